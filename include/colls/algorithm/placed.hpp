@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// placed: working memory seen as a buffer of the type that an algorithm was given.
+
+#include <colls/buffer.hpp>
+
+namespace colls {
+
+/// `count` elements like those of `data`, at `memory`.
+template <buffer Data>
+constexpr Data placed(const Data& data, void* memory, std::size_t count) {
+  if constexpr (std::same_as<element_t<Data>, any_element>) {
+    return Data(memory, count, data.element_size());
+  } else {
+    return Data{static_cast<element_t<Data>*>(memory), count};
+  }
+}
+
+}  // namespace colls

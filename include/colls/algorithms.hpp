@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Which algorithms do which collective: one line each. A new algorithm is its file and its line.
+
+#include <colls/algorithm/binomial_tree.hpp>
+#include <colls/algorithm/dissemination.hpp>
+#include <colls/algorithm/linear.hpp>
+#include <colls/algorithm/pairwise.hpp>
+#include <colls/algorithm/recursive_doubling.hpp>
+#include <colls/algorithm/ring.hpp>
+
+#include <iterator>
+
+namespace colls {
+
+/// What an algorithm asks of the operation, beyond what its collective does.
+enum class needs : std::uint8_t { nothing, commutative };
+
+namespace detail {
+
+template <class Function>
+struct row {
+  algorithm how;
+  Function* run;
+  needs what = needs::nothing;
+};
+
+/// The algorithms over a channel, with types erased: compiled once per transport and program.
+template <channel Channel>
+struct catalogue {
+  using op = any_op;
+  using data = any_buffer;
+
+  static constexpr row<task<>(Channel)> barrier[] = {
+      {algorithm::linear, &linear::barrier<Channel>},
+      {algorithm::dissemination, &dissemination::barrier<Channel>},
+  };
+  static constexpr row<task<>(Channel, data, int)> broadcast[] = {
+      {algorithm::linear, &linear::broadcast<Channel, data>},
+      {algorithm::binomial_tree, &binomial_tree::broadcast<Channel, data>},
+  };
+  static constexpr row<task<>(Channel, data, op)> all_reduce[] = {
+      {algorithm::linear, &linear::all_reduce<Channel, data, op>},
+      {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
+      {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
+  };
+  static constexpr row<task<>(Channel, data, data, int, op)> reduce[] = {
+      {algorithm::linear, &linear::reduce<Channel, data, op>},
+      {algorithm::binomial_tree, &binomial_tree::reduce<Channel, data, op>},
+  };
+  static constexpr row<task<>(Channel, data, data, partition, op)> reduce_scatter[] = {
+      {algorithm::linear, &linear::reduce_scatter<Channel, data, op>},
+      {algorithm::ring, &ring::reduce_scatter<Channel, data, op>, needs::commutative},
+  };
+  static constexpr row<task<>(Channel, data, partition)> all_gather[] = {
+      {algorithm::linear, &linear::all_gather<Channel, data>},
+      {algorithm::ring, &ring::all_gather<Channel, data>},
+      {algorithm::recursive_doubling, &recursive_doubling::all_gather<Channel, data>},
+  };
+  static constexpr row<task<>(Channel, data, data, partition, int)> gather[] = {
+      {algorithm::linear, &linear::gather<Channel, data>},
+      {algorithm::binomial_tree, &binomial_tree::gather<Channel, data>},
+  };
+  static constexpr row<task<>(Channel, data, data, partition, int)> scatter[] = {
+      {algorithm::linear, &linear::scatter<Channel, data>},
+      {algorithm::binomial_tree, &binomial_tree::scatter<Channel, data>},
+  };
+  static constexpr row<task<>(Channel, data, partition, data, partition)> all_to_all[] = {
+      {algorithm::linear, &linear::all_to_all<Channel, data>},
+      {algorithm::pairwise, &pairwise::all_to_all<Channel, data>},
+  };
+  static constexpr row<task<>(Channel, data, op)> scan[] = {
+      {algorithm::linear, &linear::scan<Channel, data, op>},
+      {algorithm::recursive_doubling, &recursive_doubling::scan<Channel, data, op>},
+  };
+  static constexpr row<task<>(Channel, data, op)> exscan[] = {
+      {algorithm::linear, &linear::exscan<Channel, data, op>},
+      {algorithm::recursive_doubling, &recursive_doubling::exscan<Channel, data, op>},
+  };
+};
+
+/// The row of an algorithm, or null where it does not do that collective.
+template <class Function, std::size_t N>
+constexpr const row<Function>* find(const row<Function> (&rows)[N], algorithm how) {
+  for (const row<Function>& candidate : rows) {
+    if (candidate.how == how) return &candidate;
+  }
+  return nullptr;
+}
+
+}  // namespace detail
+
+}  // namespace colls

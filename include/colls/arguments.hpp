@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What users may pass as data, and the checks that refuse a wrong call before a byte is sent.
+
+#include <colls/buffer.hpp>
+#include <colls/error.hpp>
+#include <colls/op.hpp>
+
+#include <iterator>
+
+namespace colls {
+
+/// Stands for a buffer that only the root has: `comm.gather(mine, colls::none, root)`.
+struct none_t {};
+inline constexpr none_t none{};
+
+/// `recv` from whoever sends first.
+struct any_source_t {};
+inline constexpr any_source_t any_source{};
+
+/// A source (or destination) of point-to-point messages.
+class peer {
+ public:
+  constexpr peer(int rank) : rank_(rank) {}        // NOLINT: a rank is a peer
+  constexpr peer(any_source_t) : rank_(-1), any_(true) {}  // NOLINT
+  constexpr int rank() const { return rank_; }
+  constexpr bool is_any() const { return any_; }
+
+ private:
+  int rank_;
+  bool any_ = false;
+};
+
+/// Where a message came from and how many elements it had.
+struct received {
+  int source = -1;
+  std::size_t count = 0;
+};
+
+namespace detail {
+
+template <class Range>
+concept contiguous = requires(Range& data) {
+  std::data(data);
+  { std::size(data) } -> std::convertible_to<std::size_t>;
+  requires std::is_pointer_v<decltype(std::data(data))>;
+};
+
+template <class Range>
+using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
+
+/// A temporary that owns its elements would be gone before the operation ends.
+template <class Range>
+concept outlives_the_call =
+    std::is_lvalue_reference_v<Range> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
+
+}  // namespace detail
+
+/// Data that a call may read: any contiguous range of a supported element type.
+template <class Range>
+concept readable_range = detail::contiguous<std::remove_reference_t<Range>>;
+
+/// Data that a call may write.
+template <class Range>
+concept writable_range =
+    readable_range<Range> && !std::is_const_v<detail::pointee<std::remove_reference_t<Range>>>;
+
+template <class Range>
+using range_element_t = std::remove_cv_t<detail::pointee<std::remove_reference_t<Range>>>;
+
+namespace detail {
+
+template <class Range>
+constexpr void check_range() {
+  static_assert(outlives_the_call<Range>,
+                "colls: the data is a temporary that would be destroyed before the operation ends: "
+                "give it a name, or pass a std::span");
+  static_assert(supported_type<range_element_t<Range>>,
+                "colls: elements must be arithmetic, float16, bfloat16, std::complex or a trivially "
+                "copyable struct that is no pointer, range or span");
+}
+
+/// The range as algorithms know it. Algorithms never write what a caller gave as input.
+template <class Range>
+any_buffer erased(Range&& data) {
+  check_range<Range&&>();
+  return {const_cast<range_element_t<Range>*>(std::data(data)), std::size(data),
+          sizeof(range_element_t<Range>)};
+}
+inline any_buffer erased(none_t) { return {}; }
+
+template <class Range>
+inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
+
+/// Exactly the same bytes, or none in common.
+inline bool partly_overlap(any_buffer one, any_buffer other) {
+  const auto begin = [](const any_buffer& data) {
+    return reinterpret_cast<std::uintptr_t>(data.data());
+  };
+  const std::size_t size = one.size() * one.element_size();
+  const std::size_t other_size = other.size() * other.element_size();
+  if (size == 0 || other_size == 0) return false;
+  if (begin(one) == begin(other) && size == other_size) return false;
+  return begin(one) < begin(other) + other_size && begin(other) < begin(one) + size;
+}
+
+/// The first thing wrong with a call, or nothing.
+class checks {
+ public:
+  explicit checks(collective what) { why_.operation = what; }
+
+  template <class... Args>
+  checks& require(bool holds, const char* pattern, Args... args) {
+    if (!holds && why_.code == errc{}) {
+      why_.code = errc::invalid_argument;
+      std::snprintf(why_.detail, sizeof why_.detail, pattern, args...);
+    }
+    return *this;
+  }
+  void fail(failure wrong) {
+    wrong.operation = why_.operation;
+    why_ = wrong;
+  }
+  bool failed() const { return why_.code != errc{}; }
+  const failure& why() const { return why_; }
+
+ private:
+  failure why_;
+};
+
+}  // namespace detail
+
+}  // namespace colls

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Buffers: where memory lies is part of a buffer's type; bytes are what transports move.
+
+#include <colls/fwd.hpp>
+
+#include <concepts>
+#include <span>
+#include <type_traits>
+
+namespace colls {
+
+/// Memory spaces.
+struct host_memory {};
+struct device_memory {};
+
+/// Bytes that a receive may write: a pointer and a size, kept apart from std::span because
+/// coroutine frames reload a span as one 16-byte unit (a store-forwarding stall).
+struct mutable_bytes {
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+};
+
+/// Bytes that a send reads.
+struct const_bytes {
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+
+  constexpr const_bytes() = default;
+  constexpr const_bytes(const std::byte* from, std::size_t bytes) : data(from), size(bytes) {}
+  constexpr const_bytes(mutable_bytes other) : data(other.data), size(other.size) {}
+};
+
+/// A CUDA stream by its handle; a plain struct so that no CUDA header is needed to name one.
+struct stream_ref {
+  void* handle = nullptr;
+};
+
+/// `count` elements in a GPU's memory.
+template <class T>
+struct device_span {
+  using element_type = T;
+
+  T* pointer = nullptr;
+  std::size_t count = 0;
+
+  constexpr T* data() const { return pointer; }
+  constexpr std::size_t size() const { return count; }
+  constexpr device_span subspan(std::size_t offset, std::size_t n) const {
+    return {pointer + offset, n};
+  }
+};
+template <class T>
+device_span(T*, std::size_t) -> device_span<T>;
+
+/// The element type of an `any_buffer`: known only by its size.
+struct any_element {};
+
+/// Host memory whose element type was erased: what algorithms get from the facade, so that each is
+/// compiled once per transport.
+class any_buffer {
+ public:
+  using element_type = any_element;
+
+  constexpr any_buffer() = default;
+  constexpr any_buffer(void* data, std::size_t count, std::size_t element_size)
+      : data_(data), count_(count), element_size_(element_size) {}
+
+  constexpr void* data() const { return data_; }
+  constexpr std::size_t size() const { return count_; }
+  constexpr std::size_t element_size() const { return element_size_; }
+  constexpr any_buffer subspan(std::size_t offset, std::size_t n) const {
+    return {data_ == nullptr ? nullptr : static_cast<std::byte*>(data_) + offset * element_size_, n,
+            element_size_};
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t count_ = 0;
+  std::size_t element_size_ = 1;
+};
+
+template <class Buffer>
+using element_t = typename Buffer::element_type;
+
+/// What algorithms ask of a buffer: contiguous elements that can be cut.
+template <class Buffer>
+concept buffer = requires(const Buffer& data, std::size_t n) {
+  typename Buffer::element_type;
+  { data.size() } -> std::convertible_to<std::size_t>;
+  { data.subspan(n, n) } -> std::convertible_to<Buffer>;
+  data.data();
+};
+
+template <class Buffer>
+struct memory_space {
+  using type = host_memory;
+};
+template <class T>
+struct memory_space<device_span<T>> {
+  using type = device_memory;
+};
+template <class Buffer>
+using memory_space_t = typename memory_space<Buffer>::type;
+
+template <class Buffer>
+constexpr std::size_t element_size(const Buffer& data) {
+  if constexpr (std::same_as<element_t<Buffer>, any_element>) {
+    return data.element_size();
+  } else {
+    return sizeof(element_t<Buffer>);
+  }
+}
+
+/// The bytes of a buffer.
+template <buffer Buffer>
+mutable_bytes bytes(const Buffer& data) {
+  return {static_cast<std::byte*>(
+              const_cast<void*>(static_cast<const volatile void*>(data.data()))),
+          data.size() * element_size(data)};
+}
+
+/// A buffer seen through a partition: `chunks{data, parts}[r]` is the share of rank r.
+template <buffer Data, class Partition>
+class chunks {
+ public:
+  chunks(Data data, Partition parts) : data_(data), parts_(parts) {}
+
+  Data operator[](int rank) const {
+    return data_.subspan(parts_.offset(rank), parts_.count(rank));
+  }
+
+ private:
+  Data data_;
+  Partition parts_;
+};
+
+}  // namespace colls

@@ -1,0 +1,277 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// call: one started operation, and the handle that the user holds.
+
+#include <colls/match.hpp>
+#include <colls/task.hpp>
+
+#include <cstddef>
+
+namespace colls {
+
+namespace detail {
+
+class call_base;
+
+/// What calls ask of their communicator.
+class call_owner {
+ public:
+  virtual void ended(call_base& call) noexcept = 0;
+  virtual void progress() = 0;
+  virtual void kick() = 0;
+
+ protected:
+  ~call_owner() = default;
+};
+
+/// A started operation (without a communicator: a join): its record, its coroutine, who waits for it. Owned by the user's handle;
+/// linked to its communicator until it has ended.
+class call_base : public operation_record, public recycled {
+ public:
+  enum class state : std::uint8_t { deferred, running, ended };
+
+  call_base(call_owner* owner, match* matching, run_queue& queue)
+      : owner_(owner), matching_(matching), body_done_(*this, queue) {}
+  call_base(const call_base&) = delete;
+  call_base& operator=(const call_base&) = delete;
+  virtual ~call_base() = default;
+
+  bool is_done() const { return state_ == state::ended; }
+  void progress() {
+    if (owner_ != nullptr) owner_->progress();
+  }
+
+  /// True: it has ended; false: `waiter` is posted when it has.
+  bool wait(completion& waiter) {
+    if (is_done()) return true;
+    waiter_ = &waiter;
+    return false;
+  }
+  /// The same for a coroutine of another library.
+  void wait(std::coroutine_handle<> waiting) {
+    foreign_.become_resumption(waiting, body_done_);
+    waiter_ = &foreign_;
+  }
+
+  /// Ends it before its time: its coroutine is destroyed, which withdraws what it waits for.
+  void cut(const failure& why) {
+    if (is_done()) return;
+    destroy_body();
+    why_ = why;
+    finish();
+  }
+
+  /// Never started: the error comes at the await.
+  void refuse(const failure& why) {
+    why_ = why;
+    why_.operation = what;
+    state_ = state::ended;
+    owner_ = nullptr;
+  }
+
+  const failure& why() const { return why_; }
+  match* matching() const { return matching_; }
+  /// Whether its coroutine was ever started.
+  bool was_run() const { return run_; }
+
+  /// Runs the coroutine up to its first suspension.
+  void run() {
+    state_ = state::running;
+    run_ = true;
+    if (start_body(body_done_)) body_ended();
+  }
+
+  /// A dropped handle: point-to-point operations that nobody has met are withdrawn, all others
+  /// revoke their communicator everywhere.
+  void abandon() noexcept {
+    if (!is_done()) {
+      waiter_ = nullptr;
+      failure why(errc::cancelled, "the operation was dropped before it had ended");
+      if (communicator == nullptr) {
+        cut(why);
+        delete this;
+        return;
+      }
+      why.operation = what;
+      why.sequence = hash != 0 ? sequence : 0;
+      why.culprit = matching_->rank();
+      const bool quietly = untouched != nullptr && untouched(*this);
+      communicator_state& of = *communicator;
+      match& with = *matching_;
+      call_owner* const owner = owner_;
+      cut(why);
+      if (!quietly) with.revoke(of, why);
+      owner->kick();
+    }
+    delete this;
+  }
+
+  /// Point to point: whether it can be taken back without a trace.
+  bool (*untouched)(const call_base& self) = nullptr;
+  void* leaf = nullptr;
+
+  call_base* next_call = nullptr;  // in the communicator's list
+  call_base* prev_call = nullptr;
+  std::size_t working_bytes = 0;   // what it asks of the rank's memory, for admission
+
+ protected:
+  virtual bool start_body(completion& done) = 0;
+  virtual void take_result() = 0;  // throws what the body threw
+  virtual void destroy_body() noexcept = 0;
+
+ private:
+  struct body_completion : completion {
+    body_completion(call_base& of, run_queue& queue)
+        : completion([](completion& self) noexcept {
+                       static_cast<body_completion&>(self).owner.body_ended();
+                     },
+                     &queue),
+          owner(of) {}
+    call_base& owner;
+  };
+
+  void body_ended() noexcept {
+    try {
+      take_result();
+    } catch (const error& thrown) {
+      fail(thrown.record());
+    } catch (const std::bad_alloc&) {
+      fail(failure(errc::not_enough_memory));
+    } catch (const std::exception& thrown) {
+      fail(failure(errc::user_op_failed, thrown.what()));
+    } catch (...) {
+      fail(failure(errc::user_op_failed));
+    }
+    destroy_body();
+    finish();
+  }
+
+  // The communicator's reason, if it has one, explains more than what an algorithm saw of it.
+  void fail(const failure& seen) noexcept {
+    if (communicator == nullptr) {
+      why_ = seen;
+      return;
+    }
+    const bool of_its_own = hash == 0 && !communicator->failed();
+    if (!communicator->failed() && !of_its_own) {
+      failure why = seen;
+      why.operation = what;
+      why.sequence = sequence;
+      why.culprit = matching_->rank();
+      matching_->revoke(*communicator, why);
+    }
+    why_ = of_its_own ? seen : communicator->why();
+    why_.observer = matching_->rank();
+    why_.operation = what;
+    why_.sequence = hash != 0 ? sequence : 0;
+    why_.communicator = communicator->id();
+  }
+
+  void finish() noexcept {
+    state_ = state::ended;
+    owner_->ended(*this);
+    owner_ = nullptr;
+    if (completion* const waiter = std::exchange(waiter_, nullptr)) waiter->post();
+  }
+
+  call_owner* owner_;
+  match* matching_;
+  completion* waiter_ = nullptr;
+  resumption foreign_;
+  body_completion body_done_;
+  failure why_;
+  state state_ = state::deferred;
+  bool run_ = false;
+};
+
+template <class T>
+class call : public call_base {
+ public:
+  using call_base::call_base;
+
+  task<T> body;
+  std::optional<T> value;
+
+ private:
+  bool start_body(completion& done) override { return body.start(done); }
+  void take_result() override { value.emplace(body.result()); }
+  void destroy_body() noexcept override { body = {}; }
+};
+
+template <>
+class call<void> final : public call_base {
+ public:
+  using call_base::call_base;
+
+  task<> body;
+  // The user's reduction, copied when the call was made: it lives as long as the operation.
+  alignas(std::max_align_t) std::byte op[64];
+
+ private:
+  bool start_body(completion& done) override { return body.start(done); }
+  void take_result() override { body.result(); }
+  void destroy_body() noexcept override { body = {}; }
+};
+
+/// Specialised by <colls/asio.hpp>: what a completion token of Asio makes of an operation.
+template <class Operation, class Token>
+struct initiate;
+
+}  // namespace detail
+
+/// A started operation. `co_await` it (in any coroutine), ask `done()`, or keep many and await them
+/// in any order. Its buffers must stay alive until it has ended. Dropping it unfinished cancels it:
+/// a collective then revokes its communicator on all ranks; a send or receive that nothing has met
+/// is just withdrawn. Errors are thrown at the await, as `colls::error`.
+template <class T = void>
+class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] operation {
+ public:
+  using value_type = T;
+
+  explicit operation(detail::call<T>* started) : call_(started) {}
+  operation(operation&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  operation& operator=(operation&& other) noexcept {
+    if (this != &other) {
+      if (call_ != nullptr) call_->abandon();
+      call_ = std::exchange(other.call_, nullptr);
+    }
+    return *this;
+  }
+  ~operation() {
+    if (call_ != nullptr) call_->abandon();
+  }
+
+  /// Whether it has ended. Makes one poll, so that a loop over it gets on.
+  bool done() {
+    if (!call_->is_done()) call_->progress();
+    return call_->is_done();
+  }
+
+  bool start(completion& waiter) { return call_->wait(waiter); }
+  T result() {
+    if (call_->why().code != errc{}) throw error(call_->why());
+    if constexpr (!std::is_void_v<T>) return std::move(*call_->value);
+  }
+  /// The same without an exception: the failure, whose code is 0 if it went well.
+  const failure& why() const { return call_->why(); }
+
+  // For coroutines other than colls::task.
+  bool await_ready() const { return call_->is_done(); }
+  void await_suspend(std::coroutine_handle<> waiting) { call_->wait(waiting); }
+  T await_resume() { return result(); }
+
+  /// With <colls/asio.hpp>: an asynchronous operation of Asio.
+  template <class Token>
+    requires(sizeof(detail::initiate<operation, std::decay_t<Token>>) > 0)
+  auto operator()(Token&& token) && {
+    return detail::initiate<operation, std::decay_t<Token>>::start(std::move(*this),
+                                                                   std::forward<Token>(token));
+  }
+
+ private:
+  detail::call<T>* call_;
+};
+
+}  // namespace colls

@@ -1,0 +1,273 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// channel: one operation's own lane through a transport; what algorithms send and receive by.
+
+#include <colls/reduce.hpp>
+#include <colls/transport.hpp>
+#include <colls/when_all.hpp>
+
+#include <cstring>
+
+namespace colls {
+
+/// On which side of the operation the incoming part stands: the lower rank's part is the left one.
+enum class incoming : std::uint8_t { left, right };
+
+/// Bytes to work in, up to 64 of them in place, else from the rank's recycled memory.
+class scratch {
+ public:
+  scratch(match& owner, std::size_t size) : owner_(owner), size_(size) {
+    if (size > sizeof inline_) {
+      memory_ = owner.take_scratch(size);
+      if (memory_ == nullptr) throw error(errc::not_enough_memory);
+    }
+  }
+  scratch(const scratch&) = delete;
+  scratch& operator=(const scratch&) = delete;
+  ~scratch() {
+    if (memory_ != nullptr) owner_.give_scratch(memory_, size_);
+  }
+
+  std::byte* data() const { return memory_ != nullptr ? static_cast<std::byte*>(memory_) : inline_; }
+  mutable_bytes all() const { return {data(), size_}; }
+
+ private:
+  match& owner_;
+  std::size_t size_;
+  void* memory_ = nullptr;
+  alignas(std::max_align_t) mutable std::byte inline_[64];
+};
+
+/// A view of a transport that is bound to one operation of one communicator: it knows the
+/// fingerprint and the deadline, so that no algorithm can forget them. Ranks are the
+/// communicator's (or the subset's). Cheap to copy; the operation's record outlives it.
+template <transport Transport>
+class basic_channel {
+ public:
+  basic_channel(Transport& net, operation_record& record)
+      : net_(&net),
+        record_(&record),
+        rank_(record.communicator->rank()),
+        size_(record.communicator->size()) {}
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// How many segments may be in flight, and into how many a chunk is cut; equal on all ranks.
+  int width() const { return record_->lanes; }
+  int segments(std::size_t longest_chunk_bytes) const {
+    if (record_->segment == 0 || longest_chunk_bytes <= record_->segment) return 1;
+    return static_cast<int>((longest_chunk_bytes + record_->segment - 1) / record_->segment);
+  }
+
+  /// The same channel for a concurrent piece of the operation: messages of different lanes never
+  /// meet. Lanes of lanes need other numbers.
+  basic_channel lane(int number) const {
+    basic_channel copy = *this;
+    copy.lane_ = static_cast<std::uint16_t>(lane_ + number);
+    return copy;
+  }
+
+  /// A channel between the ranks first, first + stride, ... (`count` of them, this rank among them).
+  basic_channel within(int first, int stride, int count, int number) const {
+    basic_channel copy = lane(number);
+    copy.first_ = first_ + first * stride_;
+    copy.stride_ = stride_ * stride;
+    copy.rank_ = (rank_ - first) / stride;
+    copy.size_ = count;
+    return copy;
+  }
+
+  auto send(int peer, const_bytes from) const { return net_->send(key(peer), from, *record_); }
+  auto recv(int peer, mutable_bytes into) const { return net_->recv(key(peer), into, *record_); }
+
+  /// out = mine (+) what `peer` sends, or what `peer` sends (+) mine. `out` may be `mine` only if
+  /// no concurrent send reads it.
+  template <buffer Data, class Op>
+  auto recv_reduce(int peer, Data mine, Data out, const Op& op, incoming side) const {
+    const folding<Data, Op> what{*this, mine, out, &op, side, {}};
+    if constexpr (consuming_transport<Transport>) {
+      return fused<Data, Op>(what, peer);
+    } else {
+      return staged<Data, Op>(what, peer);
+    }
+  }
+
+  /// Copies inside this rank; the two do not overlap, or are the same.
+  void copy(mutable_bytes to, const_bytes from) const {
+    if (from.size != 0 && to.data != from.data) std::memcpy(to.data, from.data, from.size);
+  }
+
+  /// Scratch for a buffer like `data` of `count` elements.
+  template <buffer Data>
+  colls::scratch scratch_like(const Data& data, std::size_t count) const {
+    try {
+      return colls::scratch(net_->matching(), count * element_size(data));
+    } catch (const error&) {
+      revoke(failure(errc::not_enough_memory));
+      throw;
+    }
+  }
+  colls::scratch scratch_bytes(std::size_t size) const {
+    return scratch_like(any_buffer(nullptr, size, 1), size);
+  }
+
+  /// The operation has failed here: ends it on all ranks.
+  void revoke(failure why) const {
+    why.operation = record_->what;
+    why.sequence = record_->sequence;
+    why.communicator = record_->communicator->id();
+    why.culprit = net_->rank();
+    net_->matching().revoke(*record_->communicator, why);
+  }
+
+  Transport& net() const { return *net_; }
+  operation_record& record() const { return *record_; }
+
+ private:
+  message_key key(int peer) const {
+    return {record_->communicator->world_rank(first_ + peer * stride_),
+            record_->communicator->id(), record_->sequence, lane_};
+  }
+
+  template <class Data, class Op>
+  struct folding {
+    basic_channel channel_;
+    Data mine_;
+    Data out_;
+    const Op* op_;
+    incoming side_;
+    std::error_code ec_;
+
+    void fold(const std::byte* message) noexcept {
+      const auto* const ours = static_cast<const std::byte*>(bytes(mine_).data);
+      try {
+        if (side_ == incoming::left) {
+          reduce_into(out_, message, ours, *op_);
+        } else {
+          reduce_into(out_, ours, message, *op_);
+        }
+      } catch (...) {
+        failure why(errc::user_op_failed);
+        try {
+          throw;
+        } catch (const std::exception& thrown) {
+          why.say("the reduction threw: %.200s", thrown.what());
+        } catch (...) {
+          why.say("the reduction threw");
+        }
+        // First, so that what runs beside this operation ends too.
+        channel_.revoke(why);
+        ec_ = errc::user_op_failed;
+      }
+    }
+  };
+
+  using receive = decltype(std::declval<Transport&>().recv(
+      std::declval<message_key>(), mutable_bytes{}, std::declval<operation_record&>()));
+
+  /// The transport hands the message over where it lies.
+  template <class Data, class Op>
+  class fused : folding<Data, Op> {
+   public:
+    explicit fused(const folding<Data, Op>& what, int peer)
+        : folding<Data, Op>(what),
+          receive_(what.channel_.recv(peer, {nullptr, bytes(what.mine_).size})) {}
+    fused(fused&& other) noexcept
+        : folding<Data, Op>(other), receive_(std::move(other.receive_)) {}
+
+    bool start(completion& done) {
+      receive_.consume_with(
+          [](void* self, const std::byte* message) { static_cast<fused*>(self)->fold(message); },
+          this);
+      return receive_.start(done);
+    }
+    std::error_code result() { return this->ec_ ? this->ec_ : receive_.result(); }
+
+   private:
+    receive receive_;
+  };
+
+  /// The message goes to scratch and is reduced from there.
+  template <class Data, class Op>
+  class staged : folding<Data, Op>, completion {
+   public:
+    explicit staged(const folding<Data, Op>& what, int peer)
+        : folding<Data, Op>(what), peer_(peer) {}
+    staged(staged&& other) noexcept : folding<Data, Op>(other), peer_(other.peer_) {}
+
+    bool start(completion& done) {
+      const std::size_t size = bytes(this->mine_).size;
+      try {
+        scratch_.emplace(this->channel_.net_->matching(), size);
+      } catch (const error&) {
+        this->channel_.revoke(failure(errc::not_enough_memory));
+        this->ec_ = errc::not_enough_memory;
+        return true;
+      }
+      receive_.emplace(this->channel_.recv(peer_, {scratch_->data(), size}));
+      done_ = &done;
+      this->become(
+          [](completion& self) noexcept {
+            auto& me = static_cast<staged&>(self);
+            me.arrived();
+            me.done_->run();
+          },
+          done);
+      if (!receive_->start(*this)) return false;
+      arrived();
+      return true;
+    }
+    std::error_code result() { return this->ec_; }
+
+   private:
+    void arrived() noexcept {
+      this->ec_ = receive_->result();
+      if (!this->ec_) this->fold(scratch_->data());
+    }
+
+    int peer_;
+    completion* done_ = nullptr;
+    std::optional<colls::scratch> scratch_;
+    std::optional<receive> receive_;
+  };
+
+  Transport* net_;
+  operation_record* record_;
+  int rank_;
+  int size_;
+  int first_ = 0;
+  int stride_ = 1;
+  std::uint16_t lane_ = 0;
+};
+
+template <class Channel>
+inline constexpr bool is_channel = false;
+template <class Transport>
+inline constexpr bool is_channel<basic_channel<Transport>> = true;
+
+/// What algorithms ask of their first argument.
+template <class Channel>
+concept channel = is_channel<Channel>;
+
+/// Runs `piece(net.lane(k), s)` for the segments s = 0 .. segments-1, `width` of them at a time:
+/// lane k takes the segments k, k + width, ... Both numbers are equal on all ranks.
+template <channel Channel, class Piece>
+task<> in_lanes(Channel net, int width, int segments, Piece piece) {
+  if (segments <= 1) {
+    co_await piece(net, 0);
+    co_return;
+  }
+  const auto in_turn = [](Channel lane, int first, int step, int end, Piece each) -> task<> {
+    for (int s = first; s < end; s += step) co_await each(lane, s);
+  };
+  std::vector<task<>> lanes;
+  for (int k = 0; k < width && k < segments; ++k) {
+    lanes.push_back(in_turn(net.lane(k), k, width, segments, piece));
+  }
+  co_await when_all(std::move(lanes));
+}
+
+}  // namespace colls

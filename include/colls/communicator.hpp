@@ -1,0 +1,422 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// communicator: the collectives as users call them.
+
+#include <colls/arguments.hpp>
+#include <colls/core.hpp>
+
+#include <memory>
+
+namespace colls {
+
+/// Many buffers of one element type, reduced by one operation: `all_reduce(group{a, b, c})`.
+template <class... Ranges>
+struct group {
+  explicit group(Ranges&... ranges) : parts{detail::erased(ranges)...} {}
+  using element_type = std::common_type_t<range_element_t<Ranges&>...>;
+  static_assert((std::is_same_v<element_type, range_element_t<Ranges&>> && ...),
+                "colls: the buffers of a group have one element type");
+  any_buffer parts[sizeof...(Ranges)];
+};
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, options>;
+
+/// One sentence where an operation cannot take the element type.
+template <class T, class Op>
+constexpr void check_op() {
+  static_assert(reduction_for<Op, T>,
+                "colls: this operation cannot reduce this element type: it needs combine(T, T) -> T "
+                "(bitwise operations take integers, minimum and maximum take ordered types, a user's "
+                "struct needs an operator or an operation of its own)");
+  static_assert(sizeof(Op) <= 64 && std::is_trivially_copyable_v<Op>,
+                "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
+}
+
+}  // namespace detail
+
+/// An ordered group of ranks that make the same calls in the same order. Every call starts at once
+/// and gives an `operation`: await it, or keep it and await it later, in any order. Counts, types,
+/// operations, roots and all options but `timeout` must be equal on all ranks, else the call ends
+/// with `errc::mismatch` on all of them. Buffers stay alive until the operation has ended. A wrong
+/// argument is `errc::invalid_argument` here, before anything is sent, and the communicator stays
+/// good. Used from one thread (its executor's).
+template <transport Transport>
+class communicator {
+ public:
+  using transport_type = Transport;
+
+  /// No communicator: what ranks outside of a `group` or `split` get.
+  communicator() = default;
+  explicit communicator(std::unique_ptr<detail::core<Transport>> made) : core_(std::move(made)) {}
+
+  explicit operator bool() const { return core_ != nullptr; }
+
+  int rank() const { return core_->state().rank(); }
+  int size() const { return core_->state().size(); }
+  /// This rank's host among the hosts of the communicator, and its place on it.
+  int node() const { return node_of(rank()); }
+  int nodes() const;
+  int local_rank() const { return count_on_node(rank()); }
+  int local_size() const { return count_on_node(size()); }
+  /// Rank in the world of one of our ranks.
+  int world_rank(int rank) const { return core_->state().world_rank(rank); }
+  Transport& net() const { return core_->net(); }
+  colls::tuning& tuning() { return core_->choices(); }
+
+  // ---- reductions
+
+  /// Every rank holds the reduction of all ranks' data, in place.
+  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+    requires(!detail::is_options<Op> && !readable_range<Op>)
+  operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
+    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    return reduced_everywhere<Pinned, range_element_t<Data>>(collective::all_reduce, whole, whole, op,
+                                                             how);
+  }
+  template <algorithm Pinned = algorithm::automatic, writable_range Data>
+  operation<> all_reduce(Data&& data, options how) {
+    return all_reduce<Pinned>(std::forward<Data>(data), plus{}, how);
+  }
+  /// The same from `in` to `out`, of equal length.
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out, class Op = plus>
+    requires(!detail::is_options<Op>)
+  operation<> all_reduce(In&& in, Out&& out, Op op = {}, options how = {}) {
+    same_element<In, Out>();
+    return reduced_everywhere<Pinned, range_element_t<Out>>(
+        collective::all_reduce, detail::erased(std::forward<In>(in)),
+        detail::erased(std::forward<Out>(out)), op, how);
+  }
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
+  operation<> all_reduce(In&& in, Out&& out, options how) {
+    return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
+  }
+  /// Every buffer of the group is reduced over all ranks, in place, as one operation.
+  template <class... Ranges, class Op = plus>
+    requires(!detail::is_options<Op>)
+  operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {}, options how = {});
+  template <class... Ranges>
+  operation<> all_reduce(const colls::group<Ranges...>& buffers, options how) {
+    return all_reduce(buffers, plus{}, how);
+  }
+
+  /// The root holds the reduction in place; elsewhere `data` is as before.
+  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+    requires(!detail::is_options<Op>)
+  operation<> reduce(Data&& data, int root, Op op = {}, options how = {}) {
+    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    return reduced_at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
+  }
+  template <writable_range Data>
+  operation<> reduce(Data&& data, int root, options how) {
+    return reduce(std::forward<Data>(data), root, plus{}, how);
+  }
+  /// The same from `in` to the root's `out`, which may be `none` elsewhere.
+  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
+    requires((writable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
+  operation<> reduce(In&& in, Out&& out, int root, Op op = {}, options how = {}) {
+    same_element<In, Out>();
+    return reduced_at_root<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
+                                                        detail::erased(std::forward<Out>(out)), root,
+                                                        op, how);
+  }
+  template <readable_range In, class Out>
+    requires(writable_range<Out> || detail::is_none<Out>)
+  operation<> reduce(In&& in, Out&& out, int root, options how) {
+    return reduce(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
+  }
+
+  /// `in` is size() blocks of out.size(); rank r holds the reduction of all ranks' block r.
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out, class Op = plus>
+    requires(!detail::is_options<Op>)
+  operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, options how = {}) {
+    same_element<In, Out>();
+    return reduced_in_parts<Pinned, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, op, how);
+  }
+  template <readable_range In, writable_range Out>
+  operation<> reduce_scatter(In&& in, Out&& out, options how) {
+    return reduce_scatter(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
+  }
+  /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
+  template <readable_range In, writable_range Out, readable_range Counts, class Op = plus>
+    requires(!detail::is_options<Op>)
+  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
+                               options how = {}) {
+    same_element<In, Out>();
+    return reduced_in_parts<algorithm::automatic, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        count_list(counts), op, how);
+  }
+  template <readable_range In, writable_range Out, readable_range Counts>
+  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, options how) {
+    return reduce_scatter_v(std::forward<In>(in), std::forward<Out>(out), counts, plus{}, how);
+  }
+
+  /// Rank r holds the reduction of the data of ranks 0 to r, in place.
+  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+    requires(!detail::is_options<Op>)
+  operation<> scan(Data&& data, Op op = {}, options how = {}) {
+    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    return reduced_everywhere<Pinned, range_element_t<Data>>(collective::scan, whole, whole, op, how);
+  }
+  template <writable_range Data>
+  operation<> scan(Data&& data, options how) {
+    return scan(std::forward<Data>(data), plus{}, how);
+  }
+  /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
+  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+    requires(!detail::is_options<Op>)
+  operation<> exscan(Data&& data, Op op = {}, options how = {}) {
+    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    return reduced_everywhere<Pinned, range_element_t<Data>>(collective::exscan, whole, whole, op,
+                                                             how);
+  }
+  template <writable_range Data>
+  operation<> exscan(Data&& data, options how) {
+    return exscan(std::forward<Data>(data), plus{}, how);
+  }
+
+  // ---- moving data
+
+  /// Every rank holds the root's data.
+  template <algorithm Pinned = algorithm::automatic, writable_range Data>
+  operation<> broadcast(Data&& data, int root, options how = {}) {
+    return broadcast_bytes<Pinned, range_element_t<Data>>(detail::erased(std::forward<Data>(data)),
+                                                          root, how);
+  }
+  /// Ends when every rank has called it.
+  template <algorithm Pinned = algorithm::automatic>
+  operation<> barrier(options how = {});
+
+  /// `out` is size() blocks of in.size(); every rank holds all ranks' `in`, in rank order. `in` may
+  /// be this rank's block of `out`.
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
+  operation<> all_gather(In&& in, Out&& out, options how = {}) {
+    same_element<In, Out>();
+    return gathered_everywhere<Pinned, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, how);
+  }
+  template <readable_range In, writable_range Out, readable_range Counts>
+  operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, options how = {}) {
+    same_element<In, Out>();
+    return gathered_everywhere<algorithm::automatic, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        count_list(counts), how);
+  }
+
+  /// The root's `out` holds all ranks' `in`, in rank order; `out` may be `none` elsewhere.
+  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
+    requires(writable_range<Out> || detail::is_none<Out>)
+  operation<> gather(In&& in, Out&& out, int root, options how = {}) {
+    same_element<In, Out>();
+    return rooted<Pinned, range_element_t<In>>(collective::gather,
+                                               detail::erased(std::forward<In>(in)),
+                                               detail::erased(std::forward<Out>(out)), {}, root, how);
+  }
+  template <readable_range In, class Out, readable_range Counts>
+    requires(writable_range<Out> || detail::is_none<Out>)
+  operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root, options how = {}) {
+    same_element<In, Out>();
+    return rooted<algorithm::automatic, range_element_t<In>>(
+        collective::gather, detail::erased(std::forward<In>(in)),
+        detail::erased(std::forward<Out>(out)), count_list(counts), root, how);
+  }
+  /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
+  template <algorithm Pinned = algorithm::automatic, class In, writable_range Out>
+    requires(readable_range<In> || detail::is_none<In>)
+  operation<> scatter(In&& in, Out&& out, int root, options how = {}) {
+    same_element<Out, In>();
+    return rooted<Pinned, range_element_t<Out>>(collective::scatter,
+                                                detail::erased(std::forward<Out>(out)),
+                                                detail::erased(std::forward<In>(in)), {}, root, how);
+  }
+  template <class In, readable_range Counts, writable_range Out>
+    requires(readable_range<In> || detail::is_none<In>)
+  operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root, options how = {}) {
+    same_element<Out, In>();
+    return rooted<algorithm::automatic, range_element_t<Out>>(
+        collective::scatter, detail::erased(std::forward<Out>(out)),
+        detail::erased(std::forward<In>(in)), count_list(counts), root, how);
+  }
+
+  /// Block j of rank i's `in` becomes block i of rank j's `out`.
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
+  operation<> all_to_all(In&& in, Out&& out, options how = {}) {
+    same_element<In, Out>();
+    return exchanged<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
+                                                  detail::erased(std::forward<Out>(out)), {}, {}, how);
+  }
+  /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
+  /// on i equals recv_counts[i] on j.
+  template <readable_range In, readable_range SendCounts, writable_range Out, readable_range RecvCounts>
+  operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
+                           const RecvCounts& recv_counts, options how = {}) {
+    same_element<In, Out>();
+    return exchanged<algorithm::automatic, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        count_list(send_counts), count_list(recv_counts), how);
+  }
+
+  // ---- point to point
+
+  /// Ends when `data` may be used again. Messages between two ranks with one tag (0 or more) arrive
+  /// in order.
+  template <readable_range Data>
+  operation<> send(Data&& data, int to, int tag = 0, options how = {}) {
+    return send_bytes(bytes(detail::erased(std::forward<Data>(data))), to, tag, how);
+  }
+  /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
+  template <writable_range Data>
+  operation<received> recv(Data&& data, peer from, int tag = 0, options how = {}) {
+    const any_buffer into = detail::erased(std::forward<Data>(data));
+    return recv_bytes(bytes(into), into.element_size(), from, tag, how);
+  }
+  /// Both at once; neither waits for the other.
+  template <readable_range Out, writable_range In>
+  operation<received> send_recv(Out&& out, int to, In&& in, peer from, int tag = 0,
+                                options how = {});
+
+  // ---- communicators
+
+  /// Ranks of one color form a communicator, ordered by (key, rank here); a negative color: none.
+  operation<communicator> split(int color, int key = 0);
+  /// The listed ranks, in that order, form one; the others get none. Every rank calls it.
+  template <readable_range Ranks>
+  operation<communicator> group(const Ranks& ranks);
+  /// The same ranks again: calls on it do not meet calls on this one.
+  operation<communicator> dup() { return split(0, rank()); }
+
+  /// Gives the communicator up on all ranks, for a reason that all of them will see.
+  void revoke(const char* reason) {
+    failure why(errc::revoked, reason);
+    why.culprit = net().rank();
+    core_->matching().revoke(core_->state(), why);
+    net().kick();
+  }
+  /// Why it was revoked, or null while it is good.
+  const failure* failed() const {
+    return core_->state().failed() ? &core_->state().why() : nullptr;
+  }
+  /// No more calls here; ends no peer's operation. The world's also closes the links, once all is
+  /// written; the wait for the peers ends at the deadline.
+  task<> close(time_span deadline = {});
+
+  // ---- `sync_wait(comm, task)`
+
+  run_queue& queue() { return net().queue(); }
+  bool poll() { return net().driver().poll(); }
+  void idle(unsigned polls) { net().driver().idle(polls); }
+  void enter() { net().driver().enter(); }
+  void leave() { net().driver().leave(); }
+
+ private:
+  using run = typename detail::core<Transport>::run;
+  using all = typename detail::core<Transport>::all;
+  using channel_type = typename detail::core<Transport>::channel_type;
+  using counts_list = std::vector<std::size_t>;
+
+  template <class One, class Other>
+  static constexpr void same_element() {
+    if constexpr (!detail::is_none<One> && !detail::is_none<Other>) {
+      static_assert(std::is_same_v<range_element_t<One>, range_element_t<Other>>,
+                    "colls: both buffers have one element type");
+    }
+  }
+
+  template <class Counts>
+  static counts_list count_list(const Counts& counts) {
+    counts_list offsets{0};
+    for (const auto count : counts) offsets.push_back(offsets.back() + static_cast<std::size_t>(count));
+    return offsets;
+  }
+  // A list of counts came as offsets; an empty one means equal blocks.
+  bool fits(const counts_list& offsets) const {
+    return offsets.empty() || offsets.size() == static_cast<std::size_t>(size()) + 1;
+  }
+  static std::uint64_t shape_of(const counts_list& offsets) {
+    std::uint64_t hash = 0;
+    for (const std::size_t offset : offsets) hash = mix(hash, offset);
+    return hash;
+  }
+
+  int node_of(int rank) const { return net().node_of(world_rank(rank)); }
+  int count_on_node(int before) const {
+    int found = 0;
+    for (int i = 0; i < before; ++i) found += node_of(i) == node() ? 1 : 0;
+    return found;
+  }
+
+  template <class T>
+  static fingerprint print_of(collective what, const plan& by, std::size_t count, int root,
+                              const options& how, const counts_list& shape = {}) {
+    fingerprint print;
+    print.what = what;
+    print.how = by.how;
+    print.sum = how.order;
+    print.root = root;
+    print.type = type_id<T>();
+    print.element_size = sizeof(T);
+    print.count = count;
+    print.shape = shape_of(shape);
+    print.segment = by.segment;
+    print.lanes = static_cast<std::uint32_t>(by.lanes);
+    return print;
+  }
+  static void add(fingerprint& print, const reduction& by, const options& how) {
+    print.op = by.op.id;
+    print.accumulate = by.accumulate_id;
+    print.wire = how.wire;
+  }
+
+  // Copies the user's operation into the call and erases it there.
+  template <class T, class Op>
+  static reduction keep(detail::call<void>& made, const Op& op, const options& how) {
+    detail::check_op<T, Op>();
+    const Op& kept = *new (static_cast<void*>(made.op)) Op(op);
+    return erase<T>(kept, how.wire);
+  }
+
+  // The plan, or false and the call refused in `wrong`.
+  template <class Function, std::size_t N>
+  bool plan_for(const detail::row<Function> (&rows)[N], const question& call, const options& how,
+                detail::checks& check, plan& by, const detail::row<Function>** found) const {
+    if (check.failed()) return false;
+    failure wrong;
+    by = core_->choose(rows, call, how, found, &wrong);
+    if (wrong.code != errc{}) check.fail(wrong);
+    return !check.failed();
+  }
+
+  template <algorithm Pinned, class T, class Op>
+  operation<> reduced_everywhere(collective what, any_buffer in, any_buffer out, const Op& op,
+                                 options how);
+  template <algorithm Pinned, class T, class Op>
+  operation<> reduced_at_root(any_buffer in, any_buffer out, int root, const Op& op, options how);
+  template <algorithm Pinned, class T, class Op>
+  operation<> reduced_in_parts(any_buffer in, any_buffer out, counts_list offsets, const Op& op,
+                               options how);
+  template <algorithm Pinned, class T>
+  operation<> broadcast_bytes(any_buffer data, int root, options how);
+  template <algorithm Pinned, class T>
+  operation<> gathered_everywhere(any_buffer in, any_buffer out, counts_list offsets, options how);
+  template <algorithm Pinned, class T>
+  operation<> rooted(collective what, any_buffer mine, any_buffer whole, counts_list offsets,
+                     int root, options how);
+  template <algorithm Pinned, class T>
+  operation<> exchanged(any_buffer in, any_buffer out, counts_list sends, counts_list receives,
+                        options how);
+  operation<> send_bytes(const_bytes from, int to, int tag, const options& how);
+  operation<received> recv_bytes(mutable_bytes into, std::size_t element, peer from, int tag,
+                                 const options& how);
+
+  std::unique_ptr<detail::core<Transport>> core_;
+};
+
+}  // namespace colls
+
+#include <colls/detail/communicator.hpp>

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The core of a communicator: numbers its calls, starts them, holds some back, ends them.
+
+#include <colls/bodies.hpp>
+#include <colls/call.hpp>
+#include <colls/options.hpp>
+#include <colls/tuning.hpp>
+
+namespace colls::detail {
+
+/// One rank's side of a communicator over a transport. Its address stays while calls are under way.
+template <transport Transport>
+class core final : call_owner {
+ public:
+  using channel_type = basic_channel<Transport>;
+  using run = bodies<channel_type>;
+  using all = catalogue<channel_type>;
+
+  core(std::shared_ptr<Transport> net, std::uint32_t id, int rank, int size,
+       std::shared_ptr<const std::vector<int>> members, bool whole_world)
+      : net_(std::move(net)), state_(id, rank, size, std::move(members)), world_(whole_world) {
+    matching().add(state_);
+  }
+  core(const core&) = delete;
+  core& operator=(const core&) = delete;
+  ~core() { leave(); }
+
+  Transport& net() const { return *net_; }
+  const std::shared_ptr<Transport>& shared_net() const { return net_; }
+  match& matching() const { return net_->matching(); }
+  communicator_state& state() { return state_; }
+  const communicator_state& state() const { return state_; }
+  bool whole_world() const { return world_; }
+  bool is_open() const { return open_; }
+  colls::tuning& choices() { return choices_; }
+
+  call<void>* make(collective what) { return make<void>(what); }
+  template <class T>
+  call<T>* make(collective what) {
+    auto* const made = new call<T>(static_cast<call_owner*>(this), &matching(), net_->queue());
+    made->what = what;
+    made->communicator = &state_;
+    return made;
+  }
+
+  /// A call that is wrong takes no number and sends nothing.
+  template <class T>
+  operation<T> refuse(call<T>* made, failure why) {
+    why.observer = net_->rank();
+    why.communicator = state_.id();
+    made->refuse(why);
+    return operation<T>(made);
+  }
+
+  /// Numbers a collective and starts it: `body(channel)` is its coroutine.
+  template <class T, class Body>
+  operation<T> begin(call<T>* made, const fingerprint& print, const options& how, const plan& by,
+                     std::size_t working_bytes, Body body) {
+    if (unusable(*made)) return operation<T>(made);
+    made->sequence = state_.take_sequence(print);
+    made->hash = hash_of(print);
+    made->segment = by.segment;
+    made->lanes = by.lanes;
+    made->working_bytes = working_bytes;
+    made->bytes_expected = print.count * print.element_size;
+    enter(*made, how);
+    made->body = body(channel_type(*net_, *made));
+    if (admits(*made)) {
+      ++running_;
+      running_bytes_ += working_bytes;
+      made->run();
+    } else if (first_deferred_ == nullptr) {
+      first_deferred_ = made;
+    }
+    net_->kick();
+    return operation<T>(made);
+  }
+
+  /// Point to point: no number; a deadline ends only this operation.
+  template <class T, class Body>
+  operation<T> begin_direct(call<T>* made, std::uint64_t tag, const options& how, Body body) {
+    if (unusable(*made)) return operation<T>(made);
+    made->sequence = tag;
+    made->expired = [](operation_record& self, const failure& why) {
+      auto& late = static_cast<call_base&>(self);
+      const bool alone = late.untouched != nullptr && late.untouched(late);
+      match& with = *late.matching();
+      communicator_state& of = *late.communicator;
+      late.cut(why);
+      if (!alone) with.revoke(of, why);
+    };
+    enter(*made, how);
+    made->body = body(*made);
+    made->run();
+    net_->kick();
+    return operation<T>(made);
+  }
+
+  /// The algorithm and segments of a call; false in `wrong` where it is pinned to what cannot be.
+  template <class Function, std::size_t N>
+  plan choose(const row<Function> (&rows)[N], const question& call, const options& how,
+              const row<Function>** found, failure* wrong) const {
+    plan by = choices_.choose(call);
+    if (how.algorithm != algorithm::automatic && how.algorithm != by.how) by = {how.algorithm};
+    if (how.segment != 0) by.segment = how.segment;
+    if (by.segment != 0 && by.lanes < 2) by.lanes = choices_.lanes;
+    *found = find(rows, by.how);
+    const auto refuse = [&](const char* reason) {
+      *wrong = failure(errc::not_applicable);
+      wrong->say("%s %s: %s", name(call.what), name(by.how), reason);
+    };
+    if (*found == nullptr) {
+      refuse("no such algorithm for this collective");
+    } else if ((*found)->what == needs::commutative && !call.commutative) {
+      refuse("it sums in an order of its own, and this operation is not commutative");
+    } else if (call.sum == order::rank && by.how != algorithm::linear && call.reduces) {
+      refuse("only linear gives the bits of the sequential order");
+    }
+    return by;
+  }
+
+  /// Ends what is under way with `closed` and takes no more calls.
+  void leave() {
+    if (!std::exchange(open_, false)) return;
+    failure why(errc::closed, "this rank has closed the communicator");
+    why.culprit = net_->rank();
+    bool numbered = false;
+    while (first_ != nullptr) {
+      numbered |= first_->hash != 0;
+      first_deferred_ = nullptr;
+      first_->cut(why);
+    }
+    // Peers count on the numbers that were taken.
+    if (numbered) matching().revoke(state_, why);
+    state_.closing = true;
+    matching().remove(state_);
+  }
+
+ private:
+  // More than this wait in call order for the older ones: working memory stays bounded, and since
+  // the oldest always runs, the ranks' bounds need not agree.
+  static constexpr int most_running = 64;
+  static constexpr std::size_t most_bytes = 32 << 20;
+
+  bool unusable(call_base& made) {
+    if (open_ && !state_.failed()) return false;
+    failure why = open_ ? state_.why() : failure(errc::closed, "this rank has closed it");
+    why.observer = net_->rank();
+    made.refuse(why);
+    return true;
+  }
+
+  void enter(call_base& made, const options& how) {
+    made.started = net_->now();
+    if (how.timeout) made.deadline = made.started + how.timeout.count();
+    made.prev_call = last_;
+    (last_ != nullptr ? last_->next_call : first_) = &made;
+    last_ = &made;
+    matching().begin(made);
+  }
+
+  bool admits(const call_base& made) const {
+    if (first_deferred_ != nullptr) return false;
+    return running_ == 0 ||
+           (running_ < most_running && running_bytes_ + made.working_bytes <= most_bytes);
+  }
+
+  void ended(call_base& made) noexcept override {
+    matching().end(made);
+    if (first_deferred_ == &made) first_deferred_ = next_deferred(made);
+    (made.prev_call != nullptr ? made.prev_call->next_call : first_) = made.next_call;
+    (made.next_call != nullptr ? made.next_call->prev_call : last_) = made.prev_call;
+    if (made.hash != 0 && made.was_run()) {
+      --running_;
+      running_bytes_ -= made.working_bytes;
+    }
+    // A call that ends at once comes here again, under this loop.
+    if (std::exchange(admitting_, true)) return;
+    while (first_deferred_ != nullptr) {
+      call_base& next = *first_deferred_;
+      first_deferred_ = nullptr;
+      if (!admits(next)) {
+        first_deferred_ = &next;
+        break;
+      }
+      first_deferred_ = next_deferred(next);
+      ++running_;
+      running_bytes_ += next.working_bytes;
+      next.run();
+    }
+    admitting_ = false;
+  }
+  static call_base* next_deferred(const call_base& after) {
+    for (call_base* at = after.next_call; at != nullptr; at = at->next_call) {
+      if (at->hash != 0) return at;
+    }
+    return nullptr;
+  }
+
+  void progress() override {
+    net_->poll();
+    net_->queue().run();
+  }
+  void kick() override { net_->kick(); }
+
+  std::shared_ptr<Transport> net_;
+  communicator_state state_;
+  colls::tuning choices_;
+  bool world_;
+  bool open_ = true;
+  call_base* first_ = nullptr;  // started and not ended, in call order
+  call_base* last_ = nullptr;
+  call_base* first_deferred_ = nullptr;  // all numbered calls from here on wait
+  bool admitting_ = false;
+  int running_ = 0;
+  std::size_t running_bytes_ = 0;
+};
+
+}  // namespace colls::detail

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the built-in operations are made of: which types they take, and their arithmetic.
+
+#include <colls/type.hpp>
+
+namespace colls::detail {
+
+template <class T>
+concept integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+/// Integers wrap around: they calculate in an unsigned type that is not promoted to int.
+template <integer T>
+COLLS_INLINE constexpr auto wrapping(T value) {
+  return static_cast<decltype(std::make_unsigned_t<T>() + 0u)>(value);
+}
+
+template <class Result, class T>
+concept result_for =
+    std::convertible_to<Result, T> &&
+    !(std::is_integral_v<T> && (std::is_floating_point_v<Result> || half_type<Result>));
+
+template <class T>
+concept addable = number<T> || requires(const T& x) {
+  { x + x } -> result_for<T>;
+};
+template <class T>
+concept multipliable = number<T> || requires(const T& x) {
+  { x * x } -> result_for<T>;
+};
+template <class T>
+concept ordered = number<T> || requires(const T& x) {
+  { x < x } -> std::convertible_to<bool>;
+};
+template <class T>
+concept bitwise = std::is_integral_v<T> || (!number<T> && requires(const T& x) {
+                    { x & x } -> result_for<T>;
+                    { x | x } -> result_for<T>;
+                    { x ^ x } -> result_for<T>;
+                  });
+template <class T>
+concept averageable =
+    addable<T> && !std::is_same_v<T, bool> && (number<T> || complex_number<T> || requires(const T& x) {
+      { x / 1 } -> result_for<T>;
+    });
+template <class Scale, class T>
+concept scale_for = (number<Scale> && (integer<T> ? integer<Scale>
+                                                  : number<T> && !std::is_same_v<T, bool>)) ||
+                    (number<Scale> && complex_number<T>) ||
+                    requires(const T& x, const Scale& scale) {
+                      requires !number<T>;
+                      { x * scale } -> result_for<T>;
+                    };
+
+template <class T>
+COLLS_INLINE constexpr bool is_nan(const T& x) {
+  if constexpr (half_type<T>) {
+    constexpr std::uint16_t infinity = T(std::numeric_limits<float>::infinity()).bits();
+    return (x.bits() & 0x7fff) > infinity;
+  } else {
+    return x != x;
+  }
+}
+/// A number for each pattern of bits that orders halves, with NaN at the end that wins.
+template <bool Least, half_type T>
+COLLS_INLINE constexpr std::int16_t order_key(T x) {
+  // Patterns order like the numbers, once those of negative numbers are turned round.
+  const auto bits = static_cast<std::int16_t>(x.bits());
+  const auto key = static_cast<std::int16_t>(bits ^ ((bits >> 15) & 0x7fff));
+  constexpr std::int16_t winner = Least ? -0x8000 : 0x7fff;
+  return is_nan(x) ? winner : key;
+}
+template <std::floating_point T>
+COLLS_INLINE constexpr bool is_negative(T x) {
+  if constexpr (sizeof(T) == 4) {
+    return (__builtin_bit_cast(std::uint32_t, x) >> 31) != 0;
+  } else if constexpr (sizeof(T) == 8) {
+    return (__builtin_bit_cast(std::uint64_t, x) >> 63) != 0;
+  } else {
+    return __builtin_copysignl(1.0L, x) < 0;
+  }
+}
+
+/// Whether the left one is the minimum (Least) or maximum. Without branches: it becomes vector code.
+template <bool Least, class T>
+COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {
+  if constexpr (half_type<T>) {
+    const std::int16_t left_key = order_key<Least>(left);
+    const std::int16_t right_key = order_key<Least>(right);
+    return Least ? left_key <= right_key : left_key >= right_key;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const bool nan = is_nan(left);
+    const bool wins = Least ? left < right : right < left;
+    const bool signed_zero = is_negative(left) == Least;
+    return nan | wins | ((left == right) & signed_zero);
+  } else {
+    return Least ? !(right < left) : !(left < right);
+  }
+}
+
+template <bool Least, class T>
+COLLS_INLINE constexpr bool left_wins(const value_index<T>& left, const value_index<T>& right) {
+  const bool before = left.index <= right.index;
+  if (is_nan(left.value) || is_nan(right.value)) {
+    return is_nan(left.value) && (before || !is_nan(right.value));
+  }
+  return (Least ? left.value < right.value : right.value < left.value) ||
+         (left.value == right.value && before);
+}
+
+/// Sums of halves are kept in float.
+template <class T>
+using wide = std::conditional_t<half_type<T>, float, T>;
+
+}  // namespace colls::detail

@@ -1,0 +1,546 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// How the calls of communicator.hpp are checked, numbered and started.
+
+#include <colls/communicator.hpp>
+
+#include <algorithm>
+
+namespace colls {
+
+// The sentence comes from here, so that it stands in the user's own call chain.
+#define COLLS_PIN(rows, commutes)                                                               \
+  if constexpr (Pinned != algorithm::automatic) {                                               \
+    static_assert(detail::find(rows, Pinned) != nullptr,                                        \
+                  "colls: this collective has no such algorithm");                              \
+    static_assert(detail::find(rows, Pinned) == nullptr || (commutes) ||                        \
+                      detail::find(rows, Pinned)->what != needs::commutative,                   \
+                  "colls: this algorithm sums each chunk beginning at another rank, so the "    \
+                  "operation has to commute: wrap it in colls::commutative, or pin another");   \
+    how.algorithm = Pinned;                                                                     \
+  }
+
+template <transport Transport>
+template <algorithm Pinned, class T, class Op>
+operation<> communicator<Transport>::reduced_everywhere(collective what, any_buffer in,
+                                                        any_buffer out, const Op& op, options how) {
+  COLLS_PIN(all::all_reduce, (commutative_for<Op, T>))
+  auto* const made = core_->make(what);
+  const reduction by = keep<T>(*made, op, how);
+  detail::checks check(what);
+  check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+      .require(!detail::partly_overlap(in, out), "in and out overlap in part");
+  question call{what, in.size() * by.accumulate_size, size(), by.op.commutative, how.order, true};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, any_op)>* found = nullptr;
+  const bool good =
+      what == collective::all_reduce ? plan_for(all::all_reduce, call, how, check, chosen, &found)
+      : what == collective::scan     ? plan_for(all::scan, call, how, check, chosen, &found)
+                                     : plan_for(all::exscan, call, how, check, chosen, &found);
+  if (!good) return core_->refuse(made, check.why());
+  fingerprint print = print_of<T>(what, chosen, in.size(), -1, how);
+  add(print, by, how);
+  return core_->begin(made, print, how, chosen, call.bytes, [&](channel_type net) {
+    if (what == collective::exscan) return run::exscan(net, found->run, in, out, by);
+    const int ranks = what == collective::scan ? net.rank() + 1 : net.size();
+    return run::in_place(net, found->run, in, out, by, ranks);
+  });
+}
+
+template <transport Transport>
+template <class... Ranges, class Op>
+  requires(!detail::is_options<Op>)
+operation<> communicator<Transport>::all_reduce(const colls::group<Ranges...>& buffers, Op op,
+                                                options how) {
+  using element = typename colls::group<Ranges...>::element_type;
+  auto* const made = core_->make(collective::all_reduce);
+  const reduction by = keep<element>(*made, op, how);
+  detail::checks check(collective::all_reduce);
+  std::size_t total = 0;
+  counts_list sizes;
+  for (const any_buffer& part : buffers.parts) {
+    total += part.size();
+    sizes.push_back(part.size());
+    for (const any_buffer& other : buffers.parts) {
+      check.require(&part == &other || part.size() == 0 || other.size() == 0 ||
+                        (part.data() != other.data() && !detail::partly_overlap(part, other)),
+                    "two buffers of the group overlap");
+    }
+  }
+  const std::size_t size_in_bytes = total * by.accumulate_size;
+  question call{collective::all_reduce, size_in_bytes, size(), by.op.commutative, how.order, true};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, any_op)>* found = nullptr;
+  if (!plan_for(all::all_reduce, call, how, check, chosen, &found)) {
+    return core_->refuse(made, check.why());
+  }
+  fingerprint print = print_of<element>(collective::all_reduce, chosen, total, -1, how, sizes);
+  add(print, by, how);
+  constexpr std::size_t packed_up_to = 64 * 1024;
+  return core_->begin(made, print, how, chosen, size_in_bytes, [&](channel_type net) {
+    return run::grouped(net, found->run,
+                        std::vector<any_buffer>(std::begin(buffers.parts), std::end(buffers.parts)),
+                        by, size_in_bytes <= packed_up_to);
+  });
+}
+
+template <transport Transport>
+template <algorithm Pinned, class T, class Op>
+operation<> communicator<Transport>::reduced_at_root(any_buffer in, any_buffer out, int root,
+                                                     const Op& op, options how) {
+  COLLS_PIN(all::reduce, (commutative_for<Op, T>))
+  auto* const made = core_->make(collective::reduce);
+  const reduction by = keep<T>(*made, op, how);
+  detail::checks check(collective::reduce);
+  check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
+  if (rank() == root) {
+    check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+        .require(!detail::partly_overlap(in, out), "in and out overlap in part");
+  }
+  question call{collective::reduce, in.size() * by.accumulate_size, size(), by.op.commutative,
+                how.order, true};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, any_buffer, int, any_op)>* found = nullptr;
+  if (!plan_for(all::reduce, call, how, check, chosen, &found)) {
+    return core_->refuse(made, check.why());
+  }
+  fingerprint print = print_of<T>(collective::reduce, chosen, in.size(), root, how);
+  add(print, by, how);
+  return core_->begin(made, print, how, chosen, call.bytes, [&](channel_type net) {
+    return run::reduce(net, found->run, in, rank() == root ? out : any_buffer(), root, by);
+  });
+}
+
+template <transport Transport>
+template <algorithm Pinned, class T, class Op>
+operation<> communicator<Transport>::reduced_in_parts(any_buffer in, any_buffer out,
+                                                      counts_list offsets, const Op& op,
+                                                      options how) {
+  COLLS_PIN(all::reduce_scatter, (commutative_for<Op, T>))
+  auto* const made = core_->make(collective::reduce_scatter);
+  const reduction by = keep<T>(*made, op, how);
+  detail::checks check(collective::reduce_scatter);
+  const auto ranks = static_cast<std::size_t>(size());
+  check.require(fits(offsets), "there are %zu counts for %zu ranks", offsets.size() - 1, ranks);
+  if (!check.failed()) {
+    const partition parts = offsets.empty() ? partition::blocks(out.size(), size())
+                                            : partition::from_offsets(offsets.data(), size());
+    const any_buffer own = in.size() >= parts.offset(rank()) + parts.count(rank())
+                               ? chunks{in, parts}[rank()]
+                               : any_buffer();
+    check
+        .require(in.size() == parts.offset(size()), "in has %zu elements, the shares of %zu ranks are %zu",
+                 in.size(), ranks, parts.offset(size()))
+        .require(out.size() == parts.count(rank()), "out has %zu elements, this rank's share is %zu",
+                 out.size(), parts.count(rank()))
+        .require(out.data() == own.data() || !detail::partly_overlap(in, out),
+                 "in and out overlap in part");
+  }
+  question call{collective::reduce_scatter, in.size() * by.accumulate_size, size(),
+                by.op.commutative, how.order, true};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, any_buffer, partition, any_op)>* found = nullptr;
+  if (!plan_for(all::reduce_scatter, call, how, check, chosen, &found)) {
+    return core_->refuse(made, check.why());
+  }
+  fingerprint print = print_of<T>(collective::reduce_scatter, chosen, in.size(), -1, how, offsets);
+  add(print, by, how);
+  return core_->begin(made, print, how, chosen, call.bytes, [&](channel_type net) {
+    return run::reduce_scatter(net, found->run, in, out, std::move(offsets), by);
+  });
+}
+
+template <transport Transport>
+template <algorithm Pinned, class T>
+operation<> communicator<Transport>::broadcast_bytes(any_buffer data, int root, options how) {
+  COLLS_PIN(all::broadcast, true)
+  auto* const made = core_->make(collective::broadcast);
+  detail::checks check(collective::broadcast);
+  check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
+  question call{collective::broadcast, data.size() * data.element_size(), size()};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, int)>* found = nullptr;
+  if (!plan_for(all::broadcast, call, how, check, chosen, &found)) {
+    return core_->refuse(made, check.why());
+  }
+  const fingerprint print = print_of<T>(collective::broadcast, chosen, data.size(), root, how);
+  return core_->begin(made, print, how, chosen, 0,
+                      [&](channel_type net) { return found->run(net, data, root); });
+}
+
+template <transport Transport>
+template <algorithm Pinned>
+operation<> communicator<Transport>::barrier(options how) {
+  COLLS_PIN(all::barrier, true)
+  auto* const made = core_->make(collective::barrier);
+  detail::checks check(collective::barrier);
+  question call{collective::barrier, 0, size()};
+  plan chosen;
+  const detail::row<task<>(channel_type)>* found = nullptr;
+  if (!plan_for(all::barrier, call, how, check, chosen, &found)) {
+    return core_->refuse(made, check.why());
+  }
+  fingerprint print;
+  print.what = collective::barrier;
+  print.how = chosen.how;
+  return core_->begin(made, print, how, chosen, 0,
+                      [&](channel_type net) { return found->run(net); });
+}
+
+template <transport Transport>
+template <algorithm Pinned, class T>
+operation<> communicator<Transport>::gathered_everywhere(any_buffer in, any_buffer out,
+                                                         counts_list offsets, options how) {
+  COLLS_PIN(all::all_gather, true)
+  auto* const made = core_->make(collective::all_gather);
+  detail::checks check(collective::all_gather);
+  const auto ranks = static_cast<std::size_t>(size());
+  check.require(fits(offsets), "there are %zu counts for %zu ranks", offsets.size() - 1, ranks);
+  if (!check.failed()) {
+    const partition parts = offsets.empty() ? partition::blocks(in.size(), size())
+                                            : partition::from_offsets(offsets.data(), size());
+    check
+        .require(out.size() == parts.offset(size()), "out has %zu elements, the blocks of %zu ranks are %zu",
+                 out.size(), ranks, parts.offset(size()))
+        .require(in.size() == parts.count(rank()), "in has %zu elements, this rank's block is %zu",
+                 in.size(), parts.count(rank()));
+    if (!check.failed()) {
+      check.require(in.data() == chunks{out, parts}[rank()].data() || !detail::partly_overlap(in, out),
+                    "in and out overlap in part");
+    }
+  }
+  question call{collective::all_gather, out.size() * out.element_size(), size()};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, partition)>* found = nullptr;
+  if (!plan_for(all::all_gather, call, how, check, chosen, &found)) {
+    return core_->refuse(made, check.why());
+  }
+  const fingerprint print =
+      print_of<T>(collective::all_gather, chosen, out.size(), -1, how, offsets);
+  return core_->begin(made, print, how, chosen, 0, [&](channel_type net) {
+    return run::all_gather(net, found->run, in, out, std::move(offsets));
+  });
+}
+
+template <transport Transport>
+template <algorithm Pinned, class T>
+operation<> communicator<Transport>::rooted(collective what, any_buffer mine, any_buffer whole,
+                                            counts_list offsets, int root, options how) {
+  COLLS_PIN(all::gather, true)
+  auto* const made = core_->make(what);
+  detail::checks check(what);
+  const auto ranks = static_cast<std::size_t>(size());
+  check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1)
+      .require(fits(offsets), "there are %zu counts for %zu ranks", offsets.size() - 1, ranks);
+  const std::size_t total = offsets.empty() ? mine.size() * ranks : offsets.back();
+  if (!check.failed()) {
+    const partition parts = offsets.empty() ? partition::blocks(mine.size(), size())
+                                            : partition::from_offsets(offsets.data(), size());
+    check.require(mine.size() == parts.count(rank()),
+                  "the buffer has %zu elements, this rank's share is %zu", mine.size(),
+                  parts.count(rank()));
+    if (rank() == root) {
+      check.require(whole.size() == total, "the root's buffer has %zu elements, all shares are %zu",
+                    whole.size(), total);
+      if (!check.failed()) {
+        check.require(mine.data() == chunks{whole, parts}[rank()].data() ||
+                          !detail::partly_overlap(mine, whole),
+                      "in and out overlap in part");
+      }
+    }
+  }
+  question call{what, total * mine.element_size(), size()};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, any_buffer, partition, int)>* found = nullptr;
+  const bool good = what == collective::gather
+                        ? plan_for(all::gather, call, how, check, chosen, &found)
+                        : plan_for(all::scatter, call, how, check, chosen, &found);
+  if (!good) return core_->refuse(made, check.why());
+  const fingerprint print = print_of<T>(what, chosen, total, root, how, offsets);
+  const any_buffer everything =
+      rank() == root ? whole : any_buffer(nullptr, 0, mine.element_size());
+  return core_->begin(made, print, how, chosen, 0, [&](channel_type net) {
+    return what == collective::gather ? run::rooted(net, found->run, mine, everything, mine.size(),
+                                                    std::move(offsets), root)
+                                      : run::rooted(net, found->run, everything, mine, mine.size(),
+                                                    std::move(offsets), root);
+  });
+}
+
+template <transport Transport>
+template <algorithm Pinned, class T>
+operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, counts_list sends,
+                                               counts_list receives, options how) {
+  COLLS_PIN(all::all_to_all, true)
+  auto* const made = core_->make(collective::all_to_all);
+  detail::checks check(collective::all_to_all);
+  const auto ranks = static_cast<std::size_t>(size());
+  const bool equal_blocks = sends.empty() && receives.empty();
+  check.require(fits(sends) && fits(receives), "there are %zu and %zu counts for %zu ranks",
+                sends.size() - 1, receives.size() - 1, ranks);
+  if (equal_blocks) {
+    check.require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks", in.size(), ranks)
+        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size());
+  } else if (!check.failed()) {
+    check
+        .require(in.size() == sends.back(), "in has %zu elements, the send counts are %zu", in.size(),
+                 sends.back())
+        .require(out.size() == receives.back(), "out has %zu elements, the receive counts are %zu",
+                 out.size(), receives.back())
+        .require(in.data() != out.data() || sends == receives,
+                 "in place, both lists of counts are equal");
+  }
+  check.require(!detail::partly_overlap(in, out), "in and out overlap in part");
+  question call{collective::all_to_all, in.size() * in.element_size(), size()};
+  plan chosen;
+  const detail::row<task<>(channel_type, any_buffer, partition, any_buffer, partition)>* found = nullptr;
+  if (!plan_for(all::all_to_all, call, how, check, chosen, &found)) {
+    return core_->refuse(made, check.why());
+  }
+  // With counts of its own each rank has another total: lengths are compared message by message.
+  fingerprint print =
+      print_of<T>(collective::all_to_all, chosen, equal_blocks ? in.size() : 0, -1, how);
+  print.shape = equal_blocks ? 0 : 1;
+  return core_->begin(made, print, how, chosen, 0, [&](channel_type net) {
+    return run::all_to_all(net, found->run, in, out, std::move(sends), std::move(receives));
+  });
+}
+
+#undef COLLS_PIN
+
+// ---- point to point
+
+namespace detail {
+
+template <transport Transport>
+struct direct {
+  using send_operation = decltype(std::declval<Transport&>().send(
+      std::declval<message_key>(), const_bytes{}, std::declval<operation_record&>()));
+  using recv_operation = decltype(std::declval<Transport&>().recv(
+      std::declval<message_key>(), mutable_bytes{}, std::declval<operation_record&>()));
+
+  template <class Leaf>
+  static void watch(call_base& made, Leaf& leaf) {
+    made.leaf = &leaf;
+    made.untouched = [](const call_base& self) {
+      return static_cast<const Leaf*>(self.leaf)->untouched();
+    };
+  }
+
+  static task<> send(Transport& net, call_base& made, message_key key, const_bytes from) {
+    send_operation leaf = net.send(key, from, made);
+    watch(made, leaf);
+    co_await leaf;
+  }
+
+  static received found(const recv_operation& leaf, const call_base& made, std::size_t element) {
+    return {made.communicator->rank_of(leaf.source_rank()), leaf.count() / element};
+  }
+  static task<received> recv(Transport& net, call_base& made, message_key key, mutable_bytes into,
+                             std::size_t element) {
+    recv_operation leaf = net.recv(key, into, made);
+    watch(made, leaf);
+    co_await leaf;
+    co_return found(leaf, made, element);
+  }
+
+  struct both {
+    send_operation out;
+    recv_operation in;
+    bool untouched() const { return out.untouched() && in.untouched(); }
+  };
+  static task<received> send_recv(Transport& net, call_base& made, message_key to, const_bytes from,
+                                  message_key source, mutable_bytes into, std::size_t element) {
+    both leaves{net.send(to, from, made), net.recv(source, into, made)};
+    watch(made, leaves);
+    co_await when_all(by_reference(leaves.out), by_reference(leaves.in));
+    co_return found(leaves.in, made, element);
+  }
+
+  template <class Leaf>
+  struct reference {
+    Leaf* leaf;
+    bool start(completion& done) { return leaf->start(done); }
+    std::error_code result() { return leaf->result(); }
+  };
+  template <class Leaf>
+  static reference<Leaf> by_reference(Leaf& leaf) {
+    return {&leaf};
+  }
+};
+
+}  // namespace detail
+
+template <transport Transport>
+operation<> communicator<Transport>::send_bytes(const_bytes from, int to, int tag,
+                                                const options& how) {
+  auto* const made = core_->make(collective::send);
+  detail::checks check(collective::send);
+  check.require(to >= 0 && to < size(), "rank %d is not in 0..%d", to, size() - 1)
+      .require(tag >= 0, "tag %d is negative", tag);
+  if (check.failed()) return core_->refuse(made, check.why());
+  const message_key key{world_rank(to), core_->state().id(), static_cast<std::uint64_t>(tag),
+                        message_key::point_to_point};
+  return core_->begin_direct(made, key.sequence, how, [&](detail::call_base& call) {
+    return detail::direct<Transport>::send(net(), call, key, from);
+  });
+}
+
+template <transport Transport>
+operation<received> communicator<Transport>::recv_bytes(mutable_bytes into, std::size_t element,
+                                                        peer from, int tag, const options& how) {
+  auto* const made = core_->template make<received>(collective::recv);
+  detail::checks check(collective::recv);
+  check.require(from.is_any() || (from.rank() >= 0 && from.rank() < size()), "rank %d is not in 0..%d",
+                from.rank(), size() - 1)
+      .require(tag >= 0, "tag %d is negative", tag);
+  if (check.failed()) return core_->refuse(made, check.why());
+  const message_key key{from.is_any() ? posted::any_source : world_rank(from.rank()),
+                        core_->state().id(), static_cast<std::uint64_t>(tag),
+                        message_key::point_to_point};
+  return core_->begin_direct(made, key.sequence, how, [&](detail::call_base& call) {
+    return detail::direct<Transport>::recv(net(), call, key, into, element);
+  });
+}
+
+template <transport Transport>
+template <readable_range Out, writable_range In>
+operation<received> communicator<Transport>::send_recv(Out&& out, int to, In&& in, peer from,
+                                                       int tag, options how) {
+  const any_buffer outgoing = detail::erased(std::forward<Out>(out));
+  const any_buffer incoming = detail::erased(std::forward<In>(in));
+  auto* const made = core_->template make<received>(collective::recv);
+  detail::checks check(collective::recv);
+  check.require(to >= 0 && to < size(), "rank %d is not in 0..%d", to, size() - 1)
+      .require(from.is_any() || (from.rank() >= 0 && from.rank() < size()), "rank %d is not in 0..%d",
+               from.rank(), size() - 1)
+      .require(tag >= 0, "tag %d is negative", tag)
+      .require(outgoing.data() != incoming.data() || outgoing.size() == 0,
+               "what is sent and what is received are one buffer")
+      .require(!detail::partly_overlap(outgoing, incoming), "the two buffers overlap in part");
+  if (check.failed()) return core_->refuse(made, check.why());
+  const message_key to_key{world_rank(to), core_->state().id(), static_cast<std::uint64_t>(tag),
+                           message_key::point_to_point};
+  message_key from_key = to_key;
+  from_key.peer = from.is_any() ? posted::any_source : world_rank(from.rank());
+  return core_->begin_direct(made, to_key.sequence, how, [&](detail::call_base& call) {
+    return detail::direct<Transport>::send_recv(net(), call, to_key, bytes(outgoing), from_key,
+                                                bytes(incoming), incoming.element_size());
+  });
+}
+
+// ---- communicators
+
+namespace detail {
+
+/// What each rank says in a split.
+struct split_word {
+  std::int32_t color = 0;
+  std::int32_t key = 0;
+  std::uint32_t next_id = 0;
+};
+
+template <transport Transport>
+task<communicator<Transport>> split(basic_channel<Transport> net, core<Transport>& parent,
+                                    split_word mine) {
+  std::vector<split_word> words(static_cast<std::size_t>(net.size()));
+  words[static_cast<std::size_t>(net.rank())] = mine;
+  const any_buffer all(words.data(), words.size(), sizeof(split_word));
+  co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
+
+  // Ids begin above all that any of the ranks has seen, one for each color in the order of the
+  // colors' first ranks: no two communicators that share a rank ever have the same.
+  std::uint32_t first_id = 0;
+  std::vector<std::int32_t> colors;
+  for (const split_word& word : words) {
+    first_id = word.next_id > first_id ? word.next_id : first_id;
+    bool known = word.color < 0;
+    for (const std::int32_t color : colors) known |= color == word.color;
+    if (!known) colors.push_back(word.color);
+  }
+  parent.matching().ids_from(first_id + static_cast<std::uint32_t>(colors.size()));
+  if (mine.color < 0) co_return communicator<Transport>();
+
+  std::uint32_t id = first_id;
+  while (colors[id - first_id] != mine.color) ++id;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < net.size(); ++rank) {
+    if (words[static_cast<std::size_t>(rank)].color == mine.color) ranks.push_back(rank);
+  }
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int one, int other) {
+    return words[static_cast<std::size_t>(one)].key < words[static_cast<std::size_t>(other)].key;
+  });
+  int rank = 0;
+  while (ranks[static_cast<std::size_t>(rank)] != net.rank()) ++rank;
+  for (int& member : ranks) member = parent.state().world_rank(member);
+  const int size = static_cast<int>(ranks.size());
+  auto made = std::make_unique<core<Transport>>(
+      parent.shared_net(), id, rank, size,
+      std::make_shared<const std::vector<int>>(std::move(ranks)), false);
+  made->state().inactivity = parent.state().inactivity;
+  made->choices() = parent.choices();
+  co_return communicator<Transport>(std::move(made));
+}
+
+}  // namespace detail
+
+template <transport Transport>
+operation<communicator<Transport>> communicator<Transport>::split(int color, int key) {
+  auto* const made = core_->template make<communicator>(collective::split);
+  fingerprint print;
+  print.what = collective::split;
+  // Reserved now, so that splits under way at the same time get different ids.
+  const detail::split_word mine{color, key, core_->matching().next_id()};
+  core_->matching().ids_from(mine.next_id + static_cast<std::uint32_t>(size()));
+  return core_->begin(made, print, options(), plan(), 0, [&](channel_type net) {
+    return detail::split<Transport>(net, *core_, mine);
+  });
+}
+
+template <transport Transport>
+template <readable_range Ranks>
+operation<communicator<Transport>> communicator<Transport>::group(const Ranks& ranks) {
+  int position = 0;
+  int mine = -1;
+  detail::checks check(collective::split);
+  std::vector<bool> seen(static_cast<std::size_t>(size()));
+  for (const auto member : ranks) {
+    const bool known = member >= 0 && static_cast<int>(member) < size();
+    check.require(known, "rank %d is not in 0..%d", static_cast<int>(member), size() - 1);
+    if (!known) break;
+    check.require(!seen[static_cast<std::size_t>(member)], "rank %d is listed twice",
+                  static_cast<int>(member));
+    seen[static_cast<std::size_t>(member)] = true;
+    if (static_cast<int>(member) == rank()) mine = position;
+    ++position;
+  }
+  if (check.failed()) {
+    return core_->refuse(core_->template make<communicator>(collective::split), check.why());
+  }
+  return split(mine < 0 ? -1 : 0, mine);
+}
+
+template <transport Transport>
+task<> communicator<Transport>::close(time_span deadline) {
+  if (core_ == nullptr || !core_->is_open()) co_return;
+  core_->leave();
+  if (core_->whole_world()) {
+    const time_point limit = deadline ? deadline.count() : core_->state().inactivity;
+    co_await net().close(net().now() + limit);
+  }
+}
+
+template <transport Transport>
+int communicator<Transport>::nodes() const {
+  int found = 0;
+  for (int i = 0; i < size(); ++i) {
+    bool first = true;
+    for (int j = 0; j < i; ++j) first &= node_of(i) != node_of(j);
+    found += first ? 1 : 0;
+  }
+  return found;
+}
+
+}  // namespace colls

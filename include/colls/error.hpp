@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What can go wrong, as an error_code, as a record that explains it, and as an exception.
+
+#include <colls/fwd.hpp>
+
+#include <cstdarg>
+#include <cstdio>
+#include <system_error>
+#include <type_traits>
+
+namespace colls {
+
+/// Every error of colls. The numbers are stable; `== std::errc::timed_out` and the like work.
+enum class errc {
+  peer_failed = 1,
+  revoked,
+  mismatch,
+  protocol_error,
+  timeout,
+  cancelled,
+  closed,
+  invalid_argument,
+  not_applicable,
+  truncated,
+  not_enough_memory,
+  user_op_failed,
+  unreachable,
+  join_failed,
+  join_timeout,
+  auth_failed,
+  insecure_bind,
+  version_mismatch,
+  rank_taken,
+  world_complete,
+  address_in_use,
+  resolve_failed,
+  stale_store,
+  too_many_files,
+};
+
+namespace detail {
+
+struct errc_words {
+  const char* name;
+  const char* hint;
+};
+
+constexpr errc_words words(errc code) {
+  switch (code) {
+    case errc::peer_failed:
+      return {"peer_failed", "that rank died or was cut off: see its own output"};
+    case errc::revoked:
+      return {"revoked", "another rank gave this communicator up: see the reason it gave"};
+    case errc::mismatch:
+      return {"mismatch",
+              "every rank must make the same calls in the same order on a communicator, with the "
+              "same count, type, op, root and algorithm"};
+    case errc::protocol_error:
+      return {"protocol_error", "the bytes on a link made no sense: is every rank the same colls?"};
+    case errc::timeout:
+      return {"timeout",
+              "no progress before the deadline: a rank is late or did not call; options.timeout "
+              "and COLLS_TIMEOUT set the deadline"};
+    case errc::cancelled:
+      return {"cancelled", "the operation was dropped or cancelled before it had finished"};
+    case errc::closed:
+      return {"closed", "a communicator that this operation needs was closed"};
+    case errc::invalid_argument:
+      return {"invalid_argument", "nothing was sent and the communicator is still good"};
+    case errc::not_applicable:
+      return {"not_applicable",
+              "the pinned algorithm cannot do this: leave options.algorithm automatic, or pin "
+              "another"};
+    case errc::truncated:
+      return {"truncated", "the message is longer than the buffer posted for it"};
+    case errc::not_enough_memory:
+      return {"not_enough_memory", "a working buffer could not be allocated"};
+    case errc::user_op_failed:
+      return {"user_op_failed", "the user's reduction threw an exception"};
+    case errc::unreachable:
+      return {"unreachable", "check the address, the port and that the peer is running"};
+    case errc::join_failed:
+      return {"join_failed", "check the launcher's variables, or pass a colls::config"};
+    case errc::join_timeout:
+      return {"join_timeout", "not every rank came in time: were all of them started?"};
+    case errc::auth_failed:
+      return {"auth_failed",
+              "the secrets differ: give every node the same COLLS_SECRET or COLLS_SECRET_FILE"};
+    case errc::insecure_bind:
+      return {"insecure_bind",
+              "set COLLS_SECRET or COLLS_SECRET_FILE, or COLLS_INSECURE=1 on a trusted network"};
+    case errc::version_mismatch:
+      return {"version_mismatch", "build every rank with the same wire version of colls"};
+    case errc::rank_taken:
+      return {"rank_taken", "two processes claim the same rank: check the launcher's variables"};
+    case errc::world_complete:
+      return {"world_complete", "the world has all its ranks: use another port or job id"};
+    case errc::address_in_use:
+      return {"address_in_use", "another program has the port: choose another MASTER_PORT"};
+    case errc::resolve_failed:
+      return {"resolve_failed", "the host name is unknown here: pass a numeric address"};
+    case errc::stale_store:
+      return {"stale_store", "the file belongs to an earlier job: remove it or use a new path"};
+    case errc::too_many_files:
+      return {"too_many_files", "raise the limit on open files (ulimit -n)"};
+  }
+  return {"unknown error", ""};
+}
+
+class category final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "colls"; }
+  std::string message(int value) const override { return words(static_cast<errc>(value)).name; }
+  std::error_condition default_error_condition(int value) const noexcept override {
+    switch (static_cast<errc>(value)) {
+      case errc::timeout:
+      case errc::join_timeout: return std::errc::timed_out;
+      case errc::cancelled: return std::errc::operation_canceled;
+      case errc::invalid_argument: return std::errc::invalid_argument;
+      case errc::not_enough_memory: return std::errc::not_enough_memory;
+      case errc::address_in_use: return std::errc::address_in_use;
+      case errc::truncated: return std::errc::message_size;
+      case errc::protocol_error: return std::errc::protocol_error;
+      case errc::too_many_files: return std::errc::too_many_files_open;
+      default: return {value, *this};
+    }
+  }
+};
+
+}  // namespace detail
+
+/// The category of every `errc`.
+inline const std::error_category& error_category() noexcept {
+  static const detail::category instance;
+  return instance;
+}
+
+inline std::error_code make_error_code(errc code) noexcept {
+  return {static_cast<int>(code), error_category()};
+}
+
+/// One failure, explained. Trivially copyable: it travels to the other ranks as it is.
+struct failure {
+  errc code{};
+  std::int32_t culprit = -1;     // rank in the world; -1: nobody in particular
+  std::int32_t observer = -1;    // rank in the world of who saw it first
+  std::int32_t waited_for = -1;  // rank in the world that this rank waited for
+  std::uint32_t communicator = 0;
+  collective operation = collective::none;
+  std::uint8_t reserved[3] = {};
+  std::uint64_t sequence = 0;
+  std::uint64_t bytes_done = 0;
+  std::uint64_t bytes_expected = 0;
+  std::int64_t elapsed_ns = 0;
+  char address[64] = {};  // of the culprit, as host:port
+  char detail[320] = {};  // one sentence
+
+  failure() = default;
+  explicit failure(errc what, const char* sentence = "") : code(what) { say("%s", sentence); }
+
+  /// Writes the sentence, cut to fit.
+  [[gnu::format(printf, 2, 3)]] failure& say(const char* pattern, ...) {
+    std::va_list args;
+    va_start(args, pattern);
+    std::vsnprintf(detail, sizeof detail, pattern, args);
+    va_end(args);
+    return *this;
+  }
+};
+static_assert(std::is_trivially_copyable_v<failure>);
+
+namespace detail {
+
+/// A line of text that is cut where it does not fit.
+class line {
+ public:
+  [[gnu::format(printf, 2, 3)]] line& add(const char* pattern, ...) {
+    std::va_list args;
+    va_start(args, pattern);
+    const int wrote = std::vsnprintf(text_ + size_, sizeof text_ - size_, pattern, args);
+    va_end(args);
+    const std::size_t room = sizeof text_ - 1 - size_;
+    if (wrote > 0) size_ += static_cast<std::size_t>(wrote) < room ? static_cast<std::size_t>(wrote) : room;
+    return *this;
+  }
+  const char* text() const { return text_; }
+
+ private:
+  char text_[1024] = {};
+  std::size_t size_ = 0;
+};
+
+inline std::string explain(const failure& why) {
+  line to;
+  to.add("colls: ");
+  if (why.observer >= 0) to.add("rank %d: ", why.observer);
+  if (why.operation != collective::none) {
+    to.add("%s", colls::name(why.operation));
+    if (why.sequence != 0) to.add(" #%llu", static_cast<unsigned long long>(why.sequence));
+    if (why.communicator != 0) to.add(" on communicator %x", why.communicator);
+    to.add(" failed: ");
+  }
+  to.add("%s", words(why.code).name);
+  if (why.culprit >= 0) {
+    to.add(": rank %d", why.culprit);
+    if (why.address[0] != 0) to.add(" (%.63s)", why.address);
+  }
+  if (why.detail[0] != 0) to.add(": %.319s", why.detail);
+  if (why.waited_for >= 0) to.add("; waited for rank %d", why.waited_for);
+  if (why.bytes_expected != 0) {
+    to.add("; %llu of %llu bytes done", static_cast<unsigned long long>(why.bytes_done),
+           static_cast<unsigned long long>(why.bytes_expected));
+  }
+  if (why.elapsed_ns != 0) to.add(" after %.3f s", static_cast<double>(why.elapsed_ns) * 1e-9);
+  to.add(". Hint: %s", words(why.code).hint);
+  return to.text();
+}
+
+}  // namespace detail
+
+/// What every failed operation throws: the code, and the record that explains it.
+class error : public std::system_error {
+ public:
+  explicit error(const failure& why)
+      : std::system_error(make_error_code(why.code)), record_(why), text_(detail::explain(why)) {}
+  explicit error(errc code, const char* sentence = "") : error(failure(code, sentence)) {}
+
+  const failure& record() const noexcept { return record_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  failure record_;
+  std::string text_;
+};
+
+}  // namespace colls
+
+template <>
+struct std::is_error_code_enum<colls::errc> : std::true_type {};

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// An intrusive table of message nodes: first in, first out for each key, no allocation per node.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace colls {
+
+/// What pairs a send with a receive: FIFO for each (peer, communicator, sequence, lane).
+/// Point-to-point messages have `lane` == `point_to_point` and their tag as sequence.
+struct message_key {
+  std::int32_t peer = -1;  // rank in the world
+  std::uint32_t communicator = 0;
+  std::uint64_t sequence = 0;
+  std::uint16_t lane = 0;
+
+  static constexpr std::uint16_t point_to_point = 0xFFFF;
+  bool is_point_to_point() const { return lane == point_to_point; }
+  friend bool operator==(const message_key&, const message_key&) = default;
+};
+
+/// Base of what a key_table holds. Leaves its table by itself.
+struct keyed {
+  message_key key;
+  keyed* next = nullptr;
+  keyed* prev = nullptr;
+};
+
+/// Buckets of doubly linked nodes, in order of arrival.
+template <class Node>
+class key_table {
+ public:
+  bool empty() const { return count_ == 0; }
+  std::size_t size() const { return count_; }
+
+  void push_back(Node& node) {
+    if (count_ >= 2 * buckets_.size()) grow();
+    link(buckets_[slot(node.key)], node);
+    ++count_;
+  }
+
+  /// The oldest node with that key, or null.
+  Node* find(const message_key& key) const {
+    return find_if(key, [](const Node&) { return true; });
+  }
+  template <class Which>
+  Node* find_if(const message_key& key, Which which) const {
+    if (count_ == 0) return nullptr;
+    for (keyed* at = buckets_[slot(key)].first; at != nullptr; at = at->next) {
+      if (at->key == key && which(static_cast<Node&>(*at))) return static_cast<Node*>(at);
+    }
+    return nullptr;
+  }
+
+  void remove(Node& node) {
+    bucket& home = buckets_[slot(node.key)];
+    (node.prev != nullptr ? node.prev->next : home.first) = node.next;
+    (node.next != nullptr ? node.next->prev : home.last) = node.prev;
+    node.next = node.prev = nullptr;
+    --count_;
+  }
+
+  /// Removes the oldest node with that key and gives it, or null.
+  Node* take(const message_key& key) {
+    Node* const found = find(key);
+    if (found != nullptr) remove(*found);
+    return found;
+  }
+
+  /// Calls `visit` for every node; `visit` may remove the node it is given.
+  template <class Visit>
+  void each(Visit visit) {
+    for (bucket& home : buckets_) {
+      for (keyed* at = home.first; at != nullptr;) {
+        keyed* const following = at->next;
+        visit(static_cast<Node&>(*at));
+        at = following;
+      }
+    }
+  }
+
+ private:
+  struct bucket {
+    keyed* first = nullptr;
+    keyed* last = nullptr;
+  };
+
+  static void link(bucket& home, keyed& node) {
+    node.prev = home.last;
+    node.next = nullptr;
+    (home.last != nullptr ? home.last->next : home.first) = &node;
+    home.last = &node;
+  }
+
+  std::size_t slot(const message_key& key) const {
+    std::uint64_t mixed = key.sequence * 0x9e3779b97f4a7c15ULL;
+    mixed ^= (static_cast<std::uint64_t>(key.communicator) << 32) ^
+             (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.peer)) << 4) ^ key.lane;
+    mixed ^= mixed >> 29;
+    mixed *= 0xbf58476d1ce4e5b9ULL;
+    return static_cast<std::size_t>(mixed >> 32) & (buckets_.size() - 1);
+  }
+
+  void grow() {
+    std::vector<bucket> old(buckets_.empty() ? 8 : 4 * buckets_.size());
+    old.swap(buckets_);
+    for (bucket& home : old) {
+      for (keyed* at = home.first; at != nullptr;) {
+        keyed* const following = at->next;
+        link(buckets_[slot(at->key)], *at);
+        at = following;
+      }
+    }
+  }
+
+  std::vector<bucket> buckets_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace colls

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The built-in operations of reductions.
+
+#include <colls/op_traits.hpp>
+
+namespace colls {
+
+/// Sum. Integers wrap around.
+struct plus : detail::builtin_op<1> {
+  template <class T>
+  using accumulate = detail::wide<T>;
+
+  template <detail::addable T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    if constexpr (detail::integer<T>) {
+      return static_cast<T>(detail::wrapping(left) + detail::wrapping(right));
+    } else {
+      return static_cast<T>(left + right);
+    }
+  }
+};
+
+/// Product. Integers wrap around.
+struct multiplies : detail::builtin_op<2> {
+  template <class T>
+  using accumulate = detail::wide<T>;
+
+  template <detail::multipliable T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    if constexpr (detail::integer<T>) {
+      return static_cast<T>(detail::wrapping(left) * detail::wrapping(right));
+    } else {
+      return static_cast<T>(left * right);
+    }
+  }
+};
+
+/// The smaller one, as IEEE 754-2019 has it: a NaN among the inputs is the result, -0 < +0.
+struct minimum : detail::builtin_op<3> {
+  template <detail::ordered T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return detail::left_wins<true>(left, right) ? left : right;
+  }
+};
+
+/// The larger one; NaN and zeros as with minimum.
+struct maximum : detail::builtin_op<4> {
+  template <detail::ordered T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return detail::left_wins<false>(left, right) ? left : right;
+  }
+};
+
+struct bit_and : detail::builtin_op<5> {
+  template <detail::bitwise T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return static_cast<T>(left & right);
+  }
+};
+
+struct bit_or : detail::builtin_op<6> {
+  template <detail::bitwise T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return static_cast<T>(left | right);
+  }
+};
+
+struct bit_xor : detail::builtin_op<7> {
+  template <detail::bitwise T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return static_cast<T>(left ^ right);
+  }
+};
+
+/// 1 if neither is 0, else 0.
+struct logical_and : detail::builtin_op<8> {
+  template <detail::number T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return T((left != T(0)) & (right != T(0)));
+  }
+};
+
+/// 0 if both are 0, else 1.
+struct logical_or : detail::builtin_op<9> {
+  template <detail::number T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return T((left != T(0)) | (right != T(0)));
+  }
+};
+
+/// The smallest value and where it is; of equal ones that with the smallest index. NaN counts as the
+/// smallest.
+struct min_loc : detail::builtin_op<10> {
+  template <detail::number T>
+  COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
+                                                   const value_index<T>& right) const {
+    return detail::left_wins<true>(left, right) ? left : right;
+  }
+};
+
+/// The largest value and where it is; of equal ones that with the smallest index. NaN counts as the
+/// largest.
+struct max_loc : detail::builtin_op<11> {
+  template <detail::number T>
+  COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
+                                                   const value_index<T>& right) const {
+    return detail::left_wins<false>(left, right) ? left : right;
+  }
+};
+
+/// The sum divided by the number of ranks. Integers wrap in the sum and round toward zero, as with
+/// NCCL and PyTorch; a wider accumulate type keeps the sum from wrapping.
+struct average : detail::builtin_op<12> {
+  template <class T>
+  using accumulate = detail::wide<T>;
+
+  template <detail::averageable T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return plus{}(left, right);
+  }
+  template <detail::averageable T>
+  COLLS_INLINE constexpr T finish(const T& sum, int ranks) const {
+    if constexpr (detail::integer<T>) {
+      using promoted = decltype(sum + 0);
+      return static_cast<T>(static_cast<promoted>(sum) / static_cast<promoted>(ranks));
+    } else if constexpr (detail::number<T>) {
+      using wide = detail::wide<T>;
+      return static_cast<T>(static_cast<wide>(sum) / static_cast<wide>(ranks));
+    } else if constexpr (detail::complex_number<T>) {
+      return sum / static_cast<decltype(sum.real())>(ranks);
+    } else {
+      return static_cast<T>(sum / ranks);
+    }
+  }
+};
+
+/// The sum of each rank's input times `scale`, which may be another number on each rank.
+template <class Scale>
+struct pre_multiplied_sum : detail::builtin_op<13> {
+  template <class T>
+  using accumulate = detail::wide<T>;
+
+  Scale scale;
+
+  COLLS_HOST_DEVICE constexpr explicit pre_multiplied_sum(Scale factor) : scale(factor) {}
+
+  template <detail::addable T>
+    requires detail::scale_for<Scale, T>
+  COLLS_INLINE constexpr T prepare(const T& input) const {
+    if constexpr (detail::integer<T>) {
+      return multiplies{}(input, static_cast<T>(scale));
+    } else if constexpr (detail::number<T>) {
+      using wide = detail::wide<T>;
+      return static_cast<T>(static_cast<wide>(input) * static_cast<wide>(scale));
+    } else if constexpr (detail::complex_number<T> && detail::number<Scale>) {
+      return input * static_cast<decltype(input.real())>(scale);
+    } else {
+      return static_cast<T>(input * scale);
+    }
+  }
+  template <detail::addable T>
+    requires detail::scale_for<Scale, T>
+  COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
+    return plus{}(left, right);
+  }
+};
+}  // namespace colls

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What an operation of a reduction is: prepare (once per input), combine, and finish (once per
+// result, with the number of ranks). Combine gets the lower rank's part on its left.
+
+#include <colls/detail/arithmetic.hpp>
+
+namespace colls {
+
+namespace detail {
+
+/// The base of built-in operations: their fixed numbers.
+template <std::uint32_t Number>
+struct builtin_op {
+  static constexpr bool commutative = true;
+  static constexpr std::uint32_t op_number = Number;
+};
+template <class Op>
+concept is_builtin_op = requires { requires std::is_base_of_v<builtin_op<Op::op_number>, Op>; };
+
+/// A callable of class type that says that it commutes; the rest it has from the callable.
+template <class Function>
+struct commuting : Function {
+  static constexpr bool commutative = true;
+  using Function::operator();
+};
+
+template <class Result, class Left, class Right>
+struct function_pointer {
+  Result (*call)(Left, Right);
+  constexpr Result operator()(Left left, Right right) const { return call(left, right); }
+};
+
+// Class members of the callable's type; a data member of the same name is something else.
+template <class Op>
+inline constexpr bool commutes = false;
+template <class Op>
+  requires requires { typename std::bool_constant<Op::commutative>; }
+inline constexpr bool commutes<Op> = Op::commutative;
+
+template <class Op>
+inline constexpr bool associates = true;
+template <class Op>
+  requires requires { typename std::bool_constant<Op::associative>; }
+inline constexpr bool associates<Op> = Op::associative;
+
+template <class Op, class T>
+concept prepares = requires(const Op& op, const T& x) { op.prepare(x); };
+template <class Op, class T>
+concept finishes = requires(const Op& op, const T& x) { op.finish(x, 1); };
+
+template <class Op, class T>
+inline constexpr bool combines = requires(const Op& op, const T& x) {
+  { op(x, x) } -> result_for<T>;
+};
+
+/// The type in which an operation combines elements of type T if nobody says otherwise.
+template <class Op, class T>
+struct default_accumulate {
+  using type = T;
+};
+template <class Op, class T>
+  requires requires { typename Op::template accumulate<T>; }
+struct default_accumulate<Op, T> {
+  using type = typename Op::template accumulate<T>;
+};
+
+}  // namespace detail
+
+/// Says that a callable commutes: combine(a, b) equals combine(b, a). A plain callable is taken to
+/// be associative but not commutative, so that its parts are combined in rank order.
+template <class Function>
+  requires std::is_class_v<Function>
+constexpr auto commutative(Function function) {
+  return detail::commuting<Function>{function};
+}
+template <class Result, class Left, class Right>
+constexpr auto commutative(Result (*function)(Left, Right)) {
+  using pointer = detail::function_pointer<Result, Left, Right>;
+  return detail::commuting<pointer>{pointer{function}};
+}
+
+/// An operation that combines elements of type T: a callable (T, T) -> T that can be called when it
+/// is const. Its type may have `static constexpr bool commutative, associative`, `static constexpr
+/// const char* name`, `T prepare(T)` for every input, `T finish(T, int ranks)` for every result.
+template <class Op, class T>
+concept reduction_for = supported_type<T> && detail::combines<Op, T>;
+
+/// An operation that may also take its inputs in another order.
+template <class Op, class T>
+concept commutative_for = reduction_for<Op, T> && detail::commutes<Op>;
+
+/// A type in which elements of type T can be combined: each converts to the other.
+template <class Accumulate, class T>
+concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
+                          requires(const Accumulate& wide, const T& narrow) {
+                            static_cast<Accumulate>(narrow);
+                            static_cast<T>(wide);
+                          };
+
+template <class Op, class T>
+using default_accumulate_t = typename detail::default_accumulate<Op, T>::type;
+
+/// Explains in one sentence why an operation cannot be used, then is false; else true.
+template <class Op, class T, class Accumulate = default_accumulate_t<Op, T>>
+constexpr bool check_reduction() {
+  static_assert(supported_type<T>,
+                "colls: elements have to be trivially copyable and no pointers, ranges or spans");
+  if constexpr (supported_type<T>) {
+    static_assert(accumulator_for<Accumulate, T>,
+                  "colls: the accumulate type and the element type have to convert to each other");
+    static_assert(reduction_for<Op, Accumulate>,
+                  "colls: this operation cannot be applied to elements of this type");
+  }
+  return accumulator_for<Accumulate, T> && reduction_for<Op, Accumulate>;
+}
+
+/// The number of an operation in fingerprints: fixed for the built-in ones; of any other callable it
+/// is made of its traits and its name.
+template <class Op>
+constexpr std::uint32_t op_id(const Op&) {
+  if constexpr (detail::is_builtin_op<Op>) {
+    return Op::op_number;
+  } else {
+    detail::name_hash hash;
+    hash.add(detail::commutes<Op> ? 1 : 0).add(detail::associates<Op> ? 1 : 0);
+    if constexpr (detail::named<Op>) hash.add(static_cast<const char*>(Op::name));
+    return hash.of_user();
+  }
+}
+
+/// What programs, messages and JSON call a built-in operation; any other is a "user operation".
+constexpr const char* op_name(std::uint32_t id) {
+  constexpr const char* names[] = {
+      "none",    "plus",        "multiplies", "minimum", "maximum", "bit_and", "bit_or",
+      "bit_xor", "logical_and", "logical_or", "min_loc", "max_loc", "average", "pre_multiplied_sum"};
+  return id < sizeof names / sizeof *names ? names[id] : "user operation";
+}
+
+}  // namespace colls

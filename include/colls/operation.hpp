@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Operations: what everything that can be awaited models, and the queue that resumes who waited.
+
+#include <concepts>
+#include <cstddef>
+
+namespace colls {
+
+class run_queue;
+
+/// Who waits for an operation: one function pointer, reached only through the run queue of its
+/// thread, never nested in whoever completed it. Leaves the queue by itself when it is destroyed.
+class completion {
+ public:
+  using function = void (*)(completion&) noexcept;
+
+  completion() = default;
+  explicit completion(function call, run_queue* queue = nullptr) : run_(call), queue_(queue) {}
+  completion(const completion&) = delete;
+  completion& operator=(const completion&) = delete;
+  ~completion() {
+    if (next_ != nullptr) unlink();
+  }
+
+  /// Says what to call, on the queue of `parent`: children inherit it from who awaits them.
+  void become(function call, const completion& parent) {
+    run_ = call;
+    queue_ = parent.queue_;
+  }
+
+  /// The operation has ended: run me when the queue gets to me.
+  inline void post() noexcept;
+
+  /// Runs at once. Only for code that the run queue itself called (an operation made of others).
+  void run() noexcept { run_(*this); }
+
+  bool posted() const { return next_ != nullptr; }
+
+ private:
+  friend class run_queue;
+
+  void link_before(completion& other) noexcept {
+    next_ = &other;
+    prev_ = other.prev_;
+    prev_->next_ = this;
+    other.prev_ = this;
+  }
+  void unlink() noexcept {
+    prev_->next_ = next_;
+    next_->prev_ = prev_;
+    next_ = prev_ = nullptr;
+  }
+
+  function run_ = nullptr;
+  run_queue* queue_ = nullptr;
+  completion* next_ = nullptr;
+  completion* prev_ = nullptr;
+};
+
+/// The completions of one thread, in the order they were posted. It must outlive them.
+class run_queue {
+ public:
+  run_queue() { head_.next_ = head_.prev_ = &head_; }
+  run_queue(const run_queue&) = delete;
+  run_queue& operator=(const run_queue&) = delete;
+  ~run_queue() {
+    while (!empty()) head_.next_->unlink();
+    head_.next_ = nullptr;
+  }
+
+  bool empty() const { return head_.next_ == &head_; }
+
+  void push(completion& done) noexcept {
+    if (done.next_ == nullptr) done.link_before(head_);
+  }
+
+  /// Runs what is posted, also what that posts, at most `limit` of them, so that two operations
+  /// that feed each other cannot keep the driver from its sockets. True: something ran.
+  bool run(std::size_t limit = 256) noexcept {
+    bool ran = false;
+    for (; limit > 0 && !empty(); --limit, ran = true) {
+      completion& first = *head_.next_;
+      first.unlink();
+      first.run();
+    }
+    return ran;
+  }
+
+ private:
+  completion head_;
+};
+
+inline void completion::post() noexcept { queue_->push(*this); }
+
+/// `start(done)` begins; true: it has finished and `done` will not be called; false: `done` is
+/// posted when it has. After that `result()` gives the value or throws. Started once, not moved
+/// after that; destroying it unfinished withdraws it, and it touches nothing afterwards.
+template <class Operation>
+concept startable = requires(Operation& operation, completion& done) {
+  { operation.start(done) } -> std::same_as<bool>;
+  operation.result();
+};
+
+}  // namespace colls

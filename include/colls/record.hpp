@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What a rank knows of its communicators and of the operations under way on them.
+
+#include <colls/clock.hpp>
+#include <colls/fingerprint.hpp>
+#include <colls/operation.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace colls {
+
+/// One operation under way: its identity in every message, its deadline, its progress. The lane
+/// counts as part of a message's key, not of the operation.
+struct operation_record {
+  communicator_state* communicator = nullptr;
+  std::uint64_t sequence = 0;  // of a collective; the tag of a point-to-point operation
+  std::uint64_t hash = 0;      // of the fingerprint; 0: point to point
+  collective what = collective::none;
+  time_point started = 0;
+  time_point deadline = never;   // total; the inactivity deadline is the communicator's
+  time_point progressed = 0;     // when a sweep last saw `bytes` change
+  std::uint64_t bytes = 0;       // moved so far, sent and received
+  std::uint64_t bytes_seen = 0;  // at the last sweep
+  std::uint64_t bytes_expected = 0;
+  std::uint64_t segment = 0;  // bytes; 0: chunks travel whole
+  int lanes = 1;              // segments in flight
+  bool announced = false;
+  /// What a deadline does in place of revoking the communicator (point to point).
+  void (*expired)(operation_record& self, const failure& why) = nullptr;
+
+  operation_record* next = nullptr;  // in the match's list of live records
+  operation_record* prev = nullptr;
+};
+
+/// A communicator as one rank sees it: who is in it, what was called on it last, why it failed.
+class communicator_state {
+ public:
+  communicator_state(std::uint32_t id, int rank, int size, std::shared_ptr<const std::vector<int>> members)
+      : id_(id), rank_(rank), size_(size), members_(std::move(members)) {}
+
+  std::uint32_t id() const { return id_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int world_rank(int rank) const {
+    return members_ == nullptr ? rank : (*members_)[static_cast<std::size_t>(rank)];
+  }
+  const std::shared_ptr<const std::vector<int>>& members() const { return members_; }
+
+  /// Rank here of a rank of the world, or -1.
+  int rank_of(int world) const {
+    if (members_ == nullptr) return world < size_ ? world : -1;
+    for (int i = 0; i < size_; ++i) {
+      if ((*members_)[static_cast<std::size_t>(i)] == world) return i;
+    }
+    return -1;
+  }
+
+  bool failed() const { return failed_; }
+  const failure& why() const { return why_; }
+  void fail(const failure& why) {
+    failed_ = true;
+    why_ = why;
+  }
+
+  /// Numbers start at 1; a call remembers its fingerprint, so that a message for an operation that
+  /// is over here can still be compared.
+  std::uint64_t next_sequence() const { return sequence_ + 1; }
+  std::uint64_t take_sequence(const fingerprint& call) {
+    if (recent_.empty()) recent_.resize(kept);
+    const std::uint64_t taken = ++sequence_;
+    recent_[taken % kept] = {taken, hash_of(call), call};
+    return taken;
+  }
+  /// The call with that number, if it is among the last ones.
+  const fingerprint* recall(std::uint64_t sequence) const {
+    if (recent_.empty()) return nullptr;
+    const entry& found = recent_[sequence % kept];
+    return found.sequence == sequence ? &found.call : nullptr;
+  }
+  /// False: that message belongs to another call than ours with the same number.
+  bool agrees(std::uint64_t sequence, std::uint64_t hash) const {
+    if (recent_.empty() || hash == 0) return true;
+    const entry& found = recent_[sequence % kept];
+    return found.sequence != sequence || found.hash == hash;
+  }
+
+  time_point inactivity = 600 * seconds;
+  std::uint32_t children = 0;  // communicators made from this one, for the ids of the next
+  bool closing = false;        // left by close(): peers may say what they like
+
+ private:
+  struct entry {
+    std::uint64_t sequence = 0;
+    std::uint64_t hash = 0;
+    fingerprint call;
+  };
+  static constexpr std::size_t kept = 64;
+
+  std::uint32_t id_;
+  int rank_;
+  int size_;
+  std::shared_ptr<const std::vector<int>> members_;
+  std::uint64_t sequence_ = 0;
+  std::vector<entry> recent_;
+  bool failed_ = false;
+  failure why_;
+};
+
+}  // namespace colls

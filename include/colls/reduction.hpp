@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Reductions without types: what algorithms over host memory and the facade see of an operation.
+
+#include <colls/buffer.hpp>
+#include <colls/detail/kernels.hpp>
+
+namespace colls {
+
+/// An operation whose element type was erased. Algorithms call it once per segment.
+struct any_op {
+  /// out[i] = left[i] (+) right[i] for `count` elements at any byte offsets. `out` may be one of the
+  /// two inputs; else it does not overlap them. Throws what a user's operation throws.
+  void (*combine)(const void* state, void* out, const void* left, const void* right,
+                  std::size_t count);
+  const void* state;  // the operation; it lives as long as this is used
+  bool commutative;
+  bool associative;
+  std::uint32_t id;
+
+  void operator()(void* out, const void* left, const void* right, std::size_t count) const {
+    combine(state, out, left, right, count);
+  }
+};
+
+// Whether it commutes is known at run time: who chooses the algorithm has to ask.
+template <>
+inline constexpr bool detail::combines<any_op, any_element> = true;
+template <>
+inline constexpr bool detail::commutes<any_op> = true;
+
+/// What the facade needs of one (element type, accumulate type, operation).
+struct reduction {
+  any_op op;  // over the working buffer's elements
+  std::uint32_t storage_size;
+  std::uint32_t storage_align;
+  std::uint32_t accumulate_size;  // of an element of the working buffer
+  std::uint32_t storage_id;
+  std::uint32_t accumulate_id;  // of the type in which elements are combined
+
+  /// From the user's elements to the working buffer's: null if they stay as they are. Input and
+  /// output are the same or do not overlap.
+  void (*prepare)(const void* state, void* accumulate_out, const void* storage_in, std::size_t n);
+  /// Back again, with the number of ranks: null if they stay as they are.
+  void (*finish)(const void* state, void* storage_out, const void* accumulate_in, std::size_t n,
+                 int ranks);
+};
+
+/// Stands for the accumulate type that suits operation and element type: float for sums and products
+/// of float16 and bfloat16, else the element type.
+struct automatic_accumulate {};
+
+namespace detail {
+
+template <class T, class Working, class Compute, class Op>
+reduction erase_as(const Op& op) {
+  reduction made{
+      {best_version<combine_loop<Working, Compute, Op>>(), &op, commutes<Op>, associates<Op>,
+       op_id(op)},
+      sizeof(T),
+      alignof(T),
+      sizeof(Working),
+      type_id<T>(),
+      type_id<Compute>(),
+      nullptr,
+      nullptr};
+  if constexpr (prepares<Op, Compute>) {
+    made.prepare = best_version<prepare_loop<T, Compute, Working, Op>>();
+  } else if constexpr (!std::is_same_v<T, Working>) {
+    made.prepare = best_version<prepare_loop<T, Compute, Working, conversion>>();
+  }
+  if constexpr (finishes<Op, Compute>) {
+    made.finish = best_version<finish_loop<Working, Compute, T, Op>>();
+  } else if constexpr (!std::is_same_v<T, Working>) {
+    made.finish = best_version<finish_loop<Working, Compute, T, conversion>>();
+  }
+  return made;
+}
+
+}  // namespace detail
+
+/// The reduction of elements of type T by `op`, which stays alive as long as the result is used.
+/// The working buffer holds the accumulate type, and results are rounded to T once; with
+/// wire::storage it holds T, and each combination is rounded.
+template <class T, class Accumulate = automatic_accumulate, class Op>
+reduction erase(const Op& op, wire travels = wire::accumulate) {
+  using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,
+                                     default_accumulate_t<Op, T>, Accumulate>;
+  static_assert(supported_type<T> && accumulator_for<compute, T> && reduction_for<Op, compute>);
+  if constexpr (!std::is_same_v<T, compute>) {
+    if (travels == wire::storage) return detail::erase_as<T, T, compute>(op);
+  }
+  return detail::erase_as<T, compute, compute>(op);
+}
+
+}  // namespace colls

@@ -1,0 +1,368 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// How two processes of a job know each other: fixed-size messages, each side proves the secret.
+//
+//   connecting            accepting
+//   HELLO (64 bytes) -->
+//                    <--  HELLO (64)      nothing if it was no HELLO
+//   proof (32)       -->
+//                    <--  proof (32)      nothing if the proof was wrong
+//                    <--  verdict (16)
+//
+// A proof is HMAC-SHA256(secret, role, both HELLOs): the role stops reflection, the nonces stop
+// replay, and rank, world, job and version cannot be changed on the way.
+
+#include <colls/rendezvous/config.hpp>
+#include <colls/transport/socket.hpp>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+namespace colls {
+
+inline constexpr std::uint16_t wire_version = 1;
+
+/// What a connection is for, so that links and the store can share a port.
+enum class purpose : std::uint8_t { link = 1, store = 2 };
+
+/// The first message on every connection, either way.
+struct hello {
+  purpose what = purpose::link;
+  bool has_secret = false;
+  std::uint16_t version = wire_version;
+  std::uint32_t link_set = 0;  // which of a rank's sets of links (dup makes further ones)
+  std::uint64_t job = 0;
+  std::int32_t rank = -1;  // in the world; -1: a launcher
+  std::int32_t world = 0;
+  std::array<std::byte, 32> nonce{};
+};
+
+using hello_bytes = std::array<std::byte, 64>;
+using proof_bytes = std::array<std::byte, 32>;
+using verdict_bytes = std::array<std::byte, 16>;
+
+/// What the accepting side answers to a peer that has proved itself.
+enum class verdict : std::uint8_t {
+  accepted = 1,
+  duplicate,       // a link to that rank exists: use it
+  rank_taken,      // a living process has that rank
+  world_complete,  // the world had that rank, and it is gone
+  other_world,     // the sizes of the worlds differ
+  not_now,         // leaving, or not the one you think
+};
+
+/// What all processes of a job know and nobody else. Wiped when it goes.
+class secret {
+ public:
+  secret() = default;
+  /// An empty secret is good on loopback only, or with `insecure`.
+  explicit secret(std::string_view text, bool insecure = false)
+      : text_(text), insecure_(insecure) {}
+  secret(const secret&) = default;
+  secret& operator=(const secret&) = default;
+  ~secret() { OPENSSL_cleanse(text_.data(), text_.size()); }
+
+  bool empty() const { return text_.empty(); }
+  bool insecure() const { return insecure_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  bool insecure_ = false;
+};
+
+namespace detail {
+
+template <class Number>
+void put_number(std::byte* into, Number value) {
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    into[i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i));
+  }
+}
+template <class Number>
+Number get_number(const std::byte* from) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(Number); ++i) {
+    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+  }
+  return static_cast<Number>(value);
+}
+
+// As PNG's: a text-mode transfer would mangle it.
+inline constexpr unsigned char hello_magic[8] = {0x89, 'C', 'O', 'L', '\r', '\n', 0x1a, '\n'};
+
+// Payloads travel in the machine's own format, so both ends must have the same.
+inline constexpr std::uint8_t machine_format =
+    (std::endian::native == std::endian::little ? 1 : 0) |
+    (std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559 ? 2 : 0);
+
+inline void fill_random(void* into, std::size_t size) {
+  for (auto* at = static_cast<std::byte*>(into); size > 0;) {
+    const ssize_t got = ::getrandom(at, size, 0);
+    if (got < 0) continue;
+    at += got;
+    size -= static_cast<std::size_t>(got);
+  }
+}
+
+/// 64 bits of SHA-256: equal for equal texts on every machine.
+inline std::uint64_t hash_of(std::string_view text) {
+  unsigned char digest[32];
+  unsigned int size = 0;
+  ::EVP_Digest(text.data(), text.size(), digest, &size, ::EVP_sha256(), nullptr);
+  return get_number<std::uint64_t>(reinterpret_cast<const std::byte*>(digest));
+}
+
+/// A result that does not throw: `co_await attempt(operation)` gives the error_code.
+struct outcome {
+  std::error_code ec;
+  explicit operator bool() const { return !ec; }
+};
+template <class Operation>
+class attempt {
+ public:
+  explicit attempt(Operation&& operation) : operation_(std::move(operation)) {}
+  attempt(attempt&& other) noexcept : operation_(std::move(other.operation_)) {}
+  bool start(completion& done) { return operation_.start(done); }
+  outcome result() { return {operation_.result()}; }
+
+ private:
+  Operation operation_;
+};
+
+inline mutable_bytes whole(auto& array) { return {array.data(), array.size()}; }
+
+inline std::string text_of(const endpoint& where) {
+  return host_and_port(where.address().to_string(), where.port());
+}
+
+}  // namespace detail
+
+inline hello_bytes write_hello(const hello& from) {
+  hello_bytes into{};
+  std::memcpy(into.data(), detail::hello_magic, sizeof detail::hello_magic);
+  detail::put_number(&into[8], from.version);
+  detail::put_number(&into[10], static_cast<std::uint8_t>(from.what));
+  detail::put_number(&into[11], static_cast<std::uint8_t>(detail::machine_format |
+                                                          (from.has_secret ? 0x80 : 0)));
+  detail::put_number(&into[12], from.link_set);
+  detail::put_number(&into[16], from.job);
+  detail::put_number(&into[24], from.rank);
+  detail::put_number(&into[28], from.world);
+  std::memcpy(&into[32], from.nonce.data(), from.nonce.size());
+  return into;
+}
+
+/// Nothing unless the bytes are a HELLO. Of another version's (or another machine format's, which
+/// gives version 0) nothing but `version` may be believed.
+inline std::optional<hello> parse_hello(std::span<const std::byte> from) {
+  if (from.size() != std::tuple_size_v<hello_bytes> ||
+      std::memcmp(from.data(), detail::hello_magic, sizeof detail::hello_magic) != 0) {
+    return std::nullopt;
+  }
+  hello to;
+  to.version = detail::get_number<std::uint16_t>(&from[8]);
+  const auto flags = std::to_integer<std::uint8_t>(from[11]);
+  if (to.version != wire_version) return to;
+  if ((flags & 0x7f) != detail::machine_format) {
+    to.version = 0;
+    return to;
+  }
+  to.what = static_cast<purpose>(from[10]);
+  to.has_secret = (flags & 0x80) != 0;
+  to.link_set = detail::get_number<std::uint32_t>(&from[12]);
+  to.job = detail::get_number<std::uint64_t>(&from[16]);
+  to.rank = detail::get_number<std::int32_t>(&from[24]);
+  to.world = detail::get_number<std::int32_t>(&from[28]);
+  std::memcpy(to.nonce.data(), &from[32], to.nonce.size());
+  const bool sane = (to.what == purpose::link || to.what == purpose::store) && to.world >= 1 &&
+                    to.rank >= -1 && to.rank < to.world &&
+                    (to.what == purpose::store || to.rank >= 0);
+  return sane ? std::optional(to) : std::nullopt;
+}
+
+namespace detail {
+
+enum class role : char { connects = 'C', accepts = 'A' };
+
+inline proof_bytes make_proof(const secret& shared, role who, const hello_bytes& connecting,
+                              const hello_bytes& accepting) {
+  std::array<unsigned char, 16 + 2 * 64> transcript{};
+  std::memcpy(transcript.data(), "colls proof ", 12);
+  transcript[12] = static_cast<unsigned char>(who);
+  std::memcpy(&transcript[16], connecting.data(), connecting.size());
+  std::memcpy(&transcript[16 + 64], accepting.data(), accepting.size());
+  proof_bytes proof{};
+  unsigned int size = proof.size();
+  ::HMAC(::EVP_sha256(), shared.text().data(), static_cast<int>(shared.text().size()),
+         transcript.data(), transcript.size(), reinterpret_cast<unsigned char*>(proof.data()),
+         &size);
+  return proof;
+}
+
+inline bool same_proof(const proof_bytes& a, const proof_bytes& b) {
+  return ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+inline bool is_open_ground(const secret& shared, const boost::asio::ip::address& end) {
+  const bool mapped = end.is_v6() && end.to_v6().is_v4_mapped();
+  return shared.empty() && !shared.insecure() && !end.is_loopback() &&
+         !(mapped && (end.to_v6().to_bytes()[12] == 127));
+}
+
+/// This process's HELLO for one connection: fresh nonce, honest flags.
+inline hello_bytes introduce(hello mine, const secret& shared) {
+  mine.has_secret = !shared.empty();
+  fill_random(mine.nonce.data(), mine.nonce.size());
+  return write_hello(mine);
+}
+
+/// What is wrong with the peer's HELLO; throws it.
+inline void compare(const hello& mine, const hello& peer, const secret& shared,
+                    const std::string& where) {
+  if (peer.version == 0) {
+    raise(errc::version_mismatch, "%s runs on a machine with another number format (byte order, floats)",
+          where.c_str());
+  }
+  if (peer.version != mine.version) {
+    raise(errc::version_mismatch, "%s speaks wire version %d, this process %d", where.c_str(),
+          peer.version, mine.version);
+  }
+  if (peer.job != mine.job) {
+    raise(errc::join_failed, "%s belongs to another job: is its port in use twice?", where.c_str());
+  }
+  if (peer.has_secret != !shared.empty()) {
+    raise(errc::auth_failed,
+          peer.has_secret ? "%s has a secret and this process has none"
+                          : "%s has no secret and this process has one",
+          where.c_str());
+  }
+}
+
+}  // namespace detail
+
+/// The connecting side. Returns the peer's HELLO once it has proved the secret; `await_verdict`
+/// comes next. Throws `unreachable` (it hung up: dial again), `protocol_error` (no colls there),
+/// `timeout`, `version_mismatch`, `join_failed` (another job), `auth_failed`, `insecure_bind`.
+/// Everything given must stay alive until the task has ended; the stream's deadline counts.
+inline task<hello> prove(stream& to, const hello& mine, const secret& shared) {
+  const std::string where = detail::text_of(to.remote());
+  if (detail::is_open_ground(shared, to.remote().address())) {
+    detail::raise(errc::insecure_bind, "no secret for a connection to %s, which is not loopback",
+                  where.c_str());
+  }
+  const hello_bytes sent = detail::introduce(mine, shared);
+  hello_bytes got{};
+  detail::outcome done = co_await detail::attempt(to.write({sent.data(), sent.size()}));
+  if (done) done = co_await detail::attempt(to.read(detail::whole(got)));
+  if (done.ec == errc::timeout) {
+    detail::raise(errc::timeout, "%s took the connection and said nothing", where.c_str());
+  }
+  if (!done) {
+    detail::raise(errc::unreachable, "%s hung up before it said who it is (%s)", where.c_str(),
+                  done.ec.message().c_str());
+  }
+  const std::optional<hello> peer = parse_hello(got);
+  if (!peer || peer->what != mine.what) {
+    detail::raise(errc::protocol_error, "what listens at %s is no colls", where.c_str());
+  }
+  detail::compare(mine, *peer, shared, where);
+  const proof_bytes proof = detail::make_proof(shared, detail::role::connects, sent, got);
+  proof_bytes theirs{};
+  done = co_await detail::attempt(to.write({proof.data(), proof.size()}));
+  if (done) done = co_await detail::attempt(to.read(detail::whole(theirs)));
+  if (done.ec == errc::timeout) {
+    detail::raise(errc::timeout, "%s did not answer to the proof of the secret", where.c_str());
+  }
+  if (!done || !detail::same_proof(theirs, detail::make_proof(shared, detail::role::accepts, sent,
+                                                              got))) {
+    detail::raise(errc::auth_failed, "%s %s", where.c_str(),
+                  done ? "does not know the secret" : "does not accept this process's secret");
+  }
+  co_return *peer;
+}
+
+/// The accepting side: returns the peer's HELLO once it has proved the secret; `give_verdict` comes
+/// next. Throws for everybody else, who got no answer; `*greeted` becomes true when a HELLO came.
+inline task<hello> challenge(stream& from, const hello& mine, const secret& shared,
+                             bool* greeted = nullptr) {
+  const std::string where = detail::text_of(from.remote());
+  if (detail::is_open_ground(shared, from.local().address())) {
+    detail::raise(errc::insecure_bind, "no secret for a connection from %s, which is not loopback",
+                  where.c_str());
+  }
+  hello_bytes got{};
+  const detail::outcome first = co_await detail::attempt(from.read(detail::whole(got)));
+  const std::optional<hello> peer = parse_hello(got);
+  if (!first || !peer) {
+    detail::raise(errc::protocol_error, "%s %s", where.c_str(),
+                  !first ? "said too little" : "sent something else than colls");
+  }
+  if (greeted != nullptr) *greeted = true;
+  hello answer = mine;
+  answer.what = peer->what;
+  const hello_bytes sent = detail::introduce(answer, shared);
+  co_await from.write({sent.data(), sent.size()});
+  detail::compare(mine, *peer, shared, where);
+  proof_bytes proof{};
+  const detail::outcome second = co_await detail::attempt(from.read(detail::whole(proof)));
+  if (!second || !detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got,
+                                                               sent))) {
+    detail::raise(errc::auth_failed, "%s %s", where.c_str(),
+                  second ? "does not know the secret" : "left before it proved the secret");
+  }
+  const proof_bytes ours = detail::make_proof(shared, detail::role::accepts, got, sent);
+  co_await from.write({ours.data(), ours.size()});
+  co_return *peer;
+}
+
+/// The accepting side's last word; `number` explains it (other_world: the size of ours).
+inline task<> give_verdict(stream& to, verdict what, std::int32_t number = 0) {
+  verdict_bytes message{};
+  detail::put_number(&message[0], static_cast<std::uint8_t>(what));
+  detail::put_number(&message[4], number);
+  co_await to.write({message.data(), message.size()});
+}
+
+/// Waits for the verdict and returns `accepted` or `duplicate`; the others are thrown, as
+/// `rank_taken`, `world_complete` or `join_failed`.
+inline task<verdict> await_verdict(stream& from, const hello& mine) {
+  const std::string where = detail::text_of(from.remote());
+  verdict_bytes message{};
+  const detail::outcome done = co_await detail::attempt(from.read(detail::whole(message)));
+  if (!done) {
+    detail::raise(done.ec == errc::timeout ? errc::timeout : errc::unreachable,
+                  "%s did not say whether rank %d may come in", where.c_str(), mine.rank);
+  }
+  const auto number = detail::get_number<std::int32_t>(&message[4]);
+  switch (const auto what = static_cast<verdict>(message[0])) {
+    case verdict::accepted:
+    case verdict::duplicate: co_return what;
+    case verdict::rank_taken:
+      detail::raise(errc::rank_taken, "another living process is rank %d at %s", mine.rank,
+                    where.c_str());
+    case verdict::world_complete:
+      detail::raise(errc::world_complete,
+                    "the world at %s has had its rank %d, which is gone: too late to join",
+                    where.c_str(), mine.rank);
+    case verdict::other_world:
+      detail::raise(errc::join_failed,
+                    "the world at %s has %d ranks and this process (rank %d) was told %d",
+                    where.c_str(), number, mine.rank, mine.world);
+    case verdict::not_now:
+      detail::raise(errc::unreachable, "%s is leaving", where.c_str());
+  }
+  detail::raise(errc::protocol_error, "%s gave a verdict that has no meaning", where.c_str());
+}
+
+}  // namespace colls

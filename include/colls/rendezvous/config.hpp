@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Who this process is in its world, and where that world meets.
+
+#include <colls/clock.hpp>
+#include <colls/error.hpp>
+
+#include <cstdarg>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace colls {
+
+/// What joining needs to know. `environment()` fills it from the launcher's variables; a program
+/// may as well write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
+/// Equal on all ranks: size, address, secret, job, insecure.
+struct config {
+  int rank = -1;
+  int size = -1;
+  int local_rank = -1;  // the launcher's word; -1: found out when the ranks meet
+  int local_size = -1;
+  int node = -1;
+  int nodes = -1;
+  /// `tcp://host:port` or `tcp://[::1]:port`: rank 0 serves there. `file:///path`: on one host or a
+  /// shared file system. `env://`: as the launcher's variables say. Empty with size 1.
+  std::string address = {};
+  /// Every process of the job proves that it knows it. May be empty on loopback, or with `insecure`.
+  std::string secret = {};
+  std::string job = {};  // keeps jobs apart that meet at one port
+  time_point join_timeout = 300 * seconds;
+  time_point timeout = 600 * seconds;
+  bool insecure = false;
+  std::string source = "config";   // who said all this
+  std::string congestion = {};     // congestion control of links; empty: the system's
+  std::vector<int> ports = {};     // tried in this order instead of the port in `address`
+  bool served = false;             // a launcher serves the store at `address`
+  bool own_file = false;           // the file in `address` belongs to this job alone
+  int store_fd = -1;               // rank 0: a socket that listens at `address` already
+
+  /// A world of this process alone.
+  static config single() {
+    config alone;
+    alone.rank = 0;
+    alone.size = 1;
+    alone.source = "config::single()";
+    return alone;
+  }
+};
+
+namespace detail {
+
+[[noreturn, gnu::format(printf, 2, 3)]] inline void raise(errc code, const char* pattern, ...) {
+  failure why(code);
+  std::va_list args;
+  va_start(args, pattern);
+  std::vsnprintf(why.detail, sizeof why.detail, pattern, args);
+  va_end(args);
+  throw error(why);
+}
+
+/// A `config::address`, taken apart.
+struct meeting_place {
+  enum class kind { environment, tcp, file } kind = kind::tcp;
+  std::string host;
+  int port = 0;
+  std::string path;
+};
+
+/// The number that `text` is, whole and within the limits, or -1.
+inline long parse_number(const std::string& text, long most) {
+  if (text.empty() || text.size() > 10) return -1;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return -1;
+  }
+  const long value = std::strtol(text.c_str(), nullptr, 10);
+  return value <= most ? value : -1;
+}
+
+inline meeting_place parse_address(const std::string& address) {
+  meeting_place place;
+  if (address == "env://") {
+    place.kind = meeting_place::kind::environment;
+    return place;
+  }
+  if (address.starts_with("file://")) {
+    place.kind = meeting_place::kind::file;
+    place.path = address.substr(7);
+    if (!place.path.starts_with("/")) {
+      raise(errc::join_failed, "the address '%s' needs an absolute path: file:///path",
+            address.c_str());
+    }
+    return place;
+  }
+  if (!address.starts_with("tcp://")) {
+    raise(errc::join_failed,
+          "the address '%s' is none of tcp://host:port, tcp://[::1]:port, file:///path, env://",
+          address.c_str());
+  }
+  const std::string rest = address.substr(6);
+  const std::size_t colon = rest.rfind(':');
+  if (colon == std::string::npos) {
+    raise(errc::join_failed, "the address '%s' has no port: tcp://host:port", address.c_str());
+  }
+  place.host = rest.substr(0, colon);
+  if (place.host.starts_with("[") && place.host.ends_with("]")) {
+    place.host = place.host.substr(1, place.host.size() - 2);
+  } else if (place.host.find(':') != std::string::npos) {
+    raise(errc::join_failed, "the address '%s' needs brackets round its IPv6 part: tcp://[::1]:port",
+          address.c_str());
+  }
+  const long port = parse_number(rest.substr(colon + 1), 65535);
+  if (place.host.empty() || port < 0) {
+    raise(errc::join_failed, "the address '%s' has no host or no port: tcp://host:port",
+          address.c_str());
+  }
+  place.port = static_cast<int>(port);
+  return place;
+}
+
+/// host:port as it is written in addresses and messages.
+inline std::string host_and_port(const std::string& host, int port) {
+  const bool six = host.find(':') != std::string::npos;
+  return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+}  // namespace detail
+
+}  // namespace colls

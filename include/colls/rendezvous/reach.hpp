@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Addresses: names into numbers, which address of this host others can dial, and dialling.
+
+#include <colls/rendezvous/tcp_store.hpp>
+
+#include <netdb.h>
+
+namespace colls {
+
+namespace detail {
+
+/// All addresses of a host; numbers are never looked up. Empty: the name is unknown, `*why` says
+/// how. A name is looked up by the system, which may block.
+inline std::vector<boost::asio::ip::address> addresses_of(const std::string& host,
+                                                          std::string* why = nullptr) {
+  boost::system::error_code no_literal;
+  const auto literal = boost::asio::ip::make_address(host, no_literal);
+  if (!no_literal) return {literal};
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_ADDRCONFIG;
+  // AI_ADDRCONFIG ignores loopback, so a host without a network still has its localhost.
+  addrinfo* found = nullptr;
+  int failed = ::getaddrinfo(host.c_str(), nullptr, &wanted, &found);
+  if (failed != 0) {
+    wanted.ai_flags = 0;
+    failed = ::getaddrinfo(host.c_str(), nullptr, &wanted, &found);
+  }
+  if (failed != 0) {
+    if (why != nullptr) *why = ::gai_strerror(failed);
+    return {};
+  }
+  std::vector<boost::asio::ip::address> all;
+  for (const addrinfo* it = found; it != nullptr; it = it->ai_next) {
+    endpoint one;
+    if (it->ai_addrlen > one.capacity()) continue;
+    std::memcpy(one.data(), it->ai_addr, it->ai_addrlen);
+    one.resize(it->ai_addrlen);
+    if (std::find(all.begin(), all.end(), one.address()) == all.end()) all.push_back(one.address());
+  }
+  ::freeaddrinfo(found);
+  return all;
+}
+
+/// The address of this host from which packets to `target` leave; nothing is sent.
+inline std::optional<boost::asio::ip::address> address_towards(const endpoint& target) {
+  const descriptor socket(::socket(target.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket ||
+      ::connect(socket.get(), target.data(), static_cast<socklen_t>(target.size())) != 0) {
+    return std::nullopt;
+  }
+  const auto local = name_of(socket.get(), &::getsockname).address();
+  return local.is_unspecified() ? std::nullopt : std::optional(local);
+}
+
+/// A pause that grows to half a second, with jitter so that ranks do not come in step.
+class back_off {
+ public:
+  time_point next() {
+    std::uint32_t draw = 0;
+    fill_random(&draw, sizeof draw);
+    const time_point pause = step_ / 2 + static_cast<time_point>(draw) % step_;
+    step_ = std::min<time_point>(2 * step_, 500 * milliseconds);
+    return pause;
+  }
+
+ private:
+  time_point step_ = 10 * milliseconds;
+};
+
+/// One try: connects, proves, hears the verdict. Throws what they throw.
+inline task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where,
+                                                   const hello& mine, const secret& shared,
+                                                   time_point deadline, time_point patience) {
+  auto link = std::make_unique<stream>(on);
+  link->deadline(std::min(deadline, on.now() + 10 * seconds));
+  const outcome connected = co_await attempt(link->connect(where));
+  if (!connected) {
+    raise(errc::unreachable, "%s: %s", text_of(where).c_str(), connected.ec.message().c_str());
+  }
+  if (link->local() == link->remote()) {
+    raise(errc::unreachable, "%s: nobody listens", text_of(where).c_str());  // TCP met itself
+  }
+  const hello peer = co_await prove(*link, mine, shared);
+  co_await await_verdict(*link, mine);
+  co_return std::make_shared<tcp_store>(std::move(link), peer, patience);
+}
+
+inline bool is_final(errc code, bool probing) {
+  switch (code) {
+    case errc::rank_taken:
+    case errc::world_complete:
+    case errc::insecure_bind: return true;
+    case errc::version_mismatch: return !probing;
+    default: return false;
+  }
+}
+
+inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host,
+                                                    std::vector<int> ports, hello mine,
+                                                    secret shared, time_point deadline,
+                                                    time_point patience) {
+  const time_point started = on.now();
+  const std::string place = host_and_port(host, ports.front());
+  failure last(errc::unreachable);
+  back_off pause;
+  int refused_proofs = 0;
+  bool told = false;
+  for (;;) {
+    std::string why;
+    const auto addresses = addresses_of(host, &why);
+    if (addresses.empty()) {
+      last = failure(errc::resolve_failed);
+      last.say("the host name %s is unknown: %s", host.c_str(), why.c_str());
+      // A cluster's names may appear late; a name that is misspelt never does.
+      if (on.now() - started > 10 * seconds) throw error(last);
+    }
+    for (const auto& address : addresses) {
+      for (const int port : ports) {
+        const endpoint where(address, static_cast<std::uint16_t>(port));
+        try {
+          auto reached = co_await dial_store(on, where, mine, shared, deadline, patience);
+          co_return reached;
+        } catch (const error& thrown) {
+          last = thrown.record();
+        }
+        log_debug("store: %s", last.detail);
+        refused_proofs = last.code == errc::auth_failed ? refused_proofs + 1 : 0;
+        // The accepting side may have died or been crowded out: three times is no accident.
+        const bool final = is_final(last.code, ports.size() > 1) ||
+                           (ports.size() == 1 && refused_proofs >= 3);
+        if (final || on.now() >= deadline) break;
+      }
+      if (is_final(last.code, ports.size() > 1) || (ports.size() == 1 && refused_proofs >= 3)) {
+        throw error(last);
+      }
+    }
+    if (!told && on.now() - started > 10 * seconds) {
+      told = true;
+      log_warn("rank %d still tries to reach the store at %s: %s", mine.rank, place.c_str(),
+               last.detail);
+    }
+    const time_point wait = pause.next();
+    if (on.now() + wait >= deadline) break;
+    co_await on.sleep_until(on.now() + wait);
+  }
+  failure why(last.code == errc::timeout || last.code == errc::protocol_error ? errc::unreachable
+                                                                             : last.code);
+  why.say("rank %d of %d did not reach the store at %s within %.1f s (last: %.160s); is rank 0 "
+          "running, and do all ranks have the same address?",
+          mine.rank, mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
+          last.detail);
+  throw error(why);
+}
+
+}  // namespace detail
+
+/// Reaches the store at `place` (tcp://host:port), trying every address of the host, and
+/// `ports` instead of its port if there are any, again and again until the deadline.
+inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, const detail::meeting_place& place,
+                                                    const std::vector<int>& ports,
+                                                    const hello& mine, const secret& shared,
+                                                    time_point deadline, time_point patience) {
+  return detail::reach_store(on, place.host, ports.empty() ? std::vector<int>{place.port} : ports,
+                             mine, shared, deadline, patience);
+}
+
+}  // namespace colls

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// sync_wait: the blocking door for main(), tests and benchmarks.
+
+#include <colls/task.hpp>
+
+namespace colls {
+
+/// What `sync_wait` turns until its task is done. `poll` moves bytes, runs the queue and says
+/// whether anything happened; `idle` is told how many polls in a row found nothing, and pauses,
+/// yields or sleeps as it sees fit, until a poll can make progress. Between `enter` and `leave`
+/// nobody else needs to turn it.
+template <class Driver>
+concept driver = requires(Driver& driver, unsigned idle_polls) {
+  { driver.queue() } -> std::same_as<run_queue&>;
+  { driver.poll() } -> std::same_as<bool>;
+  driver.idle(idle_polls);
+  driver.enter();
+  driver.leave();
+};
+
+/// Runs the operation to its end on this thread and gives its value or throws its error.
+template <driver Driver, class Operation>
+  requires startable<std::remove_reference_t<Operation>>
+auto sync_wait(Driver& driver, Operation&& operation) {
+  const struct turning {
+    explicit turning(Driver& it) : turned(it) { turned.enter(); }
+    turning(const turning&) = delete;
+    ~turning() { turned.leave(); }
+    Driver& turned;
+  } scope(driver);
+  struct waiter : completion {
+    bool ended = false;
+  } waiting;
+  waiting.become([](completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
+                 completion(nullptr, &driver.queue()));
+  waiting.ended = operation.start(waiting);
+  for (unsigned idle_polls = 0; !waiting.ended;) {
+    if (driver.poll()) {
+      idle_polls = 0;
+    } else {
+      driver.idle(++idle_polls);
+    }
+  }
+  if constexpr (std::is_void_v<decltype(operation.result())>) {
+    operation.result();
+  } else {
+    return detail::unwrap(operation.result());
+  }
+}
+
+}  // namespace colls

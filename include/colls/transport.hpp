@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// transport: what algorithms need of a network, and what its words mean.
+
+#include <colls/buffer.hpp>
+#include <colls/clock.hpp>
+#include <colls/match.hpp>
+
+namespace colls {
+
+/// Moves tagged bytes between the ranks of a world.
+///
+/// | expression | means |
+/// |---|---|
+/// | `net.rank()`, `net.size()` | this rank and the number of ranks, in the world |
+/// | `net.send(key, from, record)` | an operation (see `startable`) whose result is an error_code; it ends when `from` may be used again, not when the peer has it. `key.peer` is the destination |
+/// | `net.recv(key, into, record)` | the same; it ends when `into` holds the message. A message is paired with a receive by its key, first in first out |
+/// | `net.poll()` | moves bytes without waiting and says whether any moved; completions are posted to the run queue, never called |
+/// | `net.now()` | nanoseconds of its clock |
+/// | `net.matching()` | the match that pairs its messages; shared with other transports of the rank |
+/// | `net.queue()`, `net.kick()` | the run queue of its thread; somebody posted to it from outside of a poll |
+/// | `net.driver()` | what turns it, for `sync_wait` |
+/// | `net.node_of(rank)` | the host of a rank of the world, numbered from 0 |
+/// | `net.close(deadline)` | a task: leaves the world without ending a peer's operation |
+///
+/// Both operations check `record->communicator->failed()` when they start, end with that error when
+/// the communicator is revoked, and touch their bytes no more once they have ended or were
+/// destroyed. Up to the eager limit a message may be sent before its receive is posted; a longer
+/// one moves only into a posted receive and never blocks another key. `record` must stay alive until
+/// the operation has ended.
+template <class Transport>
+concept transport = requires(Transport& net, const message_key& key, const_bytes from,
+                             mutable_bytes into, operation_record& record) {
+  { net.rank() } -> std::same_as<int>;
+  { net.size() } -> std::same_as<int>;
+  { net.send(key, from, record) } -> startable;
+  { net.recv(key, into, record) } -> startable;
+  { net.poll() } -> std::same_as<bool>;
+  { net.now() } -> std::same_as<time_point>;
+  { net.matching() } -> std::same_as<match&>;
+  { net.queue() } -> std::same_as<run_queue&>;
+  net.kick();
+  net.driver();
+  { net.node_of(0) } -> std::same_as<int>;
+  net.close(net.now());
+};
+
+/// A refinement: a posted receive may take the message where the sender left it, by `consume`, so
+/// that a reduction needs no scratch.
+template <class Transport>
+concept consuming_transport = transport<Transport> && Transport::consumes;
+
+}  // namespace colls

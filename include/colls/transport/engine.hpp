@@ -1,0 +1,328 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The engine turns everything of one executor: its sockets, its transports, its run queue.
+
+#if defined(__CUDACC__) && !defined(BOOST_ASIO_DISABLE_VARIABLE_TEMPLATES)
+#define BOOST_ASIO_DISABLE_VARIABLE_TEMPLATES 1  // nvcc with g++ cannot parse Asio's traits
+#endif
+
+#include <colls/clock.hpp>
+#include <colls/error.hpp>
+#include <colls/operation.hpp>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace colls {
+
+/// One per executor; every transport and store on that executor shares it, and nothing in it may
+/// be touched from another thread or strand. It is a driver: `sync_wait(engine, task)` turns it.
+/// A user's `io_context::run()` turns it too, by one standing wait on its epoll descriptor.
+class engine : public std::enable_shared_from_this<engine> {
+ public:
+  /// Called when a watched descriptor is ready (EPOLL* bits).
+  class watcher {
+   public:
+    virtual void ready(std::uint32_t events) = 0;
+
+   protected:
+    ~watcher() = default;
+  };
+
+  /// A transport: `poll` tries its system calls at once and says whether bytes moved; `sweep` looks
+  /// at deadlines, a few times a second while something is pending.
+  class source {
+   public:
+    virtual bool poll() = 0;
+    virtual void sweep(time_point now) = 0;
+    virtual bool pending() const = 0;
+
+   protected:
+    ~source() = default;
+  };
+
+  /// Posts its completion once `due` is past.
+  class timer {
+   public:
+    timer(engine& on, time_point due) : engine_(on), due_(due) {}
+    timer(timer&& other) noexcept : engine_(other.engine_), due_(other.due_) {}
+    ~timer() {
+      if (std::erase(engine_.timers_, this) != 0) engine_.disarm_if_unused();
+    }
+    bool start(completion& done) {
+      if (engine_.now() >= due_) return true;
+      done_ = &done;
+      engine_.timers_.push_back(this);
+      engine_.arm();
+      return false;
+    }
+    void result() {}
+
+   private:
+    friend engine;
+    engine& engine_;
+    time_point due_;
+    completion* done_ = nullptr;
+  };
+
+  /// The engine of an executor: made at the first call, shared until the last user lets go.
+  static std::shared_ptr<engine> of(const boost::asio::any_io_executor& executor) {
+    static std::mutex guard;
+    static std::vector<std::pair<boost::asio::any_io_executor, std::weak_ptr<engine>>> all;
+    const std::lock_guard lock(guard);
+    std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+    for (const auto& [known, made] : all) {
+      if (known == executor) {
+        if (auto shared = made.lock()) return shared;
+      }
+    }
+    std::shared_ptr<engine> made(new engine(executor));
+    all.emplace_back(executor, made);
+    return made;
+  }
+
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+  ~engine() {
+    if (standing_.is_open()) standing_.release();
+    ::close(epoll_);
+  }
+
+  const boost::asio::any_io_executor& executor() const { return executor_; }
+  run_queue& queue() { return queue_; }
+  time_point now() const {
+    timespec clock{};
+    ::clock_gettime(CLOCK_MONOTONIC, &clock);
+    return time_point{clock.tv_sec} * seconds + clock.tv_nsec;
+  }
+  timer sleep_until(time_point due) { return {*this, due}; }
+
+  /// `polled`: false for what only has deadlines, so that it costs a poll nothing.
+  void add(source& transport, bool polled = true) {
+    sources_.push_back(&transport);
+    if (polled) polled_.push_back(&transport);
+    arm();
+  }
+  void remove(source& transport) {
+    std::erase(sources_, &transport);
+    std::erase(polled_, &transport);
+    disarm_if_unused();
+  }
+
+  void watch(int descriptor, std::uint32_t events, watcher& who) {
+    control(EPOLL_CTL_ADD, descriptor, events, who);
+    ++watched_;
+    arm();
+  }
+  void rewatch(int descriptor, std::uint32_t events, watcher& who) {
+    control(EPOLL_CTL_MOD, descriptor, events, who);
+  }
+  void unwatch(int descriptor, watcher& who) {
+    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
+    --watched_;
+    for (int i = 0; i < in_batch_; ++i) {
+      if (batch_[i].data.ptr == &who) batch_[i].data.ptr = nullptr;
+    }
+    disarm_if_unused();
+  }
+
+  /// Serves the descriptors that are ready.
+  bool dispatch(int timeout_ms = 0) {
+    in_batch_ = ::epoll_wait(epoll_, batch_, batch_size, timeout_ms);
+    for (int i = 0; i < in_batch_; ++i) {
+      if (batch_[i].data.ptr != nullptr) {
+        static_cast<watcher*>(batch_[i].data.ptr)->ready(batch_[i].events);
+      }
+    }
+    return std::exchange(in_batch_, 0) > 0;
+  }
+
+  /// How many polls may find nothing before the thread sleeps: 0 when ranks outnumber cores.
+  void spin(unsigned polls) { spin_ = polls; }
+
+  /// The driver's part. `poll` must not be called from a completion.
+  bool poll() {
+    bool moved = false;
+    for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
+    // Direct calls serve the sockets that somebody waits for; the others need epoll now and then.
+    if (++polls_ % 32 == 0) moved |= dispatch(0);
+    if (polls_ % 256 == 0) sweep();
+    return queue_.run() || moved;
+  }
+
+  void idle(unsigned idle_polls) {
+    if (idle_polls <= spin_) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+      if (idle_polls % 64 == 0) run_others();
+      return;
+    }
+    if (dispatch(0) || !queue_.empty()) return;
+    sweep();
+    if (!queue_.empty()) return;
+    sleep();
+  }
+
+  /// Somebody outside of a poll may have posted completions: run them soon. Free while driven.
+  void kick() {
+    if (driven_ > 0 || kicked_ || queue_.empty()) return;
+    kicked_ = true;
+    boost::asio::post(executor_, [self = weak_from_this()] {
+      if (const auto me = self.lock()) {
+        me->kicked_ = false;
+        me->turn();
+      }
+    });
+  }
+
+  /// While entered, `sync_wait` turns the engine and `kick` has nothing to do.
+  void enter() { ++driven_; }
+  void leave() {
+    --driven_;
+    kick();
+  }
+
+ private:
+  static constexpr int batch_size = 64;
+  static constexpr time_point tick = 50 * milliseconds;
+
+  explicit engine(const boost::asio::any_io_executor& executor)
+      : executor_(executor),
+        epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+        standing_(executor),
+        ticker_(executor) {
+    if (epoll_ < 0) throw error(errc::too_many_files, "epoll_create1 failed");
+    auto& context = boost::asio::query(executor, boost::asio::execution::context);
+    if (boost::asio::has_service<boost::asio::detail::scheduler>(context)) {
+      io_ = static_cast<boost::asio::io_context*>(&context);
+    }
+  }
+
+  void control(int action, int descriptor, std::uint32_t events, watcher& who) {
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = &who;
+    if (::epoll_ctl(epoll_, action, descriptor, &event) != 0) {
+      throw error(errc::too_many_files, "epoll_ctl failed");
+    }
+  }
+
+  void sweep() {
+    const time_point time = now();
+    for (std::size_t i = 0; i < timers_.size();) {
+      timer* const due = timers_[i];
+      if (time >= due->due_) {
+        timers_.erase(timers_.begin() + static_cast<std::ptrdiff_t>(i));
+        due->done_->post();
+      } else {
+        ++i;
+      }
+    }
+    for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i]->sweep(time);
+  }
+
+  bool pending() const {
+    bool any = !timers_.empty();
+    for (const source* transport : sources_) any |= transport->pending();
+    return any;
+  }
+
+  // One turn on behalf of a foreign driver.
+  void turn() {
+    for (int round = 0; round < 64; ++round) {
+      bool moved = dispatch(0);
+      for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
+      moved |= queue_.run();
+      if (!moved) break;
+    }
+    kick();
+  }
+
+  void run_others() {
+    if (io_ == nullptr) return;
+    if (io_->stopped()) io_->restart();
+    io_->poll();
+  }
+
+  void sleep() {
+    if (io_ == nullptr) {
+      dispatch(static_cast<int>(tick / milliseconds));
+      return;
+    }
+    if (io_->stopped()) io_->restart();
+    io_->run_one_for(std::chrono::nanoseconds(tick));
+  }
+
+  bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }
+
+  // The standing wait: armed once, armed again only after it fired.
+  void arm() {
+    if (!standing_.is_open()) standing_.assign(epoll_);
+    if (!std::exchange(waiting_, true)) {
+      standing_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                           [self = weak_from_this()](boost::system::error_code ec) {
+                             const auto me = self.lock();
+                             if (!me) return;
+                             me->waiting_ = false;
+                             if (!ec) me->turn();
+                             if (me->used()) me->arm();
+                           });
+    }
+    if (!std::exchange(ticking_, true)) {
+      ticker_.expires_after(std::chrono::nanoseconds(tick));
+      ticker_.async_wait([self = weak_from_this()](boost::system::error_code ec) {
+        const auto me = self.lock();
+        if (!me) return;
+        me->ticking_ = false;
+        if (!ec && me->driven_ == 0) {
+          me->sweep();
+          me->turn();
+        }
+        if (me->used()) me->arm();
+      });
+    }
+  }
+
+  void disarm_if_unused() {
+    if (used() || !standing_.is_open()) return;
+    standing_.cancel();
+    ticker_.cancel();
+  }
+
+  boost::asio::any_io_executor executor_;
+  boost::asio::io_context* io_ = nullptr;
+  int epoll_;
+  boost::asio::posix::stream_descriptor standing_;
+  boost::asio::steady_timer ticker_;
+  run_queue queue_;
+  std::vector<source*> sources_;
+  std::vector<source*> polled_;
+  std::vector<timer*> timers_;
+  epoll_event batch_[batch_size];
+  int in_batch_ = 0;
+  int watched_ = 0;
+  int driven_ = 0;
+  unsigned spin_ = 0;
+  unsigned polls_ = 0;
+  bool waiting_ = false;
+  bool ticking_ = false;
+  bool kicked_ = false;
+};
+
+}  // namespace colls

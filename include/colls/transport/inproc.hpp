@@ -1,0 +1,345 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// inproc: all ranks are coroutines on one thread. The embedded default; it needs nothing.
+
+#include <colls/sync_wait.hpp>
+#include <colls/transport.hpp>
+
+#include <time.h>
+
+#include <cstring>
+#include <memory>
+
+namespace colls {
+
+class inproc_world;
+
+/// One rank of an `inproc_world`. A message moves in one copy, or is reduced where the sender left
+/// it, as soon as both sides have asked; a point-to-point message of up to the eager limit is
+/// buffered, so that its sender need not wait.
+class inproc_transport : mover {
+ public:
+  static constexpr bool consumes = true;
+  static constexpr std::size_t eager_limit = 64 * 1024;
+  static constexpr std::size_t eager_window = 256 * 1024;
+
+  inproc_transport(inproc_world& world, int rank) : world_(world), match_(rank) {
+    match_.add(*this);
+  }
+  inproc_transport(const inproc_transport&) = delete;
+  inproc_transport& operator=(const inproc_transport&) = delete;
+  ~inproc_transport() { match_.remove(static_cast<mover&>(*this)); }
+
+  int rank() const { return match_.rank(); }
+  inline int size() const;
+  match& matching() { return match_; }
+  inline run_queue& queue();
+  inline bool poll();
+  inline time_point now() const;
+  void kick() {}
+  inproc_world& driver() { return world_; }
+  int node_of(int) const { return 0; }
+  task<> close(time_point) { co_return; }
+  const char* name() const { return "inproc"; }
+
+  class send_operation : arrival {
+   public:
+    send_operation(inproc_transport& net, const message_key& to, const_bytes from,
+                   operation_record& record)
+        : net_(net), record_(record), data_(from.data), to_(to.peer) {
+      key = to;
+      size = from.size;
+      hash = record.hash;
+    }
+    send_operation(send_operation&& other) noexcept
+        : send_operation(other.net_, other.key, {other.data_, other.size}, other.record_) {}
+    ~send_operation() {
+      if (waiting_) net_.withdraw(*this);
+    }
+
+    bool start(completion& done) {
+      if (record_.communicator->failed()) {
+        ec_ = record_.communicator->why().code;
+        return true;
+      }
+      done_ = &done;
+      key.peer = net_.rank();  // as the receiver sees it
+      return net_.start(*this);
+    }
+    std::error_code result() const { return ec_; }
+    bool untouched() const { return waiting_; }
+
+   private:
+    friend inproc_transport;
+
+    void drop() override { net_.finish(*this, make_error_code(errc::closed)); }
+
+    inproc_transport& net_;
+    operation_record& record_;
+    const std::byte* data_;
+    std::int32_t to_;
+    completion* done_ = nullptr;
+    std::error_code ec_;
+    bool waiting_ = false;
+    send_operation* next_sent_ = nullptr;  // in the sender's list of waiting sends
+    send_operation* prev_sent_ = nullptr;
+  };
+
+  class recv_operation : posted {
+   public:
+    recv_operation(inproc_transport& net, const message_key& from, mutable_bytes into,
+                   operation_record& of)
+        : net_(net) {
+      key = from;
+      data = into.data;
+      size = into.size;
+      record = &of;
+    }
+    recv_operation(recv_operation&& other) noexcept
+        : recv_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
+    ~recv_operation() {
+      if (busy()) net_.match_.withdraw(*this);
+    }
+
+    /// The message goes to `fold(self, message)` in place of the buffer.
+    void consume_with(void (*fold)(void*, const std::byte*), void* self) {
+      fold_ = fold;
+      self_ = self;
+      consume = [](posted& receive, const std::byte* message) {
+        auto& me = static_cast<recv_operation&>(receive);
+        me.fold_(me.self_, message);
+      };
+    }
+
+    bool start(completion& waiter) {
+      if (record->communicator->failed()) {
+        ec = record->communicator->why().code;
+        return true;
+      }
+      done = &waiter;
+      return net_.start(*this);
+    }
+    std::error_code result() const { return ec; }
+    std::size_t count() const { return received; }
+    int source_rank() const { return source; }
+    bool untouched() const { return listed; }
+
+   private:
+    friend inproc_transport;
+    inproc_transport& net_;
+    void (*fold_)(void*, const std::byte*) = nullptr;
+    void* self_ = nullptr;
+  };
+
+  send_operation send(const message_key& to, const_bytes from, operation_record& record) {
+    return {*this, to, from, record};
+  }
+  recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
+    return {*this, from, into, record};
+  }
+
+ private:
+  /// A point-to-point message whose sender has gone on.
+  struct buffered_send final : arrival {
+    inproc_transport* sender = nullptr;
+    std::unique_ptr<std::byte[]> bytes;
+    void drop() override {
+      sender->eager_ -= size;
+      delete this;
+    }
+  };
+
+  inline bool start(send_operation& send);
+  inline bool start(recv_operation& receive);
+  inline void withdraw(send_operation& send);
+
+  // Puts the message into the receive. The receive is off its list.
+  static void deliver(posted& receive, const arrival& message, const std::byte* from) {
+    receive.received = message.size;
+    receive.source = message.key.peer;
+    if (receive.consume != nullptr) {
+      receive.consume(receive, from);
+    } else if (message.size != 0) {
+      std::memcpy(receive.data, from, message.size);
+    }
+  }
+
+  void hold(send_operation& send) {
+    send.waiting_ = true;
+    send.prev_sent_ = nullptr;
+    send.next_sent_ = first_sent_;
+    if (first_sent_ != nullptr) first_sent_->prev_sent_ = &send;
+    first_sent_ = &send;
+  }
+  void unhold(send_operation& send) {
+    send.waiting_ = false;
+    (send.prev_sent_ != nullptr ? send.prev_sent_->next_sent_ : first_sent_) = send.next_sent_;
+    if (send.next_sent_ != nullptr) send.next_sent_->prev_sent_ = send.prev_sent_;
+  }
+  void finish(send_operation& send, std::error_code ec) {
+    unhold(send);
+    send.ec_ = ec;
+    if (!ec) send.record_.bytes += send.size;
+    send.done_->post();
+  }
+
+  inline void revoked(communicator_state& communicator, const failure& why, int told_by) override;
+  inline void announce(int peer, const operation_record& waiting) override;
+  inline void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+                      const fingerprint& ours) override;
+  inline void refuse(int peer, const failure& why) override;
+
+  inproc_world& world_;
+  match match_;
+  send_operation* first_sent_ = nullptr;
+  std::size_t eager_ = 0;  // bytes of mine that wait in buffers
+};
+static_assert(consuming_transport<inproc_transport>);
+
+/// `size` ranks on this thread, and the driver that turns them.
+class inproc_world {
+ public:
+  explicit inproc_world(int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      ranks_.push_back(std::make_unique<inproc_transport>(*this, rank));
+    }
+  }
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  inproc_transport& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+  run_queue& queue() { return queue_; }
+  time_point now() const {
+    timespec clock{};
+    ::clock_gettime(CLOCK_MONOTONIC, &clock);
+    return time_point{clock.tv_sec} * seconds + clock.tv_nsec;
+  }
+  bool poll() {
+    if (++polls_ % 256 == 0) sweep();
+    return queue_.run();
+  }
+  void idle(unsigned) {
+    // All ranks are here and none can go on: only a deadline can change that.
+    sweep();
+    if (!queue_.empty()) return;
+    const timespec nap{0, milliseconds};
+    ::nanosleep(&nap, nullptr);
+  }
+  void enter() {}
+  void leave() {}
+
+ private:
+  void sweep() {
+    const time_point time = now();
+    for (const auto& rank : ranks_) rank->matching().sweep(time);
+  }
+
+  run_queue queue_;
+  std::vector<std::unique_ptr<inproc_transport>> ranks_;
+  unsigned polls_ = 0;
+};
+static_assert(driver<inproc_world>);
+
+inline int inproc_transport::size() const { return world_.size(); }
+inline run_queue& inproc_transport::queue() { return world_.queue(); }
+inline bool inproc_transport::poll() { return world_.poll(); }
+inline time_point inproc_transport::now() const { return world_.now(); }
+
+inline bool inproc_transport::start(send_operation& send) {
+  inproc_transport& peer = world_[send.to_];
+  if (!peer.match_.inspect(send.key, send.hash)) {
+    // That has revoked the communicator, here too: it is all one thread.
+    send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->why().code
+                                                   : errc::mismatch;
+    return true;
+  }
+  if (posted* const receive = peer.match_.take(send.key)) {
+    const std::error_code ec = peer.match_.check(*receive, send.size, send.hash);
+    if (!ec) deliver(*receive, send, send.data_);
+    receive->finish(ec);
+    if (!send.key.is_point_to_point()) send.ec_ = ec;
+    send.record_.bytes += send.size;
+    return true;
+  }
+  if (send.key.is_point_to_point() && send.size <= eager_limit &&
+      eager_ + send.size <= eager_window) {
+    auto* const copy = new buffered_send;
+    copy->buffered = true;
+    copy->key = send.key;
+    copy->size = send.size;
+    copy->sender = this;
+    copy->bytes.reset(new std::byte[send.size]);
+    if (send.size != 0) std::memcpy(copy->bytes.get(), send.data_, send.size);
+    eager_ += send.size;
+    peer.match_.keep(*copy);
+    return true;
+  }
+  hold(send);
+  peer.match_.keep(send);
+  return false;
+}
+
+inline bool inproc_transport::start(recv_operation& receive) {
+  arrival* const message = match_.post(receive);
+  if (message == nullptr) return false;
+  receive.ec = match_.check(receive, message->size, message->hash);
+  if (message->buffered) {
+    auto& copy = static_cast<buffered_send&>(*message);
+    if (!receive.ec) deliver(receive, copy, copy.bytes.get());
+    copy.drop();
+  } else {
+    auto& send = static_cast<send_operation&>(*message);
+    if (!receive.ec) deliver(receive, send, send.data_);
+    // A send whose communicator the check has just revoked has ended with it.
+    if (send.waiting_) {
+      send.net_.finish(send, send.key.is_point_to_point() ? std::error_code() : receive.ec);
+    }
+  }
+  receive.record->bytes += receive.received;
+  return true;
+}
+
+inline void inproc_transport::withdraw(send_operation& send) {
+  world_[send.to_].match_.forget(send);
+  unhold(send);
+}
+
+inline void inproc_transport::revoked(communicator_state& communicator, const failure& why, int) {
+  for (send_operation* send = first_sent_; send != nullptr;) {
+    send_operation* const following = send->next_sent_;
+    if (send->record_.communicator == &communicator) {
+      world_[send->to_].match_.forget(*send);
+      finish(*send, why.code);
+    }
+    send = following;
+  }
+  for (int i = 0; i < communicator.size(); ++i) {
+    const int peer = communicator.world_rank(i);
+    if (peer == rank()) continue;
+    match& theirs = world_[peer].match_;
+    if (communicator_state* const same = theirs.find(communicator.id())) {
+      theirs.revoke(*same, why, rank());
+    }
+  }
+}
+
+inline void inproc_transport::announce(int peer, const operation_record& waiting) {
+  world_[peer].match_.inspect({rank(), waiting.communicator->id(), waiting.sequence, 0},
+                              waiting.hash);
+}
+
+inline void inproc_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+                                      const fingerprint& ours) {
+  world_[peer].match_.compare(rank(), communicator, sequence, ours);
+}
+
+inline void inproc_transport::refuse(int peer, const failure& why) {
+  match& theirs = world_[peer].match_;
+  if (communicator_state* const same = theirs.find(why.communicator)) {
+    theirs.revoke(*same, why, rank());
+  }
+}
+
+}  // namespace colls

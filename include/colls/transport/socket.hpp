@@ -1,0 +1,350 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Sockets on an engine, as operations: what joining, the stores and the links' handshakes use.
+
+#include <colls/buffer.hpp>
+#include <colls/task.hpp>
+#include <colls/transport/engine.hpp>
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+
+namespace colls {
+
+using endpoint = boost::asio::ip::tcp::endpoint;
+
+namespace detail {
+
+inline std::error_code last_error() { return {errno, std::generic_category()}; }
+inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+/// Owns a descriptor.
+class descriptor {
+ public:
+  descriptor() = default;
+  explicit descriptor(int fd) : fd_(fd) {}
+  descriptor(descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  descriptor& operator=(descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+inline descriptor open_socket(const endpoint& where) {
+  return descriptor(::socket(where.protocol().family(),
+                             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+}
+
+inline endpoint name_of(int fd, decltype(&::getsockname) ask) {
+  endpoint found;
+  auto size = static_cast<socklen_t>(found.capacity());
+  if (ask(fd, found.data(), &size) == 0) found.resize(size);
+  return found;
+}
+
+}  // namespace detail
+
+/// A connected (or connecting) TCP stream. One read and one write may be under way at a time; each
+/// ends with an error_code: 0, `errc::timeout` once the stream's deadline is past, `errc::closed`
+/// at end of file, or the system's. Destroying it closes the descriptor.
+class stream : engine::watcher, engine::source {
+ public:
+  explicit stream(engine& on, detail::descriptor connected = {}) : engine_(on) {
+    engine_.add(static_cast<engine::source&>(*this), false);
+    if (connected) adopt(std::move(connected));
+  }
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+  ~stream() {
+    close();
+    engine_.remove(static_cast<engine::source&>(*this));
+  }
+
+  engine& on() { return engine_; }
+  bool is_open() const { return static_cast<bool>(socket_); }
+  int descriptor() const { return socket_.get(); }
+  endpoint remote() const { return detail::name_of(socket_.get(), &::getpeername); }
+  endpoint local() const { return detail::name_of(socket_.get(), &::getsockname); }
+
+  /// When reads, writes and connects under way or to come give up.
+  void deadline(time_point when) { deadline_ = when; }
+
+  /// Ends what is under way with `errc::cancelled` and closes.
+  void close() {
+    finish(reading_, make_error_code(errc::cancelled));
+    finish(writing_, make_error_code(errc::cancelled));
+    if (socket_) {
+      engine_.unwatch(socket_.get(), *this);
+      socket_ = {};
+    }
+  }
+
+  /// Gives the descriptor away; nothing may be under way.
+  detail::descriptor release() {
+    engine_.unwatch(socket_.get(), *this);
+    return std::move(socket_);
+  }
+
+  struct transfer {
+    transfer(stream* of, mutable_bytes bytes) : owner(of), data(bytes.data), left(bytes.size) {}
+
+    stream* owner;
+    std::byte* data;
+    std::size_t left;
+    std::size_t moved = 0;
+    std::size_t* count = nullptr;  // set: end at the first bytes and say how many
+    bool connecting = false;
+    std::error_code ec;
+    completion* done = nullptr;
+  };
+
+  /// Fills `into` whole.
+  auto read(mutable_bytes into) { return operation<true>({this, into}); }
+  /// Reads at least one byte; `*count` says how many.
+  auto read_some(mutable_bytes into, std::size_t* count) {
+    transfer work(this, into);
+    work.count = count;
+    return operation<true>(work);
+  }
+  /// Writes all of `from`.
+  auto write(const_bytes from) {
+    return operation<false>({this, {const_cast<std::byte*>(from.data), from.size}});
+  }
+  /// Connects. The local end is chosen by the system.
+  auto connect(const endpoint& where) {
+    transfer work(this, {});
+    work.connecting = true;
+    detail::descriptor made = detail::open_socket(where);
+    if (!made) {
+      work.ec = detail::last_error();
+    } else {
+      const int result = ::connect(made.get(), where.data(), static_cast<socklen_t>(where.size()));
+      if (result != 0 && errno != EINPROGRESS) {
+        work.ec = detail::last_error();
+      } else {
+        adopt(std::move(made));
+      }
+    }
+    return operation<false>(work);
+  }
+
+ private:
+  template <bool Reading>
+  struct operation {
+    transfer work;
+
+    explicit operation(const transfer& what) : work(what) {}
+    operation(operation&& other) noexcept : work(other.work) {}
+    ~operation() {
+      if (slot() == &work) slot() = nullptr;
+    }
+    transfer*& slot() {
+      return Reading ? work.owner->reading_ : work.owner->writing_;
+    }
+    bool start(completion& done) {
+      if (work.ec) return true;
+      if (!work.owner->socket_) {
+        work.ec = make_error_code(errc::closed);
+        return true;
+      }
+      work.done = &done;
+      if (!work.connecting && work.owner->template step<Reading>(work)) return true;
+      slot() = &work;
+      work.owner->interest();
+      return false;
+    }
+    std::error_code result() {
+      if (work.count != nullptr) *work.count = work.moved;
+      return work.ec;
+    }
+  };
+
+  void adopt(detail::descriptor socket) {
+    socket_ = std::move(socket);
+    const int on = 1;
+    ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    events_ = 0;
+    engine_.watch(socket_.get(), 0, *this);
+  }
+
+  // True: ended, well or badly.
+  template <bool Reading>
+  bool step(transfer& work) {
+    if (work.connecting) {
+      int failed = 0;
+      socklen_t size = sizeof failed;
+      ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &failed, &size);
+      if (failed != 0) work.ec = {failed, std::generic_category()};
+      return true;
+    }
+    while (work.left > 0) {
+      const ssize_t moved =
+          Reading ? ::recv(socket_.get(), work.data, work.left, MSG_DONTWAIT)
+                  : ::send(socket_.get(), work.data, work.left, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (moved > 0) {
+        work.data += moved;
+        work.left -= static_cast<std::size_t>(moved);
+        work.moved += static_cast<std::size_t>(moved);
+        if (work.count != nullptr) return true;
+      } else if (moved == 0) {
+        work.ec = make_error_code(errc::closed);
+        return true;
+      } else if (detail::would_block()) {
+        return false;
+      } else {
+        work.ec = detail::last_error();
+        return true;
+      }
+    }
+    return true;
+  }
+
+  static void finish(transfer*& slot, std::error_code ec = {}) {
+    if (slot == nullptr) return;
+    transfer& work = *std::exchange(slot, nullptr);
+    if (ec) work.ec = ec;
+    work.done->post();
+  }
+
+  void interest() {
+    const std::uint32_t wanted = (reading_ != nullptr ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
+                                 (writing_ != nullptr ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+    if (socket_ && wanted != events_) {
+      events_ = wanted;
+      engine_.rewatch(socket_.get(), wanted, *this);
+    }
+  }
+
+  void ready(std::uint32_t) override {
+    if (writing_ != nullptr && step<false>(*writing_)) finish(writing_);
+    if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
+    if (reading_ == nullptr && writing_ == nullptr && events_ == 0 && socket_) {
+      // A hang-up that nobody waits for: epoll would report it without end.
+      engine_.unwatch(socket_.get(), *this);
+      socket_ = {};
+    }
+    interest();
+  }
+
+  bool poll() override { return false; }
+  void sweep(time_point now) override {
+    if (now < deadline_) return;
+    finish(reading_, make_error_code(errc::timeout));
+    finish(writing_, make_error_code(errc::timeout));
+    interest();
+  }
+  bool pending() const override { return reading_ != nullptr || writing_ != nullptr; }
+
+  engine& engine_;
+  detail::descriptor socket_;
+  transfer* reading_ = nullptr;
+  transfer* writing_ = nullptr;
+  time_point deadline_ = never;
+  std::uint32_t events_ = 0;
+};
+
+/// A listening TCP socket. `accept` gives one connection at a time; it is polled, so that whoever
+/// owns it decides how many strangers it lets in.
+class listener {
+ public:
+  /// Port 0 lets the system choose. The port is never released between the choice and its use.
+  std::error_code listen(const endpoint& where) {
+    socket_ = detail::open_socket(where);
+    if (!socket_) return detail::last_error();
+    const int on = 1;
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (where.address().is_v6()) {
+      ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    }
+    if (::bind(socket_.get(), where.data(), static_cast<socklen_t>(where.size())) != 0 ||
+        ::listen(socket_.get(), SOMAXCONN) != 0) {
+      const std::error_code ec = detail::last_error();
+      socket_ = {};
+      return ec;
+    }
+    return {};
+  }
+  /// Takes over a socket that listens already (a launcher's).
+  void adopt(detail::descriptor listening) { socket_ = std::move(listening); }
+
+  int descriptor() const { return socket_.get(); }
+  bool is_open() const { return static_cast<bool>(socket_); }
+  endpoint local() const { return detail::name_of(socket_.get(), &::getsockname); }
+  void close() { socket_ = {}; }
+
+  /// A connection that waits in the queue, or nothing.
+  detail::descriptor accept() {
+    return detail::descriptor(::accept4(socket_.get(), nullptr, nullptr,
+                                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+  }
+
+ private:
+  detail::descriptor socket_;
+};
+
+/// Tasks that nobody awaits, owned by whoever started them: each lives until it has ended, the rest
+/// are withdrawn when the owner goes. An exception ends its task and nothing else.
+class task_group {
+ public:
+  explicit task_group(engine& on) : engine_(on) {}
+  task_group(const task_group&) = delete;
+  task_group& operator=(const task_group&) = delete;
+  ~task_group() {
+    while (first_ != nullptr) delete std::exchange(first_, first_->next);
+  }
+
+  void start(task<> work) {
+    auto* const made = new entry(*this, std::move(work));
+    made->next = first_;
+    if (first_ != nullptr) first_->prev = made;
+    first_ = made;
+    ++running_;
+    if (made->work.start(*made)) remove(made);
+  }
+  int running() const { return running_; }
+
+ private:
+  struct entry : completion, detail::recycled {
+    entry(task_group& group, task<> it)
+        : completion([](completion& self) noexcept {
+                       auto& ended = static_cast<entry&>(self);
+                       ended.owner.remove(&ended);
+                     },
+                     &group.engine_.queue()),
+          owner(group),
+          work(std::move(it)) {}
+    task_group& owner;
+    task<> work;
+    entry* next = nullptr;
+    entry* prev = nullptr;
+  };
+
+  void remove(entry* ended) {
+    (ended->prev != nullptr ? ended->prev->next : first_) = ended->next;
+    if (ended->next != nullptr) ended->next->prev = ended->prev;
+    --running_;
+    delete ended;
+  }
+
+  engine& engine_;
+  entry* first_ = nullptr;
+  int running_ = 0;
+};
+
+}  // namespace colls

@@ -1,0 +1,644 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// tcp: ranks in processes, over TCP links that open on first use.
+
+#include <colls/log.hpp>
+#include <colls/rendezvous/meet.hpp>
+#include <colls/transport.hpp>
+#include <colls/transport/tcp/link.hpp>
+
+#include <unordered_map>
+
+namespace colls {
+
+/// One rank of a world whose ranks reach each other over TCP. All of its communicators share its
+/// links, its match and its executor; nothing in it may be used from another thread.
+class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
+ public:
+  tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who)
+      : engine_(std::move(on)), who_(std::move(who)), match_(who_->rank), tasks_(*engine_) {
+    match_.add(static_cast<mover&>(*this));
+    engine_->add(static_cast<engine::source&>(*this));
+    if (who_->link_listener.is_open()) {
+      engine_->watch(who_->link_listener.descriptor(), EPOLLIN, *this);
+    }
+  }
+  tcp_transport(const tcp_transport&) = delete;
+  tcp_transport& operator=(const tcp_transport&) = delete;
+  ~tcp_transport() {
+    stop_listening();
+    engine_->remove(static_cast<engine::source&>(*this));
+    match_.remove(static_cast<mover&>(*this));
+  }
+
+  int rank() const { return who_->rank; }
+  int size() const { return who_->size; }
+  match& matching() override { return match_; }
+  run_queue& queue() { return engine_->queue(); }
+  void kick() { engine_->kick(); }
+  time_point now() const { return engine_->now(); }
+  const char* name() const { return "tcp"; }
+  engine& driver() { return *engine_; }
+  int node_of(int rank) const { return who_->node_of[static_cast<std::size_t>(rank)]; }
+  const std::shared_ptr<engine>& shared_engine() const { return engine_; }
+  const membership& members() const { return *who_; }
+  const std::shared_ptr<membership>& shared_members() const { return who_; }
+
+  class send_operation : tcp::outgoing {
+   public:
+    send_operation(tcp_transport& net, const message_key& to, const_bytes from,
+                   operation_record& of)
+        : net_(net) {
+      key = to;
+      data = from.data;
+      size = from.size;
+      record = &of;
+    }
+    send_operation(send_operation&& other) noexcept
+        : send_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
+    ~send_operation() {
+      if (waits) on->waiting.remove(*this);
+      if (queued) on->withdraw(*this);
+    }
+
+    bool start(completion& waiter) {
+      if (record->communicator->failed()) {
+        ec = record->communicator->why().code;
+        return true;
+      }
+      done = &waiter;
+      return net_.begin(*this);
+    }
+    std::error_code result() const { return ec; }
+    /// Nothing of it has left this rank and nobody has asked for it.
+    bool untouched() const { return waits; }
+
+   private:
+    friend tcp_transport;
+    tcp_transport& net_;
+  };
+
+  class recv_operation : posted {
+   public:
+    recv_operation(tcp_transport& net, const message_key& from, mutable_bytes into,
+                   operation_record& of)
+        : net_(net) {
+      key = from;
+      data = into.data;
+      size = into.size;
+      record = &of;
+    }
+    recv_operation(recv_operation&& other) noexcept
+        : recv_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
+    ~recv_operation() {
+      if (busy()) net_.match_.withdraw(*this);
+    }
+
+    bool start(completion& waiter) {
+      if (record->communicator->failed()) {
+        ec = record->communicator->why().code;
+        return true;
+      }
+      done = &waiter;
+      return net_.begin(*this);
+    }
+    std::error_code result() const { return ec; }
+    std::size_t count() const { return received; }
+    int source_rank() const { return source; }
+    bool untouched() const { return listed && !granted; }
+
+   private:
+    friend tcp_transport;
+    tcp_transport& net_;
+  };
+
+  send_operation send(const message_key& to, const_bytes from, operation_record& record) {
+    return {*this, to, from, record};
+  }
+  recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
+    return {*this, from, into, record};
+  }
+
+  bool poll() override {
+    bool moved = false;
+    if (links_.size() <= 4) {
+      for (auto& [peer, link] : links_) {
+        if (link->is_open()) moved |= link->pump();
+      }
+    } else {
+      moved = engine_->dispatch();
+    }
+    for (tcp::link* link : to_flush_) moved |= link->flush();
+    to_flush_.clear();
+    return moved;
+  }
+
+  /// A rank is dead, as the launcher or the store says.
+  void told_of_death(int peer, const char* how) {
+    failure why(errc::peer_failed);
+    why.culprit = peer;
+    why.say("%s", how);
+    match_.died(peer, why);
+  }
+
+  /// Ends no peer's operation: writes what is queued, says goodbye on every link, and reads each to
+  /// its end before it is closed, or until the deadline.
+  task<> close(time_point deadline) {
+    if (closing_) co_return;
+    closing_ = true;
+    for (auto& [peer, link] : links_) {
+      if (!link->is_open()) continue;
+      tcp::header frame;
+      frame.kind = tcp::kind::goodbye;
+      link->control(frame);
+      link->flush();
+    }
+    for (auto& [peer, link] : links_) {
+      while (link->is_open() && !link->idle() && now() < deadline) {
+        co_await engine_->sleep_until(now() + milliseconds);
+        link->flush();
+      }
+      if (link->is_open()) link->shut_writing();
+    }
+    for (auto& [peer, link] : links_) {
+      while (link->is_open() && now() < deadline) {
+        link->pump();
+        if (link->is_open()) co_await engine_->sleep_until(now() + milliseconds);
+      }
+      link->shut();
+    }
+    stop_listening();
+  }
+
+ private:
+  void sweep(time_point time) override {
+    match_.sweep(time);
+    for (auto& [peer, link] : links_) {
+      // A large message whose receiver expects a small one would wait without a word.
+      link->waiting.each([&](tcp::outgoing& send) {
+        if (send.reminded || time - send.record->started < 100 * milliseconds) return;
+        send.reminded = true;
+        link->control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
+                                      tcp::flag::header_alone | tcp::flag::reminder));
+        flush_soon(*link);
+      });
+    }
+  }
+  bool pending() const override { return match_.any_under_way(); }
+
+  void flush_soon(tcp::link& link) {
+    if (std::find(to_flush_.begin(), to_flush_.end(), &link) == to_flush_.end()) {
+      to_flush_.push_back(&link);
+    }
+  }
+
+  // ---- sending and receiving
+
+  bool begin(send_operation& send) {
+    tcp::link& link = link_to(send.key.peer);
+    if (link.ended() || link.said_goodbye()) {
+      send.ec = left(send.key.peer, *send.record);
+      return true;
+    }
+    const bool direct = send.key.is_point_to_point();
+    send.frame = tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash);
+    const bool in_turn = link.waiting.empty() || link.waiting.find(send.key) == nullptr;
+    if (in_turn && send.size <= tcp::eager_limit && tcp::weight(send.size) <= link.allowance) {
+      link.allowance -= tcp::weight(send.size);
+      return link.enqueue(send);
+    }
+    if (in_turn && !direct && link.take_grant(send.key)) {
+      send.frame.flags = tcp::flag::granted;
+      return link.enqueue(send);
+    }
+    send.on = &link;
+    send.waits = true;
+    link.waiting.push_back(send);
+    if (direct || send.size <= tcp::eager_limit) {
+      link.control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
+                                   tcp::flag::header_alone));
+      link.flush();
+    }
+    return false;
+  }
+
+  bool begin(recv_operation& receive) {
+    arrival* const message = match_.post(receive);
+    if (message == nullptr) {
+      const int peer = receive.key.peer;
+      if (peer == posted::any_source) return false;
+      const bool large = !receive.key.is_point_to_point() && receive.size > tcp::eager_limit;
+      const auto found = links_.find(peer);
+      if (found != links_.end() && (found->second->ended() || found->second->said_goodbye())) {
+        match_.unlist(receive);
+        receive.ec = left(peer, *receive.record);
+        return true;
+      }
+      if (large) grant(link_to(peer), receive);
+      return false;
+    }
+    auto& first = static_cast<tcp::early&>(*message);
+    const std::error_code ec = match_.check(receive, first.size, first.hash);
+    if (!first.buffered) {
+      tcp::link& link = *first.from;
+      tcp::early::free(&first);
+      if (ec) return refused(receive, ec, &link);
+      match_.list(receive);
+      receive.key.peer = link.peer();
+      grant(link, receive);
+      return false;
+    }
+    if (ec) {
+      first.drop();
+      return refused(receive, ec, nullptr);
+    }
+    if (first.filled < first.size) {
+      first.from->complete_later(first, receive);
+      return false;
+    }
+    receive.received = first.size;
+    receive.source = first.key.peer;
+    receive.record->bytes += first.size;
+    if (first.size != 0) std::memcpy(receive.data, first.bytes(), first.size);
+    tcp::link& link = *first.from;
+    first.drop();
+    flush_soon(link);
+    return true;
+  }
+
+  void grant(tcp::link& link, posted& receive, std::uint8_t flags = 0) {
+    receive.granted = true;
+    link.control(tcp::header_for(tcp::kind::grant, receive.key, receive.size, receive.record->hash,
+                                 flags));
+    link.flush();
+  }
+
+  // A message that may not go into its receive. With a dispute under way the receive waits for the
+  // verdict, which names both sides.
+  bool refused(posted& receive, std::error_code ec, tcp::link* announced) {
+    if (ec == make_error_code(errc::truncated) && announced != nullptr) {
+      grant(*announced, receive, tcp::flag::unwanted);
+      receive.granted = false;
+    }
+    if (ec == make_error_code(errc::mismatch) && !receive.record->communicator->failed()) {
+      match_.list(receive);
+      return false;
+    }
+    receive.ec = ec;
+    return true;
+  }
+  void refuse_later(posted& receive, std::error_code ec, tcp::link* announced) {
+    if (refused(receive, ec, announced)) receive.finish(ec);
+  }
+
+  // ---- what links say
+
+  void received(tcp::link& from, const tcp::header& frame, const std::byte* payload) override {
+    const message_key key = frame.key(from.peer());
+    switch (frame.kind) {
+      case tcp::kind::data:
+        if ((frame.flags & tcp::flag::header_alone) != 0) {
+          announced(from, frame, key);
+        } else {
+          message(from, frame, key);
+        }
+        break;
+      case tcp::kind::grant:
+        if ((frame.flags & tcp::flag::window) != 0) {
+          from.allowance += std::min<std::size_t>(frame.length, tcp::window - from.allowance);
+        } else {
+          granted(from, frame, key);
+        }
+        break;
+      case tcp::kind::announce: match_.inspect(key, frame.hash); break;
+      case tcp::kind::fingerprint: {
+        fingerprint theirs;
+        std::memcpy(static_cast<void*>(&theirs), payload, sizeof theirs);
+        match_.compare(from.peer(), frame.communicator, frame.sequence, theirs);
+        break;
+      }
+      case tcp::kind::revoke: {
+        const failure why = tcp::parse_failure(payload);
+        if (why.code == errc::peer_failed && why.culprit >= 0 && why.culprit != rank()) {
+          match_.died(why.culprit, why, from.peer());
+        } else {
+          match_.revoke(frame.communicator, why, from.peer());
+        }
+        break;
+      }
+      case tcp::kind::goodbye:
+        from.heard_goodbye();
+        needed(from.peer());
+        break;
+    }
+    flush_soon(from);
+  }
+
+  void message(tcp::link& from, const tcp::header& frame, const message_key& key) {
+    const bool unsolicited = (frame.flags & tcp::flag::granted) == 0;
+    const auto size = static_cast<std::size_t>(frame.length);
+    if (unsolicited && size > tcp::eager_limit) {
+      from.fail(0, "a long message that nobody had asked for");
+      return;
+    }
+    posted* const receive = key.is_point_to_point() && !unsolicited ? match_.take_granted(key)
+                                                                    : match_.take(key);
+    if (receive != nullptr) {
+      if (const std::error_code ec = match_.check(*receive, size, frame.hash)) {
+        refuse_later(*receive, ec, nullptr);
+      } else {
+        receive->received = size;
+        receive->source = key.peer;
+        from.deliver_to(*receive);
+      }
+      if (unsolicited) from.consumed(tcp::weight(size));
+      return;
+    }
+    const communicator_state* const known = match_.find(key.communicator);
+    if (!match_.inspect(key, frame.hash) || (known != nullptr && known->failed())) {
+      if (unsolicited) from.consumed(tcp::weight(size));
+      return;
+    }
+    if (!unsolicited) return;  // its receive was withdrawn
+    tcp::early& kept = *tcp::early::make(size);
+    kept.key = key;
+    kept.size = size;
+    kept.hash = frame.hash;
+    kept.buffered = true;
+    kept.from = &from;
+    match_.keep(kept);
+    from.deliver_to(kept);
+  }
+
+  void announced(tcp::link& from, const tcp::header& frame, const message_key& key) {
+    if (!match_.inspect(key, frame.hash)) return;
+    const communicator_state* const known = match_.find(key.communicator);
+    if (known != nullptr && known->failed()) return;
+    const bool reminder = (frame.flags & tcp::flag::reminder) != 0;
+    posted* const receive = reminder ? match_.first(key) : match_.peek(key);
+    if (receive != nullptr) {
+      if (const std::error_code ec =
+              match_.check(*receive, static_cast<std::size_t>(frame.length), frame.hash)) {
+        if (!receive->listed) return;  // the check has revoked the communicator
+        match_.unlist(*receive);
+        refuse_later(*receive, ec, &from);
+      } else if (!receive->granted) {
+        if (key.is_point_to_point()) receive->key.peer = key.peer;
+        grant(from, *receive);
+      }
+      return;
+    }
+    if (reminder && key.is_point_to_point()) return;
+    tcp::early& kept = *tcp::early::make(0);
+    kept.key = key;
+    kept.size = static_cast<std::size_t>(frame.length);
+    kept.hash = frame.hash;
+    kept.from = &from;
+    match_.keep(kept);
+  }
+
+  void granted(tcp::link& from, const tcp::header& frame, const message_key& key) {
+    if (!match_.inspect(key, frame.hash)) return;
+    tcp::outgoing* const send = from.waiting.take(key);
+    if (send == nullptr) {
+      const communicator_state* const known = match_.find(key.communicator);
+      if (!key.is_point_to_point() && (known == nullptr || !known->failed())) from.bank_grant(key);
+      return;
+    }
+    send->waits = false;
+    if ((frame.flags & tcp::flag::unwanted) != 0) {
+      send->finish();
+      return;
+    }
+    send->frame.flags = tcp::flag::granted;
+    if (from.enqueue(*send)) send->finish();
+  }
+
+  // ---- links
+
+  tcp::link& link_to(int peer) {
+    std::unique_ptr<tcp::link>& slot = links_[peer];
+    if (slot == nullptr) {
+      slot = std::make_unique<tcp::link>(*engine_, static_cast<tcp::link_owner&>(*this), peer);
+    }
+    if (!slot->is_open() && !slot->dialing && !slot->ended() && !closing_) {
+      slot->dialing = true;
+      tasks_.start(dial(*slot));
+    }
+    return *slot;
+  }
+
+  task<> dial(tcp::link& link) {
+    failure why(errc::peer_failed);
+    why.culprit = link.peer();
+    time_point pause = 10 * milliseconds;
+    // A link that is dropped before it is authenticated is dialled again while anyone needs it.
+    for (int attempt = 0; !link.is_open() && !link.ended() && !closing_; ++attempt) {
+      bool refused = false;
+      try {
+        const endpoint where = co_await who_->address_of(link.peer());
+        std::string address = where.address().to_string() + ":" + std::to_string(where.port());
+        std::snprintf(why.address, sizeof why.address, "%s", address.c_str());
+        link.address(std::move(address));
+        stream connection(*engine_);
+        connection.deadline(now() + 10 * seconds);
+        std::error_code failed;
+        try {
+          co_await connection.connect(where);
+        } catch (const error& thrown) {
+          refused = true;
+          why.say("%s", thrown.record().detail);
+        }
+        if (!refused && !link.is_open() && co_await who_->introduce(connection, link.peer())) {
+          if (!link.is_open() && !link.ended() && !closing_) adopt(link, connection.release());
+          break;
+        }
+      } catch (const error& thrown) {
+        if (thrown.record().code == errc::auth_failed) {
+          why.code = errc::auth_failed;
+          refused = true;
+        }
+        why.say("%s", thrown.record().detail);
+      }
+      if (refused && attempt >= 2) {
+        link.dialing = false;
+        if (!link.is_open() && !closing_) match_.died(link.peer(), why);
+        co_return;
+      }
+      if (link.is_open()) break;
+      co_await engine_->sleep_until(now() + pause);
+      pause = std::min<time_point>(2 * pause, seconds);
+    }
+    link.dialing = false;
+  }
+
+  void adopt(tcp::link& link, detail::descriptor socket) {
+    // A host that vanishes without a word is noticed within 15 s, also on an idle link.
+    const int on = 1;
+    const int idle = 5;
+    const int probes = 2;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    if (!who_->cfg.congestion.empty()) {
+      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, who_->cfg.congestion.data(),
+                   static_cast<socklen_t>(who_->cfg.congestion.size()));
+    }
+    link.open(std::move(socket));
+  }
+
+  // Somebody is at the listener.
+  void ready(std::uint32_t) override {
+    while (strangers_ < 2 * size() + 2) {
+      detail::descriptor socket = who_->link_listener.accept();
+      if (!socket) return;
+      ++strangers_;
+      tasks_.start(admit(std::move(socket)));
+    }
+  }
+
+  task<> admit(detail::descriptor socket) {
+    try {
+      stream connection(*engine_, std::move(socket));
+      connection.deadline(now() + 5 * seconds);
+      const int peer = co_await who_->receive(connection, [](void* self, int rank) {
+        return static_cast<tcp_transport*>(self)->welcome(rank);
+      }, this);
+      if (peer >= 0) {
+        tcp::link& link = link_for(peer);
+        if (!link.is_open() && !link.ended()) {
+          const endpoint where = connection.remote();
+          link.address(where.address().to_string() + ":" + std::to_string(where.port()));
+          adopt(link, connection.release());
+        }
+      }
+    } catch (const error& thrown) {
+      log::strangers(thrown.record().detail);
+    }
+    --strangers_;
+  }
+
+  // When two ranks dial each other the lower rank's link stays.
+  bool welcome(int peer) {
+    const auto found = links_.find(peer);
+    if (found == links_.end()) return !closing_;
+    const tcp::link& link = *found->second;
+    return !closing_ && !link.is_open() && !link.ended() && !(link.dialing && rank() < peer);
+  }
+  tcp::link& link_for(int peer) {
+    std::unique_ptr<tcp::link>& slot = links_[peer];
+    if (slot == nullptr) {
+      slot = std::make_unique<tcp::link>(*engine_, static_cast<tcp::link_owner&>(*this), peer);
+    }
+    return *slot;
+  }
+
+  void stop_listening() {
+    if (!who_->link_listener.is_open()) return;
+    engine_->unwatch(who_->link_listener.descriptor(), *this);
+    who_->link_listener.close();
+  }
+
+  // ---- ends
+
+  void lost(tcp::link& which, const failure& why) override {
+    if (which.said_goodbye()) {
+      needed(which.peer());
+    } else if (!closing_) {
+      match_.died(which.peer(), why);
+    }
+    which.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
+    which.fail_receive(why.code, [](const posted&) { return true; });
+  }
+
+  failure left_failure(int peer) const {
+    failure why(errc::closed);
+    why.culprit = peer;
+    why.say("rank %d has left", peer);
+    return why;
+  }
+  std::error_code left(int peer, operation_record& record) {
+    failure why = left_failure(peer);
+    why.operation = record.what;
+    why.sequence = record.hash != 0 ? record.sequence : 0;
+    why.communicator = record.communicator->id();
+    match_.revoke(*record.communicator, why);
+    return record.communicator->why().code;
+  }
+  // `peer` has left: whatever still waits for it waits in vain.
+  void needed(int peer) {
+    for (communicator_state* communicator : match_.waiting_for(peer)) {
+      match_.revoke(*communicator, left_failure(peer));
+    }
+  }
+
+  void revoked(communicator_state& communicator, const failure& why, int told_by) override {
+    for (auto& [peer, link] : links_) {
+      link->fail_sends(why.code, [&](const tcp::outgoing& send) {
+        return send.key.communicator == communicator.id();
+      });
+      link->fail_receive(why.code, [&](const posted& receive) {
+        return receive.key.communicator == communicator.id();
+      });
+      link->drop_grants(communicator.id());
+      if (peer == told_by || link->ended() || communicator.rank_of(peer) < 0) continue;
+      tcp::header frame;
+      frame.kind = tcp::kind::revoke;
+      frame.communicator = communicator.id();
+      frame.length = sizeof(failure);
+      link->control(frame, &why);
+      link->flush();
+    }
+  }
+
+  void announce(int peer, const operation_record& waiting) override {
+    tcp::link& link = link_to(peer);
+    if (link.ended()) return;
+    if (waiting.hash != 0) {
+      tcp::header frame;
+      frame.kind = tcp::kind::announce;
+      frame.communicator = waiting.communicator->id();
+      frame.sequence = waiting.sequence;
+      frame.hash = waiting.hash;
+      link.control(frame);
+    }
+    link.flush();
+  }
+
+  void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+               const fingerprint& ours) override {
+    tcp::header frame;
+    frame.kind = tcp::kind::fingerprint;
+    frame.communicator = communicator;
+    frame.sequence = sequence;
+    frame.length = sizeof ours;
+    tcp::link& link = link_to(peer);
+    link.control(frame, &ours);
+    link.flush();
+  }
+
+  void refuse(int peer, const failure& why) override {
+    tcp::header frame;
+    frame.kind = tcp::kind::revoke;
+    frame.communicator = why.communicator;
+    frame.length = sizeof why;
+    tcp::link& link = link_to(peer);
+    link.control(frame, &why);
+    flush_soon(link);
+  }
+
+  std::shared_ptr<engine> engine_;
+  std::shared_ptr<membership> who_;
+  match match_;
+  std::unordered_map<int, std::unique_ptr<tcp::link>> links_;
+  std::vector<tcp::link*> to_flush_;
+  int strangers_ = 0;
+  bool closing_ = false;
+  task_group tasks_;  // last: its tasks use all of the above
+};
+static_assert(transport<tcp_transport>);
+
+}  // namespace colls

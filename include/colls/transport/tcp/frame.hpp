@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The frames of a link: 32 bytes of header, then the payload of those that have one.
+
+#include <colls/error.hpp>
+#include <colls/fingerprint.hpp>
+#include <colls/key_table.hpp>
+
+#include <bit>
+#include <cstring>
+
+namespace colls::tcp {
+
+static_assert(std::endian::native == std::endian::little, "frames are little-endian");
+
+enum class kind : std::uint8_t {
+  data = 1,     // a message; `header_alone`: its payload waits for a grant
+  grant,        // a receive is posted: one message of this key may come; `window`: bytes given back
+  announce,     // I have waited long in this operation
+  revoke,       // payload: a failure
+  goodbye,      // I leave; nothing follows
+  fingerprint,  // payload: what I called under this number
+};
+
+namespace flag {
+inline constexpr std::uint8_t header_alone = 1;  // data: announces a message
+inline constexpr std::uint8_t reminder = 2;      // with header_alone: asks for no grant
+inline constexpr std::uint8_t granted = 4;       // data: answers a grant
+inline constexpr std::uint8_t window = 8;        // grant: gives back unsolicited bytes
+inline constexpr std::uint8_t unwanted = 16;     // grant: the receive was too short, do not send
+}  // namespace flag
+
+struct header {
+  tcp::kind kind{};
+  std::uint8_t flags = 0;
+  std::uint16_t lane = 0;
+  std::uint32_t communicator = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t length = 0;
+  std::uint64_t hash = 0;
+
+  message_key key(int peer) const { return {peer, communicator, sequence, lane}; }
+};
+static_assert(sizeof(header) == 32 && std::is_trivially_copyable_v<header>);
+
+inline header header_for(tcp::kind what, const message_key& key, std::uint64_t length,
+                         std::uint64_t hash, std::uint8_t flags = 0) {
+  return {what, flags, key.lane, key.communicator, key.sequence, length, hash};
+}
+
+/// Longest payload of a frame that is not data.
+inline constexpr std::size_t longest_control = sizeof(failure);
+
+/// Whether a header can be right at all; lengths are judged before anything is read or allocated.
+inline bool plausible(const header& frame) {
+  switch (frame.kind) {
+    case kind::data:
+    case kind::grant:
+    case kind::announce: return true;
+    case kind::revoke: return frame.length == sizeof(failure);
+    case kind::goodbye: return frame.length == 0;
+    case kind::fingerprint: return frame.length == sizeof(fingerprint);
+  }
+  return false;
+}
+
+/// A failure as a peer sent it, made safe to read.
+inline failure parse_failure(const std::byte* payload) {
+  failure why;
+  std::memcpy(static_cast<void*>(&why), payload, sizeof why);
+  why.address[sizeof why.address - 1] = 0;
+  why.detail[sizeof why.detail - 1] = 0;
+  return why;
+}
+
+}  // namespace colls::tcp

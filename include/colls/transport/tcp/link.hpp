@@ -1,0 +1,516 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// link: one TCP connection to one peer: what is to be written, what is being read.
+
+#include <colls/match.hpp>
+#include <colls/transport/socket.hpp>
+#include <colls/transport/tcp/frame.hpp>
+
+#include <algorithm>
+
+namespace colls::tcp {
+
+inline constexpr std::size_t eager_limit = 64 * 1024;
+/// Bytes that a rank may send on a link without having been asked, and that its peer may have to
+/// keep until somebody wants them.
+inline constexpr std::size_t window = 256 * 1024;
+/// What a message takes of the window.
+constexpr std::size_t weight(std::size_t size) { return size + 64; }
+
+class link;
+
+/// A send; its header is made when it starts.
+struct outgoing : keyed {
+  header frame;
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+  operation_record* record = nullptr;
+  completion* done = nullptr;
+  link* on = nullptr;
+  std::error_code ec;
+  std::size_t written = 0;  // of header and payload
+  bool waits = false;       // for a grant
+  bool queued = false;
+  bool reminded = false;
+  outgoing* after = nullptr;  // in the link's queue
+
+  std::size_t whole() const { return sizeof frame + size; }
+  void finish(std::error_code result = {}) {
+    on = nullptr;
+    ec = result;
+    if (!result) record->bytes += size;
+    done->post();
+  }
+};
+
+/// A message that came before its receive, in memory of its own (at most `eager_limit`), or the
+/// header of one that waits for a grant.
+struct early : arrival {
+  link* from = nullptr;
+  posted* wanted = nullptr;  // the receive that took it before all of it had come
+  std::size_t filled = 0;
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
+  void drop() override;
+
+  static early* make(std::size_t size) {
+    void* const memory = std::malloc(sizeof(early) + size);
+    if (memory == nullptr) throw error(errc::not_enough_memory);
+    return new (memory) early;
+  }
+  static void free(early* message) {
+    message->~early();
+    std::free(message);
+  }
+};
+
+/// What a link tells its transport.
+class link_owner {
+ public:
+  virtual void received(link& from, const header& frame, const std::byte* payload) = 0;
+  virtual void lost(link& which, const failure& why) = 0;
+  virtual match& matching() = 0;
+
+ protected:
+  ~link_owner() = default;
+};
+
+class link : public engine::watcher, public filler {
+ public:
+  link(engine& on, link_owner& owner, int peer) : engine_(on), owner_(owner), peer_(peer) {}
+  link(const link&) = delete;
+  link& operator=(const link&) = delete;
+  ~link() { shut(); }
+
+  int peer() const { return peer_; }
+  bool is_open() const { return static_cast<bool>(socket_); }
+  bool said_goodbye() const { return goodbye_received_; }
+  void heard_goodbye() { goodbye_received_ = true; }
+  bool ended() const { return ended_; }
+  bool idle() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
+  std::string address() const { return address_; }
+  void address(std::string where) { address_ = std::move(where); }
+
+  bool dialing = false;
+  key_table<outgoing> waiting;  // sends that wait for a grant
+
+  /// Takes an authenticated connection over and writes what has gathered.
+  void open(detail::descriptor socket) {
+    socket_ = std::move(socket);
+    events_ = EPOLLIN;
+    engine_.watch(socket_.get(), events_, *this);
+    flush();
+  }
+
+  /// True: written whole at once.
+  bool enqueue(outgoing& send) {
+    send.on = this;
+    send.queued = true;
+    send.written = 0;
+    send.after = nullptr;
+    (last_ != nullptr ? last_->after : first_) = &send;
+    last_ = &send;
+    if (first_ != &send || !is_open()) return false;
+    inline_ = &send;
+    flush();
+    return std::exchange(inline_, nullptr) == nullptr;
+  }
+
+  void control(const header& frame, const void* payload = nullptr) {
+    const auto* const head = reinterpret_cast<const std::byte*>(&frame);
+    control_.insert(control_.end(), head, head + sizeof frame);
+    if (payload != nullptr) {
+      const auto* const body = static_cast<const std::byte*>(payload);
+      control_.insert(control_.end(), body, body + frame.length);
+    }
+  }
+
+  /// Takes a queued send back. If it is half written the rest goes out from a copy, since the peer
+  /// has been promised its length.
+  void withdraw(outgoing& send) {
+    if (!std::exchange(send.queued, false)) return;
+    outgoing* before = nullptr;
+    for (outgoing* at = first_; at != &send; at = at->after) before = at;
+    (before != nullptr ? before->after : first_) = send.after;
+    if (last_ == &send) last_ = before;
+    if (send.written == 0) return;
+    const auto* const head = reinterpret_cast<const std::byte*>(&send.frame);
+    if (send.written < sizeof send.frame) {
+      tail_.insert(tail_.end(), head + send.written, head + sizeof send.frame);
+      send.written = sizeof send.frame;
+    }
+    const std::size_t done = send.written - sizeof send.frame;
+    tail_.insert(tail_.end(), send.data + done, send.data + send.size);
+  }
+
+  /// Unsolicited bytes that may still be sent.
+  std::size_t allowance = window;
+
+  bool take_grant(const message_key& key) {
+    for (banked& entry : grants_) {
+      if (entry.count > 0 && entry.key == key) {
+        --entry.count;
+        return true;
+      }
+    }
+    return false;
+  }
+  void bank_grant(const message_key& key) {
+    for (banked& entry : grants_) {
+      if (entry.count > 0 && entry.key == key) {
+        ++entry.count;
+        return;
+      }
+    }
+    for (banked& entry : grants_) {
+      if (entry.count == 0) {
+        entry = {key, 1};
+        return;
+      }
+    }
+    grants_.push_back({key, 1});
+  }
+  void drop_grants(std::uint32_t communicator) {
+    for (banked& entry : grants_) {
+      if (entry.key.communicator == communicator) entry.count = 0;
+    }
+  }
+
+  /// Unsolicited bytes were used up here: gives them back to the peer, not too often.
+  void consumed(std::size_t bytes) {
+    unreturned_ += bytes;
+    if (unreturned_ >= window / 4) {
+      header back;
+      back.kind = kind::grant;
+      back.flags = flag::window;
+      back.length = std::exchange(unreturned_, 0);
+      control(back);
+    }
+  }
+
+  /// Ends every queued or waiting send that `which` picks.
+  template <class Which>
+  void fail_sends(std::error_code ec, Which which) {
+    waiting.each([&](outgoing& send) {
+      if (!which(send)) return;
+      waiting.remove(send);
+      send.waits = false;
+      send.finish(ec);
+    });
+    for (outgoing* send = first_; send != nullptr;) {
+      outgoing* const following = send->after;
+      if (which(*send)) {
+        withdraw(*send);
+        if (inline_ == send) inline_ = nullptr;
+        send->finish(ec);
+      }
+      send = following;
+    }
+  }
+  /// Ends the half-filled receive if `which` picks it.
+  template <class Which>
+  void fail_receive(std::error_code ec, Which which) {
+    if (target_ != nullptr && which(*target_)) {
+      posted& receive = *target_;
+      abandon(receive);
+      receive.finish(ec);
+    }
+  }
+
+  void abandon(posted& receive) override {
+    if (target_ == &receive) {
+      target_ = nullptr;
+      into_ = nullptr;  // the rest of the payload is thrown away
+    }
+    if (early_ != nullptr && early_->wanted == &receive) early_->wanted = nullptr;
+  }
+
+  /// A receive took an early message that has not come whole: it is finished when it has.
+  void complete_later(early& message, posted& receive) {
+    message.wanted = &receive;
+    receive.held_by = this;
+  }
+  void forget(early& message) {
+    if (early_ == &message) early_ = nullptr, into_ = nullptr;
+  }
+
+  /// Where the payload of the frame being read goes: a receive, an early message, or nowhere.
+  void deliver_to(posted& receive) {
+    target_ = &receive;
+    into_ = receive.data;
+    receive.held_by = this;
+  }
+  void deliver_to(early& message) {
+    early_ = &message;
+    into_ = message.bytes();
+  }
+
+  /// Writes what it can. An error is judged by the reader, who may find a last word of the peer.
+  bool flush() {
+    bool moved = false;
+    while (is_open() && !idle()) {
+      iovec parts[16];
+      int count = 0;
+      std::size_t wanted = 0;
+      const auto add = [&](const std::byte* from, std::size_t size) {
+        if (size == 0) return;
+        parts[count++] = {const_cast<std::byte*>(from), size};
+        wanted += size;
+      };
+      add(tail_.data(), tail_.size());
+      outgoing* send = first_;
+      if (send != nullptr && send->written > 0) {
+        add_rest(*send, add);
+        send = send->after;
+      }
+      add(control_.data(), control_.size());
+      for (; send != nullptr && count + 2 <= 16; send = send->after) add_rest(*send, add);
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = static_cast<std::size_t>(count);
+      const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent <= 0) {
+        want_write(detail::would_block());
+        return moved;
+      }
+      moved = true;
+      advance(static_cast<std::size_t>(sent));
+      if (static_cast<std::size_t>(sent) < wanted) {
+        want_write(true);
+        return true;
+      }
+    }
+    want_write(false);
+    return moved;
+  }
+
+  /// Reads what it can. False: nothing was there.
+  bool pump() {
+    bool moved = false;
+    for (int rounds = 0; is_open() && !ended_ && rounds < 64; ++rounds) {
+      // Payload first into its place, what follows it into the read-ahead buffer, in one call.
+      iovec parts[2];
+      int count = 0;
+      std::byte sink[4096];
+      const std::size_t direct =
+          into_ == nullptr ? std::min(payload_left_, sizeof sink) : payload_left_;
+      std::size_t wanted = direct;
+      if (payload_left_ > 0) parts[count++] = {into_ == nullptr ? sink : into_, direct};
+      if (direct == payload_left_) {
+        parts[count++] = {ahead_ + ahead_size_, sizeof ahead_ - ahead_size_};
+        wanted += sizeof ahead_ - ahead_size_;
+      }
+      const ssize_t got = ::readv(socket_.get(), parts, count);
+      if (got < 0) {
+        if (detail::would_block()) break;
+        fail(errno);
+        return true;
+      }
+      if (got == 0) {
+        end_of_file();
+        return true;
+      }
+      moved = true;
+      const auto size = static_cast<std::size_t>(got);
+      const std::size_t body = std::min(size, payload_left_);
+      if (into_ != nullptr) into_ += body;
+      if (early_ != nullptr) early_->filled += body;
+      if (target_ != nullptr) target_->record->bytes += body;
+      payload_left_ -= body;
+      ahead_size_ += size - body;
+      if (body > 0 && payload_left_ == 0) end_of_payload();
+      parse();
+      if (size < wanted) break;
+    }
+    return moved;
+  }
+
+  void shut_writing() { ::shutdown(socket_.get(), SHUT_WR); }
+
+  void shut() {
+    if (!socket_) return;
+    engine_.unwatch(socket_.get(), *this);
+    socket_ = {};
+  }
+
+  /// The system's word, or a frame that cannot be, ends the link.
+  void fail(int system_error, const char* sentence = nullptr) {
+    failure why(sentence == nullptr ? errc::peer_failed : errc::protocol_error);
+    why.culprit = peer_;
+    std::snprintf(why.address, sizeof why.address, "%s", address_.c_str());
+    why.say("%s", sentence == nullptr ? std::strerror(system_error) : sentence);
+    ended_ = true;
+    shut();
+    owner_.lost(*this, why);
+  }
+
+ private:
+  struct banked {
+    message_key key;
+    int count = 0;
+  };
+
+  template <class Add>
+  static void add_rest(const outgoing& send, const Add& add) {
+    const auto* const head = reinterpret_cast<const std::byte*>(&send.frame);
+    if (send.written < sizeof send.frame) {
+      add(head + send.written, sizeof send.frame - send.written);
+      add(send.data, send.size);
+    } else {
+      const std::size_t done = send.written - sizeof send.frame;
+      add(send.data + done, send.size - done);
+    }
+  }
+
+  void advance(std::size_t sent) {
+    const auto take = [&](std::size_t size) {
+      const std::size_t part = std::min(sent, size);
+      sent -= part;
+      return part;
+    };
+    const auto erase = [&](std::vector<std::byte>& from) {
+      const std::size_t part = take(from.size());
+      from.erase(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(part));
+    };
+    const auto pop = [&](outgoing& send) {
+      send.written += take(send.whole() - send.written);
+      if (send.written < send.whole()) return false;
+      first_ = send.after;
+      if (first_ == nullptr) last_ = nullptr;
+      send.queued = false;
+      if (inline_ == &send) {
+        inline_ = nullptr;
+        send.on = nullptr;
+        send.record->bytes += send.size;
+      } else {
+        send.finish();
+      }
+      return true;
+    };
+    erase(tail_);
+    if (first_ != nullptr && first_->written > 0 && !pop(*first_)) return;
+    erase(control_);
+    while (sent > 0 && first_ != nullptr) pop(*first_);
+  }
+
+  void want_write(bool wanted) {
+    const std::uint32_t events =
+        static_cast<std::uint32_t>(EPOLLIN) | (wanted ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+    if (is_open() && !ended_ && events != events_) {
+      events_ = events;
+      engine_.rewatch(socket_.get(), events_, *this);
+    }
+  }
+
+  void ready(std::uint32_t events) override {
+    if ((events & static_cast<std::uint32_t>(EPOLLOUT)) != 0) flush();
+    if (is_open()) pump();
+    if (is_open()) flush();
+  }
+
+  // Takes frames out of the read-ahead buffer; payload that lies there is copied to its place.
+  void parse() {
+    std::size_t at = 0;
+    while (is_open() && !ended_) {
+      if (payload_left_ > 0) {
+        const std::size_t part = std::min(payload_left_, ahead_size_ - at);
+        if (part == 0) break;
+        if (into_ != nullptr) {
+          std::memcpy(into_, ahead_ + at, part);
+          into_ += part;
+        }
+        if (early_ != nullptr) early_->filled += part;
+        if (target_ != nullptr) target_->record->bytes += part;
+        at += part;
+        payload_left_ -= part;
+        if (payload_left_ == 0) end_of_payload();
+        continue;
+      }
+      if (ahead_size_ - at < sizeof(header)) break;
+      header frame;
+      std::memcpy(&frame, ahead_ + at, sizeof frame);
+      if (!plausible(frame)) {
+        fail(0, "a frame that no rank of colls would send");
+        return;
+      }
+      const bool message = frame.kind == kind::data;
+      const std::size_t body =
+          message || frame.kind == kind::grant || frame.kind == kind::announce ? 0 : frame.length;
+      if (ahead_size_ - at < sizeof frame + body) break;
+      const std::byte* const payload = ahead_ + at + sizeof frame;
+      at += sizeof frame + body;
+      if (message && (frame.flags & flag::header_alone) == 0) payload_left_ = frame.length;
+      into_ = nullptr;
+      target_ = nullptr;
+      early_ = nullptr;
+      owner_.received(*this, frame, payload);
+      if (message && (frame.flags & flag::header_alone) == 0 && payload_left_ == 0) {
+        end_of_payload();
+      }
+    }
+    ahead_size_ -= at;
+    if (at > 0 && ahead_size_ > 0) std::memmove(ahead_, ahead_ + at, ahead_size_);
+  }
+
+  void end_of_payload() {
+    if (posted* const receive = std::exchange(target_, nullptr)) {
+      receive->held_by = nullptr;
+      receive->done->post();
+    }
+    if (early* const message = std::exchange(early_, nullptr)) {
+      if (posted* const receive = message->wanted) {
+        receive->received = message->size;
+        receive->source = message->key.peer;
+        if (message->size != 0) std::memcpy(receive->data, message->bytes(), message->size);
+        message->drop();
+        receive->finish();
+      }
+    }
+    into_ = nullptr;
+  }
+
+  void end_of_file() {
+    if (!goodbye_received_) {
+      fail(ECONNRESET);
+      return;
+    }
+    ended_ = true;
+    shut();
+    owner_.lost(*this, failure(errc::closed));
+  }
+
+  engine& engine_;
+  link_owner& owner_;
+  int peer_;
+  std::string address_;
+  detail::descriptor socket_;
+  std::uint32_t events_ = 0;
+  bool goodbye_received_ = false;
+  bool ended_ = false;
+
+  // Written in this order: the rest of a withdrawn frame, the rest of the first send if it has
+  // begun, control frames, the other sends.
+  std::vector<std::byte> tail_;
+  std::vector<std::byte> control_;
+  outgoing* first_ = nullptr;
+  outgoing* last_ = nullptr;
+  outgoing* inline_ = nullptr;  // the send whose start() is on the stack
+  std::vector<banked> grants_;
+  std::size_t unreturned_ = 0;
+
+  std::size_t payload_left_ = 0;
+  std::byte* into_ = nullptr;  // null: thrown away
+  posted* target_ = nullptr;
+  early* early_ = nullptr;
+  std::size_t ahead_size_ = 0;
+  std::byte ahead_[4096];
+};
+
+inline void early::drop() {
+  from->forget(*this);
+  from->consumed(weight(size));
+  free(this);
+}
+
+}  // namespace colls::tcp

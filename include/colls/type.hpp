@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Element types: which ones travel, and the numbers by which ranks compare them.
+
+#include <colls/half.hpp>
+
+#include <concepts>
+#include <cstddef>
+
+namespace colls {
+
+/// A value and where it is: what min_loc and max_loc compare.
+template <class T>
+struct value_index {
+  T value;
+  std::int64_t index;
+
+  friend constexpr bool operator==(const value_index&, const value_index&) = default;
+};
+
+namespace detail {
+
+template <class T>
+concept range_like = requires(T& t) {
+  t.begin();
+  t.end();
+} || requires(T& t) {
+  t.data();
+  t.size();
+};
+
+template <class T>
+concept number = std::is_arithmetic_v<T> || half_type<T>;
+
+/// std::complex by its structure, since its header is large.
+template <class T>
+inline constexpr bool is_complex = false;
+template <template <class> class Complex, std::floating_point T>
+inline constexpr bool is_complex<Complex<T>> =
+    sizeof(Complex<T>) == 2 * sizeof(T) && requires(const Complex<T>& z) {
+      { z.real() } -> std::same_as<T>;
+      { z.imag() } -> std::same_as<T>;
+    };
+template <class T>
+concept complex_number = is_complex<T>;
+
+template <class T>
+inline constexpr bool is_value_index = false;
+template <class T>
+inline constexpr bool is_value_index<value_index<T>> = true;
+
+/// `static constexpr const char* name`; a data member of that name is something else.
+template <class T>
+concept named = requires { typename std::bool_constant<(T::name[0] != 0)>; };
+
+/// FNV-1a, the same with every compiler.
+class name_hash {
+ public:
+  constexpr name_hash& add(std::uint64_t word) {
+    for (int i = 0; i < 8; ++i) add_byte(static_cast<std::uint32_t>(word >> (8 * i)) & 0xffu);
+    return *this;
+  }
+  constexpr name_hash& add(const char* text) {
+    for (; *text != 0; ++text) add_byte(static_cast<unsigned char>(*text));
+    return *this;
+  }
+  /// A number that no built-in type or operation has.
+  constexpr std::uint32_t of_user() const { return hash_ | 0x8000'0000u; }
+
+ private:
+  constexpr void add_byte(std::uint32_t byte) { hash_ = (hash_ ^ byte) * 16777619u; }
+
+  std::uint32_t hash_ = 2166136261u;
+};
+
+/// A built-in type is its kind and its size in bytes.
+enum class type_kind : std::uint32_t {
+  boolean = 1,
+  signed_integer,
+  unsigned_integer,
+  ieee_float,
+  brain_float,
+  ieee_complex,
+  extended_float,
+  extended_complex,
+};
+inline constexpr std::uint32_t value_index_flag = 0x10000;
+
+constexpr std::uint32_t id_of(type_kind kind, std::size_t size) {
+  return static_cast<std::uint32_t>(kind) << 8 | static_cast<std::uint32_t>(size);
+}
+
+/// The 80-bit format of x87 has the size of another one.
+template <class T>
+inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
+
+}  // namespace detail
+
+/// What collectives move: every arithmetic type, std::complex, float16, bfloat16, and any trivially
+/// copyable type that is no pointer, array, range or span.
+template <class T>
+concept supported_type =
+    std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
+    std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
+    !std::is_null_pointer_v<T> && !std::is_array_v<T> && !detail::range_like<T>;
+
+/// The number of a type in fingerprints, equal on all ranks whatever compiled them: built-in types
+/// have fixed ones (`long` and `long long` of one size the same), other types one made of their
+/// size, their alignment and, where they have it, their `static constexpr const char* name`.
+template <supported_type T>
+constexpr std::uint32_t type_id() {
+  using detail::id_of;
+  using detail::type_kind;
+  if constexpr (std::is_same_v<T, bool>) {
+    return id_of(type_kind::boolean, sizeof(T));
+  } else if constexpr (std::is_enum_v<T>) {
+    return type_id<std::underlying_type_t<T>>();
+  } else if constexpr (std::is_integral_v<T>) {
+    return id_of(std::is_signed_v<T> ? type_kind::signed_integer : type_kind::unsigned_integer,
+                 sizeof(T));
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    return id_of(type_kind::brain_float, sizeof(T));
+  } else if constexpr (detail::number<T>) {
+    return id_of(detail::is_extended<T> ? type_kind::extended_float : type_kind::ieee_float,
+                 sizeof(T));
+  } else if constexpr (detail::complex_number<T>) {
+    return id_of(detail::is_extended<decltype(T().real())> ? type_kind::extended_complex
+                                                           : type_kind::ieee_complex,
+                 sizeof(T));
+  } else if constexpr (detail::is_value_index<T>) {
+    return detail::value_index_flag | type_id<decltype(T::value)>();
+  } else {
+    detail::name_hash hash;
+    hash.add(sizeof(T)).add(alignof(T));
+    if constexpr (detail::named<T>) hash.add(static_cast<const char*>(T::name));
+    return hash.of_user();
+  }
+}
+
+/// What programs, messages and JSON call a built-in type; any other is a "user type".
+constexpr const char* type_name(std::uint32_t id) {
+  using detail::id_of;
+  using detail::type_kind;
+  switch (id) {
+    case id_of(type_kind::boolean, 1): return "bool";
+    case id_of(type_kind::signed_integer, 1): return "int8";
+    case id_of(type_kind::signed_integer, 2): return "int16";
+    case id_of(type_kind::signed_integer, 4): return "int32";
+    case id_of(type_kind::signed_integer, 8): return "int64";
+    case id_of(type_kind::signed_integer, 16): return "int128";
+    case id_of(type_kind::unsigned_integer, 1): return "uint8";
+    case id_of(type_kind::unsigned_integer, 2): return "uint16";
+    case id_of(type_kind::unsigned_integer, 4): return "uint32";
+    case id_of(type_kind::unsigned_integer, 8): return "uint64";
+    case id_of(type_kind::unsigned_integer, 16): return "uint128";
+    case id_of(type_kind::ieee_float, 2): return "float16";
+    case id_of(type_kind::ieee_float, 4): return "float";
+    case id_of(type_kind::ieee_float, 8): return "double";
+    case id_of(type_kind::ieee_float, 16): return "float128";
+    case id_of(type_kind::brain_float, 2): return "bfloat16";
+    case id_of(type_kind::ieee_complex, 8): return "complex_float";
+    case id_of(type_kind::ieee_complex, 16): return "complex_double";
+    case id_of(type_kind::ieee_complex, 32): return "complex_float128";
+    case id_of(type_kind::extended_float, 12):
+    case id_of(type_kind::extended_float, 16): return "long_double";
+    case id_of(type_kind::extended_complex, 24):
+    case id_of(type_kind::extended_complex, 32): return "complex_long_double";
+  }
+  return id < 2 * detail::value_index_flag && id > detail::value_index_flag ? "value_index"
+                                                                           : "user type";
+}
+
+}  // namespace colls

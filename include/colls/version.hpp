@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Versions, and the marks of functions that kernels are made of.
+
+#define COLLS_VERSION_MAJOR 0
+#define COLLS_VERSION_MINOR 1
+#define COLLS_VERSION_PATCH 0
+
+/// Ranks work together only if this number is equal: it counts changes of what travels.
+#define COLLS_WIRE_VERSION 1
+
+/// The function runs on the CPU and in GPU kernels.
+#ifdef __CUDACC__
+#define COLLS_HOST_DEVICE __host__ __device__
+#else
+#define COLLS_HOST_DEVICE
+#endif
+
+/// The same, and it is part of a loop that is compiled for several instruction sets: a call would
+/// leave the loop's set.
+#define COLLS_INLINE [[gnu::always_inline]] COLLS_HOST_DEVICE

@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// when_all: the only concurrency that algorithms use.
+
+#include <colls/task.hpp>
+
+#include <array>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+namespace colls {
+
+namespace detail {
+
+/// Counts the parts that are still under way. It never cancels a part: all have ended before the
+/// parent goes on, since they refer to its buffers.
+class join : public completion {
+ public:
+  struct part : completion {
+    join* whole = nullptr;
+  };
+
+ protected:
+  template <class Operation>
+  void begin(Operation& operation, part& mine, completion& done) {
+    mine.whole = this;
+    mine.become(
+        [](completion& self) noexcept {
+          join& whole = *static_cast<part&>(self).whole;
+          if (--whole.pending_ == 0) whole.done_->run();
+        },
+        done);
+    if (!operation.start(mine)) ++pending_;
+  }
+  bool wait(completion& done) {
+    done_ = &done;
+    return pending_ == 0;
+  }
+
+ private:
+  completion* done_ = nullptr;
+  int pending_ = 0;
+};
+
+template <class Operation>
+using result_of = std::remove_cvref_t<decltype(std::declval<Operation&>().result())>;
+
+template <class Result>
+inline constexpr bool is_plain = std::is_void_v<Result> || std::is_same_v<Result, std::error_code>;
+
+/// Result of one part: void and error_code become nothing (or throw), values stay.
+template <class Operation>
+auto take(Operation& operation, std::exception_ptr& first) {
+  using result = result_of<Operation>;
+  if constexpr (std::is_void_v<result>) {
+    try {
+      operation.result();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+    return std::monostate{};
+  } else if constexpr (std::is_same_v<result, std::error_code>) {
+    if (const std::error_code ec = operation.result(); ec && !first) {
+      try {
+        unwrap(ec);
+      } catch (...) {
+        first = std::current_exception();
+      }
+    }
+    return std::monostate{};
+  } else {
+    std::optional<result> value;
+    try {
+      value.emplace(operation.result());
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+    return value;
+  }
+}
+
+template <class Value>
+Value settle(std::optional<Value>&& value) {
+  return std::move(*value);
+}
+inline std::monostate settle(std::monostate nothing) { return nothing; }
+
+}  // namespace detail
+
+/// Starts all its operations and ends when all have ended; then rethrows the first error, if any.
+/// Its value is nothing when no part has a value, else a tuple (std::monostate for those without).
+template <class... Operations>
+class [[nodiscard("co_await it")]] when_all : detail::join {
+  static_assert((startable<Operations> && ...), "when_all takes operations and tasks");
+
+ public:
+  explicit when_all(Operations&&... operations) : operations_(std::move(operations)...) {}
+  when_all(when_all&& other) noexcept : operations_(std::move(other.operations_)) {}
+
+  bool start(completion& done) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (begin(std::get<I>(operations_), parts_[I], done), ...);
+    }(std::index_sequence_for<Operations...>{});
+    return wait(done);
+  }
+
+  auto result() {
+    std::exception_ptr first;
+    auto values = std::apply(
+        [&](auto&... operation) {
+          // Braces: evaluated in order, so that the first error is the leftmost.
+          return std::tuple{detail::take(operation, first)...};
+        },
+        operations_);
+    if (first) std::rethrow_exception(first);
+    if constexpr (!(detail::is_plain<detail::result_of<Operations>> && ...)) {
+      return std::apply(
+          [](auto&&... value) { return std::tuple{detail::settle(std::move(value))...}; },
+          std::move(values));
+    }
+  }
+
+ private:
+  std::tuple<Operations...> operations_;
+  std::array<part, sizeof...(Operations)> parts_;
+};
+
+/// The same for a number of operations known only at run time, without values.
+template <startable Operation>
+class [[nodiscard("co_await it")]] when_all<std::vector<Operation>> : detail::join {
+ public:
+  explicit when_all(std::vector<Operation>&& operations)
+      : operations_(std::move(operations)), parts_(operations_.size()) {}
+  when_all(when_all&& other) noexcept
+      : operations_(std::move(other.operations_)), parts_(operations_.size()) {}
+
+  bool start(completion& done) {
+    for (std::size_t i = 0; i < operations_.size(); ++i) begin(operations_[i], parts_[i], done);
+    return wait(done);
+  }
+
+  void result() {
+    std::exception_ptr first;
+    for (Operation& operation : operations_) (void)detail::take(operation, first);
+    if (first) std::rethrow_exception(first);
+  }
+
+ private:
+  std::vector<Operation> operations_;
+  std::vector<part> parts_;
+};
+
+template <startable... Operations>
+when_all(Operations&&...) -> when_all<Operations...>;
+template <startable Operation>
+when_all(std::vector<Operation>&&) -> when_all<std::vector<Operation>>;
+
+}  // namespace colls

@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the conformance suite needs below the collectives: a world whose messages are counted, all
+// ranks of an operation run to its end, buffers between guards, element and operation pairs.
+//
+// A World has `explicit World(int size)`, `size()`, `operator[](rank)` that gives a transport, and is
+// the driver that turns all of them: see colls::inproc_world.
+
+#include <colls/algorithms.hpp>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace conformance {
+
+struct traffic {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const traffic&, const traffic&) = default;
+};
+
+/// A transport that counts what is sent.
+template <colls::transport Transport>
+class counted {
+ public:
+  static constexpr bool consumes = colls::consuming_transport<Transport>;
+
+  counted(Transport& net, traffic& sent) : net_(net), sent_(sent) {}
+
+  int rank() const { return net_.rank(); }
+  int size() const { return net_.size(); }
+  auto send(const colls::message_key& key, colls::const_bytes from,
+            colls::operation_record& record) {
+    ++sent_.messages;
+    sent_.bytes += from.size;
+    return net_.send(key, from, record);
+  }
+  auto recv(const colls::message_key& key, colls::mutable_bytes into,
+            colls::operation_record& record) {
+    return net_.recv(key, into, record);
+  }
+  bool poll() { return net_.poll(); }
+  colls::time_point now() const { return net_.now(); }
+  colls::match& matching() { return net_.matching(); }
+  colls::run_queue& queue() { return net_.queue(); }
+  void kick() { net_.kick(); }
+
+ private:
+  Transport& net_;
+  traffic& sent_;
+};
+
+/// How an operation is cut.
+struct pieces {
+  std::uint64_t segment = 0;
+  int lanes = 1;
+};
+
+/// All ranks of a world, with one communicator.
+template <class World>
+class team {
+ public:
+  using transport = counted<std::remove_cvref_t<decltype(std::declval<World&>()[0])>>;
+  using channel = colls::basic_channel<transport>;
+  using catalogue = colls::detail::catalogue<channel>;
+
+  explicit team(int size) : world_(size) {
+    for (int rank = 0; rank < size; ++rank) {
+      members_.push_back(std::make_unique<member>(world_[rank], sent_, rank, size));
+    }
+  }
+
+  int size() const { return static_cast<int>(members_.size()); }
+
+  /// Runs `body(channel)` on every rank and says what was sent. A hang ends as a timeout.
+  template <class Body>
+  traffic run(colls::collective what, pieces cut, const Body& body) {
+    sent_ = {};
+    std::vector<std::unique_ptr<call>> calls;
+    std::vector<colls::task<>> tasks;
+    for (const auto& each : members_) {
+      calls.push_back(std::make_unique<call>(*each, what, cut));
+      tasks.push_back(body(channel(each->net, calls.back()->record)));
+    }
+    colls::sync_wait(world_, colls::when_all(std::move(tasks)));
+    return sent_;
+  }
+
+ private:
+  struct member {
+    transport net;
+    colls::communicator_state state;
+
+    template <class Net>
+    member(Net& over, traffic& sent, int rank, int size)
+        : net(over, sent), state(1, rank, size, nullptr) {
+      net.matching().add(state);
+    }
+    ~member() { net.matching().remove(state); }
+  };
+
+  struct call {
+    colls::operation_record record;
+    colls::match& with;
+
+    call(member& of, colls::collective what, pieces cut) : with(of.net.matching()) {
+      colls::fingerprint print;
+      print.what = what;
+      print.segment = cut.segment;
+      print.lanes = static_cast<std::uint32_t>(cut.lanes);
+      record.communicator = &of.state;
+      record.sequence = of.state.take_sequence(print);
+      record.hash = hash_of(print);
+      record.what = what;
+      record.started = of.net.now();
+      record.deadline = record.started + 20 * colls::seconds;
+      record.segment = cut.segment;
+      record.lanes = cut.lanes;
+      with.begin(record);
+    }
+    ~call() { with.end(record); }
+  };
+
+  World world_;
+  traffic sent_;
+  std::vector<std::unique_ptr<member>> members_;
+};
+
+/// Bytes at any misalignment, between guards, full of a value that no test expects.
+class memory {
+ public:
+  memory(std::size_t size, std::size_t misalignment)
+      : start_(guard + misalignment), size_(size), all_(start_ + size + guard, unwritten) {}
+
+  std::byte* data() { return all_.data() + start_; }
+  const std::byte* data() const { return all_.data() + start_; }
+  std::size_t size() const { return size_; }
+
+  bool guards_are_intact() const {
+    for (std::size_t i = 0; i < start_; ++i) {
+      if (all_[i] != unwritten) return false;
+    }
+    for (std::size_t i = start_ + size_; i < all_.size(); ++i) {
+      if (all_[i] != unwritten) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t guard = 64;
+  static constexpr std::byte unwritten{0xa5};
+
+  std::size_t start_;
+  std::size_t size_;
+  std::vector<std::byte> all_;
+};
+
+/// An element type and an operation on it, with the test's own version of both.
+struct element_and_op {
+  const char* name;
+  std::size_t size;
+  colls::any_op op;
+  bool exact;  // the bits do not depend on the order of the folds
+  void (*fill)(std::byte* at, std::uint64_t random);
+  void (*add)(std::byte* left, const std::byte* right);  // left = left (+) right
+};
+
+template <class T>
+T read(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+template <class T>
+void write(std::byte* at, const T& value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+/// Matrices over the integers modulo 2^32: their product is associative and does not commute.
+struct matrix {
+  std::uint32_t a, b, c, d;
+};
+struct matrix_product {
+  matrix operator()(const matrix& x, const matrix& y) const {
+    return {x.a * y.a + x.b * y.c, x.a * y.b + x.b * y.d, x.c * y.a + x.d * y.c,
+            x.c * y.b + x.d * y.d};
+  }
+};
+
+inline const std::vector<element_and_op>& elements_and_ops() {
+  using std::byte;
+  using std::int32_t;
+  using std::uint32_t;
+  using std::uint64_t;
+  static const colls::plus sum;
+  static const matrix_product product;
+  static const std::vector<element_and_op> all = {
+      {"int plus", 4, colls::erase<int32_t>(sum).op, true,
+       [](byte* at, uint64_t random) { write(at, static_cast<uint32_t>(random)); },
+       [](byte* left, const byte* right) {
+         write(left, read<uint32_t>(left) + read<uint32_t>(right));
+       }},
+      {"float plus", 4, colls::erase<float>(sum).op, false,
+       [](byte* at, uint64_t random) {
+         write(at, 1.0f + static_cast<float>(random % 8388608) / 8388608.0f);
+       },
+       [](byte* left, const byte* right) { write(left, read<float>(left) + read<float>(right)); }},
+      {"matrix product", sizeof(matrix), colls::erase<matrix>(product).op, true,
+       [](byte* at, uint64_t random) {
+         for (int i = 0; i < 4; ++i) {
+           write(at + 4 * i, static_cast<uint32_t>(colls::mix(random, static_cast<uint64_t>(i))));
+         }
+       },
+       [](byte* left, const byte* right) {
+         uint32_t x[4];
+         uint32_t y[4];
+         std::memcpy(x, left, sizeof x);
+         std::memcpy(y, right, sizeof y);
+         for (int row = 0; row < 2; ++row) {
+           for (int column = 0; column < 2; ++column) {
+             write(left + 4 * (2 * row + column),
+                   x[2 * row] * y[column] + x[2 * row + 1] * y[2 + column]);
+           }
+         }
+       }},
+      // What algorithms see of bfloat16 sums: floats that hold bfloat16 values. Their sums are exact
+      // in float and not in bfloat16.
+      {"bfloat16 plus in float", colls::erase<colls::bfloat16>(sum).accumulate_size,
+       colls::erase<colls::bfloat16>(sum).op, true,
+       [](byte* at, uint64_t random) {
+         const auto number = static_cast<float>(static_cast<int>(random % 511) - 255);
+         write(at, static_cast<float>(colls::bfloat16(number / 16)));
+       },
+       [](byte* left, const byte* right) { write(left, read<float>(left) + read<float>(right)); }},
+  };
+  return all;
+}
+
+/// The value of an element: no other rank or index has the same.
+inline std::uint64_t value(int rank, std::size_t index) {
+  return colls::mix(static_cast<std::uint64_t>(rank) + 1, index);
+}
+
+/// `n` elements of `rank`, from `first` on.
+inline void fill(const element_and_op& with, std::byte* at, int rank, std::size_t first,
+                 std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) with.fill(at + i * with.size, value(rank, first + i));
+}
+
+/// x[first] (+) ... (+) x[last - 1] of the elements from `start` on, by a plain loop.
+inline std::vector<std::byte> folded(const element_and_op& with, int first, int last,
+                                     std::size_t start, std::size_t n) {
+  std::vector<std::byte> sum(n * with.size);
+  std::byte other[sizeof(matrix)];
+  fill(with, sum.data(), first, start, n);
+  for (int rank = first + 1; rank < last; ++rank) {
+    for (std::size_t i = 0; i < n; ++i) {
+      with.fill(other, value(rank, start + i));
+      with.add(sum.data() + i * with.size, other);
+    }
+  }
+  return sum;
+}
+
+}  // namespace conformance

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Checks that a file does not compile, for the reason that it states, and that its control does.
+
+The file says `// build error: REGEX` and holds `#ifdef MUST_NOT_COMPILE` ... `#else` ... `#endif`.
+With the macro the compiler has to fail, and the regex has to match a line that the compiler wrote
+as an error or a note of its own; without it the file has to compile, so that a typo cannot pass.
+
+usage: check.py FILE INCLUDE_DIR COMPILER... | check.py --self-test COMPILER...
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+
+def run(compiler, include, file, *flags):
+    command = [*compiler, "-std=c++20", "-fsyntax-only", "-I", include, *flags, file]
+    return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def problem_of(file, include, compiler):
+    """What is wrong with the file as a test, or None."""
+    text = pathlib.Path(file).read_text()
+    reason = re.search(r"^// build error: (.+)$", text, flags=re.M)
+    if not reason:
+        return "no line '// build error: REGEX'"
+    if not re.search(r"^#ifdef MUST_NOT_COMPILE$.*^#else.*^#endif", text, flags=re.M | re.S):
+        return "no '#ifdef MUST_NOT_COMPILE', '#else', '#endif'"
+    control = run(compiler, include, file)
+    if control.returncode:
+        return f"the control does not compile:\n{control.stdout}"
+    wrong = run(compiler, include, file, "-DMUST_NOT_COMPILE")
+    if wrong.returncode == 0:
+        return "compiles, but must not"
+    said = re.findall(r"^[^\s|].*?: (?:fatal )?(?:error|note): +(.*)$", wrong.stdout, flags=re.M)
+    if not any(re.search(reason[1], line) for line in said):
+        return f"fails, but not with /{reason[1]}/:\n{wrong.stdout}"
+    return None
+
+
+def self_test(compiler):
+    """(name, problem) of each file whose verdict is not the expected one."""
+    frame = "// build error: {}\n#ifdef MUST_NOT_COMPILE\n{}\n#else\n{}\n#endif\n"
+    wrong = 'static_assert(sizeof(int) == 0, "an int is not empty");  // reason beside the error'
+    cases = {
+        "sound": (frame.format("an int is not empty", wrong, "int i;"), None),
+        "compiles": (frame.format("an int is not empty", "int i;", "int i;"), "must not"),
+        "control": (frame.format("an int is not empty", wrong, "int i"), "control"),
+        "reason": (frame.format("an int is empty", wrong, "int i;"), "not with"),
+        "echo": (frame.format("reason beside", wrong, "int i;"), "not with"),
+        "no reason": (frame.replace("build error", "").format("", wrong, "int i;"), "no line"),
+        "no control": (f"// build error: an int\n#ifdef MUST_NOT_COMPILE\n{wrong}\n#endif\n", "#else"),
+    }
+    for name, (text, expected) in cases.items():
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "case.cpp"
+            file.write_text(text)
+            got = problem_of(str(file), folder, compiler)
+        if (got is None) != (expected is None) or (expected and expected not in got):
+            yield f"{name}: expected {expected}, got {got}"
+
+
+def main():
+    if len(sys.argv) > 2 and sys.argv[1] == "--self-test":
+        problems = list(self_test(sys.argv[2:]))
+    elif len(sys.argv) > 3:
+        problem = problem_of(sys.argv[1], sys.argv[2], sys.argv[3:])
+        problems = [f"{sys.argv[1]}: {problem}"] if problem else []
+    else:
+        sys.exit(__doc__)
+    print(*problems, sep="\n")
+    sys.exit(bool(problems))
+
+
+main()

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Checks that the headers of include/colls stand on their floors (docs/design.md).
+
+A header includes headers of the floors that its floor may see, and headers listed above it on its
+own floor. An edge upward, a cycle, a header without a floor, a standard header that its floor does
+without, and a third party that its floor may not name are failures.
+
+usage: floors.py INCLUDE_DIR | floors.py --self-test
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+# floor: (the floors below that its headers may include, its headers from the bottom up, third parties)
+# A folder's header counts by its full name; what stands in a detail/ folder has its line here too.
+FLOORS = {
+    "vocabulary": (
+        [],
+        "version fwd clock log error buffer half op fingerprint reduction partition pattern",
+        [],
+    ),
+    "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
+    "contracts": (["vocabulary", "coroutines"], "key_table record match transport reduce channel", []),
+    "algorithms": (
+        ["vocabulary", "coroutines", "contracts"],
+        "algorithm/linear algorithm/ring algorithm/recursive_doubling algorithm/binomial_tree"
+        " algorithm/pairwise algorithm/dissemination",
+        [],
+    ),
+    "facade": (
+        ["vocabulary", "coroutines", "contracts", "algorithms"],
+        "options call tuning communicator",
+        [],
+    ),
+    "sockets": (
+        ["vocabulary", "coroutines", "contracts"],
+        "transport/engine transport/socket",
+        ["boost"],
+    ),
+    "joining": (
+        ["vocabulary", "coroutines", "contracts", "sockets"],
+        "rendezvous/config rendezvous/environment rendezvous/store rendezvous/tcp_store"
+        " rendezvous/file_store rendezvous/meet",
+        ["boost", "openssl"],
+    ),
+    "models": (
+        ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
+        "transport/inproc transport/tcp/frame transport/tcp/link transport/tcp",
+        ["boost", "openssl"],
+    ),
+    "all": (["facade", "models"], "colls", []),
+    "world": (
+        ["vocabulary", "coroutines", "facade", "sockets", "joining", "models", "all"],
+        "asio rendezvous/join run",
+        ["boost"],
+    ),
+    "format": (["vocabulary", "coroutines", "contracts", "facade", "all"], "format", ["fmt"]),
+}
+
+# Standard headers that cost every user compile time; who may include one all the same.
+HEAVY = {name: set() for name in ("string", "functional", "iostream", "ranges", "regex", "complex")}
+HEAVY["system_error"] = {"error"}
+LEAN = ("vocabulary", "coroutines", "contracts", "algorithms", "facade", "all")
+
+THIRD_PARTIES = {
+    "boost": r"boost/",
+    "fmt": r"fmt/",
+    "openssl": r"openssl/",
+    "cuda": r"cuda|cub/|thrust/|nvtx|nccl",
+    "torch": r"torch/|ATen/|c10/",
+}
+
+
+def place(header):
+    """(floor, position on it) of a header such as "algorithm/ring", or None."""
+    for floor, (_, names, _) in FLOORS.items():
+        names = names.split()
+        if header in names:
+            return floor, names.index(header)
+    return None
+
+
+def includes(text):
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', text, flags=re.M)
+
+
+def cycles(graph):
+    """Each cycle once, as a list of headers that ends where it began."""
+    found, done = [], set()
+
+    def visit(node, path):
+        if node in path:
+            found.append(path[path.index(node):] + [node])
+            return
+        if node in done:
+            return
+        for following in graph.get(node, []):
+            visit(following, path + [node])
+        done.add(node)
+
+    for node in sorted(graph):
+        visit(node, [])
+    return found
+
+
+def check_edge(header, target):
+    floor, position = place(header)
+    if place(target) is None:
+        return None if target == header else f"includes colls/{target}, which has no floor"
+    below, target_position = place(target)
+    if below in FLOORS[floor][0]:
+        return None
+    if below != floor:
+        return f"is on floor '{floor}' and includes {target} of floor '{below}'"
+    if target_position >= position and target != header:
+        return f"includes {target}, which stands above it on floor '{floor}'"
+    return None
+
+
+def check_other(header, target):
+    """What a header may include that is not of colls."""
+    floor = place(header)[0]
+    for party, pattern in THIRD_PARTIES.items():
+        if re.match(pattern, target) and party not in FLOORS[floor][2]:
+            return f"is on floor '{floor}' and names {party} (<{target}>)"
+    if floor in LEAN and target in HEAVY and header not in HEAVY[target]:
+        return f"is on floor '{floor}' and includes <{target}>"
+    if floor == "vocabulary" and target == "coroutine":
+        return "is on floor 'vocabulary' and includes <coroutine>"
+    return None
+
+
+def check(root):
+    """(headers seen, problems) of the folder that holds colls/."""
+    root = pathlib.Path(root) / "colls"
+    problems, graph = [], {}
+    for path in sorted(p for p in root.rglob("*") if p.is_file()):
+        header = path.relative_to(root).with_suffix("").as_posix()
+        graph[header] = []
+        if place(header) is None:
+            problems.append(f"{header}: give it a floor (tests/floors.py)")
+            continue
+        for quote, name in includes(path.read_text()):
+            if quote == '"':
+                problems.append(f'{header}: includes "{name}"; write <colls/...> in full')
+                continue
+            if name.startswith("colls/"):
+                target = re.sub(r"\.(hpp|cuh)$", "", name[len("colls/"):])
+                if not (root.parent / name).is_file():
+                    problems.append(f"{header}: includes <{name}>, which does not exist")
+                    continue
+                graph[header].append(target)
+                problem = check_edge(header, target)
+            else:
+                problem = check_other(header, name)
+            if problem:
+                problems.append(f"{header}: {problem}")
+    problems += ["cycle: " + " -> ".join(cycle) for cycle in cycles(graph)]
+    return sorted(graph), problems
+
+
+def self_test():
+    """Plants each kind of fault in a small tree and expects it to be named."""
+    sound = {
+        "version.hpp": "#include <version>\n",
+        "fwd.hpp": "#include <cstddef>\n",
+        "error.hpp": "#include <colls/fwd.hpp>\n#include <system_error>\n",
+        "task.hpp": "#include <colls/error.hpp>\n#include <coroutine>\n",
+        "transport/tcp.hpp": "#include <colls/task.hpp>\n#include <boost/asio/ip/tcp.hpp>\n",
+    }
+    planted = [
+        ("error.hpp", "#include <colls/task.hpp>\n", r"includes task of floor 'coroutines'"),
+        ("task.hpp", "#include <colls/transport/tcp.hpp>\n", r"of floor 'models'"),
+        ("fwd.hpp", "#include <colls/error.hpp>\n", r"stands above it on floor 'vocabulary'"),
+        ("fwd.hpp", "  #  include <colls/error.hpp>\n", r"cycle: error -> fwd -> error"),
+        ("fwd.hpp", "#include <colls/fwd.hpp>\n", r"cycle: fwd -> fwd"),
+        ("fwd.hpp", "#include <colls/nowhere.hpp>\n", r"does not exist"),
+        ("fwd.hpp", '#include "error.hpp"\n', r"in full"),
+        ("fwd.hpp", "#include <string>\n", r"includes <string>"),
+        ("fwd.hpp", "#include <coroutine>\n", r"includes <coroutine>"),
+        ("fwd.hpp", "#include <system_error>\n", r"includes <system_error>"),
+        ("task.hpp", "#include <boost/asio/post.hpp>\n", r"names boost"),
+        ("transport/tcp.hpp", "#include <cuda_runtime.h>\n", r"names cuda"),
+        ("task.hpp", "#include <fmt/format.h>\n", r"names fmt"),
+        ("unheard_of.hpp", "", r"give it a floor"),
+    ]
+    passed, failed = 0, []
+    for header, text, expected in [(None, None, None)] + planted:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, body in sound.items():
+                path = pathlib.Path(folder) / "colls" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(body + (text if name == header else ""))
+            if header is not None and header not in sound:
+                (pathlib.Path(folder) / "colls" / header).write_text(text)
+            problems = check(folder)[1]
+        if bool(problems) != bool(expected) or (
+            expected and not any(re.search(expected, problem) for problem in problems)
+        ):
+            failed.append(f"expected {expected!r} from {header} with {text!r}, got {problems}")
+        else:
+            passed += 1
+    return passed, failed
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        passed, failed = self_test()
+    elif len(sys.argv) == 2:
+        seen, failed = check(sys.argv[1])
+        passed = len(seen) - len({problem.split(":")[0] for problem in failed} & set(seen))
+    else:
+        sys.exit(__doc__)
+    for problem in failed:
+        print(problem)
+    print(f"{passed} passed, {len(failed)} failed")
+    sys.exit(bool(failed))
+
+
+main()

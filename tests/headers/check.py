@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Compiles each public header alone, twice included, and counts it as a test.
+
+Besides: colls.hpp compiles without RTTI, and its preprocessed text comes from no third party.
+Works in the current folder, where it leaves its objects for ccache to find the same paths again.
+
+usage: check.py INCLUDE_DIR COMPILER...
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+FLAGS = "-std=c++20 -Wall -Wextra -Wconversion -Wshadow -Werror".split()
+THIRD_PARTY = re.compile(r"/(boost|asio|fmt|openssl|cuda[^/]*|nccl[^/]*)[/.]")
+
+
+def run(command):
+    return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def compile_alone(compiler, include, header, *flags):
+    """The compiler's output where the header does not compile alone, else None."""
+    source = pathlib.Path("headers") / (header.replace("/", "-") + ".cpp")
+    source.parent.mkdir(exist_ok=True)
+    text = f"#include <colls/{header}>\n" * 2
+    if not source.exists() or source.read_text() != text:
+        source.write_text(text)
+    object_file = source.with_suffix(".o")
+    command = [*compiler, *FLAGS, *flags, "-I", include, "-c", str(source), "-o", str(object_file)]
+    done = run(command)
+    return done.stdout if done.returncode else None
+
+
+def third_parties(compiler, include, header):
+    """Files of third parties that the preprocessed header names."""
+    source = pathlib.Path("headers") / "preprocessed.cpp"
+    source.write_text(f"#include <colls/{header}>\n")
+    done = run([*compiler, *FLAGS, "-I", include, "-E", str(source)])
+    if done.returncode:
+        return done.stdout
+    files = sorted(set(re.findall(r'^# \d+ "([^"]+)"', done.stdout, flags=re.M)))
+    assert any(file.endswith(f"colls/{header}") for file in files), "the header itself is not seen"
+    return "\n".join(file for file in files if THIRD_PARTY.search(file)) or None
+
+
+def main():
+    include, compiler = os.path.relpath(sys.argv[1]), sys.argv[2:]
+    if not compiler:
+        sys.exit(__doc__)
+    root = pathlib.Path(include) / "colls"
+    headers = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.hpp"))
+    results = {header: compile_alone(compiler, include, header) for header in headers}
+    if "colls.hpp" in headers:
+        results["colls.hpp, -fno-rtti"] = compile_alone(compiler, include, "colls.hpp", "-fno-rtti")
+        results["colls.hpp, no third party"] = third_parties(compiler, include, "colls.hpp")
+    failed = {name: output for name, output in results.items() if output}
+    for name, output in failed.items():
+        print(f"FAILED {name}\n{output}")
+    print(f"{len(results) - len(failed)} passed, {len(failed)} failed")
+    sys.exit(bool(failed) or not results)
+
+
+main()

@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/pattern.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+
+namespace {
+
+namespace pattern = colls::pattern;
+using pattern::rank_range;
+
+constexpr int most = 130;  // ranks at run time; the static_asserts stop at 17
+
+constexpr int modulo(long long value, int size) {
+  return static_cast<int>((value % size + size) % size);
+}
+
+constexpr bool ring_holds(int size) {
+  for (int rank = 0; rank < size; ++rank) {
+    const pattern::ring ring(rank, size);
+    if (ring.next != modulo(rank + 1, size) || ring.prev != modulo(rank - 1, size)) return false;
+    for (int step = -size; step <= 3 * size; ++step) {
+      if (ring.back(step) != modulo(rank - step, size)) return false;
+      if (ring.ahead(step) != modulo(rank + step, size)) return false;
+    }
+  }
+  return true;
+}
+
+constexpr bool binomial_tree_holds(int size) {
+  for (int root = 0; root < size; ++root) {
+    std::array<int, most> parents{};
+    int edges = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const pattern::binomial_tree tree(rank, size, root);
+      if (tree.rank_of(tree.relative) != rank) return false;
+      if ((rank == root) != (tree.parent == -1)) return false;
+      int covered = tree.relative + 1;
+      for (int k = 0; k < tree.children; ++k) {
+        const rank_range range = tree.child_range(k);
+        const pattern::binomial_tree child(tree.child(k), size, root);
+        if (range.first != covered || range.size() < 1) return false;
+        if (child.parent != rank || child.range() != range) return false;
+        covered = range.last;
+        ++parents[static_cast<std::size_t>(tree.child(k))];
+        ++edges;
+      }
+      if (covered != tree.range().last || tree.subtree != tree.range().size()) return false;
+      if (rank == root && (tree.range() != rank_range{0, size} ||
+                           tree.children != pattern::doubling_rounds(size))) {
+        return false;
+      }
+    }
+    if (edges != size - 1) return false;
+    for (int rank = 0; rank < size; ++rank) {
+      if (parents[static_cast<std::size_t>(rank)] != (rank == root ? 0 : 1)) return false;
+    }
+  }
+  return true;
+}
+
+// Recursive doubling in rank order: what a corner holds grows by its partner's neighbouring ranks
+// and ends as all of them.
+constexpr bool hypercube_holds(int size) {
+  int corners = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    const pattern::hypercube cube(rank, size);
+    if ((1 << cube.rounds) > size || (2 << cube.rounds) <= size) return false;
+    if (cube.gives_to != -1) {
+      if (cube.gives_to != rank + 1 || cube.takes_from != -1) return false;
+      if (pattern::hypercube(rank + 1, size).takes_from != rank) return false;
+      continue;
+    }
+    ++corners;
+    rank_range mine{rank, rank + 1};
+    if (cube.takes_from != -1) {
+      if (cube.takes_from != rank - 1) return false;
+      if (pattern::hypercube(rank - 1, size).gives_to != rank) return false;
+      mine.first = rank - 1;
+    }
+    for (int round = 0; round < cube.rounds; ++round) {
+      const int partner = cube.partner(round);
+      const pattern::hypercube other(partner, size);
+      if (partner == rank || other.partner(round) != rank || other.gives_to != -1) return false;
+      const rank_range theirs = cube.partner_held(round);
+      if (cube.held(round) != mine || other.held(round) != theirs) return false;
+      if (partner < rank) {
+        if (theirs.last != mine.first) return false;
+        mine.first = theirs.first;
+      } else {
+        if (mine.last != theirs.first) return false;
+        mine.last = theirs.last;
+      }
+    }
+    if (mine != rank_range{0, size} || cube.held(cube.rounds) != mine) return false;
+  }
+  return corners == 1 << pattern::hypercube(0, size).rounds;
+}
+
+// heard counts the ranks rank - heard + 1 .. rank that have reached this one.
+constexpr bool dissemination_holds(int size) {
+  long long heard = 1;
+  const int rounds = pattern::dissemination(0, size).rounds;
+  for (int round = 0; round < rounds; ++round) {
+    if (heard >= size) return false;  // a round too many
+    for (int rank = 0; rank < size; ++rank) {
+      const pattern::dissemination mine(rank, size);
+      if (mine.from(round) != modulo(rank - heard, size)) return false;
+      if (pattern::dissemination(mine.to(round), size).from(round) != rank) return false;
+    }
+    heard *= 2;
+  }
+  return heard >= size;
+}
+
+constexpr bool prefix_holds(int size) {
+  for (int rank = 0; rank < size; ++rank) {
+    const pattern::prefix mine(rank, size);
+    int first = rank;  // this rank's sum is that of first .. rank
+    for (int round = 0; round < mine.rounds; ++round) {
+      const int from = mine.from(round);
+      const int to = mine.to(round);
+      if (to != -1 && (to <= rank || to >= size)) return false;
+      if (to != -1 && pattern::prefix(to, size).from(round) != rank) return false;
+      if (from == -1) {
+        if (first != 0) return false;
+        continue;
+      }
+      if (from != first - 1 || pattern::prefix(from, size).to(round) != rank) return false;
+      first = from + 1 - (1 << round) < 0 ? 0 : from + 1 - (1 << round);
+    }
+    if (first != 0) return false;
+  }
+  return true;
+}
+
+// Plays the reduce-scatter, which looks the same from every rank: block i of a rank contains the
+// parts of the ranks that `from[i]` marks by their distance behind it.
+constexpr bool circulant_holds(int size) {
+  std::array<long long, most> parts{};  // how many parts block i contains
+  std::array<std::array<bool, most>, most> from{};
+  for (int i = 0; i < size; ++i) {
+    parts[static_cast<std::size_t>(i)] = 1;
+    from[static_cast<std::size_t>(i)][0] = true;
+  }
+  int sent = 0;
+  const pattern::circulant graph(0, size);
+  if (graph.level(0) != size || graph.level(graph.rounds) != 1) return false;
+  for (int round = 0; round < graph.rounds; ++round) {
+    const int skip = graph.skip(round);
+    const int level = graph.level(round);
+    if (skip >= level || level - skip > skip) return false;
+    for (int rank = 0; rank < size; ++rank) {
+      const pattern::circulant mine(rank, size);
+      if (mine.to(round) != modulo(rank + skip, size)) return false;
+      if (pattern::circulant(mine.to(round), size).from(round) != rank) return false;
+    }
+    for (int i = 0; i < level - skip; ++i) {
+      const auto block = static_cast<std::size_t>(i);
+      const auto theirs = static_cast<std::size_t>(i + skip);
+      parts[block] += parts[theirs];
+      for (int d = 0; d < size; ++d) {
+        if (!from[theirs][static_cast<std::size_t>(d)]) continue;
+        auto& seen = from[block][static_cast<std::size_t>(modulo(d + skip, size))];
+        if (seen) return false;  // added twice
+        seen = true;
+      }
+    }
+    sent += level - skip;
+  }
+  return sent == size - 1 && parts[0] == size;
+}
+
+// An in-order walk of the tree from `rank`, root first on the left as it is above a chain.
+constexpr bool walk(int rank, int size, int root, bool second, int& next_relative, int depth,
+                    int& deepest) {
+  if (depth > size) return false;
+  if (depth > deepest) deepest = depth;
+  const pattern::double_tree trees(rank, size, root);
+  const pattern::in_order_node node = second ? trees.second : trees.first;
+  for (const int child : {node.left, node.right}) {
+    if (child == -1) continue;
+    const pattern::double_tree below(child, size, root);
+    if ((second ? below.second : below.first).parent != rank) return false;
+  }
+  if (node.left != -1 && !walk(node.left, size, root, second, next_relative, depth + 1, deepest)) {
+    return false;
+  }
+  if (modulo(rank - root, size) != next_relative) return false;
+  ++next_relative;
+  return node.right == -1 ||
+         walk(node.right, size, root, second, next_relative, depth + 1, deepest);
+}
+
+constexpr bool double_tree_holds(int size, int root) {
+  for (const bool second : {false, true}) {
+    int seen = 0;
+    int deepest = 0;
+    if (!walk(root, size, root, second, seen, 0, deepest) || seen != size) return false;
+    if (deepest > pattern::doubling_rounds(size) + 1) return false;
+    const pattern::double_tree top(root, size, root);
+    if ((second ? top.second : top.first).parent != -1) return false;
+  }
+  int busy_in_both = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    const pattern::double_tree trees(rank, size, root);
+    const auto inner = [](const pattern::in_order_node& node) {
+      return node.left != -1 || node.right != -1;
+    };
+    busy_in_both += inner(trees.first) && inner(trees.second);
+  }
+  return busy_in_both <= 2;
+}
+
+template <class Check>
+constexpr bool for_sizes(int first, int last, Check check) {
+  for (int size = first; size <= last; ++size) {
+    if (!check(size)) return false;
+  }
+  return true;
+}
+
+constexpr auto double_tree_of_all_roots = [](int size) {
+  for (int root = 0; root < size; ++root) {
+    if (!double_tree_holds(size, root)) return false;
+  }
+  return true;
+};
+
+static_assert(for_sizes(1, 17, ring_holds));
+static_assert(for_sizes(1, 17, binomial_tree_holds));
+static_assert(for_sizes(1, 17, hypercube_holds));
+static_assert(for_sizes(1, 17, dissemination_holds));
+static_assert(for_sizes(1, 17, prefix_holds));
+static_assert(for_sizes(1, 17, circulant_holds));
+static_assert(for_sizes(1, 17, double_tree_of_all_roots));
+
+static_assert(pattern::doubling_rounds(1) == 0 && pattern::doubling_rounds(2) == 1);
+static_assert(pattern::doubling_rounds(8) == 3 && pattern::doubling_rounds(9) == 4);
+
+}  // namespace
+
+TEST_CASE("every pattern holds for every number of ranks") {
+  for (int size = 18; size <= most; ++size) {
+    CAPTURE(size);
+    CHECK(ring_holds(size));
+    CHECK(binomial_tree_holds(size));
+    CHECK(hypercube_holds(size));
+    CHECK(dissemination_holds(size));
+    CHECK(prefix_holds(size));
+    CHECK(circulant_holds(size));
+    CHECK(double_tree_of_all_roots(size));
+  }
+}
+
+TEST_CASE("patterns reach a million ranks") {
+  for (const int size : {4096, 65537, (1 << 20) - 1, 1 << 20}) {
+    CAPTURE(size);
+    CHECK(hypercube_holds(size));
+    CHECK(dissemination_holds(size));
+    CHECK(prefix_holds(size));
+    CHECK(double_tree_holds(size, size / 3));
+    const pattern::binomial_tree root(size / 3, size, size / 3);
+    CHECK(root.children == pattern::doubling_rounds(size));
+    CHECK(root.child_range(root.children - 1).last == size);
+    const pattern::ring ring(size - 1, size);
+    CHECK(ring.back(size - 1) == 0);
+    CHECK(ring.ahead(2 * size) == size - 1);
+  }
+}

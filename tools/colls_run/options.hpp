@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the command line of colls-run says: torchrun's flags with mpirun's aliases.
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <glob.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace launcher {
+
+/// A mistake of whoever typed the command: one line, exit status 2.
+struct usage_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct options {
+  int local_size = 0;
+  int nodes = 1;
+  int node_rank = 0;
+  std::string master_addr;  // empty: not given
+  int master_port = 0;      // 0: not given
+  std::string job;          // empty: not given
+  std::vector<std::string> exported;
+  double grace = 5;
+  bool keep_going = false;
+  bool prefix = true;
+  std::vector<std::string> command;
+
+  int size() const { return nodes * local_size; }
+  int first_rank() const { return node_rank * local_size; }
+};
+
+namespace detail {
+
+inline constexpr const char* examples = R"(Everything after the program's name belongs to the program.
+
+Examples:
+  colls-run -n 4 ./program --epochs 3       4 processes on this machine
+  colls-run -n cpu -x OMP_NUM_THREADS=1 ./program
+  COLLS_SECRET_FILE=~/secret colls-run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 8 ./program
+  COLLS_SECRET_FILE=~/secret colls-run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 ./program
+                                            16 processes on two machines, one line typed on each
+
+A rank finds its place in COLLS_RANK, COLLS_WORLD_SIZE, COLLS_LOCAL_RANK, COLLS_LOCAL_WORLD_SIZE,
+COLLS_NODE_RANK, COLLS_NNODES, COLLS_STORE, COLLS_JOB and COLLS_SECRET. Rank 0 has the terminal's
+input, the others /dev/null. OMP_NUM_THREADS is 1 where it is not set and N is more than 1.
+
+Signals (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to every rank; a second Ctrl-C kills.
+When a rank fails the others are told at once; those that have not ended after --grace seconds get
+SIGTERM, and 3 seconds later SIGKILL. The exit status is that of the rank that failed first, 128 + n
+if signal n ended it; 127 and 126: the program was not found, could not be started.)";
+
+struct formatter : CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: colls-run -n N [options] program [arguments]\n";
+  }
+};
+
+inline int number(const std::string& option, const std::string& text, int low, int high) {
+  int value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, ec] = std::from_chars(text.data(), end, value);
+  if (ec == std::errc::invalid_argument || stop != end) {
+    throw usage_error(fmt::format("{} {} is not a whole number", option, text));
+  }
+  if (ec != std::errc{} || value < low || value > high) {
+    throw usage_error(fmt::format("{} {} is out of range: {}..{}", option, text, low, high));
+  }
+  return value;
+}
+
+inline int cores() {
+  cpu_set_t mine;
+  return ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
+}
+
+inline int gpus() {
+  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    const std::string list = visible;
+    if (list.empty() || list[0] == '-') return 0;
+    return static_cast<int>(std::count(list.begin(), list.end(), ',')) + 1;
+  }
+  glob_t found{};
+  const int result = ::glob("/dev/nvidia[0-9]*", 0, nullptr, &found);
+  const auto count = result == 0 ? static_cast<int>(found.gl_pathc) : 0;
+  ::globfree(&found);
+  return count;
+}
+
+inline int processes(const std::string& text) {
+  if (text == "cpu") return cores();
+  if (text == "gpu" || text == "auto") {
+    const int found = gpus();
+    if (found > 0) return found;
+    if (text == "auto") return cores();
+    throw usage_error("--nproc-per-node gpu: no GPU here");
+  }
+  return number("--nproc-per-node", text, 1, 65536);
+}
+
+/// Splits argv where the program's name stands and spells our own part as CLI11 wants it:
+/// torchrun's underscores become hyphens, mpirun's -np becomes -n.
+inline std::vector<std::string> own_part(const CLI::App& app, const std::vector<std::string>& all,
+                                         std::vector<std::string>& command) {
+  std::vector<std::string> own;
+  std::size_t i = 0;
+  for (; i < all.size(); ++i) {
+    std::string word = all[i];
+    if (word == "--") {
+      ++i;
+      break;
+    }
+    if (word.size() < 2 || word[0] != '-') break;
+    if (word == "-np") word = "-n";
+    if (word.starts_with("--")) {
+      std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(
+                                                    std::min(word.find('='), word.size())),
+                   '_', '-');
+    }
+    own.push_back(word);
+    const CLI::Option* const known = app.get_option_no_throw(word);
+    if (known != nullptr && known->get_expected_min() > 0 && i + 1 < all.size()) {
+      own.push_back(all[++i]);
+    }
+  }
+  command.assign(all.begin() + static_cast<std::ptrdiff_t>(i), all.end());
+  return own;
+}
+
+inline void check(const options& o, bool node_rank_given) {
+  if (o.nodes > 1 && !node_rank_given) {
+    throw usage_error(fmt::format("--nnodes {} needs --node-rank, 0..{}, another one on each node",
+                                  o.nodes, o.nodes - 1));
+  }
+  if (o.nodes > 1 && o.master_addr.empty()) {
+    throw usage_error(fmt::format(
+        "--nnodes {} needs --master-addr: the address of node 0 that every node can reach",
+        o.nodes));
+  }
+  if (o.nodes > 65536 / o.local_size) {
+    throw usage_error(fmt::format("{} nodes of {} processes: a world has at most 65536 ranks",
+                                  o.nodes, o.local_size));
+  }
+  for (const std::string& variable : o.exported) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (name.empty()) throw usage_error(fmt::format("-x {} names no variable", variable));
+    for (const char* const ours :
+         {"COLLS_RANK", "COLLS_WORLD_SIZE", "COLLS_LOCAL_RANK", "COLLS_LOCAL_WORLD_SIZE",
+          "COLLS_NODE_RANK", "COLLS_NNODES", "COLLS_STORE", "COLLS_JOB", "COLLS_SECRET"}) {
+      if (name == ours) throw usage_error(fmt::format("-x {}: colls-run sets it itself", name));
+    }
+  }
+  if (o.command.empty()) throw usage_error("no program to run");
+}
+
+}  // namespace detail
+
+/// Throws usage_error, or CLI::CallForHelp with `help` filled in.
+inline options parse(const std::vector<std::string>& arguments, std::string& help) {
+  options o;
+  std::string processes, nodes = "1", node_rank, port, grace = "5";
+  bool standalone = false, no_prefix = false;
+
+  CLI::App app("Starts N copies of a program that find each other as the ranks of one world.",
+               "colls-run");
+  app.set_help_flag("-h,--help", "Print this help");
+  app.formatter(std::make_shared<detail::formatter>());
+  const auto option = [&app](const char* names, auto& value, const char* type, const char* text) {
+    return app.add_option(names, value, text)->option_text(type)->allow_extra_args(false);
+  };
+  option("-n,--nproc-per-node", processes, "N",
+         "Processes on this node (also -np): a number, cpu, gpu or auto (GPUs, else cores)");
+  option("--nnodes", nodes, "N", "Nodes, each with a colls-run of its own (default 1)");
+  option("--node-rank", node_rank, "N", "Which of them this one is, from 0");
+  option("--master-addr", o.master_addr, "ADDRESS",
+         "Where node 0 serves the others (default 127.0.0.1 for one node)");
+  option("--master-port", port, "PORT",
+         "Its port (default 29500; for one node one that is free)");
+  option("--rdzv-id", o.job, "NAME",
+         "A name for the job, equal on all nodes, if others have the same secret and port");
+  app.add_flag("--standalone", standalone, "One node, nothing to agree on with others (default)");
+  option("-x", o.exported, "VAR[=VALUE]", "Set a variable for the ranks; repeat for more");
+  option("--grace", grace, "SECONDS", "How long others may live after a rank failed (default 5)");
+  app.add_flag("--keep-going", o.keep_going, "Let the others live after a rank failed");
+  app.add_flag("--no-prefix", no_prefix, "Print lines without [rank] before them");
+  bool ignored = false;
+  app.add_flag("--no-python,--oversubscribe,--allow-run-as-root", ignored,
+               "For command lines of torchrun and mpirun: accepted, changes nothing");
+  app.footer(detail::examples);
+
+  std::vector<std::string> own = detail::own_part(app, arguments, o.command);
+  std::reverse(own.begin(), own.end());
+  help = app.help();
+  try {
+    app.parse(own);
+  } catch (const CLI::CallForHelp&) {
+    throw;
+  } catch (const CLI::ParseError& wrong) {
+    throw usage_error(wrong.what());
+  }
+
+  if (processes.empty()) throw usage_error("how many processes? pass -n N");
+  o.local_size = detail::processes(processes);
+  if (nodes.find(':') != std::string::npos) {
+    throw usage_error(fmt::format("--nnodes {}: a range is not supported, pass one number", nodes));
+  }
+  o.nodes = detail::number("--nnodes", nodes, 1, 65536);
+  if (standalone && o.nodes > 1) {
+    throw usage_error(fmt::format("--standalone is one node, --nnodes {} are more", o.nodes));
+  }
+  if (!node_rank.empty()) o.node_rank = detail::number("--node-rank", node_rank, 0, o.nodes - 1);
+  if (!port.empty()) {
+    o.master_port = detail::number("--master-port", port, o.nodes > 1 ? 1 : 0, 65535);
+  }
+  const char* const end = grace.data() + grace.size();
+  const auto [stop, ec] = std::from_chars(grace.data(), end, o.grace);
+  if (ec != std::errc{} || stop != end || !(o.grace >= 0) || o.grace > 1e6) {
+    throw usage_error(fmt::format("--grace {} is not a number of seconds", grace));
+  }
+  o.prefix = !no_prefix;
+  detail::check(o, !node_rank.empty());
+  return o;
+}
+
+}  // namespace launcher

@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the ranks are told: their place, where to meet, and the secret that they share.
+
+#include "options.hpp"
+
+#include <colls/rendezvous/reach.hpp>
+
+#include <sys/stat.h>
+
+#include <cctype>
+#include <cstring>
+#include <map>
+
+namespace launcher {
+
+/// Something outside of the command line is wrong: one line, exit status 1.
+struct start_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline std::string random_hex(std::size_t bytes) {
+  std::vector<unsigned char> drawn(bytes);
+  colls::detail::fill_random(drawn.data(), bytes);
+  std::string text;
+  for (const unsigned char byte : drawn) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+/// The secret that COLLS_SECRET or COLLS_SECRET_FILE names; empty: neither is set.
+inline std::string common_secret() {
+  if (const char* const secret = std::getenv("COLLS_SECRET"); secret != nullptr && *secret != 0) {
+    return secret;
+  }
+  const char* const path = std::getenv("COLLS_SECRET_FILE");
+  if (path == nullptr || *path == 0) return {};
+  const colls::detail::descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
+  struct stat about{};
+  if (!file || ::fstat(file.get(), &about) != 0) {
+    throw start_error(fmt::format("COLLS_SECRET_FILE {}: {}", path, std::strerror(errno)));
+  }
+  if ((about.st_mode & 077) != 0) {
+    throw start_error(fmt::format("COLLS_SECRET_FILE {}: others may read it; chmod 600 it", path));
+  }
+  char text[4096];
+  const ssize_t size = ::read(file.get(), text, sizeof text);
+  std::string secret(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  while (!secret.empty() && std::isspace(static_cast<unsigned char>(secret.back())) != 0) {
+    secret.pop_back();
+  }
+  if (secret.empty()) throw start_error(fmt::format("COLLS_SECRET_FILE {} is empty", path));
+  return secret;
+}
+
+/// Binds what node 0 serves the others at. The port is bound before any rank hears of it.
+inline colls::listener serve_at(const options& o, const std::string& host, int port) {
+  std::string why;
+  const auto addresses = colls::detail::addresses_of(host, &why);
+  if (addresses.empty()) throw start_error(fmt::format("--master-addr {}: {}", host, why));
+  colls::listener made;
+  std::error_code ec;
+  for (const auto& address : addresses) {
+    if (o.nodes > 1 && address.is_loopback() && address.to_string() != host && host != "localhost") {
+      throw start_error(fmt::format(
+          "--master-addr {} is {} on this node, where no other reaches it: pass its number", host,
+          address.to_string()));
+    }
+    ec = made.listen({address, static_cast<std::uint16_t>(port)});
+    if (!ec) return made;
+  }
+  if (ec == std::errc::address_in_use) {
+    throw start_error(fmt::format("{} port {} is in use: choose another --master-port", host, port));
+  }
+  if (ec == std::errc::address_not_available) {
+    throw start_error(fmt::format(
+        "{} is no address of this node: --master-addr is that of node 0, and node 0 runs there",
+        host));
+  }
+  throw start_error(fmt::format("cannot listen at {} port {}: {}", host, port, ec.message()));
+}
+
+/// What every rank's environment has in common with the others'.
+struct world {
+  std::string secret;
+  std::string job;
+  std::string store;
+};
+
+/// Where this world's ranks meet; `served` becomes the socket for that if this is node 0.
+inline world meet(const options& o, colls::listener& served) {
+  world made;
+  std::string host = o.master_addr.empty() ? "127.0.0.1" : o.master_addr;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  const int port = o.nodes > 1 && o.master_port == 0 ? 29500 : o.master_port;
+  if (o.nodes == 1) {
+    made.secret = random_hex(32);
+    made.job = random_hex(8);
+  } else {
+    made.secret = common_secret();
+    made.job = o.job.empty() ? fmt::format("port {}", port) : o.job;
+    if (made.secret.empty()) {
+      throw usage_error(fmt::format(
+          "--nnodes {} needs a secret that is equal on all nodes: set COLLS_SECRET_FILE to a file "
+          "that only you can read (head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE; copy "
+          "it to each node), or set COLLS_SECRET",
+          o.nodes));
+    }
+  }
+  if (o.node_rank == 0) {
+    served = serve_at(o, host, port);
+    const colls::endpoint at = served.local();
+    made.store = "tcp://" + colls::detail::host_and_port(at.address().to_string(), at.port());
+  } else {
+    made.store = "tcp://" + colls::detail::host_and_port(host, port);
+  }
+  return made;
+}
+
+/// The whole environment of one local rank, as execve wants it.
+inline std::vector<std::string> environment_of(int local_rank, const options& o, const world& w) {
+  std::map<std::string, std::string> all;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    all.emplace(text.substr(0, text.find('=')), text);
+  }
+  const auto set = [&all](const std::string& name, const std::string& value) {
+    all[name] = name + "=" + value;
+  };
+  if (o.local_size > 1 && all.count("OMP_NUM_THREADS") == 0) set("OMP_NUM_THREADS", "1");
+  for (const std::string& variable : o.exported) {
+    const auto equals = variable.find('=');
+    if (equals != variable.npos) set(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  all.erase("COLLS_SECRET_FILE");
+  set("COLLS_RANK", std::to_string(o.first_rank() + local_rank));
+  set("COLLS_WORLD_SIZE", std::to_string(o.size()));
+  set("COLLS_LOCAL_RANK", std::to_string(local_rank));
+  set("COLLS_LOCAL_WORLD_SIZE", std::to_string(o.local_size));
+  set("COLLS_NODE_RANK", std::to_string(o.node_rank));
+  set("COLLS_NNODES", std::to_string(o.nodes));
+  set("COLLS_STORE", w.store);
+  set("COLLS_JOB", w.job);
+  set("COLLS_SECRET", w.secret);
+  std::vector<std::string> made;
+  for (const auto& [name, text] : all) made.push_back(text);
+  return made;
+}
+
+}  // namespace launcher
