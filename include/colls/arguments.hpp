@@ -111,11 +111,13 @@ class checks {
  public:
   explicit checks(collective what) { why_.operation = what; }
 
-  template <class... Args>
-  checks& require(bool holds, const char* pattern, Args... args) {
+  [[gnu::format(printf, 3, 4)]] checks& require(bool holds, const char* pattern, ...) {
     if (!holds && why_.code == errc{}) {
       why_.code = errc::invalid_argument;
-      std::snprintf(why_.detail, sizeof why_.detail, pattern, args...);
+      std::va_list args;
+      va_start(args, pattern);
+      std::vsnprintf(why_.detail, sizeof why_.detail, pattern, args);
+      va_end(args);
     }
     return *this;
   }

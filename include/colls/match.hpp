@@ -131,6 +131,8 @@ class match {
   void revoke(communicator_state& communicator, failure why, int told_by = -1) {
     if (communicator.failed()) return;
     if (why.observer < 0) why.observer = rank_;
+    // A death is no matter of one communicator.
+    why.communicator = why.code == errc::peer_failed ? 0 : communicator.id();
     communicator.fail(why);
     const std::error_code ec = why.code;
     const auto end = [&](posted& receive) {

@@ -79,7 +79,9 @@ struct bit_xor : detail::builtin_op<7> {
 struct logical_and : detail::builtin_op<8> {
   template <detail::number T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
-    return T((left != T(0)) & (right != T(0)));
+    const bool first = left != T(0);
+    const bool second = right != T(0);
+    return T(first & second);
   }
 };
 
@@ -87,7 +89,9 @@ struct logical_and : detail::builtin_op<8> {
 struct logical_or : detail::builtin_op<9> {
   template <detail::number T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
-    return T((left != T(0)) | (right != T(0)));
+    const bool first = left != T(0);
+    const bool second = right != T(0);
+    return T(first | second);
   }
 };
 
@@ -167,4 +171,11 @@ struct pre_multiplied_sum : detail::builtin_op<13> {
     return plus{}(left, right);
   }
 };
+namespace detail {
+template <class Op>
+inline constexpr bool is_pre_multiplied_sum = false;
+template <class Scale>
+inline constexpr bool is_pre_multiplied_sum<pre_multiplied_sum<Scale>> = true;
+}  // namespace detail
+
 }  // namespace colls

@@ -111,6 +111,8 @@ constexpr bool check_reduction() {
   if constexpr (supported_type<T>) {
     static_assert(accumulator_for<Accumulate, T>,
                   "colls: the accumulate type and the element type have to convert to each other");
+  }
+  if constexpr (accumulator_for<Accumulate, T>) {
     static_assert(reduction_for<Op, Accumulate>,
                   "colls: this operation cannot be applied to elements of this type");
   }

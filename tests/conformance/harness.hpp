@@ -5,11 +5,10 @@
 // What the conformance suite needs below the collectives: a world whose messages are counted, all
 // ranks of an operation run to its end, buffers between guards, element and operation pairs.
 //
-// A World has `explicit World(int size)`, `size()`, `operator[](rank)` that gives a transport, and is
-// the driver that turns all of them: see colls::inproc_world.
+// A World has `explicit World(int size)`, `size()`, `operator[](rank)` that gives a transport, and
+// is the driver that turns all of them: see colls::inproc_world.
 
 #include <colls/algorithms.hpp>
-
 #include <cstring>
 #include <memory>
 #include <string>
@@ -50,6 +49,9 @@ class counted {
   colls::match& matching() { return net_.matching(); }
   colls::run_queue& queue() { return net_.queue(); }
   void kick() { net_.kick(); }
+  auto& driver() { return net_.driver(); }
+  int node_of(int rank) const { return net_.node_of(rank); }
+  auto close(colls::time_point deadline) { return net_.close(deadline); }
 
  private:
   Transport& net_;
@@ -229,8 +231,8 @@ inline const std::vector<element_and_op>& elements_and_ops() {
            }
          }
        }},
-      // What algorithms see of bfloat16 sums: floats that hold bfloat16 values. Their sums are exact
-      // in float and not in bfloat16.
+      // What algorithms see of bfloat16 sums: floats that hold bfloat16 values. Their sums are
+      // exact in float and not in bfloat16.
       {"bfloat16 plus in float", colls::erase<colls::bfloat16>(sum).accumulate_size,
        colls::erase<colls::bfloat16>(sum).op, true,
        [](byte* at, uint64_t random) {

@@ -98,6 +98,9 @@ class run {
   double seconds() const { return seconds_; }
   void signal(int number) const { ::kill(pid_, number); }
   void type(const std::string& text) const { REQUIRE(::write(in_, text.data(), text.size()) > 0); }
+  void hang_up() {
+    for (int* const end : {&in_, &out_}) ::close(std::exchange(*end, -1));
+  }
   void read_on() { how_.read_limit = -1; }
 
   /// Live processes of its ranks.

@@ -172,11 +172,11 @@ TEST_CASE("--help is help, on standard output") {
 TEST_CASE("nodes and processes per node multiply") {
   const file secret("a secret for a test\n", 0600);
   run it({"--nnodes", "3", "--nproc-per-node", "8", "--node-rank", "0", "--master-addr",
-          "127.0.0.1", "--master-port", "47113", "env"},
+          "127.0.0.1", "--master-port", "20113", "env"},
          {.environment = {"COLLS_SECRET", "COLLS_SECRET_FILE=" + secret.path}});
   CHECK(it.shows("COLLS_WORLD_SIZE=24", 8));
   CHECK(value_of(it.out(), 7, "COLLS_NNODES") == "3");
-  CHECK(value_of(it.out(), 7, "COLLS_STORE") == "tcp://127.0.0.1:47113");
+  CHECK(value_of(it.out(), 7, "COLLS_STORE") == "tcp://127.0.0.1:20113");
   CHECK(value_of(it.out(), 7, "COLLS_SECRET") == "a secret for a test");
   CHECK(value_of(it.out(), 7, "COLLS_SECRET_FILE") == "(not set)");
 }
@@ -198,11 +198,11 @@ TEST_CASE("a secret that others can read is refused") {
 }
 
 TEST_CASE("a port that is taken, and an address that is elsewhere, are said so") {
-  run first(shell(1, "echo up; sleep 100", {"--master-port", "47112"}));
+  run first(shell(1, "echo up; sleep 100", {"--master-port", "20112"}));
   REQUIRE(first.shows("up"));
-  run second(shell(1, "true", {"--master-port", "47112"}));
+  run second(shell(1, "true", {"--master-port", "20112"}));
   CHECK(second.wait() == 1);
-  CHECK(contains(second.err(), "127.0.0.1 port 47112 is in use: choose another --master-port"));
+  CHECK(contains(second.err(), "127.0.0.1 port 20112 is in use: choose another --master-port"));
   run elsewhere(shell(1, "true", {"--master-addr", "192.0.2.1"}));
   CHECK(elsewhere.wait() == 1);
   CHECK(contains(elsewhere.err(), "192.0.2.1 is no address of this node"));

@@ -30,7 +30,7 @@ class failure_channel : colls::failure_listener {
     if (how.nodes > 1) tasks_.start(attach());
   }
 
-  /// A rank of another node has failed.
+  /// A rank of another node has failed, or (-1) the launcher of node 0.
   std::function<void(int rank, const std::string& why)> on_failure;
 
   /// A rank of this node has failed.
@@ -45,15 +45,26 @@ class failure_channel : colls::failure_listener {
     report();
   }
 
-  /// Whether this launcher has to stay although its own ranks have ended.
-  bool needed() const {
+  /// Whether this launcher has to stay although its own ranks have ended: asked again and again.
+  bool needed() {
     if (options_.nodes == 1) return false;
+    const colls::time_point now = engine_.now();
     const auto patience = static_cast<colls::time_point>((options_.grace + 5) * 1e9);
-    if (failed_at_ != colls::never && engine_.now() > failed_at_ + patience) return false;
-    return server_ ? server_->present() > 0 : store_ != nullptr && reporting_;
+    if (failed_at_ != colls::never && now > failed_at_ + patience) return false;
+    if (server_ && server_->present() > 0) {
+      idle_since_ = colls::never;
+      return true;
+    }
+    idle_since_ = std::min(idle_since_, now);
+    if (now > idle_since_ + 2 * colls::seconds) return false;
+    if (!server_) return reporting_ || (!unreported_.empty() && !locked_out_);
+    if (store_ && !std::exchange(saying_over_, true)) tasks_.start(say_over());
+    return !over_;
   }
 
  private:
+  static constexpr const char* over_key = "colls-run/over";
+
   colls::hello mine() const {
     colls::hello me;
     me.what = colls::purpose::store;
@@ -66,7 +77,7 @@ class failure_channel : colls::failure_listener {
   colls::task<> attach() {
     const colls::secret shared(world_.secret);
     const auto place = colls::detail::parse_address(world_.store);
-    colls::detail::back_off pause;
+    int refusals = 0;
     while (!store_) {
       std::vector<colls::endpoint> all;
       if (server_) {
@@ -83,12 +94,37 @@ class failure_channel : colls::failure_listener {
           break;
         } catch (const colls::error& failed) {
           colls::log_debug("the store: %s", failed.what());
+          const auto code = failed.record().code;
+          const bool final = code == colls::errc::auth_failed || code == colls::errc::version_mismatch;
+          refusals = final ? refusals + 1 : 0;
         }
       }
-      if (!store_) co_await engine_.sleep_until(engine_.now() + pause.next());
+      if (refusals >= 3) {
+        locked_out_ = true;
+        co_return;
+      }
+      if (!store_) co_await engine_.sleep_until(engine_.now() + 100 * colls::milliseconds);
     }
     store_->listen_for_failures(this);
     report();
+    if (!server_) co_await wait_for_the_end();
+  }
+
+  // Node 0's launcher ends last, and says so; without that word something has ended it.
+  colls::task<> wait_for_the_end() {
+    try {
+      co_await store_->get(over_key, colls::never - 1);
+    } catch (const colls::error& lost) {
+      if (on_failure) on_failure(-1, fmt::format("the launcher of node 0 is gone ({})", lost.record().detail));
+    }
+  }
+  colls::task<> say_over() {
+    try {
+      co_await store_->set(over_key, "yes");
+    } catch (const colls::error& lost) {
+      colls::log_debug("the store: %s", lost.what());
+    }
+    over_ = true;
   }
 
   void report() {
@@ -101,7 +137,7 @@ class failure_channel : colls::failure_listener {
       const colls::failure why = unreported_.front();
       unreported_.erase(unreported_.begin());
       try {
-        co_await store_->report_failure(why);
+        co_await store_->report_failure(why, engine_.now() + 5 * colls::seconds);
       } catch (const colls::error& lost) {
         colls::log_debug("the store: %s", lost.what());
       }
@@ -112,7 +148,7 @@ class failure_channel : colls::failure_listener {
   void rank_failed(int rank, const colls::failure& why) override {
     const bool ours = rank >= options_.first_rank() &&
                       rank < options_.first_rank() + options_.local_size;
-    if (ours) return;
+    if (ours || rank < 0) return;
     failed_at_ = std::min(failed_at_, engine_.now());
     if (on_failure) on_failure(rank, why.detail);
   }
@@ -125,6 +161,10 @@ class failure_channel : colls::failure_listener {
   std::shared_ptr<colls::tcp_store> store_;
   std::vector<colls::failure> unreported_;
   bool reporting_ = false;
+  bool locked_out_ = false;  // another secret, another version
+  bool saying_over_ = false;
+  bool over_ = false;
+  colls::time_point idle_since_ = colls::never;
   colls::time_point failed_at_ = colls::never;
   colls::task_group tasks_;  // last: its tasks use all of the above
 };

@@ -109,6 +109,8 @@ class guard {
   void start() {
     children_.resize(plan_.ranks.size());
     for (std::size_t i = 0; i < children_.size(); ++i) {
+      char byte;
+      if (::recv(control_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;  // nobody wants them
       const int rank = static_cast<int>(i);
       const int failed = spawn(plan_.ranks[i], children_[i]);
       if (failed != 0) return tell(message::kind::not_started, rank, failed);

@@ -70,12 +70,13 @@ class job {
   /// Whether other nodes need this launcher after its last rank has ended.
   std::function<bool()> needed;
 
-  /// A rank of another node has failed.
+  /// A rank of another node has failed, or (-1) the launcher of node 0.
   void failed_elsewhere(int rank, const std::string& why) {
     if (first_failure_) return;
     first_failure_ = 1;
-    cause_ = fmt::format("rank {}, on another node", rank);
-    say(fmt::format("colls-run: rank {}, on another node, failed: {}", rank, why));
+    cause_ = rank < 0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
+    say(rank < 0 ? fmt::format("colls-run: {}", why)
+                 : fmt::format("colls-run: rank {}, on another node, failed: {}", rank, why));
     begin_to_end();
   }
 

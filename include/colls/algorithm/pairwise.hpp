@@ -18,12 +18,12 @@ template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());
   const chunks outgoing(in, in_parts);
-  const chunks incoming(out, out_parts);
-  net.copy(bytes(incoming[ring.rank]), bytes(outgoing[ring.rank]));
+  const chunks arriving(out, out_parts);
+  net.copy(bytes(arriving[ring.rank]), bytes(outgoing[ring.rank]));
   for (int step = 1; step < net.size(); ++step) {
     const int to = ring.ahead(step);
     const int from = ring.back(step);
-    co_await when_all(net.send(to, bytes(outgoing[to])), net.recv(from, bytes(incoming[from])));
+    co_await when_all(net.send(to, bytes(outgoing[to])), net.recv(from, bytes(arriving[from])));
   }
 }
 

@@ -57,7 +57,7 @@ concept scale_for = (number<Scale> && (integer<T> ? integer<Scale>
 template <class T>
 COLLS_INLINE constexpr bool is_nan(const T& x) {
   if constexpr (half_type<T>) {
-    constexpr std::uint16_t infinity = T(std::numeric_limits<float>::infinity()).bits();
+    constexpr std::uint16_t infinity = T(float_of(0x7f80'0000u)).bits();
     return (x.bits() & 0x7fff) > infinity;
   } else {
     return x != x;

@@ -527,7 +527,9 @@ task<> communicator<Transport>::close(time_span deadline) {
   if (core_ == nullptr || !core_->is_open()) co_return;
   core_->leave();
   if (core_->whole_world()) {
-    const time_point limit = deadline ? deadline.count() : core_->state().inactivity;
+    // After an error the last words have a second; peers that hang are not waited for.
+    const time_point patience = core_->state().failed() ? seconds : core_->state().inactivity;
+    const time_point limit = deadline ? deadline.count() : patience;
     co_await net().close(net().now() + limit);
   }
 }

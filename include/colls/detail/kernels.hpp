@@ -31,25 +31,48 @@
 
 namespace colls::detail {
 
-/// Elements lie at any byte: users pack them as they like.
-template <class T>
-[[gnu::always_inline]] inline T load(const void* from, std::size_t i) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return load<unsigned char>(from, i) != 0;
-  } else {
-    union element {
-      element() {}
-      T value;
-    } loaded;
-    std::memcpy(static_cast<void*>(&loaded.value),
-                static_cast<const std::byte*>(from) + i * sizeof(T), sizeof(T));
-    return loaded.value;
+/// Elements at any byte: users pack them as they like.
+struct packed_elements {
+  template <class T>
+  [[gnu::always_inline]] static inline T get(const void* from, std::size_t i) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return get<unsigned char>(from, i) != 0;
+    } else {
+      union element {
+        element() {}
+        T value;
+      } loaded;
+      std::memcpy(static_cast<void*>(&loaded.value),
+                  static_cast<const std::byte*>(from) + i * sizeof(T), sizeof(T));
+      return loaded.value;
+    }
   }
-}
-template <class T>
-[[gnu::always_inline]] inline void store(void* to, std::size_t i, const T& value) {
-  std::memcpy(static_cast<std::byte*>(to) + i * sizeof(T), static_cast<const void*>(&value),
-              sizeof(T));
+  template <class T>
+  [[gnu::always_inline]] static inline void put(void* to, std::size_t i, const T& value) {
+    std::memcpy(static_cast<std::byte*>(to) + i * sizeof(T), static_cast<const void*>(&value),
+                sizeof(T));
+  }
+};
+
+/// Elements that are aligned. Compilers copy packed structs as integers, and what was stored by
+/// members and is read as a whole stalls the processor.
+struct aligned_elements {
+  template <class T>
+  [[gnu::always_inline]] static inline const T& get(const void* from, std::size_t i) {
+    return static_cast<const T*>(from)[i];
+  }
+  template <class T>
+  [[gnu::always_inline]] static inline void put(void* to, std::size_t i, const T& value) {
+    if constexpr (std::is_copy_assignable_v<T>) {
+      static_cast<T*>(to)[i] = value;
+    } else {
+      packed_elements::put(to, i, value);
+    }
+  }
+};
+
+inline std::size_t misaligned(const void* at, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(at) % alignment;
 }
 
 /// An operation without state is made where it is used, so that nothing points to it.
@@ -62,14 +85,34 @@ template <class Op>
   }
 }
 
-/// Independent: `out` is an input or does not touch it, and the body touches nothing else.
-template <bool Independent, class Body>
-[[gnu::always_inline]] inline void for_each_index(std::size_t count, const Body& body) {
-  if constexpr (Independent) {
+/// The elements of a vector loop before `out` reaches a cache line; short loops gain nothing.
+template <class T>
+[[gnu::always_inline]] inline std::size_t head(const void* out, std::size_t count) {
+  constexpr std::size_t line = 64;
+  const std::size_t past = misaligned(out, line);
+  if (count < 16 * line / sizeof(T) || past == 0 || past % sizeof(T) != 0) return 0;
+  return (line - past) / sizeof(T);
+}
+
+/// Iterations that touch nothing of each other's; the first `first` of them apart.
+template <class Body>
+[[gnu::always_inline]] inline void vector_loop(std::size_t first, std::size_t count,
+                                               const Body& body) {
+  std::size_t i = 0;
+  for (std::size_t end = first; true; end = count) {
     COLLS_DETAIL_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) body(i);
+    for (std::size_t j = i; j < end; ++j) body(packed_elements(), j);
+    if (end == count) return;
+    i = end;
+  }
+}
+
+template <class Body>
+[[gnu::always_inline]] inline void plain_loop(bool aligned, std::size_t count, const Body& body) {
+  if (aligned) {
+    for (std::size_t i = 0; i < count; ++i) body(aligned_elements(), i);
   } else {
-    for (std::size_t i = 0; i < count; ++i) body(i);
+    for (std::size_t i = 0; i < count; ++i) body(packed_elements(), i);
   }
 }
 
@@ -78,21 +121,60 @@ template <class... Element>
 inline constexpr bool vectorises =
     ((number<Element> && !std::is_same_v<Element, long double>)&&...);
 
+/// Sums of complex numbers are sums of twice as many real ones.
+template <class T, class Compute, class Op>
+inline constexpr bool sums_parts = false;
+template <complex_number T, class Op>
+  requires std::same_as<Op, plus> || std::same_as<Op, average> || is_pre_multiplied_sum<Op>
+inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
+
 /// out = left (+) right, elements of type T combined in type Compute.
 template <class T, class Compute, class Op>
 struct combine_loop {
-  static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute>;
+  static constexpr bool vector =
+      sums_parts<T, Compute, Op> || (is_builtin_op<Op> && vectorises<T, Compute>);
 
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* left,
                                                 const void* right, std::size_t count) {
-    decltype(auto) op = operation_of<Op>(state);
-    for_each_index<vector>(count, [&](std::size_t i) __attribute__((always_inline)) {
-      const T a = load<T>(left, i);
-      const T b = load<T>(right, i);
-      store(out, i, static_cast<T>(op(static_cast<const Compute&>(a), static_cast<const Compute&>(b))));
-    });
+    if constexpr (sums_parts<T, Compute, Op>) {
+      using part = decltype(T().real());
+      combine_loop<part, part, plus>::run(state, out, left, right, 2 * count);
+    } else {
+      decltype(auto) op = operation_of<Op>(state);
+      const auto combine = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+        const T& a = elements.template get<T>(left, i);
+        const T& b = elements.template get<T>(right, i);
+        // Evaluated before it is stored: `out` may be an input.
+        const T combined = static_cast<T>(
+            op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
+        elements.put(out, i, combined);
+      };
+      if constexpr (vector) {
+        vector_loop(head<T>(out, count), count, combine);
+      } else {
+        const std::size_t misalignment = misaligned(out, alignof(T)) |
+                                         misaligned(left, alignof(T)) |
+                                         misaligned(right, alignof(T));
+        plain_loop(misalignment == 0, count, combine);
+      }
+    }
   }
 };
+
+/// out[i] = convert(in[i]) from type T to type To.
+template <bool Vector, class T, class To, class Convert>
+[[gnu::always_inline]] inline void convert_loop(void* out, const void* in, std::size_t count,
+                                                const Convert& convert) {
+  const auto one = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+    const To converted = convert(elements.template get<T>(in, i));
+    elements.put(out, i, converted);
+  };
+  if constexpr (Vector) {
+    vector_loop(head<To>(out, count), count, one);
+  } else {
+    plain_loop((misaligned(out, alignof(To)) | misaligned(in, alignof(T))) == 0, count, one);
+  }
+}
 
 /// From T to To by way of type Compute, in which the operation prepares.
 template <class T, class Compute, class To, class Op>
@@ -102,9 +184,11 @@ struct prepare_loop {
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
                                                 std::size_t count) {
     decltype(auto) op = operation_of<Op>(state);
-    for_each_index<vector>(count, [&](std::size_t i) __attribute__((always_inline)) {
-      store(out, i, static_cast<To>(op.prepare(static_cast<Compute>(load<T>(in, i)))));
-    });
+    convert_loop<vector, T, To>(out, in, count,
+                                [&](const T& input) __attribute__((always_inline)) {
+                                  return static_cast<To>(
+                                      op.prepare(static_cast<const Compute&>(input)));
+                                });
   }
 };
 
@@ -116,9 +200,11 @@ struct finish_loop {
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
                                                 std::size_t count, int ranks) {
     decltype(auto) op = operation_of<Op>(state);
-    for_each_index<vector>(count, [&](std::size_t i) __attribute__((always_inline)) {
-      store(out, i, static_cast<To>(op.finish(static_cast<Compute>(load<T>(in, i)), ranks)));
-    });
+    convert_loop<vector, T, To>(out, in, count,
+                                [&](const T& result) __attribute__((always_inline)) {
+                                  return static_cast<To>(
+                                      op.finish(static_cast<const Compute&>(result), ranks));
+                                });
   }
 };
 

@@ -239,7 +239,7 @@ inline void compare(const hello& mine, const hello& peer, const secret& shared,
           peer.version, mine.version);
   }
   if (peer.job != mine.job) {
-    raise(errc::join_failed, "%s belongs to another job: is its port in use twice?", where.c_str());
+    raise(errc::unreachable, "%s belongs to another job: is its port in use twice?", where.c_str());
   }
   if (peer.has_secret != !shared.empty()) {
     raise(errc::auth_failed,
@@ -252,8 +252,8 @@ inline void compare(const hello& mine, const hello& peer, const secret& shared,
 }  // namespace detail
 
 /// The connecting side. Returns the peer's HELLO once it has proved the secret; `await_verdict`
-/// comes next. Throws `unreachable` (it hung up: dial again), `protocol_error` (no colls there),
-/// `timeout`, `version_mismatch`, `join_failed` (another job), `auth_failed`, `insecure_bind`.
+/// comes next. Throws `unreachable` (it hung up or belongs to another job: dial again),
+/// `protocol_error` (no colls there), `timeout`, `version_mismatch`, `auth_failed`, `insecure_bind`.
 /// Everything given must stay alive until the task has ended; the stream's deadline counts.
 inline task<hello> prove(stream& to, const hello& mine, const secret& shared) {
   const std::string where = detail::text_of(to.remote());
@@ -293,7 +293,8 @@ inline task<hello> prove(stream& to, const hello& mine, const secret& shared) {
 }
 
 /// The accepting side: returns the peer's HELLO once it has proved the secret; `give_verdict` comes
-/// next. Throws for everybody else, who got no answer; `*greeted` becomes true when a HELLO came.
+/// next. Throws for everybody else, who got no answer (`closed`: left without a word); `*greeted`
+/// becomes true when a HELLO came.
 inline task<hello> challenge(stream& from, const hello& mine, const secret& shared,
                              bool* greeted = nullptr) {
   const std::string where = detail::text_of(from.remote());
@@ -303,6 +304,9 @@ inline task<hello> challenge(stream& from, const hello& mine, const secret& shar
   }
   hello_bytes got{};
   const detail::outcome first = co_await detail::attempt(from.read(detail::whole(got)));
+  if (first.ec == errc::closed && got[0] == std::byte{}) {
+    detail::raise(errc::closed, "%s came and left without a word", where.c_str());
+  }
   const std::optional<hello> peer = parse_hello(got);
   if (!first || !peer) {
     detail::raise(errc::protocol_error, "%s %s", where.c_str(),

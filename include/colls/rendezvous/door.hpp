@@ -14,9 +14,9 @@
 namespace colls {
 
 /// Watches a listener. A stranger has 5 s to prove the secret, counted only while the engine turns;
-/// at most 2 x world (and 16) are pending, and of those the ones that have said nothing make room
+/// at most 2 x world (at least 16) are pending, and of those the ones that have said nothing make room
 /// first. Who fails gets no answer; one log line in 10 s tells of them.
-class door : engine::watcher, engine::source {
+class door final : engine::watcher, engine::source {
  public:
   class host {
    public:
@@ -27,15 +27,15 @@ class door : engine::watcher, engine::source {
     ~host() = default;
   };
 
-  static constexpr time_point patience = 5 * seconds;
-
   /// All but `mine` and `shared` must outlive the door.
-  door(engine& on, listener& at, const hello& mine, const secret& shared, host& to)
+  door(engine& on, listener& at, const hello& mine, const secret& shared, host& to,
+       time_point patience = 5 * seconds)
       : engine_(on),
         listener_(at),
         mine_(mine),
         shared_(shared),
         host_(to),
+        patience_(patience),
         most_(std::max(16, 2 * mine.world)),
         last_sweep_(on.now()),
         tasks_(on) {
@@ -51,7 +51,7 @@ class door : engine::watcher, engine::source {
 
   int pending_strangers() const { return static_cast<int>(strangers_.size()); }
   int most_strangers() const { return most_; }
-  std::uint64_t turned_away() const { return log_.seen(); }
+  std::uint64_t turned_away() const { return turned_away_; }
 
  private:
   struct stranger {
@@ -88,8 +88,12 @@ class door : engine::watcher, engine::source {
       peer = co_await challenge(*who->link, mine_, shared_, &who->greeted);
       guest = std::move(who->link);
     } catch (const error& thrown) {
-      log_.warn("turned away at %s: %s", detail::text_of(listener_.local()).c_str(),
-                thrown.record().detail);
+      ++turned_away_;
+      // A waiting rank may look whether this process lives: it comes and leaves without a word.
+      if (thrown.record().code != errc::closed || ++wordless_ % 64 == 0) {
+        log_.warn("turned away at %s: %s", detail::text_of(listener_.local()).c_str(),
+                  thrown.record().detail);
+      }
     }
     strangers_.erase(who);
     listen(true);
@@ -126,7 +130,7 @@ class door : engine::watcher, engine::source {
     awake_ += std::min<time_point>(now - last_sweep_, 200 * milliseconds);
     last_sweep_ = now;
     for (stranger& it : strangers_) {
-      if (it.link && awake_ - it.came >= patience) it.link->close();
+      if (it.link && awake_ - it.came >= patience_) it.link->close();
     }
     if (pending_strangers() < most_) listen(true);
   }
@@ -137,11 +141,14 @@ class door : engine::watcher, engine::source {
   hello mine_;
   secret shared_;
   host& host_;
+  time_point patience_;
   int most_;
   time_point last_sweep_;
   time_point awake_ = 0;
   bool listening_ = true;
   rate_limited_log log_{10};
+  std::uint64_t turned_away_ = 0;
+  std::uint64_t wordless_ = 0;
   std::list<stranger> strangers_;
   task_group tasks_;  // last: its tasks use all of the above
 };

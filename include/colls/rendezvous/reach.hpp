@@ -89,15 +89,31 @@ inline task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& w
   co_return std::make_shared<tcp_store>(std::move(link), peer, patience);
 }
 
-inline bool is_final(errc code, bool probing) {
-  switch (code) {
-    case errc::rank_taken:
-    case errc::world_complete:
-    case errc::insecure_bind: return true;
-    case errc::version_mismatch: return !probing;
-    default: return false;
+/// How reaching a store goes: what went wrong last, and whether it is worth another try.
+struct attempts {
+  const char* what;
+  bool probing;  // several ports: what is wrong at one says nothing of the next
+  failure last{errc::unreachable};
+  int refused_proofs = 0;
+
+  bool hopeless() const {
+    switch (last.code) {
+      case errc::rank_taken:
+      case errc::world_complete:
+      case errc::join_failed:
+      case errc::insecure_bind: return true;
+      case errc::version_mismatch: return !probing;
+      // The accepting side may have died or been crowded out, but not three times in a row.
+      case errc::auth_failed: return !probing && refused_proofs >= 3;
+      default: return false;
+    }
   }
-}
+  void note(const failure& why) {
+    last = why;
+    refused_proofs = why.code == errc::auth_failed ? refused_proofs + 1 : 0;
+    log_debug("store at %s: %s", what, why.detail);
+  }
+};
 
 inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host,
                                                     std::vector<int> ports, hello mine,
@@ -105,18 +121,18 @@ inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host
                                                     time_point patience) {
   const time_point started = on.now();
   const std::string place = host_and_port(host, ports.front());
-  failure last(errc::unreachable);
+  attempts so_far{place.c_str(), ports.size() > 1};
   back_off pause;
-  int refused_proofs = 0;
   bool told = false;
   for (;;) {
     std::string why;
     const auto addresses = addresses_of(host, &why);
     if (addresses.empty()) {
-      last = failure(errc::resolve_failed);
-      last.say("the host name %s is unknown: %s", host.c_str(), why.c_str());
+      failure unknown(errc::resolve_failed);
+      unknown.say("the host name %s is unknown: %s", host.c_str(), why.c_str());
+      so_far.note(unknown);
       // A cluster's names may appear late; a name that is misspelt never does.
-      if (on.now() - started > 10 * seconds) throw error(last);
+      if (on.now() - started > 10 * seconds) break;
     }
     for (const auto& address : addresses) {
       for (const int port : ports) {
@@ -125,34 +141,28 @@ inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host
           auto reached = co_await dial_store(on, where, mine, shared, deadline, patience);
           co_return reached;
         } catch (const error& thrown) {
-          last = thrown.record();
+          so_far.note(thrown.record());
         }
-        log_debug("store: %s", last.detail);
-        refused_proofs = last.code == errc::auth_failed ? refused_proofs + 1 : 0;
-        // The accepting side may have died or been crowded out: three times is no accident.
-        const bool final = is_final(last.code, ports.size() > 1) ||
-                           (ports.size() == 1 && refused_proofs >= 3);
-        if (final || on.now() >= deadline) break;
-      }
-      if (is_final(last.code, ports.size() > 1) || (ports.size() == 1 && refused_proofs >= 3)) {
-        throw error(last);
+        if (so_far.hopeless()) throw error(so_far.last);
+        if (on.now() >= deadline) break;
       }
     }
     if (!told && on.now() - started > 10 * seconds) {
       told = true;
       log_warn("rank %d still tries to reach the store at %s: %s", mine.rank, place.c_str(),
-               last.detail);
+               so_far.last.detail);
     }
     const time_point wait = pause.next();
     if (on.now() + wait >= deadline) break;
     co_await on.sleep_until(on.now() + wait);
   }
-  failure why(last.code == errc::timeout || last.code == errc::protocol_error ? errc::unreachable
-                                                                             : last.code);
-  why.say("rank %d of %d did not reach the store at %s within %.1f s (last: %.160s); is rank 0 "
-          "running, and do all ranks have the same address?",
+  const bool nothing_there =
+      so_far.last.code == errc::timeout || so_far.last.code == errc::protocol_error;
+  failure why(nothing_there ? errc::unreachable : so_far.last.code);
+  why.say("rank %d of %d did not reach the store at %s within %.1f s (last: %.140s); is rank 0 "
+          "running, with the same address?",
           mine.rank, mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
-          last.detail);
+          so_far.last.detail);
   throw error(why);
 }
 

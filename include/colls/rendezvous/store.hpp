@@ -64,8 +64,9 @@ class store {
   }
 
   /// Tells all processes that a rank has failed (-1: that the world cannot form).
-  virtual task<> report_failure(failure why) {
+  virtual task<> report_failure(failure why, time_point deadline) {
     (void)why;
+    (void)deadline;
     co_return;
   }
   /// Who is told; failures that were announced before are told at once. Null: nobody.
@@ -269,7 +270,9 @@ class prefix_store final : public store {
   prefix_store(std::shared_ptr<store> whole, std::string prefix)
       : whole_(std::move(whole)), prefix_(std::move(prefix)) {}
 
-  task<> report_failure(failure why) override { return whole_->report_failure(why); }
+  task<> report_failure(failure why, time_point deadline) override {
+    return whole_->report_failure(why, deadline);
+  }
   void listen_for_failures(failure_listener* who) override { whole_->listen_for_failures(who); }
   task<> leave(time_point deadline) override { return whole_->leave(deadline); }
 

@@ -129,7 +129,7 @@ inline task<outcome> read_text(stream& from, std::string& into, std::size_t size
 
 /// Serves a store to one world. A rank whose connection ends without a goodbye is announced to all
 /// others as failed; nothing that a client does can end the server.
-class store_server : door::host, engine::source {
+class store_server final : door::host, engine::source {
  public:
   /// `mine`: job, world, and the rank that serves (-1: a launcher).
   store_server(engine& on, hello mine, const secret& shared)
@@ -178,11 +178,16 @@ class store_server : door::host, engine::source {
   }
 
   /// Tells all clients, now and later ones, that `why.culprit` has failed (-1: that the world
-  /// cannot form). The first word on a rank counts.
+  /// cannot form), or that `why.communicator` was revoked. The first word on each counts.
   void announce_failure(const failure& why) {
+    constexpr std::size_t most = 4096;
     for (const failure& known : failures_) {
-      if (known.culprit == why.culprit) return;
+      if (known.culprit == why.culprit && known.code == why.code &&
+          known.communicator == why.communicator) {
+        return;
+      }
     }
+    if (failures_.size() == most) return;
     failures_.push_back(why);
     for (const auto& it : guests_) {
       if (it->entered) answer(*it, {.what = frame::kind::failed}, detail::bytes_of(why));

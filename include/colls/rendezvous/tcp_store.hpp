@@ -17,6 +17,7 @@ class tcp_store final : public store, engine::source {
       : engine_(link->on()),
         link_(std::move(link)),
         where_(detail::text_of(link_->remote())),
+        local_(link_->local().address()),
         server_(server),
         patience_(patience),
         tasks_(engine_) {
@@ -40,6 +41,8 @@ class tcp_store final : public store, engine::source {
 
   /// host:port of the server.
   const std::string& where() const { return where_; }
+  /// The address of this host that routes to the server.
+  boost::asio::ip::address local_address() const { return local_; }
   int server_rank() const { return server_.rank; }
   bool is_lost() const { return lost_.has_value(); }
 
@@ -48,8 +51,8 @@ class tcp_store final : public store, engine::source {
     for (auto& [id, it] : std::exchange(requests_, {})) it->fail(why);
   }
 
-  task<> report_failure(failure why) override {
-    co_await ask(frame::kind::report, {}, std::string(detail::bytes_of(why)), 0, never);
+  task<> report_failure(failure why, time_point deadline) override {
+    co_await ask(frame::kind::report, {}, std::string(detail::bytes_of(why)), 0, deadline);
   }
   void listen_for_failures(failure_listener* who) override {
     listener_ = who;
@@ -247,7 +250,9 @@ class tcp_store final : public store, engine::source {
     failure why(errc::unreachable);
     why.culprit = server_.rank;
     std::snprintf(why.address, sizeof why.address, "%s", where_.c_str());
-    why.say("the store at %s is gone: %s", where_.c_str(), how);
+    why.say("the store at %s, served by %s, is gone: %s", where_.c_str(),
+            server_.rank < 0 ? "the launcher" : ("rank " + std::to_string(server_.rank)).c_str(),
+            how);
     lost_ = why;
     log_debug("%s", why.detail);
     interrupt(why);
@@ -270,6 +275,7 @@ class tcp_store final : public store, engine::source {
   engine& engine_;
   std::unique_ptr<stream> link_;
   std::string where_;
+  boost::asio::ip::address local_;
   hello server_;
   time_point patience_;
   std::unordered_map<std::uint32_t, request*> requests_;

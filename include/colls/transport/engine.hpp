@@ -261,12 +261,15 @@ class engine : public std::enable_shared_from_this<engine> {
   }
 
   void sleep() {
+    time_point nap = tick;
+    for (const timer* waiting : timers_) nap = std::min(nap, waiting->due_ - now());
+    if (nap <= 0) return;
     if (io_ == nullptr) {
-      dispatch(static_cast<int>(tick / milliseconds));
+      dispatch(static_cast<int>((nap + milliseconds - 1) / milliseconds));
       return;
     }
     if (io_->stopped()) io_->restart();
-    io_->run_one_for(std::chrono::nanoseconds(tick));
+    io_->run_one_for(std::chrono::nanoseconds(nap));
   }
 
   bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }

@@ -19,7 +19,7 @@ class inproc_world;
 /// One rank of an `inproc_world`. A message moves in one copy, or is reduced where the sender left
 /// it, as soon as both sides have asked; a point-to-point message of up to the eager limit is
 /// buffered, so that its sender need not wait.
-class inproc_transport : mover {
+class inproc_transport final : mover {
  public:
   static constexpr bool consumes = true;
   static constexpr std::size_t eager_limit = 64 * 1024;
@@ -44,7 +44,7 @@ class inproc_transport : mover {
   task<> close(time_point) { co_return; }
   const char* name() const { return "inproc"; }
 
-  class send_operation : arrival {
+  class send_operation final : arrival {
    public:
     send_operation(inproc_transport& net, const message_key& to, const_bytes from,
                    operation_record& record)

@@ -63,7 +63,7 @@ inline endpoint name_of(int fd, decltype(&::getsockname) ask) {
 /// A connected (or connecting) TCP stream. One read and one write may be under way at a time; each
 /// ends with an error_code: 0, `errc::timeout` once the stream's deadline is past, `errc::closed`
 /// at end of file, or the system's. Destroying it closes the descriptor.
-class stream : engine::watcher, engine::source {
+class stream final : engine::watcher, engine::source {
  public:
   explicit stream(engine& on, detail::descriptor connected = {}) : engine_(on) {
     engine_.add(static_cast<engine::source&>(*this), false);

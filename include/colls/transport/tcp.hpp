@@ -4,7 +4,7 @@
 
 // tcp: ranks in processes, over TCP links that open on first use.
 
-#include <colls/log.hpp>
+#include <colls/rendezvous/door.hpp>
 #include <colls/rendezvous/meet.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/tcp/link.hpp>
@@ -15,20 +15,28 @@ namespace colls {
 
 /// One rank of a world whose ranks reach each other over TCP. All of its communicators share its
 /// links, its match and its executor; nothing in it may be used from another thread.
-class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
+class tcp_transport final : mover,
+                            engine::source,
+                            tcp::link_owner,
+                            door::host,
+                            failure_listener {
  public:
   tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who)
       : engine_(std::move(on)), who_(std::move(who)), match_(who_->rank), tasks_(*engine_) {
     match_.add(static_cast<mover&>(*this));
     engine_->add(static_cast<engine::source&>(*this));
     if (who_->link_listener.is_open()) {
-      engine_->watch(who_->link_listener.descriptor(), EPOLLIN, *this);
+      door_.emplace(*engine_, who_->link_listener, who_->greeting(purpose::link), who_->key,
+                    static_cast<door::host&>(*this));
+    }
+    if (who_->rendezvous != nullptr) {
+      who_->rendezvous->listen_for_failures(static_cast<failure_listener*>(this));
     }
   }
   tcp_transport(const tcp_transport&) = delete;
   tcp_transport& operator=(const tcp_transport&) = delete;
   ~tcp_transport() {
-    stop_listening();
+    if (who_->rendezvous != nullptr) who_->rendezvous->listen_for_failures(nullptr);
     engine_->remove(static_cast<engine::source&>(*this));
     match_.remove(static_cast<mover&>(*this));
   }
@@ -135,18 +143,12 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
     return moved;
   }
 
-  /// A rank is dead, as the launcher or the store says.
-  void told_of_death(int peer, const char* how) {
-    failure why(errc::peer_failed);
-    why.culprit = peer;
-    why.say("%s", how);
-    match_.died(peer, why);
-  }
-
   /// Ends no peer's operation: writes what is queued, says goodbye on every link, and reads each to
   /// its end before it is closed, or until the deadline.
   task<> close(time_point deadline) {
-    if (closing_) co_return;
+    if (std::exchange(leaving_, true)) co_return;
+    // A last word (why a communicator was revoked) may wait for a link that is still being dialled.
+    while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
     closing_ = true;
     for (auto& [peer, link] : links_) {
       if (!link->is_open()) continue;
@@ -155,21 +157,28 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
       link->control(frame);
       link->flush();
     }
+    while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
     for (auto& [peer, link] : links_) {
-      while (link->is_open() && !link->idle() && now() < deadline) {
-        co_await engine_->sleep_until(now() + milliseconds);
-        link->flush();
-      }
       if (link->is_open()) link->shut_writing();
     }
-    for (auto& [peer, link] : links_) {
-      while (link->is_open() && now() < deadline) {
-        link->pump();
-        if (link->is_open()) co_await engine_->sleep_until(now() + milliseconds);
+    const auto reading = [this] {
+      bool any = false;
+      for (auto& [peer, link] : links_) any |= link->is_open();
+      return any;
+    };
+    while (reading() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
+    for (auto& [peer, link] : links_) link->shut();
+    if (who_->rendezvous != nullptr) {
+      // Who dials us later is told that we have left, not that we died.
+      try {
+        co_await who_->rendezvous->set(left_key(rank()), "1", std::min(deadline, now() + seconds));
+      } catch (const error& thrown) {
+        log_debug("the store is gone already: %s", thrown.record().detail);
       }
-      link->shut();
     }
-    stop_listening();
+    door_.reset();
+    who_->link_listener.close();
+    co_await colls::leave(*who_, deadline);
   }
 
  private:
@@ -193,6 +202,17 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
       to_flush_.push_back(&link);
     }
   }
+
+  bool unwritten() {
+    bool any = reports_ > 0;
+    for (auto& [peer, link] : links_) {
+      if (link->is_open()) link->flush();
+      any |= !link->idle() && !link->ended() && (link->is_open() || link->dialing);
+    }
+    return any;
+  }
+
+  static std::string left_key(int rank) { return "colls/left/" + std::to_string(rank); }
 
   // ---- sending and receiving
 
@@ -418,60 +438,65 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
 
   // ---- links
 
+  /// The link to a peer; opens at its first use.
   tcp::link& link_to(int peer) {
-    std::unique_ptr<tcp::link>& slot = links_[peer];
-    if (slot == nullptr) {
-      slot = std::make_unique<tcp::link>(*engine_, static_cast<tcp::link_owner&>(*this), peer);
+    tcp::link& link = link_for(peer);
+    if (!link.is_open() && !link.dialing && !link.ended() && !leaving_) {
+      link.dialing = true;
+      tasks_.start(dial(link));
     }
-    if (!slot->is_open() && !slot->dialing && !slot->ended() && !closing_) {
-      slot->dialing = true;
-      tasks_.start(dial(*slot));
-    }
-    return *slot;
+    return link;
   }
 
+  // A link that is dropped before it is authenticated is dialled again while anyone needs it. When
+  // two ranks dial each other the lower rank's link stays.
   task<> dial(tcp::link& link) {
     failure why(errc::peer_failed);
     why.culprit = link.peer();
     time_point pause = 10 * milliseconds;
-    // A link that is dropped before it is authenticated is dialled again while anyone needs it.
-    for (int attempt = 0; !link.is_open() && !link.ended() && !closing_; ++attempt) {
-      bool refused = false;
+    const time_point patience = now() + 10 * seconds;
+    bool hopeless = false;
+    while (!link.is_open() && !link.ended() && !closing_ && !hopeless) {
       try {
         const endpoint where = co_await who_->address_of(link.peer());
-        std::string address = where.address().to_string() + ":" + std::to_string(where.port());
-        std::snprintf(why.address, sizeof why.address, "%s", address.c_str());
-        link.address(std::move(address));
+        link.address(detail::text_of(where));
+        std::snprintf(why.address, sizeof why.address, "%s", link.address().c_str());
         stream connection(*engine_);
         connection.deadline(now() + 10 * seconds);
-        std::error_code failed;
-        try {
-          co_await connection.connect(where);
-        } catch (const error& thrown) {
-          refused = true;
-          why.say("%s", thrown.record().detail);
-        }
-        if (!refused && !link.is_open() && co_await who_->introduce(connection, link.peer())) {
+        const detail::outcome connected = co_await detail::attempt(connection.connect(where));
+        if (connected.ec) {
+          why.say("it cannot be reached: %s", connected.ec.message().c_str());
+          hopeless = connected.ec == std::errc::connection_refused;
+        } else if (co_await who_->introduce(connection, link.peer())) {
           if (!link.is_open() && !link.ended() && !closing_) adopt(link, connection.release());
-          break;
         }
       } catch (const error& thrown) {
-        if (thrown.record().code == errc::auth_failed) {
-          why.code = errc::auth_failed;
-          refused = true;
-        }
-        why.say("%s", thrown.record().detail);
+        why.say("%.300s", thrown.record().detail);
+        hopeless = thrown.record().code == errc::auth_failed;
       }
-      if (refused && attempt >= 2) {
-        link.dialing = false;
-        if (!link.is_open() && !closing_) match_.died(link.peer(), why);
-        co_return;
-      }
-      if (link.is_open()) break;
+      if (link.is_open() || hopeless) break;
+      hopeless = now() > patience;
       co_await engine_->sleep_until(now() + pause);
       pause = std::min<time_point>(2 * pause, seconds);
     }
+    if (hopeless && !link.is_open() && !closing_) {
+      try {
+        const std::vector<std::string> key{left_key(link.peer())};
+        const std::string left = co_await who_->rendezvous->check(key, now() + seconds);
+        if (left == "1") why = left_failure(link.peer());
+      } catch (const error&) {
+        // The store is gone too: what the dialling found stands.
+      }
+    }
     link.dialing = false;
+    if (!hopeless || link.is_open() || closing_) co_return;
+    if (why.code == errc::closed) {
+      link.heard_goodbye();
+      needed(link.peer());
+      link.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
+    } else {
+      match_.died(link.peer(), why);
+    }
   }
 
   void adopt(tcp::link& link, detail::descriptor socket) {
@@ -490,43 +515,32 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
     link.open(std::move(socket));
   }
 
-  // Somebody is at the listener.
-  void ready(std::uint32_t) override {
-    while (strangers_ < 2 * size() + 2) {
-      detail::descriptor socket = who_->link_listener.accept();
-      if (!socket) return;
-      ++strangers_;
-      tasks_.start(admit(std::move(socket)));
-    }
+  void enter(std::unique_ptr<stream> guest, const hello& who) override {
+    tasks_.start(admit(std::move(guest), who.rank, who.what));
   }
 
-  task<> admit(detail::descriptor socket) {
+  task<> admit(std::unique_ptr<stream> guest, int peer, purpose what) {
     try {
-      stream connection(*engine_, std::move(socket));
-      connection.deadline(now() + 5 * seconds);
-      const int peer = co_await who_->receive(connection, [](void* self, int rank) {
-        return static_cast<tcp_transport*>(self)->welcome(rank);
-      }, this);
-      if (peer >= 0) {
-        tcp::link& link = link_for(peer);
-        if (!link.is_open() && !link.ended()) {
-          const endpoint where = connection.remote();
-          link.address(where.address().to_string() + ":" + std::to_string(where.port()));
-          adopt(link, connection.release());
-        }
+      const bool known = what == purpose::link && peer >= 0 && peer < size() && peer != rank();
+      const verdict answer = !known || closing_ ? verdict::not_now
+                             : is_welcome(peer) ? verdict::accepted
+                                                : verdict::duplicate;
+      co_await give_verdict(*guest, answer);
+      tcp::link& link = link_for(peer);
+      if (answer == verdict::accepted && !link.is_open() && !link.ended()) {
+        link.address(detail::text_of(guest->remote()));
+        adopt(link, guest->release());
       }
     } catch (const error& thrown) {
-      log::strangers(thrown.record().detail);
+      log_debug("rank %d went away while it was let in: %s", peer, thrown.record().detail);
     }
-    --strangers_;
   }
 
-  // When two ranks dial each other the lower rank's link stays.
-  bool welcome(int peer) {
+  bool is_welcome(int peer) const {
     const auto found = links_.find(peer);
-    if (found == links_.end()) return !closing_;
+    if (found == links_.end()) return true;
     const tcp::link& link = *found->second;
-    return !closing_ && !link.is_open() && !link.ended() && !(link.dialing && rank() < peer);
+    return !link.is_open() && !link.ended() && !(link.dialing && rank() < peer);
   }
   tcp::link& link_for(int peer) {
     std::unique_ptr<tcp::link>& slot = links_[peer];
@@ -536,13 +550,27 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
     return *slot;
   }
 
-  void stop_listening() {
-    if (!who_->link_listener.is_open()) return;
-    engine_->unwatch(who_->link_listener.descriptor(), *this);
-    who_->link_listener.close();
+  // ---- ends
+
+  // The launcher or the store says that a rank has died.
+  void rank_failed(int peer, const failure& why) override {
+    if (why.code != errc::peer_failed) {
+      match_.revoke(why.communicator, why, rank());
+    } else if (peer >= 0 && peer != rank()) {
+      match_.died(peer, why, rank());
+    }
   }
 
-  // ---- ends
+  // Who has no link to us learns it by the failure channel.
+  task<> report(failure why) {
+    ++reports_;
+    try {
+      co_await who_->rendezvous->report_failure(why, now() + seconds);
+    } catch (const error& thrown) {
+      log_debug("the store is gone: %s", thrown.record().detail);
+    }
+    --reports_;
+  }
 
   void lost(tcp::link& which, const failure& why) override {
     if (which.said_goodbye()) {
@@ -576,6 +604,7 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
   }
 
   void revoked(communicator_state& communicator, const failure& why, int told_by) override {
+    if (told_by < 0 && who_->rendezvous != nullptr) tasks_.start(report(why));
     for (auto& [peer, link] : links_) {
       link->fail_sends(why.code, [&](const tcp::outgoing& send) {
         return send.key.communicator == communicator.id();
@@ -635,8 +664,10 @@ class tcp_transport : mover, engine::source, engine::watcher, tcp::link_owner {
   match match_;
   std::unordered_map<int, std::unique_ptr<tcp::link>> links_;
   std::vector<tcp::link*> to_flush_;
-  int strangers_ = 0;
-  bool closing_ = false;
+  int reports_ = 0;
+  bool leaving_ = false;  // close() has begun
+  bool closing_ = false;  // goodbye was said
+  std::optional<door> door_;
   task_group tasks_;  // last: its tasks use all of the above
 };
 static_assert(transport<tcp_transport>);

@@ -47,7 +47,7 @@ struct outgoing : keyed {
 
 /// A message that came before its receive, in memory of its own (at most `eager_limit`), or the
 /// header of one that waits for a grant.
-struct early : arrival {
+struct early final : arrival {
   link* from = nullptr;
   posted* wanted = nullptr;  // the receive that took it before all of it had come
   std::size_t filled = 0;
@@ -76,7 +76,7 @@ class link_owner {
   ~link_owner() = default;
 };
 
-class link : public engine::watcher, public filler {
+class link final : public engine::watcher, public filler {
  public:
   link(engine& on, link_owner& owner, int peer) : engine_(on), owner_(owner), peer_(peer) {}
   link(const link&) = delete;

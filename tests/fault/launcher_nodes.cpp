@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// The store that colls-run serves, the news of failures, and worlds of several nodes (on one host).
+
+#include "launcher.hpp"
+
+#include <colls/rendezvous/reach.hpp>
+#include <colls/sync_wait.hpp>
+
+#include <cstdio>
+
+using namespace launcher_test;
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Prints what it is told and then ends by an error, as a collective would.
+struct ear : colls::failure_listener {
+  void rank_failed(int rank, const colls::failure& why) override {
+    std::printf("told: rank %d %s\n", rank, why.detail);
+    heard = true;
+  }
+  bool heard = false;
+};
+
+colls::task<> be_a_rank(colls::engine& on) {
+  colls::hello me;
+  me.what = colls::purpose::store;
+  me.job = colls::detail::hash_of(variable("COLLS_JOB"));
+  me.rank = std::atoi(variable("COLLS_RANK").c_str());
+  me.world = std::atoi(variable("COLLS_WORLD_SIZE").c_str());
+  const colls::secret shared(variable("COLLS_SECRET"));
+  const colls::time_point soon = on.now() + 20 * colls::seconds;
+  const auto store =
+      co_await colls::reach_store(on, colls::detail::parse_address(variable("COLLS_STORE")), {}, me,
+                                  shared, soon, 20 * colls::seconds);
+  ear listening;
+  store->listen_for_failures(&listening);
+  std::vector<std::string> all;
+  for (int rank = 0; rank < me.world; ++rank) all.push_back("here/" + std::to_string(rank));
+  co_await store->set(all[static_cast<std::size_t>(me.rank)], "yes");
+  co_await store->wait(all, soon);
+  std::printf("met %d\n", me.world);
+  std::fflush(stdout);
+  const std::string does = variable(("RANK_" + std::to_string(me.rank)).c_str());
+  if (does == "die") ::raise(SIGKILL);
+  if (does == "exit 3") std::_Exit(3);
+  if (does == "work") co_await on.sleep_until(on.now() + 700 * colls::milliseconds);
+  if (does == "hear") {
+    while (!listening.heard && on.now() < soon) {
+      co_await on.sleep_until(on.now() + 5 * colls::milliseconds);
+    }
+    std::fflush(stdout);
+    std::_Exit(9);
+  }
+  co_await store->leave(soon);
+}
+
+// Below the range from which the system draws ports for others.
+std::string port(int which) { return std::to_string(20000 + ::getpid() % 1000 * 10 + which); }
+
+strings ranks(int n, strings options = {}) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  options.insert(options.end(), {"-n", std::to_string(n), self, "--no-skip", "-tc=a rank"});
+  return options;
+}
+
+strings node(int rank, int of, int n, const std::string& at, strings options = {}) {
+  options.insert(options.end(), {"--nnodes", std::to_string(of), "--node-rank", std::to_string(rank),
+                                 "--master-addr", "127.0.0.1", "--master-port", at});
+  return ranks(n, std::move(options));
+}
+
+const setting with_secret = {.environment = {"COLLS_SECRET=a secret for these tests", "COLLS_SECRET_FILE"}};
+
+}  // namespace
+
+TEST_CASE("a rank" * doctest::skip()) {
+  boost::asio::io_context io;
+  const auto on = colls::engine::of(io.get_executor());
+  colls::sync_wait(*on, be_a_rank(*on));
+}
+
+TEST_CASE("ranks meet at the launcher's store") {
+  run it(ranks(5));
+  CHECK(it.wait() == 0);
+  CHECK(it.shows("met 5", 5));
+  CHECK(it.err() == "");
+}
+
+TEST_CASE("the others are told at once who died, and that rank is the culprit") {
+  for (const char* how : {"die", "exit 3"}) {
+    run it(ranks(4, {"-x", "RANK_0=hear", "-x", "RANK_1=hear", "-x", std::string("RANK_2=") + how, "-x",
+                     "RANK_3=hear"}));
+    CHECK(it.wait(4) == (std::string(how) == "die" ? 128 + SIGKILL : 3));
+    CHECK(it.shows("told: rank 2 ", 3));
+    CHECK(contains(it.err(), "rank 2 failed: "));
+    CHECK(it.seconds() < 2);
+  }
+}
+
+TEST_CASE("two nodes are one world, whichever comes first") {
+  for (const int first : {0, 1}) {
+    run a(node(first, 2, 2, port(1)), with_secret);
+    ::usleep(100000);
+    run b(node(1 - first, 2, 2, port(1)), with_secret);
+    CHECK(a.wait() == 0);
+    CHECK(b.wait() == 0);
+    run& zero = first == 0 ? a : b;
+    run& one = first == 0 ? b : a;
+    CHECK(contains(zero.out(), "[1] met 4"));
+    CHECK(contains(one.out(), "[3] met 4"));
+    CHECK(zero.err() == "");
+    CHECK(one.err() == "");
+  }
+}
+
+TEST_CASE("node 0's launcher stays while other nodes work") {
+  run zero(node(0, 2, 1, port(2)), with_secret);
+  run one(node(1, 2, 1, port(2), {"-x", "RANK_1=work"}), with_secret);
+  CHECK(one.wait() == 0);
+  CHECK(zero.wait() == 0);
+  CHECK(zero.seconds() > 0.7);
+  CHECK(one.err() == "");
+}
+
+TEST_CASE("a failure on one node is told on the other") {
+  for (const int failing : {0, 1}) {
+    const std::string rank = failing == 0 ? "0" : "2";
+    const strings how = {"--grace", "5", "-x", "RANK_" + rank + "=die", "-x", "RANK_1=hear", "-x", "RANK_3=hear",
+                         "-x", failing == 0 ? "RANK_2=hear" : "RANK_0=hear"};
+    run zero(node(0, 2, 2, port(3), how), with_secret);
+    run one(node(1, 2, 2, port(3), how), with_secret);
+    run& culprit = failing == 0 ? zero : one;
+    run& other = failing == 0 ? one : zero;
+    CHECK((culprit.wait(8), true));
+    CHECK((other.wait(8), true));
+    CAPTURE(zero.out() + zero.err());
+    CAPTURE(one.out() + one.err());
+    CAPTURE(zero.seconds());
+    CAPTURE(one.seconds());
+    CHECK(zero.seconds() < 2);
+    CHECK(one.seconds() < 2);
+    CHECK(culprit.wait(8) == 128 + SIGKILL);
+    CHECK(contains(culprit.err(), "rank " + rank + " failed: killed by SIGKILL"));
+    CHECK(other.wait(8) == 1);
+    CHECK(other.shows("told: rank " + rank, 2));
+  }
+}
+
+TEST_CASE("a failure before the ranks have met ends both nodes") {
+  run zero(shell(1, "echo up; exec sleep 1000", {"--grace", "0", "--nnodes", "2", "--node-rank", "0", "--master-addr",
+                                       "127.0.0.1", "--master-port", port(4)}), with_secret);
+  REQUIRE(zero.shows("up"));
+  run one({"--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", port(4), "-n", "1",
+           "/no/such/program"}, with_secret);
+  CHECK(one.wait(8) == 127);
+  CHECK(zero.wait(8) == 1);
+  CHECK(contains(zero.err(), "rank 1, on another node, failed: could not be started"));
+}
+
+TEST_CASE("kill -9 of node 0's launcher ends the other node") {
+  run zero(node(0, 2, 1, port(5), {"-x", "RANK_0=work", "-x", "RANK_1=hear", "--grace", "0.2"}), with_secret);
+  run one(shell(1, "echo up; exec sleep 1000", {"--grace", "0.2", "--nnodes", "2", "--node-rank", "1", "--master-addr",
+                                       "127.0.0.1", "--master-port", port(5)}), with_secret);
+  REQUIRE(one.shows("up"));
+  ::usleep(300000);
+  zero.signal(SIGKILL);
+  CHECK(zero.all_gone(3));
+  CHECK(one.wait(8) == 1);
+  CHECK(contains(one.err(), "the launcher of node 0 is gone"));
+}
+
+TEST_CASE("kill -9 of another node's launcher is told on node 0") {
+  run zero(node(0, 2, 1, port(6), {"-x", "RANK_0=hear"}), with_secret);
+  run one(node(1, 2, 1, port(6), {"-x", "RANK_1=hear"}), with_secret);
+  REQUIRE(one.shows("met 2"));
+  one.signal(SIGKILL);
+  CHECK(one.all_gone(3));
+  CHECK(zero.wait(8) == 1);
+  CHECK(zero.shows("told: rank 1 "));
+}
+
+TEST_CASE("another secret does not come in, and the job goes on") {
+  run zero(node(0, 2, 1, port(7)), with_secret);
+  run stranger(node(1, 2, 1, port(7)), {.environment = {"COLLS_SECRET=another"}});
+  CHECK(stranger.wait(20) != 0);
+  CHECK(contains(stranger.err() + stranger.out(), "secret"));
+  run one(node(1, 2, 1, port(7)), with_secret);
+  CHECK(one.wait() == 0);
+  CHECK(zero.wait() == 0);
+}

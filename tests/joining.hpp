@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the tests of joining share: an engine, tasks on it, and strangers who speak raw bytes.
+
+#include <colls/rendezvous/authenticate.hpp>
+#include <colls/sync_wait.hpp>
+#include <colls/when_all.hpp>
+
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace joining {
+
+using colls::endpoint;
+using colls::engine;
+using colls::errc;
+using colls::milliseconds;
+using colls::seconds;
+using colls::task;
+using colls::time_point;
+
+struct bench {
+  boost::asio::io_context io;
+  std::shared_ptr<engine> shared = engine::of(io.get_executor());
+  engine& on = *shared;
+
+  time_point in(time_point pause) const { return on.now() + pause; }
+
+  template <class Task>
+  auto run(Task work) {
+    return colls::sync_wait(on, std::move(work));
+  }
+  /// All of them beside each other.
+  void run_all(std::vector<task<>> work) {
+    colls::when_all together(std::move(work));
+    colls::sync_wait(on, together);
+  }
+  /// Lets everything on the engine move for a while.
+  void turn(time_point pause) { colls::sync_wait(on, on.sleep_until(in(pause))); }
+};
+
+inline endpoint loopback(int port = 0) {
+  return {boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)};
+}
+
+/// A port that was free a moment ago.
+inline int free_port() {
+  colls::listener probe;
+  REQUIRE(!probe.listen(loopback()));
+  return probe.local().port();
+}
+
+/// The error of a task, or nothing.
+inline std::optional<colls::failure> error_of(const std::exception_ptr& thrown) {
+  if (!thrown) return std::nullopt;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const colls::error& error) {
+    return error.record();
+  }
+}
+
+/// Runs `work` and keeps its error.
+inline task<> keep_error(task<> work, std::optional<colls::failure>* into) {
+  try {
+    co_await work;
+  } catch (const colls::error& error) {
+    *into = error.record();
+  }
+}
+template <class Value>
+task<> keep(task<Value> work, std::optional<Value>* into, std::optional<colls::failure>* failed) {
+  try {
+    into->emplace(co_await work);
+  } catch (const colls::error& error) {
+    *failed = error.record();
+  }
+}
+
+/// A connection that knows nothing of colls.
+inline task<std::shared_ptr<colls::stream>> connect(engine& on, endpoint where) {
+  auto link = std::make_shared<colls::stream>(on);
+  link->deadline(on.now() + 5 * seconds);
+  co_await link->connect(where);
+  co_return link;
+}
+
+inline task<> say(colls::stream& to, std::string text) {
+  const auto done = co_await colls::detail::attempt(
+      to.write({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+  (void)done;
+}
+
+/// Everything the other side says until it hangs up, or until the deadline: then "..." is appended.
+inline task<std::string> listen(colls::stream& from, time_point deadline) {
+  std::string all;
+  from.deadline(deadline);
+  for (;;) {
+    std::byte piece[256];
+    std::size_t count = 0;
+    const auto done =
+        co_await colls::detail::attempt(from.read_some({piece, sizeof piece}, &count));
+    if (!done) {
+      if (done.ec == errc::timeout) all += "...";
+      co_return all;
+    }
+    all.append(reinterpret_cast<const char*>(piece), count);
+  }
+}
+
+template <class Bytes>
+std::string text(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace joining

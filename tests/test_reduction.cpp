@@ -1,0 +1,411 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/reduction.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace colls;
+
+static_assert(commutative_for<any_op, any_element> && reduction_for<any_op, any_element>);
+static_assert(!reduction_for<any_op, float>);
+
+struct matrix {
+  int a, b, c, d;
+  friend bool operator==(const matrix&, const matrix&) = default;
+};
+constexpr auto product = [](const matrix& l, const matrix& r) {
+  return matrix{l.a * r.a + l.b * r.c, l.a * r.b + l.b * r.d, l.c * r.a + l.d * r.c,
+                l.c * r.b + l.d * r.d};
+};
+
+// Nothing that a kernel could need: no default constructor, no assignment.
+struct awkward {
+  explicit awkward(int v) : value(v) {}
+  awkward(const awkward&) = default;
+  awkward& operator=(const awkward&) = delete;
+  int value;
+};
+
+struct root_mean_square {
+  static constexpr bool commutative = true;
+  double operator()(double l, double r) const { return l + r; }
+  double prepare(double x) const { return x * x; }
+  double finish(double sum, int ranks) const { return std::sqrt(sum / ranks); }
+};
+
+// --- inputs: a sequence that differs at each index, with the special values of each type ---------
+
+std::uint64_t mixed(std::size_t i) {
+  std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9ULL;
+  return x ^ (x >> 32);
+}
+
+template <class T>
+T sample(std::size_t i) {
+  const std::uint64_t bits = mixed(i);
+  if constexpr (std::is_same_v<T, bool>) {
+    return bits % 2 != 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(bits);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    constexpr T special[] = {0, T(-0.0), std::numeric_limits<T>::infinity(),
+                             -std::numeric_limits<T>::infinity(), std::numeric_limits<T>::max(),
+                             std::numeric_limits<T>::denorm_min()};
+    if (bits % 16 < 6) return special[bits % 16];
+    return static_cast<T>(static_cast<std::int64_t>(bits)) / static_cast<T>(1LL << 50);
+  } else if constexpr (half_type<T>) {
+    return T::from_bits(static_cast<std::uint16_t>(bits));  // NaN and subnormal numbers included
+  } else if constexpr (detail::complex_number<T>) {
+    using part = typename T::value_type;
+    return T(static_cast<part>(static_cast<int>(bits % 1000)),
+             static_cast<part>(static_cast<int>(bits / 1000 % 1000)));
+  } else if constexpr (std::is_same_v<T, matrix>) {
+    const auto digit = [&](int k) { return static_cast<int>(bits >> (8 * k) & 15); };
+    return {digit(0), digit(1), digit(2), digit(3)};
+  } else if constexpr (std::is_same_v<T, awkward>) {
+    return awkward(static_cast<int>(bits % 100));
+  } else {
+    return {sample<decltype(T::value)>(i), static_cast<std::int64_t>(bits % 5)};
+  }
+}
+
+// Bit for bit, but for the payload of NaN.
+template <class T>
+bool equal(const T& got, const T& wanted) {
+  if constexpr (detail::number<T>) {
+    return (got != got && wanted != wanted) ||
+           (got == wanted && std::signbit(static_cast<long double>(got)) ==
+                                 std::signbit(static_cast<long double>(wanted)));
+  } else if constexpr (std::is_same_v<T, awkward>) {
+    return got.value == wanted.value;
+  } else if constexpr (detail::is_value_index<T>) {
+    return equal(got.value, wanted.value) && got.index == wanted.index;
+  } else {
+    return got == wanted;
+  }
+}
+
+/// `count` elements at a byte offset from a cache line, with guard bytes on both sides.
+template <class T>
+class packed {
+ public:
+  packed(std::size_t offset, std::size_t count, std::size_t seed)
+      : count_(count), memory_(count * sizeof(T) + offset + 3 * line, guard) {
+    const auto past = reinterpret_cast<std::uintptr_t>(memory_.data()) % line;
+    offset_ = 2 * line - past + offset;
+    for (std::size_t i = 0; i < count; ++i) put(i, sample<T>(seed + i));
+  }
+
+  std::byte* data() { return memory_.data() + offset_; }
+  T operator[](std::size_t i) { return detail::packed_elements::get<T>(data(), i); }
+  void put(std::size_t i, const T& value) {
+    std::memcpy(data() + i * sizeof(T), static_cast<const void*>(&value), sizeof(T));
+  }
+  bool guards_hold() const {
+    for (std::size_t i = 0; i < memory_.size(); ++i) {
+      const bool inside = i >= offset_ && i < offset_ + count_ * sizeof(T);
+      if (!inside && memory_[i] != guard) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t line = 64;
+  static constexpr std::byte guard{0xa5};
+  std::size_t offset_;
+  std::size_t count_;
+  std::vector<std::byte> memory_;
+};
+
+constexpr std::size_t counts[] = {0, 1, 2, 3, 7, 16, 31, 64, 65, 127, 1021, 2050};
+
+template <class T>
+std::vector<std::size_t> offsets() {
+  if (sizeof(T) == 1) return {0, 1, 63};
+  return {0, sizeof(T), 1, 3, 7, 16};
+}
+
+// combine in its three placements, at all counts and offsets, against `wanted` element by element.
+template <class T, class Wanted>
+bool combines_right(const any_op& op, Wanted wanted) {
+  for (const std::size_t count : counts) {
+    for (const std::size_t out_offset : offsets<T>()) {
+      for (const std::size_t in_offset : {std::size_t{0}, out_offset}) {
+        packed<T> left(in_offset, count, 11);
+        packed<T> right(out_offset, count, 5000);
+        packed<T> out(out_offset, count, 0);
+        packed<T> left_out(in_offset, count, 11);
+        packed<T> right_out(out_offset, count, 5000);
+        op(out.data(), left.data(), right.data(), count);
+        op(left_out.data(), left_out.data(), right.data(), count);
+        op(right_out.data(), left.data(), right_out.data(), count);
+        for (std::size_t i = 0; i < count; ++i) {
+          const T want = wanted(sample<T>(11 + i), sample<T>(5000 + i));
+          if (!equal<T>(out[i], want) || !equal<T>(left_out[i], want) ||
+              !equal<T>(right_out[i], want) || !equal<T>(left[i], sample<T>(11 + i))) {
+            MESSAGE("element " << i << " of " << count << " at offset " << out_offset);
+            return false;
+          }
+        }
+        if (!out.guards_hold() || !left_out.guards_hold() || !right_out.guards_hold()) return false;
+      }
+    }
+  }
+  return true;
+}
+
+template <class T, class Op>
+bool combines_as_called(const Op& op) {
+  return combines_right<T>(erase<T, T>(op).op, [&](const T& l, const T& r) { return op(l, r); });
+}
+
+template <class T, class Op>
+void require_versions_agree(const Op& op) {
+#if COLLS_DETAIL_DISPATCH
+  using loop = detail::combine_loop<T, T, Op>;
+  static_assert(loop::vector);
+  using versions = detail::versions<loop>;
+  const std::size_t count = 3000;
+  packed<T> left(0, count, 3);
+  packed<T> right(0, count, 77);
+  packed<T> basic(0, count, 0);
+  packed<T> other(0, count, 0);
+  versions::vector(&op, basic.data(), left.data(), right.data(), count);
+  const auto agrees = [&](auto* version) {
+    version(&op, other.data(), left.data(), right.data(), count);
+    return std::memcmp(basic.data(), other.data(), count * sizeof(T)) == 0;
+  };
+  if (__builtin_cpu_supports("avx2")) CHECK(agrees(versions::avx2));
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq")) {
+    CHECK(agrees(versions::avx512));
+  }
+#else
+  (void)op;
+#endif
+}
+
+}  // namespace
+
+#define NUMBERS                                                                               \
+  bool, char, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,           \
+      std::uint32_t, std::int64_t, std::uint64_t, float, double, long double, float16, bfloat16
+
+TEST_CASE_TEMPLATE("every operation on numbers, in place and out of place, at every offset", T,
+                   NUMBERS) {
+  CHECK(combines_as_called<T>(plus{}));
+  CHECK(combines_as_called<T>(multiplies{}));
+  CHECK(combines_as_called<T>(minimum{}));
+  CHECK(combines_as_called<T>(maximum{}));
+  CHECK(combines_as_called<T>(logical_and{}));
+  CHECK(combines_as_called<T>(logical_or{}));
+  if constexpr (std::is_integral_v<T>) {
+    CHECK(combines_as_called<T>(bit_and{}));
+    CHECK(combines_as_called<T>(bit_or{}));
+    CHECK(combines_as_called<T>(bit_xor{}));
+  }
+  if constexpr (!std::is_same_v<T, bool>) CHECK(combines_as_called<T>(average{}));
+  CHECK(combines_as_called<value_index<T>>(min_loc{}));
+  CHECK(combines_as_called<value_index<T>>(max_loc{}));
+}
+
+TEST_CASE_TEMPLATE("all instruction sets give the same bits", T, std::int8_t, std::uint16_t,
+                   std::int32_t, std::int64_t, float, double, float16, bfloat16) {
+  require_versions_agree<T>(plus{});
+  require_versions_agree<T>(multiplies{});
+  require_versions_agree<T>(minimum{});
+  require_versions_agree<T>(maximum{});
+  require_versions_agree<T>(logical_or{});
+}
+
+TEST_CASE_TEMPLATE("complex numbers", T, std::complex<float>, std::complex<double>,
+                   std::complex<long double>) {
+  CHECK(combines_as_called<T>(plus{}));
+  CHECK(combines_as_called<T>(multiplies{}));
+  CHECK(combines_as_called<T>(average{}));
+  CHECK(combines_as_called<T>(pre_multiplied_sum{2.0f}));
+}
+
+TEST_CASE("users' types and operations: the left part stays on the left") {
+  CHECK(combines_as_called<matrix>(product));
+  CHECK(combines_as_called<int>([](int l, int r) { return 3 * l - r % 1000; }));
+  int calls = 0;
+  const auto counting = [&calls](int l, int r) { return ++calls, l ^ r; };
+  CHECK(combines_right<int>(erase<int>(counting).op, bit_xor{}));
+  CHECK(calls != 0);
+  const auto add = [](const awkward& l, const awkward& r) { return awkward(l.value + r.value); };
+  CHECK(combines_as_called<awkward>(add));
+  CHECK(erase<matrix>(product).op.commutative == false);
+  CHECK(erase<matrix>(product).op.associative);
+  CHECK(erase<int>(counting).op.id == op_id(counting));
+}
+
+TEST_CASE("what an exception of a user's operation leaves behind is an exception") {
+  const auto failing = [](int l, int r) { return r == 3 ? throw 7 : l + r; };
+  const reduction sum = erase<int>(failing);
+  int data[] = {1, 1, 1};
+  const int other[] = {1, 3, 1};
+  CHECK_THROWS_AS(sum.op(data, data, other, 3), int);
+  CHECK(data[0] == 2);
+}
+
+TEST_CASE("a reduction describes itself") {
+  const plus sum;
+  const reduction f = erase<float>(sum);
+  CHECK(f.storage_size == 4);
+  CHECK(f.storage_align == 4);
+  CHECK(f.accumulate_size == 4);
+  CHECK(f.storage_id == type_id<float>());
+  CHECK(f.accumulate_id == type_id<float>());
+  CHECK(f.op.commutative);
+  CHECK(f.op.id == 1);
+  CHECK((f.prepare == nullptr));
+  CHECK((f.finish == nullptr));
+
+  const reduction h = erase<float16>(sum);
+  CHECK(h.storage_size == 2);
+  CHECK(h.accumulate_size == 4);
+  CHECK(h.storage_id == type_id<float16>());
+  CHECK(h.accumulate_id == type_id<float>());
+  CHECK((h.prepare != nullptr));
+  CHECK((h.finish != nullptr));
+
+  const reduction s = erase<float16>(sum, wire::storage);
+  CHECK(s.accumulate_size == 2);
+  CHECK(s.accumulate_id == type_id<float>());
+  CHECK((s.prepare == nullptr));
+  CHECK((s.finish == nullptr));
+
+  const minimum least;
+  const reduction m = erase<float16>(least);
+  CHECK(m.accumulate_size == 2);
+  CHECK((m.prepare == nullptr));
+  CHECK((m.finish == nullptr));
+
+  const average mean;
+  CHECK((erase<float>(mean).prepare == nullptr));
+  CHECK((erase<float>(mean).finish != nullptr));
+  const pre_multiplied_sum scaled(0.5f);
+  CHECK((erase<float>(scaled).prepare != nullptr));
+  CHECK((erase<float>(scaled).finish == nullptr));
+  CHECK(erase<float>(scaled).op.state == &scaled);
+
+  const reduction w = erase<std::int8_t, std::int64_t>(sum);
+  CHECK(w.accumulate_size == 8);
+  CHECK(w.accumulate_id == type_id<std::int64_t>());
+}
+
+// Three ranks' inputs through prepare, combine, finish; element i of rank r is sample(100 r + i).
+template <class T, class Accumulate, class Op>
+bool reduces_right(const Op& op, wire travels, auto wanted) {
+  const reduction made = erase<T, Accumulate>(op, travels);
+  const std::size_t width = made.accumulate_size;
+  for (const std::size_t count : counts) {
+    for (const std::size_t offset : offsets<T>()) {
+      std::vector<std::byte> working[3];
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        packed<T> input(offset, count, 100 * rank);
+        working[rank].resize(count * width + offset);
+        if (made.prepare != nullptr) {
+          made.prepare(made.op.state, working[rank].data() + offset, input.data(), count);
+        } else {
+          REQUIRE(width == sizeof(T));
+          if (count != 0) std::memcpy(working[rank].data() + offset, input.data(), count * width);
+        }
+      }
+      std::byte* const sum = working[0].data() + offset;
+      made.op(sum, sum, working[1].data() + offset, count);
+      made.op(sum, sum, working[2].data() + offset, count);
+      packed<T> out(offset, count, 0);
+      if (made.finish != nullptr) {
+        made.finish(made.op.state, out.data(), sum, count, 3);
+      } else if (count != 0) {
+        std::memcpy(out.data(), sum, count * sizeof(T));
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        const T want = wanted(sample<T>(i), sample<T>(100 + i), sample<T>(200 + i));
+        if (!equal<T>(out[i], want)) {
+          MESSAGE("element " << i << " of " << count << " at offset " << offset);
+          return false;
+        }
+      }
+      if (!out.guards_hold()) return false;
+    }
+  }
+  return true;
+}
+
+TEST_CASE_TEMPLATE("halves are summed in float and rounded once, or at each hop", T, float16,
+                   bfloat16) {
+  const auto wide = [](T a, T b, T c) { return T(float(a) + float(b) + float(c)); };
+  const auto narrow = [](T a, T b, T c) { return T(float(T(float(a) + float(b))) + float(c)); };
+  CHECK(reduces_right<T, automatic_accumulate>(plus{}, wire::accumulate, wide));
+  CHECK(reduces_right<T, automatic_accumulate>(plus{}, wire::storage, narrow));
+  CHECK(reduces_right<T, T>(plus{}, wire::accumulate, narrow));
+  CHECK(reduces_right<T, automatic_accumulate>(
+      average{}, wire::accumulate,
+      [](T a, T b, T c) { return T((float(a) + float(b) + float(c)) / 3.0f); }));
+  CHECK(reduces_right<T, automatic_accumulate>(
+      average{}, wire::storage,
+      [&](T a, T b, T c) { return T(float(narrow(a, b, c)) / 3.0f); }));
+  CHECK(reduces_right<T, automatic_accumulate>(
+      pre_multiplied_sum{0.3f}, wire::accumulate, [](T a, T b, T c) {
+        return T(float(a) * 0.3f + float(b) * 0.3f + float(c) * 0.3f);
+      }));
+}
+
+TEST_CASE("averages, scaled sums and wide accumulation of other types") {
+  CHECK(reduces_right<float, float>(average{}, wire::accumulate, [](float a, float b, float c) {
+    return (a + b + c) / 3.0f;
+  }));
+  CHECK(reduces_right<std::int8_t, std::int32_t>(
+      average{}, wire::accumulate,
+      [](int a, int b, int c) { return static_cast<std::int8_t>((a + b + c) / 3); }));
+  CHECK(reduces_right<std::int32_t, std::int32_t>(
+      average{}, wire::accumulate, [](std::int32_t a, std::int32_t b, std::int32_t c) {
+        return static_cast<std::int32_t>(static_cast<unsigned>(a) + static_cast<unsigned>(b) +
+                                         static_cast<unsigned>(c)) /
+               3;
+      }));
+  CHECK(reduces_right<float, double>(plus{}, wire::accumulate, [](float a, float b, float c) {
+    return static_cast<float>(static_cast<double>(a) + static_cast<double>(b) +
+                              static_cast<double>(c));
+  }));
+  CHECK(reduces_right<double, double>(pre_multiplied_sum{0.1}, wire::accumulate,
+                                      [](double a, double b, double c) {
+                                        const double x = a * 0.1;
+                                        const double y = b * 0.1;
+                                        const double z = c * 0.1;
+                                        return x + y + z;
+                                      }));
+  using complex = std::complex<float>;
+  CHECK(reduces_right<complex, std::complex<double>>(
+      average{}, wire::accumulate, [](complex a, complex b, complex c) {
+        return complex((std::complex<double>(a) + std::complex<double>(b) +
+                        std::complex<double>(c)) /
+                       3.0);
+      }));
+  CHECK(reduces_right<complex, complex>(average{}, wire::accumulate,
+                                        [](complex a, complex b, complex c) {
+                                          return (a + b + c) / 3.0f;
+                                        }));
+}
+
+TEST_CASE("a user's operation may prepare and finish") {
+  const auto wanted = [](float a, float b, float c) {
+    const double x = a;
+    const double y = b;
+    const double z = c;
+    return static_cast<float>(std::sqrt((x * x + y * y + z * z) / 3));
+  };
+  CHECK(reduces_right<float, double>(root_mean_square{}, wire::accumulate, wanted));
+}
