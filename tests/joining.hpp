@@ -27,8 +27,8 @@ using colls::time_point;
 
 struct bench {
   boost::asio::io_context io;
-  std::shared_ptr<engine> shared = engine::of(io.get_executor());
-  engine& on = *shared;
+  std::shared_ptr<engine> owned = engine::of(io.get_executor());
+  engine& on = *owned;
 
   time_point in(time_point pause) const { return on.now() + pause; }
 

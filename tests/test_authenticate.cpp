@@ -26,20 +26,20 @@ hello of_rank(int rank, int world = 4, std::uint64_t job = 7) {
 
 /// Both ends of one loopback connection.
 struct pair_of_streams {
-  explicit pair_of_streams(bench& at) : dialled(at.on), accepted(at.on) {
+  explicit pair_of_streams(bench& at) : dialled(at.on) {
     colls::listener door;
     REQUIRE(!door.listen(loopback()));
     colls::sync_wait(at.on, dialled.connect(door.local()));
     colls::detail::descriptor socket;
     while (!socket) socket = door.accept();
-    accepted_owner.emplace(at.on, std::move(socket));
+    accepted.emplace(at.on, std::move(socket));
     dialled.deadline(at.in(5 * seconds));
-    accepted_owner->deadline(at.in(5 * seconds));
+    accepted->deadline(at.in(5 * seconds));
   }
+  stream& answering() { return *accepted; }
+
   stream dialled;
-  stream accepted;
-  std::optional<stream> accepted_owner;
-  stream& answering() { return *accepted_owner; }
+  std::optional<stream> accepted;
 };
 
 struct ends {

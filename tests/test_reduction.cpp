@@ -78,7 +78,8 @@ T sample(std::size_t i) {
   }
 }
 
-// Bit for bit, but for the payload of NaN.
+// Bit for bit, but for the sign and payload of NaN, which depend on the order of operands that a
+// compiler chose.
 template <class T>
 bool equal(const T& got, const T& wanted) {
   if constexpr (detail::number<T>) {
@@ -182,7 +183,10 @@ void require_versions_agree(const Op& op) {
   versions::vector(&op, basic.data(), left.data(), right.data(), count);
   const auto agrees = [&](auto* version) {
     version(&op, other.data(), left.data(), right.data(), count);
-    return std::memcmp(basic.data(), other.data(), count * sizeof(T)) == 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!equal<T>(basic[i], other[i])) return false;
+    }
+    return true;
   };
   if (__builtin_cpu_supports("avx2")) CHECK(agrees(versions::avx2));
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -237,7 +241,7 @@ TEST_CASE_TEMPLATE("complex numbers", T, std::complex<float>, std::complex<doubl
 
 TEST_CASE("users' types and operations: the left part stays on the left") {
   CHECK(combines_as_called<matrix>(product));
-  CHECK(combines_as_called<int>([](int l, int r) { return 3 * l - r % 1000; }));
+  CHECK(combines_as_called<int>([](int l, int r) { return l / 3 - r / 5; }));
   int calls = 0;
   const auto counting = [&calls](int l, int r) { return ++calls, l ^ r; };
   CHECK(combines_right<int>(erase<int>(counting).op, bit_xor{}));

@@ -41,9 +41,9 @@ sigset_t signals_to_take() {
   ::signal(SIGCHLD, SIG_DFL);
   sigset_t all;
   sigemptyset(&all);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT,
-                           SIGCHLD}) {
-    struct sigaction now{};
+  for (const int number :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD}) {
+    struct sigaction now {};
     ::sigaction(number, nullptr, &now);
     if (now.sa_handler != SIG_IGN) sigaddset(&all, number);
   }
@@ -90,7 +90,8 @@ int launch(const options& o, std::span<char> title) {
       ends.input = std::move(typed.write);
       for_ranks.push_back(std::move(typed.read));
     }
-    for (const auto& [mine, theirs] : {std::pair{&ends.out, &rank.output}, {&ends.err, &rank.errors}}) {
+    for (const auto& [mine, theirs] :
+         {std::pair{&ends.out, &rank.output}, {&ends.err, &rank.errors}}) {
       pipe_ends made = make_pipe();
       non_blocking(made.read);
       *theirs = made.write.get();
@@ -120,7 +121,9 @@ int launch(const options& o, std::span<char> title) {
   served.close();
   job running(io, *engine, o, std::move(ends));
   running.on_failure = [&](int rank, const std::string& how) { channel.announce(rank, how); };
-  channel.on_failure = [&](int rank, const std::string& why) { running.failed_elsewhere(rank, why); };
+  channel.on_failure = [&](int rank, const std::string& why) {
+    running.told_of_failure(rank, why);
+  };
   running.needed = [&] { return channel.needed(); };
   const int status = running.run();
   ::waitpid(guard, nullptr, 0);

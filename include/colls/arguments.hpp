@@ -54,7 +54,8 @@ using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>())
 /// A temporary that owns its elements would be gone before the operation ends.
 template <class Range>
 concept outlives_the_call =
-    std::is_lvalue_reference_v<Range> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
+    std::is_lvalue_reference_v<Range> ||
+    std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, device_memory> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail
 
@@ -74,6 +75,8 @@ namespace detail {
 
 template <class Range>
 constexpr void check_range() {
+  static_assert(std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, host_memory>,
+                "colls: this communicator moves host memory: device_span needs one for devices");
   static_assert(outlives_the_call<Range>,
                 "colls: the data is a temporary that would be destroyed before the operation ends: "
                 "give it a name, or pass a std::span");

@@ -27,8 +27,14 @@ struct bodies {
       net.copy({work, in.size() * by.storage_size}, bytes(in));
     }
   }
-  static void narrow(const reduction& by, any_buffer out, const void* work, int ranks) {
-    if (by.finish != nullptr) by.finish(by.op.state, out.data(), work, out.size(), ranks);
+  /// Elements as the user has them, finished; what was worked on in place stays.
+  static void narrow(const Channel& net, const reduction& by, any_buffer out, const void* work,
+                     int ranks) {
+    if (by.finish != nullptr) {
+      by.finish(by.op.state, out.data(), work, out.size(), ranks);
+    } else {
+      net.copy(bytes(out), {static_cast<const std::byte*>(work), bytes(out).size});
+    }
   }
   static any_buffer wide(const reduction& by, std::byte* work, std::size_t count) {
     return {work, count, by.accumulate_size};
@@ -40,13 +46,13 @@ struct bodies {
     if (in_storage(by)) {
       net.copy(bytes(out), bytes(in));
       co_await algorithm(net, out, by.op);
-      if (ranks > 0) narrow(by, out, out.data(), ranks);
+      narrow(net, by, out, out.data(), ranks);
       co_return;
     }
     const auto work = net.scratch_bytes(in.size() * by.accumulate_size);
     widen(net, by, in, work.data());
     co_await algorithm(net, wide(by, work.data(), in.size()), by.op);
-    if (ranks > 0) narrow(by, out, work.data(), ranks);
+    narrow(net, by, out, work.data(), ranks);
   }
 
   /// Rank 0 has nothing before it: its `out` stays as it is.
@@ -55,26 +61,21 @@ struct bodies {
     const auto work = net.scratch_bytes(in.size() * by.accumulate_size);
     widen(net, by, in, work.data());
     co_await algorithm(net, wide(by, work.data(), in.size()), by.op);
-    if (net.rank() == 0) co_return;
-    if (by.finish != nullptr) {
-      narrow(by, out, work.data(), net.rank());
-    } else {
-      net.copy(bytes(out), work.all());
-    }
+    if (net.rank() > 0) narrow(net, by, out, work.data(), net.rank());
   }
 
   static task<> reduce(Channel net, run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
                        any_buffer in, any_buffer out, int root, reduction by) {
     if (in_storage(by)) {
       co_await algorithm(net, in, out, root, by.op);
-      if (net.rank() == root) narrow(by, out, out.data(), net.size());
+      if (net.rank() == root) narrow(net, by, out, out.data(), net.size());
       co_return;
     }
     const auto work = net.scratch_bytes(in.size() * by.accumulate_size);
     widen(net, by, in, work.data());
     const any_buffer all = wide(by, work.data(), in.size());
     co_await algorithm(net, all, net.rank() == root ? all : any_buffer(), root, by.op);
-    if (net.rank() == root) narrow(by, out, work.data(), net.size());
+    if (net.rank() == root) narrow(net, by, out, work.data(), net.size());
   }
 
   static task<> reduce_scatter(
@@ -84,7 +85,7 @@ struct bodies {
                                           : partition::from_offsets(table.data(), net.size());
     if (in_storage(by)) {
       co_await algorithm(net, in, out, parts, by.op);
-      narrow(by, out, out.data(), net.size());
+      narrow(net, by, out, out.data(), net.size());
       co_return;
     }
     const auto work = net.scratch_bytes((in.size() + out.size()) * by.accumulate_size);
@@ -92,7 +93,7 @@ struct bodies {
     std::byte* const mine = work.data() + in.size() * by.accumulate_size;
     co_await algorithm(net, wide(by, work.data(), in.size()), wide(by, mine, out.size()), parts,
                        by.op);
-    narrow(by, out, mine, net.size());
+    narrow(net, by, out, mine, net.size());
   }
 
   /// Many buffers, one operation, no copy: each buffer is reduced in lanes of its own. Small ones
@@ -111,13 +112,8 @@ struct bodies {
       co_await algorithm(net, wide(by, work.data(), total), by.op);
       at = work.data();
       for (const any_buffer& part : group) {
-        const std::size_t size = part.size() * by.accumulate_size;
-        if (by.finish != nullptr) {
-          narrow(by, part, at, net.size());
-        } else {
-          net.copy(bytes(part), {at, size});
-        }
-        at += size;
+        narrow(net, by, part, at, net.size());
+        at += part.size() * by.accumulate_size;
       }
       co_return;
     }
@@ -126,7 +122,7 @@ struct bodies {
       parts.push_back(algorithm(net.lane(static_cast<int>(i) * net.width()), group[i], by.op));
     }
     co_await when_all(std::move(parts));
-    for (const any_buffer& part : group) narrow(by, part, part.data(), net.size());
+    for (const any_buffer& part : group) narrow(net, by, part, part.data(), net.size());
   }
 
   static task<> all_gather(Channel net, run<task<>(Channel, any_buffer, partition)> algorithm,

@@ -26,11 +26,12 @@ class call_owner {
   ~call_owner() = default;
 };
 
-/// A started operation (without a communicator: a join): its record, its coroutine, who waits for it. Owned by the user's handle;
-/// linked to its communicator until it has ended.
+/// A started operation: its record, its coroutine, who waits for it. Owned by the user's handle;
+/// linked to its communicator (a join has none) until it has ended.
 class call_base : public operation_record, public recycled {
  public:
   enum class state : std::uint8_t { deferred, running, ended };
+  static constexpr failure none{};
 
   call_base(call_owner* owner, match* matching, run_queue& queue)
       : owner_(owner), matching_(matching), body_done_(*this, queue) {}
@@ -54,30 +55,44 @@ class call_base : public operation_record, public recycled {
     foreign_.become_resumption(waiting, body_done_);
     waiter_ = &foreign_;
   }
+  /// Whoever waited is gone.
+  void forget(const completion& waiter) {
+    if (waiter_ == &waiter) waiter_ = nullptr;
+  }
+  void forget_foreign() {
+    forget(foreign_);
+    foreign_.withdraw();
+  }
+
+  /// Whether it has ended, also if its coroutine has and the run queue has not told us yet.
+  bool settle() noexcept {
+    if (body_done_.posted()) body_ended();
+    return is_done();
+  }
 
   /// Ends it before its time: its coroutine is destroyed, which withdraws what it waits for.
-  void cut(const failure& why) {
-    if (is_done()) return;
+  void cut(const failure& why) noexcept {
+    if (settle()) return;
     destroy_body();
-    why_ = why;
+    note(why);
     finish();
   }
 
   /// Never started: the error comes at the await.
   void refuse(const failure& why) {
-    why_ = why;
-    why_.operation = what;
+    note(why);
+    why_->sequence = 0;
     state_ = state::ended;
     owner_ = nullptr;
   }
 
-  const failure& why() const { return why_; }
+  const failure& why() const { return why_ ? *why_ : none; }
   match* matching() const { return matching_; }
   /// Whether its coroutine was ever started.
   bool was_run() const { return run_; }
 
   /// Runs the coroutine up to its first suspension.
-  void run() {
+  void run() noexcept {
     state_ = state::running;
     run_ = true;
     if (start_body(body_done_)) body_ended();
@@ -86,8 +101,8 @@ class call_base : public operation_record, public recycled {
   /// A dropped handle: point-to-point operations that nobody has met are withdrawn, all others
   /// revoke their communicator everywhere.
   void abandon() noexcept {
-    if (!is_done()) {
-      waiter_ = nullptr;
+    waiter_ = nullptr;
+    if (!settle()) {
       failure why(errc::cancelled, "the operation was dropped before it had ended");
       if (communicator == nullptr) {
         cut(why);
@@ -133,6 +148,7 @@ class call_base : public operation_record, public recycled {
   };
 
   void body_ended() noexcept {
+    if (is_done()) return;  // settled before the run queue got to it
     try {
       take_result();
     } catch (const error& thrown) {
@@ -154,19 +170,24 @@ class call_base : public operation_record, public recycled {
       why_ = seen;
       return;
     }
-    const bool of_its_own = hash == 0 && !communicator->failed();
-    if (!communicator->failed() && !of_its_own) {
+    if (hash != 0 && !communicator->failed()) {
       failure why = seen;
       why.operation = what;
       why.sequence = sequence;
       why.culprit = matching_->rank();
       matching_->revoke(*communicator, why);
     }
-    why_ = of_its_own ? seen : communicator->why();
-    why_.observer = matching_->rank();
-    why_.operation = what;
-    why_.sequence = hash != 0 ? sequence : 0;
-    why_.communicator = communicator->id();
+    note(communicator->failed() ? communicator->why() : seen);
+  }
+
+  // Keeps the reason as this operation's.
+  void note(const failure& reason) noexcept {
+    why_ = reason;
+    why_->operation = what;
+    if (communicator == nullptr) return;
+    why_->observer = matching_->rank();
+    why_->sequence = hash != 0 ? sequence : 0;
+    why_->communicator = communicator->id();
   }
 
   void finish() noexcept {
@@ -181,7 +202,7 @@ class call_base : public operation_record, public recycled {
   completion* waiter_ = nullptr;
   resumption foreign_;
   body_completion body_done_;
-  failure why_;
+  std::optional<failure> why_;
   state state_ = state::deferred;
   bool run_ = false;
 };
@@ -197,7 +218,7 @@ class call : public call_base {
  private:
   bool start_body(completion& done) override { return body.start(done); }
   void take_result() override { value.emplace(body.result()); }
-  void destroy_body() noexcept override { body = {}; }
+  void destroy_body() noexcept override { (void)(body = {}); }
 };
 
 template <>
@@ -212,7 +233,7 @@ class call<void> final : public call_base {
  private:
   bool start_body(completion& done) override { return body.start(done); }
   void take_result() override { body.result(); }
-  void destroy_body() noexcept override { body = {}; }
+  void destroy_body() noexcept override { (void)(body = {}); }
 };
 
 /// Specialised by <colls/asio.hpp>: what a completion token of Asio makes of an operation.
@@ -257,10 +278,34 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   /// The same without an exception: the failure, whose code is 0 if it went well.
   const failure& why() const { return call_->why(); }
 
-  // For coroutines other than colls::task.
-  bool await_ready() const { return call_->is_done(); }
-  void await_suspend(std::coroutine_handle<> waiting) { call_->wait(waiting); }
-  T await_resume() { return result(); }
+  /// A coroutine that waited for it was destroyed.
+  void forget(const completion& waiter) {
+    if (call_ != nullptr) call_->forget(waiter);
+  }
+
+  /// For coroutines other than colls::task.
+  class awaiter {
+   public:
+    explicit awaiter(operation& awaited) : awaited_(awaited) {}
+    awaiter(const awaiter&) = delete;
+    ~awaiter() {
+      if (suspended_ && awaited_.call_ != nullptr) awaited_.call_->forget_foreign();
+    }
+    bool await_ready() const { return awaited_.call_->is_done(); }
+    void await_suspend(std::coroutine_handle<> waiting) {
+      suspended_ = true;
+      awaited_.call_->wait(waiting);
+    }
+    T await_resume() {
+      suspended_ = false;
+      return awaited_.result();
+    }
+
+   private:
+    operation& awaited_;
+    bool suspended_ = false;
+  };
+  awaiter operator co_await() { return awaiter(*this); }
 
   /// With <colls/asio.hpp>: an asynchronous operation of Asio.
   template <class Token>

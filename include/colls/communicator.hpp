@@ -14,6 +14,8 @@ namespace colls {
 /// Many buffers of one element type, reduced by one operation: `all_reduce(group{a, b, c})`.
 template <class... Ranges>
 struct group {
+  static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges&> && ...),
+                "colls: a group is of buffers that the operation may write");
   explicit group(Ranges&... ranges) : parts{detail::erased(ranges)...} {}
   using element_type = std::common_type_t<range_element_t<Ranges&>...>;
   static_assert((std::is_same_v<element_type, range_element_t<Ranges&>> && ...),
@@ -33,7 +35,8 @@ constexpr void check_op() {
                 "colls: this operation cannot reduce this element type: it needs combine(T, T) -> T "
                 "(bitwise operations take integers, minimum and maximum take ordered types, a user's "
                 "struct needs an operator or an operation of its own)");
-  static_assert(sizeof(Op) <= 64 && std::is_trivially_copyable_v<Op>,
+  static_assert(sizeof(Op) <= 64 && alignof(Op) <= alignof(std::max_align_t) &&
+                    std::is_trivially_copyable_v<Op>,
                 "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
@@ -75,8 +78,8 @@ class communicator {
     requires(!detail::is_options<Op> && !readable_range<Op>)
   operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::erased(std::forward<Data>(data));
-    return reduced_everywhere<Pinned, range_element_t<Data>>(collective::all_reduce, whole, whole, op,
-                                                             how);
+    return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op,
+                                                                                     how);
   }
   template <algorithm Pinned = algorithm::automatic, writable_range Data>
   operation<> all_reduce(Data&& data, options how) {
@@ -87,21 +90,20 @@ class communicator {
     requires(!detail::is_options<Op>)
   operation<> all_reduce(In&& in, Out&& out, Op op = {}, options how = {}) {
     same_element<In, Out>();
-    return reduced_everywhere<Pinned, range_element_t<Out>>(
-        collective::all_reduce, detail::erased(std::forward<In>(in)),
-        detail::erased(std::forward<Out>(out)), op, how);
+    return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
   operation<> all_reduce(In&& in, Out&& out, options how) {
     return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
   }
   /// Every buffer of the group is reduced over all ranks, in place, as one operation.
-  template <class... Ranges, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {}, options how = {});
-  template <class... Ranges>
+  template <algorithm Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, options how) {
-    return all_reduce(buffers, plus{}, how);
+    return all_reduce<Pinned>(buffers, plus{}, how);
   }
 
   /// The root holds the reduction in place; elsewhere `data` is as before.
@@ -111,9 +113,9 @@ class communicator {
     const any_buffer whole = detail::erased(std::forward<Data>(data));
     return reduced_at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
-  template <writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, writable_range Data>
   operation<> reduce(Data&& data, int root, options how) {
-    return reduce(std::forward<Data>(data), root, plus{}, how);
+    return reduce<Pinned>(std::forward<Data>(data), root, plus{}, how);
   }
   /// The same from `in` to the root's `out`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
@@ -124,10 +126,10 @@ class communicator {
                                                         detail::erased(std::forward<Out>(out)), root,
                                                         op, how);
   }
-  template <readable_range In, class Out>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
     requires(writable_range<Out> || detail::is_none<Out>)
   operation<> reduce(In&& in, Out&& out, int root, options how) {
-    return reduce(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
+    return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
   }
 
   /// `in` is size() blocks of out.size(); rank r holds the reduction of all ranks' block r.
@@ -138,23 +140,25 @@ class communicator {
     return reduced_in_parts<Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, op, how);
   }
-  template <readable_range In, writable_range Out>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
   operation<> reduce_scatter(In&& in, Out&& out, options how) {
-    return reduce_scatter(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
+    return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
   }
   /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
-  template <readable_range In, writable_range Out, readable_range Counts, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out,
+            readable_range Counts, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
                                options how = {}) {
     same_element<In, Out>();
-    return reduced_in_parts<algorithm::automatic, range_element_t<In>>(
+    return reduced_in_parts<Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
         count_list(counts), op, how);
   }
-  template <readable_range In, writable_range Out, readable_range Counts>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out,
+            readable_range Counts>
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, options how) {
-    return reduce_scatter_v(std::forward<In>(in), std::forward<Out>(out), counts, plus{}, how);
+    return reduce_scatter_v<Pinned>(std::forward<In>(in), std::forward<Out>(out), counts, plus{}, how);
   }
 
   /// Rank r holds the reduction of the data of ranks 0 to r, in place.
@@ -162,23 +166,23 @@ class communicator {
     requires(!detail::is_options<Op>)
   operation<> scan(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::erased(std::forward<Data>(data));
-    return reduced_everywhere<Pinned, range_element_t<Data>>(collective::scan, whole, whole, op, how);
+    return reduced_everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
-  template <writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, writable_range Data>
   operation<> scan(Data&& data, options how) {
-    return scan(std::forward<Data>(data), plus{}, how);
+    return scan<Pinned>(std::forward<Data>(data), plus{}, how);
   }
   /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
   template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> exscan(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::erased(std::forward<Data>(data));
-    return reduced_everywhere<Pinned, range_element_t<Data>>(collective::exscan, whole, whole, op,
-                                                             how);
+    return reduced_everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op,
+                                                                                 how);
   }
-  template <writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, writable_range Data>
   operation<> exscan(Data&& data, options how) {
-    return exscan(std::forward<Data>(data), plus{}, how);
+    return exscan<Pinned>(std::forward<Data>(data), plus{}, how);
   }
 
   // ---- moving data
@@ -201,10 +205,11 @@ class communicator {
     return gathered_everywhere<Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, how);
   }
-  template <readable_range In, writable_range Out, readable_range Counts>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out,
+            readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, options how = {}) {
     same_element<In, Out>();
-    return gathered_everywhere<algorithm::automatic, range_element_t<In>>(
+    return gathered_everywhere<Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
         count_list(counts), how);
   }
@@ -214,34 +219,34 @@ class communicator {
     requires(writable_range<Out> || detail::is_none<Out>)
   operation<> gather(In&& in, Out&& out, int root, options how = {}) {
     same_element<In, Out>();
-    return rooted<Pinned, range_element_t<In>>(collective::gather,
-                                               detail::erased(std::forward<In>(in)),
-                                               detail::erased(std::forward<Out>(out)), {}, root, how);
+    return rooted<collective::gather, Pinned, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, root, how);
   }
-  template <readable_range In, class Out, readable_range Counts>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
+            readable_range Counts>
     requires(writable_range<Out> || detail::is_none<Out>)
   operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root, options how = {}) {
     same_element<In, Out>();
-    return rooted<algorithm::automatic, range_element_t<In>>(
-        collective::gather, detail::erased(std::forward<In>(in)),
-        detail::erased(std::forward<Out>(out)), count_list(counts), root, how);
+    return rooted<collective::gather, Pinned, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        count_list(counts), root, how);
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, class In, writable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter(In&& in, Out&& out, int root, options how = {}) {
     same_element<Out, In>();
-    return rooted<Pinned, range_element_t<Out>>(collective::scatter,
-                                                detail::erased(std::forward<Out>(out)),
-                                                detail::erased(std::forward<In>(in)), {}, root, how);
+    return rooted<collective::scatter, Pinned, range_element_t<Out>>(
+        detail::erased(std::forward<Out>(out)), detail::erased(std::forward<In>(in)), {}, root, how);
   }
-  template <class In, readable_range Counts, writable_range Out>
+  template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
+            writable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root, options how = {}) {
     same_element<Out, In>();
-    return rooted<algorithm::automatic, range_element_t<Out>>(
-        collective::scatter, detail::erased(std::forward<Out>(out)),
-        detail::erased(std::forward<In>(in)), count_list(counts), root, how);
+    return rooted<collective::scatter, Pinned, range_element_t<Out>>(
+        detail::erased(std::forward<Out>(out)), detail::erased(std::forward<In>(in)),
+        count_list(counts), root, how);
   }
 
   /// Block j of rank i's `in` becomes block i of rank j's `out`.
@@ -253,11 +258,12 @@ class communicator {
   }
   /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
   /// on i equals recv_counts[i] on j.
-  template <readable_range In, readable_range SendCounts, writable_range Out, readable_range RecvCounts>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
+            writable_range Out, readable_range RecvCounts>
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
                            const RecvCounts& recv_counts, options how = {}) {
     same_element<In, Out>();
-    return exchanged<algorithm::automatic, range_element_t<In>>(
+    return exchanged<Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
         count_list(send_counts), count_list(recv_counts), how);
   }
@@ -284,15 +290,18 @@ class communicator {
   // ---- communicators
 
   /// Ranks of one color form a communicator, ordered by (key, rank here); a negative color: none.
-  operation<communicator> split(int color, int key = 0);
+  operation<communicator> split(int color, int key = 0, options how = {}) {
+    return divided(color, key, 0, how);
+  }
   /// The listed ranks, in that order, form one; the others get none. Every rank calls it.
   template <readable_range Ranks>
-  operation<communicator> group(const Ranks& ranks);
+  operation<communicator> group(const Ranks& ranks, options how = {});
   /// The same ranks again: calls on it do not meet calls on this one.
-  operation<communicator> dup() { return split(0, rank()); }
+  operation<communicator> dup(options how = {}) { return split(0, rank(), how); }
 
   /// Gives the communicator up on all ranks, for a reason that all of them will see.
   void revoke(const char* reason) {
+    if (!core_->is_open()) return;
     failure why(errc::revoked, reason);
     why.culprit = net().rank();
     core_->matching().revoke(core_->state(), why);
@@ -328,15 +337,26 @@ class communicator {
     }
   }
 
+  /// A list of counts becomes offsets; counts that are negative or add up to more than memory can
+  /// hold become the offset `unfit`.
+  static constexpr std::size_t unfit = PTRDIFF_MAX;
   template <class Counts>
   static counts_list count_list(const Counts& counts) {
     counts_list offsets{0};
-    for (const auto count : counts) offsets.push_back(offsets.back() + static_cast<std::size_t>(count));
+    for (const auto count : counts) {
+      const auto room = unfit - offsets.back();
+      const bool fits = count >= 0 && static_cast<std::uint64_t>(count) <= room;
+      offsets.push_back(fits ? offsets.back() + static_cast<std::size_t>(count) : unfit);
+    }
     return offsets;
   }
-  // A list of counts came as offsets; an empty one means equal blocks.
-  bool fits(const counts_list& offsets) const {
-    return offsets.empty() || offsets.size() == static_cast<std::size_t>(size()) + 1;
+  /// No list means equal blocks.
+  void check_counts(detail::checks& check, const counts_list& offsets, std::size_t element) const {
+    if (offsets.empty()) return;
+    check
+        .require(offsets.size() == static_cast<std::size_t>(size()) + 1,
+                 "there are %zu counts for %d ranks", offsets.size() - 1, size())
+        .require(offsets.back() <= (unfit - 1) / element, "a count is negative or too large");
   }
   static std::uint64_t shape_of(const counts_list& offsets) {
     std::uint64_t hash = 0;
@@ -373,6 +393,25 @@ class communicator {
     print.wire = how.wire;
   }
 
+  // The algorithms of a collective whose function serves several.
+  template <collective What>
+  static constexpr const auto& rows_of() {
+    if constexpr (What == collective::all_reduce) return all::all_reduce;
+    if constexpr (What == collective::scan) return all::scan;
+    if constexpr (What == collective::exscan) return all::exscan;
+    if constexpr (What == collective::gather) return all::gather;
+    if constexpr (What == collective::scatter) return all::scatter;
+  }
+
+  question asks(collective what, std::size_t count, const reduction& by, const options& how) const {
+    return {what,
+            count * by.accumulate_size,
+            size(),
+            by.op.commutative,
+            by.op.associative ? how.order : order::rank,
+            true};
+  }
+
   // Copies the user's operation into the call and erases it there.
   template <class T, class Op>
   static reduction keep(detail::call<void>& made, const Op& op, const options& how) {
@@ -392,9 +431,8 @@ class communicator {
     return !check.failed();
   }
 
-  template <algorithm Pinned, class T, class Op>
-  operation<> reduced_everywhere(collective what, any_buffer in, any_buffer out, const Op& op,
-                                 options how);
+  template <collective What, algorithm Pinned, class T, class Op>
+  operation<> reduced_everywhere(any_buffer in, any_buffer out, const Op& op, options how);
   template <algorithm Pinned, class T, class Op>
   operation<> reduced_at_root(any_buffer in, any_buffer out, int root, const Op& op, options how);
   template <algorithm Pinned, class T, class Op>
@@ -404,12 +442,12 @@ class communicator {
   operation<> broadcast_bytes(any_buffer data, int root, options how);
   template <algorithm Pinned, class T>
   operation<> gathered_everywhere(any_buffer in, any_buffer out, counts_list offsets, options how);
-  template <algorithm Pinned, class T>
-  operation<> rooted(collective what, any_buffer mine, any_buffer whole, counts_list offsets,
-                     int root, options how);
+  template <collective What, algorithm Pinned, class T>
+  operation<> rooted(any_buffer mine, any_buffer whole, counts_list offsets, int root, options how);
   template <algorithm Pinned, class T>
   operation<> exchanged(any_buffer in, any_buffer out, counts_list sends, counts_list receives,
                         options how);
+  operation<communicator> divided(int color, int key, std::uint64_t shape, const options& how);
   operation<> send_bytes(const_bytes from, int to, int tag, const options& how);
   operation<received> recv_bytes(mutable_bytes into, std::size_t element, peer from, int tag,
                                  const options& how);

@@ -59,7 +59,8 @@ class core final : call_owner {
   template <class T, class Body>
   operation<T> begin(call<T>* made, const fingerprint& print, const options& how, const plan& by,
                      std::size_t working_bytes, Body body) {
-    if (unusable(*made)) return operation<T>(made);
+    std::unique_ptr<call<T>> holder(made);
+    if (unusable(*made)) return operation<T>(holder.release());
     made->sequence = state_.take_sequence(print);
     made->hash = hash_of(print);
     made->segment = by.segment;
@@ -67,16 +68,17 @@ class core final : call_owner {
     made->working_bytes = working_bytes;
     made->bytes_expected = print.count * print.element_size;
     enter(*made, how);
-    made->body = body(channel_type(*net_, *made));
+    // From here on an exception drops the call, so that peers need not wait for its number.
+    operation<T> started(holder.release());
+    (void)(made->body = body(channel_type(*net_, *made)));
     if (admits(*made)) {
-      ++running_;
-      running_bytes_ += working_bytes;
-      made->run();
-    } else if (first_deferred_ == nullptr) {
-      first_deferred_ = made;
+      admit(*made);
+    } else {
+      made->progressed = never;  // nothing can move before its turn comes
+      if (first_deferred_ == nullptr) first_deferred_ = made;
     }
     net_->kick();
-    return operation<T>(made);
+    return started;
   }
 
   /// Point to point: no number; a deadline ends only this operation.
@@ -86,6 +88,7 @@ class core final : call_owner {
     made->sequence = tag;
     made->expired = [](operation_record& self, const failure& why) {
       auto& late = static_cast<call_base&>(self);
+      if (late.settle()) return;
       const bool alone = late.untouched != nullptr && late.untouched(late);
       match& with = *late.matching();
       communicator_state& of = *late.communicator;
@@ -93,10 +96,11 @@ class core final : call_owner {
       if (!alone) with.revoke(of, why);
     };
     enter(*made, how);
-    made->body = body(*made);
+    operation<T> started(made);
+    (void)(made->body = body(*made));
     made->run();
     net_->kick();
-    return operation<T>(made);
+    return started;
   }
 
   /// The algorithm and segments of a call; false in `wrong` where it is pinned to what cannot be.
@@ -117,7 +121,8 @@ class core final : call_owner {
     } else if ((*found)->what == needs::commutative && !call.commutative) {
       refuse("it sums in an order of its own, and this operation is not commutative");
     } else if (call.sum == order::rank && by.how != algorithm::linear && call.reduces) {
-      refuse("only linear gives the bits of the sequential order");
+      refuse("only linear gives the bits of the sequential order, which order::rank and operations "
+             "that are not associative ask for");
     }
     return by;
   }
@@ -147,15 +152,20 @@ class core final : call_owner {
 
   bool unusable(call_base& made) {
     if (open_ && !state_.failed()) return false;
-    failure why = open_ ? state_.why() : failure(errc::closed, "this rank has closed it");
-    why.observer = net_->rank();
+    failure why = state_.why();
+    if (!open_) {
+      why = failure(errc::closed, "this rank has closed the communicator");
+      why.culprit = net_->rank();
+    }
     made.refuse(why);
     return true;
   }
 
   void enter(call_base& made, const options& how) {
     made.started = net_->now();
-    if (how.timeout) made.deadline = made.started + how.timeout.count();
+    if (how.timeout && how.timeout.count() < never - made.started) {
+      made.deadline = made.started + how.timeout.count();
+    }
     made.prev_call = last_;
     (last_ != nullptr ? last_->next_call : first_) = &made;
     last_ = &made;
@@ -166,6 +176,12 @@ class core final : call_owner {
     if (first_deferred_ != nullptr) return false;
     return running_ == 0 ||
            (running_ < most_running && running_bytes_ + made.working_bytes <= most_bytes);
+  }
+
+  void admit(call_base& made) {
+    ++running_;
+    running_bytes_ += made.working_bytes;
+    made.run();
   }
 
   void ended(call_base& made) noexcept override {
@@ -187,9 +203,9 @@ class core final : call_owner {
         break;
       }
       first_deferred_ = next_deferred(next);
-      ++running_;
-      running_bytes_ += next.working_bytes;
-      next.run();
+      next.progressed = 0;
+      next.announced = false;
+      admit(next);
     }
     admitting_ = false;
   }

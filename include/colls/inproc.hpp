@@ -14,20 +14,43 @@ using communicator = colls::communicator<inproc_transport>;
 /// The world as rank `rank` of `ranks` sees it; once per rank.
 inline communicator join(inproc_world& ranks, int rank) {
   const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &ranks[rank]);
-  return communicator(std::make_unique<detail::core<inproc_transport>>(net, 0, rank, ranks.size(),
+  return communicator(std::make_unique<colls::detail::core<inproc_transport>>(net, 0, rank, ranks.size(),
                                                                        nullptr, true));
 }
 
+namespace detail {
+
+/// One rank from its main to its end: an error gives its communicator up, so that no other rank
+/// waits for it.
+template <class Main>
+task<> live(communicator& mine, Main& rank_main, std::exception_ptr& first) {
+  try {
+    co_await rank_main(mine);
+  } catch (const std::exception& thrown) {
+    if (!first) first = std::current_exception();
+    if (mine) mine.revoke(thrown.what());
+  } catch (...) {
+    if (!first) first = std::current_exception();
+    if (mine) mine.revoke("the rank's main threw");
+  }
+  if (mine) co_await mine.close();
+}
+
+}  // namespace detail
+
 /// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, as coroutines on this
-/// thread, to their end; then rethrows the first error, if any.
+/// thread, to their end, and closes their communicators; then rethrows the error that came first,
+/// if any.
 template <class Main>
 void run(int size, Main rank_main) {
   inproc_world ranks(size);
   std::vector<communicator> communicators;
   for (int rank = 0; rank < size; ++rank) communicators.push_back(join(ranks, rank));
+  std::exception_ptr first;
   std::vector<task<>> mains;
-  for (communicator& mine : communicators) mains.push_back(rank_main(mine));
+  for (communicator& mine : communicators) mains.push_back(detail::live(mine, rank_main, first));
   sync_wait(ranks, when_all(std::move(mains)));
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace colls::inproc

@@ -102,13 +102,13 @@ inline void expand_log_file(const char* pattern, const char* rank, char* into, s
 }
 
 /// The rank of this process as a launcher says it, before anything was joined.
-inline const char* launched_rank() {
+inline const char* launched_rank(const char* unknown) {
   for (const char* variable :
        {"COLLS_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
     const char* const value = std::getenv(variable);
     if (value != nullptr && *value != 0) return value;
   }
-  return "unknown";
+  return unknown;
 }
 
 class log_file {
@@ -121,7 +121,7 @@ class log_file {
 
   void write(const char* kind, const char* pattern, std::va_list args) {
     char text[1400];
-    int at = std::snprintf(text, sizeof text, "colls: [%s] %s", launched_rank(), kind);
+    int at = std::snprintf(text, sizeof text, "colls: [%s] %s", launched_rank("-"), kind);
     const int wrote = std::vsnprintf(text + at, sizeof text - 1 - static_cast<std::size_t>(at),
                                      pattern, args);
     if (wrote > 0) at += wrote;
@@ -137,7 +137,7 @@ class log_file {
     const char* const pattern = std::getenv("COLLS_LOG_FILE");
     if (pattern == nullptr || *pattern == 0) return;
     char path[1024];
-    expand_log_file(pattern, launched_rank(), path, sizeof path);
+    expand_log_file(pattern, launched_rank("unknown"), path, sizeof path);
     const int opened = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (opened >= 0) {
       descriptor_ = opened;

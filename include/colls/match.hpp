@@ -5,6 +5,7 @@
 // match: pairs messages with receives for one rank and executor, whatever transport moves them.
 
 #include <colls/key_table.hpp>
+#include <colls/log.hpp>
 #include <colls/record.hpp>
 
 #include <cstdlib>
@@ -98,9 +99,12 @@ class match {
 
   void add(communicator_state& communicator) {
     communicators_.push_back(&communicator);
-    ids_from(communicator.id() + 1);
-    for (const failure& why : early_revokes_) {
-      if (why.communicator == communicator.id()) revoke(communicator, why);
+    for (const failure& why : std::exchange(early_revokes_, {})) {
+      if (why.communicator == communicator.id()) {
+        revoke(communicator, why);
+      } else {
+        early_revokes_.push_back(why);
+      }
     }
   }
   void remove(communicator_state& communicator) {
@@ -122,9 +126,24 @@ class match {
     return nullptr;
   }
 
-  /// The lowest id that this rank has not seen in use; ids only grow.
-  std::uint32_t next_id() const { return next_id_; }
-  void ids_from(std::uint32_t id) { next_id_ = id > next_id_ ? id : next_id_; }
+  /// Holds `count` ids for a communicator that is being made; false if one was ever in use here.
+  bool hold_ids(std::uint32_t first, std::uint32_t count) {
+    const auto among = [&](std::uint32_t id) { return id - first < count; };
+    for (const communicator_state* known : communicators_) {
+      if (among(known->id())) return false;
+    }
+    for (const left& gone : left_) {
+      if (among(gone.id)) return false;
+    }
+    for (const held& other : held_) {
+      if (among(other.first) || first - other.first < other.count) return false;
+    }
+    held_.push_back({first, count});
+    return true;
+  }
+  void free_ids(std::uint32_t first) {
+    std::erase_if(held_, [&](const held& range) { return range.first == first; });
+  }
 
   /// Ends everything on the communicator with `why`, here and, through the transports, on the
   /// others. Only the first reason counts.
@@ -154,7 +173,7 @@ class match {
   void revoke(std::uint32_t id, failure why, int told_by) {
     if (communicator_state* const communicator = find(id)) {
       revoke(*communicator, why, told_by);
-    } else if (early_revokes_.size() < most_early_revokes) {
+    } else if (!has_left(id) && early_revokes_.size() < most_early_revokes) {
       why.communicator = id;
       early_revokes_.push_back(why);
     }
@@ -294,14 +313,14 @@ class match {
   }
 
   /// Compares what a message says with what was called here under that number, also when nobody
-  /// asked for it. False: it belongs to another call (the dispute has begun), or to a communicator
-  /// that this rank has left (its sender is told).
+  /// asked for it. False, and nobody will want it: it belongs to another call (the dispute has
+  /// begun), or to a communicator that this rank has left (its sender is told, if it needs us).
   bool inspect(const message_key& key, std::uint64_t hash) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
       for (const left& gone : left_) {
         if (gone.id != key.communicator) continue;
-        if (!key.is_point_to_point() && key.sequence < gone.next_sequence) return true;
+        if (!key.is_point_to_point() && key.sequence < gone.next_sequence) return false;
         failure why(errc::closed);
         why.culprit = why.observer = rank_;
         why.communicator = key.communicator;
@@ -383,6 +402,10 @@ class match {
       } else if (!record->announced && now - record->started >= 100 * milliseconds) {
         record->announced = true;
         announce(*record);
+      } else if (!record->late && now - record->started >= 30 * seconds &&
+                 now - record->progressed >= 30 * seconds) {
+        record->late = true;
+        tell_of_late_ranks(*record);
       }
     }
   }
@@ -416,10 +439,21 @@ class match {
     void* memory;
     std::size_t size;
   };
+  struct held {
+    std::uint32_t first;
+    std::uint32_t count;
+  };
   struct left {
     std::uint32_t id;
     std::uint64_t next_sequence;
   };
+
+  bool has_left(std::uint32_t id) const {
+    for (const left& gone : left_) {
+      if (gone.id == id) return true;
+    }
+    return false;
+  }
 
   static bool fits(const posted& receive, const message_key& key) {
     return receive.key.communicator == key.communicator && receive.key.sequence == key.sequence &&
@@ -470,6 +504,15 @@ class match {
     });
   }
 
+  // A rank that lives but does not call is late, never dead.
+  void tell_of_late_ranks(const operation_record& record) {
+    each_awaited(record, [&](posted& receive) {
+      log_warn("rank %d has waited 30 s in %s #%llu for rank %d, which has not sent", rank_,
+               name(record.what), static_cast<unsigned long long>(record.sequence),
+               receive.key.peer);
+    });
+  }
+
   void expire(operation_record& record, time_point now, bool total) {
     failure why(errc::timeout);
     why.communicator = record.communicator->id();
@@ -495,7 +538,7 @@ class match {
   }
 
   int rank_;
-  std::uint32_t next_id_ = 1;
+  std::vector<held> held_;
   std::vector<mover*> movers_;
   std::vector<communicator_state*> communicators_;
   key_table<posted> receives_;

@@ -21,9 +21,7 @@ class completion {
   explicit completion(function call, run_queue* queue = nullptr) : run_(call), queue_(queue) {}
   completion(const completion&) = delete;
   completion& operator=(const completion&) = delete;
-  ~completion() {
-    if (next_ != nullptr) unlink();
-  }
+  ~completion() { withdraw(); }
 
   /// Says what to call, on the queue of `parent`: children inherit it from who awaits them.
   void become(function call, const completion& parent) {
@@ -38,6 +36,10 @@ class completion {
   void run() noexcept { run_(*this); }
 
   bool posted() const { return next_ != nullptr; }
+  /// Takes it off the queue: it will not be called.
+  void withdraw() noexcept {
+    if (posted()) unlink();
+  }
 
  private:
   friend class run_queue;

@@ -21,14 +21,20 @@ class time_span {
       Duration::period::num;
     }
   constexpr time_span(const Duration& span)  // NOLINT: `.timeout = 5s` is the point
-      : nanoseconds_(static_cast<time_point>(span.count()) * (seconds / Duration::period::den) *
-                     Duration::period::num) {
-    static_assert(Duration::period::den <= seconds, "no clock of colls is finer than 1 ns");
-  }
+      : nanoseconds_(rounded(static_cast<long double>(span.count()) * seconds *
+                             Duration::period::num / Duration::period::den)) {}
   constexpr time_point count() const { return nanoseconds_; }
   constexpr explicit operator bool() const { return nanoseconds_ != 0; }
 
  private:
+  // Any span that is not 0 stays one, and what no clock reaches is `never`.
+  static constexpr time_point rounded(long double nanoseconds) {
+    if (nanoseconds >= static_cast<long double>(never)) return never;
+    if (nanoseconds <= -static_cast<long double>(never)) return -never;
+    const auto whole = static_cast<time_point>(nanoseconds);
+    return whole == 0 && nanoseconds != 0 ? 1 : whole;
+  }
+
   time_point nanoseconds_ = 0;
 };
 

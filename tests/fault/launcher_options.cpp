@@ -93,9 +93,10 @@ TEST_CASE("-x sets variables, and the innermost launcher wins") {
 }
 
 TEST_CASE("everything after the program's name is the program's") {
-  for (const strings& line : {strings{"-n", "1", "echo", "--help", "-n", "9", "--", "--no-prefix"},
-                              strings{"-n", "1", "--", "echo", "--help", "-n", "9", "--", "--no-prefix"},
-                              strings{"-n1", "echo", "--help", "-n", "9", "--", "--no-prefix"}}) {
+  for (const strings& line :
+       {strings{"-n", "1", "echo", "--help", "-n", "9", "--", "--no-prefix"},
+        strings{"-n", "1", "--", "echo", "--help", "-n", "9", "--", "--no-prefix"},
+        strings{"-n1", "echo", "--help", "-n", "9", "--", "--no-prefix"}}) {
     run it(line);
     CHECK(it.wait() == 0);
     CHECK(it.out() == "[0] --help -n 9 -- --no-prefix\n");
@@ -136,7 +137,8 @@ TEST_CASE("mistakes on the command line end with 2 and one sentence") {
       {{"-n", "2", "--nnodes", "3", "--node-rank", "5", "--master-addr", "127.0.0.1", "true"},
        "--node-rank 5 is out of range: 0..2"},
       {{"-n", "2", "--node-rank", "1", "true"}, "--node-rank 1 is out of range: 0..0"},
-      {{"-n", "2", "--nnodes", "3", "--master-addr", "127.0.0.1", "true"}, "needs --node-rank, 0..2"},
+      {{"-n", "2", "--nnodes", "3", "--master-addr", "127.0.0.1", "true"},
+       "needs --node-rank, 0..2"},
       {{"-n", "2", "--nnodes", "3", "--node-rank", "1", "true"}, "needs --master-addr"},
       {{"-n", "2", "--nnodes", "1:4", "true"}, "a range is not supported"},
       {{"-n", "2", "--nnodes", "2", "--standalone", "true"}, "--standalone is one node"},
@@ -182,8 +184,8 @@ TEST_CASE("nodes and processes per node multiply") {
 }
 
 TEST_CASE("a secret that others can read is refused") {
-  const strings line = {"--nnodes", "2",     "-n",        "1",   "--node-rank",
-                        "0",        "--master-addr", "127.0.0.1", "true"};
+  const strings line = {"--nnodes",      "2",         "-n",  "1", "--node-rank", "0",
+                        "--master-addr", "127.0.0.1", "true"};
   const file open("a secret for a test", 0640);
   run it(line, {.environment = {"COLLS_SECRET", "COLLS_SECRET_FILE=" + open.path}});
   CHECK(it.wait() == 1);

@@ -105,7 +105,8 @@ TEST_CASE("the guard goes by another name than the launcher") {
 }
 
 TEST_CASE("kill -9 of a rank that is a shell ends the program that it started") {
-  run it(shell(2, "[ $COLLS_RANK = 0 ] && { echo up $$; sleep 1000; true; }; exec sleep 1000", {"--grace", "0"}));
+  run it(shell(2, "[ $COLLS_RANK = 0 ] && { echo up $$; sleep 1000; true; }; exec sleep 1000",
+               {"--grace", "0"}));
   REQUIRE(it.shows("up"));
   ::kill(std::atoi(it.out().c_str() + 7), SIGKILL);
   CHECK(it.wait(5) == 128 + SIGKILL);

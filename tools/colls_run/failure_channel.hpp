@@ -17,20 +17,21 @@
 namespace launcher {
 
 /// Node 0's launcher serves the store to all ranks and announces its own failures there; those of
-/// other nodes report theirs. With several nodes each also hears what the others announce.
-class failure_channel : colls::failure_listener {
+/// other nodes report theirs. Each hears what the store announces, which also sees ranks go.
+class failure_channel final : colls::failure_listener {
  public:
-  failure_channel(colls::engine& on, const options& how, const world& w, const colls::listener& served)
+  failure_channel(colls::engine& on, const options& how, const world& w,
+                  const colls::listener& served)
       : engine_(on), options_(how), world_(w), tasks_(on) {
     if (served.is_open()) {
       at_ = served.local();
       server_.emplace(on, mine(), colls::secret(w.secret));
       server_->adopt(::fcntl(served.descriptor(), F_DUPFD_CLOEXEC, 3));
     }
-    if (how.nodes > 1) tasks_.start(attach());
+    tasks_.start(attach());
   }
 
-  /// A rank of another node has failed, or (-1) the launcher of node 0.
+  /// The store says that a rank has failed, also one of this node, or (-1) node 0's launcher has.
   std::function<void(int rank, const std::string& why)> on_failure;
 
   /// A rank of this node has failed.
@@ -77,6 +78,7 @@ class failure_channel : colls::failure_listener {
   colls::task<> attach() {
     const colls::secret shared(world_.secret);
     const auto place = colls::detail::parse_address(world_.store);
+    colls::time_point pause = 5 * colls::milliseconds;
     int refusals = 0;
     while (!store_) {
       std::vector<colls::endpoint> all;
@@ -95,7 +97,8 @@ class failure_channel : colls::failure_listener {
         } catch (const colls::error& failed) {
           colls::log_debug("the store: %s", failed.what());
           const auto code = failed.record().code;
-          const bool final = code == colls::errc::auth_failed || code == colls::errc::version_mismatch;
+          const bool final =
+              code == colls::errc::auth_failed || code == colls::errc::version_mismatch;
           refusals = final ? refusals + 1 : 0;
         }
       }
@@ -103,7 +106,8 @@ class failure_channel : colls::failure_listener {
         locked_out_ = true;
         co_return;
       }
-      if (!store_) co_await engine_.sleep_until(engine_.now() + 100 * colls::milliseconds);
+      pause = std::min<colls::time_point>(2 * pause, 100 * colls::milliseconds);
+      if (!store_) co_await engine_.sleep_until(engine_.now() + pause);
     }
     store_->listen_for_failures(this);
     report();
@@ -115,7 +119,8 @@ class failure_channel : colls::failure_listener {
     try {
       co_await store_->get(over_key, colls::never - 1);
     } catch (const colls::error& lost) {
-      if (on_failure) on_failure(-1, fmt::format("the launcher of node 0 is gone ({})", lost.record().detail));
+      if (on_failure)
+        on_failure(-1, fmt::format("the launcher of node 0 is gone ({})", lost.record().detail));
     }
   }
   colls::task<> say_over() {
@@ -146,10 +151,12 @@ class failure_channel : colls::failure_listener {
   }
 
   void rank_failed(int rank, const colls::failure& why) override {
-    const bool ours = rank >= options_.first_rank() &&
-                      rank < options_.first_rank() + options_.local_size;
-    if (ours || rank < 0) return;
-    failed_at_ = std::min(failed_at_, engine_.now());
+    if (rank < 0) return;
+    // A communicator that was given up is no death: here it only tells whom to suspect.
+    const bool died = why.code == colls::errc::peer_failed;
+    const int local = rank - options_.first_rank();
+    if (!died && (local < 0 || local >= options_.local_size)) return;
+    if (died) failed_at_ = std::min(failed_at_, engine_.now());
     if (on_failure) on_failure(rank, why.detail);
   }
 

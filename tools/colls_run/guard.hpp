@@ -172,7 +172,8 @@ class guard {
     ::dup2(rank.output, 1);
     ::dup2(rank.errors, 2);
     std::vector<char*> environment, command;
-    for (const auto& text : rank.environment) environment.push_back(const_cast<char*>(text.c_str()));
+    for (const auto& text : rank.environment)
+      environment.push_back(const_cast<char*>(text.c_str()));
     for (const auto& text : plan_.command) command.push_back(const_cast<char*>(text.c_str()));
     environment.push_back(nullptr);
     command.push_back(nullptr);

@@ -4,32 +4,24 @@
 
 // The job from its first process to its last: outputs, signals, and what follows a failure.
 
+#include "cause.hpp"
+#include "connections.hpp"
+#include "ending.hpp"
 #include "guard.hpp"
 #include "options.hpp"
+#include "outputs.hpp"
 #include "rank_output.hpp"
 #include "report.hpp"
 #include "terminal_input.hpp"
 #include "watched.hpp"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
 namespace launcher {
-
-/// The launcher's ends of what connects it to the guard and to the local ranks.
-struct connections {
-  std::chrono::steady_clock::time_point began;
-  pid_t guard = 0;
-  colls::detail::descriptor control;
-  colls::detail::descriptor signals;                 // a signalfd
-  std::vector<colls::detail::descriptor> out, err;   // by local rank
-  colls::detail::descriptor input;                   // rank 0's, if a terminal feeds it
-};
 
 class job {
  public:
@@ -44,23 +36,29 @@ class job {
         signals_(std::move(with.signals)),
         from_guard_(engine_, control_.get(), EPOLLIN, [this] { hear(); }),
         from_outside_(engine_, signals_.get(), EPOLLIN, [this] { take_signal(); }),
-        timer_(io),
-        settling_(io),
-        out_(engine_, 1),
+        cause_(io),
+        ending_(io),
+        outputs_(engine_),
         began_(with.began) {
-    // One terminal or one file for both: one queue, so that lines stay whole.
-    if (!same_file(1, 2)) err_.emplace(engine_, 2);
     for (int i = 0; i < how.local_size; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const std::string prefix = how.prefix ? fmt::format("[{}] ", how.first_rank() + i) : "";
-      ranks_.emplace_back();
-      ranks_[at].out = std::make_unique<rank_output>(engine_, std::move(with.out[at]), out_, prefix);
-      ranks_[at].err =
-          std::make_unique<rank_output>(engine_, std::move(with.err[at]), errors(), prefix);
+      const auto reader = [&](colls::detail::descriptor& pipe, sink& to) {
+        return std::make_unique<rank_output>(engine_, std::move(pipe), to, prefix);
+      };
+      ranks_.push_back({.out = reader(with.out[at], outputs_.out()),
+                        .err = reader(with.err[at], outputs_.err())});
     }
-    out_.on_change([this] { sink_changed(); });
-    errors().on_change([this] { sink_changed(); });
+    outputs_.on_change([this] {
+      for (rank_state& rank : ranks_) {
+        rank.out->sink_changed();
+        rank.err->sink_changed();
+      }
+    });
     if (with.input) input_.emplace(engine_, std::move(with.input));
+    cause_.running = [this](int local) { return ranks_[static_cast<std::size_t>(local)].running; };
+    cause_.tell = [this](const failed_child& it) { failed(it); };
+    ending_.entered = [this](stage now) { entered(now); };
     from_guard_.enable();
     from_outside_.enable();
   }
@@ -70,19 +68,26 @@ class job {
   /// Whether other nodes need this launcher after its last rank has ended.
   std::function<bool()> needed;
 
-  /// A rank of another node has failed, or (-1) the launcher of node 0.
-  void failed_elsewhere(int rank, const std::string& why) {
+  /// The store says that a rank has failed, or (-1) node 0's launcher has.
+  void told_of_failure(int rank, const std::string& why) {
     if (first_failure_) return;
-    first_failure_ = 1;
-    cause_ = rank < 0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
-    say(rank < 0 ? fmt::format("colls-run: {}", why)
-                 : fmt::format("colls-run: rank {}, on another node, failed: {}", rank, why));
+    const int local = rank - options_.first_rank();
+    if (rank >= 0 && local >= 0 && local < options_.local_size) {
+      cause_.suspect(local);  // its exit is seen in a moment
+      return;
+    }
+    if (!cause_.has_suspect()) {
+      first_failure_ = 1;
+      in_short_ = rank < 0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
+      say(rank < 0 ? fmt::format("colls-run: {}", why)
+                   : fmt::format("colls-run: rank {}, on another node, failed: {}", rank, why));
+    }
     begin_to_end();
   }
 
   /// Turns everything until no process is left and all output is written. The exit status.
   int run() {
-    while (!nobody_left_ || !out_.empty() || !errors().empty() || (needed && needed())) {
+    while (!nobody_left_ || !outputs_.empty() || (needed && needed())) {
       io_.run_one();
     }
     return first_failure_.value_or(0);
@@ -94,30 +99,8 @@ class job {
     bool running = false;
     std::unique_ptr<rank_output> out, err;
   };
-  struct failed_child {
-    int local = 0;
-    int status = 0;
-    clock::time_point when;
-  };
-  enum class stage { running, grace, terminating, killing, given_up };
 
-  static bool same_file(int a, int b) {
-    struct stat first{}, second{};
-    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-  }
-
-  sink& errors() { return err_ ? *err_ : out_; }
-  void say(const std::string& line) {
-    errors().line({}, line);
-    errors().settle();
-  }
-  void sink_changed() {
-    for (rank_state& rank : ranks_) {
-      rank.out->sink_changed();
-      rank.err->sink_changed();
-    }
-  }
+  void say(const std::string& line) { outputs_.say(line); }
 
   void order(message::kind what, int signal) {
     const message out{what, 0, signal};
@@ -137,10 +120,17 @@ class job {
           ranks_[at].running = true;
           ++started_;
           break;
-        case message::kind::not_started: not_started(heard.rank, heard.value); break;
-        case message::kind::ended: ended(heard.rank, heard.value); break;
-        case message::kind::nobody_left: finish(); break;
-        default: break;
+        case message::kind::not_started:
+          not_started(heard.rank, heard.value);
+          break;
+        case message::kind::ended:
+          ended(heard.rank, heard.value);
+          break;
+        case message::kind::nobody_left:
+          finish();
+          break;
+        default:
+          break;
       }
     }
     if (size == 0) from_guard_.enable(false);  // SIGCHLD tells the rest
@@ -148,60 +138,27 @@ class job {
 
   void not_started(int rank, int error) {
     first_failure_ = error == ENOENT ? 127 : 126;
-    const std::string& program = options_.command[0];
-    if (started_ > 0 || error == EAGAIN || error == ENOMEM) {
-      say(fmt::format("colls-run: cannot start rank {}: {}", options_.first_rank() + rank,
-                      ::strerror(error)));
-    } else if (error == ENOENT && program.find('/') == program.npos) {
-      const bool here = ::access(program.c_str(), X_OK) == 0;
-      say(fmt::format("colls-run: {}: command not found{}", program,
-                      here ? fmt::format("; did you mean ./{}?", program) : ""));
-    } else if (error == ENOENT && ::access(program.c_str(), F_OK) == 0) {
-      say(fmt::format("colls-run: {}: its interpreter was not found", program));
-    } else {
-      say(fmt::format("colls-run: {}: {}", program, ::strerror(error)));
-    }
-    cause_ = {};
-    if (on_failure) on_failure(options_.first_rank() + rank, "could not be started");
-    enter(stage::killing);
+    rank += options_.first_rank();
+    say(started_ == 0 && error != EAGAIN && error != ENOMEM
+            ? why_not_started(options_.command[0], error)
+            : fmt::format("colls-run: cannot start rank {}: {}", rank, ::strerror(error)));
+    if (on_failure) on_failure(rank, "could not be started");
+    ending_.enter(stage::killing);
   }
 
   void ended(int local, int status) {
     rank_state& it = ranks_[static_cast<std::size_t>(local)];
     it.running = false;
+    ++ended_;
     it.out->drain();
     it.err->drain();
-    if (status != 0) failed(local, status);
-    if (still_running() == 0 && started_ == options_.local_size && stage_ <= stage::grace) {
-      wait_for(std::chrono::milliseconds(500), stage::terminating);  // what ranks left behind
-    }
+    if (status != 0) cause_.failed({local, status, clock::now()});
+    if (left() == 0) ending_.no_rank_left();
   }
 
-  void failed(int local, int status) {
-    failed_.push_back({local, status, clock::now()});
-    if (first_failure_ || WIFSIGNALED(status)) {
-      settle_cause();
-    } else if (failed_.size() == 1) {
-      settling_.expires_after(std::chrono::milliseconds(20));
-      settling_.async_wait([this](boost::system::error_code ec) {
-        if (!ec) settle_cause();
-      });
-    }
-  }
-
-  // A process closes its connections a moment before its death can be seen: a rank that fails by
-  // that news may be seen first. A signal that killed another in the same moment is the cause.
-  void settle_cause() {
-    if (failed_.empty()) return;
-    settling_.cancel();
-    const auto cause = std::find_if(failed_.begin(), failed_.end(), [](const failed_child& it) {
-      return WIFSIGNALED(it.status) && WTERMSIG(it.status) != SIGPIPE;
-    });
-    if (cause != failed_.end()) std::rotate(failed_.begin(), cause, cause + 1);
-    for (const failed_child& it : std::exchange(failed_, {})) {
-      if (on_failure) on_failure(options_.first_rank() + it.local, how_it_ended(it.status));
-      if (!first_failure_) explain_first(it);
-    }
+  void failed(const failed_child& it) {
+    if (on_failure) on_failure(options_.first_rank() + it.local, how_it_ended(it.status));
+    if (!first_failure_) explain_first(it);
   }
 
   void explain_first(const failed_child& it) {
@@ -209,51 +166,39 @@ class job {
     const int status = it.status;
     first_failure_ = exit_status(status);
     const bool of_our_signal =
-        interrupted_ != 0 && (!WIFSIGNALED(status) || stage_ == stage::killing ||
+        interrupted_ != 0 && (!WIFSIGNALED(status) || ending_.now() == stage::killing ||
                               WTERMSIG(status) == interrupted_);
-    cause_ = fmt::format("{}rank {} ({})",
-                         of_our_signal ? signal_name(interrupted_) + ", " : std::string(), rank,
-                         how_it_ended(status));
+    in_short_ = fmt::format("{}rank {} ({})",
+                            of_our_signal ? signal_name(interrupted_) + ", " : std::string(), rank,
+                            how_it_ended(status));
     if (!of_our_signal) {
       const rank_state& of = ranks_[static_cast<std::size_t>(it.local)];
       const std::chrono::duration<double> lived = it.when - began_;
       const auto& last = of.err->last_lines();
-      for (const std::string& line :
-           explain({rank, of.pid, status, lived.count(), {last.begin(), last.end()},
-                    out_.broken() != 0 || errors().broken() != 0})) {
-        errors().line({}, line);
-      }
-      errors().settle();
+      say(explain({rank, of.pid, status, lived.count(), last, outputs_.broken()}));
     }
     begin_to_end();
   }
 
   // --- the end ---------------------------------------------------------------------------------
 
-  int still_running() const {
-    return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(),
-                                          [](const rank_state& it) { return it.running; }));
-  }
+  // Also those of which the guard has yet to say that they started.
+  int left() const { return options_.local_size - ended_; }
 
-  // Others get `--grace` seconds to end by their own error.
   void begin_to_end() {
-    if (options_.keep_going || stage_ != stage::running || still_running() == 0) return;
-    stage_ = stage::grace;
-    wait_for(std::chrono::duration<double>(options_.grace), stage::terminating);
+    if (options_.keep_going || left() == 0) return;
+    ending_.begin(std::chrono::duration<double>(options_.grace));
   }
 
-  void enter(stage next) {
-    stage_ = next;
-    if (next == stage::terminating) {
+  void entered(stage now) {
+    if (now == stage::terminating) {
       say_who_gets("SIGTERM");
       order(message::kind::signal_all, SIGTERM);
       order(message::kind::signal_all, SIGCONT);
-      wait_for(std::chrono::seconds(3), stage::killing);
-    } else if (next == stage::killing) {
-      if (still_running() > 0) say_who_gets("SIGKILL");
+    } else if (now == stage::killing) {
+      say_who_gets("SIGKILL");
       order(message::kind::signal_all, SIGKILL);
-      wait_for(std::chrono::seconds(3), stage::given_up);
-    } else if (next == stage::given_up) {
+    } else if (now == stage::given_up) {
       say("colls-run: some processes do not even end by SIGKILL; leaving them to the system");
       finish();
     }
@@ -263,34 +208,28 @@ class job {
     std::string who;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (ranks_[i].running) {
-        who += fmt::format("{}{}", who.empty() ? "" : ", ", options_.first_rank() + static_cast<int>(i));
+        who += fmt::format("{}{}", who.empty() ? "" : ", ",
+                           options_.first_rank() + static_cast<int>(i));
       }
     }
-    if (who.empty()) {
-      say(fmt::format("colls-run: {} to the processes that ranks left behind", signal));
-    } else {
+    if (!who.empty()) {
       say(fmt::format("colls-run: {} to what still runs: rank {}", signal, who));
+    } else if (ended_ > 0) {
+      say(fmt::format("colls-run: {} to the processes that ranks left behind", signal));
     }
-  }
-
-  template <class Duration>
-  void wait_for(Duration time, stage next) {
-    timer_.expires_after(std::chrono::duration_cast<clock::duration>(time));
-    timer_.async_wait([this, next](boost::system::error_code ec) {
-      if (!ec && !nobody_left_ && stage_ < next) enter(next);
-    });
   }
 
   void finish() {
     if (std::exchange(nobody_left_, true)) return;
-    settle_cause();
-    timer_.cancel();
+    cause_.settle();
+    ending_.stop();
     for (rank_state& rank : ranks_) {
       rank.out->finish();
       rank.err->finish();
     }
-    if (!cause_.empty() && (started_ > 1 || interrupted_ != 0)) {
-      say(fmt::format("colls-run: exit status {}: {} was the first to fail", *first_failure_, cause_));
+    if (!in_short_.empty() && (started_ > 1 || interrupted_ != 0)) {
+      say(fmt::format("colls-run: exit status {}: {} was the first to fail", *first_failure_,
+                      in_short_));
     }
     // The guard ends when it finds nobody at the other end.
     from_guard_.enable(false);
@@ -325,11 +264,11 @@ class job {
       ::_exit(128 + signal);
     }
     if (signal == SIGINT && interrupted_ == SIGINT) {
-      enter(stage::killing);
+      ending_.enter(stage::killing);
       return;
     }
     interrupted_ = signal;
-    say(fmt::format("colls-run: {} sent to {} ranks{}", signal_name(signal), still_running(),
+    say(fmt::format("colls-run: {} sent to {} ranks{}", signal_name(signal), left(),
                     signal == SIGINT ? "; once more kills them" : ""));
     order(message::kind::signal_ranks, signal);
     begin_to_end();
@@ -360,19 +299,17 @@ class job {
   colls::detail::descriptor signals_;
   watched from_guard_;
   watched from_outside_;
-  boost::asio::steady_timer timer_;
-  boost::asio::steady_timer settling_;
-  sink out_;
-  std::optional<sink> err_;
+  cause cause_;
+  ending ending_;
+  outputs outputs_;
   std::optional<terminal_input> input_;
   std::vector<rank_state> ranks_;
   clock::time_point began_;
-  std::vector<failed_child> failed_;  // not told yet
   int started_ = 0;
-  int interrupted_ = 0;  // the signal that asked us to end
-  stage stage_ = stage::running;
+  int ended_ = 0;
+  int interrupted_ = 0;               // the signal that asked us to end
   std::optional<int> first_failure_;  // its exit status
-  std::string cause_;
+  std::string in_short_;              // who failed first, for the last line
   bool guard_killed_ = false;
   bool nobody_left_ = false;
 };

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
 #include <glob.h>
 #include <sched.h>
 
@@ -43,7 +44,8 @@ struct options {
 
 namespace detail {
 
-inline constexpr const char* examples = R"(Everything after the program's name belongs to the program.
+inline constexpr const char* examples =
+    R"(Everything after the program's name belongs to the program.
 
 Examples:
   colls-run -n 4 ./program --epochs 3       4 processes on this machine
@@ -124,9 +126,10 @@ inline std::vector<std::string> own_part(const CLI::App& app, const std::vector<
     if (word.size() < 2 || word[0] != '-') break;
     if (word == "-np") word = "-n";
     if (word.starts_with("--")) {
-      std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(
-                                                    std::min(word.find('='), word.size())),
-                   '_', '-');
+      std::replace(
+          word.begin(),
+          word.begin() + static_cast<std::ptrdiff_t>(std::min(word.find('='), word.size())), '_',
+          '-');
     }
     own.push_back(word);
     const CLI::Option* const known = app.get_option_no_throw(word);
@@ -185,8 +188,7 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   option("--node-rank", node_rank, "N", "Which of them this one is, from 0");
   option("--master-addr", o.master_addr, "ADDRESS",
          "Where node 0 serves the others (default 127.0.0.1 for one node)");
-  option("--master-port", port, "PORT",
-         "Its port (default 29500; for one node one that is free)");
+  option("--master-port", port, "PORT", "Its port (default 29500; for one node one that is free)");
   option("--rdzv-id", o.job, "NAME",
          "A name for the job, equal on all nodes, if others have the same secret and port");
   app.add_flag("--standalone", standalone, "One node, nothing to agree on with others (default)");

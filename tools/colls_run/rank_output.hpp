@@ -20,7 +20,7 @@ inline std::string_view visible(std::string_view line) {
 
 /// Reads a rank's pipe and hands whole lines to the sink, each behind the rank's prefix; a line
 /// longer than 64 KiB comes in pieces. Keeps the last lines for the explanation of a failure.
-class rank_output : colls::engine::watcher {
+class rank_output final : colls::engine::watcher {
  public:
   rank_output(colls::engine& on, colls::detail::descriptor pipe, sink& to, std::string prefix)
       : engine_(on), pipe_(std::move(pipe)), sink_(to), prefix_(std::move(prefix)) {

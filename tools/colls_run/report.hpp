@@ -5,12 +5,15 @@
 // How a rank ended, in words.
 
 #include <fmt/format.h>
+
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <deque>
 #include <string>
-#include <vector>
 
 namespace launcher {
 
@@ -22,6 +25,14 @@ inline std::string signal_name(int number) {
 /// A rank's wait status as a shell would give it: 128 + n for signal n.
 inline int exit_status(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// Not what a rank does because another has failed.
+inline bool is_own_doing(int status) {
+  if (!WIFSIGNALED(status)) return false;
+  const int number = WTERMSIG(status);
+  return number == SIGKILL || number == SIGSEGV || number == SIGBUS || number == SIGILL ||
+         number == SIGFPE;
 }
 
 inline std::string how_it_ended(int status) {
@@ -41,28 +52,39 @@ struct failed_rank {
   int pid = 0;
   int status = 0;
   double seconds = 0;
-  std::vector<std::string> last_lines;
+  const std::deque<std::string>& last_lines;
   bool output_closed = false;  // nobody reads what the ranks print
 };
 
 /// The first failure as one block of lines.
-inline std::vector<std::string> explain(const failed_rank& it) {
-  std::vector<std::string> lines = {
-      fmt::format("colls-run: rank {} failed: {}", it.rank, how_it_ended(it.status)),
-      fmt::format("    host {}, pid {}, {:.3f} s after the start", host_name(), it.pid, it.seconds)};
-  if (WIFSIGNALED(it.status) && WTERMSIG(it.status) == SIGKILL) {
-    lines.emplace_back("    not by colls-run: somebody did, or the kernel, out of memory (dmesg)");
+inline std::string explain(const failed_rank& it) {
+  const int signal = WIFSIGNALED(it.status) ? WTERMSIG(it.status) : 0;
+  std::string text =
+      fmt::format("colls-run: rank {} failed: {}\n    host {}, pid {}, {:.3f} s after the start",
+                  it.rank, how_it_ended(it.status), host_name(), it.pid, it.seconds);
+  if (signal == SIGKILL) {
+    text += "\n    not by colls-run: somebody did, or the kernel, out of memory (dmesg)";
   }
-  if (WIFSIGNALED(it.status) && WTERMSIG(it.status) == SIGPIPE && it.output_closed) {
-    lines.emplace_back("    whoever read the output of colls-run has gone");
+  if (signal == SIGPIPE && it.output_closed) {
+    text += "\n    whoever read the output of colls-run has gone";
   }
-  if (it.last_lines.empty()) {
-    lines.emplace_back("    it wrote nothing to stderr");
-  } else {
-    lines.emplace_back("    its last lines on stderr:");
-    for (const std::string& line : it.last_lines) lines.push_back("        " + line);
+  text += it.last_lines.empty() ? "\n    it wrote nothing to stderr"
+                                : "\n    its last lines on stderr:";
+  for (const std::string& line : it.last_lines) text += "\n        " + line;
+  return text;
+}
+
+/// Why the first rank could not be executed.
+inline std::string why_not_started(const std::string& program, int error) {
+  if (error == ENOENT && program.find('/') == program.npos) {
+    const bool here = ::access(program.c_str(), X_OK) == 0;
+    return fmt::format("colls-run: {}: command not found{}", program,
+                       here ? fmt::format("; did you mean ./{}?", program) : "");
   }
-  return lines;
+  if (error == ENOENT && ::access(program.c_str(), F_OK) == 0) {
+    return fmt::format("colls-run: {}: its interpreter was not found", program);
+  }
+  return fmt::format("colls-run: {}: {}", program, ::strerror(error));
 }
 
 }  // namespace launcher

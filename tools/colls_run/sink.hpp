@@ -37,10 +37,10 @@ inline std::string_view fit(std::string_view text, std::size_t columns) {
 }
 
 /// One of the launcher's own outputs. Who reads it slowly holds up the ranks, never the launcher.
-class sink : colls::engine::watcher {
+class sink final : colls::engine::watcher {
  public:
   sink(colls::engine& on, int descriptor) : engine_(on), descriptor_(descriptor) {
-    struct stat about{};
+    struct stat about {};
     ::fstat(descriptor, &about);
     // What a pipe with room takes without blocking.
     piece_ = S_ISREG(about.st_mode) ? std::numeric_limits<std::size_t>::max() : 4096;

@@ -11,7 +11,7 @@
 
 namespace launcher {
 
-class watched : colls::engine::watcher {
+class watched final : colls::engine::watcher {
  public:
   watched(colls::engine& on, int descriptor, std::uint32_t events, std::function<void()> call)
       : engine_(on), descriptor_(descriptor), events_(events), call_(std::move(call)) {}

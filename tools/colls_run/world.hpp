@@ -37,7 +37,7 @@ inline std::string common_secret() {
   const char* const path = std::getenv("COLLS_SECRET_FILE");
   if (path == nullptr || *path == 0) return {};
   const colls::detail::descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
-  struct stat about{};
+  struct stat about {};
   if (!file || ::fstat(file.get(), &about) != 0) {
     throw start_error(fmt::format("COLLS_SECRET_FILE {}: {}", path, std::strerror(errno)));
   }
@@ -62,7 +62,8 @@ inline colls::listener serve_at(const options& o, const std::string& host, int p
   colls::listener made;
   std::error_code ec;
   for (const auto& address : addresses) {
-    if (o.nodes > 1 && address.is_loopback() && address.to_string() != host && host != "localhost") {
+    if (o.nodes > 1 && address.is_loopback() && address.to_string() != host &&
+        host != "localhost") {
       throw start_error(fmt::format(
           "--master-addr {} is {} on this node, where no other reaches it: pass its number", host,
           address.to_string()));
@@ -71,7 +72,8 @@ inline colls::listener serve_at(const options& o, const std::string& host, int p
     if (!ec) return made;
   }
   if (ec == std::errc::address_in_use) {
-    throw start_error(fmt::format("{} port {} is in use: choose another --master-port", host, port));
+    throw start_error(
+        fmt::format("{} port {} is in use: choose another --master-port", host, port));
   }
   if (ec == std::errc::address_not_available) {
     throw start_error(fmt::format(

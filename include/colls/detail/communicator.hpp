@@ -23,43 +23,42 @@ namespace colls {
   }
 
 template <transport Transport>
-template <algorithm Pinned, class T, class Op>
-operation<> communicator<Transport>::reduced_everywhere(collective what, any_buffer in,
-                                                        any_buffer out, const Op& op, options how) {
-  COLLS_PIN(all::all_reduce, (commutative_for<Op, T>))
-  auto* const made = core_->make(what);
+template <collective What, algorithm Pinned, class T, class Op>
+operation<> communicator<Transport>::reduced_everywhere(any_buffer in, any_buffer out, const Op& op,
+                                                        options how) {
+  constexpr auto& rows = rows_of<What>();
+  COLLS_PIN(rows, (commutative_for<Op, T>))
+  auto* const made = core_->make(What);
   const reduction by = keep<T>(*made, op, how);
-  detail::checks check(what);
+  detail::checks check(What);
   check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
       .require(!detail::partly_overlap(in, out), "in and out overlap in part");
-  question call{what, in.size() * by.accumulate_size, size(), by.op.commutative, how.order, true};
+  const question call = asks(What, in.size(), by, how);
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, any_op)>* found = nullptr;
-  const bool good =
-      what == collective::all_reduce ? plan_for(all::all_reduce, call, how, check, chosen, &found)
-      : what == collective::scan     ? plan_for(all::scan, call, how, check, chosen, &found)
-                                     : plan_for(all::exscan, call, how, check, chosen, &found);
-  if (!good) return core_->refuse(made, check.why());
-  fingerprint print = print_of<T>(what, chosen, in.size(), -1, how);
+  if (!plan_for(rows, call, how, check, chosen, &found)) return core_->refuse(made, check.why());
+  fingerprint print = print_of<T>(What, chosen, in.size(), -1, how);
   add(print, by, how);
   return core_->begin(made, print, how, chosen, call.bytes, [&](channel_type net) {
-    if (what == collective::exscan) return run::exscan(net, found->run, in, out, by);
-    const int ranks = what == collective::scan ? net.rank() + 1 : net.size();
+    if constexpr (What == collective::exscan) return run::exscan(net, found->run, in, out, by);
+    const int ranks = What == collective::scan ? net.rank() + 1 : net.size();
     return run::in_place(net, found->run, in, out, by, ranks);
   });
 }
 
 template <transport Transport>
-template <class... Ranges, class Op>
+template <algorithm Pinned, class... Ranges, class Op>
   requires(!detail::is_options<Op>)
 operation<> communicator<Transport>::all_reduce(const colls::group<Ranges...>& buffers, Op op,
                                                 options how) {
   using element = typename colls::group<Ranges...>::element_type;
+  COLLS_PIN(all::all_reduce, (commutative_for<Op, element>))
+  std::size_t total = 0;
+  counts_list sizes;
+  sizes.reserve(sizeof...(Ranges));
   auto* const made = core_->make(collective::all_reduce);
   const reduction by = keep<element>(*made, op, how);
   detail::checks check(collective::all_reduce);
-  std::size_t total = 0;
-  counts_list sizes;
   for (const any_buffer& part : buffers.parts) {
     total += part.size();
     sizes.push_back(part.size());
@@ -69,8 +68,8 @@ operation<> communicator<Transport>::all_reduce(const colls::group<Ranges...>& b
                     "two buffers of the group overlap");
     }
   }
-  const std::size_t size_in_bytes = total * by.accumulate_size;
-  question call{collective::all_reduce, size_in_bytes, size(), by.op.commutative, how.order, true};
+  const question call = asks(collective::all_reduce, total, by, how);
+  const std::size_t size_in_bytes = call.bytes;
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, any_op)>* found = nullptr;
   if (!plan_for(all::all_reduce, call, how, check, chosen, &found)) {
@@ -99,8 +98,7 @@ operation<> communicator<Transport>::reduced_at_root(any_buffer in, any_buffer o
     check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
         .require(!detail::partly_overlap(in, out), "in and out overlap in part");
   }
-  question call{collective::reduce, in.size() * by.accumulate_size, size(), by.op.commutative,
-                how.order, true};
+  const question call = asks(collective::reduce, in.size(), by, how);
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, any_buffer, int, any_op)>* found = nullptr;
   if (!plan_for(all::reduce, call, how, check, chosen, &found)) {
@@ -122,8 +120,7 @@ operation<> communicator<Transport>::reduced_in_parts(any_buffer in, any_buffer 
   auto* const made = core_->make(collective::reduce_scatter);
   const reduction by = keep<T>(*made, op, how);
   detail::checks check(collective::reduce_scatter);
-  const auto ranks = static_cast<std::size_t>(size());
-  check.require(fits(offsets), "there are %zu counts for %zu ranks", offsets.size() - 1, ranks);
+  check_counts(check, offsets, sizeof(T));
   if (!check.failed()) {
     const partition parts = offsets.empty() ? partition::blocks(out.size(), size())
                                             : partition::from_offsets(offsets.data(), size());
@@ -131,15 +128,15 @@ operation<> communicator<Transport>::reduced_in_parts(any_buffer in, any_buffer 
                                ? chunks{in, parts}[rank()]
                                : any_buffer();
     check
-        .require(in.size() == parts.offset(size()), "in has %zu elements, the shares of %zu ranks are %zu",
-                 in.size(), ranks, parts.offset(size()))
+        .require(in.size() == parts.offset(size()),
+                 "in has %zu elements, the shares of %d ranks are %zu", in.size(), size(),
+                 parts.offset(size()))
         .require(out.size() == parts.count(rank()), "out has %zu elements, this rank's share is %zu",
                  out.size(), parts.count(rank()))
         .require(out.data() == own.data() || !detail::partly_overlap(in, out),
                  "in and out overlap in part");
   }
-  question call{collective::reduce_scatter, in.size() * by.accumulate_size, size(),
-                by.op.commutative, how.order, true};
+  const question call = asks(collective::reduce_scatter, in.size(), by, how);
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, any_buffer, partition, any_op)>* found = nullptr;
   if (!plan_for(all::reduce_scatter, call, how, check, chosen, &found)) {
@@ -159,7 +156,7 @@ operation<> communicator<Transport>::broadcast_bytes(any_buffer data, int root, 
   auto* const made = core_->make(collective::broadcast);
   detail::checks check(collective::broadcast);
   check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
-  question call{collective::broadcast, data.size() * data.element_size(), size()};
+  const question call{collective::broadcast, data.size() * data.element_size(), size()};
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, int)>* found = nullptr;
   if (!plan_for(all::broadcast, call, how, check, chosen, &found)) {
@@ -176,7 +173,7 @@ operation<> communicator<Transport>::barrier(options how) {
   COLLS_PIN(all::barrier, true)
   auto* const made = core_->make(collective::barrier);
   detail::checks check(collective::barrier);
-  question call{collective::barrier, 0, size()};
+  const question call{collective::barrier, 0, size()};
   plan chosen;
   const detail::row<task<>(channel_type)>* found = nullptr;
   if (!plan_for(all::barrier, call, how, check, chosen, &found)) {
@@ -196,14 +193,14 @@ operation<> communicator<Transport>::gathered_everywhere(any_buffer in, any_buff
   COLLS_PIN(all::all_gather, true)
   auto* const made = core_->make(collective::all_gather);
   detail::checks check(collective::all_gather);
-  const auto ranks = static_cast<std::size_t>(size());
-  check.require(fits(offsets), "there are %zu counts for %zu ranks", offsets.size() - 1, ranks);
+  check_counts(check, offsets, sizeof(T));
   if (!check.failed()) {
     const partition parts = offsets.empty() ? partition::blocks(in.size(), size())
                                             : partition::from_offsets(offsets.data(), size());
     check
-        .require(out.size() == parts.offset(size()), "out has %zu elements, the blocks of %zu ranks are %zu",
-                 out.size(), ranks, parts.offset(size()))
+        .require(out.size() == parts.offset(size()),
+                 "out has %zu elements, the blocks of %d ranks are %zu", out.size(), size(),
+                 parts.offset(size()))
         .require(in.size() == parts.count(rank()), "in has %zu elements, this rank's block is %zu",
                  in.size(), parts.count(rank()));
     if (!check.failed()) {
@@ -211,7 +208,7 @@ operation<> communicator<Transport>::gathered_everywhere(any_buffer in, any_buff
                     "in and out overlap in part");
     }
   }
-  question call{collective::all_gather, out.size() * out.element_size(), size()};
+  const question call{collective::all_gather, out.size() * out.element_size(), size()};
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, partition)>* found = nullptr;
   if (!plan_for(all::all_gather, call, how, check, chosen, &found)) {
@@ -225,16 +222,17 @@ operation<> communicator<Transport>::gathered_everywhere(any_buffer in, any_buff
 }
 
 template <transport Transport>
-template <algorithm Pinned, class T>
-operation<> communicator<Transport>::rooted(collective what, any_buffer mine, any_buffer whole,
-                                            counts_list offsets, int root, options how) {
-  COLLS_PIN(all::gather, true)
-  auto* const made = core_->make(what);
-  detail::checks check(what);
-  const auto ranks = static_cast<std::size_t>(size());
-  check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1)
-      .require(fits(offsets), "there are %zu counts for %zu ranks", offsets.size() - 1, ranks);
-  const std::size_t total = offsets.empty() ? mine.size() * ranks : offsets.back();
+template <collective What, algorithm Pinned, class T>
+operation<> communicator<Transport>::rooted(any_buffer mine, any_buffer whole, counts_list offsets,
+                                            int root, options how) {
+  constexpr auto& rows = rows_of<What>();
+  COLLS_PIN(rows, true)
+  auto* const made = core_->make(What);
+  detail::checks check(What);
+  check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
+  check_counts(check, offsets, sizeof(T));
+  const std::size_t total =
+      offsets.empty() ? mine.size() * static_cast<std::size_t>(size()) : offsets.back();
   if (!check.failed()) {
     const partition parts = offsets.empty() ? partition::blocks(mine.size(), size())
                                             : partition::from_offsets(offsets.data(), size());
@@ -251,21 +249,17 @@ operation<> communicator<Transport>::rooted(collective what, any_buffer mine, an
       }
     }
   }
-  question call{what, total * mine.element_size(), size()};
+  const question call{What, total * mine.element_size(), size()};
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, any_buffer, partition, int)>* found = nullptr;
-  const bool good = what == collective::gather
-                        ? plan_for(all::gather, call, how, check, chosen, &found)
-                        : plan_for(all::scatter, call, how, check, chosen, &found);
-  if (!good) return core_->refuse(made, check.why());
-  const fingerprint print = print_of<T>(what, chosen, total, root, how, offsets);
+  if (!plan_for(rows, call, how, check, chosen, &found)) return core_->refuse(made, check.why());
+  const fingerprint print = print_of<T>(What, chosen, total, root, how, offsets);
   const any_buffer everything =
       rank() == root ? whole : any_buffer(nullptr, 0, mine.element_size());
   return core_->begin(made, print, how, chosen, 0, [&](channel_type net) {
-    return what == collective::gather ? run::rooted(net, found->run, mine, everything, mine.size(),
-                                                    std::move(offsets), root)
-                                      : run::rooted(net, found->run, everything, mine, mine.size(),
-                                                    std::move(offsets), root);
+    constexpr bool gathers = What == collective::gather;
+    return run::rooted(net, found->run, gathers ? mine : everything, gathers ? everything : mine,
+                       mine.size(), std::move(offsets), root);
   });
 }
 
@@ -278,10 +272,12 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
   detail::checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(size());
   const bool equal_blocks = sends.empty() && receives.empty();
-  check.require(fits(sends) && fits(receives), "there are %zu and %zu counts for %zu ranks",
-                sends.size() - 1, receives.size() - 1, ranks);
+  check_counts(check, sends, sizeof(T));
+  check_counts(check, receives, sizeof(T));
   if (equal_blocks) {
-    check.require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks", in.size(), ranks)
+    check
+        .require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks", in.size(),
+                 ranks)
         .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size());
   } else if (!check.failed()) {
     check
@@ -293,15 +289,16 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
                  "in place, both lists of counts are equal");
   }
   check.require(!detail::partly_overlap(in, out), "in and out overlap in part");
-  question call{collective::all_to_all, in.size() * in.element_size(), size()};
+  // With counts of its own each rank has another total: no choice may depend on it, and lengths are
+  // compared message by message.
+  const std::size_t count = equal_blocks ? in.size() : 0;
+  const question call{collective::all_to_all, count * sizeof(T), size()};
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, partition, any_buffer, partition)>* found = nullptr;
   if (!plan_for(all::all_to_all, call, how, check, chosen, &found)) {
     return core_->refuse(made, check.why());
   }
-  // With counts of its own each rank has another total: lengths are compared message by message.
-  fingerprint print =
-      print_of<T>(collective::all_to_all, chosen, equal_blocks ? in.size() : 0, -1, how);
+  fingerprint print = print_of<T>(collective::all_to_all, chosen, count, -1, how);
   print.shape = equal_blocks ? 0 : 1;
   return core_->begin(made, print, how, chosen, 0, [&](channel_type net) {
     return run::all_to_all(net, found->run, in, out, std::move(sends), std::move(receives));
@@ -435,36 +432,74 @@ operation<received> communicator<Transport>::send_recv(Out&& out, int to, In&& i
 
 namespace detail {
 
+/// The ids that a split may give: a few, made of the parent's id and the number of the call, so that
+/// splits of different communicators try different ones. Held here until the split has ended; those
+/// that are free on all ranks can be given, so no two communicators that share a rank, now or ever,
+/// have the same.
+class id_candidates {
+ public:
+  static constexpr int count = 8;
+
+  id_candidates(match& with, const operation_record& split)
+      : with_(with), ids_(static_cast<std::uint32_t>(split.communicator->size())) {
+    for (int i = 0; i < count; ++i) {
+      first_[i] = static_cast<std::uint32_t>(
+          mix(mix(split.communicator->id(), split.sequence), static_cast<std::uint64_t>(i)));
+      if (first_[i] <= UINT32_MAX - ids_ && with.hold_ids(first_[i], ids_)) free_ |= 1u << i;
+    }
+  }
+  id_candidates(const id_candidates&) = delete;
+  ~id_candidates() {
+    for (int i = 0; i < count; ++i) {
+      if ((free_ >> i & 1u) != 0) with_.free_ids(first_[i]);
+    }
+  }
+
+  std::uint32_t free() const { return free_; }
+  /// The first of the ids that are free everywhere.
+  std::uint32_t choose(std::uint32_t free_on_all) const {
+    for (int i = 0; i < count; ++i) {
+      if ((free_on_all >> i & 1u) != 0) return first_[i];
+    }
+    throw error(errc::not_enough_memory, "no id for a communicator is free on all ranks");
+  }
+
+ private:
+  match& with_;
+  std::uint32_t ids_;
+  std::uint32_t first_[count] = {};
+  std::uint32_t free_ = 0;
+};
+
 /// What each rank says in a split.
 struct split_word {
   std::int32_t color = 0;
   std::int32_t key = 0;
-  std::uint32_t next_id = 0;
+  std::uint32_t free_ids = 0;
 };
 
 template <transport Transport>
 task<communicator<Transport>> split(basic_channel<Transport> net, core<Transport>& parent,
                                     split_word mine) {
+  const id_candidates ids(parent.matching(), net.record());
+  mine.free_ids = ids.free();
   std::vector<split_word> words(static_cast<std::size_t>(net.size()));
   words[static_cast<std::size_t>(net.rank())] = mine;
   const any_buffer all(words.data(), words.size(), sizeof(split_word));
   co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
 
-  // Ids begin above all that any of the ranks has seen, one for each color in the order of the
-  // colors' first ranks: no two communicators that share a rank ever have the same.
-  std::uint32_t first_id = 0;
+  std::uint32_t free_on_all = ids.free();
   std::vector<std::int32_t> colors;
   for (const split_word& word : words) {
-    first_id = word.next_id > first_id ? word.next_id : first_id;
-    bool known = word.color < 0;
-    for (const std::int32_t color : colors) known |= color == word.color;
-    if (!known) colors.push_back(word.color);
+    free_on_all &= word.free_ids;
+    if (word.color >= 0) colors.push_back(word.color);
   }
-  parent.matching().ids_from(first_id + static_cast<std::uint32_t>(colors.size()));
   if (mine.color < 0) co_return communicator<Transport>();
+  std::sort(colors.begin(), colors.end());
+  colors.erase(std::unique(colors.begin(), colors.end()), colors.end());
+  const auto color = std::lower_bound(colors.begin(), colors.end(), mine.color) - colors.begin();
+  const std::uint32_t id = ids.choose(free_on_all) + static_cast<std::uint32_t>(color);
 
-  std::uint32_t id = first_id;
-  while (colors[id - first_id] != mine.color) ++id;
   std::vector<int> ranks;
   for (int rank = 0; rank < net.size(); ++rank) {
     if (words[static_cast<std::size_t>(rank)].color == mine.color) ranks.push_back(rank);
@@ -487,39 +522,41 @@ task<communicator<Transport>> split(basic_channel<Transport> net, core<Transport
 }  // namespace detail
 
 template <transport Transport>
-operation<communicator<Transport>> communicator<Transport>::split(int color, int key) {
+operation<communicator<Transport>> communicator<Transport>::divided(int color, int key,
+                                                                    std::uint64_t shape,
+                                                                    const options& how) {
   auto* const made = core_->template make<communicator>(collective::split);
   fingerprint print;
   print.what = collective::split;
-  // Reserved now, so that splits under way at the same time get different ids.
-  const detail::split_word mine{color, key, core_->matching().next_id()};
-  core_->matching().ids_from(mine.next_id + static_cast<std::uint32_t>(size()));
-  return core_->begin(made, print, options(), plan(), 0, [&](channel_type net) {
-    return detail::split<Transport>(net, *core_, mine);
+  print.shape = shape;
+  return core_->begin(made, print, how, plan(), 0, [&](channel_type net) {
+    return detail::split<Transport>(net, *core_, {color, key, 0});
   });
 }
 
 template <transport Transport>
 template <readable_range Ranks>
-operation<communicator<Transport>> communicator<Transport>::group(const Ranks& ranks) {
+operation<communicator<Transport>> communicator<Transport>::group(const Ranks& ranks, options how) {
   int position = 0;
   int mine = -1;
+  std::uint64_t list = 1;  // a split has 0
   detail::checks check(collective::split);
   std::vector<bool> seen(static_cast<std::size_t>(size()));
-  for (const auto member : ranks) {
-    const bool known = member >= 0 && static_cast<int>(member) < size();
-    check.require(known, "rank %d is not in 0..%d", static_cast<int>(member), size() - 1);
+  for (const auto listed : ranks) {
+    const bool known = listed >= 0 && listed < static_cast<decltype(listed)>(size());
+    check.require(known, "rank %lld is not in 0..%d", static_cast<long long>(listed), size() - 1);
     if (!known) break;
-    check.require(!seen[static_cast<std::size_t>(member)], "rank %d is listed twice",
-                  static_cast<int>(member));
-    seen[static_cast<std::size_t>(member)] = true;
+    const auto member = static_cast<std::size_t>(listed);
+    check.require(!seen[member], "rank %zu is listed twice", member);
+    seen[member] = true;
+    list = mix(list, member);
     if (static_cast<int>(member) == rank()) mine = position;
     ++position;
   }
   if (check.failed()) {
     return core_->refuse(core_->template make<communicator>(collective::split), check.why());
   }
-  return split(mine < 0 ? -1 : 0, mine);
+  return divided(mine < 0 ? -1 : 0, mine, list, how);
 }
 
 template <transport Transport>

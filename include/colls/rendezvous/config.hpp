@@ -120,9 +120,9 @@ inline meeting_place parse_address(const std::string& address) {
   return place;
 }
 
-/// host:port as it is written in addresses and messages.
+/// host:port as it is written in addresses and messages; the host may have its brackets already.
 inline std::string host_and_port(const std::string& host, int port) {
-  const bool six = host.find(':') != std::string::npos;
+  const bool six = host.find(':') != std::string::npos && !host.starts_with("[");
   return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 

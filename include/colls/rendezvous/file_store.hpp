@@ -5,67 +5,14 @@
 // A store in a file that all processes see: by it ranks meet where no address is known.
 
 #include <colls/rendezvous/authenticate.hpp>
-#include <colls/rendezvous/process.hpp>
 #include <colls/rendezvous/store.hpp>
+#include <colls/rendezvous/store_file.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 namespace colls {
-
-namespace detail {
-
-/// The first bytes of a store's file.
-struct store_file_head {
-  char magic[8] = {'C', 'O', 'L', 'L', 'S', 'F', 'S', '\n'};
-  std::uint32_t version = wire_version;
-  std::int32_t world = 0;
-  std::uint64_t job = 0;
-  std::uint64_t nonce = 0;
-  std::int64_t pid = 0;  // of who made it
-  std::uint64_t started = 0;
-  std::uint64_t process_space = 0;
-  char boot[40] = {};
-  char secret[72] = {};
-
-  bool is_sound() const {
-    return std::memcmp(magic, store_file_head{}.magic, sizeof magic) == 0 &&
-           version == wire_version && secret[sizeof secret - 1] == 0;
-  }
-  /// Who made it is known to be gone.
-  bool is_abandoned() const {
-    const store_file_head mine = of_this_process();
-    if (std::memcmp(boot, mine.boot, sizeof boot) != 0) return false;
-    return process_space == mine.process_space && start_time_of(pid) != started;
-  }
-  static store_file_head of_this_process() {
-    store_file_head head;
-    head.pid = ::getpid();
-    head.started = start_time_of(head.pid);
-    struct stat space {};
-    if (::stat("/proc/self/ns/pid", &space) == 0) head.process_space = space.st_ino;
-    std::snprintf(head.boot, sizeof head.boot, "%s", boot_id().c_str());
-    return head;
-  }
-};
-static_assert(std::is_trivially_copyable_v<store_file_head>);
-
-/// Makes the directory of `path` for this user alone, or takes it if it is so already.
-inline void make_own_directory(const std::string& path) {
-  const std::string directory = path.substr(0, path.rfind('/'));
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    raise(errc::join_failed, "cannot make %s: %s", directory.c_str(), std::strerror(errno));
-  }
-  struct stat found {};
-  if (::lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
-      found.st_uid != ::geteuid() || (found.st_mode & 077) != 0) {
-    raise(errc::join_failed, "%s must be a directory of this user alone (mode 0700): remove it",
-          directory.c_str());
-  }
-}
-
-}  // namespace detail
 
 /// A store whose keys are appended to one file, under its lock. Rank 0 makes the file (and takes it
 /// away with the store); the others wait for it. It also carries a secret, so that only those who
@@ -217,46 +164,47 @@ class file_store final : public store {
     }
   }
 
-  // Takes in what others have appended; false: the file is broken.
+  // Takes in what others have appended. A record that is not whole is read again the next time, for
+  // its writer may have died and another may write there.
   void refresh() {
+    std::string news;
     std::vector<char> piece(std::size_t{64} << 10);
     for (;;) {
       const ssize_t got = ::pread(file_.get(), piece.data(), piece.size(),
-                                  static_cast<off_t>(end_ + tail_.size()));
+                                  static_cast<off_t>(end_ + news.size()));
       if (got <= 0) break;
-      tail_.append(piece.data(), static_cast<std::size_t>(got));
+      news.append(piece.data(), static_cast<std::size_t>(got));
     }
     std::size_t at = 0;
-    while (tail_.size() - at >= 8) {
-      const auto* const sizes = reinterpret_cast<const std::byte*>(tail_.data() + at);
+    while (news.size() - at >= 8) {
+      const auto* const sizes = reinterpret_cast<const std::byte*>(news.data() + at);
       const auto key_size = detail::get_number<std::uint32_t>(sizes);
       const auto value_size = detail::get_number<std::uint32_t>(sizes + 4);
       if (key_size > longest_key || value_size > longest_value) {
         detail::raise(errc::stale_store, "file://%s is broken", path_.c_str());
       }
-      if (tail_.size() - at - 8 < std::size_t{key_size} + value_size) break;
-      values_[tail_.substr(at + 8, key_size)] = tail_.substr(at + 8 + key_size, value_size);
+      if (news.size() - at - 8 < std::size_t{key_size} + value_size) break;
+      values_[news.substr(at + 8, key_size)] = news.substr(at + 8 + key_size, value_size);
       at += 8 + std::size_t{key_size} + value_size;
     }
-    tail_.erase(0, at);
     end_ += at;
+    half_done_ = at < news.size();
   }
 
-  // Under the lock, after a refresh. What a dead writer left half done is overwritten.
+  // Under the lock, after a refresh.
   void append(const std::string& key, const std::string& value) {
     if (key.size() > longest_key || value.size() > longest_value) {
       detail::raise(errc::invalid_argument, "a key of %zu bytes with a value of %zu: too long",
                     key.size(), value.size());
     }
+    const bool cut = !half_done_ || ::ftruncate(file_.get(), static_cast<off_t>(end_)) == 0;
     std::array<std::byte, 8> sizes{};
     detail::put_number(&sizes[0], static_cast<std::uint32_t>(key.size()));
     detail::put_number(&sizes[4], static_cast<std::uint32_t>(value.size()));
     const std::string record =
         std::string(reinterpret_cast<const char*>(sizes.data()), sizes.size()) + key + value;
-    if (!tail_.empty() && ::ftruncate(file_.get(), static_cast<off_t>(end_)) != 0) tail_.clear();
-    tail_.clear();
     const ssize_t wrote =
-        ::pwrite(file_.get(), record.data(), record.size(), static_cast<off_t>(end_));
+        cut ? ::pwrite(file_.get(), record.data(), record.size(), static_cast<off_t>(end_)) : -1;
     if (wrote != static_cast<ssize_t>(record.size())) {
       detail::raise(errc::join_failed, "cannot write to file://%s: %s", path_.c_str(),
                     std::strerror(errno));
@@ -347,8 +295,8 @@ class file_store final : public store {
   detail::descriptor file_;
   detail::store_file_head head_;
   std::map<std::string, std::string> values_;
-  std::string tail_;      // of a record that is not whole yet
-  std::size_t end_ = sizeof(detail::store_file_head);
+  std::size_t end_ = sizeof(detail::store_file_head);  // of the records taken in
+  bool half_done_ = false;                             // something follows that is no whole record
   bool maker_ = false;
   bool directory_too_ = false;
 };

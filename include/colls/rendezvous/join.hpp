@@ -56,7 +56,7 @@ inline operation<world> join(const boost::asio::any_io_executor& executor,
                              config how = environment()) {
   const std::shared_ptr<engine> on = engine::of(executor);
   auto* const made = new detail::join_call(on);
-  made->body = detail::form(on, std::move(how));
+  (void)(made->body = detail::form(on, std::move(how)));
   made->run();
   on->kick();
   return operation<world>(made);

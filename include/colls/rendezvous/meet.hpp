@@ -5,108 +5,14 @@
 // meet: the processes of a job find each other. Everything of joining up to the first link.
 
 #include <colls/rendezvous/environment.hpp>
-#include <colls/rendezvous/file_store.hpp>
-#include <colls/rendezvous/reach.hpp>
+#include <colls/rendezvous/meet_file.hpp>
 #include <colls/when_all.hpp>
 
 #include <memory>
 
 namespace colls {
 
-/// What a rank knows once all ranks have come: who is where, and how to prove to be one of them.
-struct membership {
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;
-  int local_size = 1;
-  int node = 0;
-  int nodes = 1;
-  std::vector<int> node_of{0};         // of every rank
-  std::shared_ptr<store> rendezvous;   // null in a world of one
-  std::shared_ptr<store_server> server;  // on the rank that serves the store, else null
-  listener link_listener;              // where the other ranks dial; closed in a world of one
-  boost::asio::ip::address address;    // of this host, as the other ranks reach it
-  secret key;
-  std::uint64_t job = 0;
-  config cfg;
-
-  /// Where a rank listens. The membership must stay where it is until the task has ended.
-  task<endpoint> address_of(int peer) const;
-  /// Dialling side of a link to `peer`: true if the connection is to be used, false if `peer` has
-  /// another one. Throws as `prove` does.
-  task<bool> introduce(stream& link, int peer) const;
-
-  hello greeting(purpose what) const {
-    hello mine;
-    mine.what = what;
-    mine.job = job;
-    mine.rank = rank;
-    mine.world = size;
-    return mine;
-  }
-};
-
 namespace detail {
-
-inline std::string rank_key(int rank) { return "colls/rank/" + std::to_string(rank); }
-inline std::string host_key(int rank) { return "colls/host/" + std::to_string(rank); }
-
-/// What a rank publishes of itself.
-struct rank_card {
-  endpoint where;
-  std::string boot;
-  std::string host;
-  int node = -1;  // the launcher's word
-  std::int64_t pid = 0;
-  std::uint64_t nonce = 0;
-
-  std::string text() const {
-    char all[512];
-    std::snprintf(all, sizeof all, "%s %d %s %s %d %lld %llx", where.address().to_string().c_str(),
-                  where.port(), boot.c_str(), host.c_str(), node, static_cast<long long>(pid),
-                  static_cast<unsigned long long>(nonce));
-    return all;
-  }
-  static std::optional<rank_card> parse(const std::string& text) {
-    char address[64];
-    char boot[64];
-    char host[256];
-    int port = 0;
-    rank_card card;
-    boost::system::error_code bad;
-    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %d", address, &port, boot, host,
-                    &card.node) != 5) {
-      return std::nullopt;
-    }
-    const auto numeric = boost::asio::ip::make_address(address, bad);
-    if (bad || port <= 0 || port > 65535) return std::nullopt;
-    card.where = {numeric, static_cast<std::uint16_t>(port)};
-    card.boot = boot;
-    card.host = host;
-    return card;
-  }
-  static rank_card of_this_process() {
-    rank_card mine;
-    mine.boot = boot_id();
-    if (mine.boot.empty()) mine.boot = "-";
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    mine.host = host[0] == 0 ? "-" : host;
-    mine.pid = ::getpid();
-    fill_random(&mine.nonce, sizeof mine.nonce);
-    return mine;
-  }
-  /// Ranks with equal ones share a node.
-  std::string place() const { return boot + " " + host + " " + std::to_string(node); }
-};
-
-inline std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
-}
 
 inline void check(const config& cfg) {
   if (cfg.size < 1 || cfg.rank < 0 || cfg.rank >= cfg.size) {
@@ -121,17 +27,6 @@ inline void check(const config& cfg) {
   }
 }
 
-inline errc listen_error(std::error_code ec) {
-  if (ec == std::errc::address_in_use) return errc::address_in_use;
-  const bool full =
-      ec == std::errc::too_many_files_open || ec == std::errc::too_many_files_open_in_system;
-  return full ? errc::too_many_files : errc::join_failed;
-}
-
-inline bool is_one_host(const config& cfg) {
-  return cfg.nodes == 1 || cfg.local_size == cfg.size;
-}
-
 /// `env://`: what the launcher says, except for what the program says.
 inline config complete(const config& given) {
   if (given.address != "env://") return given;
@@ -140,6 +35,8 @@ inline config complete(const config& given) {
   if (given.size >= 0) cfg.size = given.size;
   if (!given.secret.empty()) cfg.secret = given.secret;
   if (!given.job.empty()) cfg.job = given.job;
+  if (given.join_timeout != config{}.join_timeout) cfg.join_timeout = given.join_timeout;
+  if (given.timeout != config{}.timeout) cfg.timeout = given.timeout;
   cfg.insecure |= given.insecure;
   cfg.congestion = given.congestion;
   return cfg;
@@ -164,7 +61,8 @@ class meeting_guard : public failure_listener {
 
 class meeting {
  public:
-  meeting(engine& on, config cfg) : engine_(on), deadline_(on.now() + cfg.join_timeout) {
+  meeting(engine& on, config cfg)
+      : engine_(on), began_(on.now()), deadline_(began_ + cfg.join_timeout) {
     all_.rank = cfg.rank;
     all_.size = cfg.size;
     all_.cfg = std::move(cfg);
@@ -174,19 +72,25 @@ class meeting {
 
   task<membership> run() {
     place_ = parse_address(cfg().address);
-    if (place_.kind == meeting_place::kind::file) {
-      co_await meet_at_file();
-    } else {
-      // One host by the launcher's word: whatever its name resolves to, loopback reaches it.
-      if (is_one_host(cfg()) && !cfg().served && !is_loopback(place_.host)) {
-        place_.host = "127.0.0.1";
-      }
-      if (cfg().rank == 0 && !cfg().served) co_await serve();
-    }
     const hello mine = all_.greeting(purpose::store);
-    const std::vector<int> ports =
-        all_.server ? std::vector<int>{all_.server->local().port()} : cfg().ports;
-    if (all_.server) place_.host = all_.server->local().address().to_string();
+    std::vector<int> ports = cfg().ports;
+    if (place_.kind == meeting_place::kind::file) {
+      file_meeting found = co_await meet_at_file(engine_, cfg(), place_.path, mine, deadline_);
+      place_ = std::move(found.place);
+      all_.key = std::move(found.key);
+      all_.server = std::move(found.server);
+      file_ = std::move(found.file);
+    } else if (!cfg().served) {
+      // One host by the launcher's word: whatever its name resolves to, loopback reaches it.
+      if (is_one_host(cfg()) && !is_loopback(place_.host)) place_.host = "127.0.0.1";
+      if (cfg().rank == 0) {
+        all_.server = co_await serve_store(engine_, cfg(), place_, mine, all_.key, deadline_);
+      }
+    }
+    if (all_.server) {
+      place_.host = all_.server->local().address().to_string();
+      ports = {all_.server->local().port()};
+    }
     store_ = co_await reach_store(engine_, place_, ports, mine, all_.key, deadline_, cfg().timeout);
     all_.rendezvous = store_;
     std::exception_ptr failed;
@@ -216,173 +120,21 @@ class meeting {
  private:
   const config& cfg() const { return all_.cfg; }
 
-  static bool is_loopback(const std::string& host) {
-    boost::system::error_code no_number;
-    const auto address = boost::asio::ip::make_address(host, no_number);
-    return host == "localhost" || (!no_number && address.is_loopback());
-  }
-
-  void make_server() {
-    hello mine = all_.greeting(purpose::store);
-    all_.server = std::make_shared<store_server>(engine_, mine, all_.key);
-  }
-
-  [[noreturn]] void refuse_open_ground(const std::string& where) {
-    raise(errc::insecure_bind, "rank %d would listen at %s, which others can reach, without a secret",
-          cfg().rank, where.c_str());
-  }
-
-  // Rank 0, when no launcher does: binds the first port that is free, on all addresses of the host.
-  task<> serve() {
-    make_server();
-    if (cfg().store_fd >= 0) {
-      all_.server->adopt(cfg().store_fd);
-      co_return;
-    }
-    const std::vector<int> ports = cfg().ports.empty() ? std::vector<int>{place_.port} : cfg().ports;
-    const std::string place = host_and_port(place_.host, ports.front());
-    // A job that was just ended may take a moment to let go of its port.
-    const time_point patience = std::min(deadline_, engine_.now() + 2 * seconds);
-    std::string why;
-    const auto addresses = addresses_of(place_.host, &why);
-    if (addresses.empty()) {
-      raise(errc::resolve_failed, "rank 0 should listen at %s: %s", place.c_str(), why.c_str());
-    }
-    for (std::error_code last;;) {
-      for (const int port : ports) {
-        for (const auto& address : addresses) {
-          const endpoint where(address, static_cast<std::uint16_t>(port));
-          if (address.is_unspecified() && !cfg().insecure) {
-            raise(errc::insecure_bind, "rank 0 would listen at %s, on every network of this host",
-                  place.c_str());
-          }
-          const std::error_code ec = all_.server->listen(where);
-          if (ec == errc::insecure_bind) refuse_open_ground(text_of(where));
-          if (ec) last = ec;
-        }
-        if (all_.server->is_open()) {
-          log_info("rank 0 serves the store at %s", text_of(all_.server->local()).c_str());
-          co_return;
-        }
-      }
-      const bool in_use = last == std::errc::address_in_use;
-      if (!in_use || engine_.now() >= patience) {
-        raise(listen_error(last), "rank 0 cannot listen at %s: %s%s",
-              place.c_str(), last.message().c_str(),
-              last == std::errc::address_not_available
-                  ? " (rank 0 has to run on the host that MASTER_ADDR names)"
-                  : "");
-      }
-      co_await engine_.sleep_until(engine_.now() + 100 * milliseconds);
-    }
-  }
-
-  // By the file the ranks learn the secret and the address of rank 0, nothing else.
-  task<> meet_at_file() {
-    const file_store::options how{cfg().size, all_.job, cfg().own_file};
-    std::shared_ptr<file_store> file;
-    if (cfg().own_file) make_own_directory(place_.path);
-    if (cfg().rank == 0) {
-      file = file_store::create(engine_, place_.path, how);
-      if (cfg().own_file) file->remove_directory_too();
-      file_ = file;
-    } else {
-      file = co_await file_store::open(engine_, place_.path, how, deadline_);
-    }
-    if (cfg().secret.empty()) all_.key = file->shared_secret(cfg().insecure);
-    const bool one_host = cfg().own_file || is_one_host(cfg());
-    if (!one_host) {
-      const rank_card card = rank_card::of_this_process();
-      const std::string mine = card.text();
-      const std::string held = co_await file->compare_set(host_key(cfg().rank), {}, mine, deadline_);
-      if (held != mine) {
-        raise(errc::rank_taken, "another process is rank %d in file://%s", cfg().rank,
-              place_.path.c_str());
-      }
-    }
-    std::string where;
-    if (cfg().rank == 0) {
-      boost::asio::ip::address address = boost::asio::ip::address_v4::loopback();
-      if (!one_host) {
-        const bool alone = co_await is_everybody_here(*file);
-        if (!alone) address = default_address();
-      }
-      make_server();
-      if (const std::error_code ec = all_.server->listen({address, 0})) {
-        raise(listen_error(ec), "rank 0 cannot listen at %s: %s", address.to_string().c_str(),
-              ec.message().c_str());
-      }
-      where = "tcp://" + text_of(all_.server->local());
-      co_await file->set("colls/store", where, deadline_);
-    } else {
-      try {
-        where = co_await file->get("colls/store", deadline_);
-      } catch (const error& late) {
-        if (late.record().code != errc::timeout) throw;
-      }
-      if (where.empty()) {
-        raise(errc::join_timeout, "rank 0 did not write its address into file://%s in time",
-              place_.path.c_str());
-      }
-    }
-    place_ = parse_address(where);
-  }
-
-  // Rank 0: whether all ranks run on this host; waits for them to say so.
-  task<bool> is_everybody_here(file_store& file) {
-    std::vector<std::string> keys;
-    for (int r = 0; r < cfg().size; ++r) keys.push_back(host_key(r));
-    bool late = false;
+  task<failure> who_is_missing(std::vector<std::string> keys) {
+    std::string there;
     try {
-      co_await file.wait(keys, deadline_);
+      there = co_await store_->check(keys, engine_.now() + 2 * seconds);
     } catch (const error& thrown) {
       if (thrown.record().code != errc::timeout) throw;
-      late = true;
     }
-    if (late) {
-      const std::string there = co_await file.check(keys);
-      throw error(missing(there));
-    }
-    const std::string here = boot_id();
-    bool same = true;
-    for (const std::string& key : keys) {
-      const std::string text = co_await file.get(key, deadline_);
-      same = same && text.find(" " + here + " ") != std::string::npos;
-    }
-    co_return same;
-  }
-
-  static boost::asio::ip::address default_address() {
-    // Documentation addresses: any address that is routed like the rest of the world.
-    for (const char* far : {"198.51.100.1", "2001:db8::1"}) {
-      const auto local = address_towards({boost::asio::ip::make_address(far), 9});
-      if (local) return *local;
-    }
-    raise(errc::join_failed, "this host has no address that other hosts could reach");
-  }
-
-  failure missing(const std::string& there) const {
-    std::vector<int> absent;
-    for (std::size_t r = 0; r < there.size(); ++r) {
-      if (there[r] == '0') absent.push_back(static_cast<int>(r));
-    }
-    failure why(errc::join_timeout);
-    if (absent.size() == 1) why.culprit = absent.front();
-    why.say("rank %d waited %.1f s at %s, still waiting for rank%s %s of %d: start %s with the same "
-            "address and job%s",
-            cfg().rank, static_cast<double>(cfg().join_timeout) * 1e-9, cfg().address.c_str(),
-            absent.size() == 1 ? "" : "s", ranks_text(absent).c_str(), cfg().size,
-            absent.size() == 1 ? "it" : "them",
-            store_ && store_->local_address().is_loopback() && !is_one_host(cfg())
-                ? " (that address is loopback here: other hosts cannot reach it)"
-                : "");
-    return why;
+    co_return missing_ranks(cfg(), there, engine_.now() - began_,
+                            store_->local_address().is_loopback());
   }
 
   // Opens the listener for links at the address that routes to the store and tells everybody.
   task<> publish() {
     all_.address = store_->local_address();
-    if (is_open_ground(all_.key, all_.address)) refuse_open_ground(all_.address.to_string());
+    if (is_open_ground(all_.key, all_.address)) refuse_open_ground(cfg().rank, all_.address.to_string());
     if (const std::error_code ec = all_.link_listener.listen({all_.address, 0})) {
       raise(listen_error(ec), "rank %d cannot listen at %s: %s", cfg().rank,
             all_.address.to_string().c_str(), ec.message().c_str());
@@ -412,19 +164,12 @@ class meeting {
     for (bool told = false;;) {
       const time_point until =
           told ? deadline_ : std::min(deadline_, engine_.now() + 30 * seconds);
-      bool late = false;
-      try {
-        co_await store_->wait(keys, until);
-      } catch (const error& thrown) {
-        if (thrown.record().code != errc::timeout) throw;
-        late = true;
-      }
-      if (!late) break;
-      const std::string there = co_await store_->check(keys, engine_.now() + 2 * seconds);
-      if (there.find('0') == std::string::npos) break;
-      if (engine_.now() >= deadline_) throw error(missing(there));
+      const bool all_here = co_await in_time(store_->wait(keys, until));
+      if (all_here) break;
+      const failure why = co_await who_is_missing(keys);
+      if (engine_.now() >= deadline_) throw error(why);
       told = true;
-      log_warn("%s", missing(there).detail);
+      log_warn("%s", why.detail);
     }
     std::vector<std::string> cards(keys.size());
     constexpr std::size_t at_once = 256;
@@ -449,7 +194,8 @@ class meeting {
 
   void draw_node_map(const std::vector<std::string>& cards) {
     std::map<std::string, int> numbers;
-    std::map<std::string, int> machines;
+    std::string boot;
+    bool several_machines = false;
     int on_loopback = -1;
     all_.node_of.clear();
     for (std::size_t r = 0; r < cards.size(); ++r) {
@@ -460,10 +206,11 @@ class meeting {
       }
       const int next = static_cast<int>(numbers.size());
       all_.node_of.push_back(numbers.try_emplace(card->place(), next).first->second);
-      machines.try_emplace(card->boot, 0);
+      several_machines = several_machines || (r > 0 && card->boot != boot);
+      boot = card->boot;
       if (card->where.address().is_loopback()) on_loopback = static_cast<int>(r);
     }
-    if (on_loopback >= 0 && machines.size() > 1) {
+    if (on_loopback >= 0 && several_machines) {
       raise(errc::join_failed,
             "rank %d listens on loopback and other ranks run on other hosts: MASTER_ADDR must be an "
             "address that all hosts reach",
@@ -472,20 +219,13 @@ class meeting {
   }
 
   task<> hear() {
-    std::string map;
-    bool late = false;
-    try {
-      map = co_await store_->get("colls/world", deadline_);
-    } catch (const error& thrown) {
-      if (thrown.record().code != errc::timeout) throw;
-      late = true;
+    const std::vector<std::string> map_key{"colls/world"};
+    const bool all_here = co_await in_time(store_->wait(map_key, deadline_));
+    if (!all_here) {
+      const failure why = co_await who_is_missing(all_keys());
+      throw error(why);
     }
-    if (late) {
-      const std::vector<std::string> keys = all_keys();
-      std::string there;
-      there = co_await store_->check(keys, engine_.now() + 2 * seconds);
-      throw error(missing(there));
-    }
+    const std::string map = co_await store_->get(map_key.front(), deadline_ + seconds);
     all_.node_of.clear();
     for (const char* at = map.c_str(); *at != 0;) {
       char* end = nullptr;
@@ -545,6 +285,7 @@ class meeting {
   }
 
   engine& engine_;
+  time_point began_;
   time_point deadline_;
   membership all_;
   meeting_place place_;
@@ -575,34 +316,6 @@ inline task<membership> meet(engine& on, std::unique_ptr<config> given) {
 /// opens nothing. Throws an error that names ranks, hosts and what to do.
 inline task<membership> meet(engine& on, const config& cfg) {
   return detail::meet(on, std::make_unique<config>(cfg));
-}
-
-/// The orderly end: says goodbye to the store; the rank that serves it stays until all others have
-/// said goodbye or died, or the deadline is past.
-inline task<> leave(membership& all, time_point deadline) {
-  if (all.rendezvous) co_await all.rendezvous->leave(deadline);
-  if (all.server) {
-    co_await all.server->drain(deadline);
-    all.server->close();
-  }
-}
-
-inline task<endpoint> membership::address_of(int peer) const {
-  const std::string text = co_await rendezvous->get(detail::rank_key(peer));
-  const auto card = detail::rank_card::parse(text);
-  if (!card) detail::raise(errc::protocol_error, "rank %d published no address", peer);
-  co_return card->where;
-}
-
-inline task<bool> membership::introduce(stream& link, int peer) const {
-  const hello mine = greeting(purpose::link);
-  const hello theirs = co_await prove(link, mine, key);
-  if (theirs.rank != peer) {
-    detail::raise(errc::unreachable, "rank %d listens where rank %d was expected", theirs.rank,
-                  peer);
-  }
-  const verdict answer = co_await await_verdict(link, mine);
-  co_return answer == verdict::accepted;
 }
 
 }  // namespace colls

@@ -48,11 +48,11 @@ inline std::uint64_t stat_field(long pid, int number) {
 
 inline std::uint64_t start_time_of(long pid) { return stat_field(pid, 22); }
 
-/// The launcher, as "pid-start": the nearest ancestor that does not have `variable` itself, since
-/// shells and wrappers between it and this process inherit it.
-inline std::string launcher_of_this_process(const char* variable) {
+/// The launcher of a process, as "pid-start": its nearest ancestor that does not have `variable`
+/// itself, since shells and wrappers between the two inherit it.
+inline std::string launcher_of(long process, const char* variable) {
   const std::string wanted = std::string("\0", 1) + variable + "=";
-  long pid = static_cast<long>(::getppid());
+  auto pid = static_cast<long>(stat_field(process, 4));
   for (int generation = 0; generation < 64 && pid > 1; ++generation) {
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%ld/environ", pid);

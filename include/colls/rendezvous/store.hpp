@@ -89,6 +89,18 @@ class store {
 
 namespace detail {
 
+/// True: the work is done; false: its deadline has passed. Other errors are thrown.
+inline task<bool> in_time(task<> work) {
+  bool late = false;
+  try {
+    co_await work;
+  } catch (const error& thrown) {
+    if (thrown.record().code != errc::timeout) throw;
+    late = true;
+  }
+  co_return !late;
+}
+
 /// What a store holds, and who waits for what it does not hold yet.
 class store_table {
  public:

@@ -237,6 +237,7 @@ class tcp_transport final : mover,
     send.waits = true;
     link.waiting.push_back(send);
     if (direct || send.size <= tcp::eager_limit) {
+      send.reminded = true;
       link.control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
                                    tcp::flag::header_alone));
       link.flush();
@@ -381,7 +382,10 @@ class tcp_transport final : mover,
       if (unsolicited) from.consumed(tcp::weight(size));
       return;
     }
-    if (!unsolicited) return;  // its receive was withdrawn
+    if (!unsolicited) {
+      if (known != nullptr) from.fail(0, "a message that answers no grant of ours");
+      return;
+    }
     tcp::early& kept = *tcp::early::make(size);
     kept.key = key;
     kept.size = size;
@@ -442,10 +446,27 @@ class tcp_transport final : mover,
   tcp::link& link_to(int peer) {
     tcp::link& link = link_for(peer);
     if (!link.is_open() && !link.dialing && !link.ended() && !leaving_) {
-      link.dialing = true;
-      tasks_.start(dial(link));
+      if (peer == rank()) {
+        open_to_self(link);
+      } else {
+        link.dialing = true;
+        tasks_.start(dial(link));
+      }
     }
     return link;
+  }
+
+  // What a rank sends to itself takes the way of all messages, through two links on one socket pair.
+  void open_to_self(tcp::link& out) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
+      throw error(errc::too_many_files, std::strerror(errno));
+    }
+    detail::descriptor first(ends[0]);
+    std::unique_ptr<tcp::link>& in = links_[receives_from_self];
+    in = std::make_unique<tcp::link>(*engine_, static_cast<tcp::link_owner&>(*this), rank());
+    in->open(detail::descriptor(ends[1]));
+    out.open(std::move(first));
   }
 
   // A link that is dropped before it is authenticated is dialled again while anyone needs it. When
@@ -658,6 +679,8 @@ class tcp_transport final : mover,
     link.control(frame, &why);
     flush_soon(link);
   }
+
+  static constexpr int receives_from_self = -1;
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<membership> who_;

@@ -33,7 +33,7 @@ struct outgoing : keyed {
   std::size_t written = 0;  // of header and payload
   bool waits = false;       // for a grant
   bool queued = false;
-  bool reminded = false;
+  bool reminded = false;  // its header has gone ahead
   outgoing* after = nullptr;  // in the link's queue
 
   std::size_t whole() const { return sizeof frame + size; }

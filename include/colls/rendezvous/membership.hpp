@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What a rank knows of its world once all ranks have met.
+
+#include <colls/rendezvous/store_file.hpp>
+#include <colls/rendezvous/tcp_store.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace colls {
+
+/// What a rank knows once all ranks have come: who is where, and how to prove to be one of them.
+struct membership {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int node = 0;
+  int nodes = 1;
+  std::vector<int> node_of{0};         // of every rank
+  std::shared_ptr<store> rendezvous;   // null in a world of one
+  std::shared_ptr<store_server> server;  // on the rank that serves the store, else null
+  listener link_listener;              // where the other ranks dial; closed in a world of one
+  boost::asio::ip::address address;    // of this host, as the other ranks reach it
+  secret key;
+  std::uint64_t job = 0;
+  config cfg;
+
+  /// Where a rank listens. The membership must stay where it is until the task has ended.
+  task<endpoint> address_of(int peer) const;
+  /// Dialling side of a link to `peer`: true if the connection is to be used, false if `peer` has
+  /// another one. Throws as `prove` does.
+  task<bool> introduce(stream& link, int peer) const;
+
+  hello greeting(purpose what) const {
+    hello mine;
+    mine.what = what;
+    mine.job = job;
+    mine.rank = rank;
+    mine.world = size;
+    return mine;
+  }
+};
+
+namespace detail {
+
+inline std::string rank_key(int rank) { return "colls/rank/" + std::to_string(rank); }
+inline std::string host_key(int rank) { return "colls/host/" + std::to_string(rank); }
+
+/// What a rank publishes of itself.
+struct rank_card {
+  endpoint where;
+  std::string boot;
+  std::string host;
+  int node = -1;  // the launcher's word
+  std::int64_t pid = 0;
+  std::uint64_t nonce = 0;
+
+  std::string text() const {
+    char all[512];
+    std::snprintf(all, sizeof all, "%s %d %s %s %d %lld %llx", where.address().to_string().c_str(),
+                  where.port(), boot.c_str(), host.c_str(), node, static_cast<long long>(pid),
+                  static_cast<unsigned long long>(nonce));
+    return all;
+  }
+  static std::optional<rank_card> parse(const std::string& text) {
+    char address[64];
+    char boot[64];
+    char host[256];
+    int port = 0;
+    rank_card card;
+    boost::system::error_code bad;
+    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %d", address, &port, boot, host,
+                    &card.node) != 5) {
+      return std::nullopt;
+    }
+    const auto numeric = boost::asio::ip::make_address(address, bad);
+    if (bad || port <= 0 || port > 65535) return std::nullopt;
+    card.where = {numeric, static_cast<std::uint16_t>(port)};
+    card.boot = boot;
+    card.host = host;
+    return card;
+  }
+  static rank_card of_this_process() {
+    rank_card mine;
+    mine.boot = boot_id();
+    if (mine.boot.empty()) mine.boot = "-";
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    mine.host = host[0] == 0 ? "-" : host;
+    mine.pid = ::getpid();
+    fill_random(&mine.nonce, sizeof mine.nonce);
+    return mine;
+  }
+  /// Ranks with equal ones share a node.
+  std::string place() const { return boot + " " + host + " " + std::to_string(node); }
+};
+
+}  // namespace detail
+
+inline task<endpoint> membership::address_of(int peer) const {
+  const std::string text = co_await rendezvous->get(detail::rank_key(peer));
+  const auto card = detail::rank_card::parse(text);
+  if (!card) detail::raise(errc::protocol_error, "rank %d published no address", peer);
+  co_return card->where;
+}
+
+inline task<bool> membership::introduce(stream& link, int peer) const {
+  const hello mine = greeting(purpose::link);
+  const hello theirs = co_await prove(link, mine, key);
+  if (theirs.rank != peer) {
+    detail::raise(errc::unreachable, "rank %d listens where rank %d was expected", theirs.rank,
+                  peer);
+  }
+  const verdict answer = co_await await_verdict(link, mine);
+  co_return answer == verdict::accepted;
+}
+
+/// The orderly end: says goodbye to the store; the rank that serves it stays until all others have
+/// said goodbye or died, or the deadline is past.
+inline task<> leave(membership& all, time_point deadline) {
+  if (all.rendezvous) co_await all.rendezvous->leave(deadline);
+  if (all.server) {
+    co_await all.server->drain(deadline);
+    all.server->close();
+  }
+}
+
+}  // namespace colls

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Rank 0 serves the store where no launcher does; and what a rank says when others do not come.
+
+#include <colls/rendezvous/reach.hpp>
+
+namespace colls::detail {
+
+inline errc listen_error(std::error_code ec) {
+  if (ec == std::errc::address_in_use) return errc::address_in_use;
+  const bool full =
+      ec == std::errc::too_many_files_open || ec == std::errc::too_many_files_open_in_system;
+  return full ? errc::too_many_files : errc::join_failed;
+}
+
+/// The launcher says that all ranks are on this host.
+inline bool is_one_host(const config& cfg) {
+  return cfg.nodes == 1 || cfg.local_size == cfg.size;
+}
+
+inline bool is_loopback(const std::string& host) {
+  boost::system::error_code no_number;
+  const auto address = boost::asio::ip::make_address(host, no_number);
+  return host == "localhost" || (!no_number && address.is_loopback());
+}
+
+[[noreturn]] inline void refuse_open_ground(int rank, const std::string& where) {
+  raise(errc::insecure_bind, "rank %d would listen at %s, which others can reach, without a secret",
+        rank, where.c_str());
+}
+
+/// The address of this host that packets to the rest of the world leave from.
+inline boost::asio::ip::address default_address() {
+  for (const char* documentation : {"198.51.100.1", "2001:db8::1"}) {
+    const auto local = address_towards({boost::asio::ip::make_address(documentation), 9});
+    if (local) return *local;
+  }
+  raise(errc::join_failed, "this host has no address that other hosts could reach");
+}
+
+/// Binds the first port that is free, on all addresses of the host. What is given must stay alive.
+inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config& cfg,
+                                                       const meeting_place& place,
+                                                       const hello& mine, const secret& shared,
+                                                       time_point deadline) {
+  auto server = std::make_shared<store_server>(on, mine, shared);
+  if (cfg.store_fd >= 0) {
+    server->adopt(cfg.store_fd);
+    co_return server;
+  }
+  const std::vector<int> ports = cfg.ports.empty() ? std::vector<int>{place.port} : cfg.ports;
+  const std::string where = host_and_port(place.host, ports.front());
+  std::string why;
+  const auto addresses = addresses_of(place.host, &why);
+  if (addresses.empty()) {
+    raise(errc::resolve_failed, "rank 0 should listen at %s: %s", where.c_str(), why.c_str());
+  }
+  // A job that was just ended may take a moment to let go of its port.
+  const time_point patience = std::min(deadline, on.now() + 2 * seconds);
+  for (std::error_code last;;) {
+    for (const int port : ports) {
+      for (const auto& address : addresses) {
+        if (address.is_unspecified() && !cfg.insecure) {
+          raise(errc::insecure_bind, "rank 0 would listen at %s, on every network of this host",
+                where.c_str());
+        }
+        const endpoint one(address, static_cast<std::uint16_t>(port));
+        const std::error_code ec = server->listen(one);
+        if (ec == errc::insecure_bind) refuse_open_ground(0, text_of(one));
+        if (ec) last = ec;
+      }
+      if (server->is_open()) {
+        log_info("rank 0 serves the store at %s", text_of(server->local()).c_str());
+        co_return server;
+      }
+    }
+    if (last != std::errc::address_in_use || on.now() >= patience) {
+      raise(listen_error(last), "rank 0 cannot listen at %s: %s%s", where.c_str(),
+            last.message().c_str(),
+            last == std::errc::address_not_available
+                ? " (rank 0 has to run on the host that MASTER_ADDR names)"
+                : "");
+    }
+    co_await on.sleep_until(on.now() + 100 * milliseconds);
+  }
+}
+
+inline std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
+}
+
+/// `there` has a '0' for each rank that did not come while this one waited.
+inline failure missing_ranks(const config& cfg, const std::string& there, time_point waited,
+                             bool on_loopback) {
+  std::vector<int> absent;
+  for (std::size_t r = 0; r < there.size(); ++r) {
+    if (there[r] == '0') absent.push_back(static_cast<int>(r));
+  }
+  const bool one = absent.size() == 1;
+  failure why(errc::join_timeout);
+  if (one) why.culprit = absent.front();
+  if (absent.empty()) {
+    why.culprit = 0;
+    why.say("rank %d waited %.1f s at %s: rank 0 does not say that all %d ranks are there", cfg.rank,
+            static_cast<double>(waited) * 1e-9, cfg.address.c_str(), cfg.size);
+    return why;
+  }
+  why.say("rank %d waited %.1f s at %s, still waiting for rank%s %s of %d: start %s with the same "
+          "address and job%s",
+          cfg.rank, static_cast<double>(waited) * 1e-9, cfg.address.c_str(), one ? "" : "s",
+          ranks_text(absent).c_str(), cfg.size, one ? "it" : "them",
+          on_loopback && !is_one_host(cfg)
+              ? " (that address is loopback here: other hosts cannot reach it)"
+              : "");
+  return why;
+}
+
+}  // namespace colls::detail

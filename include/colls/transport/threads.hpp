@@ -1,0 +1,516 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// threads: every rank is a thread of this process, with a match, a run queue and a driver of its own.
+
+#include <colls/sync_wait.hpp>
+#include <colls/transport.hpp>
+#include <colls/transport/threads/message.hpp>
+
+#include <cstring>
+#include <thread>
+
+namespace colls {
+
+class thread_world;
+
+/// One rank of a `thread_world`, used by one thread. A receiver copies a message, or reduces it,
+/// from where the sender left it; a point-to-point message of up to the eager limit is buffered, so
+/// that its sender need not wait. Between the threads goes nothing but items of their inboxes.
+class thread_transport final : mover {
+ public:
+  static constexpr bool consumes = true;
+  static constexpr std::size_t eager_limit = 64 * 1024;
+  static constexpr std::size_t eager_window = 256 * 1024;
+
+  thread_transport(thread_world& world, int rank) : world_(world), match_(rank) {
+    match_.add(*this);
+  }
+  thread_transport(const thread_transport&) = delete;
+  thread_transport& operator=(const thread_transport&) = delete;
+  ~thread_transport() { match_.remove(static_cast<mover&>(*this)); }
+
+  int rank() const { return match_.rank(); }
+  inline int size() const;
+  match& matching() { return match_; }
+  run_queue& queue() { return queue_; }
+  time_point now() const {
+    timespec clock{};
+    ::clock_gettime(CLOCK_MONOTONIC, &clock);
+    return time_point{clock.tv_sec} * seconds + clock.tv_nsec;
+  }
+  void kick() {}
+  thread_transport& driver() { return *this; }
+  int node_of(int) const { return 0; }
+  const char* name() const { return "threads"; }
+
+  class send_operation {
+   public:
+    send_operation(thread_transport& net, const message_key& to, const_bytes from,
+                   operation_record& record)
+        : net_(net), record_(record), key_(to), data_(from.data), size_(from.size) {}
+    send_operation(send_operation&& other) noexcept
+        : send_operation(other.net_, other.key_, {other.data_, other.size_}, other.record_) {}
+    ~send_operation() {
+      if (waiting_) net_.withdraw(*this);
+    }
+
+    bool start(completion& done) {
+      if (record_.communicator->failed()) {
+        ec_ = record_.communicator->why().code;
+        return true;
+      }
+      done_ = &done;
+      return net_.start(*this);
+    }
+    std::error_code result() const { return ec_; }
+    bool untouched() const {
+      return message_ != nullptr && message_->is_offered();
+    }
+
+   private:
+    friend thread_transport;
+    thread_transport& net_;
+    operation_record& record_;
+    message_key key_;  // with the destination as peer
+    const std::byte* data_;
+    std::size_t size_;
+    completion* done_ = nullptr;
+    std::error_code ec_;
+    bool waiting_ = false;
+    threads::message* message_ = nullptr;  // null while waiting: the verdict is still to come
+    send_operation* next_ = nullptr;       // among the sends that wait
+    send_operation* prev_ = nullptr;
+  };
+
+  class recv_operation : posted {
+   public:
+    recv_operation(thread_transport& net, const message_key& from, mutable_bytes into,
+                   operation_record& of)
+        : net_(net) {
+      key = from;
+      data = into.data;
+      size = into.size;
+      record = &of;
+    }
+    recv_operation(recv_operation&& other) noexcept
+        : recv_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
+    ~recv_operation() {
+      if (busy()) net_.match_.withdraw(*this);
+    }
+
+    /// The message goes to `fold(self, message)` in place of the buffer.
+    void consume_with(void (*fold)(void*, const std::byte*), void* self) {
+      fold_ = fold;
+      self_ = self;
+      consume = [](posted& receive, const std::byte* message) {
+        auto& me = static_cast<recv_operation&>(receive);
+        me.fold_(me.self_, message);
+      };
+    }
+
+    bool start(completion& waiter) {
+      if (record->communicator->failed()) {
+        ec = record->communicator->why().code;
+        return true;
+      }
+      done = &waiter;
+      return net_.start(*this);
+    }
+    std::error_code result() const { return ec; }
+    std::size_t count() const { return received; }
+    int source_rank() const { return source; }
+    bool untouched() const { return listed; }
+
+   private:
+    friend thread_transport;
+    thread_transport& net_;
+    void (*fold_)(void*, const std::byte*) = nullptr;
+    void* self_ = nullptr;
+  };
+
+  send_operation send(const message_key& to, const_bytes from, operation_record& record) {
+    return {*this, to, from, record};
+  }
+  recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
+    return {*this, from, into, record};
+  }
+
+  // ---- the driver of this rank's thread
+
+  bool poll() {
+    const bool moved = take_in(inbox_.take());
+    if (++polls_ % 256 == 0) match_.sweep(now());
+    return queue_.run() || moved;
+  }
+  void idle(unsigned idle_polls) {
+    if (idle_polls <= spin_) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else if (idle_polls <= spin_ + yields) {
+      ::sched_yield();
+    } else {
+      match_.sweep(now());
+      if (queue_.empty()) inbox_.sleep(tick);
+    }
+  }
+  void enter() {}
+  void leave() {}
+  /// How many polls may find nothing before the thread offers its core to others, and then sleeps.
+  void spin(unsigned polls) { spin_ = polls; }
+
+  /// The others need not wait for this rank any more: what they still want of it ends with `closed`.
+  task<> close(time_point) {
+    depart();
+    co_return;
+  }
+  /// The same from outside of a task; once only counts.
+  inline void depart();
+
+ private:
+  using message = threads::message;
+  using word = threads::word;
+  using item = threads::item;
+  static constexpr time_point tick = 50 * milliseconds;
+  static constexpr unsigned yields = 100;  // half the time of sleeping, where ranks outnumber cores
+  /// What a buffered message takes of the window.
+  static constexpr std::size_t weight(std::size_t size) { return size + 64; }
+
+  // ---- sending
+
+  inline bool start(send_operation& send);
+
+  void hold(send_operation& send) {
+    send.waiting_ = true;
+    send.prev_ = nullptr;
+    send.next_ = first_sent_;
+    if (first_sent_ != nullptr) first_sent_->prev_ = &send;
+    first_sent_ = &send;
+  }
+  void unhold(send_operation& send) {
+    send.waiting_ = false;
+    (send.prev_ != nullptr ? send.prev_->next_ : first_sent_) = send.next_;
+    if (send.next_ != nullptr) send.next_->prev_ = send.prev_;
+  }
+  void finish(send_operation& send, std::error_code ec) {
+    unhold(send);
+    send.ec_ = ec;
+    if (!ec) send.record_.bytes += send.size_;
+    send.done_->post();
+  }
+
+  // False: its receiver has it; the message is on its way back.
+  inline bool take_back(send_operation& send);
+
+  void withdraw(send_operation& send) {
+    if (send.message_ != nullptr && !take_back(send)) {
+      send.message_->await_reader();
+      send.message_->owner = nullptr;
+    }
+    unhold(send);
+  }
+
+  // The receiver has had it, or wants none of it.
+  void returned(message& mine) {
+    auto* const send = static_cast<send_operation*>(std::exchange(mine.owner, nullptr));
+    const std::error_code verdict = mine.verdict;
+    if (mine.copy != nullptr) {
+      match_.give_scratch(std::exchange(mine.copy, nullptr), weight(mine.size));
+      eager_ -= weight(mine.size);
+    }
+    messages_.give(mine);
+    if (send == nullptr) return;
+    send->message_ = nullptr;
+    if (!verdict) {
+      finish(*send, {});
+      return;
+    }
+    // Of a mismatch the reason is still to come, unless it was here first.
+    communicator_state& communicator = *send->record_.communicator;
+    if (verdict == errc::closed) left(send->key_.peer, send->record_);
+    if (send->waiting_ && communicator.failed()) finish(*send, communicator.why().code);
+  }
+
+  // ---- receiving
+
+  bool start(recv_operation& receive) {
+    for (;;) {
+      arrival* const first = match_.post(receive);
+      if (first == nullptr) break;
+      auto& found = static_cast<message&>(*first);
+      found.kept_by = nullptr;
+      if (!found.claim()) continue;
+      if (!settle(receive, found)) return false;
+      receive.record->bytes += receive.received;
+      return true;
+    }
+    if (!is_gone(receive.key.peer)) return false;
+    match_.unlist(receive);
+    receive.ec = left(receive.key.peer, *receive.record);
+    return true;
+  }
+
+  // A claimed message and a receive that is off its list. False: they are of different calls, and
+  // the receive waits for the verdict, which names both sides.
+  bool settle(posted& receive, message& taken) {
+    receive.ec = match_.check(receive, taken.size, taken.hash);
+    if (!receive.ec) {
+      receive.received = taken.size;
+      receive.source = taken.key.peer;
+      if (receive.consume != nullptr) {
+        receive.consume(receive, taken.data);
+      } else if (taken.size != 0) {
+        std::memcpy(receive.data, taken.data, taken.size);
+      }
+    }
+    taken.hand_back(taken.key.is_point_to_point() ? std::error_code() : receive.ec);
+    if (receive.ec != errc::mismatch || receive.record->communicator->failed()) return true;
+    match_.list(receive);
+    return false;
+  }
+
+  void arrived(message& offered) {
+    if (posted* const receive = match_.peek(offered.key)) {
+      if (!offered.claim()) return;
+      match_.unlist(*receive);
+      if (settle(*receive, offered)) receive->finish(receive->ec);
+      return;
+    }
+    const communicator_state* const known = match_.find(offered.key.communicator);
+    if (known != nullptr && known->failed()) {
+      tell_why(offered.key.peer, known->id(), known->why());
+      offered.reject(known->why().code);
+    } else if (!match_.inspect(offered.key, offered.hash)) {
+      offered.reject(make_error_code(errc::mismatch));
+    } else {
+      offered.kept_by = &match_;
+      match_.keep(offered);
+    }
+  }
+  void taken_back(message& theirs) {
+    if (match* const where = std::exchange(theirs.kept_by, nullptr)) where->forget(theirs);
+    theirs.hand_back({});
+  }
+
+  bool take_in(item* list) {
+    const bool any = list != nullptr;
+    while (list != nullptr) {
+      item& first = *std::exchange(list, list->following);
+      switch (first.what) {
+        case item::kind::message: arrived(static_cast<message&>(first)); break;
+        case item::kind::taken_back: taken_back(*static_cast<message::notice&>(first).of); break;
+        case item::kind::returned: returned(static_cast<message&>(first)); break;
+        case item::kind::spent: words_.give(static_cast<word&>(first)); break;
+        default: heard(static_cast<word&>(first));
+      }
+    }
+    return any;
+  }
+
+  // ---- what ranks tell each other
+
+  word& say(item::kind what) {
+    word& said = words_.take();
+    said.what = what;
+    said.home = &inbox_;
+    said.key = {};
+    said.key.peer = rank();
+    return said;
+  }
+  inline void tell(int peer, word& said);
+
+  void heard(word& said) {
+    const int peer = said.key.peer;
+    switch (said.what) {
+      case item::kind::announce: match_.inspect(said.key, said.hash); break;
+      case item::kind::dispute:
+        match_.compare(peer, said.key.communicator, said.key.sequence, said.print);
+        break;
+      case item::kind::revoke: match_.revoke(said.key.communicator, said.why, peer); break;
+      default: goodbye(peer);
+    }
+    said.what = item::kind::spent;
+    said.home->put(said);
+  }
+
+  bool is_gone(int peer) const { return peer >= 0 && !gone_.empty() && gone_[index(peer)]; }
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+  // `peer` has left: whatever still waits for it waits in vain.
+  void goodbye(int peer) {
+    gone_.resize(index(size()));
+    gone_[index(peer)] = true;
+    for (communicator_state* communicator : match_.waiting_for(peer)) {
+      match_.revoke(*communicator, left_failure(peer));
+    }
+    for (send_operation* send = first_sent_; send != nullptr;) {
+      communicator_state& communicator = *send->record_.communicator;
+      if (send->key_.peer != peer || communicator.failed()) {
+        send = send->next_;
+      } else {
+        match_.revoke(communicator, left_failure(peer));
+        send = first_sent_;
+      }
+    }
+  }
+  static failure left_failure(int peer) {
+    failure why(errc::closed);
+    why.culprit = peer;
+    why.say("rank %d has left", peer);
+    return why;
+  }
+  std::error_code left(int peer, const operation_record& record) {
+    failure why = left_failure(peer);
+    why.operation = record.what;
+    why.sequence = record.hash != 0 ? record.sequence : 0;
+    why.communicator = record.communicator->id();
+    match_.revoke(*record.communicator, why);
+    return record.communicator->why().code;
+  }
+
+  void revoked(communicator_state& communicator, const failure& why, int told_by) override {
+    for (send_operation* send = first_sent_; send != nullptr;) {
+      send_operation* const following = send->next_;
+      // One that is being read ends when it comes back: the reader may be in a reduction that
+      // revokes and waits for its own sends.
+      if (send->record_.communicator == &communicator &&
+          (send->message_ == nullptr || take_back(*send))) {
+        finish(*send, why.code);
+      }
+      send = following;
+    }
+    for (int i = 0; i < communicator.size(); ++i) {
+      const int peer = communicator.world_rank(i);
+      if (peer == rank() || peer == told_by || is_gone(peer)) continue;
+      tell_why(peer, communicator.id(), why);
+    }
+  }
+  void announce(int peer, const operation_record& waiting) override {
+    word& said = say(item::kind::announce);
+    const std::uint16_t lane = waiting.hash == 0 ? message_key::point_to_point : std::uint16_t{0};
+    said.key = {rank(), waiting.communicator->id(), waiting.sequence, lane};
+    said.hash = waiting.hash;
+    tell(peer, said);
+  }
+  void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+               const fingerprint& ours) override {
+    word& said = say(item::kind::dispute);
+    said.key = {rank(), communicator, sequence, 0};
+    said.print = ours;
+    tell(peer, said);
+  }
+  void refuse(int peer, const failure& why) override { tell_why(peer, why.communicator, why); }
+  void tell_why(int peer, std::uint32_t communicator, const failure& why) {
+    word& said = say(item::kind::revoke);
+    said.key.communicator = communicator;
+    said.why = why;
+    tell(peer, said);
+  }
+
+  thread_world& world_;
+  threads::inbox inbox_;
+  match match_;
+  run_queue queue_;
+  unsigned polls_ = 0;
+  unsigned spin_ = 0;
+  bool departed_ = false;
+  std::vector<bool> gone_;  // who has said goodbye; empty while nobody has
+  send_operation* first_sent_ = nullptr;  // those that wait
+  std::size_t eager_ = 0;                 // weight of the messages whose copies are under way
+  threads::stock<message> messages_;
+  threads::stock<word> words_;
+};
+static_assert(consuming_transport<thread_transport>);
+static_assert(driver<thread_transport>);
+
+/// What the threads share: make it before them, and let it outlive their communicators. The thread
+/// of rank r uses nothing but `world[r]`.
+class thread_world {
+ public:
+  explicit thread_world(int size) {
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    for (int rank = 0; rank < size; ++rank) {
+      ranks_.push_back(std::make_unique<thread_transport>(*this, rank));
+      // With more ranks than cores, one that spins takes the core of one that could work.
+      ranks_.back()->spin(size <= cores ? 500 : 0);
+    }
+  }
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  thread_transport& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  std::vector<std::unique_ptr<thread_transport>> ranks_;
+};
+
+inline int thread_transport::size() const { return world_.size(); }
+
+inline bool thread_transport::start(send_operation& send) {
+  const int peer = send.key_.peer;
+  message& offered = messages_.take();
+  offered.what = item::kind::message;
+  offered.key = send.key_;
+  offered.key.peer = rank();  // as the receiver sees it
+  offered.size = send.size_;
+  offered.hash = send.record_.hash;
+  offered.home = &inbox_;
+  offered.data = send.data_;
+  const std::size_t weighs = weight(send.size_);
+  const bool buffered = send.key_.is_point_to_point() && send.size_ <= eager_limit &&
+                        eager_ + weighs <= eager_window &&
+                        (offered.copy = match_.take_scratch(weighs)) != nullptr;
+  if (buffered) {
+    eager_ += weighs;
+    if (send.size_ != 0) std::memcpy(offered.copy, send.data_, send.size_);
+    offered.data = static_cast<const std::byte*>(offered.copy);
+  } else {
+    offered.owner = &send;
+    send.message_ = &offered;
+    hold(send);
+  }
+  offered.at.store(message::stage::offered, std::memory_order_relaxed);
+  if (departed_ || !world_[peer].inbox_.put(offered)) {
+    if (!buffered) unhold(send);
+    offered.owner = nullptr;
+    send.message_ = nullptr;
+    offered.verdict = {};
+    returned(offered);
+    // What it said before it left explains more.
+    take_in(inbox_.take());
+    send.ec_ = left(departed_ ? rank() : peer, send.record_);
+    return true;
+  }
+  if (buffered) send.record_.bytes += send.size_;
+  return buffered;
+}
+
+inline bool thread_transport::take_back(send_operation& send) {
+  message& offered = *send.message_;
+  if (!offered.take_back()) return false;
+  send.message_ = nullptr;
+  offered.owner = nullptr;
+  offered.taking_back.what = item::kind::taken_back;
+  offered.taking_back.of = &offered;
+  // A receiver that has left hands nothing back; the message is not used again.
+  world_[send.key_.peer].inbox_.put(offered.taking_back);
+  return true;
+}
+
+inline void thread_transport::tell(int peer, word& said) {
+  if (!world_[peer].inbox_.put(said)) words_.give(said);
+}
+
+inline void thread_transport::depart() {
+  if (departed_) return;
+  take_in(inbox_.take());
+  if (match_.any_under_way()) match_.died(rank(), left_failure(rank()));
+  departed_ = true;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank() && !is_gone(peer)) tell(peer, say(item::kind::goodbye));
+  }
+  take_in(inbox_.close());
+}
+
+}  // namespace colls

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the conformance tests share: the cases that are run, and the comparison with what must come.
+
+#include "harness.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace conformance {
+
+using colls::algorithm;
+using colls::any_buffer;
+using colls::collective;
+using colls::partition;
+
+inline constexpr int sizes[] = {1, 2, 3, 4, 5, 7, 8};
+
+/// What is being run, for messages.
+struct situation {
+  collective what;
+  algorithm how;
+  int ranks;
+  const char* element;
+  std::size_t n;
+  pieces cut;
+  std::size_t shift;
+  int root = -1;
+  const char* variant = "";
+
+  std::string text(int rank) const {
+    std::string all = std::string(name(what)) + " " + name(how) + " of " + std::to_string(n) + " " +
+                      element + " on rank " + std::to_string(rank) + " of " + std::to_string(ranks);
+    if (root >= 0) all += ", root " + std::to_string(root);
+    all += ", segment " + std::to_string(cut.segment) + " x " + std::to_string(cut.lanes);
+    return all + ", shift " + std::to_string(shift) + " " + variant;
+  }
+};
+
+/// The chunks of all ranks, some of them perhaps empty.
+struct layout {
+  std::vector<std::size_t> offsets;
+  partition parts;
+};
+
+/// n elements as evenly as possible; n for each rank; a number of its own for each, some zero. Of
+/// long buffers only the first.
+inline std::vector<layout> layouts(int ranks, std::size_t n) {
+  std::vector<layout> all(3);
+  all[0].parts = partition(n, ranks);
+  all[1].parts = partition::blocks(n, ranks);
+  all[2].offsets.push_back(0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::size_t count = rank % 3 == 1 ? 0 : n * static_cast<std::size_t>((5 * rank + 2) % 7);
+    all[2].offsets.push_back(all[2].offsets.back() + count);
+  }
+  all[2].parts = partition::from_offsets(all[2].offsets.data(), ranks);
+  if (n > 10'000) all.resize(1);
+  return all;
+}
+
+inline int ceil_log2(int ranks) { return static_cast<int>(std::bit_width(unsigned(ranks - 1))); }
+/// The hypercube of recursive doubling: its dimension, its corners, the ranks that it leaves over.
+inline int floor_log2(int ranks) { return static_cast<int>(std::bit_width(unsigned(ranks))) - 1; }
+inline int corners(int ranks) { return 1 << floor_log2(ranks); }
+inline int left_over(int ranks) { return ranks - corners(ranks); }
+
+inline std::size_t count(int n) { return static_cast<std::size_t>(n); }
+template <class T>
+T& of(std::vector<T>& all, int rank) {
+  return all[count(rank)];
+}
+inline any_buffer erased(memory& data, const element_and_op& with) {
+  return {data.data(), data.size() / with.size, with.size};
+}
+inline std::vector<int> roots(int p) {
+  if (p == 1) return {0};
+  if (p == 2) return {0, 1};
+  return {0, p / 2, p - 1};
+}
+inline std::vector<memory> buffers(int p, std::size_t bytes, std::size_t shift) {
+  std::vector<memory> all;
+  for (int rank = 0; rank < p; ++rank) all.emplace_back(bytes, (count(rank) + shift) % 8);
+  return all;
+}
+inline std::vector<memory> inputs(const element_and_op& with, int p, std::size_t n,
+                                  std::size_t shift) {
+  std::vector<memory> all = buffers(p, n * with.size, shift);
+  for (int rank = 0; rank < p; ++rank) fill(with, of(all, rank).data(), rank, 0, n);
+  return all;
+}
+
+template <class Row>
+bool legal(const Row& row, const element_and_op& with) {
+  return row.what != colls::needs::commutative || with.op.commutative;
+}
+/// Whether the bits must be those of the sequential sum.
+template <class Row>
+bool in_order(const Row& row, const element_and_op& with) {
+  return with.exact || row.how == algorithm::linear;
+}
+inline int segments(const partition& parts, const element_and_op& with, pieces cut) {
+  const std::size_t bytes = parts.longest() * with.size;
+  return cut.segment == 0 || bytes == 0 ? 1
+                                        : static_cast<int>((bytes + cut.segment - 1) / cut.segment);
+}
+
+inline bool same_bytes(const memory& one, const memory& other) {
+  return one.size() == 0 || std::memcmp(one.data(), other.data(), one.size()) == 0;
+}
+
+/// Equal, or for float sums of another order close: they differ by rounding alone.
+inline void expect_part(const situation& at, const element_and_op& with, int rank,
+                        const std::byte* got, const std::vector<std::byte>& want, bool bits) {
+  if (want.empty() || std::memcmp(got, want.data(), want.size()) == 0) return;
+  for (std::size_t i = 0; i < want.size(); i += with.size) {
+    if (std::memcmp(got + i, want.data() + i, with.size) == 0) continue;
+    const bool close =
+        !bits && std::abs(read<float>(got + i) / read<float>(want.data() + i) - 1) < 1e-6f;
+    REQUIRE_MESSAGE(close, at.text(rank) << ": element " << i / with.size);
+  }
+}
+inline void expect(const situation& at, const element_and_op& with, int rank, const memory& got,
+                   const std::vector<std::byte>& want, bool bits) {
+  REQUIRE_MESSAGE(got.size() == want.size(), at.text(rank));
+  REQUIRE_MESSAGE(got.guards_are_intact(), at.text(rank));
+  expect_part(at, with, rank, got.data(), want, bits);
+}
+inline void expect_cost(const situation& at, const traffic& sent, int messages,
+                        std::uint64_t bytes) {
+  REQUIRE_MESSAGE(sent.messages == static_cast<std::uint64_t>(messages), at.text(-1));
+  REQUIRE_MESSAGE(sent.bytes == bytes, at.text(-1));
+}
+inline void unknown_cost(const situation& at) {
+  FAIL("no closed form of the cost: " << at.text(-1));
+}
+
+/// Calls `test(team, element and op, n, pieces, shift)` for every case.
+template <class World, class Test>
+void sweep(const Test& test) {
+  for (const int p : sizes) {
+    team<World> all(p);
+    // Primes, one less and one more than the ranks, and chunks around 16 elements: a segment.
+    std::vector<std::size_t> counts = {0, 1, 13, 31, 101};
+    for (const int n : {p - 1, p, p + 1, 16 * p, 16 * p + 1, 17 * p, 48 * p - 1}) {
+      counts.push_back(count(n));
+    }
+    std::sort(counts.begin(), counts.end());
+    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+    for (const element_and_op& with : elements_and_ops()) {
+      for (const std::size_t n : counts) {
+        for (std::size_t shift = 0; shift < (n == 13 ? 8 : 1); ++shift) {
+          test(all, with, n, pieces{}, shift);
+          test(all, with, n, pieces{24, 3}, shift);
+        }
+        test(all, with, n, pieces{64, 2}, 0);
+      }
+    }
+    // Above every eager limit, in one piece and in many.
+    test(all, elements_and_ops()[0], 40'009, pieces{}, 1);
+    test(all, elements_and_ops()[2], 40'009, pieces{100'000, 2}, 0);
+  }
+}
+
+}  // namespace conformance

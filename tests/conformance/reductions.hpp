@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Conformance of the collectives that reduce.
+
+#include "checks.hpp"
+
+namespace conformance {
+
+template <class World>
+class reductions {
+ public:
+  using ranks = team<World>;
+  using channel = typename ranks::channel;
+  using catalogue = typename ranks::catalogue;
+
+  static void all_reduce() {
+    sweep<World>(
+        [](ranks& all, const element_and_op& with, std::size_t n, pieces cut, std::size_t shift) {
+          const int p = all.size();
+          for (const auto& row : catalogue::all_reduce) {
+            if (!legal(row, with)) continue;
+            const situation at{collective::all_reduce, row.how, p, with.name, n, cut, shift};
+            auto data = inputs(with, p, n, shift);
+            const traffic sent = all.run(at.what, cut, [&](channel net) {
+              return row.run(net, erased(of(data, net.rank()), with), with.op);
+            });
+            const auto want = folded(with, 0, p, 0, n);
+            for (int rank = 0; rank < p; ++rank) {
+              expect(at, with, rank, of(data, rank), want, in_order(row, with));
+              REQUIRE_MESSAGE(same_bytes(of(data, rank), of(data, 0)), at.text(rank));
+            }
+            const std::uint64_t bytes = n * with.size;
+            switch (row.how) {
+              case algorithm::linear:
+                expect_cost(at, sent, 2 * (p - 1), count(2 * (p - 1)) * bytes);
+                break;
+              case algorithm::ring:
+                expect_cost(at, sent, 2 * p * (p - 1) * segments(partition(n, p), with, cut),
+                            count(2 * (p - 1)) * bytes);
+                break;
+              case algorithm::recursive_doubling: {
+                const int messages = corners(p) * floor_log2(p) + 2 * left_over(p);
+                expect_cost(at, sent, messages, count(messages) * bytes);
+                break;
+              }
+              default:
+                unknown_cost(at);
+            }
+          }
+        });
+  }
+
+  static void reduce() {
+    sweep<World>([](ranks& all, const element_and_op& with, std::size_t n, pieces cut,
+                    std::size_t shift) {
+      const int p = all.size();
+      for (const auto& row : catalogue::reduce) {
+        if (!legal(row, with)) continue;
+        for (const int root : roots(p)) {
+          for (const bool in_place : {false, true}) {
+            const situation at{
+                collective::reduce,        row.how, p, with.name, n, cut, shift, root,
+                in_place ? "in place" : ""};
+            auto in = inputs(with, p, n, shift);
+            memory out(n * with.size, (shift + 3) % 8);
+            memory& sum = in_place ? of(in, root) : out;
+            const traffic sent = all.run(at.what, cut, [&](channel net) {
+              return row.run(net, erased(of(in, net.rank()), with),
+                             net.rank() == root ? erased(sum, with) : any_buffer(), root, with.op);
+            });
+            expect(at, with, root, sum, folded(with, 0, p, 0, n), in_order(row, with));
+            for (int rank = 0; rank < p; ++rank) {
+              if (in_place && rank == root) continue;
+              expect(at, with, rank, of(in, rank), folded(with, rank, rank + 1, 0, n), true);
+            }
+            int messages = p - 1;
+            if (row.how == algorithm::binomial_tree && !with.op.commutative && root != 0)
+              ++messages;
+            expect_cost(at, sent, messages, count(messages) * n * with.size);
+          }
+        }
+      }
+    });
+  }
+
+  static void reduce_scatter() {
+    sweep<World>([](ranks& all, const element_and_op& with, std::size_t n, pieces cut,
+                    std::size_t shift) {
+      const int p = all.size();
+      for (const auto& row : catalogue::reduce_scatter) {
+        if (!legal(row, with)) continue;
+        for (const layout& chunks : layouts(p, n)) {
+          const partition parts = chunks.parts;
+          for (const bool in_place : {false, true}) {
+            const situation at{collective::reduce_scatter, row.how, p, with.name, n, cut, shift, -1,
+                               in_place ? "in place" : ""};
+            auto in = inputs(with, p, parts.total(), shift);
+            std::vector<memory> out;
+            for (int rank = 0; rank < p; ++rank)
+              out.emplace_back(parts.count(rank) * with.size, shift);
+            const traffic sent = all.run(at.what, cut, [&](channel net) {
+              const any_buffer data = erased(of(in, net.rank()), with);
+              const any_buffer mine = in_place ? colls::chunks{data, parts}[net.rank()]
+                                               : erased(of(out, net.rank()), with);
+              return row.run(net, data, mine, parts, with.op);
+            });
+            for (int rank = 0; rank < p; ++rank) {
+              const std::size_t start = parts.offset(rank);
+              const std::size_t length = parts.count(rank);
+              const auto want = folded(with, 0, p, start, length);
+              auto unchanged = folded(with, rank, rank + 1, 0, parts.total());
+              if (in_place) {
+                expect_part(at, with, rank, of(in, rank).data() + start * with.size, want,
+                            in_order(row, with));
+                std::copy_n(of(in, rank).data() + start * with.size, length * with.size,
+                            unchanged.data() + start * with.size);
+              } else {
+                expect(at, with, rank, of(out, rank), want, in_order(row, with));
+              }
+              expect(at, with, rank, of(in, rank), unchanged, true);
+            }
+            const int cuts = row.how == algorithm::ring ? segments(parts, with, cut) : 1;
+            if (row.how != algorithm::ring && row.how != algorithm::linear) unknown_cost(at);
+            expect_cost(at, sent, p * (p - 1) * cuts, count(p - 1) * parts.total() * with.size);
+          }
+        }
+      }
+    });
+  }
+
+  static void scan() { prefix_sums(catalogue::scan, collective::scan); }
+  static void exscan() { prefix_sums(catalogue::exscan, collective::exscan); }
+
+ private:
+  template <class Rows>
+  static void prefix_sums(const Rows& rows, collective what) {
+    sweep<World>([&](ranks& all, const element_and_op& with, std::size_t n, pieces cut,
+                     std::size_t shift) {
+      const int p = all.size();
+      for (const auto& row : rows) {
+        if (!legal(row, with)) continue;
+        const situation at{what, row.how, p, with.name, n, cut, shift};
+        auto data = inputs(with, p, n, shift);
+        const traffic sent = all.run(what, cut, [&](channel net) {
+          return row.run(net, erased(of(data, net.rank()), with), with.op);
+        });
+        for (int rank = 0; rank < p; ++rank) {
+          const int last = what == collective::scan ? rank + 1 : std::max(rank, 1);
+          expect(at, with, rank, of(data, rank), folded(with, 0, last, 0, n), in_order(row, with));
+        }
+        int messages = p - 1;
+        if (row.how == algorithm::recursive_doubling) {
+          const int summing = what == collective::scan ? p : p - 1;
+          messages = what == collective::scan ? 0 : p - 1;
+          for (int far = 1; far < summing; far *= 2) messages += summing - far;
+        } else if (row.how != algorithm::linear) {
+          unknown_cost(at);
+        }
+        expect_cost(at, sent, messages, count(messages) * n * with.size);
+      }
+    });
+  }
+};
+
+}  // namespace conformance

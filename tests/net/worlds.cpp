@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// every_collective in worlds of all kinds: started by colls-run, mpirun, torchrun and by hand, over
+// IPv4 and IPv6, on one host and on two.
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using strings = std::vector<std::string>;
+
+struct outcome {
+  int status = -1;   // 124: it did not end in time
+  std::string text;  // standard output and error
+};
+
+/// Runs a script in an environment that no launcher has touched; `program` and `run` are paths in
+/// it.
+outcome shell(const std::string& script, int seconds = 60) {
+  const std::string here = std::filesystem::current_path();
+  std::string file = std::filesystem::temp_directory_path() / "colls-worlds-XXXXXX";
+  const int made = ::mkstemp(file.data());
+  REQUIRE(made >= 0);
+  ::close(made);
+  std::ofstream(file) << "program=" << here << "/examples/every_collective\n"
+                      << "run=" << here << "/tools/colls-run\n"
+                      << script << '\n';
+  const std::string command =
+      "exec env -i PATH=\"$PATH:/usr/sbin:/sbin\" HOME=\"$HOME\" timeout -k 5 " +
+      std::to_string(seconds) + " sh " + file + " 2>&1 </dev/null";
+  outcome found;
+  std::FILE* const pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char piece[4096];
+  while (const std::size_t size = std::fread(piece, 1, sizeof piece, pipe)) {
+    found.text.append(piece, size);
+  }
+  const int status = ::pclose(pipe);
+  found.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  std::filesystem::remove(file);
+  return found;
+}
+
+/// The names in lines `NAME ok`, whatever a launcher writes before them.
+strings names_in(const std::string& text) {
+  strings names;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.ends_with(" ok")) continue;
+    line.resize(line.size() - 3);
+    names.push_back(line.substr(line.find_last_of(" ]:") + 1));
+  }
+  return names;
+}
+
+/// All that a world of one process checks, without a launcher.
+const strings& all_names() {
+  static const strings names = names_in(shell("$program").text);
+  return names;
+}
+
+void check_all(const outcome& ran) {
+  CAPTURE(ran.text);
+  CHECK(ran.status == 0);
+  CHECK(names_in(ran.text) == all_names());
+}
+
+bool has(const std::string& command) { return shell("command -v " + command).status == 0; }
+
+// Below the range from which the system draws ports for others.
+std::string port(int which) { return std::to_string(21000 + ::getpid() % 900 * 10 + which); }
+
+/// Three processes that nobody but their variables introduces to each other.
+std::string by_hand(const std::string& address, const std::string& at) {
+  return "export WORLD_SIZE=3 MASTER_ADDR=" + address + " MASTER_PORT=" + at +
+         "\n"
+         "RANK=0 $program & a=$!\n"
+         "RANK=1 $program & b=$!\n"
+         "RANK=2 $program & c=$!\n"
+         "wait $a && wait $b && wait $c\n";
+}
+
+/// Two network namespaces joined by one cable.
+class two_hosts {
+ public:
+  two_hosts() {
+    const std::string id = std::to_string(::getpid());
+    a_ = "colls-" + id + "a";
+    b_ = "colls-" + id + "b";
+    const std::string cable = "c" + id;
+    const auto up = [&](const std::string& host, const std::string& end, int number) {
+      const std::string n = std::to_string(number);
+      return "ip -n " + host + " link set lo up\n" +                                 //
+             "ip -n " + host + " addr add 10.77.0." + n + "/24 dev " + end + "\n" +  //
+             "ip -n " + host + " addr add fd77::" + n + "/64 dev " + end + " nodad\n" + "ip -n " +
+             host + " link set " + end + " up\n";
+    };
+    made_ = shell("set -e\nip netns add " + a_ + "\nip netns add " + b_ + "\nip link add " + cable +
+                  "a netns " + a_ + " type veth peer name " + cable + "b netns " + b_ + "\n" +
+                  up(a_, cable + "a", 1) + up(b_, cable + "b", 2));
+  }
+  two_hosts(const two_hosts&) = delete;
+  two_hosts& operator=(const two_hosts&) = delete;
+  ~two_hosts() { shell("ip netns del " + a_ + "\nip netns del " + b_); }
+
+  /// Else says that the case is skipped.
+  bool are_up() const {
+    if (made_.status == 0) return true;
+    const std::string reason = made_.text.substr(0, made_.text.find('\n'));
+    MESSAGE("skipped: network namespaces need root (", reason, ")");
+    return false;
+  }
+  /// One command on each host, at the same time; the first one's status unless it is 0.
+  outcome run(const std::string& on_a, const std::string& on_b) const {
+    return shell("ip netns exec " + a_ + " " + on_a + " & a=$!\nip netns exec " + b_ + " " + on_b +
+                 " & b=$!\nwait $a; status=$?\nwait $b || exit $?\nexit $status\n");
+  }
+
+ private:
+  std::string a_, b_;
+  outcome made_;
+};
+
+struct secret_file {
+  secret_file() {
+    REQUIRE(shell("umask 077; head -c 32 /dev/urandom | base64 > " + path).status == 0);
+  }
+  ~secret_file() { std::filesystem::remove(path); }
+  std::string path =
+      std::filesystem::temp_directory_path() / ("colls-secret-" + std::to_string(::getpid()));
+};
+
+std::string node(int rank, const std::string& address, const std::string& at) {
+  return "$run --nnodes 2 --node-rank " + std::to_string(rank) + " --master-addr " + address +
+         " --master-port " + at + " -n 2 $program";
+}
+
+}  // namespace
+
+TEST_CASE("every name is checked") {
+  for (const char* name : {"all_reduce",
+                           "all_reduce_in_place",
+                           "all_reduce_grouped",
+                           "reduce",
+                           "reduce_in_place",
+                           "reduce_scatter",
+                           "reduce_scatter_v",
+                           "broadcast",
+                           "barrier",
+                           "scan",
+                           "exscan",
+                           "gather",
+                           "gather_v",
+                           "scatter",
+                           "scatter_v",
+                           "all_gather",
+                           "all_gather_v",
+                           "all_to_all",
+                           "all_to_all_v",
+                           "send",
+                           "recv",
+                           "send_recv",
+                           "split",
+                           "group",
+                           "dup",
+                           "revoke",
+                           "close",
+                           "rank",
+                           "size",
+                           "local_rank",
+                           "local_size",
+                           "node",
+                           "nodes"}) {
+    CAPTURE(name);
+    int times = 0;
+    for (const std::string& found : all_names()) times += found == name;
+    CHECK(times == 1);
+  }
+}
+
+TEST_CASE("colls-run") {
+  for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
+    CAPTURE(ranks);
+    check_all(shell("$run -n " + std::to_string(ranks) + " $program"));
+  }
+}
+
+TEST_CASE("Open MPI's mpirun") {
+  if (!has("mpirun.openmpi")) {
+    MESSAGE("skipped: no mpirun.openmpi");
+    return;
+  }
+  check_all(shell("mpirun.openmpi --allow-run-as-root --oversubscribe -n 3 $program"));
+}
+
+TEST_CASE("MPICH's mpirun") {
+  if (!has("mpirun.mpich")) {
+    MESSAGE("skipped: no mpirun.mpich");
+    return;
+  }
+  check_all(shell("mpirun.mpich -n 3 $program"));
+}
+
+TEST_CASE("torchrun") {
+  if (shell("/usr/bin/python3 -c 'import torch.distributed.run'").status != 0) {
+    MESSAGE("skipped: no torch.distributed for /usr/bin/python3");
+    return;
+  }
+  check_all(
+      shell("/usr/bin/python3 -m torch.distributed.run --redirects 1 --tee 1 --no_python "
+            "--nproc_per_node 3 --master_port " +
+            port(0) + " $program"));
+}
+
+TEST_CASE("by hand over IPv4") { check_all(shell(by_hand("127.0.0.1", port(1)))); }
+
+TEST_CASE("by hand over IPv6") {
+  if (shell("cat /proc/net/if_inet6").text.find("0001 ") == std::string::npos) {
+    MESSAGE("skipped: no IPv6 loopback");
+    return;
+  }
+  check_all(shell(by_hand("[::1]", port(2))));
+  check_all(shell(by_hand("::1", port(3))));
+}
+
+TEST_CASE("two hosts with a common secret") {
+  const two_hosts hosts;
+  if (!hosts.are_up()) return;
+  const secret_file secret;
+  const std::string with = "env COLLS_SECRET_FILE=" + secret.path + " ";
+  for (const char* address : {"10.77.0.1", "fd77::1"}) {
+    check_all(hosts.run(with + node(0, address, port(4)), with + node(1, address, port(4))));
+  }
+}
+
+TEST_CASE("two hosts without a secret") {
+  const two_hosts hosts;
+  if (!hosts.are_up()) return;
+  const outcome ran = hosts.run(node(0, "10.77.0.1", port(5)), node(1, "10.77.0.1", port(5)));
+  CAPTURE(ran.text);
+  CHECK(ran.status == 2);
+  CHECK(ran.text.find("COLLS_SECRET_FILE") != std::string::npos);
+
+  const std::string by_hand =
+      "env COLLS_JOIN_TIMEOUT=2 WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 "
+      "MASTER_PORT=" +
+      port(6) + " ";
+  const outcome refused = hosts.run(by_hand + "RANK=0 $program", by_hand + "RANK=1 $program");
+  CAPTURE(refused.text);
+  CHECK(refused.status == 1);
+  CHECK(refused.text.find("insecure_bind: rank 0 would listen at 10.77.0.1:") != std::string::npos);
+  CHECK(refused.text.find("COLLS_SECRET_FILE") != std::string::npos);
+  CHECK(names_in(refused.text).empty());
+
+  const std::string trusted = by_hand + "COLLS_INSECURE=1 ";
+  check_all(hosts.run(trusted + "RANK=0 $program", trusted + "RANK=1 $program"));
+}

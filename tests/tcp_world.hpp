@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// All ranks of a TCP world in this process, on one engine: for tests.
+
+#include <colls/rendezvous/meet.hpp>
+#include <colls/sync_wait.hpp>
+#include <colls/transport/tcp.hpp>
+#include <colls/when_all.hpp>
+
+#include <memory>
+#include <vector>
+
+class tcp_world {
+ public:
+  explicit tcp_world(int size) : engine_(colls::engine::of(context_.get_executor())) {
+    std::vector<colls::task<>> joins;
+    nets_.resize(static_cast<std::size_t>(size));
+    // A listening socket that is handed over: no other test can have its port.
+    colls::listener door;
+    (void)door.listen({boost::asio::ip::make_address("127.0.0.1"), 0});
+    const int port = door.local().port();
+    const int shared = ::dup(door.descriptor());
+    for (int rank = 0; rank < size; ++rank) {
+      colls::config how;
+      how.rank = rank;
+      how.size = size;
+      how.address = "tcp://127.0.0.1:" + std::to_string(port);
+      how.join_timeout = 20 * colls::seconds;
+      if (rank == 0) how.store_fd = shared;
+      joins.push_back(join(how));
+    }
+    colls::sync_wait(*engine_, colls::when_all(std::move(joins)));
+  }
+  tcp_world(const tcp_world&) = delete;
+  tcp_world& operator=(const tcp_world&) = delete;
+  ~tcp_world() {
+    std::vector<colls::task<>> ends;
+    for (auto& net : nets_) {
+      if (net) ends.push_back(net->close(engine_->now() + 5 * colls::seconds));
+    }
+    colls::sync_wait(*engine_, colls::when_all(std::move(ends)));
+  }
+
+  int size() const { return static_cast<int>(nets_.size()); }
+  colls::tcp_transport& operator[](int rank) { return *nets_[static_cast<std::size_t>(rank)]; }
+  const std::shared_ptr<colls::tcp_transport>& shared(int rank) {
+    return nets_[static_cast<std::size_t>(rank)];
+  }
+  /// As if the rank's process had died: its sockets close without a word.
+  void kill(int rank) { nets_[static_cast<std::size_t>(rank)].reset(); }
+
+  colls::engine& on() { return *engine_; }
+  colls::run_queue& queue() { return engine_->queue(); }
+  bool poll() { return engine_->poll(); }
+  void idle(unsigned polls) { engine_->idle(polls); }
+  void enter() { engine_->enter(); }
+  void leave() { engine_->leave(); }
+
+ private:
+  colls::task<> join(colls::config how) {
+    const int rank = how.rank;
+    auto who = std::make_shared<colls::membership>();
+    *who = co_await colls::meet(*engine_, how);
+    nets_[static_cast<std::size_t>(rank)] =
+        std::make_shared<colls::tcp_transport>(engine_, std::move(who));
+  }
+
+  boost::asio::io_context context_{1};
+  std::shared_ptr<colls::engine> engine_;
+  std::vector<std::shared_ptr<colls::tcp_transport>> nets_;
+};

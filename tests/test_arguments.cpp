@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/arguments.hpp>
+
+#include "communicators.hpp"
+
+#include <array>
+#include <deque>
+#include <list>
+
+// What may be data, and calls that are refused before anything is sent.
+
+namespace {
+
+using colls::errc;
+using colls::operation;
+using colls::inproc::communicator;
+
+template <class Range>
+constexpr bool can_read = colls::readable_range<Range>;
+template <class Range>
+constexpr bool can_write = colls::writable_range<Range>;
+
+static_assert(can_write<std::vector<int>&> && can_read<const std::vector<int>&>);
+static_assert(!can_write<const std::vector<int>&> && !can_write<std::span<const int>>);
+static_assert(can_write<std::span<float>> && can_write<std::array<double, 3>&> && can_write<int (&)[4]>);
+static_assert(can_read<std::string&> && can_write<std::string&>);
+static_assert(!can_read<std::list<int>&> && !can_read<std::deque<int>&> && !can_read<int*&> &&
+              !can_read<std::vector<bool>&> && !can_read<int&> && !can_read<colls::plus&> &&
+              !can_read<colls::options&> && !can_read<colls::none_t>);
+static_assert(std::is_same_v<colls::range_element_t<const std::vector<int>&>, int>);
+static_assert(std::is_same_v<colls::range_element_t<std::span<const float>>, float>);
+
+TEST_CASE("ranges overlap exactly, in part, or not at all") {
+  int data[10] = {};
+  const auto piece = [&](std::size_t from, std::size_t count) {
+    return colls::any_buffer(data + from, count, sizeof(int));
+  };
+  using colls::detail::partly_overlap;
+  CHECK_FALSE(partly_overlap(piece(0, 10), piece(0, 10)));
+  CHECK_FALSE(partly_overlap(piece(0, 5), piece(5, 5)));
+  CHECK_FALSE(partly_overlap(piece(5, 5), piece(0, 5)));
+  CHECK_FALSE(partly_overlap(piece(2, 0), piece(0, 10)));
+  CHECK_FALSE(partly_overlap(colls::any_buffer(), colls::any_buffer()));
+  CHECK(partly_overlap(piece(0, 5), piece(4, 5)));
+  CHECK(partly_overlap(piece(4, 5), piece(0, 5)));
+  CHECK(partly_overlap(piece(0, 5), piece(0, 4)));
+  CHECK(partly_overlap(piece(3, 2), piece(0, 10)));
+}
+
+/// `call` is refused with those words, takes no number and sends nothing: the communicator's next
+/// calls work, although no other rank made this one.
+template <class Call>
+void check_refused(communicators& all, const char* words, const Call& call) {
+  CAPTURE(words);
+  auto refused = call(all[1]);
+  CHECK(refused.done());
+  const colls::failure why = failure_of(all, refused);
+  CHECK(why.code == errc::invalid_argument);
+  CHECK(std::string(why.detail) == words);
+  CHECK(why.observer == 1);
+  CHECK(why.operation != colls::collective::none);
+  CHECK(why.sequence == 0);
+  all.check_good();
+}
+
+TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happens") {
+  communicators all(3);
+  std::vector<int> six(6);
+  std::vector<int> two(2);
+  std::vector<int> seven(7);
+  std::vector<int> none_left;
+  const std::span<int> data(seven);
+  const std::vector<std::size_t> counts{1, 2, 3};
+  const std::vector<int> negative{1, -2, 3};
+  const std::vector<std::size_t> huge{1, SIZE_MAX, 1};
+  const std::vector<std::size_t> large{1, SIZE_MAX / 8, 1};
+
+  const auto refused = [&](const char* words, const auto& call) { check_refused(all, words, call); };
+
+  for (const int root : {-1, 3, INT32_MAX, INT32_MIN}) {
+    const std::string words = "root " + std::to_string(root) + " is not in 0..2";
+    refused(words.c_str(), [&](communicator& c) { return c.broadcast(six, root); });
+    refused(words.c_str(), [&](communicator& c) { return c.reduce(six, root); });
+    refused(words.c_str(), [&](communicator& c) { return c.reduce(six, colls::none, root); });
+    refused(words.c_str(), [&](communicator& c) { return c.gather(two, six, root); });
+    refused(words.c_str(), [&](communicator& c) { return c.scatter(six, two, root); });
+    refused(words.c_str(), [&](communicator& c) { return c.gather_v(two, six, counts, root); });
+    refused(words.c_str(), [&](communicator& c) { return c.scatter_v(six, counts, two, root); });
+  }
+
+  refused("in has 2 elements, out has 6", [&](communicator& c) { return c.all_reduce(two, six); });
+  refused("in has 6 elements, out has 2", [&](communicator& c) { return c.reduce(six, two, 1); });
+  refused("in has 6 elements, out has 0", [&](communicator& c) { return c.reduce(six, colls::none, 1); });
+  refused("in has 7 elements, the shares of 3 ranks are 6", [&](communicator& c) { return c.reduce_scatter(seven, two); });
+  refused("in has 7 elements, the shares of 3 ranks are 6", [&](communicator& c) { return c.reduce_scatter_v(seven, two, counts); });
+  refused("out has 7 elements, this rank's share is 2", [&](communicator& c) { return c.reduce_scatter_v(six, seven, counts); });
+  refused("out has 7 elements, the blocks of 3 ranks are 6", [&](communicator& c) { return c.all_gather(two, seven); });
+  refused("out has 7 elements, the blocks of 3 ranks are 6", [&](communicator& c) { return c.all_gather_v(two, seven, counts); });
+  refused("in has 7 elements, this rank's block is 2", [&](communicator& c) { return c.all_gather_v(seven, six, counts); });
+  refused("the root's buffer has 7 elements, all shares are 6", [&](communicator& c) { return c.gather(two, seven, 1); });
+  refused("the root's buffer has 0 elements, all shares are 6", [&](communicator& c) { return c.gather(two, colls::none, 1); });
+  refused("the buffer has 7 elements, this rank's share is 2", [&](communicator& c) { return c.gather_v(seven, six, counts, 0); });
+  refused("the root's buffer has 7 elements, all shares are 6", [&](communicator& c) { return c.scatter(seven, two, 1); });
+  refused("the root's buffer has 0 elements, all shares are 6", [&](communicator& c) { return c.scatter(colls::none, two, 1); });
+  refused("the buffer has 7 elements, this rank's share is 2", [&](communicator& c) { return c.scatter_v(six, counts, seven, 0); });
+  refused("in has 7 elements, no multiple of 3 ranks", [&](communicator& c) { return c.all_to_all(seven, seven); });
+  refused("in has 6 elements, out has 7", [&](communicator& c) { return c.all_to_all(six, seven); });
+  refused("in has 7 elements, the send counts are 6", [&](communicator& c) { return c.all_to_all_v(seven, counts, six, counts); });
+  refused("out has 7 elements, the receive counts are 6", [&](communicator& c) { return c.all_to_all_v(six, counts, seven, counts); });
+  refused("in place, both lists of counts are equal", [&](communicator& c) { return c.all_to_all_v(six, counts, six, std::vector{3, 2, 1}); });
+
+  refused("there are 2 counts for 3 ranks", [&](communicator& c) { return c.all_gather_v(two, six, two); });
+  refused("there are 0 counts for 3 ranks", [&](communicator& c) { return c.gather_v(two, six, none_left, 0); });
+  refused("there are 6 counts for 3 ranks", [&](communicator& c) { return c.scatter_v(six, six, two, 0); });
+  refused("there are 7 counts for 3 ranks", [&](communicator& c) { return c.reduce_scatter_v(six, two, seven); });
+  refused("there are 2 counts for 3 ranks", [&](communicator& c) { return c.all_to_all_v(six, counts, six, two); });
+  const char* const unfit = "a count is negative or too large";
+  refused(unfit, [&](communicator& c) { return c.all_gather_v(two, six, negative); });
+  refused(unfit, [&](communicator& c) { return c.gather_v(two, six, huge, 0); });
+  refused(unfit, [&](communicator& c) { return c.scatter_v(six, large, two, 0); });
+  refused(unfit, [&](communicator& c) { return c.reduce_scatter_v(two, two, std::vector{-1, 2, 1}); });
+  refused(unfit, [&](communicator& c) { return c.all_to_all_v(two, negative, two, negative); });
+
+  const char* const overlap = "in and out overlap in part";
+  refused(overlap, [&](communicator& c) { return c.all_reduce(data.first(4), data.subspan(1, 4)); });
+  refused(overlap, [&](communicator& c) { return c.reduce(data.first(4), data.subspan(3, 4), 1); });
+  refused(overlap, [&](communicator& c) { return c.reduce_scatter(data.first(6), data.subspan(5, 2)); });
+  refused(overlap, [&](communicator& c) { return c.reduce_scatter(data.first(6), data.first(2)); });
+  refused(overlap, [&](communicator& c) { return c.all_gather(data.subspan(1, 2), data.first(6)); });
+  refused(overlap, [&](communicator& c) { return c.gather(data.first(2), data.first(6), 1); });
+  refused(overlap, [&](communicator& c) { return c.scatter(data.first(6), data.subspan(5, 2), 1); });
+  refused(overlap, [&](communicator& c) { return c.all_to_all(data.first(6), data.subspan(1, 6)); });
+  refused("two buffers of the group overlap", [&](communicator& c) { return c.all_reduce(colls::group{six, two, six}); });
+  std::span<int> head = data.first(4);
+  std::span<int> tail = data.subspan(3, 4);
+  refused("two buffers of the group overlap", [&](communicator& c) { return c.all_reduce(colls::group{head, tail}); });
+
+  refused("tag -1 is negative", [&](communicator& c) { return c.send(six, 0, -1); });
+  refused("tag -7 is negative", [&](communicator& c) { return c.recv(six, 0, -7); });
+  refused("tag -1 is negative", [&](communicator& c) { return c.send_recv(six, 0, two, 0, -1); });
+  refused("rank 3 is not in 0..2", [&](communicator& c) { return c.send(six, 3); });
+  refused("rank -1 is not in 0..2", [&](communicator& c) { return c.send(six, -1); });
+  refused("rank -1 is not in 0..2", [&](communicator& c) { return c.recv(six, -1); });
+  refused("rank 3 is not in 0..2", [&](communicator& c) { return c.send_recv(six, 3, two, 0); });
+  refused("rank 3 is not in 0..2", [&](communicator& c) { return c.send_recv(six, 0, two, 3); });
+  refused("what is sent and what is received are one buffer", [&](communicator& c) { return c.send_recv(six, 0, six, 0); });
+  refused("the two buffers overlap in part", [&](communicator& c) { return c.send_recv(head, 0, tail, 0); });
+
+  refused("rank 3 is not in 0..2", [&](communicator& c) { return c.group(std::vector{0, 3}); });
+  refused("rank -1 is not in 0..2", [&](communicator& c) { return c.group(std::vector{-1}); });
+  refused("rank 1 is listed twice", [&](communicator& c) { return c.group(std::vector{1, 0, 1}); });
+}
+
+TEST_CASE("a refused call is thrown at its await, and can be dropped") {
+  communicators all(2);
+  std::vector<int> data(3);
+  { operation<> dropped = all[0].broadcast(data, 9); }
+  colls::inproc::run(1, [&](communicator& comm) -> colls::task<> {
+    std::string caught;
+    try {
+      co_await comm.broadcast(data, 1);
+    } catch (const std::system_error& thrown) {
+      CHECK(thrown.code() == std::errc::invalid_argument);
+      caught = thrown.what();
+    }
+    CHECK(caught ==
+          "colls: rank 0: broadcast failed: invalid_argument: root 1 is not in 0..0. Hint: nothing "
+          "was sent and the communicator is still good");
+  });
+  all.check_good();
+}
+
+}  // namespace

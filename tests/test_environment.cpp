@@ -1,0 +1,380 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/rendezvous/environment.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+
+using colls::config;
+using colls::errc;
+using colls::seconds;
+
+namespace {
+
+using vars = std::map<std::string, std::string>;
+
+config read(const vars& all) {
+  return colls::environment([&](const char* name) -> const char* {
+    const auto found = all.find(name);
+    return found == all.end() ? nullptr : found->second.c_str();
+  });
+}
+
+/// The sentence of the error that these variables are, or "" if they are none.
+std::string complaint(const vars& all, errc code = errc::join_failed) {
+  try {
+    read(all);
+  } catch (const colls::error& error) {
+    CHECK(error.record().code == code);
+    return error.record().detail;
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Also these variables.
+vars with(vars all, const vars& more) {
+  for (const auto& [name, value] : more) all[name] = value;
+  return all;
+}
+vars without(vars all, const std::string& name) {
+  all.erase(name);
+  return all;
+}
+
+const vars colls_run{{"COLLS_RANK", "5"},      {"COLLS_WORLD_SIZE", "8"},
+                     {"COLLS_LOCAL_RANK", "1"}, {"COLLS_LOCAL_WORLD_SIZE", "4"},
+                     {"COLLS_NODE_RANK", "1"},  {"COLLS_NNODES", "2"},
+                     {"COLLS_STORE", "tcp://10.0.0.1:4000"},
+                     {"COLLS_JOB", "a-job"},    {"COLLS_SECRET", "hush"}};
+const vars torchrun{{"RANK", "3"},       {"WORLD_SIZE", "4"},       {"LOCAL_RANK", "1"},
+                    {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"},
+                    {"MASTER_ADDR", "host-0"}, {"MASTER_PORT", "29500"},
+                    {"TORCHELASTIC_RUN_ID", "run"}};
+const vars open_mpi{{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "3"},
+                    {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                    {"PMIX_NAMESPACE", "1026621441"},    {"PMIX_RANK", "2"}};
+const vars hydra{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"},
+                 {"MPI_LOCALNRANKS", "2"}};
+const vars slurm{{"SLURM_PROCID", "5"},   {"SLURM_NTASKS", "7"},
+                 {"SLURM_STEP_NUM_TASKS", "7"}, {"SLURM_LOCALID", "1"},
+                 {"SLURM_NODEID", "1"},   {"SLURM_STEP_NUM_NODES", "2"},
+                 {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
+                 {"SLURM_STEP_NODELIST", "node[003-4]"},
+                 {"SLURM_JOB_ID", "1234"}, {"SLURM_STEP_ID", "0"}};
+
+}  // namespace
+
+TEST_CASE("without a launcher: alone") {
+  const config alone = read({{"HOME", "/root"}, {"COLLS_LOG", "info"}, {"COLLS_TIMEOUT", "5"}});
+  CHECK(alone.rank == 0);
+  CHECK(alone.size == 1);
+  CHECK(alone.source == "no launcher");
+  CHECK(alone.timeout == 5 * seconds);
+}
+
+TEST_CASE("colls-run") {
+  const config cfg = read(colls_run);
+  CHECK(cfg.rank == 5);
+  CHECK(cfg.size == 8);
+  CHECK(cfg.local_rank == 1);
+  CHECK(cfg.local_size == 4);
+  CHECK(cfg.node == 1);
+  CHECK(cfg.nodes == 2);
+  CHECK(cfg.address == "tcp://10.0.0.1:4000");
+  CHECK(cfg.served);
+  CHECK(cfg.job == "a-job");
+  CHECK(cfg.secret == "hush");
+  CHECK(cfg.source == "colls-run");
+  CHECK(cfg.join_timeout == 300 * seconds);
+  CHECK(cfg.timeout == 600 * seconds);
+  CHECK(!cfg.insecure);
+  const config file = read(with(colls_run, {{"COLLS_STORE", "file:///tmp/x"}}));
+  CHECK(!file.served);
+}
+
+TEST_CASE("torchrun") {
+  const config cfg = read(torchrun);
+  CHECK(cfg.rank == 3);
+  CHECK(cfg.size == 4);
+  CHECK(cfg.local_rank == 1);
+  CHECK(cfg.local_size == 2);
+  CHECK(cfg.node == 1);
+  CHECK(cfg.nodes == 2);
+  CHECK(cfg.address == "tcp://host-0:29500");
+  CHECK(!cfg.served);
+  CHECK(cfg.ports.empty());
+  CHECK(cfg.job == "run");
+  CHECK(cfg.source == "torchrun");
+  CHECK(read(with(torchrun, {{"MASTER_ADDR", "::1"}})).address == "tcp://[::1]:29500");
+  CHECK(read(with(torchrun, {{"MASTER_ADDR", "[::1]"}})).address == "tcp://[::1]:29500");
+  CHECK(read(with(torchrun, {{"COLLS_PORT", "4001"}})).address == "tcp://host-0:4001");
+}
+
+TEST_CASE("where torchrun's agent keeps MASTER_PORT, ports are derived, the same on every rank") {
+  const vars agent = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  const config one = read(agent);
+  const config other = read(with(agent, {{"RANK", "0"}, {"LOCAL_RANK", "0"}}));
+  CHECK(one.ports == other.ports);
+  CHECK(one.ports.size() >= 8);
+  const std::set<int> distinct(one.ports.begin(), one.ports.end());
+  CHECK(distinct.size() == one.ports.size());
+  for (const int port : one.ports) {
+    CHECK(port > 1024);
+    CHECK(port < 32768);
+    CHECK(port != 29500);
+  }
+  CHECK(read(with(agent, {{"TORCHELASTIC_RUN_ID", "else"}})).ports != one.ports);
+  CHECK(read(with(agent, {{"MASTER_PORT", "29501"}})).ports != one.ports);
+  const config fixed = read(with(agent, {{"COLLS_PORT", "4001"}}));
+  CHECK(fixed.ports.empty());
+  CHECK(fixed.address == "tcp://host-0:4001");
+}
+
+TEST_CASE("Open MPI and MPICH on one host meet at a file that belongs to user and job") {
+  const config cfg = read(open_mpi);
+  CHECK(cfg.rank == 2);
+  CHECK(cfg.size == 3);
+  CHECK(cfg.local_rank == 2);
+  CHECK(cfg.local_size == 3);
+  CHECK(cfg.own_file);
+  CHECK(cfg.address ==
+        "file:///tmp/colls-" + std::to_string(::geteuid()) + "-1026621441/store");
+  const config other = read(with(open_mpi, {{"PMIX_NAMESPACE", "prterun-vm-12@1"}}));
+  CHECK(other.address ==
+        "file:///tmp/colls-" + std::to_string(::geteuid()) + "-prterun-vm-12_1/store");
+  const config mpich = read(hydra);
+  CHECK(mpich.rank == 1);
+  CHECK(mpich.size == 2);
+  CHECK(mpich.local_rank == 1);
+  CHECK(mpich.own_file);
+  CHECK(contains(mpich.address, std::to_string(::getppid()) + "-"));
+  const config master =
+      read(with(open_mpi, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4002"}}));
+  CHECK(master.address == "tcp://10.0.0.7:4002");
+  CHECK(!master.own_file);
+}
+
+TEST_CASE("mpirun across hosts says what to pass") {
+  const std::string text = complaint(with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}));
+  CHECK(contains(text, "MASTER_ADDR"));
+  CHECK(contains(text, "MASTER_PORT"));
+  CHECK(contains(text, "COLLS_SECRET_FILE"));
+  CHECK(contains(text, "3 ranks"));
+  CHECK(contains(complaint(without(without(hydra, "MPI_LOCALNRANKS"), "MPI_LOCALRANKID")),
+                 "MASTER_ADDR"));
+}
+
+TEST_CASE("Slurm") {
+  const config cfg = read(slurm);
+  CHECK(cfg.rank == 5);
+  CHECK(cfg.size == 7);
+  CHECK(cfg.local_rank == 1);
+  CHECK(cfg.local_size == 3);
+  CHECK(cfg.node == 1);
+  CHECK(cfg.nodes == 2);
+  CHECK(cfg.job == "1234.0");
+  CHECK(cfg.address == "tcp://node003:" + std::to_string(61440 + 1234 % 4096));
+  const config one = read(with(slurm, {{"SLURM_STEP_NUM_NODES", "1"},
+                                       {"SLURM_NODEID", "0"},
+                                       {"SLURM_STEP_TASKS_PER_NODE", "7"}}));
+  CHECK(one.own_file);
+  CHECK(contains(one.address, "1234.0"));
+  CHECK(read(with(slurm, {{"PMIX_RANK", "5"}})).rank == 5);
+  CHECK(read(with(slurm, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}})).address == "tcp://h:1");
+}
+
+TEST_CASE("a batch script of Slurm is no rank, and not alone either") {
+  const std::string text = complaint({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
+  CHECK(contains(text, "SLURM_NTASKS=4"));
+  CHECK(contains(text, "srun"));
+  CHECK(contains(complaint(with(slurm, {{"SLURM_STEP_ID", "4294967291"}})), "srun"));
+  CHECK(contains(complaint({{"SLURM_NTASKS", "4"}}), "srun"));
+  CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).size == 1);
+}
+
+TEST_CASE("Kubernetes' index is a rank when the rest is there") {
+  const config cfg = read({{"JOB_COMPLETION_INDEX", "2"},
+                           {"WORLD_SIZE", "4"},
+                           {"MASTER_ADDR", "job-0.svc"},
+                           {"MASTER_PORT", "29500"}});
+  CHECK(cfg.rank == 2);
+  CHECK(cfg.size == 4);
+  CHECK(cfg.source == "Kubernetes");
+  CHECK(read({{"JOB_COMPLETION_INDEX", "2"}}).size == 1);
+}
+
+TEST_CASE("the innermost launcher wins") {
+  vars all;
+  for (const vars& launcher : {slurm, hydra, open_mpi, torchrun, colls_run}) {
+    all = with(all, launcher);
+  }
+  CHECK(read(all).source == "colls-run");
+  for (const auto& [name, value] : colls_run) all.erase(name);
+  CHECK(read(all).source == "torchrun");
+  for (const auto& [name, value] : torchrun) all.erase(name);
+  CHECK(read(all).source == "Open MPI's mpirun");
+  for (const auto& [name, value] : open_mpi) all.erase(name);
+  CHECK(read(all).source == "mpiexec (PMI)");
+  for (const auto& [name, value] : hydra) all.erase(name);
+  CHECK(read(all).source == "Slurm's srun");
+}
+
+TEST_CASE("an incomplete winner is an error that names the variable, whatever else is set") {
+  const struct {
+    vars all;
+    const char* missing;
+  } cases[] = {
+      {without(colls_run, "COLLS_RANK"), "COLLS_RANK is not set"},
+      {without(colls_run, "COLLS_WORLD_SIZE"), "COLLS_WORLD_SIZE is not set"},
+      {without(colls_run, "COLLS_STORE"), "COLLS_STORE"},
+      {{{"COLLS_STORE", "tcp://h:1"}}, "COLLS_RANK is not set"},
+      {without(torchrun, "RANK"), "RANK is not set"},
+      {without(torchrun, "WORLD_SIZE"), "WORLD_SIZE is not set"},
+      {without(torchrun, "MASTER_ADDR"), "MASTER_ADDR is not set"},
+      {without(torchrun, "MASTER_PORT"), "MASTER_PORT"},
+      {without(open_mpi, "OMPI_COMM_WORLD_RANK"), "OMPI_COMM_WORLD_RANK is not set"},
+      {without(open_mpi, "OMPI_COMM_WORLD_SIZE"), "OMPI_COMM_WORLD_SIZE is not set"},
+      {without(hydra, "PMI_SIZE"), "PMI_SIZE is not set"},
+      {{{"PMIX_RANK", "1"}}, "PMIX_RANK=1"},
+      {{{"MASTER_ADDR", "h"}}, "RANK and WORLD_SIZE"},
+      {{{"RANK", ""}, {"WORLD_SIZE", "2"}}, "RANK is not set"},
+      {without(slurm, "SLURM_STEP_NODELIST"), "SLURM_STEP_NODELIST"},
+  };
+  for (const auto& it : cases) {
+    const std::string text = complaint(it.all);
+    CHECK_MESSAGE(contains(text, it.missing), it.missing, ": ", text);
+    const std::string beside = complaint(with(slurm, it.all));
+    if (!it.all.contains("SLURM_PROCID") && !it.all.contains("PMIX_RANK") &&
+        it.all.size() > 1) {
+      CHECK_MESSAGE(contains(beside, it.missing), "beside Slurm: ", beside);
+    }
+  }
+}
+
+TEST_CASE("contradictions and nonsense are errors that name the variable") {
+  CHECK(contains(complaint(with(torchrun, {{"RANK", "4"}})), "rank 4 of 4"));
+  CHECK(contains(complaint(with(torchrun, {{"RANK", "4"}})), "WORLD_SIZE=4"));
+  CHECK(contains(complaint(with(torchrun, {{"LOCAL_RANK", "2"}})), "local rank 2 of 2"));
+  CHECK(contains(complaint(with(torchrun, {{"LOCAL_WORLD_SIZE", "9"}})), "local size 9"));
+  CHECK(contains(complaint(with(torchrun, {{"GROUP_RANK", "2"}})), "node 2 of 2"));
+  CHECK(contains(complaint({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE=0"));
+  for (const char* bad : {"-1", "x", "1x", " 1", "1.5", "0x1", "99999999999999999999"}) {
+    CHECK(contains(complaint(with(torchrun, {{"RANK", bad}})), "RANK="));
+    CHECK(contains(complaint(with(torchrun, {{"MASTER_PORT", bad}})), "MASTER_PORT="));
+  }
+  CHECK(contains(complaint(with(torchrun, {{"MASTER_PORT", "65536"}})), "MASTER_PORT=65536"));
+  CHECK(contains(complaint(with(torchrun, {{"MASTER_PORT", "0"}})), "MASTER_PORT"));
+  CHECK(contains(complaint({{"COLLS_PORT", "70000"}}), "COLLS_PORT=70000"));
+}
+
+TEST_CASE("times and switches") {
+  const auto timeout = [](const char* text) { return read({{"COLLS_TIMEOUT", text}}).timeout; };
+  CHECK(timeout("30") == 30 * seconds);
+  CHECK(timeout("1.5s") == 1500 * colls::milliseconds);
+  CHECK(timeout("500ms") == 500 * colls::milliseconds);
+  CHECK(timeout("10min") == 600 * seconds);
+  CHECK(timeout("2m") == 120 * seconds);
+  CHECK(timeout("2h") == 7200 * seconds);
+  CHECK(read({{"COLLS_JOIN_TIMEOUT", "7"}}).join_timeout == 7 * seconds);
+  for (const char* bad : {"x", "-1", "0", "5 apples", "nan", "inf", "1e300"}) {
+    CHECK(contains(complaint({{"COLLS_TIMEOUT", bad}}), "COLLS_TIMEOUT="));
+  }
+  CHECK(read({{"COLLS_INSECURE", "1"}}).insecure);
+  CHECK(!read({{"COLLS_INSECURE", "0"}}).insecure);
+  CHECK(contains(complaint({{"COLLS_INSECURE", "maybe"}}), "COLLS_INSECURE=maybe"));
+}
+
+TEST_CASE("the secret comes from a file that nobody else can read") {
+  char path[] = "/tmp/colls-test-secret-XXXXXX";
+  ::close(::mkstemp(path));
+  std::ofstream(path) << "from a file\n";
+  CHECK(read(with(torchrun, {{"COLLS_SECRET_FILE", path}})).secret == "from a file");
+  CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}, {"COLLS_SECRET", "too"}}), "both"));
+  for (const unsigned mode : {0640U, 0604U, 0620U, 0666U}) {
+    ::chmod(path, mode);
+    const std::string text = complaint({{"COLLS_SECRET_FILE", path}}, errc::auth_failed);
+    CHECK(contains(text, "chmod 600"));
+    CHECK(!contains(text, "from a file"));
+  }
+  ::chmod(path, 0600);
+  std::ofstream(path, std::ios::trunc) << " \n";
+  CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}}), "empty"));
+  ::unlink(path);
+  CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}}), path));
+}
+
+TEST_CASE("lists of hosts and tasks") {
+  using colls::detail::expand_nodelist;
+  using list = std::vector<std::string>;
+  CHECK(expand_nodelist("node[003-7,9]") ==
+        list{"node003", "node004", "node005", "node006", "node007", "node9"});
+  CHECK(expand_nodelist("node[008-011]") == list{"node008", "node009", "node010", "node011"});
+  CHECK(expand_nodelist("a,b[1,3]c,d") == list{"a", "b1c", "b3c", "d"});
+  CHECK(expand_nodelist("r[0-1]n[1-2]") == list{"r0n1", "r0n2", "r1n1", "r1n2"});
+  CHECK(expand_nodelist("host-1.example.org") == list{"host-1.example.org"});
+  CHECK(expand_nodelist("node[0-999999999]", 3).size() == 3);
+  for (const char* bad : {"", "node[1-", "node[]", "node[a-b]", "node[1-2-3]", "node[-3]", ",,"}) {
+    CHECK_MESSAGE(expand_nodelist(bad).empty(), bad);
+  }
+  using colls::detail::tasks_on_node;
+  CHECK(tasks_on_node("2(x3),1", 0) == 2);
+  CHECK(tasks_on_node("2(x3),1", 2) == 2);
+  CHECK(tasks_on_node("2(x3),1", 3) == 1);
+  CHECK(tasks_on_node("2(x3),1", 4) == -1);
+  CHECK(tasks_on_node("4", 0) == 4);
+  CHECK(tasks_on_node("x", 0) == -1);
+  CHECK(tasks_on_node("2(y3)", 0) == 2);
+  CHECK(tasks_on_node("2(y3)", 1) == -1);
+}
+
+TEST_CASE("addresses are taken apart, and what is none is said") {
+  using colls::detail::parse_address;
+  using place = colls::detail::meeting_place;
+  CHECK(parse_address("tcp://host:29500").host == "host");
+  CHECK(parse_address("tcp://host:29500").port == 29500);
+  CHECK(parse_address("tcp://[::1]:80").host == "::1");
+  CHECK(parse_address("tcp://[fe80::1%eth0]:80").host == "fe80::1%eth0");
+  CHECK(parse_address("file:///tmp/x").kind == place::kind::file);
+  CHECK(parse_address("file:///tmp/x").path == "/tmp/x");
+  CHECK(parse_address("env://").kind == place::kind::environment);
+  for (const char* bad :
+       {"", "host:80", "http://host:80", "tcp://host", "tcp://:80", "tcp://host:", "tcp://host:x",
+        "tcp://host:65536", "tcp://::1:80", "tcp://host:-1", "file://relative", "tcp://[]:80"}) {
+    CHECK_THROWS_AS_MESSAGE(parse_address(bad), colls::error, bad);
+  }
+}
+
+TEST_CASE("the launcher is the nearest ancestor without the launcher's variable") {
+  using colls::detail::launcher_of;
+  const std::string parent = launcher_of(::getpid(), "COLLS_TEST_NO_SUCH_VARIABLE");
+  CHECK(parent.starts_with(std::to_string(::getppid()) + "-"));
+  CHECK(!parent.ends_with("-0"));
+  // A rank under a shell that a shell started: the outer one has not the variable itself.
+  FILE* const rank = ::popen(
+      "export COLLS_TEST_RANK=3; sh -c 'sh -c \"sleep 1; true\" & echo $!; wait'; true", "r");
+  REQUIRE(rank != nullptr);
+  long pid = 0;
+  REQUIRE(std::fscanf(rank, "%ld", &pid) == 1);
+  const auto shell = static_cast<long>(colls::detail::stat_field(pid, 4));
+  CHECK(launcher_of(pid, "COLLS_TEST_NO_SUCH_VARIABLE").starts_with(std::to_string(shell) + "-"));
+  const std::string found = launcher_of(pid, "COLLS_TEST_RANK");
+  const long launcher = std::strtol(found.c_str(), nullptr, 10);
+  CHECK(launcher != shell);
+  CHECK((launcher == ::getpid() ||
+         colls::detail::stat_field(launcher, 4) == static_cast<std::uint64_t>(::getpid())));
+  ::pclose(rank);
+}
+
+TEST_CASE("what the kernel says of processes") {
+  CHECK(colls::detail::start_time_of(::getpid()) > 0);
+  CHECK(colls::detail::start_time_of(-5) == 0);
+  CHECK(colls::detail::boot_id().size() == 36);
+}

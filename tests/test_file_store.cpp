@@ -1,0 +1,301 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/rendezvous/file_store.hpp>
+
+#include "joining.hpp"
+
+#include <sys/wait.h>
+
+#include <fstream>
+
+using namespace joining;
+using colls::failure;
+using colls::file_store;
+using colls::detail::store_file_head;
+
+namespace {
+
+struct folder {
+  folder() {
+    char name[] = "/tmp/colls-test-store-XXXXXX";
+    REQUIRE(::mkdtemp(name) != nullptr);
+    path = name;
+  }
+  ~folder() {
+    ::unlink((path + "/store").c_str());
+    ::rmdir(path.c_str());
+  }
+  std::string file() const { return path + "/store"; }
+  std::string path;
+};
+
+const file_store::options two_ranks{2, 7, false};
+const file_store::options two_ranks_own{2, 7, true};
+
+std::optional<failure> error_of_create(bench& at, const std::string& path,
+                                       const file_store::options& how = two_ranks) {
+  try {
+    (void)file_store::create(at.on, path, how);
+  } catch (const colls::error& error) {
+    return error.record();
+  }
+  return std::nullopt;
+}
+
+std::optional<failure> error_of_open(bench& at, const std::string& path,
+                                     const file_store::options& how = two_ranks,
+                                     time_point patience = 100 * milliseconds) {
+  std::optional<std::shared_ptr<file_store>> got;
+  std::optional<failure> failed;
+  at.run(keep(file_store::open(at.on, path, how, at.in(patience)), &got, &failed));
+  CHECK(got.has_value() != failed.has_value());
+  return failed;
+}
+
+void leave_behind(const std::string& path, const store_file_head& head) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&head), sizeof head);
+  ::chmod(path.c_str(), 0600);
+}
+
+/// The head that a process wrote which has ended since.
+store_file_head of_a_dead_process() {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    store_file_head head = store_file_head::of_this_process();
+    head.world = 2;
+    head.job = 7;
+    [[maybe_unused]] const auto ignored = ::write(ends[1], &head, sizeof head);
+    ::_exit(0);
+  }
+  store_file_head head;
+  REQUIRE(::read(ends[0], &head, sizeof head) == sizeof head);
+  ::waitpid(child, nullptr, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return head;
+}
+
+}  // namespace
+
+TEST_CASE("a store in a file keeps its word") {
+  bench at;
+  const folder in;
+  const auto a = file_store::create(at.on, in.file(), two_ranks);
+  const auto b = at.run(file_store::open(at.on, in.file(), two_ranks, at.in(seconds)));
+  at.run(a->set("a", "1"));
+  CHECK(at.run(b->get("a")) == "1");
+  at.run(b->set("a", "22"));
+  CHECK(at.run(a->get("a", at.in(seconds))) == "22");
+  at.run(a->set("empty", ""));
+  CHECK(at.run(b->get("empty")).empty());
+  CHECK(at.run(a->add("n", 5)) == 5);
+  CHECK(at.run(b->add("n", -7)) == -2);
+  CHECK(at.run(a->compare_set("c", "", "first")) == "first");
+  CHECK(at.run(b->compare_set("c", "", "second")) == "first");
+  CHECK(at.run(b->compare_set("c", "first", "third")) == "third");
+  CHECK(at.run(b->compare_set("absent", "x", "y")).empty());
+  const std::vector<std::string> some{"a", "nowhere", "c"};
+  CHECK(at.run(a->check(some)) == "101");
+  std::optional<failure> late;
+  at.run(keep_error(b->wait(some, at.in(50 * milliseconds)), &late));
+  REQUIRE(late);
+  CHECK(late->code == errc::timeout);
+  CHECK(contains(late->detail, in.file()));
+  CHECK(contains(late->detail, "nowhere"));
+  const std::string most(colls::store::longest_value, 'v');
+  at.run(a->set("large", most));
+  CHECK(at.run(b->get("large")) == most);
+  std::optional<failure> failed;
+  at.run(keep_error(a->set("k", most + "v"), &failed));
+  REQUIRE(failed);
+  CHECK(failed->code == errc::invalid_argument);
+}
+
+TEST_CASE("both sides have the same secret, and only the user can read it") {
+  bench at;
+  const folder in;
+  const auto a = file_store::create(at.on, in.file(), two_ranks);
+  const auto b = at.run(file_store::open(at.on, in.file(), two_ranks, at.in(seconds)));
+  CHECK(a->shared_secret(false).text().size() == 64);
+  CHECK(a->shared_secret(false).text() == b->shared_secret(false).text());
+  struct stat found {};
+  REQUIRE(::stat(in.file().c_str(), &found) == 0);
+  CHECK((found.st_mode & 0777) == 0600);
+  ::chmod(in.file().c_str(), 0644);
+  const auto failed = error_of_open(at, in.file());
+  REQUIRE(failed);
+  CHECK(failed->code == errc::join_failed);
+  CHECK(contains(failed->detail, "0600"));
+}
+
+TEST_CASE("the others may come first, and the file goes with its maker") {
+  bench at;
+  const folder in;
+  const auto make_later = [](engine& on, std::string path,
+                             std::shared_ptr<file_store>* into) -> task<> {
+    co_await on.sleep_until(on.now() + 60 * milliseconds);
+    *into = file_store::create(on, path, two_ranks);
+  };
+  std::shared_ptr<file_store> made;
+  std::optional<std::shared_ptr<file_store>> got;
+  std::optional<failure> failed;
+  std::vector<task<>> work;
+  work.push_back(keep(file_store::open(at.on, in.file(), two_ranks, at.in(3 * seconds)), &got,
+                      &failed));
+  work.push_back(make_later(at.on, in.file(), &made));
+  at.run_all(std::move(work));
+  CHECK(!failed);
+  CHECK(::access(in.file().c_str(), F_OK) == 0);
+  got.reset();
+  CHECK(::access(in.file().c_str(), F_OK) == 0);
+  made.reset();
+  CHECK(::access(in.file().c_str(), F_OK) != 0);
+}
+
+TEST_CASE("an empty file is a reserved name, not a store") {
+  bench at;
+  const folder in;
+  std::ofstream(in.file()).close();
+  const auto late = error_of_open(at, in.file());
+  REQUIRE(late);
+  CHECK(late->code == errc::join_timeout);
+  CHECK(!error_of_create(at, in.file()));
+}
+
+TEST_CASE("a file that an earlier job left is stale_store at once, for every rank") {
+  bench at;
+  const folder in;
+  leave_behind(in.file(), of_a_dead_process());
+  const time_point began = at.on.now();
+  const auto maker = error_of_create(at, in.file());
+  REQUIRE(maker);
+  CHECK(maker->code == errc::stale_store);
+  CHECK(contains(maker->detail, in.file()));
+  const auto other = error_of_open(at, in.file(), two_ranks, 60 * seconds);
+  REQUIRE(other);
+  CHECK(other->code == errc::stale_store);
+  CHECK(at.on.now() - began < 10 * seconds);
+}
+
+TEST_CASE("a launcher's own file is replaced if its job is dead, and waited for meanwhile") {
+  bench at;
+  const folder in;
+  leave_behind(in.file(), of_a_dead_process());
+  const auto late = error_of_open(at, in.file(), two_ranks_own);
+  REQUIRE(late);
+  CHECK(late->code == errc::join_timeout);
+  const auto made = file_store::create(at.on, in.file(), two_ranks_own);
+  CHECK(!error_of_open(at, in.file(), two_ranks_own));
+}
+
+TEST_CASE("a file whose maker lives is taken") {
+  bench at;
+  const folder in;
+  const auto made = file_store::create(at.on, in.file(), two_ranks);
+  for (const auto& how : {two_ranks, two_ranks_own}) {
+    const auto failed = error_of_create(at, in.file(), how);
+    REQUIRE(failed);
+    CHECK(failed->code == errc::rank_taken);
+    CHECK(contains(failed->detail, std::to_string(::getpid())));
+  }
+  CHECK(!error_of_open(at, in.file()));
+}
+
+TEST_CASE("a file that is no store, of another job, of another size, in no directory") {
+  bench at;
+  const folder in;
+  std::ofstream(in.file()) << std::string(1000, 'x');
+  CHECK(error_of_create(at, in.file())->code == errc::stale_store);
+  CHECK(error_of_open(at, in.file())->code == errc::stale_store);
+  CHECK(error_of_create(at, in.file(), two_ranks_own)->code == errc::stale_store);
+  ::unlink(in.file().c_str());
+  const auto made = file_store::create(at.on, in.file(), two_ranks);
+  CHECK(error_of_open(at, in.file(), {2, 8, false})->code == errc::stale_store);
+  const auto size = error_of_open(at, in.file(), {3, 7, false});
+  REQUIRE(size);
+  CHECK(size->code == errc::join_failed);
+  CHECK(contains(size->detail, "2 ranks, this one has 3"));
+
+  const time_point began = at.on.now();
+  for (const std::string& path : {in.path + "/no/store", std::string("/proc/nothing/store")}) {
+    CHECK(error_of_create(at, path)->code == errc::join_failed);
+    const auto failed = error_of_open(at, path, two_ranks, 60 * seconds);
+    REQUIRE(failed);
+    CHECK(failed->code == errc::join_failed);
+    CHECK(contains(failed->detail, "directory"));
+  }
+  CHECK(at.on.now() - began < 10 * seconds);
+}
+
+TEST_CASE("what a dead writer left half done is overwritten") {
+  bench at;
+  const folder in;
+  const auto a = file_store::create(at.on, in.file(), two_ranks);
+  const auto b = at.run(file_store::open(at.on, in.file(), two_ranks, at.in(seconds)));
+  at.run(a->set("a", "1"));
+  {
+    std::ofstream half(in.file(), std::ios::binary | std::ios::app);
+    const char part[] = {3, 0, 0, 0, 100, 0, 0, 0, 'k', 'e', 'y', 'h', 'a', 'l'};
+    half.write(part, sizeof part);
+  }
+  const std::vector<std::string> none{"key"};
+  CHECK(at.run(b->check(none)) == "0");
+  CHECK(at.run(a->check(none)) == "0");
+  at.run(b->set("b", "2"));
+  CHECK(at.run(a->get("b", at.in(seconds))) == "2");
+  at.run(a->set("c", "3"));
+  CHECK(at.run(b->get("c", at.in(seconds))) == "3");
+  CHECK(at.run(b->check(none)) == "0");
+}
+
+TEST_CASE("sums of several processes are exact") {
+  const folder in;
+  bench at;
+  const auto made = file_store::create(at.on, in.file(), two_ranks);
+  std::vector<pid_t> children;
+  for (int child = 0; child < 4; ++child) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      try {
+        bench own;
+        const auto mine = own.run(file_store::open(own.on, in.file(), two_ranks, own.in(5 * seconds)));
+        for (int i = 0; i < 50; ++i) own.run(mine->add("sum", 1));
+        ::_exit(0);
+      } catch (...) {
+        ::_exit(1);
+      }
+    }
+    children.push_back(pid);
+  }
+  for (const pid_t pid : children) {
+    int status = -1;
+    ::waitpid(pid, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(at.run(made->get("sum", at.in(seconds))) == "200");
+}
+
+TEST_CASE("a job's own directory belongs to its user alone") {
+  bench at;
+  const folder in;
+  const std::string path = in.path + "/own/store";
+  colls::detail::make_own_directory(path);
+  colls::detail::make_own_directory(path);
+  struct stat found {};
+  REQUIRE(::stat((in.path + "/own").c_str(), &found) == 0);
+  CHECK((found.st_mode & 0777) == 0700);
+  {
+    const auto made = file_store::create(at.on, path, two_ranks_own);
+    made->remove_directory_too();
+  }
+  CHECK(::access((in.path + "/own").c_str(), F_OK) != 0);
+  REQUIRE(::mkdir((in.path + "/own").c_str(), 0755) == 0);
+  CHECK_THROWS_AS(colls::detail::make_own_directory(path), colls::error);
+  ::rmdir((in.path + "/own").c_str());
+  REQUIRE(::symlink("/tmp", (in.path + "/own").c_str()) == 0);
+  CHECK_THROWS_AS(colls::detail::make_own_directory(path), colls::error);
+  ::unlink((in.path + "/own").c_str());
+}

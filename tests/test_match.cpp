@@ -1,0 +1,371 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/match.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace {
+
+using namespace colls;
+
+/// A message with a number, that says when its node was given back.
+struct message final : arrival {
+  int number = 0;
+  bool dropped = false;
+
+  message() = default;
+  message(const message_key& of, int which) : number(which) { key = of; }
+  void drop() override { dropped = true; }
+};
+
+/// A receive whose completion counts.
+struct receive : posted {
+  struct counter : completion {
+    int times = 0;
+  } ended;
+
+  receive(const message_key& from, operation_record& of, run_queue& queue) {
+    key = from;
+    record = &of;
+    done = &ended;
+    ended.become([](completion& self) noexcept { ++static_cast<counter&>(self).times; },
+                 completion(nullptr, &queue));
+  }
+};
+
+/// A transport that only notes what its match asks of it.
+struct notes final : mover {
+  std::vector<std::uint32_t> revoked_ids;
+  std::vector<int> announced_to;
+  std::vector<int> disputed_with;
+  std::vector<int> refused;
+
+  void revoked(communicator_state& communicator, const failure&, int) override {
+    revoked_ids.push_back(communicator.id());
+  }
+  void announce(int peer, const operation_record&) override { announced_to.push_back(peer); }
+  void dispute(int peer, std::uint32_t, std::uint64_t, const fingerprint&) override {
+    disputed_with.push_back(peer);
+  }
+  void refuse(int peer, const failure&) override { refused.push_back(peer); }
+};
+
+fingerprint call_of(std::uint64_t count) {
+  fingerprint print;
+  print.what = collective::all_reduce;
+  print.count = count;
+  return print;
+}
+
+/// Rank 0 of a world of four with one communicator and one call under way.
+struct one_rank {
+  run_queue queue;
+  match matching{0};
+  notes transport;
+  communicator_state all{7, 0, 4, nullptr};
+  operation_record record;
+
+  one_rank() {
+    matching.add(transport);
+    matching.add(all);
+    record.communicator = &all;
+    record.what = collective::all_reduce;
+    record.sequence = all.take_sequence(call_of(10));
+    record.hash = hash_of(call_of(10));
+  }
+  message_key from(int peer, std::uint16_t lane = 0) const {
+    return {peer, all.id(), record.sequence, lane};
+  }
+  message_key direct(int peer, std::uint64_t tag) const {
+    return {peer, all.id(), tag, message_key::point_to_point};
+  }
+};
+
+TEST_CASE("messages of one key meet receives in order, and other keys not at all") {
+  one_rank here;
+  message first(here.from(1), 1);
+  message second(here.from(1), 2);
+  message other_lane(here.from(1, 1), 3);
+  message other_peer(here.from(2), 4);
+  for (message* each : {&first, &other_lane, &other_peer, &second}) here.matching.keep(*each);
+
+  receive asked(here.from(1), here.record, here.queue);
+  CHECK(here.matching.post(asked) == &first);
+  CHECK_FALSE(asked.listed);
+  CHECK(here.matching.post(asked) == &second);
+  CHECK(here.matching.post(asked) == nullptr);
+  CHECK(asked.listed);
+
+  CHECK(here.matching.take(here.from(2, 1)) == nullptr);
+  CHECK(here.matching.take(here.from(1)) == &asked);
+  CHECK_FALSE(asked.listed);
+}
+
+TEST_CASE("a table keeps the order of thousands of keys while it grows") {
+  key_table<message> table;
+  std::vector<message> all(3000);
+  for (int i = 0; i < 3000; ++i) {
+    message& each = all[static_cast<std::size_t>(i)];
+    each.number = i;
+    each.key = {i % 1000, 7, static_cast<std::uint64_t>(i % 500), 0};
+    table.push_back(each);
+  }
+  CHECK(table.size() == 3000);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 1000; ++i) {
+      message* const found = table.take({i, 7, static_cast<std::uint64_t>(i % 500), 0});
+      REQUIRE(found != nullptr);
+      REQUIRE(found->number == 1000 * round + i);
+    }
+  }
+  CHECK(table.empty());
+}
+
+TEST_CASE("point to point: the oldest receive that fits, the oldest message that fits") {
+  one_rank here;
+  SUBCASE("receives first") {
+    receive any(here.direct(posted::any_source, 5), here.record, here.queue);
+    receive from_two(here.direct(2, 5), here.record, here.queue);
+    receive other_tag(here.direct(2, 6), here.record, here.queue);
+    for (receive* each : {&any, &from_two, &other_tag}) {
+      CHECK(here.matching.post(*each) == nullptr);
+    }
+    CHECK(here.matching.take(here.direct(2, 5)) == &any);
+    CHECK(here.matching.take(here.direct(1, 5)) == nullptr);
+    CHECK(here.matching.take(here.direct(2, 5)) == &from_two);
+    CHECK(here.matching.take(here.direct(2, 6)) == &other_tag);
+  }
+  SUBCASE("messages first") {
+    message from_three(here.direct(3, 5), 1);
+    message from_one(here.direct(1, 5), 2);
+    here.matching.keep(from_three);
+    here.matching.keep(from_one);
+    receive one(here.direct(1, 5), here.record, here.queue);
+    receive any(here.direct(posted::any_source, 5), here.record, here.queue);
+    CHECK(here.matching.post(one) == &from_one);
+    CHECK(here.matching.post(any) == &from_three);
+  }
+}
+
+TEST_CASE("a collective's message has to have the length and the call of its receive") {
+  one_rank here;
+  receive asked(here.from(1), here.record, here.queue);
+  asked.size = 40;
+  CHECK_FALSE(here.matching.check(asked, 40, here.record.hash));
+  CHECK_FALSE(here.all.failed());
+
+  SUBCASE("another length revokes, and says both") {
+    CHECK(here.matching.check(asked, 36, here.record.hash) == errc::mismatch);
+    REQUIRE(here.all.failed());
+    CHECK(here.all.why().culprit == 1);
+    CHECK(std::string(here.all.why().detail) == "rank 1 sent 36 bytes where rank 0 expects 40");
+    CHECK(here.transport.revoked_ids == std::vector<std::uint32_t>{7});
+  }
+  SUBCASE("another call is disputed; who knows both sides revokes") {
+    CHECK(here.matching.check(asked, 40, hash_of(call_of(9))) == errc::mismatch);
+    CHECK(here.transport.disputed_with == std::vector<int>{1});
+    CHECK_FALSE(here.all.failed());
+    here.matching.compare(1, 7, here.record.sequence, call_of(10));
+    CHECK_FALSE(here.all.failed());
+    here.matching.compare(1, 7, here.record.sequence, call_of(9));
+    REQUIRE(here.all.failed());
+    CHECK(here.all.why().code == errc::mismatch);
+    const std::string sentence = here.all.why().detail;
+    CHECK(sentence.find("rank 0 called all_reduce of 10") != std::string::npos);
+    CHECK(sentence.find("rank 1 called all_reduce of 9") != std::string::npos);
+    CHECK(sentence.find("they differ in count") != std::string::npos);
+  }
+  SUBCASE("a message that nobody asked for is compared too, for the last calls") {
+    CHECK(here.matching.inspect(here.from(1), here.record.hash));
+    CHECK(here.transport.disputed_with.empty());
+    CHECK_FALSE(here.matching.inspect(here.from(1), hash_of(call_of(9))));
+    CHECK(here.transport.disputed_with == std::vector<int>{1});
+    // Of a call that is still to come here, nothing is known.
+    message_key later = here.from(1);
+    ++later.sequence;
+    CHECK(here.matching.inspect(later, hash_of(call_of(9))));
+  }
+}
+
+TEST_CASE("point to point: shorter is good, longer is truncated, and nothing is revoked") {
+  one_rank here;
+  receive asked(here.direct(1, 5), here.record, here.queue);
+  asked.size = 40;
+  CHECK_FALSE(here.matching.check(asked, 40, 0));
+  CHECK_FALSE(here.matching.check(asked, 0, 0));
+  CHECK(here.matching.check(asked, 41, 0) == errc::truncated);
+  CHECK_FALSE(here.all.failed());
+}
+
+TEST_CASE("a call disputes what came early for its number and belongs to another call") {
+  one_rank here;
+  message wrong(here.from(1), 1);
+  wrong.hash = hash_of(call_of(9));
+  message right(here.from(2), 2);
+  right.hash = here.record.hash;
+  message later(here.from(3), 3);
+  ++later.key.sequence;
+  later.hash = wrong.hash;
+  here.matching.keep(right);
+  here.matching.keep(later);
+  here.matching.begin(here.record);
+  CHECK(here.transport.disputed_with.empty());
+  here.matching.end(here.record);
+
+  here.matching.keep(wrong);
+  here.matching.begin(here.record);
+  CHECK_FALSE(right.dropped);
+  CHECK_FALSE(later.dropped);
+  CHECK(here.transport.disputed_with == std::vector<int>{1});
+  here.matching.end(here.record);
+  CHECK_FALSE(here.matching.any_under_way());
+  if (!wrong.dropped) here.matching.forget(wrong);
+  here.matching.forget(right);
+  here.matching.forget(later);
+}
+
+TEST_CASE("revoking ends the receives of that communicator, once and with the first reason") {
+  one_rank here;
+  communicator_state other(8, 0, 4, nullptr);
+  here.matching.add(other);
+  operation_record others = here.record;
+  others.communicator = &other;
+
+  receive mine(here.from(1), here.record, here.queue);
+  receive direct(here.direct(posted::any_source, 5), here.record, here.queue);
+  receive theirs({1, 8, here.record.sequence, 0}, others, here.queue);
+  for (receive* each : {&mine, &direct, &theirs}) CHECK(here.matching.post(*each) == nullptr);
+
+  here.matching.revoke(here.all, failure(errc::revoked, "first"));
+  here.matching.revoke(here.all, failure(errc::timeout, "second"));
+  here.queue.run();
+  CHECK(mine.ended.times == 1);
+  CHECK(direct.ended.times == 1);
+  CHECK(mine.ec == errc::revoked);
+  CHECK(direct.ec == errc::revoked);
+  CHECK_FALSE(mine.busy());
+  CHECK(here.all.why().code == errc::revoked);
+  CHECK(here.transport.revoked_ids == std::vector<std::uint32_t>{7});
+
+  CHECK(theirs.ended.times == 0);
+  CHECK_FALSE(other.failed());
+  CHECK(here.matching.take(theirs.key) == &theirs);
+}
+
+TEST_CASE("a dead rank revokes the communicators that contain it") {
+  one_rank here;
+  communicator_state without(8, 0, 2, std::make_shared<std::vector<int>>(std::vector<int>{0, 2}));
+  here.matching.add(without);
+  failure why(errc::peer_failed);
+  why.culprit = 3;
+  here.matching.died(3, why);
+  CHECK(here.all.failed());
+  CHECK(here.all.why().culprit == 3);
+  CHECK_FALSE(without.failed());
+}
+
+TEST_CASE("who needs a rank that has left the communicator is told") {
+  one_rank here;
+  here.matching.remove(here.all);
+  // Of a call that it took part in, nobody is told.
+  (void)here.matching.inspect(here.from(1), here.record.hash);
+  CHECK(here.transport.refused.empty());
+  message_key later = here.from(1);
+  ++later.sequence;
+  CHECK_FALSE(here.matching.inspect(later, here.record.hash));
+  CHECK(here.transport.refused == std::vector<int>{1});
+}
+
+TEST_CASE("a withdrawn receive is not found, and stops whoever fills it") {
+  one_rank here;
+  receive asked(here.from(1), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.withdraw(asked);
+  CHECK_FALSE(asked.busy());
+  CHECK(here.matching.take(here.from(1)) == nullptr);
+
+  struct writer final : filler {
+    posted* abandoned = nullptr;
+    void abandon(posted& receive) override { abandoned = &receive; }
+  } writing;
+  asked.held_by = &writing;
+  here.matching.withdraw(asked);
+  CHECK(writing.abandoned == &asked);
+  CHECK_FALSE(asked.busy());
+}
+
+TEST_CASE("deadlines are counted from the start, or from the last byte") {
+  one_rank here;
+  here.all.inactivity = 10 * seconds;
+  here.record.started = 1 * seconds;
+  here.matching.begin(here.record);
+  receive asked(here.from(2), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+
+  SUBCASE("total") {
+    here.record.deadline = 6 * seconds;
+    here.record.bytes = 1;
+    here.matching.sweep(5 * seconds);
+    CHECK_FALSE(here.all.failed());
+    here.record.bytes = 2;
+    here.matching.sweep(6 * seconds);
+    REQUIRE(here.all.failed());
+    CHECK(here.all.why().code == errc::timeout);
+    CHECK(here.all.why().waited_for == 2);
+    CHECK(here.all.why().elapsed_ns == 5 * seconds);
+    CHECK(asked.ec == errc::timeout);
+  }
+  SUBCASE("inactivity") {
+    here.matching.sweep(2 * seconds);
+    here.matching.sweep(11 * seconds);
+    CHECK_FALSE(here.all.failed());
+    here.record.bytes = 1;
+    here.matching.sweep(12 * seconds);
+    here.matching.sweep(21 * seconds);
+    CHECK_FALSE(here.all.failed());
+    here.matching.sweep(22 * seconds);
+    CHECK(here.all.failed());
+  }
+  SUBCASE("point to point may end alone") {
+    here.record.deadline = 2 * seconds;
+    here.record.expired = [](operation_record& self, const failure& why) {
+      self.bytes_expected = static_cast<std::uint64_t>(why.code);
+    };
+    here.matching.sweep(2 * seconds);
+    CHECK_FALSE(here.all.failed());
+    CHECK(here.record.bytes_expected == static_cast<std::uint64_t>(errc::timeout));
+  }
+  here.matching.end(here.record);
+  here.matching.withdraw(asked);
+}
+
+TEST_CASE("who has waited for 100 ms says so once, to those it waits for") {
+  one_rank here;
+  here.record.started = 1 * seconds;
+  here.matching.begin(here.record);
+  receive asked(here.from(2), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.sweep(1 * seconds + 99 * milliseconds);
+  CHECK(here.transport.announced_to.empty());
+  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  here.matching.sweep(2 * seconds);
+  CHECK(here.transport.announced_to == std::vector<int>{2});
+  here.matching.end(here.record);
+  here.matching.withdraw(asked);
+}
+
+TEST_CASE("scratch that was given back is used again") {
+  match matching(0);
+  void* const one = matching.take_scratch(1000);
+  matching.give_scratch(one, 1000);
+  void* const again = matching.take_scratch(900);
+  CHECK(again == one);
+  void* const second = matching.take_scratch(900);
+  CHECK(second != one);
+  matching.give_scratch(again, 900);
+  matching.give_scratch(second, 900);
+}
+
+}  // namespace

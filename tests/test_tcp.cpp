@@ -1,0 +1,328 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/transport/tcp.hpp>
+
+#include "tcp_world.hpp"
+
+#include <colls/communicator.hpp>
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+
+namespace {
+
+using communicator = colls::communicator<colls::tcp_transport>;
+using colls::errc;
+using colls::task;
+
+/// The communicators of all ranks of a tcp_world.
+struct ranks {
+  explicit ranks(int size) : world(size) {
+    for (int rank = 0; rank < size; ++rank) {
+      all.push_back(communicator(std::make_unique<colls::detail::core<colls::tcp_transport>>(
+          world.shared(rank), 0, rank, size, nullptr, false)));
+    }
+  }
+
+  template <class Main>
+  void run(Main rank_main) {
+    std::vector<task<>> mains;
+    for (communicator& mine : all) {
+      if (mine) mains.push_back(rank_main(mine));
+    }
+    colls::sync_wait(world, colls::when_all(std::move(mains)));
+  }
+  void kill(int rank) {
+    all[static_cast<std::size_t>(rank)] = communicator();
+    world.kill(rank);
+  }
+
+  tcp_world world;
+  std::vector<communicator> all;
+};
+
+/// Awaits an operation that fails and gives its record.
+template <class Operation>
+task<colls::failure> failure_of(Operation operation) {
+  colls::failure seen;
+  try {
+    (void)co_await operation;
+  } catch (const colls::error& thrown) {
+    seen = thrown.record();
+  }
+  co_return seen;
+}
+
+bool says(const colls::failure& why, const char* words) {
+  return std::strstr(why.detail, words) != nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("messages of every size arrive whole and in order, wanted early or late") {
+  ranks world(2);
+  world.run([](communicator& comm) -> task<> {
+    const std::size_t sizes[] = {0, 1, 63, 4096, 65535, 65536, 65537, 300'000, 3'000'000};
+    for (const bool sender_first : {true, false}) {
+      for (const std::size_t size : sizes) {
+        std::vector<unsigned char> data(size);
+        if (comm.rank() == 0) {
+          for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<unsigned char>(i * 7 + size);
+          if (!sender_first) co_await comm.net().driver().sleep_until(comm.net().now() + 2'000'000);
+          co_await comm.send(data, 1, 5);
+        } else {
+          if (sender_first) co_await comm.net().driver().sleep_until(comm.net().now() + 2'000'000);
+          const colls::received got = co_await comm.recv(data, 0, 5);
+          CHECK(got.source == 0);
+          CHECK(got.count == size);
+          bool same = true;
+          for (std::size_t i = 0; i < size; ++i) {
+            same &= data[i] == static_cast<unsigned char>(i * 7 + size);
+          }
+          CHECK(same);
+        }
+      }
+    }
+    co_await comm.barrier();
+  });
+}
+
+TEST_CASE("a window of unsolicited messages that nobody wants does not stop another tag") {
+  ranks world(2);
+  world.run([](communicator& comm) -> task<> {
+    std::vector<int> block(8000, comm.rank());
+    constexpr int unwanted = 200;
+    if (comm.rank() == 0) {
+      std::vector<colls::operation<>> kept;
+      for (int i = 0; i < unwanted; ++i) kept.push_back(comm.send(block, 1, 1));
+      co_await comm.send(block, 1, 2);
+      for (colls::operation<>& each : kept) co_await each;
+    } else {
+      std::vector<int> got(8000, -1);
+      (void)co_await comm.recv(got, 0, 2);
+      CHECK(got[7999] == 0);
+      for (int i = 0; i < unwanted; ++i) (void)co_await comm.recv(got, 0, 1);
+    }
+    co_await comm.barrier();
+  });
+}
+
+TEST_CASE("1000 operations in flight on 4 ranks, awaited in a random order") {
+  ranks world(4);
+  world.run([](communicator& comm) -> task<> {
+    constexpr std::size_t count = 1000;
+    std::vector<std::vector<float>> data(count, std::vector<float>(16 * 1024));
+    std::vector<colls::operation<>> kept;
+    for (std::size_t i = 0; i < count; ++i) {
+      data[i].assign(data[i].size(), static_cast<float>(i % 100));
+      kept.push_back(comm.all_reduce(data[i]));
+    }
+    std::vector<std::size_t> order(count);
+    for (std::size_t i = 0; i < count; ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(comm.rank())));
+    bool right = true;
+    for (const std::size_t i : order) {
+      co_await kept[i];
+      const float sum = 4 * static_cast<float>(i % 100);
+      right &= data[i].front() == sum && data[i].back() == sum;
+    }
+    CHECK(right);
+  });
+}
+
+TEST_CASE("a dead rank ends the operations of all others, named") {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{100'000}}) {
+    ranks world(4);
+    // Every rank has links to its partners before one of them dies.
+    world.run([&](communicator& comm) -> task<> {
+      std::vector<float> data(count, 1);
+      co_await comm.all_reduce(data);
+    });
+    world.kill(2);
+    const colls::time_point begin = world.world.on().now();
+    world.run([&](communicator& comm) -> task<> {
+      std::vector<float> data(count, 1);
+      const colls::failure why = co_await failure_of(comm.all_reduce(data));
+      CHECK(why.code == errc::peer_failed);
+      CHECK(why.culprit == 2);
+      const colls::failure again = co_await failure_of(comm.barrier());
+      CHECK(again.culprit == 2);
+    });
+    // The contract promises 2 s.
+    CHECK(world.world.on().now() - begin < 10 * colls::seconds);
+  }
+}
+
+TEST_CASE("a rank that died before any link to it existed is noticed too") {
+  ranks world(3);
+  world.kill(1);
+  world.run([](communicator& comm) -> task<> {
+    int token = 0;
+    const colls::failure why = co_await failure_of(comm.broadcast(std::span(&token, 1), 1));
+    CHECK(why.code == errc::peer_failed);
+    CHECK(why.culprit == 1);
+  });
+}
+
+TEST_CASE("a dead rank leaves communicators without it alone") {
+  ranks world(4);
+  world.run([&](communicator& comm) -> task<> {
+    communicator half = co_await comm.split(comm.rank() / 2);
+    co_await half.barrier();
+    if (comm.rank() == 3) co_return;
+    if (comm.rank() == 2) {
+      int token = 0;
+      const colls::failure why = co_await failure_of(half.recv(std::span(&token, 1), 1));
+      CHECK(why.code == errc::closed);
+      co_return;
+    }
+    std::vector<int> one(1, 1);
+    co_await half.all_reduce(one);
+    CHECK(one[0] == 2);
+  });
+}
+
+TEST_CASE("calls that differ end on every rank, with both sides named") {
+  struct variant {
+    const char* differ;
+    colls::operation<> (*call)(communicator&, std::vector<int>&, bool odd);
+  };
+  const variant variants[] = {
+      {"count",
+       [](communicator& comm, std::vector<int>& data, bool odd) {
+         return comm.all_reduce(std::span(data).first(odd ? 10 : 11));
+       }},
+      {"op",
+       [](communicator& comm, std::vector<int>& data, bool odd) {
+         return odd ? comm.all_reduce(data, colls::maximum{}) : comm.all_reduce(data);
+       }},
+      {"type",
+       [](communicator& comm, std::vector<int>& data, bool odd) {
+         return odd ? comm.all_reduce(std::span(reinterpret_cast<unsigned*>(data.data()), data.size()))
+                    : comm.all_reduce(data);
+       }},
+      {"root",
+       [](communicator& comm, std::vector<int>& data, bool odd) {
+         return comm.broadcast(data, odd ? 1 : 0);
+       }},
+      {"collective",
+       [](communicator& comm, std::vector<int>& data, bool odd) {
+         return odd ? comm.barrier() : comm.all_reduce(data);
+       }},
+      {"algorithm",
+       [](communicator& comm, std::vector<int>& data, bool odd) {
+         return comm.all_reduce(data, {.algorithm = odd ? colls::algorithm::ring
+                                                        : colls::algorithm::recursive_doubling});
+       }},
+  };
+  for (const variant& each : variants) {
+    CAPTURE(each.differ);
+    ranks world(3);
+    world.run([&](communicator& comm) -> task<> {
+      std::vector<int> data(1000, 1);
+      // A root may have gone on already: then its next call tells it.
+      colls::failure why =
+          co_await failure_of(each.call(comm, data, comm.rank() == 1));
+      if (why.code == errc{}) why = co_await failure_of(comm.barrier());
+      CHECK(why.code == errc::mismatch);
+      CHECK(says(why, "rank 1 called"));
+      CHECK(says(why, each.differ));
+    });
+  }
+}
+
+TEST_CASE("two ranks that both only receive find out") {
+  ranks world(2);
+  world.run([](communicator& comm) -> task<> {
+    std::vector<int> data(10, 1);
+    const colls::failure why = co_await failure_of(comm.broadcast(data, 1 - comm.rank()));
+    CHECK(why.code == errc::mismatch);
+    CHECK(says(why, "root 0"));
+    CHECK(says(why, "root 1"));
+  });
+}
+
+TEST_CASE("lengths that differ in all_to_all_v end both sides, also when they are long") {
+  for (const std::size_t more : {std::size_t{1}, std::size_t{200'000}}) {
+    ranks world(2);
+    world.run([&](communicator& comm) -> task<> {
+      const std::size_t out = comm.rank() == 0 ? 10 + more : 10;
+      std::vector<int> from(2 * out, 1);
+      std::vector<int> to(20);
+      const std::vector<std::size_t> sends{out, out};
+      const std::vector<std::size_t> receives(2, 10);
+      // Rank 0's own block is equal, what it sends to rank 1 is not.
+      std::vector<std::size_t> mine = sends;
+      mine[static_cast<std::size_t>(comm.rank())] = 10;
+      from.resize(mine[0] + mine[1]);
+      const colls::failure why = co_await failure_of(comm.all_to_all_v(from, mine, to, receives));
+      CHECK(why.code == errc::mismatch);
+    });
+  }
+}
+
+TEST_CASE("a dropped collective revokes its communicator on all ranks") {
+  for (const std::size_t count : {std::size_t{10}, std::size_t{3'000'000}}) {
+    ranks world(3);
+    world.run([&](communicator& comm) -> task<> {
+      std::vector<float> data(count, 1);
+      if (comm.rank() == 1) {
+        {
+          const colls::operation<> dropped = comm.all_reduce(data);
+        }
+        std::fill(data.begin(), data.end(), 5.F);  // nothing writes here any more
+        co_await comm.net().driver().sleep_until(comm.net().now() + 20 * colls::milliseconds);
+        CHECK(std::all_of(data.begin(), data.end(), [](float x) { return x == 5.F; }));
+      }
+      std::vector<float> other(count, 1);
+      const colls::failure why = co_await failure_of(comm.all_reduce(other));
+      CHECK(why.code == errc::cancelled);
+      CHECK(why.culprit == 1);
+    });
+  }
+}
+
+TEST_CASE("a receive that nothing met is withdrawn, and the communicator stays good") {
+  ranks world(2);
+  world.run([](communicator& comm) -> task<> {
+    int token = comm.rank();
+    {
+      const colls::operation<colls::received> dropped =
+          comm.recv(std::span(&token, 1), 1 - comm.rank(), 9);
+    }
+    const colls::failure late = co_await failure_of(comm.recv(
+        std::span(&token, 1), 1 - comm.rank(), 9, {.timeout = std::chrono::milliseconds(50)}));
+    CHECK(late.code == errc::timeout);
+    co_await comm.barrier();
+    CHECK(comm.failed() == nullptr);
+  });
+}
+
+TEST_CASE("a late rank is no failure; options.timeout ends the wait for it") {
+  ranks world(2);
+  world.run([](communicator& comm) -> task<> {
+    const colls::time_point nap = comm.net().now() + 300 * colls::milliseconds;
+    if (comm.rank() == 1) co_await comm.net().driver().sleep_until(nap);
+    co_await comm.barrier();
+    if (comm.rank() == 1) co_await comm.net().driver().sleep_until(nap + 600 * colls::milliseconds);
+    const colls::failure why =
+        co_await failure_of(comm.barrier({.timeout = std::chrono::milliseconds(100)}));
+    CHECK(why.code == errc::timeout);
+    CHECK(why.culprit == 1);
+  });
+}
+
+TEST_CASE("a rank that has left is named as having left") {
+  ranks world(3);
+  world.run([](communicator& comm) -> task<> {
+    co_await comm.barrier();
+    if (comm.rank() == 2) {
+      co_await comm.close();
+      co_return;
+    }
+    const colls::failure why = co_await failure_of(comm.barrier());
+    CHECK(why.code == errc::closed);
+    CHECK(why.culprit == 2);
+  });
+}

@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The launcher's ends of what connects it to the guard and to the local ranks.
+
+#include <colls/transport/socket.hpp>
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <vector>
+
+namespace launcher {
+
+struct connections {
+  std::chrono::steady_clock::time_point began;
+  pid_t guard = 0;
+  colls::detail::descriptor control;                // to the guard
+  colls::detail::descriptor signals;                // a signalfd
+  std::vector<colls::detail::descriptor> out, err;  // by local rank
+  colls::detail::descriptor input;                  // rank 0's, if a terminal feeds it
+};
+
+}  // namespace launcher
