@@ -108,7 +108,9 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
   refused("in has 6 elements, out has 7", [&](communicator& c) { return c.all_to_all(six, seven); });
   refused("in has 7 elements, the send counts are 6", [&](communicator& c) { return c.all_to_all_v(seven, counts, six, counts); });
   refused("out has 7 elements, the receive counts are 6", [&](communicator& c) { return c.all_to_all_v(six, counts, seven, counts); });
+  refused("this rank sends 2 elements to itself and receives 3", [&](communicator& c) { return c.all_to_all_v(six, counts, seven, std::vector{3, 3, 1}); });
   refused("in place, both lists of counts are equal", [&](communicator& c) { return c.all_to_all_v(six, counts, six, std::vector{3, 2, 1}); });
+
 
   refused("there are 2 counts for 3 ranks", [&](communicator& c) { return c.all_gather_v(two, six, two); });
   refused("there are 0 counts for 3 ranks", [&](communicator& c) { return c.gather_v(two, six, none_left, 0); });

@@ -82,6 +82,12 @@ class mover {
   ~mover() = default;
 };
 
+/// The key by which an operation is announced to a rank that it waits for.
+inline message_key announcement(int from, const operation_record& waiting) {
+  return {from, waiting.communicator->id(), waiting.sequence,
+          waiting.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
+}
+
 class match {
  public:
   explicit match(int rank) : rank_(rank) {}

@@ -272,6 +272,10 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
   detail::checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(size());
   const bool equal_blocks = sends.empty() && receives.empty();
+  const auto own_block = [&](const counts_list& offsets) {
+    const auto me = static_cast<std::size_t>(rank());
+    return offsets[me + 1] - offsets[me];
+  };
   check_counts(check, sends, sizeof(T));
   check_counts(check, receives, sizeof(T));
   if (equal_blocks) {
@@ -285,6 +289,9 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
                  sends.back())
         .require(out.size() == receives.back(), "out has %zu elements, the receive counts are %zu",
                  out.size(), receives.back())
+        .require(own_block(sends) == own_block(receives),
+                 "this rank sends %zu elements to itself and receives %zu", own_block(sends),
+                 own_block(receives))
         .require(in.data() != out.data() || sends == receives,
                  "in place, both lists of counts are equal");
   }

@@ -326,8 +326,7 @@ inline void inproc_transport::revoked(communicator_state& communicator, const fa
 }
 
 inline void inproc_transport::announce(int peer, const operation_record& waiting) {
-  world_[peer].match_.inspect({rank(), waiting.communicator->id(), waiting.sequence, 0},
-                              waiting.hash);
+  world_[peer].match_.inspect(announcement(rank(), waiting), waiting.hash);
 }
 
 inline void inproc_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,

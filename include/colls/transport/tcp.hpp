@@ -647,14 +647,7 @@ class tcp_transport final : mover,
   void announce(int peer, const operation_record& waiting) override {
     tcp::link& link = link_to(peer);
     if (link.ended()) return;
-    if (waiting.hash != 0) {
-      tcp::header frame;
-      frame.kind = tcp::kind::announce;
-      frame.communicator = waiting.communicator->id();
-      frame.sequence = waiting.sequence;
-      frame.hash = waiting.hash;
-      link.control(frame);
-    }
+    link.control(tcp::header_for(tcp::kind::announce, announcement(peer, waiting), 0, waiting.hash));
     link.flush();
   }
 
