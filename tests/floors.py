@@ -49,10 +49,11 @@ FLOORS = {
     ),
     "models": (
         ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
-        "transport/inproc transport/tcp/frame transport/tcp/link transport/tcp",
+        "transport/inproc transport/threads/inbox transport/threads/message transport/threads"
+        " transport/tcp/frame transport/tcp/link transport/tcp",
         ["boost", "openssl"],
     ),
-    "all": (["facade", "models"], "colls", []),
+    "all": (["facade", "models"], "threads colls", []),
     "world": (
         ["vocabulary", "coroutines", "facade", "sockets", "joining", "models", "all"],
         "asio rendezvous/join run",

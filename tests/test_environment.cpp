@@ -154,7 +154,7 @@ TEST_CASE("Open MPI and MPICH on one host meet at a file that belongs to user an
   CHECK(mpich.size == 2);
   CHECK(mpich.local_rank == 1);
   CHECK(mpich.own_file);
-  CHECK(contains(mpich.address, std::to_string(::getppid()) + "-"));
+  CHECK(contains(mpich.address.str(), std::to_string(::getppid()) + "-"));
   const config master =
       read(with(open_mpi, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4002"}}));
   CHECK(master.address == "tcp://10.0.0.7:4002");
@@ -186,7 +186,7 @@ TEST_CASE("Slurm") {
                                        {"SLURM_NODEID", "0"},
                                        {"SLURM_STEP_TASKS_PER_NODE", "7"}}));
   CHECK(one.own_file);
-  CHECK(contains(one.address, "1234.0"));
+  CHECK(contains(one.address.str(), "1234.0"));
   CHECK(read(with(slurm, {{"PMIX_RANK", "5"}})).rank == 5);
   CHECK(read(with(slurm, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}})).address == "tcp://h:1");
 }
@@ -309,6 +309,14 @@ TEST_CASE("the secret comes from a file that nobody else can read") {
   CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}}), "empty"));
   ::unlink(path);
   CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}}), path));
+}
+
+TEST_CASE("what is too long is said, and a secret is not quoted") {
+  const std::string text = complaint({{"COLLS_SECRET", std::string(2000, 's')}});
+  CHECK(contains(text, "COLLS_SECRET"));
+  CHECK(!contains(text, "sss"));
+  CHECK(read({{"COLLS_SECRET", std::string(1023, 's')}}).secret.size() == 1023);
+  CHECK(contains(complaint({{"COLLS_JOB", std::string(300, 'j')}}, errc::invalid_argument), "300"));
 }
 
 TEST_CASE("lists of hosts and tasks") {

@@ -107,8 +107,8 @@ TEST_CASE_TEMPLATE("far ends: infinity, the largest and the smallest floats", Ha
   CHECK(Half(floats::denorm_min()).bits() == 0);
   CHECK(Half(-floats::denorm_min()).bits() == 0x8000);
   CHECK(Half(-0.0f).bits() == 0x8000);
-  for (const std::uint32_t nan : {0x7f80'0001u, 0x7f80'ffffu, 0x7fc0'0000u, 0x7fff'ffffu,
-                                  0xff80'0001u, 0xffff'ffffu}) {
+  for (const std::uint32_t nan :
+       {0x7f80'0001u, 0x7f80'ffffu, 0x7fc0'0000u, 0x7fff'ffffu, 0xff80'0001u, 0xffff'ffffu}) {
     const Half half(from_bits(nan));
     CHECK(std::isnan(float(half)));
     CHECK((half.bits() >= 0x8000) == (nan >= 0x8000'0000u));

@@ -341,7 +341,7 @@ TEST_CASE("deadlines are counted from the start, or from the last byte") {
   here.matching.withdraw(asked);
 }
 
-TEST_CASE("who has waited for 100 ms says so once, to those it waits for") {
+TEST_CASE("who has waited for 100 ms says so to those it waits for, then ever more rarely") {
   one_rank here;
   here.record.started = 1 * seconds;
   here.matching.begin(here.record);
@@ -350,22 +350,26 @@ TEST_CASE("who has waited for 100 ms says so once, to those it waits for") {
   here.matching.sweep(1 * seconds + 99 * milliseconds);
   CHECK(here.transport.announced_to.empty());
   here.matching.sweep(1 * seconds + 100 * milliseconds);
-  here.matching.sweep(2 * seconds);
+  here.matching.sweep(1 * seconds + 199 * milliseconds);
   CHECK(here.transport.announced_to == std::vector<int>{2});
+  here.matching.sweep(1 * seconds + 200 * milliseconds);
+  here.matching.sweep(1 * seconds + 399 * milliseconds);
+  CHECK(here.transport.announced_to == std::vector<int>{2, 2});
   here.matching.end(here.record);
   here.matching.withdraw(asked);
 }
 
 TEST_CASE("scratch that was given back is used again") {
   match matching(0);
-  void* const one = matching.take_scratch(1000);
-  matching.give_scratch(one, 1000);
-  void* const again = matching.take_scratch(900);
-  CHECK(again == one);
-  void* const second = matching.take_scratch(900);
-  CHECK(second != one);
-  matching.give_scratch(again, 900);
-  matching.give_scratch(second, 900);
+  const match::block one = matching.take_scratch(1000);
+  matching.give_scratch(one);
+  const match::block again = matching.take_scratch(900);
+  CHECK(again.memory == one.memory);
+  CHECK(again.size == 1000);
+  const match::block second = matching.take_scratch(900);
+  CHECK(second.memory != one.memory);
+  matching.give_scratch(again);
+  matching.give_scratch(second);
 }
 
 }  // namespace

@@ -135,6 +135,20 @@ TEST_CASE("a world of one opens nothing") {
   CHECK(at.run(colls::meet(at.on, zero)).size == 1);
 }
 
+TEST_CASE("a config may be written where it is awaited") {
+  bench at;
+  const auto alone = [](engine& on, int* sizes) -> task<> {
+    const membership one = co_await colls::meet(
+        on, config{.rank = 0, .size = 1, .address = "tcp://a-name-of-more-than-sixteen-bytes:1"});
+    const membership two = co_await colls::meet(on, {.rank = 0, .size = 1, .job = "a job"});
+    *sizes = one.size + two.size;
+    CHECK(one.cfg.address == "tcp://a-name-of-more-than-sixteen-bytes:1");
+  };
+  int sizes = 0;
+  at.run(alone(at.on, &sizes));
+  CHECK(sizes == 2);
+}
+
 TEST_CASE("IPv6, names, a secret, a job") {
   town at;
   const int port = free_port();
@@ -312,7 +326,7 @@ TEST_CASE("a port that another program has") {
   at.meet(rank0);
   REQUIRE(rank0[0].failed);
   CHECK(rank0[0].failed->code == errc::address_in_use);
-  CHECK(contains(rank0[0].failed->detail, rank0[0].cfg.address.substr(6)));
+  CHECK(contains(rank0[0].failed->detail, rank0[0].cfg.address.str().substr(6)));
 }
 
 TEST_CASE("where the launcher keeps the port, the ranks probe the same ports in the same order") {
@@ -326,7 +340,7 @@ TEST_CASE("where the launcher keeps the port, the ranks probe the same ports in 
   other_job.meet(others);
   check_world(other_job, others);
   const int other_port = others[0].member->server->local().port();
-  const std::vector<int> ports{nonsense.local().port(), other_port, free_port()};
+  const colls::port_list ports{nonsense.local().port(), other_port, free_port()};
   auto all = at.world(3);
   for (arrival& who : all) {
     who.cfg.ports = ports;

@@ -100,7 +100,8 @@ template <class Op, class... T>
 constexpr bool refuses = (!reduction_for<Op, T> && ...);
 using complex = std::complex<float>;
 
-static_assert(takes<plus, bool, char, wchar_t, int, long double, float16, bfloat16, complex, vector3>);
+static_assert(
+    takes<plus, bool, char, wchar_t, int, long double, float16, bfloat16, complex, vector3>);
 static_assert(refuses<plus, plain_struct, value_index<int>, int*, colour, std::byte>);
 static_assert(takes<multiplies, bool, short, double, float16, complex>);
 static_assert(refuses<multiplies, vector3>);
@@ -109,8 +110,10 @@ static_assert(refuses<minimum, complex, vector3> && refuses<maximum, complex, va
 static_assert(takes<bit_and, bool, int, std::byte, std::bitset<70>> && takes<bit_xor, char8_t>);
 static_assert(refuses<bit_xor, float, double, float16, complex, vector3>);
 static_assert(refuses<bit_and, float16> && refuses<bit_or, float, bfloat16>);
-static_assert(takes<logical_and, bool, int, float, float16> && refuses<logical_or, complex, vector3>);
-static_assert(takes<min_loc, value_index<int>, value_index<float16>> && refuses<min_loc, int, float>);
+static_assert(takes<logical_and, bool, int, float, float16> &&
+              refuses<logical_or, complex, vector3>);
+static_assert(takes<min_loc, value_index<int>, value_index<float16>> &&
+              refuses<min_loc, int, float>);
 static_assert(refuses<max_loc, value_index<complex>>);
 static_assert(takes<average, int, float, bfloat16, complex, vector3>);
 static_assert(refuses<average, bool, plain_struct>);
@@ -271,10 +274,12 @@ TEST_CASE("minimum and maximum of integers") {
   static_assert(!minimum{}(true, false) && maximum{}(true, false));
 }
 
-TEST_CASE_TEMPLATE("min_loc and max_loc: of equal values the one with the smaller index wins", T, int,
-                   float, bfloat16) {
+TEST_CASE_TEMPLATE("min_loc and max_loc: of equal values the one with the smaller index wins", T,
+                   int, float, bfloat16) {
   using item = value_index<T>;
-  const auto make = [](int value, std::int64_t index) { return item{static_cast<T>(static_cast<float>(value)), index}; };
+  const auto make = [](int value, std::int64_t index) {
+    return item{static_cast<T>(static_cast<float>(value)), index};
+  };
   CHECK(min_loc{}(make(1, 9), make(2, 3)).index == 9);
   CHECK(min_loc{}(make(2, 3), make(1, 9)).index == 9);
   CHECK(max_loc{}(make(1, 9), make(2, 3)).index == 3);

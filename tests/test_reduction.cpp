@@ -57,8 +57,11 @@ T sample(std::size_t i) {
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(bits);
   } else if constexpr (std::is_floating_point_v<T>) {
-    constexpr T special[] = {0, T(-0.0), std::numeric_limits<T>::infinity(),
-                             -std::numeric_limits<T>::infinity(), std::numeric_limits<T>::max(),
+    constexpr T special[] = {0,
+                             T(-0.0),
+                             std::numeric_limits<T>::infinity(),
+                             -std::numeric_limits<T>::infinity(),
+                             std::numeric_limits<T>::max(),
                              std::numeric_limits<T>::denorm_min()};
     if (bits % 16 < 6) return special[bits % 16];
     return static_cast<T>(static_cast<std::int64_t>(bits)) / static_cast<T>(1LL << 50);
@@ -200,9 +203,9 @@ void require_versions_agree(const Op& op) {
 
 }  // namespace
 
-#define NUMBERS                                                                               \
-  bool, char, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,           \
-      std::uint32_t, std::int64_t, std::uint64_t, float, double, long double, float16, bfloat16
+#define NUMBERS                                                                                    \
+  bool, char, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, \
+      std::int64_t, std::uint64_t, float, double, long double, float16, bfloat16
 
 TEST_CASE_TEMPLATE("every operation on numbers, in place and out of place, at every offset", T,
                    NUMBERS) {
@@ -355,22 +358,19 @@ TEST_CASE_TEMPLATE("halves are summed in float and rounded once, or at each hop"
   CHECK(reduces_right<T, automatic_accumulate>(plus{}, wire::accumulate, wide));
   CHECK(reduces_right<T, automatic_accumulate>(plus{}, wire::storage, narrow));
   CHECK(reduces_right<T, T>(plus{}, wire::accumulate, narrow));
+  CHECK(reduces_right<T, automatic_accumulate>(average{}, wire::accumulate, [](T a, T b, T c) {
+    return T((float(a) + float(b) + float(c)) / 3.0f);
+  }));
   CHECK(reduces_right<T, automatic_accumulate>(
-      average{}, wire::accumulate,
-      [](T a, T b, T c) { return T((float(a) + float(b) + float(c)) / 3.0f); }));
+      average{}, wire::storage, [&](T a, T b, T c) { return T(float(narrow(a, b, c)) / 3.0f); }));
   CHECK(reduces_right<T, automatic_accumulate>(
-      average{}, wire::storage,
-      [&](T a, T b, T c) { return T(float(narrow(a, b, c)) / 3.0f); }));
-  CHECK(reduces_right<T, automatic_accumulate>(
-      pre_multiplied_sum{0.3f}, wire::accumulate, [](T a, T b, T c) {
-        return T(float(a) * 0.3f + float(b) * 0.3f + float(c) * 0.3f);
-      }));
+      pre_multiplied_sum{0.3f}, wire::accumulate,
+      [](T a, T b, T c) { return T(float(a) * 0.3f + float(b) * 0.3f + float(c) * 0.3f); }));
 }
 
 TEST_CASE("averages, scaled sums and wide accumulation of other types") {
-  CHECK(reduces_right<float, float>(average{}, wire::accumulate, [](float a, float b, float c) {
-    return (a + b + c) / 3.0f;
-  }));
+  CHECK(reduces_right<float, float>(average{}, wire::accumulate,
+                                    [](float a, float b, float c) { return (a + b + c) / 3.0f; }));
   CHECK(reduces_right<std::int8_t, std::int32_t>(
       average{}, wire::accumulate,
       [](int a, int b, int c) { return static_cast<std::int8_t>((a + b + c) / 3); }));
@@ -394,14 +394,12 @@ TEST_CASE("averages, scaled sums and wide accumulation of other types") {
   using complex = std::complex<float>;
   CHECK(reduces_right<complex, std::complex<double>>(
       average{}, wire::accumulate, [](complex a, complex b, complex c) {
-        return complex((std::complex<double>(a) + std::complex<double>(b) +
-                        std::complex<double>(c)) /
-                       3.0);
+        return complex(
+            (std::complex<double>(a) + std::complex<double>(b) + std::complex<double>(c)) / 3.0);
       }));
-  CHECK(reduces_right<complex, complex>(average{}, wire::accumulate,
-                                        [](complex a, complex b, complex c) {
-                                          return (a + b + c) / 3.0f;
-                                        }));
+  CHECK(reduces_right<complex, complex>(
+      average{}, wire::accumulate,
+      [](complex a, complex b, complex c) { return (a + b + c) / 3.0f; }));
 }
 
 TEST_CASE("a user's operation may prepare and finish") {

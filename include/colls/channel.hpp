@@ -20,23 +20,25 @@ class scratch {
  public:
   scratch(match& owner, std::size_t size) : owner_(owner), size_(size) {
     if (size > sizeof inline_) {
-      memory_ = owner.take_scratch(size);
-      if (memory_ == nullptr) throw error(errc::not_enough_memory);
+      block_ = owner.take_scratch(size);
+      if (block_.memory == nullptr) throw error(errc::not_enough_memory);
     }
   }
   scratch(const scratch&) = delete;
   scratch& operator=(const scratch&) = delete;
   ~scratch() {
-    if (memory_ != nullptr) owner_.give_scratch(memory_, size_);
+    if (block_.memory != nullptr) owner_.give_scratch(block_);
   }
 
-  std::byte* data() const { return memory_ != nullptr ? static_cast<std::byte*>(memory_) : inline_; }
+  std::byte* data() const {
+    return block_.memory != nullptr ? static_cast<std::byte*>(block_.memory) : inline_;
+  }
   mutable_bytes all() const { return {data(), size_}; }
 
  private:
   match& owner_;
   std::size_t size_;
-  void* memory_ = nullptr;
+  match::block block_;
   alignas(std::max_align_t) mutable std::byte inline_[64];
 };
 
@@ -93,6 +95,14 @@ class basic_channel {
     } else {
       return staged<Data, Op>(what, peer);
     }
+  }
+
+  /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
+  template <buffer Data, class Op>
+  void reduce(Data out, const Data& left, const Data& right, const Op& op) const {
+    folding<Data, Op> what{*this, right, out, &op, incoming::left, {}};
+    what.fold(bytes(left).data);
+    if (what.ec_) throw error(errc::user_op_failed);
   }
 
   /// Copies inside this rank; the two do not overlap, or are the same.

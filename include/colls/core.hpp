@@ -204,7 +204,7 @@ class core final : call_owner {
       }
       first_deferred_ = next_deferred(next);
       next.progressed = 0;
-      next.announced = false;
+      next.announce_after = net_->now() - next.started + 100 * milliseconds;
       admit(next);
     }
     admitting_ = false;

@@ -79,7 +79,11 @@ inline void say_difference(failure& why, int rank, const fingerprint& one, int o
   const auto add = [&](bool differs, const char* what) {
     if (differs) differ.add("%s%s", differ.text()[0] == 0 ? "" : ", ", what);
   };
-  add(one.what != other.what, "collective");
+  if (one.what != other.what) {
+    why.say("rank %d called %.100s, rank %d called %.100s; they differ in collective", rank,
+            first.text(), other_rank, second.text());
+    return;
+  }
   add(one.count != other.count || one.shape != other.shape, "count");
   add(one.type != other.type || one.element_size != other.element_size, "type");
   add(one.op != other.op, "op");

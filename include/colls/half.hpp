@@ -71,8 +71,8 @@ COLLS_INLINE constexpr std::uint16_t brain16_from_float(float value) {
 
 }  // namespace detail
 
-/// IEEE 754 binary16. Converts to float exactly and on its own, from float explicitly and rounded to
-/// nearest even; infinities, subnormal numbers and NaN stay what they are. Compares as float.
+/// IEEE 754 binary16. Converts to float exactly and on its own, from float explicitly and rounded
+/// to nearest even; infinities, subnormal numbers and NaN stay what they are. Compares as float.
 class float16 {
  public:
   float16() = default;

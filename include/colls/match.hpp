@@ -375,14 +375,15 @@ class match {
     (last_ != nullptr ? last_->next : first_) = &record;
     last_ = &record;
     if (record.hash == 0 || arrivals_.empty()) return;
+    // One is enough: it ends the communicator, and with it the others.
+    int peer = -1;
     arrivals_.each([&](arrival& message) {
       if (message.key.communicator == record.communicator->id() &&
           message.key.sequence == record.sequence && message.hash != record.hash) {
-        const int peer = message.key.peer;
-        discard(message);
-        disagree(*record.communicator, record.sequence, peer);
+        peer = message.key.peer;
       }
     });
+    if (peer >= 0) disagree(*record.communicator, record.sequence, peer);
   }
   void end(operation_record& record) {
     (record.prev != nullptr ? record.prev->next : first_) = record.next;
@@ -405,8 +406,9 @@ class match {
       const bool total = now >= record->deadline;
       if (total || now - record->progressed >= record->communicator->inactivity) {
         expire(*record, now, total);
-      } else if (!record->announced && now - record->started >= 100 * milliseconds) {
-        record->announced = true;
+      } else if (now - record->started >= record->announce_after) {
+        // Again and again: it may wait for others by then, and they may have called meanwhile.
+        record->announce_after = 2 * (now - record->started);
         announce(*record);
       } else if (!record->late && now - record->started >= 30 * seconds &&
                  now - record->progressed >= 30 * seconds) {
@@ -418,33 +420,35 @@ class match {
 
   // ---- working memory
 
-  /// Scratch of at least `size` bytes, used again when it is given back; null when there is none.
-  void* take_scratch(std::size_t size) {
+  /// A piece of working memory; null when there is none.
+  struct block {
+    void* memory = nullptr;
+    std::size_t size = 0;
+  };
+
+  /// At least `size` bytes, used again when they are given back.
+  block take_scratch(std::size_t size) {
     for (std::size_t i = spare_.size(); i-- > 0;) {
       if (spare_[i].size >= size && spare_[i].size / 4 <= size) {
-        void* const memory = spare_[i].memory;
+        const block found = spare_[i];
         spare_[i] = spare_.back();
         spare_.pop_back();
-        return memory;
+        return found;
       }
     }
-    return std::malloc(size);
+    return {std::malloc(size), size};
   }
-  void give_scratch(void* memory, std::size_t size) noexcept {
+  void give_scratch(const block& used) noexcept {
     constexpr std::size_t most = 16;
     if (spare_.size() == most) {
       std::free(spare_.front().memory);
       spare_.erase(spare_.begin());
     }
     if (spare_.capacity() < most) spare_.reserve(most);
-    spare_.push_back({memory, size});
+    spare_.push_back(used);
   }
 
  private:
-  struct block {
-    void* memory;
-    std::size_t size;
-  };
   struct held {
     std::uint32_t first;
     std::uint32_t count;

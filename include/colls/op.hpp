@@ -95,8 +95,8 @@ struct logical_or : detail::builtin_op<9> {
   }
 };
 
-/// The smallest value and where it is; of equal ones that with the smallest index. NaN counts as the
-/// smallest.
+/// The smallest value and where it is; of equal ones that with the smallest index. NaN counts as
+/// the smallest.
 struct min_loc : detail::builtin_op<10> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -115,8 +115,8 @@ struct max_loc : detail::builtin_op<11> {
   }
 };
 
-/// The sum divided by the number of ranks. Integers wrap in the sum and round toward zero, as with
-/// NCCL and PyTorch; a wider accumulate type keeps the sum from wrapping.
+/// The sum divided by the number of ranks. Integers wrap in the sum and round toward zero; a wider
+/// accumulate type keeps the sum from wrapping.
 struct average : detail::builtin_op<12> {
   template <class T>
   using accumulate = detail::wide<T>;
@@ -151,8 +151,7 @@ struct pre_multiplied_sum : detail::builtin_op<13> {
 
   COLLS_HOST_DEVICE constexpr explicit pre_multiplied_sum(Scale factor) : scale(factor) {}
 
-  template <detail::addable T>
-    requires detail::scale_for<Scale, T>
+  template <detail::scalable_by<Scale> T>
   COLLS_INLINE constexpr T prepare(const T& input) const {
     if constexpr (detail::integer<T>) {
       return multiplies{}(input, static_cast<T>(scale));
@@ -165,17 +164,19 @@ struct pre_multiplied_sum : detail::builtin_op<13> {
       return static_cast<T>(input * scale);
     }
   }
-  template <detail::addable T>
-    requires detail::scale_for<Scale, T>
+  template <detail::scalable_by<Scale> T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return plus{}(left, right);
   }
 };
+
 namespace detail {
+
 template <class Op>
 inline constexpr bool is_pre_multiplied_sum = false;
 template <class Scale>
 inline constexpr bool is_pre_multiplied_sum<pre_multiplied_sum<Scale>> = true;
+
 }  // namespace detail
 
 }  // namespace colls

@@ -18,7 +18,9 @@ struct builtin_op {
   static constexpr std::uint32_t op_number = Number;
 };
 template <class Op>
-concept is_builtin_op = requires { requires std::is_base_of_v<builtin_op<Op::op_number>, Op>; };
+concept is_builtin_op = requires {
+  requires std::is_base_of_v<builtin_op<Op::op_number>, Op>;
+};
 
 /// A callable of class type that says that it commutes; the rest it has from the callable.
 template <class Function>
@@ -37,19 +39,23 @@ struct function_pointer {
 template <class Op>
 inline constexpr bool commutes = false;
 template <class Op>
-  requires requires { typename std::bool_constant<Op::commutative>; }
+requires requires { typename std::bool_constant<Op::commutative>; }
 inline constexpr bool commutes<Op> = Op::commutative;
 
 template <class Op>
 inline constexpr bool associates = true;
 template <class Op>
-  requires requires { typename std::bool_constant<Op::associative>; }
+requires requires { typename std::bool_constant<Op::associative>; }
 inline constexpr bool associates<Op> = Op::associative;
 
 template <class Op, class T>
-concept prepares = requires(const Op& op, const T& x) { op.prepare(x); };
+concept prepares = requires(const Op& op, const T& x) {
+  op.prepare(x);
+};
 template <class Op, class T>
-concept finishes = requires(const Op& op, const T& x) { op.finish(x, 1); };
+concept finishes = requires(const Op& op, const T& x) {
+  op.finish(x, 1);
+};
 
 template <class Op, class T>
 inline constexpr bool combines = requires(const Op& op, const T& x) {
@@ -62,7 +68,7 @@ struct default_accumulate {
   using type = T;
 };
 template <class Op, class T>
-  requires requires { typename Op::template accumulate<T>; }
+requires requires { typename Op::template accumulate<T>; }
 struct default_accumulate<Op, T> {
   using type = typename Op::template accumulate<T>;
 };
@@ -72,10 +78,8 @@ struct default_accumulate<Op, T> {
 /// Says that a callable commutes: combine(a, b) equals combine(b, a). A plain callable is taken to
 /// be associative but not commutative, so that its parts are combined in rank order.
 template <class Function>
-  requires std::is_class_v<Function>
-constexpr auto commutative(Function function) {
-  return detail::commuting<Function>{function};
-}
+requires std::is_class_v<Function>
+constexpr auto commutative(Function function) { return detail::commuting<Function>{function}; }
 template <class Result, class Left, class Right>
 constexpr auto commutative(Result (*function)(Left, Right)) {
   using pointer = detail::function_pointer<Result, Left, Right>;
@@ -95,10 +99,10 @@ concept commutative_for = reduction_for<Op, T> && detail::commutes<Op>;
 /// A type in which elements of type T can be combined: each converts to the other.
 template <class Accumulate, class T>
 concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
-                          requires(const Accumulate& wide, const T& narrow) {
-                            static_cast<Accumulate>(narrow);
-                            static_cast<T>(wide);
-                          };
+    requires(const Accumulate& wide, const T& narrow) {
+  static_cast<Accumulate>(narrow);
+  static_cast<T>(wide);
+};
 
 template <class Op, class T>
 using default_accumulate_t = typename detail::default_accumulate<Op, T>::type;
@@ -119,8 +123,8 @@ constexpr bool check_reduction() {
   return accumulator_for<Accumulate, T> && reduction_for<Op, Accumulate>;
 }
 
-/// The number of an operation in fingerprints: fixed for the built-in ones; of any other callable it
-/// is made of its traits and its name.
+/// The number of an operation in fingerprints: fixed for the built-in ones; of any other callable
+/// it is made of its traits and its name.
 template <class Op>
 constexpr std::uint32_t op_id(const Op&) {
   if constexpr (detail::is_builtin_op<Op>) {
@@ -136,8 +140,9 @@ constexpr std::uint32_t op_id(const Op&) {
 /// What programs, messages and JSON call a built-in operation; any other is a "user operation".
 constexpr const char* op_name(std::uint32_t id) {
   constexpr const char* names[] = {
-      "none",    "plus",        "multiplies", "minimum", "maximum", "bit_and", "bit_or",
-      "bit_xor", "logical_and", "logical_or", "min_loc", "max_loc", "average", "pre_multiplied_sum"};
+      "none",    "plus",    "multiplies", "minimum",           "maximum",
+      "bit_and", "bit_or",  "bit_xor",    "logical_and",       "logical_or",
+      "min_loc", "max_loc", "average",    "pre_multiplied_sum"};
   return id < sizeof names / sizeof *names ? names[id] : "user operation";
 }
 

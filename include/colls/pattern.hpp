@@ -50,10 +50,10 @@ struct ring {
 };
 
 /// A binomial tree around `root`. Relative ranks count from the root, modulo size: the subtree of
-/// relative rank r is r, r + 1, ..., r + subtree - 1, and the subtrees of its children 0, 1, ... lie
-/// to the right of r in this order, each up to twice as long as the one before. So a gather into a
-/// relative order is contiguous, and own (+) child 0 (+) child 1 (+) ... is in relative rank order,
-/// which is rank order if the root is rank 0. A broadcast serves the last child first.
+/// relative rank r is r, r + 1, ..., r + subtree - 1, and the subtrees of its children 0, 1, ...
+/// lie to the right of r in this order, each up to twice as long as the one before. So a gather
+/// into a relative order is contiguous, and own (+) child 0 (+) child 1 (+) ... is in relative rank
+/// order, which is rank order if the root is rank 0. A broadcast serves the last child first.
 class binomial_tree {
  public:
   int relative;
@@ -100,10 +100,7 @@ class hypercube {
   int takes_from;  // the neighbour whose part this rank takes over; else -1
 
   constexpr hypercube(int rank, int size)
-      : rounds(bit_width(size) - 1),
-        gives_to(-1),
-        takes_from(-1),
-        folded_(size - (1 << rounds)) {
+      : rounds(bit_width(size) - 1), gives_to(-1), takes_from(-1), folded_(size - (1 << rounds)) {
     if (rank >= 2 * folded_) {
       corner_ = rank - folded_;
     } else {
@@ -168,9 +165,9 @@ struct prefix {
 };
 
 /// The circulant graph of Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"
-/// (2024), any size. Reduce-scatter, rounds counting up, block i being that of rank + i: send blocks
-/// skip .. level-1 to `to`, add what comes from `from` to blocks 0 .. level-skip-1. All-gather
-/// undoes the rounds in reverse, from `to` and to `from`.
+/// (2024), any size. Reduce-scatter, rounds counting up, block i being that of rank + i: send
+/// blocks skip .. level-1 to `to`, add what comes from `from` to blocks 0 .. level-skip-1.
+/// All-gather undoes the rounds in reverse, from `to` and to `from`.
 struct circulant {
   int rank;
   int size;

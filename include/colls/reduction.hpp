@@ -11,8 +11,8 @@ namespace colls {
 
 /// An operation whose element type was erased. Algorithms call it once per segment.
 struct any_op {
-  /// out[i] = left[i] (+) right[i] for `count` elements at any byte offsets. `out` may be one of the
-  /// two inputs; else it does not overlap them. Throws what a user's operation throws.
+  /// out[i] = left[i] (+) right[i] for `count` elements at any byte offsets. `out` may be one of
+  /// the two inputs; else it does not overlap them. Throws what a user's operation throws.
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
   const void* state;  // the operation; it lives as long as this is used
@@ -48,24 +48,23 @@ struct reduction {
                  int ranks);
 };
 
-/// Stands for the accumulate type that suits operation and element type: float for sums and products
-/// of float16 and bfloat16, else the element type.
+/// Stands for the accumulate type that suits operation and element type: float for sums and
+/// products of float16 and bfloat16, else the element type.
 struct automatic_accumulate {};
 
 namespace detail {
 
 template <class T, class Working, class Compute, class Op>
 reduction erase_as(const Op& op) {
-  reduction made{
-      {best_version<combine_loop<Working, Compute, Op>>(), &op, commutes<Op>, associates<Op>,
-       op_id(op)},
-      sizeof(T),
-      alignof(T),
-      sizeof(Working),
-      type_id<T>(),
-      type_id<Compute>(),
-      nullptr,
-      nullptr};
+  reduction made{{best_version<combine_loop<Working, Compute, Op>>(), &op, commutes<Op>,
+                  associates<Op>, op_id(op)},
+                 sizeof(T),
+                 alignof(T),
+                 sizeof(Working),
+                 type_id<T>(),
+                 type_id<Compute>(),
+                 nullptr,
+                 nullptr};
   if constexpr (prepares<Op, Compute>) {
     made.prepare = best_version<prepare_loop<T, Compute, Working, Op>>();
   } else if constexpr (!std::is_same_v<T, Working>) {

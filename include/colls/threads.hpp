@@ -16,8 +16,8 @@ using communicator = colls::communicator<thread_transport>;
 /// The world as rank `rank` of `ranks` sees it; once per rank, on the thread of that rank.
 inline communicator join(thread_world& ranks, int rank) {
   const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &ranks[rank]);
-  return communicator(std::make_unique<detail::core<thread_transport>>(net, 0, rank, ranks.size(),
-                                                                       nullptr, true));
+  return communicator(
+      std::make_unique<detail::core<thread_transport>>(net, 0, rank, ranks.size(), nullptr, true));
 }
 
 /// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, each on a thread of its

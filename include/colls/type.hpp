@@ -26,7 +26,8 @@ template <class T>
 concept range_like = requires(T& t) {
   t.begin();
   t.end();
-} || requires(T& t) {
+}
+|| requires(T& t) {
   t.data();
   t.size();
 };
@@ -38,11 +39,11 @@ concept number = std::is_arithmetic_v<T> || half_type<T>;
 template <class T>
 inline constexpr bool is_complex = false;
 template <template <class> class Complex, std::floating_point T>
-inline constexpr bool is_complex<Complex<T>> =
-    sizeof(Complex<T>) == 2 * sizeof(T) && requires(const Complex<T>& z) {
-      { z.real() } -> std::same_as<T>;
-      { z.imag() } -> std::same_as<T>;
-    };
+inline constexpr bool is_complex<Complex<T>> = sizeof(Complex<T>) == 2 * sizeof(T) &&
+                                               requires(const Complex<T>& z) {
+  { z.real() } -> std::same_as<T>;
+  { z.imag() } -> std::same_as<T>;
+};
 template <class T>
 concept complex_number = is_complex<T>;
 
@@ -53,7 +54,9 @@ inline constexpr bool is_value_index<value_index<T>> = true;
 
 /// `static constexpr const char* name`; a data member of that name is something else.
 template <class T>
-concept named = requires { typename std::bool_constant<(T::name[0] != 0)>; };
+concept named = std::convertible_to<decltype(T::name), const char*> && requires {
+  typename std::bool_constant<(T::name[0] != 0)>;
+};
 
 /// FNV-1a, the same with every compiler.
 class name_hash {
@@ -101,10 +104,10 @@ inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 /// What collectives move: every arithmetic type, std::complex, float16, bfloat16, and any trivially
 /// copyable type that is no pointer, array, range or span.
 template <class T>
-concept supported_type =
-    std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
-    std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
-    !std::is_null_pointer_v<T> && !std::is_array_v<T> && !detail::range_like<T>;
+concept supported_type = std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
+                         std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+                         !std::is_member_pointer_v<T> && !std::is_null_pointer_v<T> &&
+                         !std::is_array_v<T> && !detail::range_like<T>;
 
 /// The number of a type in fingerprints, equal on all ranks whatever compiled them: built-in types
 /// have fixed ones (`long` and `long long` of one size the same), other types one made of their
@@ -144,32 +147,53 @@ constexpr const char* type_name(std::uint32_t id) {
   using detail::id_of;
   using detail::type_kind;
   switch (id) {
-    case id_of(type_kind::boolean, 1): return "bool";
-    case id_of(type_kind::signed_integer, 1): return "int8";
-    case id_of(type_kind::signed_integer, 2): return "int16";
-    case id_of(type_kind::signed_integer, 4): return "int32";
-    case id_of(type_kind::signed_integer, 8): return "int64";
-    case id_of(type_kind::signed_integer, 16): return "int128";
-    case id_of(type_kind::unsigned_integer, 1): return "uint8";
-    case id_of(type_kind::unsigned_integer, 2): return "uint16";
-    case id_of(type_kind::unsigned_integer, 4): return "uint32";
-    case id_of(type_kind::unsigned_integer, 8): return "uint64";
-    case id_of(type_kind::unsigned_integer, 16): return "uint128";
-    case id_of(type_kind::ieee_float, 2): return "float16";
-    case id_of(type_kind::ieee_float, 4): return "float";
-    case id_of(type_kind::ieee_float, 8): return "double";
-    case id_of(type_kind::ieee_float, 16): return "float128";
-    case id_of(type_kind::brain_float, 2): return "bfloat16";
-    case id_of(type_kind::ieee_complex, 8): return "complex_float";
-    case id_of(type_kind::ieee_complex, 16): return "complex_double";
-    case id_of(type_kind::ieee_complex, 32): return "complex_float128";
+    case id_of(type_kind::boolean, 1):
+      return "bool";
+    case id_of(type_kind::signed_integer, 1):
+      return "int8";
+    case id_of(type_kind::signed_integer, 2):
+      return "int16";
+    case id_of(type_kind::signed_integer, 4):
+      return "int32";
+    case id_of(type_kind::signed_integer, 8):
+      return "int64";
+    case id_of(type_kind::signed_integer, 16):
+      return "int128";
+    case id_of(type_kind::unsigned_integer, 1):
+      return "uint8";
+    case id_of(type_kind::unsigned_integer, 2):
+      return "uint16";
+    case id_of(type_kind::unsigned_integer, 4):
+      return "uint32";
+    case id_of(type_kind::unsigned_integer, 8):
+      return "uint64";
+    case id_of(type_kind::unsigned_integer, 16):
+      return "uint128";
+    case id_of(type_kind::ieee_float, 2):
+      return "float16";
+    case id_of(type_kind::ieee_float, 4):
+      return "float";
+    case id_of(type_kind::ieee_float, 8):
+      return "double";
+    case id_of(type_kind::ieee_float, 16):
+      return "float128";
+    case id_of(type_kind::brain_float, 2):
+      return "bfloat16";
+    case id_of(type_kind::ieee_complex, 8):
+      return "complex_float";
+    case id_of(type_kind::ieee_complex, 16):
+      return "complex_double";
+    case id_of(type_kind::ieee_complex, 32):
+      return "complex_float128";
     case id_of(type_kind::extended_float, 12):
-    case id_of(type_kind::extended_float, 16): return "long_double";
+    case id_of(type_kind::extended_float, 16):
+      return "long_double";
     case id_of(type_kind::extended_complex, 24):
-    case id_of(type_kind::extended_complex, 32): return "complex_long_double";
+    case id_of(type_kind::extended_complex, 32):
+      return "complex_long_double";
   }
   return id < 2 * detail::value_index_flag && id > detail::value_index_flag ? "value_index"
-                                                                           : "user type";
+                                                                            : "user type";
 }
 
 }  // namespace colls

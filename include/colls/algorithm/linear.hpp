@@ -35,7 +35,7 @@ task<> sum_in_rank_order(Channel net, Data own, Data out, Op op) {
     for (int peer = 1; peer < net.rank(); ++peer) {
       co_await net.recv_reduce(peer, lower, lower, op, incoming::right);
     }
-    reduce_into(out, lower.data(), own.data(), op);
+    net.reduce(out, lower, own, op);
     sum = out;
   }
   for (int peer = net.rank() + 1; peer < net.size(); ++peer) {
@@ -169,7 +169,7 @@ task<> exscan(Channel net, Data data, Op op) {
   const Data lower = placed(data, memory.data(), data.size());
   if (prev >= 0) co_await net.recv(prev, bytes(lower));
   if (next >= 0) {
-    if (prev >= 0) reduce_into(data, lower.data(), data.data(), op);
+    if (prev >= 0) net.reduce(data, lower, data, op);
     co_await net.send(next, bytes(data));
   }
   if (prev >= 0) net.copy(bytes(data), bytes(lower));

@@ -18,8 +18,7 @@ COLLS_INLINE constexpr auto wrapping(T value) {
 }
 
 template <class Result, class T>
-concept result_for =
-    std::convertible_to<Result, T> &&
+concept result_for = std::convertible_to<Result, T> &&
     !(std::is_integral_v<T> && (std::is_floating_point_v<Result> || half_type<Result>));
 
 template <class T>
@@ -36,23 +35,26 @@ concept ordered = number<T> || requires(const T& x) {
 };
 template <class T>
 concept bitwise = std::is_integral_v<T> || (!number<T> && requires(const T& x) {
-                    { x & x } -> result_for<T>;
-                    { x | x } -> result_for<T>;
-                    { x ^ x } -> result_for<T>;
-                  });
+  { x & x } -> result_for<T>;
+  { x | x } -> result_for<T>;
+  { x ^ x } -> result_for<T>;
+});
 template <class T>
-concept averageable =
-    addable<T> && !std::is_same_v<T, bool> && (number<T> || complex_number<T> || requires(const T& x) {
-      { x / 1 } -> result_for<T>;
-    });
-template <class Scale, class T>
-concept scale_for = (number<Scale> && (integer<T> ? integer<Scale>
-                                                  : number<T> && !std::is_same_v<T, bool>)) ||
-                    (number<Scale> && complex_number<T>) ||
-                    requires(const T& x, const Scale& scale) {
-                      requires !number<T>;
-                      { x * scale } -> result_for<T>;
-                    };
+concept averageable = addable<T> && !std::is_same_v<T, bool> &&
+                      (number<T> || complex_number<T> || requires(const T& x) {
+                        { x / 1 } -> result_for<T>;
+                      });
+/// Integers are not scaled by fractions.
+template <class T, class Scale>
+concept scales_number = number<Scale> &&
+    (complex_number<T> || (integer<T> && integer<Scale>) || half_type<T> ||
+     std::is_floating_point_v<T>);
+template <class T, class Scale>
+concept scalable_by =
+    addable<T> && (scales_number<T, Scale> ||
+                   (!number<T> && requires(const T& x, const Scale& scale) {
+                     { x * scale } -> result_for<T>;
+                   }));
 
 template <class T>
 COLLS_INLINE constexpr bool is_nan(const T& x) {
@@ -83,7 +85,7 @@ COLLS_INLINE constexpr bool is_negative(T x) {
   }
 }
 
-/// Whether the left one is the minimum (Least) or maximum. Without branches: it becomes vector code.
+/// Whether the left one is the minimum (Least) or maximum; without branches, for vector code.
 template <bool Least, class T>
 COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {
   if constexpr (half_type<T>) {

@@ -9,8 +9,8 @@
 
 #include <cstring>
 
-// A function that the compiler optimises and vectorises at every level of optimisation, and for
-// x86-64 the instruction sets above the program's own. No loop adds to a product, which only some of
+// Functions that a compiler vectorises at every level of optimisation but -O0, and for x86-64 the
+// instruction sets above the program's own. No loop adds to a product, which only some of
 // them would round once, so all give the same bits (of a NaN: a NaN).
 #if defined(__clang__)
 #define COLLS_DETAIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -124,14 +124,14 @@ template <class Body>
 
 /// Whether a loop becomes vector code and is worth its versions.
 template <class... Element>
-inline constexpr bool vectorises =
-    ((number<Element> && !std::is_same_v<Element, long double>)&&...);
+inline constexpr bool vectorises = ((number<Element> &&
+                                     !std::is_same_v<Element, long double>)&&...);
 
 /// Sums of complex numbers are sums of twice as many real ones.
 template <class T, class Compute, class Op>
 inline constexpr bool sums_parts = false;
 template <complex_number T, class Op>
-  requires std::same_as<Op, plus> || std::same_as<Op, average> || is_pre_multiplied_sum<Op>
+requires std::same_as<Op, plus> || std::same_as<Op, average> || is_pre_multiplied_sum<Op>
 inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
 
 /// out = left (+) right, elements of type T combined in type Compute.
@@ -151,8 +151,8 @@ struct combine_loop {
         const T& a = elements.template get<T>(left, i);
         const T& b = elements.template get<T>(right, i);
         // Evaluated before it is stored: `out` may be an input.
-        const T combined = static_cast<T>(
-            op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
+        const T combined =
+            static_cast<T>(op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
         elements.put(out, i, combined);
       };
       if constexpr (vector) {
@@ -190,11 +190,10 @@ struct prepare_loop {
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
                                                 std::size_t count) {
     decltype(auto) op = operation_of<Op>(state);
-    convert_loop<vector, T, To>(out, in, count,
-                                [&](const T& input) __attribute__((always_inline)) {
-                                  return static_cast<To>(
-                                      op.prepare(static_cast<const Compute&>(input)));
-                                });
+    convert_loop<vector, T, To>(
+        out, in, count, [&](const T& input) __attribute__((always_inline)) {
+          return static_cast<To>(op.prepare(static_cast<const Compute&>(input)));
+        });
   }
 };
 
@@ -206,11 +205,10 @@ struct finish_loop {
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
                                                 std::size_t count, int ranks) {
     decltype(auto) op = operation_of<Op>(state);
-    convert_loop<vector, T, To>(out, in, count,
-                                [&](const T& result) __attribute__((always_inline)) {
-                                  return static_cast<To>(
-                                      op.finish(static_cast<const Compute&>(result), ranks));
-                                });
+    convert_loop<vector, T, To>(
+        out, in, count, [&](const T& result) __attribute__((always_inline)) {
+          return static_cast<To>(op.finish(static_cast<const Compute&>(result), ranks));
+        });
   }
 };
 

@@ -6,17 +6,18 @@
 
 #include <colls/clock.hpp>
 #include <colls/error.hpp>
+#include <colls/rendezvous/fixed_text.hpp>
 
-#include <cstdarg>
 #include <cstdlib>
 #include <string>
-#include <vector>
+#include <type_traits>
 
 namespace colls {
 
 /// What joining needs to know. `environment()` fills it from the launcher's variables; a program
 /// may as well write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
-/// Equal on all ranks: size, address, secret, job, insecure.
+/// Equal on all ranks: size, address, secret, job, insecure. Trivially copyable: g++ 12 breaks other
+/// aggregates that are written inside a co_await expression.
 struct config {
   int rank = -1;
   int size = -1;
@@ -26,19 +27,19 @@ struct config {
   int nodes = -1;
   /// `tcp://host:port` or `tcp://[::1]:port`: rank 0 serves there. `file:///path`: on one host or a
   /// shared file system. `env://`: as the launcher's variables say. Empty with size 1.
-  std::string address = {};
+  fixed_text<1024> address = {};
   /// Every process of the job proves that it knows it. May be empty on loopback, or with `insecure`.
-  std::string secret = {};
-  std::string job = {};  // keeps jobs apart that meet at one port
+  fixed_text<1024> secret = {};
+  fixed_text<256> job = {};  // keeps jobs apart that meet at one port
   time_point join_timeout = 300 * seconds;
   time_point timeout = 600 * seconds;
   bool insecure = false;
-  std::string source = "config";   // who said all this
-  std::string congestion = {};     // congestion control of links; empty: the system's
-  std::vector<int> ports = {};     // tried in this order instead of the port in `address`
-  bool served = false;             // a launcher serves the store at `address`
-  bool own_file = false;           // the file in `address` belongs to this job alone
-  int store_fd = -1;               // rank 0: a socket that listens at `address` already
+  fixed_text<64> source = "config";  // who said all this
+  fixed_text<16> congestion = {};    // congestion control of links; empty: the system's
+  port_list ports = {};              // tried in this order instead of the port in `address`
+  bool served = false;               // a launcher serves the store at `address`
+  bool own_file = false;             // the file in `address` belongs to this job alone
+  int store_fd = -1;                 // rank 0: a socket that listens at `address` already
 
   /// A world of this process alone.
   static config single() {
@@ -49,17 +50,9 @@ struct config {
     return alone;
   }
 };
+static_assert(std::is_trivially_copyable_v<config>);
 
 namespace detail {
-
-[[noreturn, gnu::format(printf, 2, 3)]] inline void raise(errc code, const char* pattern, ...) {
-  failure why(code);
-  std::va_list args;
-  va_start(args, pattern);
-  std::vsnprintf(why.detail, sizeof why.detail, pattern, args);
-  va_end(args);
-  throw error(why);
-}
 
 /// A `config::address`, taken apart.
 struct meeting_place {
@@ -79,7 +72,8 @@ inline long parse_number(const std::string& text, long most) {
   return value <= most ? value : -1;
 }
 
-inline meeting_place parse_address(const std::string& address) {
+inline meeting_place parse_address(std::string_view given) {
+  const std::string address(given);
   meeting_place place;
   if (address == "env://") {
     place.kind = meeting_place::kind::environment;

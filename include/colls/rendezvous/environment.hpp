@@ -55,6 +55,9 @@ class launcher_reader {
 
  private:
   void read_common() {
+    if (env_.text("COLLS_SECRET").size() > 1023) {
+      raise(errc::join_failed, "COLLS_SECRET is longer than 1023 bytes");
+    }
     cfg_.secret = env_.text("COLLS_SECRET");
     if (const char* const file = env_.get("COLLS_SECRET_FILE")) {
       if (!cfg_.secret.empty()) {

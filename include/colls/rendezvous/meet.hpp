@@ -61,11 +61,11 @@ class meeting_guard : public failure_listener {
 
 class meeting {
  public:
-  meeting(engine& on, config cfg)
+  meeting(engine& on, const config& cfg)
       : engine_(on), began_(on.now()), deadline_(began_ + cfg.join_timeout) {
     all_.rank = cfg.rank;
     all_.size = cfg.size;
-    all_.cfg = std::move(cfg);
+    all_.cfg = cfg;
     all_.job = hash_of(all_.cfg.job);
     all_.key = secret(all_.cfg.secret, all_.cfg.insecure);
   }
@@ -73,7 +73,7 @@ class meeting {
   task<membership> run() {
     place_ = parse_address(cfg().address);
     const hello mine = all_.greeting(purpose::store);
-    std::vector<int> ports = cfg().ports;
+    port_list ports = cfg().ports;
     if (place_.kind == meeting_place::kind::file) {
       file_meeting found = co_await meet_at_file(engine_, cfg(), place_.path, mine, deadline_);
       place_ = std::move(found.place);
@@ -293,29 +293,25 @@ class meeting {
   std::shared_ptr<file_store> file_;  // rank 0's: taken away when all have come
 };
 
-inline task<membership> meet(engine& on, std::unique_ptr<config> given) {
-  config cfg = complete(*given);
-  check(cfg);
+}  // namespace detail
+
+/// Waits until all ranks of the world have come, within `given.join_timeout`. Afterwards every rank
+/// has the same node map and a listener that every other rank can reach and knows. A world of one
+/// opens nothing. Throws an error that names ranks, hosts and what to do.
+inline task<membership> meet(engine& on, config given) {
+  const config cfg = detail::complete(given);
+  detail::check(cfg);
   warn_about_unknown_variables();
   log_info("rank %d of %d from %s, meeting at %s", cfg.rank, cfg.size, cfg.source.c_str(),
            cfg.size == 1 ? "nowhere" : cfg.address.c_str());
   if (cfg.size == 1) {
     membership alone;
-    alone.cfg = std::move(cfg);
+    alone.cfg = cfg;
     co_return alone;
   }
-  meeting all(on, std::move(cfg));
+  detail::meeting all(on, cfg);
   auto running = all.run();
   co_return co_await running;
-}
-
-}  // namespace detail
-
-/// Waits until all ranks of the world have come, within `cfg.join_timeout`. Afterwards every rank
-/// has the same node map and a listener that every other rank can reach and knows. A world of one
-/// opens nothing. Throws an error that names ranks, hosts and what to do.
-inline task<membership> meet(engine& on, const config& cfg) {
-  return detail::meet(on, std::make_unique<config>(cfg));
 }
 
 }  // namespace colls

@@ -116,7 +116,7 @@ struct attempts {
 };
 
 inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host,
-                                                    std::vector<int> ports, hello mine,
+                                                    port_list ports, hello mine,
                                                     secret shared, time_point deadline,
                                                     time_point patience) {
   const time_point started = on.now();
@@ -171,10 +171,10 @@ inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host
 /// Reaches the store at `place` (tcp://host:port), trying every address of the host, and
 /// `ports` instead of its port if there are any, again and again until the deadline.
 inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, const detail::meeting_place& place,
-                                                    const std::vector<int>& ports,
+                                                    const port_list& ports,
                                                     const hello& mine, const secret& shared,
                                                     time_point deadline, time_point patience) {
-  return detail::reach_store(on, place.host, ports.empty() ? std::vector<int>{place.port} : ports,
+  return detail::reach_store(on, place.host, ports.empty() ? port_list{place.port} : ports,
                              mine, shared, deadline, patience);
 }
 

@@ -50,7 +50,7 @@ inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config&
     server->adopt(cfg.store_fd);
     co_return server;
   }
-  const std::vector<int> ports = cfg.ports.empty() ? std::vector<int>{place.port} : cfg.ports;
+  const port_list ports = cfg.ports.empty() ? port_list{place.port} : cfg.ports;
   const std::string where = host_and_port(place.host, ports.front());
   std::string why;
   const auto addresses = addresses_of(place.host, &why);

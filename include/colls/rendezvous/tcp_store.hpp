@@ -52,7 +52,7 @@ class tcp_store final : public store, engine::source {
   }
 
   task<> report_failure(failure why, time_point deadline) override {
-    co_await ask(frame::kind::report, {}, std::string(detail::bytes_of(why)), 0, deadline);
+    co_await ask(frame::kind::report, std::string(), std::string(detail::bytes_of(why)), 0, deadline);
   }
   void listen_for_failures(failure_listener* who) override {
     listener_ = who;
@@ -64,7 +64,7 @@ class tcp_store final : public store, engine::source {
     if (lost_ || left_) co_return;
     left_ = true;
     try {
-      co_await ask(frame::kind::goodbye, {}, {}, 0, deadline);
+      co_await ask(frame::kind::goodbye, std::string(), std::string(), 0, deadline);
     } catch (const error& gone) {
       log_debug("the store at %s did not answer to the goodbye: %s", where_.c_str(),
                 gone.record().detail);
@@ -152,15 +152,15 @@ class tcp_store final : public store, engine::source {
     co_await ask(frame::kind::set, std::move(key), std::move(value), 0, deadline);
   }
   task<std::string> do_get(std::string key, time_point deadline) override {
-    answer got = co_await ask(frame::kind::get, std::move(key), {}, 0, deadline);
+    answer got = co_await ask(frame::kind::get, std::move(key), std::string(), 0, deadline);
     co_return std::move(got.value);
   }
   task<std::int64_t> do_add(std::string key, std::int64_t amount, time_point deadline) override {
-    const answer got = co_await ask(frame::kind::add, std::move(key), {}, amount, deadline);
+    const answer got = co_await ask(frame::kind::add, std::move(key), std::string(), amount, deadline);
     co_return got.number;
   }
   task<> do_wait(std::vector<std::string> keys, time_point deadline) override {
-    co_await ask(frame::kind::wait, {}, detail::join_texts(keys), 0, deadline);
+    co_await ask(frame::kind::wait, std::string(), detail::join_texts(keys), 0, deadline);
   }
   task<std::string> do_compare_set(std::string key, std::string expected, std::string desired,
                                    time_point deadline) override {
@@ -172,7 +172,7 @@ class tcp_store final : public store, engine::source {
     co_return std::move(got.value);
   }
   task<std::string> do_check(std::vector<std::string> keys, time_point deadline) override {
-    answer got = co_await ask(frame::kind::check, {}, detail::join_texts(keys), 0, deadline);
+    answer got = co_await ask(frame::kind::check, std::string(), detail::join_texts(keys), 0, deadline);
     co_return std::move(got.value);
   }
 

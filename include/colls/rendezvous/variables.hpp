@@ -85,7 +85,7 @@ inline std::string read_secret_file(const std::string& path) {
   if (file < 0 || ::fstat(file, &found) != 0) {
     raise(errc::join_failed, "COLLS_SECRET_FILE=%s: %s", path.c_str(), std::strerror(errno));
   }
-  char text[4097];
+  char text[1100];
   const ssize_t size = ::read(file, text, sizeof text);
   ::close(file);
   if ((found.st_mode & 077) != 0) {
@@ -96,7 +96,7 @@ inline std::string read_secret_file(const std::string& path) {
   while (!secret.empty() && std::isspace(static_cast<unsigned char>(secret.back())) != 0) {
     secret.pop_back();
   }
-  if (secret.empty() || secret.size() > 4096) {
+  if (secret.empty() || secret.size() > 1023) {
     raise(errc::join_failed, "COLLS_SECRET_FILE=%s is %s", path.c_str(),
           secret.empty() ? "empty" : "too long");
   }
@@ -105,12 +105,12 @@ inline std::string read_secret_file(const std::string& path) {
 
 /// Ports for a job that was told a port which its launcher keeps for itself: all ranks try these
 /// in this order. Below the range from which systems choose ports on their own.
-inline std::vector<int> derived_ports(const std::string& job, int port) {
+inline port_list derived_ports(const std::string& job, int port) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : job + ":" + std::to_string(port)) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   }
-  std::vector<int> ports;
+  port_list ports;
   for (std::uint64_t k = 0; k < 16; ++k) {
     ports.push_back(static_cast<int>(10240 + (hash % 22000 + k * 1373) % 22000));
   }

@@ -74,7 +74,10 @@ class inproc_transport final : mover {
    private:
     friend inproc_transport;
 
-    void drop() override { net_.finish(*this, make_error_code(errc::closed)); }
+    void drop() override {
+      net_.unhold(*this);
+      net_.finish(*this, make_error_code(errc::closed));
+    }
 
     inproc_transport& net_;
     operation_record& record_;
@@ -179,7 +182,6 @@ class inproc_transport final : mover {
     if (send.next_sent_ != nullptr) send.next_sent_->prev_sent_ = send.prev_sent_;
   }
   void finish(send_operation& send, std::error_code ec) {
-    unhold(send);
     send.ec_ = ec;
     if (!ec) send.record_.bytes += send.size;
     send.done_->post();
@@ -284,18 +286,18 @@ inline bool inproc_transport::start(send_operation& send) {
 inline bool inproc_transport::start(recv_operation& receive) {
   arrival* const message = match_.post(receive);
   if (message == nullptr) return false;
-  receive.ec = match_.check(receive, message->size, message->hash);
   if (message->buffered) {
+    receive.ec = match_.check(receive, message->size, message->hash);
     auto& copy = static_cast<buffered_send&>(*message);
     if (!receive.ec) deliver(receive, copy, copy.bytes.get());
     copy.drop();
   } else {
+    // Off its list first: the check and a reduction may revoke, which ends what is listed.
     auto& send = static_cast<send_operation&>(*message);
+    send.net_.unhold(send);
+    receive.ec = match_.check(receive, send.size, send.hash);
     if (!receive.ec) deliver(receive, send, send.data_);
-    // A send whose communicator the check has just revoked has ended with it.
-    if (send.waiting_) {
-      send.net_.finish(send, send.key.is_point_to_point() ? std::error_code() : receive.ec);
-    }
+    send.net_.finish(send, send.key.is_point_to_point() ? std::error_code() : receive.ec);
   }
   receive.record->bytes += receive.received;
   return true;
@@ -311,6 +313,7 @@ inline void inproc_transport::revoked(communicator_state& communicator, const fa
     send_operation* const following = send->next_sent_;
     if (send->record_.communicator == &communicator) {
       world_[send->to_].match_.forget(*send);
+      unhold(*send);
       finish(*send, why.code);
     }
     send = following;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// threads: every rank is a thread of this process, with a match, a run queue and a driver of its own.
+// threads: every rank is a thread of this process, with its own match, run queue and driver.
 
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
@@ -65,9 +65,7 @@ class thread_transport final : mover {
       return net_.start(*this);
     }
     std::error_code result() const { return ec_; }
-    bool untouched() const {
-      return message_ != nullptr && message_->is_offered();
-    }
+    bool untouched() const { return message_ != nullptr && message_->is_offered(); }
 
    private:
     friend thread_transport;
@@ -161,7 +159,7 @@ class thread_transport final : mover {
   /// How many polls may find nothing before the thread offers its core to others, and then sleeps.
   void spin(unsigned polls) { spin_ = polls; }
 
-  /// The others need not wait for this rank any more: what they still want of it ends with `closed`.
+  /// Leaves the world: what the others still want of this rank ends with `closed`.
   task<> close(time_point) {
     depart();
     co_return;
@@ -216,8 +214,8 @@ class thread_transport final : mover {
   void returned(message& mine) {
     auto* const send = static_cast<send_operation*>(std::exchange(mine.owner, nullptr));
     const std::error_code verdict = mine.verdict;
-    if (mine.copy != nullptr) {
-      match_.give_scratch(std::exchange(mine.copy, nullptr), weight(mine.size));
+    if (mine.copy.memory != nullptr) {
+      match_.give_scratch(std::exchange(mine.copy, {}));
       eager_ -= weight(mine.size);
     }
     messages_.give(mine);
@@ -416,7 +414,7 @@ class thread_transport final : mover {
   unsigned polls_ = 0;
   unsigned spin_ = 0;
   bool departed_ = false;
-  std::vector<bool> gone_;  // who has said goodbye; empty while nobody has
+  std::vector<bool> gone_;                // who has said goodbye; empty while nobody has
   send_operation* first_sent_ = nullptr;  // those that wait
   std::size_t eager_ = 0;                 // weight of the messages whose copies are under way
   threads::stock<message> messages_;
@@ -460,11 +458,11 @@ inline bool thread_transport::start(send_operation& send) {
   const std::size_t weighs = weight(send.size_);
   const bool buffered = send.key_.is_point_to_point() && send.size_ <= eager_limit &&
                         eager_ + weighs <= eager_window &&
-                        (offered.copy = match_.take_scratch(weighs)) != nullptr;
+                        (offered.copy = match_.take_scratch(weighs)).memory != nullptr;
   if (buffered) {
     eager_ += weighs;
-    if (send.size_ != 0) std::memcpy(offered.copy, send.data_, send.size_);
-    offered.data = static_cast<const std::byte*>(offered.copy);
+    if (send.size_ != 0) std::memcpy(offered.copy.memory, send.data_, send.size_);
+    offered.data = static_cast<const std::byte*>(offered.copy.memory);
   } else {
     offered.owner = &send;
     send.message_ = &offered;

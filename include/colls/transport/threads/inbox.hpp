@@ -26,7 +26,7 @@ struct item {
     dispute,
     revoke,
     goodbye,
-    spent,       // one of the four above, for its sender to use again
+    spent,  // one of the four above, for its sender to use again
   };
 
   kind what{};

@@ -28,15 +28,15 @@ struct message final : arrival, item {
   inbox* home = nullptr;  // the sender's
   void* owner = nullptr;  // the sender's operation, for the sender alone; null: it waits no more
   const std::byte* data = nullptr;
-  void* copy = nullptr;     // of a message whose sender has gone on
+  match::block copy;         // of a message whose sender has gone on
   match* kept_by = nullptr;  // where it waits for its receive
-  std::error_code verdict;  // the receiver's
+  std::error_code verdict;   // the receiver's
   notice taking_back;
 
   message() = default;
   message(const message&) = delete;
   message& operator=(const message&) = delete;
-  ~message() { std::free(copy); }
+  ~message() { std::free(copy.memory); }
 
   /// Receiver: false if the sender has taken it back; its notice will come.
   bool claim() noexcept { return swap(stage::offered, stage::claimed); }

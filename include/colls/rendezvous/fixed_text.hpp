@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Texts and lists that are held in place, so that what contains them can be copied as bytes.
+
+#include <colls/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace colls {
+
+namespace detail {
+
+[[noreturn, gnu::format(printf, 2, 3)]] inline void raise(errc code, const char* pattern, ...) {
+  failure why(code);
+  std::va_list args;
+  va_start(args, pattern);
+  std::vsnprintf(why.detail, sizeof why.detail, pattern, args);
+  va_end(args);
+  throw error(why);
+}
+
+}  // namespace detail
+
+/// A text of less than `Room` bytes. A longer one throws `invalid_argument`, without quoting it.
+template <std::size_t Room>
+class fixed_text {
+ public:
+  constexpr fixed_text() = default;
+  constexpr fixed_text(std::string_view text) : size_(text.size()) {
+    if (size_ >= Room) {
+      detail::raise(errc::invalid_argument, "a text of %zu bytes where %zu fit", size_, Room - 1);
+    }
+    std::copy(text.begin(), text.end(), bytes_);
+  }
+  constexpr fixed_text(const char* text) : fixed_text(std::string_view(text)) {}
+  fixed_text(const std::string& text) : fixed_text(std::string_view(text)) {}
+
+  constexpr operator std::string_view() const { return {bytes_, size_}; }
+  std::string str() const { return {bytes_, size_}; }
+  constexpr const char* c_str() const { return bytes_; }
+  constexpr const char* data() const { return bytes_; }
+  constexpr std::size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr bool starts_with(std::string_view part) const {
+    return std::string_view(*this).starts_with(part);
+  }
+  friend constexpr bool operator==(const fixed_text& a, std::string_view b) {
+    return std::string_view(a) == b;
+  }
+
+ private:
+  char bytes_[Room] = {};
+  std::size_t size_ = 0;
+};
+
+/// A few ports, in the order in which they are tried; what does not fit is left out.
+class port_list {
+ public:
+  constexpr port_list() = default;
+  constexpr port_list(std::initializer_list<int> ports) {
+    for (const int port : ports) push_back(port);
+  }
+  constexpr void push_back(int port) {
+    if (size_ < ports_.size()) ports_[size_++] = port;
+  }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr std::size_t size() const { return size_; }
+  constexpr int front() const { return ports_[0]; }
+  constexpr int operator[](std::size_t i) const { return ports_[i]; }
+  constexpr const int* begin() const { return ports_.data(); }
+  constexpr const int* end() const { return ports_.data() + size_; }
+  friend constexpr bool operator==(const port_list&, const port_list&) = default;
+
+ private:
+  std::array<int, 16> ports_{};
+  std::size_t size_ = 0;
+};
+
+}  // namespace colls

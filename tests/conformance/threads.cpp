@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/transport/threads.hpp>
+
+#include "suite.hpp"
+
+namespace {
+
+/// One thread turns all ranks: what passes between threads is the unit test's subject.
+class turned_world {
+ public:
+  explicit turned_world(int size) : ranks_(size) {}
+
+  int size() const { return ranks_.size(); }
+  colls::thread_transport& operator[](int rank) { return ranks_[rank]; }
+  colls::run_queue& queue() { return queue_; }
+  bool poll() {
+    bool moved = false;
+    for (int rank = 0; rank < size(); ++rank) moved |= ranks_[rank].poll();
+    return queue_.run() || moved;
+  }
+  void idle(unsigned) {}
+  void enter() {}
+  void leave() {}
+
+ private:
+  colls::thread_world ranks_;
+  colls::run_queue queue_;
+};
+
+}  // namespace
+
+TEST_CASE("every algorithm over threads") { conformance::conforms<turned_world>(); }
