@@ -114,7 +114,7 @@ TEST_CASE("both ranks send and receive long messages at once") {
 TEST_CASE("a message to or from a rank that has closed ends with closed, and names it") {
   for (const bool waits : {true, false}) {
     CAPTURE(waits);
-    for (const int what : {0, 1, 2}) {
+    for (const int what : {0, 1, 2, 3}) {
       CAPTURE(what);
       communicators all(3);
       std::vector<int> data(10);
@@ -132,6 +132,7 @@ TEST_CASE("a message to or from a rank that has closed ends with closed, and nam
       if (what == 0) begin([&] { return all[0].recv(data, 1, 4); });
       if (what == 1) begin([&] { return all[0].send(large, 1, 4); });
       if (what == 2) begin([&] { return all[0].broadcast(data, 1); });
+      if (what == 3) begin([&] { return all[0].all_reduce(data); });
     }
   }
 }

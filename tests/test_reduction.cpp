@@ -142,13 +142,16 @@ std::vector<std::size_t> offsets() {
 template <class T, class Wanted>
 bool combines_right(const any_op& op, Wanted wanted) {
   for (const std::size_t count : counts) {
-    for (const std::size_t out_offset : offsets<T>()) {
-      for (const std::size_t in_offset : {std::size_t{0}, out_offset}) {
-        packed<T> left(in_offset, count, 11);
-        packed<T> right(out_offset, count, 5000);
-        packed<T> out(out_offset, count, 0);
-        packed<T> left_out(in_offset, count, 11);
-        packed<T> right_out(out_offset, count, 5000);
+    for (const std::size_t offset : offsets<T>()) {
+      // One of the three at the offset, or all of them.
+      for (const int at : {1, 2, 4, 7}) {
+        const std::size_t left_offset = (at & 1) != 0 ? offset : 0;
+        const std::size_t right_offset = (at & 2) != 0 ? offset : 0;
+        packed<T> left(left_offset, count, 11);
+        packed<T> right(right_offset, count, 5000);
+        packed<T> out((at & 4) != 0 ? offset : 0, count, 0);
+        packed<T> left_out(left_offset, count, 11);
+        packed<T> right_out(right_offset, count, 5000);
         op(out.data(), left.data(), right.data(), count);
         op(left_out.data(), left_out.data(), right.data(), count);
         op(right_out.data(), left.data(), right_out.data(), count);
@@ -156,7 +159,7 @@ bool combines_right(const any_op& op, Wanted wanted) {
           const T want = wanted(sample<T>(11 + i), sample<T>(5000 + i));
           if (!equal<T>(out[i], want) || !equal<T>(left_out[i], want) ||
               !equal<T>(right_out[i], want) || !equal<T>(left[i], sample<T>(11 + i))) {
-            MESSAGE("element " << i << " of " << count << " at offset " << out_offset);
+            MESSAGE("element " << i << " of " << count << " at offset " << offset);
             return false;
           }
         }

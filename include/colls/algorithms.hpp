@@ -11,7 +11,7 @@
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/algorithm/ring.hpp>
 
-#include <iterator>
+#include <array>
 
 namespace colls {
 
@@ -27,63 +27,68 @@ struct row {
   needs what = needs::nothing;
 };
 
+template <class Function, std::size_t N>
+constexpr std::array<row<Function>, N> table(const row<Function> (&rows)[N]) {
+  return std::to_array(rows);
+}
+
 /// The algorithms over a channel, with types erased: compiled once per transport and program.
 template <channel Channel>
 struct catalogue {
   using op = any_op;
   using data = any_buffer;
 
-  static constexpr row<task<>(Channel)> barrier[] = {
+  static constexpr auto barrier = table<task<>(Channel)>({
       {algorithm::linear, &linear::barrier<Channel>},
       {algorithm::dissemination, &dissemination::barrier<Channel>},
-  };
-  static constexpr row<task<>(Channel, data, int)> broadcast[] = {
+  });
+  static constexpr auto broadcast = table<task<>(Channel, data, int)>({
       {algorithm::linear, &linear::broadcast<Channel, data>},
       {algorithm::binomial_tree, &binomial_tree::broadcast<Channel, data>},
-  };
-  static constexpr row<task<>(Channel, data, op)> all_reduce[] = {
+  });
+  static constexpr auto all_reduce = table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::all_reduce<Channel, data, op>},
       {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
       {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
-  };
-  static constexpr row<task<>(Channel, data, data, int, op)> reduce[] = {
+  });
+  static constexpr auto reduce = table<task<>(Channel, data, data, int, op)>({
       {algorithm::linear, &linear::reduce<Channel, data, op>},
       {algorithm::binomial_tree, &binomial_tree::reduce<Channel, data, op>},
-  };
-  static constexpr row<task<>(Channel, data, data, partition, op)> reduce_scatter[] = {
+  });
+  static constexpr auto reduce_scatter = table<task<>(Channel, data, data, partition, op)>({
       {algorithm::linear, &linear::reduce_scatter<Channel, data, op>},
       {algorithm::ring, &ring::reduce_scatter<Channel, data, op>, needs::commutative},
-  };
-  static constexpr row<task<>(Channel, data, partition)> all_gather[] = {
+  });
+  static constexpr auto all_gather = table<task<>(Channel, data, partition)>({
       {algorithm::linear, &linear::all_gather<Channel, data>},
       {algorithm::ring, &ring::all_gather<Channel, data>},
       {algorithm::recursive_doubling, &recursive_doubling::all_gather<Channel, data>},
-  };
-  static constexpr row<task<>(Channel, data, data, partition, int)> gather[] = {
+  });
+  static constexpr auto gather = table<task<>(Channel, data, data, partition, int)>({
       {algorithm::linear, &linear::gather<Channel, data>},
       {algorithm::binomial_tree, &binomial_tree::gather<Channel, data>},
-  };
-  static constexpr row<task<>(Channel, data, data, partition, int)> scatter[] = {
+  });
+  static constexpr auto scatter = table<task<>(Channel, data, data, partition, int)>({
       {algorithm::linear, &linear::scatter<Channel, data>},
       {algorithm::binomial_tree, &binomial_tree::scatter<Channel, data>},
-  };
-  static constexpr row<task<>(Channel, data, partition, data, partition)> all_to_all[] = {
+  });
+  static constexpr auto all_to_all = table<task<>(Channel, data, partition, data, partition)>({
       {algorithm::linear, &linear::all_to_all<Channel, data>},
       {algorithm::pairwise, &pairwise::all_to_all<Channel, data>},
-  };
-  static constexpr row<task<>(Channel, data, op)> scan[] = {
+  });
+  static constexpr auto scan = table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::scan<Channel, data, op>},
       {algorithm::recursive_doubling, &recursive_doubling::scan<Channel, data, op>},
-  };
-  static constexpr row<task<>(Channel, data, op)> exscan[] = {
+  });
+  static constexpr auto exscan = table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::exscan<Channel, data, op>},
       {algorithm::recursive_doubling, &recursive_doubling::exscan<Channel, data, op>},
-  };
+  });
 };
 
 /// The row of an algorithm, or null where it does not do that collective.
 template <class Function, std::size_t N>
-constexpr const row<Function>* find(const row<Function> (&rows)[N], algorithm how) {
+constexpr const row<Function>* find(const std::array<row<Function>, N>& rows, algorithm how) {
   for (const row<Function>& candidate : rows) {
     if (candidate.how == how) return &candidate;
   }

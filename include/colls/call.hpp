@@ -88,6 +88,8 @@ class call_base : public operation_record, public recycled {
 
   const failure& why() const { return why_ ? *why_ : none; }
   match* matching() const { return matching_; }
+  /// Where it ends.
+  run_queue& queue() const { return *body_done_.queue(); }
   /// Whether its coroutine was ever started.
   bool was_run() const { return run_; }
 
@@ -236,9 +238,12 @@ class call<void> final : public call_base {
   void destroy_body() noexcept override { (void)(body = {}); }
 };
 
-/// Specialised by <colls/asio.hpp>: what a completion token of Asio makes of an operation.
+/// What a completion token of Asio makes of an operation. <colls/asio.hpp> specialises it; to use an
+/// operation with a token before that header is included does not compile, then or later.
 template <class Operation, class Token>
-struct initiate;
+struct initiate {
+  static constexpr bool possible = false;
+};
 
 }  // namespace detail
 
@@ -307,13 +312,16 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   };
   awaiter operator co_await() { return awaiter(*this); }
 
-  /// With <colls/asio.hpp>: an asynchronous operation of Asio.
+  /// With <colls/asio.hpp>: an asynchronous operation of Asio, `std::move(op)(token)`.
   template <class Token>
-    requires(sizeof(detail::initiate<operation, std::decay_t<Token>>) > 0)
+    requires detail::initiate<operation, std::decay_t<Token>>::possible
   auto operator()(Token&& token) && {
     return detail::initiate<operation, std::decay_t<Token>>::start(std::move(*this),
                                                                    std::forward<Token>(token));
   }
+
+  /// The call behind the handle, for adapters.
+  detail::call_base& started() const { return *call_; }
 
  private:
   detail::call<T>* call_;

@@ -422,7 +422,7 @@ class communicator {
 
   // The plan, or false and the call refused in `wrong`.
   template <class Function, std::size_t N>
-  bool plan_for(const detail::row<Function> (&rows)[N], const question& call, const options& how,
+  bool plan_for(const std::array<detail::row<Function>, N>& rows, const question& call, const options& how,
                 detail::checks& check, plan& by, const detail::row<Function>** found) const {
     if (check.failed()) return false;
     failure wrong;

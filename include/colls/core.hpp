@@ -105,7 +105,7 @@ class core final : call_owner {
 
   /// The algorithm and segments of a call; false in `wrong` where it is pinned to what cannot be.
   template <class Function, std::size_t N>
-  plan choose(const row<Function> (&rows)[N], const question& call, const options& how,
+  plan choose(const std::array<row<Function>, N>& rows, const question& call, const options& how,
               const row<Function>** found, failure* wrong) const {
     plan by = choices_.choose(call);
     if (how.algorithm != algorithm::automatic && how.algorithm != by.how) by = {how.algorithm};

@@ -22,10 +22,9 @@ namespace detail {
 
 /// One rank from its main to its end: an error gives its communicator up, so that no other rank
 /// waits for it.
-template <class Main>
-task<> live(communicator& mine, Main& rank_main, std::exception_ptr& first) {
+inline task<> live(communicator& mine, task<> rank_main, std::exception_ptr& first) {
   try {
-    co_await rank_main(mine);
+    co_await rank_main;
   } catch (const std::exception& thrown) {
     if (!first) first = std::current_exception();
     if (mine) mine.revoke(thrown.what());
@@ -48,7 +47,7 @@ void run(int size, Main rank_main) {
   for (int rank = 0; rank < size; ++rank) communicators.push_back(join(ranks, rank));
   std::exception_ptr first;
   std::vector<task<>> mains;
-  for (communicator& mine : communicators) mains.push_back(detail::live(mine, rank_main, first));
+  for (communicator& mine : communicators) mains.push_back(detail::live(mine, rank_main(mine), first));
   sync_wait(ranks, when_all(std::move(mains)));
   if (first) std::rethrow_exception(first);
 }

@@ -116,14 +116,19 @@ class match {
   void remove(communicator_state& communicator) {
     std::erase(communicators_, &communicator);
     left_.push_back({communicator.id(), communicator.next_sequence()});
+    std::vector<message_key> unmet;  // of senders that have not gone on, or wait for our part
     arrivals_.each([&](arrival& message) {
-      if (message.key.communicator == communicator.id()) discard(message);
+      if (message.key.communicator != communicator.id()) return;
+      unmet.push_back(message.key);
+      discard(message);
     });
     std::erase_if(direct_arrivals_, [&](arrival* message) {
       if (message->key.communicator != communicator.id()) return false;
+      if (!message->buffered) unmet.push_back(message->key);
       message->drop();
       return true;
     });
+    for (const message_key& key : unmet) inspect(key, 0);
   }
   communicator_state* find(std::uint32_t id) const {
     for (communicator_state* known : communicators_) {

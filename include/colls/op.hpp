@@ -13,6 +13,7 @@ struct plus : detail::builtin_op<1> {
   template <class T>
   using accumulate = detail::wide<T>;
 
+  COLLS_ANYWHERE
   template <detail::addable T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     if constexpr (detail::integer<T>) {
@@ -28,6 +29,7 @@ struct multiplies : detail::builtin_op<2> {
   template <class T>
   using accumulate = detail::wide<T>;
 
+  COLLS_ANYWHERE
   template <detail::multipliable T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     if constexpr (detail::integer<T>) {
@@ -40,6 +42,7 @@ struct multiplies : detail::builtin_op<2> {
 
 /// The smaller one, as IEEE 754-2019 has it: a NaN among the inputs is the result, -0 < +0.
 struct minimum : detail::builtin_op<3> {
+  COLLS_ANYWHERE
   template <detail::ordered T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return detail::left_wins<true>(left, right) ? left : right;
@@ -48,6 +51,7 @@ struct minimum : detail::builtin_op<3> {
 
 /// The larger one; NaN and zeros as with minimum.
 struct maximum : detail::builtin_op<4> {
+  COLLS_ANYWHERE
   template <detail::ordered T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return detail::left_wins<false>(left, right) ? left : right;
@@ -55,6 +59,7 @@ struct maximum : detail::builtin_op<4> {
 };
 
 struct bit_and : detail::builtin_op<5> {
+  COLLS_ANYWHERE
   template <detail::bitwise T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return static_cast<T>(left & right);
@@ -62,6 +67,7 @@ struct bit_and : detail::builtin_op<5> {
 };
 
 struct bit_or : detail::builtin_op<6> {
+  COLLS_ANYWHERE
   template <detail::bitwise T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return static_cast<T>(left | right);
@@ -69,6 +75,7 @@ struct bit_or : detail::builtin_op<6> {
 };
 
 struct bit_xor : detail::builtin_op<7> {
+  COLLS_ANYWHERE
   template <detail::bitwise T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return static_cast<T>(left ^ right);
@@ -121,10 +128,12 @@ struct average : detail::builtin_op<12> {
   template <class T>
   using accumulate = detail::wide<T>;
 
+  COLLS_ANYWHERE
   template <detail::averageable T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return plus{}(left, right);
   }
+  COLLS_ANYWHERE
   template <detail::averageable T>
   COLLS_INLINE constexpr T finish(const T& sum, int ranks) const {
     if constexpr (detail::integer<T>) {
@@ -151,6 +160,7 @@ struct pre_multiplied_sum : detail::builtin_op<13> {
 
   COLLS_HOST_DEVICE constexpr explicit pre_multiplied_sum(Scale factor) : scale(factor) {}
 
+  COLLS_ANYWHERE
   template <detail::scalable_by<Scale> T>
   COLLS_INLINE constexpr T prepare(const T& input) const {
     if constexpr (detail::integer<T>) {
@@ -164,6 +174,7 @@ struct pre_multiplied_sum : detail::builtin_op<13> {
       return static_cast<T>(input * scale);
     }
   }
+  COLLS_ANYWHERE
   template <detail::scalable_by<Scale> T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
     return plus{}(left, right);

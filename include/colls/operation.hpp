@@ -36,6 +36,7 @@ class completion {
   void run() noexcept { run_(*this); }
 
   bool posted() const { return next_ != nullptr; }
+  run_queue* queue() const { return queue_; }
   /// Takes it off the queue: it will not be called.
   void withdraw() noexcept {
     if (posted()) unlink();
@@ -74,6 +75,10 @@ class run_queue {
   }
 
   bool empty() const { return head_.next_ == &head_; }
+
+  /// The executor that turns it, a `const boost::asio::any_io_executor*`, for <colls/asio.hpp>;
+  /// null: none.
+  const void* executor = nullptr;
 
   void push(completion& done) noexcept {
     if (done.next_ == nullptr) done.link_before(head_);

@@ -18,6 +18,13 @@
 #define COLLS_HOST_DEVICE
 #endif
 
-/// The same, and it is part of a loop that is compiled for several instruction sets: a call would
+/// Before a template that runs where its arguments' functions do: nvcc is not to ask for both.
+#ifdef __CUDACC__
+#define COLLS_ANYWHERE _Pragma("nv_exec_check_disable")
+#else
+#define COLLS_ANYWHERE
+#endif
+
+/// Host and device, and it is part of a loop that is compiled for several instruction sets: a call would
 /// leave the loop's set.
 #define COLLS_INLINE [[gnu::always_inline]] COLLS_HOST_DEVICE

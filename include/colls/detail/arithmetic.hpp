@@ -86,6 +86,7 @@ COLLS_INLINE constexpr bool is_negative(T x) {
 }
 
 /// Whether the left one is the minimum (Least) or maximum; without branches, for vector code.
+COLLS_ANYWHERE
 template <bool Least, class T>
 COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {
   if constexpr (half_type<T>) {

@@ -511,8 +511,10 @@ task<communicator<Transport>> split(basic_channel<Transport> net, core<Transport
   for (int rank = 0; rank < net.size(); ++rank) {
     if (words[static_cast<std::size_t>(rank)].color == mine.color) ranks.push_back(rank);
   }
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int one, int other) {
-    return words[static_cast<std::size_t>(one)].key < words[static_cast<std::size_t>(other)].key;
+  std::sort(ranks.begin(), ranks.end(), [&](int one, int other) {
+    const std::int32_t first = words[static_cast<std::size_t>(one)].key;
+    const std::int32_t second = words[static_cast<std::size_t>(other)].key;
+    return first != second ? first < second : one < other;
   });
   int rank = 0;
   while (ranks[static_cast<std::size_t>(rank)] != net.rank()) ++rank;

@@ -307,7 +307,7 @@ inline task<membership> meet(engine& on, config given) {
   if (cfg.size == 1) {
     membership alone;
     alone.cfg = cfg;
-    co_return alone;
+    co_return std::move(alone);  // nvcc does not move by itself
   }
   detail::meeting all(on, cfg);
   auto running = all.run();

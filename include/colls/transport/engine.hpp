@@ -208,6 +208,7 @@ class engine : public std::enable_shared_from_this<engine> {
         standing_(executor),
         ticker_(executor) {
     if (epoll_ < 0) throw error(errc::too_many_files, "epoll_create1 failed");
+    queue_.executor = &executor_;
     auto& context = boost::asio::query(executor, boost::asio::execution::context);
     if (boost::asio::has_service<boost::asio::detail::scheduler>(context)) {
       io_ = static_cast<boost::asio::io_context*>(&context);

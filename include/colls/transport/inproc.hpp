@@ -320,11 +320,7 @@ inline void inproc_transport::revoked(communicator_state& communicator, const fa
   }
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
-    if (peer == rank()) continue;
-    match& theirs = world_[peer].match_;
-    if (communicator_state* const same = theirs.find(communicator.id())) {
-      theirs.revoke(*same, why, rank());
-    }
+    if (peer != rank()) world_[peer].match_.revoke(communicator.id(), why, rank());
   }
 }
 

@@ -1,0 +1,20 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+
+// colls.hpp under nvcc: host code of a .cu file.
+
+#include <colls/colls.hpp>
+
+#include <cstdio>
+#include <vector>
+
+int main() {
+  int wrong = 0;
+  colls::inproc::run(4, [&](colls::inproc::communicator& comm) -> colls::task<> {
+    std::vector<float> data(1000, static_cast<float>(comm.rank()));
+    co_await comm.all_reduce(data);
+    for (const float x : data) wrong += x == 6.0F ? 0 : 1;
+  });
+  std::printf("%d wrong\n", wrong);
+  return wrong == 0 ? 0 : 1;
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Holds README.md and docs/*.md to what they show.
+
+A comment on the line before a block says what the block is:
+    <!-- program: main.cpp -->       a whole program: the sh block after it builds and runs it
+    <!-- quoted: examples/X.cpp -->  consecutive lines of that file, perhaps less indented
+A C++ block with a main function has to be one or the other. The sh block's lines are run as they
+stand, in a folder with the checkout's include folder and the programs that were built.
+Checked too: every link to a file of the checkout, and that every COLLS_ variable is known.
+
+usage: readme.py SOURCE_DIR BUILD_DIR COMPILER... | readme.py --self-test
+"""
+
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+BLOCK = re.compile(r"(?:^<!-- (\w+): (\S+) -->\n)?^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+MAIN = re.compile(r"^int main\(", flags=re.M)
+
+
+def lines(text):
+    """Its lines without what they have in common on the left."""
+    return textwrap.dedent(text).strip("\n").split("\n")
+
+
+def is_quoted(block, text):
+    wanted, whole = lines(block), text.split("\n")
+    return any(
+        lines("\n".join(whole[i : i + len(wanted)])) == wanted
+        for i in range(len(whole) - len(wanted) + 1)
+    )
+
+
+def problems(name, text, read, run_program):
+    """Yields (what was checked, what is wrong or None) for the text of one page."""
+    blocks = list(BLOCK.finditer(text))
+    for number, found in enumerate(blocks):
+        kind, argument, language, block = found.groups()
+        where = f"{name}:{text[: found.start(4)].count(chr(10)) + 1}"
+        if kind == "quoted":
+            good = is_quoted(block, read(argument) or "")
+            yield where, None if good else f"{argument} does not have these lines"
+        elif kind == "program":
+            after = blocks[number + 1] if number + 1 < len(blocks) else None
+            if after is None or after[3] != "sh":
+                yield where, "no sh block after the program says how it is built"
+            else:
+                yield where, run_program(argument, block, after[4])
+        elif kind is not None:
+            yield where, f"what is <!-- {kind}: ... -->?"
+        elif language == "cpp" and MAIN.search(block):
+            yield where, "a main function in a block that is neither a program nor quoted"
+    for found in LINK.finditer(BLOCK.sub("", text)):
+        missing = read(str(pathlib.PurePosixPath(name).parent / found[1])) is None
+        yield f"{name}: link to {found[1]}", "there is no such file" if missing else None
+    known = read("include/colls/log.hpp") or ""
+    for variable in sorted(set(re.findall(r"\bCOLLS_[A-Z_]*[A-Z]\b", text))):
+        unknown = f'"{variable}"' not in known and "#define " + variable not in known
+        yield f"{name}: {variable}", "no such variable" if unknown else None
+
+
+def reader(source):
+    def read(path):
+        file = source / path
+        return file.read_text() if file.is_file() else "" if file.is_dir() else None
+
+    return read
+
+
+def builder(source, build, compiler):
+    def run_program(file, text, commands):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / file).write_text(text)
+            (folder / "include").symlink_to(source / "include")
+            (folder / "build").symlink_to(build)
+            for command in commands.splitlines():
+                words = shlex.split(command)
+                if words[0] == "g++":
+                    words[:1] = compiler
+                print("+", *words, flush=True)
+                ran = subprocess.run(words, cwd=folder, text=True, stdout=subprocess.PIPE,
+                                     stderr=subprocess.STDOUT, timeout=240)
+                if ran.returncode != 0:
+                    return f"{command}: exit status {ran.returncode}\n{ran.stdout}"
+
+    return run_program
+
+
+def self_test():
+    files = {
+        "e.cpp": "int f() {\n  if (a) {\n    b();\n  }\n}\n",
+        "include/colls/log.hpp": '"COLLS_LOG",',
+    }
+    quoted = "<!-- quoted: e.cpp -->\n```cpp\n{}```\n"
+    program = "<!-- program: main.cpp -->\n```cpp\nint main() {}\n```\n"
+    cases = [
+        (quoted.format("if (a) {\n  b();\n}\n"), True),
+        (quoted.format("if (a) {\n  c();\n}\n"), False),
+        (quoted.format("if (a) {\nb();\n}\n"), False),
+        ("<!-- quoted: gone.cpp -->\n```cpp\nb();\n```\n", False),
+        ("<!-- qouted: e.cpp -->\n```cpp\nb();\n```\n", False),
+        (program + "```sh\nworks\n```\n", True),
+        (program + "```sh\nfails\n```\n", False),
+        (program, False),
+        ("```cpp\nint main() {}\n```\n", False),
+        ("```cpp\nb();\n```\n", None),
+        ("[e](e.cpp)", True),
+        ("[e](gone.cpp)", False),
+        ("`COLLS_LOG`", True),
+        ("`COLLS_LOGS`", False),
+    ]
+    for text, good in cases:
+        run = lambda _, __, commands: None if commands == "works\n" else "failed"
+        found = [what for _, what in problems("p.md", text, files.get, run)]
+        if (found == [None]) != bool(good) or (good is None and found):
+            yield f"{text!r}: {found}"
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        wrong = list(self_test())
+        print(*wrong, sep="\n")
+        sys.exit(bool(wrong))
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    source, build = (pathlib.Path(folder).resolve() for folder in sys.argv[1:3])
+    passed = failed = 0
+    for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+        name = page.relative_to(source).as_posix()
+        run_program = builder(source, build, sys.argv[3:])
+        for where, what in problems(name, page.read_text(), reader(source), run_program):
+            passed, failed = passed + (what is None), failed + (what is not None)
+            if what is not None:
+                print(f"{where}: {what}")
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(failed > 0)
+
+
+main()
