@@ -24,6 +24,9 @@
 #include <thread>
 #include <vector>
 
+// g++ 12 takes the operator new and delete of Asio's own coroutine frames for a mismatch.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
 namespace {
 
 namespace asio = boost::asio;
@@ -75,11 +78,11 @@ class bench final : colls::detail::call_owner {
   asio::io_context io{1};
 
  private:
-  template <class Call>
-  auto begin(Call* made) {
+  template <class T>
+  operation<T> begin(colls::detail::call<T>* made) {
     made->run();
     engine_->kick();
-    return operation(made);
+    return operation<T>(made);
   }
   static task<> nap(colls::engine& on, colls::time_point pause, alive) {
     co_await on.sleep_until(on.now() + pause);
@@ -328,7 +331,7 @@ TEST_CASE("a deferred operation is called later, or dropped") {
   CHECK(all.living == 0);
   auto later = all.after(a_while, std::make_unique<int>(4))(asio::deferred);
   int seen = 0;
-  std::move(later)([&](error_code, movable value) { seen = *value; });
+  std::move(later)([&](error_code, movable value) { seen += *value; });
   const auto work = [&]() -> asio::awaitable<void> {
     const movable value = co_await all.after(0, std::make_unique<int>(5))(asio::use_awaitable);
     seen += *value;
@@ -384,7 +387,6 @@ TEST_CASE("a context that ends destroys who still waits") {
   {
     bench all;
     all.after(for_ever)([held = alive(handlers)](error_code) { FAIL("nothing has ended"); });
-    all.after(0)([held = alive(handlers)](error_code) { FAIL("nobody runs the context"); });
     const auto work = [](bench& on, alive) -> asio::awaitable<void> {
       co_await on.after(for_ever);
       FAIL("nothing has ended");

@@ -281,8 +281,8 @@ TEST_CASE("another job, another version") {
 TEST_CASE("garbage gets no answer at all") {
   bench at;
   std::optional<colls::failure> failed;
-  const std::string http = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a browser\r\n\r\n" +
-                           std::string(64, 'x');
+  const std::string http =
+      "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a browser\r\n\r\n" + std::string(64, 'x');
   CHECK(heard_by_stranger(at, {http}, &failed).empty());
   REQUIRE(failed);
   CHECK(failed->code == errc::protocol_error);
@@ -291,14 +291,14 @@ TEST_CASE("garbage gets no answer at all") {
 TEST_CASE("a wrong proof gets no answer") {
   bench at;
   std::optional<colls::failure> failed;
-  const std::string heard = heard_by_stranger(
-      at, {text(colls::write_hello([] {
-             hello mine = of_rank(1);
-             mine.has_secret = true;
-             return mine;
-           }())),
-           std::string(32, 'p')},
-      &failed);
+  const std::string heard = heard_by_stranger(at,
+                                              {text(colls::write_hello([] {
+                                                 hello mine = of_rank(1);
+                                                 mine.has_secret = true;
+                                                 return mine;
+                                               }())),
+                                               std::string(32, 'p')},
+                                              &failed);
   CHECK(heard.size() == 64);
   REQUIRE(failed);
   CHECK(failed->code == errc::auth_failed);
@@ -321,7 +321,8 @@ TEST_CASE("a mirror that sends everything back is turned away") {
     for (;;) {
       std::byte piece[256];
       std::size_t count = 0;
-      const auto got = co_await colls::detail::attempt(link.read_some({piece, sizeof piece}, &count));
+      const auto got =
+          co_await colls::detail::attempt(link.read_some({piece, sizeof piece}, &count));
       if (!got) co_return;
       const auto sent = co_await colls::detail::attempt(link.write({piece, count}));
       if (!sent) co_return;
@@ -332,8 +333,8 @@ TEST_CASE("a mirror that sends everything back is turned away") {
   std::optional<hello> nobody;
   std::optional<colls::failure> failed;
   std::vector<task<>> work;
-  work.push_back(closing_on_error(colls::prove(both.dialled, mine, shared), &both.dialled, &nobody,
-                                  &failed));
+  work.push_back(
+      closing_on_error(colls::prove(both.dialled, mine, shared), &both.dialled, &nobody, &failed));
   work.push_back(mirror(both.answering()));
   at.run_all(std::move(work));
   CHECK(!nobody);

@@ -48,26 +48,39 @@ vars without(vars all, const std::string& name) {
   return all;
 }
 
-const vars colls_run{{"COLLS_RANK", "5"},      {"COLLS_WORLD_SIZE", "8"},
-                     {"COLLS_LOCAL_RANK", "1"}, {"COLLS_LOCAL_WORLD_SIZE", "4"},
-                     {"COLLS_NODE_RANK", "1"},  {"COLLS_NNODES", "2"},
+const vars colls_run{{"COLLS_RANK", "5"},
+                     {"COLLS_WORLD_SIZE", "8"},
+                     {"COLLS_LOCAL_RANK", "1"},
+                     {"COLLS_LOCAL_WORLD_SIZE", "4"},
+                     {"COLLS_NODE_RANK", "1"},
+                     {"COLLS_NNODES", "2"},
                      {"COLLS_STORE", "tcp://10.0.0.1:4000"},
-                     {"COLLS_JOB", "a-job"},    {"COLLS_SECRET", "hush"}};
-const vars torchrun{{"RANK", "3"},       {"WORLD_SIZE", "4"},       {"LOCAL_RANK", "1"},
-                    {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"},
-                    {"MASTER_ADDR", "host-0"}, {"MASTER_PORT", "29500"},
+                     {"COLLS_JOB", "a-job"},
+                     {"COLLS_SECRET", "hush"}};
+const vars torchrun{{"RANK", "3"},
+                    {"WORLD_SIZE", "4"},
+                    {"LOCAL_RANK", "1"},
+                    {"LOCAL_WORLD_SIZE", "2"},
+                    {"GROUP_RANK", "1"},
+                    {"GROUP_WORLD_SIZE", "2"},
+                    {"MASTER_ADDR", "host-0"},
+                    {"MASTER_PORT", "29500"},
                     {"TORCHELASTIC_RUN_ID", "run"}};
 const vars open_mpi{{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "3"},
                     {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
                     {"PMIX_NAMESPACE", "1026621441"},    {"PMIX_RANK", "2"}};
-const vars hydra{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"},
-                 {"MPI_LOCALNRANKS", "2"}};
-const vars slurm{{"SLURM_PROCID", "5"},   {"SLURM_NTASKS", "7"},
-                 {"SLURM_STEP_NUM_TASKS", "7"}, {"SLURM_LOCALID", "1"},
-                 {"SLURM_NODEID", "1"},   {"SLURM_STEP_NUM_NODES", "2"},
+const vars hydra{
+    {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+const vars slurm{{"SLURM_PROCID", "5"},
+                 {"SLURM_NTASKS", "7"},
+                 {"SLURM_STEP_NUM_TASKS", "7"},
+                 {"SLURM_LOCALID", "1"},
+                 {"SLURM_NODEID", "1"},
+                 {"SLURM_STEP_NUM_NODES", "2"},
                  {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
                  {"SLURM_STEP_NODELIST", "node[003-4]"},
-                 {"SLURM_JOB_ID", "1234"}, {"SLURM_STEP_ID", "0"}};
+                 {"SLURM_JOB_ID", "1234"},
+                 {"SLURM_STEP_ID", "0"}};
 
 }  // namespace
 
@@ -144,8 +157,7 @@ TEST_CASE("Open MPI and MPICH on one host meet at a file that belongs to user an
   CHECK(cfg.local_rank == 2);
   CHECK(cfg.local_size == 3);
   CHECK(cfg.own_file);
-  CHECK(cfg.address ==
-        "file:///tmp/colls-" + std::to_string(::geteuid()) + "-1026621441/store");
+  CHECK(cfg.address == "file:///tmp/colls-" + std::to_string(::geteuid()) + "-1026621441/store");
   const config other = read(with(open_mpi, {{"PMIX_NAMESPACE", "prterun-vm-12@1"}}));
   CHECK(other.address ==
         "file:///tmp/colls-" + std::to_string(::geteuid()) + "-prterun-vm-12_1/store");
@@ -162,8 +174,8 @@ TEST_CASE("Open MPI and MPICH on one host meet at a file that belongs to user an
 }
 
 TEST_CASE("mpirun across hosts says what to pass") {
-  const std::string text = complaint(with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}));
+  const std::string text = complaint(
+      with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}));
   CHECK(contains(text, "MASTER_ADDR"));
   CHECK(contains(text, "MASTER_PORT"));
   CHECK(contains(text, "COLLS_SECRET_FILE"));
@@ -182,9 +194,9 @@ TEST_CASE("Slurm") {
   CHECK(cfg.nodes == 2);
   CHECK(cfg.job == "1234.0");
   CHECK(cfg.address == "tcp://node003:" + std::to_string(61440 + 1234 % 4096));
-  const config one = read(with(slurm, {{"SLURM_STEP_NUM_NODES", "1"},
-                                       {"SLURM_NODEID", "0"},
-                                       {"SLURM_STEP_TASKS_PER_NODE", "7"}}));
+  const config one = read(with(
+      slurm,
+      {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_NODEID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "7"}}));
   CHECK(one.own_file);
   CHECK(contains(one.address.str(), "1234.0"));
   CHECK(read(with(slurm, {{"PMIX_RANK", "5"}})).rank == 5);
@@ -252,8 +264,7 @@ TEST_CASE("an incomplete winner is an error that names the variable, whatever el
     const std::string text = complaint(it.all);
     CHECK_MESSAGE(contains(text, it.missing), it.missing, ": ", text);
     const std::string beside = complaint(with(slurm, it.all));
-    if (!it.all.contains("SLURM_PROCID") && !it.all.contains("PMIX_RANK") &&
-        it.all.size() > 1) {
+    if (!it.all.contains("SLURM_PROCID") && !it.all.contains("PMIX_RANK") && it.all.size() > 1) {
       CHECK_MESSAGE(contains(beside, it.missing), "beside Slurm: ", beside);
     }
   }

@@ -53,8 +53,7 @@ std::optional<failure> error_of_open(bench& at, const std::string& path,
 }
 
 void leave_behind(const std::string& path, const store_file_head& head) {
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(&head), sizeof head);
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(&head), sizeof head);
   ::chmod(path.c_str(), 0600);
 }
 
@@ -143,8 +142,8 @@ TEST_CASE("the others may come first, and the file goes with its maker") {
   std::optional<std::shared_ptr<file_store>> got;
   std::optional<failure> failed;
   std::vector<task<>> work;
-  work.push_back(keep(file_store::open(at.on, in.file(), two_ranks, at.in(3 * seconds)), &got,
-                      &failed));
+  work.push_back(
+      keep(file_store::open(at.on, in.file(), two_ranks, at.in(3 * seconds)), &got, &failed));
   work.push_back(make_later(at.on, in.file(), &made));
   at.run_all(std::move(work));
   CHECK(!failed);
@@ -238,8 +237,9 @@ TEST_CASE("what a dead writer left half done is overwritten") {
   at.run(a->set("a", "1"));
   {
     std::ofstream half(in.file(), std::ios::binary | std::ios::app);
-    const char part[] = {3, 0, 0, 0, 100, 0, 0, 0, 'k', 'e', 'y', 'h', 'a', 'l'};
-    half.write(part, sizeof part);
+    std::string part("\3\0\0\0\x64\0\0\0key", 11);
+    part += std::string(60, '\xff');
+    half.write(part.data(), static_cast<std::streamsize>(part.size()));
   }
   const std::vector<std::string> none{"key"};
   CHECK(at.run(b->check(none)) == "0");
@@ -261,7 +261,8 @@ TEST_CASE("sums of several processes are exact") {
     if (pid == 0) {
       try {
         bench own;
-        const auto mine = own.run(file_store::open(own.on, in.file(), two_ranks, own.in(5 * seconds)));
+        const auto mine =
+            own.run(file_store::open(own.on, in.file(), two_ranks, own.in(5 * seconds)));
         for (int i = 0; i < 50; ++i) own.run(mine->add("sum", 1));
         ::_exit(0);
       } catch (...) {

@@ -141,7 +141,8 @@ TEST_CASE("rate-limited warnings come once in a period and tell how many were le
     log.warn("later");
     if (log.seen() != 101) ::_exit(1);
   });
-  CHECK(got.err == "colls: [-] warning: number 0\ncolls: [-] warning: later (and 99 more like it)\n");
+  CHECK(got.err ==
+        "colls: [-] warning: number 0\ncolls: [-] warning: later (and 99 more like it)\n");
 }
 
 TEST_CASE("unknown COLLS_ variables are warned of, with the name that may be meant") {

@@ -350,7 +350,8 @@ TEST_CASE("where the launcher keeps the port, the ranks probe the same ports in 
     while (!*over) {
       if (auto socket = door.accept()) {
         colls::stream link(on, std::move(socket));
-        co_await say(link, "220 mail.example.org ESMTP ready, say something nice to me at once\r\n");
+        co_await say(link,
+                     "220 mail.example.org ESMTP ready, say something nice to me at once\r\n");
       }
       co_await on.sleep_until(on.now() + 5 * milliseconds);
     }
@@ -472,8 +473,7 @@ TEST_CASE("a rank that dies while the others wait is told at once") {
   const auto die = [](engine& on, std::string address) -> task<> {
     co_await on.sleep_until(on.now() + 200 * milliseconds);
     const auto place = colls::detail::parse_address(address);
-    const auto link =
-        co_await connect(on, loopback(place.port));
+    const auto link = co_await connect(on, loopback(place.port));
     hello mine;
     mine.what = colls::purpose::store;
     mine.rank = 3;
@@ -569,8 +569,8 @@ TEST_CASE("a socket that listens already is used as it is") {
 
 TEST_CASE("no listening where others can reach it without a secret, and never everywhere") {
   town at;
-  const auto outside = colls::detail::address_towards(
-      {boost::asio::ip::make_address("198.51.100.1"), 9});
+  const auto outside =
+      colls::detail::address_towards({boost::asio::ip::make_address("198.51.100.1"), 9});
   std::vector<arrival> rank0(1);
   rank0[0].cfg = at.rank(0, 2);
   rank0[0].cfg.address = "tcp://0.0.0.0:" + std::to_string(free_port());

@@ -94,6 +94,14 @@ any_buffer erased(Range&& data) {
 }
 inline any_buffer erased(none_t) { return {}; }
 
+/// The same where the call writes.
+template <class Range>
+any_buffer output(Range&& data) {
+  static_assert(writable_range<Range>, "colls: this buffer is const, and the call writes it");
+  return erased(std::forward<Range>(data));
+}
+inline any_buffer output(none_t) { return {}; }
+
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
 

@@ -74,26 +74,26 @@ class communicator {
   // ---- reductions
 
   /// Every rank holds the reduction of all ranks' data, in place.
-  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op> && !readable_range<Op>)
   operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
-    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    const any_buffer whole = detail::output(std::forward<Data>(data));
     return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op,
                                                                                      how);
   }
-  template <algorithm Pinned = algorithm::automatic, writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> all_reduce(Data&& data, options how) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, how);
   }
   /// The same from `in` to `out`, of equal length.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> all_reduce(In&& in, Out&& out, Op op = {}, options how = {}) {
     same_element<In, Out>();
     return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), op, how);
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), op, how);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_reduce(In&& in, Out&& out, options how) {
     return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
   }
@@ -107,80 +107,80 @@ class communicator {
   }
 
   /// The root holds the reduction in place; elsewhere `data` is as before.
-  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce(Data&& data, int root, Op op = {}, options how = {}) {
-    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    const any_buffer whole = detail::output(std::forward<Data>(data));
     return reduced_at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
-  template <algorithm Pinned = algorithm::automatic, writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> reduce(Data&& data, int root, options how) {
     return reduce<Pinned>(std::forward<Data>(data), root, plus{}, how);
   }
   /// The same from `in` to the root's `out`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
-    requires((writable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
+    requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
   operation<> reduce(In&& in, Out&& out, int root, Op op = {}, options how = {}) {
     same_element<In, Out>();
     return reduced_at_root<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                        detail::erased(std::forward<Out>(out)), root,
+                                                        detail::output(std::forward<Out>(out)), root,
                                                         op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-    requires(writable_range<Out> || detail::is_none<Out>)
+    requires(readable_range<Out> || detail::is_none<Out>)
   operation<> reduce(In&& in, Out&& out, int root, options how) {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
   }
 
   /// `in` is size() blocks of out.size(); rank r holds the reduction of all ranks' block r.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, options how = {}) {
     same_element<In, Out>();
     return reduced_in_parts<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, op, how);
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, op, how);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> reduce_scatter(In&& in, Out&& out, options how) {
     return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
   }
   /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out,
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
                                options how = {}) {
     same_element<In, Out>();
     return reduced_in_parts<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
         count_list(counts), op, how);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out,
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, options how) {
     return reduce_scatter_v<Pinned>(std::forward<In>(in), std::forward<Out>(out), counts, plus{}, how);
   }
 
   /// Rank r holds the reduction of the data of ranks 0 to r, in place.
-  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> scan(Data&& data, Op op = {}, options how = {}) {
-    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    const any_buffer whole = detail::output(std::forward<Data>(data));
     return reduced_everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
-  template <algorithm Pinned = algorithm::automatic, writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> scan(Data&& data, options how) {
     return scan<Pinned>(std::forward<Data>(data), plus{}, how);
   }
   /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
-  template <algorithm Pinned = algorithm::automatic, writable_range Data, class Op = plus>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> exscan(Data&& data, Op op = {}, options how = {}) {
-    const any_buffer whole = detail::erased(std::forward<Data>(data));
+    const any_buffer whole = detail::output(std::forward<Data>(data));
     return reduced_everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op,
                                                                                  how);
   }
-  template <algorithm Pinned = algorithm::automatic, writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> exscan(Data&& data, options how) {
     return exscan<Pinned>(std::forward<Data>(data), plus{}, how);
   }
@@ -188,9 +188,9 @@ class communicator {
   // ---- moving data
 
   /// Every rank holds the root's data.
-  template <algorithm Pinned = algorithm::automatic, writable_range Data>
+  template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> broadcast(Data&& data, int root, options how = {}) {
-    return broadcast_bytes<Pinned, range_element_t<Data>>(detail::erased(std::forward<Data>(data)),
+    return broadcast_bytes<Pinned, range_element_t<Data>>(detail::output(std::forward<Data>(data)),
                                                           root, how);
   }
   /// Ends when every rank has called it.
@@ -199,72 +199,72 @@ class communicator {
 
   /// `out` is size() blocks of in.size(); every rank holds all ranks' `in`, in rank order. `in` may
   /// be this rank's block of `out`.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_gather(In&& in, Out&& out, options how = {}) {
     same_element<In, Out>();
     return gathered_everywhere<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, how);
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, how);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out,
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, options how = {}) {
     same_element<In, Out>();
     return gathered_everywhere<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
         count_list(counts), how);
   }
 
   /// The root's `out` holds all ranks' `in`, in rank order; `out` may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-    requires(writable_range<Out> || detail::is_none<Out>)
+    requires(readable_range<Out> || detail::is_none<Out>)
   operation<> gather(In&& in, Out&& out, int root, options how = {}) {
     same_element<In, Out>();
     return rooted<collective::gather, Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)), {}, root, how);
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, root, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
-    requires(writable_range<Out> || detail::is_none<Out>)
+    requires(readable_range<Out> || detail::is_none<Out>)
   operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root, options how = {}) {
     same_element<In, Out>();
     return rooted<collective::gather, Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
         count_list(counts), root, how);
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
-  template <algorithm Pinned = algorithm::automatic, class In, writable_range Out>
+  template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter(In&& in, Out&& out, int root, options how = {}) {
     same_element<Out, In>();
     return rooted<collective::scatter, Pinned, range_element_t<Out>>(
-        detail::erased(std::forward<Out>(out)), detail::erased(std::forward<In>(in)), {}, root, how);
+        detail::output(std::forward<Out>(out)), detail::erased(std::forward<In>(in)), {}, root, how);
   }
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
-            writable_range Out>
+            readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root, options how = {}) {
     same_element<Out, In>();
     return rooted<collective::scatter, Pinned, range_element_t<Out>>(
-        detail::erased(std::forward<Out>(out)), detail::erased(std::forward<In>(in)),
+        detail::output(std::forward<Out>(out)), detail::erased(std::forward<In>(in)),
         count_list(counts), root, how);
   }
 
   /// Block j of rank i's `in` becomes block i of rank j's `out`.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, writable_range Out>
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, options how = {}) {
     same_element<In, Out>();
     return exchanged<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                  detail::erased(std::forward<Out>(out)), {}, {}, how);
+                                                  detail::output(std::forward<Out>(out)), {}, {}, how);
   }
   /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
   /// on i equals recv_counts[i] on j.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
-            writable_range Out, readable_range RecvCounts>
+            readable_range Out, readable_range RecvCounts>
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
                            const RecvCounts& recv_counts, options how = {}) {
     same_element<In, Out>();
     return exchanged<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::erased(std::forward<Out>(out)),
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
         count_list(send_counts), count_list(recv_counts), how);
   }
 
@@ -277,13 +277,13 @@ class communicator {
     return send_bytes(bytes(detail::erased(std::forward<Data>(data))), to, tag, how);
   }
   /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
-  template <writable_range Data>
+  template <readable_range Data>
   operation<received> recv(Data&& data, peer from, int tag = 0, options how = {}) {
-    const any_buffer into = detail::erased(std::forward<Data>(data));
+    const any_buffer into = detail::output(std::forward<Data>(data));
     return recv_bytes(bytes(into), into.element_size(), from, tag, how);
   }
   /// Both at once; neither waits for the other.
-  template <readable_range Out, writable_range In>
+  template <readable_range Out, readable_range In>
   operation<received> send_recv(Out&& out, int to, In&& in, peer from, int tag = 0,
                                 options how = {});
 
@@ -457,4 +457,4 @@ class communicator {
 
 }  // namespace colls
 
-#include <colls/detail/communicator.hpp>
+#include <colls/impl/communicator.ipp>

@@ -27,10 +27,10 @@ enum class log_level { off, warn, info, debug };
 namespace detail {
 
 inline constexpr const char* known_variables[] = {
-    "COLLS_RANK",       "COLLS_WORLD_SIZE", "COLLS_LOCAL_RANK",  "COLLS_LOCAL_WORLD_SIZE",
-    "COLLS_NODE_RANK",  "COLLS_NNODES",     "COLLS_STORE",       "COLLS_JOB",
-    "COLLS_SECRET",     "COLLS_SECRET_FILE", "COLLS_TIMEOUT",    "COLLS_JOIN_TIMEOUT",
-    "COLLS_PORT",       "COLLS_INSECURE",   "COLLS_LOG",         "COLLS_LOG_FILE",
+    "COLLS_RANK",      "COLLS_WORLD_SIZE",  "COLLS_LOCAL_RANK", "COLLS_LOCAL_WORLD_SIZE",
+    "COLLS_NODE_RANK", "COLLS_NNODES",      "COLLS_STORE",      "COLLS_JOB",
+    "COLLS_SECRET",    "COLLS_SECRET_FILE", "COLLS_TIMEOUT",    "COLLS_JOIN_TIMEOUT",
+    "COLLS_PORT",      "COLLS_INSECURE",    "COLLS_LOG",        "COLLS_LOG_FILE",
 };
 
 /// Changes of one letter that turn `a` into `b`.
@@ -89,12 +89,24 @@ inline void expand_log_file(const char* pattern, const char* rank, char* into, s
     }
     char text[256] = {};
     switch (*++pattern) {
-      case 'h': ::gethostname(text, sizeof text - 1); break;
-      case 'r': std::snprintf(text, sizeof text, "%s", rank); break;
-      case 'p': std::snprintf(text, sizeof text, "%d", static_cast<int>(::getpid())); break;
-      case '%': text[0] = '%'; break;
-      case 0: --pattern; [[fallthrough]];
-      default: text[0] = '%'; text[1] = *pattern == '%' ? '\0' : *pattern;
+      case 'h':
+        ::gethostname(text, sizeof text - 1);
+        break;
+      case 'r':
+        std::snprintf(text, sizeof text, "%s", rank);
+        break;
+      case 'p':
+        std::snprintf(text, sizeof text, "%d", static_cast<int>(::getpid()));
+        break;
+      case '%':
+        text[0] = '%';
+        break;
+      case 0:
+        --pattern;
+        [[fallthrough]];
+      default:
+        text[0] = '%';
+        text[1] = *pattern == '%' ? '\0' : *pattern;
     }
     add(text);
   }
@@ -122,14 +134,13 @@ class log_file {
   void write(const char* kind, const char* pattern, std::va_list args) {
     char text[1400];
     int at = std::snprintf(text, sizeof text, "colls: [%s] %s", launched_rank("-"), kind);
-    const int wrote = std::vsnprintf(text + at, sizeof text - 1 - static_cast<std::size_t>(at),
-                                     pattern, args);
+    const int wrote =
+        std::vsnprintf(text + at, sizeof text - 1 - static_cast<std::size_t>(at), pattern, args);
     if (wrote > 0) at += wrote;
     if (at > static_cast<int>(sizeof text) - 2) at = static_cast<int>(sizeof text) - 2;
     text[at++] = '\n';
     // One call per line, so that the lines of several processes do not mix.
-    [[maybe_unused]] const auto ignored =
-        ::write(descriptor_, text, static_cast<std::size_t>(at));
+    [[maybe_unused]] const auto ignored = ::write(descriptor_, text, static_cast<std::size_t>(at));
   }
 
  private:
@@ -143,9 +154,9 @@ class log_file {
       descriptor_ = opened;
     } else {
       char text[1200];
-      const int size = std::snprintf(
-          text, sizeof text, "colls: warning: cannot open COLLS_LOG_FILE %s, so stderr it is\n",
-          path);
+      const int size =
+          std::snprintf(text, sizeof text,
+                        "colls: warning: cannot open COLLS_LOG_FILE %s, so stderr it is\n", path);
       [[maybe_unused]] const auto ignored =
           ::write(descriptor_, text, static_cast<std::size_t>(size));
     }

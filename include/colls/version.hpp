@@ -25,6 +25,6 @@
 #define COLLS_ANYWHERE
 #endif
 
-/// Host and device, and it is part of a loop that is compiled for several instruction sets: a call would
+/// Host and device, and part of a loop that is compiled for several instruction sets: a call would
 /// leave the loop's set.
 #define COLLS_INLINE [[gnu::always_inline]] COLLS_HOST_DEVICE

@@ -68,6 +68,7 @@ struct setting {
   bool terminal = false;      // standard files are a terminal of its own
   bool close_output = false;  // nobody reads its standard output
   int read_limit = -1;        // stop reading its standard output after so many bytes
+  std::vector<int> ignored = {};  // signals that it starts with ignored, as nohup does
 };
 
 /// One run. Every rank has MARK=<unique> in its environment.
@@ -149,6 +150,9 @@ class run {
 
  private:
   [[noreturn]] void exec(const strings& arguments) {
+    // However this test itself was started.
+    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE}) ::signal(number, SIG_DFL);
+    for (const int number : how_.ignored) ::signal(number, SIG_IGN);
     for (const std::string& variable : how_.environment) {
       const auto equals = variable.find('=');
       if (equals == variable.npos) {

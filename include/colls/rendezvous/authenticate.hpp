@@ -132,8 +132,8 @@ inline hello_bytes introduce(hello mine, const secret& shared) {
 inline void compare(const hello& mine, const hello& peer, const secret& shared,
                     const std::string& where) {
   if (peer.version == 0) {
-    raise(errc::version_mismatch, "%s runs on a machine with another number format (byte order, floats)",
-          where.c_str());
+    raise(errc::version_mismatch,
+          "%s runs on a machine with another number format (byte order, floats)", where.c_str());
   }
   if (peer.version != mine.version) {
     raise(errc::version_mismatch, "%s speaks wire version %d, this process %d", where.c_str(),
@@ -154,8 +154,9 @@ inline void compare(const hello& mine, const hello& peer, const secret& shared,
 
 /// The connecting side. Returns the peer's HELLO once it has proved the secret; `await_verdict`
 /// comes next. Throws `unreachable` (it hung up or belongs to another job: dial again),
-/// `protocol_error` (no colls there), `timeout`, `version_mismatch`, `auth_failed`, `insecure_bind`.
-/// Everything given must stay alive until the task has ended; the stream's deadline counts.
+/// `protocol_error` (no colls there), `timeout`, `version_mismatch`, `auth_failed`,
+/// `insecure_bind`. Everything given must stay alive until the task has ended; the stream's
+/// deadline counts.
 inline task<hello> prove(stream& to, const hello& mine, const secret& shared) {
   const std::string where = detail::text_of(to.remote());
   if (detail::is_open_ground(shared, to.remote().address())) {
@@ -185,8 +186,8 @@ inline task<hello> prove(stream& to, const hello& mine, const secret& shared) {
   if (done.ec == errc::timeout) {
     detail::raise(errc::timeout, "%s did not answer to the proof of the secret", where.c_str());
   }
-  if (!done || !detail::same_proof(theirs, detail::make_proof(shared, detail::role::accepts, sent,
-                                                              got))) {
+  if (!done ||
+      !detail::same_proof(theirs, detail::make_proof(shared, detail::role::accepts, sent, got))) {
     detail::raise(errc::auth_failed, "%s %s", where.c_str(),
                   done ? "does not know the secret" : "does not accept this process's secret");
   }
@@ -221,8 +222,8 @@ inline task<hello> challenge(stream& from, const hello& mine, const secret& shar
   detail::compare(mine, *peer, shared, where);
   proof_bytes proof{};
   const detail::outcome second = co_await detail::attempt(from.read(detail::whole(proof)));
-  if (!second || !detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got,
-                                                               sent))) {
+  if (!second ||
+      !detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got, sent))) {
     detail::raise(errc::auth_failed, "%s %s", where.c_str(),
                   second ? "does not know the secret" : "left before it proved the secret");
   }
@@ -252,7 +253,8 @@ inline task<verdict> await_verdict(stream& from, const hello& mine) {
   const auto number = detail::get_number<std::int32_t>(&message[4]);
   switch (const auto what = static_cast<verdict>(message[0])) {
     case verdict::accepted:
-    case verdict::duplicate: co_return what;
+    case verdict::duplicate:
+      co_return what;
     case verdict::rank_taken:
       detail::raise(errc::rank_taken, "another living process is rank %d at %s", mine.rank,
                     where.c_str());

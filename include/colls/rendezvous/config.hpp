@@ -16,8 +16,8 @@ namespace colls {
 
 /// What joining needs to know. `environment()` fills it from the launcher's variables; a program
 /// may as well write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
-/// Equal on all ranks: size, address, secret, job, insecure. Trivially copyable: g++ 12 breaks other
-/// aggregates that are written inside a co_await expression.
+/// Equal on all ranks: size, address, secret, job, insecure. Trivially copyable: g++ 12 breaks
+/// other aggregates that are written inside a co_await expression.
 struct config {
   int rank = -1;
   int size = -1;
@@ -28,7 +28,8 @@ struct config {
   /// `tcp://host:port` or `tcp://[::1]:port`: rank 0 serves there. `file:///path`: on one host or a
   /// shared file system. `env://`: as the launcher's variables say. Empty with size 1.
   fixed_text<1024> address = {};
-  /// Every process of the job proves that it knows it. May be empty on loopback, or with `insecure`.
+  /// Every process of the job proves that it knows it. May be empty on loopback, or with
+  /// `insecure`.
   fixed_text<1024> secret = {};
   fixed_text<256> job = {};  // keeps jobs apart that meet at one port
   time_point join_timeout = 300 * seconds;
@@ -102,8 +103,8 @@ inline meeting_place parse_address(std::string_view given) {
   if (place.host.starts_with("[") && place.host.ends_with("]")) {
     place.host = place.host.substr(1, place.host.size() - 2);
   } else if (place.host.find(':') != std::string::npos) {
-    raise(errc::join_failed, "the address '%s' needs brackets round its IPv6 part: tcp://[::1]:port",
-          address.c_str());
+    raise(errc::join_failed,
+          "the address '%s' needs brackets round its IPv6 part: tcp://[::1]:port", address.c_str());
   }
   const long port = parse_number(rest.substr(colon + 1), 65535);
   if (place.host.empty() || port < 0) {

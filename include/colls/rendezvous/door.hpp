@@ -14,8 +14,8 @@
 namespace colls {
 
 /// Watches a listener. A stranger has 5 s to prove the secret, counted only while the engine turns;
-/// at most 2 x world (at least 16) are pending, and of those the ones that have said nothing make room
-/// first. Who fails gets no answer; one log line in 10 s tells of them.
+/// at most 2 x world (at least 16) are pending, and of those the ones that have said nothing make
+/// room first. Who fails gets no answer; one log line in 10 s tells of them.
 class door final : engine::watcher, engine::source {
  public:
   class host {
@@ -68,8 +68,8 @@ class door final : engine::watcher, engine::source {
       detail::descriptor socket = listener_.accept();
       if (!socket) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          log_.warn("cannot take a connection at %s: %s", detail::text_of(listener_.local()).c_str(),
-                    std::strerror(errno));
+          log_.warn("cannot take a connection at %s: %s",
+                    detail::text_of(listener_.local()).c_str(), std::strerror(errno));
           listen(false);
         }
         return;

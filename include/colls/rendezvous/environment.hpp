@@ -107,7 +107,8 @@ class launcher_reader {
   }
 
   void read_torchrun() {
-    const bool kubernetes = env_.get("RANK") == nullptr && env_.get("JOB_COMPLETION_INDEX") != nullptr;
+    const bool kubernetes =
+        env_.get("RANK") == nullptr && env_.get("JOB_COMPLETION_INDEX") != nullptr;
     cfg_.source = kubernetes ? "Kubernetes" : "torchrun";
     read_pair(kubernetes ? "JOB_COMPLETION_INDEX" : "RANK", "WORLD_SIZE");
     cfg_.local_rank = env_.number("LOCAL_RANK");
@@ -138,8 +139,7 @@ class launcher_reader {
       raise(errc::join_failed,
             "%s started %d ranks, %s=%s of them here: across hosts pass (with -x or -genv) "
             "MASTER_ADDR=<host of rank 0>, MASTER_PORT and COLLS_SECRET_FILE",
-            who, cfg_.size, local_size,
-            cfg_.local_size < 0 ? "?" : env_.text(local_size).c_str());
+            who, cfg_.size, local_size, cfg_.local_size < 0 ? "?" : env_.text(local_size).c_str());
     }
     std::string job = env_.text("PMIX_NAMESPACE");
     if (job.empty()) job = env_.text("OMPI_MCA_ess_base_jobid");
@@ -185,9 +185,9 @@ class launcher_reader {
             "and MASTER_PORT",
             cfg_.size, list == nullptr ? "" : list);
     }
-    const auto number = static_cast<unsigned long>(
-        std::strtoul(env_.text("SLURM_JOB_ID").c_str(), nullptr, 10) +
-        std::strtoul(step.c_str(), nullptr, 10));
+    const auto number =
+        static_cast<unsigned long>(std::strtoul(env_.text("SLURM_JOB_ID").c_str(), nullptr, 10) +
+                                   std::strtoul(step.c_str(), nullptr, 10));
     const int port = port_ > 0 ? port_ : static_cast<int>(61440 + number % 4096);
     cfg_.address = "tcp://" + host_and_port(hosts.front(), port);
   }

@@ -46,8 +46,8 @@ class file_store final : public store {
       detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), std::strerror(errno));
     }
     const bool made = ::link(fresh.c_str(), path.c_str()) == 0;
-    const bool replaced = !made && may_replace(path, how) &&
-                          ::rename(fresh.c_str(), path.c_str()) == 0;
+    const bool replaced =
+        !made && may_replace(path, how) && ::rename(fresh.c_str(), path.c_str()) == 0;
     ::unlink(fresh.c_str());
     if (!made && !replaced) explain_existing(path);
     auto store = std::shared_ptr<file_store>(new file_store(on, path, std::move(file), head));
@@ -116,8 +116,9 @@ class file_store final : public store {
       detail::raise(errc::rank_taken, "process %lld of this host is rank 0 of %s",
                     static_cast<long long>(head->pid), path.c_str());
     }
-    detail::raise(errc::stale_store, head ? "file://%s was left behind by an earlier job"
-                                          : "file://%s exists and is no store of colls",
+    detail::raise(errc::stale_store,
+                  head ? "file://%s was left behind by an earlier job"
+                       : "file://%s exists and is no store of colls",
                   path.c_str());
   }
 
@@ -153,8 +154,7 @@ class file_store final : public store {
             detail::raise(errc::join_failed, "file://%s is of a world of %d ranks, this one has %d",
                           path.c_str(), head->world, how.world);
           }
-          co_return std::shared_ptr<file_store>(
-              new file_store(on, path, std::move(file), *head));
+          co_return std::shared_ptr<file_store>(new file_store(on, path, std::move(file), *head));
         }
       }
       if (on.now() >= deadline) {
@@ -170,8 +170,8 @@ class file_store final : public store {
     std::string news;
     std::vector<char> piece(std::size_t{64} << 10);
     for (;;) {
-      const ssize_t got = ::pread(file_.get(), piece.data(), piece.size(),
-                                  static_cast<off_t>(end_ + news.size()));
+      const ssize_t got =
+          ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(end_ + news.size()));
       if (got <= 0) break;
       news.append(piece.data(), static_cast<std::size_t>(got));
     }

@@ -78,8 +78,8 @@ inline hello_bytes write_hello(const hello& from) {
   std::memcpy(into.data(), detail::hello_magic, sizeof detail::hello_magic);
   detail::put_number(&into[8], from.version);
   detail::put_number(&into[10], static_cast<std::uint8_t>(from.what));
-  detail::put_number(&into[11], static_cast<std::uint8_t>(detail::machine_format |
-                                                          (from.has_secret ? 0x80 : 0)));
+  detail::put_number(
+      &into[11], static_cast<std::uint8_t>(detail::machine_format | (from.has_secret ? 0x80 : 0)));
   detail::put_number(&into[12], from.link_set);
   detail::put_number(&into[16], from.job);
   detail::put_number(&into[24], from.rank);

@@ -134,7 +134,8 @@ class meeting {
   // Opens the listener for links at the address that routes to the store and tells everybody.
   task<> publish() {
     all_.address = store_->local_address();
-    if (is_open_ground(all_.key, all_.address)) refuse_open_ground(cfg().rank, all_.address.to_string());
+    if (is_open_ground(all_.key, all_.address))
+      refuse_open_ground(cfg().rank, all_.address.to_string());
     if (const std::error_code ec = all_.link_listener.listen({all_.address, 0})) {
       raise(listen_error(ec), "rank %d cannot listen at %s: %s", cfg().rank,
             all_.address.to_string().c_str(), ec.message().c_str());
@@ -143,7 +144,8 @@ class meeting {
     mine.where = all_.link_listener.local();
     mine.node = cfg().node;
     const std::string text = mine.text();
-    const std::string held = co_await store_->compare_set(rank_key(cfg().rank), {}, text, deadline_);
+    const std::string held =
+        co_await store_->compare_set(rank_key(cfg().rank), {}, text, deadline_);
     if (held != text) {
       const auto other = rank_card::parse(held);
       raise(errc::rank_taken, "another process is rank %d of the world at %s (it listens at %s)",
@@ -162,8 +164,7 @@ class meeting {
   task<> gather() {
     const std::vector<std::string> keys = all_keys();
     for (bool told = false;;) {
-      const time_point until =
-          told ? deadline_ : std::min(deadline_, engine_.now() + 30 * seconds);
+      const time_point until = told ? deadline_ : std::min(deadline_, engine_.now() + 30 * seconds);
       const bool all_here = co_await in_time(store_->wait(keys, until));
       if (all_here) break;
       const failure why = co_await who_is_missing(keys);
@@ -185,7 +186,6 @@ class meeting {
     std::string map;
     for (const int node : all_.node_of) map += std::to_string(node) + " ";
     co_await store_->set("colls/world", map, deadline_);
-    file_.reset();  // nobody needs the file any more
   }
 
   task<> fetch(const std::string& key, std::string* into) {
@@ -211,10 +211,11 @@ class meeting {
       if (card->where.address().is_loopback()) on_loopback = static_cast<int>(r);
     }
     if (on_loopback >= 0 && several_machines) {
-      raise(errc::join_failed,
-            "rank %d listens on loopback and other ranks run on other hosts: MASTER_ADDR must be an "
-            "address that all hosts reach",
-            on_loopback);
+      raise(
+          errc::join_failed,
+          "rank %d listens on loopback and other ranks run on other hosts: MASTER_ADDR must be an "
+          "address that all hosts reach",
+          on_loopback);
     }
   }
 

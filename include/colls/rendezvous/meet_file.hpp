@@ -52,8 +52,8 @@ inline task<file_meeting> meet_at_file(engine& on, const config& cfg, const std:
   } else {
     file = co_await file_store::open(on, path, how, deadline);
   }
-  found.key = cfg.secret.empty() ? file->shared_secret(cfg.insecure)
-                                 : secret(cfg.secret, cfg.insecure);
+  found.key =
+      cfg.secret.empty() ? file->shared_secret(cfg.insecure) : secret(cfg.secret, cfg.insecure);
   if (!one_host) {
     const std::string card = rank_card::of_this_process().text();
     const std::string held = co_await file->compare_set(host_key(cfg.rank), {}, card, deadline);

@@ -20,11 +20,11 @@ struct membership {
   int local_size = 1;
   int node = 0;
   int nodes = 1;
-  std::vector<int> node_of{0};         // of every rank
-  std::shared_ptr<store> rendezvous;   // null in a world of one
+  std::vector<int> node_of{0};           // of every rank
+  std::shared_ptr<store> rendezvous;     // null in a world of one
   std::shared_ptr<store_server> server;  // on the rank that serves the store, else null
-  listener link_listener;              // where the other ranks dial; closed in a world of one
-  boost::asio::ip::address address;    // of this host, as the other ranks reach it
+  listener link_listener;                // where the other ranks dial; closed in a world of one
+  boost::asio::ip::address address;      // of this host, as the other ranks reach it
   secret key;
   std::uint64_t job = 0;
   config cfg;

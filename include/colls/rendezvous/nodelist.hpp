@@ -41,15 +41,17 @@ inline std::vector<std::string> expand_nodelist(const std::string& list, std::si
         const std::size_t end = std::min(list.find(',', range), close);
         const std::string low = list.substr(range, std::min(list.find('-', range), end) - range);
         const std::string high =
-            range + low.size() < end ? list.substr(range + low.size() + 1, end - range - low.size() - 1)
-                                     : low;
+            range + low.size() < end
+                ? list.substr(range + low.size() + 1, end - range - low.size() - 1)
+                : low;
         range = end + 1;
         if (low.empty() || (low + high).find_first_not_of("0123456789") != std::string::npos ||
             low.size() > 9 || high.size() > 9 || high.empty()) {
           return {};
         }
         const long last = std::strtol(high.c_str(), nullptr, 10);
-        for (long n = std::strtol(low.c_str(), nullptr, 10); n <= last && grown.size() < most; ++n) {
+        for (long n = std::strtol(low.c_str(), nullptr, 10); n <= last && grown.size() < most;
+             ++n) {
           std::string digits = std::to_string(n);
           if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
           grown.push_back(host + digits);

@@ -101,11 +101,15 @@ struct attempts {
       case errc::rank_taken:
       case errc::world_complete:
       case errc::join_failed:
-      case errc::insecure_bind: return true;
-      case errc::version_mismatch: return !probing;
+      case errc::insecure_bind:
+        return true;
+      case errc::version_mismatch:
+        return !probing;
       // The accepting side may have died or been crowded out, but not three times in a row.
-      case errc::auth_failed: return !probing && refused_proofs >= 3;
-      default: return false;
+      case errc::auth_failed:
+        return !probing && refused_proofs >= 3;
+      default:
+        return false;
     }
   }
   void note(const failure& why) {
@@ -115,9 +119,8 @@ struct attempts {
   }
 };
 
-inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host,
-                                                    port_list ports, hello mine,
-                                                    secret shared, time_point deadline,
+inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host, port_list ports,
+                                                    hello mine, secret shared, time_point deadline,
                                                     time_point patience) {
   const time_point started = on.now();
   const std::string place = host_and_port(host, ports.front());
@@ -159,10 +162,11 @@ inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host
   const bool nothing_there =
       so_far.last.code == errc::timeout || so_far.last.code == errc::protocol_error;
   failure why(nothing_there ? errc::unreachable : so_far.last.code);
-  why.say("rank %d of %d did not reach the store at %s within %.1f s (last: %.140s); is rank 0 "
-          "running, with the same address?",
-          mine.rank, mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
-          so_far.last.detail);
+  why.say(
+      "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s); is rank 0 "
+      "running, with the same address?",
+      mine.rank, mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
+      so_far.last.detail);
   throw error(why);
 }
 
@@ -171,11 +175,11 @@ inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host
 /// Reaches the store at `place` (tcp://host:port), trying every address of the host, and
 /// `ports` instead of its port if there are any, again and again until the deadline.
 inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, const detail::meeting_place& place,
-                                                    const port_list& ports,
-                                                    const hello& mine, const secret& shared,
-                                                    time_point deadline, time_point patience) {
-  return detail::reach_store(on, place.host, ports.empty() ? port_list{place.port} : ports,
-                             mine, shared, deadline, patience);
+                                                    const port_list& ports, const hello& mine,
+                                                    const secret& shared, time_point deadline,
+                                                    time_point patience) {
+  return detail::reach_store(on, place.host, ports.empty() ? port_list{place.port} : ports, mine,
+                             shared, deadline, patience);
 }
 
 }  // namespace colls

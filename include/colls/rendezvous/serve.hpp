@@ -16,9 +16,7 @@ inline errc listen_error(std::error_code ec) {
 }
 
 /// The launcher says that all ranks are on this host.
-inline bool is_one_host(const config& cfg) {
-  return cfg.nodes == 1 || cfg.local_size == cfg.size;
-}
+inline bool is_one_host(const config& cfg) { return cfg.nodes == 1 || cfg.local_size == cfg.size; }
 
 inline bool is_loopback(const std::string& host) {
   boost::system::error_code no_number;
@@ -107,17 +105,18 @@ inline failure missing_ranks(const config& cfg, const std::string& there, time_p
   if (one) why.culprit = absent.front();
   if (absent.empty()) {
     why.culprit = 0;
-    why.say("rank %d waited %.1f s at %s: rank 0 does not say that all %d ranks are there", cfg.rank,
-            static_cast<double>(waited) * 1e-9, cfg.address.c_str(), cfg.size);
+    why.say("rank %d waited %.1f s at %s: rank 0 does not say that all %d ranks are there",
+            cfg.rank, static_cast<double>(waited) * 1e-9, cfg.address.c_str(), cfg.size);
     return why;
   }
-  why.say("rank %d waited %.1f s at %s, still waiting for rank%s %s of %d: start %s with the same "
-          "address and job%s",
-          cfg.rank, static_cast<double>(waited) * 1e-9, cfg.address.c_str(), one ? "" : "s",
-          ranks_text(absent).c_str(), cfg.size, one ? "it" : "them",
-          on_loopback && !is_one_host(cfg)
-              ? " (that address is loopback here: other hosts cannot reach it)"
-              : "");
+  why.say(
+      "rank %d waited %.1f s at %s, still waiting for rank%s %s of %d: start %s with the same "
+      "address and job%s",
+      cfg.rank, static_cast<double>(waited) * 1e-9, cfg.address.c_str(), one ? "" : "s",
+      ranks_text(absent).c_str(), cfg.size, one ? "it" : "them",
+      on_loopback && !is_one_host(cfg)
+          ? " (that address is loopback here: other hosts cannot reach it)"
+          : "");
   return why;
 }
 

@@ -181,8 +181,9 @@ class store_table {
   void check_limits(const std::string& key, std::size_t size) const {
     const std::string* const old = find(key);
     if (key.size() > store::longest_key || size > store::longest_value) {
-      raise(errc::invalid_argument, "a key of %zu bytes with a value of %zu: the limits are %zu, %zu",
-            key.size(), size, store::longest_key, store::longest_value);
+      raise(errc::invalid_argument,
+            "a key of %zu bytes with a value of %zu: the limits are %zu, %zu", key.size(), size,
+            store::longest_key, store::longest_value);
     }
     if (old == nullptr && values_.size() >= store::most_keys) {
       raise(errc::invalid_argument, "the store holds its %zu keys", store::most_keys);

@@ -14,8 +14,20 @@ namespace detail {
 /// What travels on a store's connection once it is authenticated: this, a key, a value.
 struct store_frame {
   enum class kind : std::uint8_t {
-    enter = 1, set, get, add, wait, compare_set, check, forget, report, goodbye,  // requests
-    reply = 64, refused, failed, bye,                                             // answers
+    enter = 1,
+    set,
+    get,
+    add,
+    wait,
+    compare_set,
+    check,
+    forget,
+    report,
+    goodbye,  // requests
+    reply = 64,
+    refused,
+    failed,
+    bye,  // answers
   };
   static constexpr std::size_t size = 24;
   static constexpr std::size_t longest_value = store::longest_value + store::longest_key + 64;
@@ -73,8 +85,7 @@ inline std::optional<std::vector<std::string>> split_texts(std::string_view join
   std::vector<std::string> texts;
   while (!joined.empty()) {
     if (joined.size() < 4) return std::nullopt;
-    const auto size =
-        get_number<std::uint32_t>(reinterpret_cast<const std::byte*>(joined.data()));
+    const auto size = get_number<std::uint32_t>(reinterpret_cast<const std::byte*>(joined.data()));
     joined.remove_prefix(4);
     if (joined.size() < size) return std::nullopt;
     texts.emplace_back(joined.substr(0, size));
@@ -115,8 +126,8 @@ inline task<outcome> read_text(stream& from, std::string& into, std::size_t size
     const std::size_t had = into.size();
     const std::size_t more = std::min(piece, size - had);
     into.resize(had + more);
-    const outcome done = co_await attempt(
-        from.read({reinterpret_cast<std::byte*>(into.data() + had), more}));
+    const outcome done =
+        co_await attempt(from.read({reinterpret_cast<std::byte*>(into.data() + had), more}));
     if (!done) co_return done;
   }
   co_return outcome{};

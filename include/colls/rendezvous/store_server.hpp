@@ -160,8 +160,8 @@ class store_server final : door::host, engine::source {
   static constexpr std::size_t most_unsent = std::size_t{32} << 20;
 
   void open(std::unique_ptr<gate> made) {
-    made->guard = std::make_unique<door>(engine_, made->at, mine_, shared_,
-                                         static_cast<door::host&>(*this));
+    made->guard =
+        std::make_unique<door>(engine_, made->at, mine_, shared_, static_cast<door::host&>(*this));
     gates_.push_back(std::move(made));
   }
 
@@ -263,7 +263,9 @@ class store_server final : door::host, engine::source {
             answer(me, {.what = frame::kind::failed}, detail::bytes_of(why));
           }
           return;
-        case frame::kind::set: table_.set(key, std::move(value)); break;
+        case frame::kind::set:
+          table_.set(key, std::move(value));
+          break;
         case frame::kind::get:
           if (const std::string* const held = table_.find(key)) {
             text = *held;
@@ -271,14 +273,18 @@ class store_server final : door::host, engine::source {
           }
           wait_for(me, request.id, {key}).key = key;
           return;
-        case frame::kind::add: to.number = table_.add(key, request.number); break;
+        case frame::kind::add:
+          to.number = table_.add(key, request.number);
+          break;
         case frame::kind::wait: {
           const auto keys = texts(value);
           if (table_.check(keys).find('0') == std::string::npos) break;
           wait_for(me, request.id, keys);
           return;
         }
-        case frame::kind::check: text = table_.check(texts(value)); break;
+        case frame::kind::check:
+          text = table_.check(texts(value));
+          break;
         case frame::kind::compare_set: {
           auto both = texts(value);
           if (both.size() != 2) throw error(errc::protocol_error);
@@ -297,7 +303,8 @@ class store_server final : door::host, engine::source {
         case frame::kind::goodbye:
           me.left = true;
           break;
-        default: throw error(errc::protocol_error);
+        default:
+          throw error(errc::protocol_error);
       }
     } catch (const error& refused) {
       if (refused.record().code == errc::protocol_error) throw;

@@ -52,7 +52,8 @@ class tcp_store final : public store, engine::source {
   }
 
   task<> report_failure(failure why, time_point deadline) override {
-    co_await ask(frame::kind::report, std::string(), std::string(detail::bytes_of(why)), 0, deadline);
+    co_await ask(frame::kind::report, std::string(), std::string(detail::bytes_of(why)), 0,
+                 deadline);
   }
   void listen_for_failures(failure_listener* who) override {
     listener_ = who;
@@ -89,7 +90,9 @@ class tcp_store final : public store, engine::source {
     }
     request(const request&) = delete;
     ~request() {
-      if (!ended_) store_.requests_.erase(id_);
+      if (ended_) return;
+      store_.requests_.erase(id_);
+      if (waits()) store_.forget(id_);
     }
     bool start(completion& done) {
       if (ended_) return true;
@@ -156,7 +159,8 @@ class tcp_store final : public store, engine::source {
     co_return std::move(got.value);
   }
   task<std::int64_t> do_add(std::string key, std::int64_t amount, time_point deadline) override {
-    const answer got = co_await ask(frame::kind::add, std::move(key), std::string(), amount, deadline);
+    const answer got =
+        co_await ask(frame::kind::add, std::move(key), std::string(), amount, deadline);
     co_return got.number;
   }
   task<> do_wait(std::vector<std::string> keys, time_point deadline) override {
@@ -167,18 +171,24 @@ class tcp_store final : public store, engine::source {
     std::string both;
     detail::append_text(both, expected);
     detail::append_text(both, desired);
-    answer got = co_await ask(frame::kind::compare_set, std::move(key), std::move(both), 0,
-                              deadline);
+    answer got =
+        co_await ask(frame::kind::compare_set, std::move(key), std::move(both), 0, deadline);
     co_return std::move(got.value);
   }
   task<std::string> do_check(std::vector<std::string> keys, time_point deadline) override {
-    answer got = co_await ask(frame::kind::check, std::string(), detail::join_texts(keys), 0, deadline);
+    answer got =
+        co_await ask(frame::kind::check, std::string(), detail::join_texts(keys), 0, deadline);
     co_return std::move(got.value);
   }
 
   void send(const frame& head, std::string_view key, std::string_view value) {
     detail::append_frame(out_, head, key, value);
     if (!writing_) tasks_.start(flush());
+  }
+
+  // Nobody waits for that answer any more.
+  void forget(std::uint32_t id) {
+    if (!lost_) send({.what = frame::kind::forget, .id = id}, {}, {});
   }
 
   task<> flush() {
@@ -267,7 +277,7 @@ class tcp_store final : public store, engine::source {
     }
     for (request* it : late) {
       requests_.erase(it->id());
-      if (it->waits()) send({.what = frame::kind::forget, .id = it->id()}, {}, {});
+      if (it->waits()) forget(it->id());
       it->fail(failure(errc::timeout));
     }
   }

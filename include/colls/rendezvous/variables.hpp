@@ -55,11 +55,11 @@ inline time_point parse_duration(const char* name, const std::string& text) {
   char* unit = nullptr;
   const double value = std::strtod(text.c_str(), &unit);
   const std::string_view rest(unit);
-  const double factor = rest.empty() || rest == "s"  ? 1e9
-                        : rest == "ms"               ? 1e6
+  const double factor = rest.empty() || rest == "s"    ? 1e9
+                        : rest == "ms"                 ? 1e6
                         : rest == "m" || rest == "min" ? 60e9
-                        : rest == "h"                ? 3600e9
-                                                     : 0;
+                        : rest == "h"                  ? 3600e9
+                                                       : 0;
   const double total = value * factor;
   if (unit == text.c_str() || !(total >= 1e6) || total > 9e18) {
     raise(errc::join_failed, "%s=%.60s is no time such as 30, 1.5s, 500ms, 10min", name,

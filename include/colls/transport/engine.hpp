@@ -236,6 +236,7 @@ class engine : public std::enable_shared_from_this<engine> {
       }
     }
     for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i]->sweep(time);
+    disarm_if_unused();
   }
 
   bool pending() const {

@@ -145,11 +145,13 @@ class inproc_transport final : mover {
 
  private:
   /// A point-to-point message whose sender has gone on.
-  struct buffered_send final : arrival {
+  struct buffered_send final : arrival, detail::recycled {
     inproc_transport* sender = nullptr;
-    std::unique_ptr<std::byte[]> bytes;
+    match::block copy;
+    const std::byte* bytes() const { return static_cast<const std::byte*>(copy.memory); }
     void drop() override {
       sender->eager_ -= size;
+      sender->match_.give_scratch(copy);
       delete this;
     }
   };
@@ -267,15 +269,21 @@ inline bool inproc_transport::start(send_operation& send) {
   }
   if (send.key.is_point_to_point() && send.size <= eager_limit &&
       eager_ + send.size <= eager_window) {
-    auto* const copy = new buffered_send;
-    copy->buffered = true;
-    copy->key = send.key;
-    copy->size = send.size;
-    copy->sender = this;
-    copy->bytes.reset(new std::byte[send.size]);
-    if (send.size != 0) std::memcpy(copy->bytes.get(), send.data_, send.size);
+    // One byte more: a block of none may be null.
+    const match::block copy = match_.take_scratch(send.size + 1);
+    if (copy.memory == nullptr) {
+      send.ec_ = errc::not_enough_memory;
+      return true;
+    }
+    auto* const message = new buffered_send;
+    message->buffered = true;
+    message->key = send.key;
+    message->size = send.size;
+    message->sender = this;
+    message->copy = copy;
+    if (send.size != 0) std::memcpy(copy.memory, send.data_, send.size);
     eager_ += send.size;
-    peer.match_.keep(*copy);
+    peer.match_.keep(*message);
     return true;
   }
   hold(send);
@@ -289,7 +297,7 @@ inline bool inproc_transport::start(recv_operation& receive) {
   if (message->buffered) {
     receive.ec = match_.check(receive, message->size, message->hash);
     auto& copy = static_cast<buffered_send&>(*message);
-    if (!receive.ec) deliver(receive, copy, copy.bytes.get());
+    if (!receive.ec) deliver(receive, copy, copy.bytes());
     copy.drop();
   } else {
     // Off its list first: the check and a reduction may revoke, which ends what is listed.

@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How the calls of communicator.hpp are checked, numbered and started.
-
-#include <colls/communicator.hpp>
+// How the calls of communicator.hpp are checked, numbered and started: its second half.
 
 #include <algorithm>
 
@@ -410,11 +408,11 @@ operation<received> communicator<Transport>::recv_bytes(mutable_bytes into, std:
 }
 
 template <transport Transport>
-template <readable_range Out, writable_range In>
+template <readable_range Out, readable_range In>
 operation<received> communicator<Transport>::send_recv(Out&& out, int to, In&& in, peer from,
                                                        int tag, options how) {
   const any_buffer outgoing = detail::erased(std::forward<Out>(out));
-  const any_buffer incoming = detail::erased(std::forward<In>(in));
+  const any_buffer incoming = detail::output(std::forward<In>(in));
   auto* const made = core_->template make<received>(collective::recv);
   detail::checks check(collective::recv);
   check.require(to >= 0 && to < size(), "rank %d is not in 0..%d", to, size() - 1)

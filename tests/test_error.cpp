@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/error.hpp>
+
+#include <doctest/doctest.h>
+#include <ostream>
+#include <string>
+
+namespace {
+
+using colls::errc;
+using colls::error;
+using colls::failure;
+
+TEST_CASE("every error has a name and a hint, and compares with the conditions of std") {
+  for (int value = 1; value <= static_cast<int>(errc::too_many_files); ++value) {
+    const std::error_code code = static_cast<errc>(value);
+    CHECK(std::string(code.category().name()) == "colls");
+    CHECK(code.message() != "unknown error");
+    CHECK(std::string(colls::detail::words(static_cast<errc>(value)).hint).size() > 10);
+  }
+  CHECK(std::error_code(static_cast<errc>(static_cast<int>(errc::too_many_files) + 1)).message() ==
+        "unknown error");
+  CHECK(make_error_code(errc::timeout) == std::errc::timed_out);
+  CHECK(make_error_code(errc::join_timeout) == std::errc::timed_out);
+  CHECK(make_error_code(errc::cancelled) == std::errc::operation_canceled);
+  CHECK(make_error_code(errc::invalid_argument) == std::errc::invalid_argument);
+  CHECK(make_error_code(errc::truncated) == std::errc::message_size);
+  CHECK(make_error_code(errc::mismatch) != std::errc::timed_out);
+  CHECK(make_error_code(errc::mismatch) == errc::mismatch);
+}
+
+TEST_CASE("the text of an error says who, what, where, how far and what to do") {
+  failure why(errc::timeout, "nothing moved");
+  CHECK(std::string(error(why).what()) ==
+        "colls: timeout: nothing moved. Hint: no progress before the deadline: a rank is late or did "
+        "not call; options.timeout and COLLS_TIMEOUT set the deadline");
+  why.observer = 1;
+  why.culprit = 3;
+  why.waited_for = 3;
+  why.operation = colls::collective::all_reduce;
+  why.sequence = 12;
+  why.communicator = 0xab;
+  why.bytes_done = 5;
+  why.bytes_expected = 10;
+  why.elapsed_ns = 1'500'000'000;
+  std::snprintf(why.address, sizeof why.address, "10.0.0.1:99");
+  const std::string text = error(why).what();
+  CHECK(text.find("colls: rank 1: all_reduce #12 on communicator ab failed: timeout: rank 3 "
+                  "(10.0.0.1:99): nothing moved; waited for rank 3; 5 of 10 bytes done after 1.500 "
+                  "s. Hint: ") == 0);
+  CHECK(error(why).record().culprit == 3);
+  CHECK(error(why).code() == errc::timeout);
+}
+
+TEST_CASE("sentences that are too long are cut") {
+  const std::string long_one(5000, 'x');
+  const failure why(errc::revoked, long_one.c_str());
+  CHECK(std::string(why.detail).size() == sizeof why.detail - 1);
+  CHECK(std::string(error(why).what()).find("Hint") != std::string::npos);
+  CHECK(std::string(failure(errc::revoked, "100% %s").detail) == "100% %s");
+  colls::detail::line line;
+  for (int i = 0; i < 100; ++i) line.add("%s", "0123456789012345678901234567890123456789");
+  CHECK(std::string(line.text()).size() < 1024);
+}
+
+}  // namespace

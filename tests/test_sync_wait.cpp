@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/sync_wait.hpp>
+
+#include <doctest/doctest.h>
+#include <stdexcept>
+#include <vector>
+
+#include "stepper.hpp"
+
+namespace {
+
+using colls::task;
+
+static_assert(colls::driver<stepper>);
+static_assert(!colls::driver<int>);
+
+/// Ends when it has been idle often enough.
+struct patient : stepper {
+  colls::completion* waits = nullptr;
+  std::vector<unsigned> idle_polls;
+
+  void idle(unsigned polls) {
+    CHECK(entered() == 1);
+    idle_polls.push_back(polls);
+    if (idle_polls.size() == 3) waits->post();
+  }
+  struct until_idle {
+    patient& of;
+    bool start(colls::completion& done) {
+      of.waits = &done;
+      return false;
+    }
+    void result() const {}
+  };
+};
+
+TEST_CASE("it polls, says how long nothing has happened, and enters and leaves") {
+  patient on;
+  colls::sync_wait(on, patient::until_idle{on});
+  CHECK(on.idle_polls == std::vector<unsigned>{1, 2, 3});
+  CHECK(on.entered() == 0);
+}
+
+TEST_CASE("it gives values and throws errors, and leaves in any case") {
+  stepper on;
+  const auto value = [&]() -> task<int> {
+    co_await on.next();
+    co_return 7;
+  };
+  CHECK(colls::sync_wait(on, value()) == 7);
+  const auto fails = [&]() -> task<> {
+    co_await on.next();
+    throw std::runtime_error("no");
+  };
+  CHECK_THROWS_AS(colls::sync_wait(on, fails()), std::runtime_error);
+  CHECK(on.entered() == 0);
+  task<int> named = value();
+  CHECK(colls::sync_wait(on, named) == 7);
+}
+
+}  // namespace
