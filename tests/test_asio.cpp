@@ -49,7 +49,8 @@ struct alive {
   int* count_;
 };
 
-/// An io_context with its engine, and operations of no communicator on it, as a join is one.
+/// An io_context with its engine, and operations of no communicator on it, as a join is one: each
+/// keeps the engine.
 class bench final : colls::detail::call_owner {
  public:
   bench() : engine_(colls::engine::of(io.get_executor())) {}
@@ -57,19 +58,19 @@ class bench final : colls::detail::call_owner {
   /// Ends after `pause` with `value`, or at once; `living` counts its coroutine.
   operation<> after(colls::time_point pause) {
     auto* const made = new colls::detail::call<void>(this, nullptr, engine_->queue());
-    (void)(made->body = nap(*engine_, pause, alive(living)));
+    (void)(made->body = nap(engine_, pause, alive(living)));
     return begin(made);
   }
   template <class T>
   operation<T> after(colls::time_point pause, T value) {
     auto* const made = new colls::detail::call<T>(this, nullptr, engine_->queue());
-    (void)(made->body = nap(*engine_, pause, alive(living), std::move(value)));
+    (void)(made->body = nap(engine_, pause, alive(living), std::move(value)));
     return begin(made);
   }
   template <class T = void>
   operation<T> failing(colls::time_point pause) {
     auto* const made = new colls::detail::call<T>(this, nullptr, engine_->queue());
-    (void)(made->body = fail<T>(*engine_, pause));
+    (void)(made->body = fail<T>(engine_, pause));
     return begin(made);
   }
   colls::engine& on() { return *engine_; }
@@ -84,17 +85,17 @@ class bench final : colls::detail::call_owner {
     engine_->kick();
     return operation<T>(made);
   }
-  static task<> nap(colls::engine& on, colls::time_point pause, alive) {
-    co_await on.sleep_until(on.now() + pause);
+  static task<> nap(std::shared_ptr<colls::engine> on, colls::time_point pause, alive) {
+    co_await on->sleep_until(on->now() + pause);
   }
   template <class T>
-  static task<T> nap(colls::engine& on, colls::time_point pause, alive, T value) {
-    co_await on.sleep_until(on.now() + pause);
+  static task<T> nap(std::shared_ptr<colls::engine> on, colls::time_point pause, alive, T value) {
+    co_await on->sleep_until(on->now() + pause);
     co_return value;
   }
   template <class T>
-  static task<T> fail(colls::engine& on, colls::time_point pause) {
-    co_await on.sleep_until(on.now() + pause);
+  static task<T> fail(std::shared_ptr<colls::engine> on, colls::time_point pause) {
+    co_await on->sleep_until(on->now() + pause);
     throw colls::error(errc::truncated, "as it was asked to");
   }
 
@@ -515,6 +516,26 @@ TEST_CASE("cancelling one rank's collective ends it on all; a receive that waits
   CHECK(went_on == 2);
   CHECK(aborted == 2);
   CHECK(cancelled == 1);
+}
+
+TEST_CASE("a context that ends takes its worlds with it") {
+  int frames = 0;
+  {
+    asio::io_context io{1};
+    run_world(io, 2, [&](colls::world& world) -> asio::awaitable<void> {
+      const alive counted(frames);
+      std::vector<int> data(1);
+      co_await world.barrier();
+      if (world.rank() == 0) {
+        asio::post(io, [&] { io.stop(); });
+        co_await world.all_reduce(data);
+      } else {
+        co_await world.recv(data, 0, 1);
+      }
+    });
+    CHECK(frames == 2);
+  }
+  CHECK(frames == 0);
 }
 
 }  // namespace

@@ -354,7 +354,7 @@ TEST_CASE("operations of the user: lambdas, functions, complex numbers") {
     co_await comm.scan(data, digits, {.order = colls::order::rank});
     CHECK(data[0] == (me == 0 ? 1 : me == 1 ? 12 : 123));
     data = {me};
-    const int base = 5;
+    int base = 5;
     const auto larger = colls::commutative([base](int a, int b) { return a + b > base ? a : b; });
     co_await comm.all_reduce(data, larger);
     data = {me + 1};
@@ -389,7 +389,7 @@ TEST_CASE("an operation that is not associative is folded in rank order") {
         for (int rank = 1; rank < ranks; ++rank) sum = sum / 2 + (rank + 1);
         return sum;
       };
-      for (const std::size_t n : {1, 100000}) {
+      for (const std::size_t n : {std::size_t{1}, std::size_t{100'000}}) {
         std::vector<double> data(n, me + 1);
         co_await comm.all_reduce(data, halving{});
         CHECK(data[n - 1] == fold(comm.size()));

@@ -58,11 +58,9 @@ TEST_CASE("every field of a fingerprint changes its hash and is named") {
 
 struct small {
   int x;
-  friend small operator+(small a, small b) { return {a.x + b.x}; }
 };
 struct pair {
   int x, y;
-  friend pair operator+(pair a, pair b) { return {a.x + b.x, a.y + b.y}; }
 };
 struct named_op {
   static constexpr const char* name = "mine";

@@ -171,7 +171,7 @@ TEST_CASE("a pin at compile time takes part in every call") {
 }
 
 TEST_CASE("segments of any length give the same result") {
-  for (const std::size_t segment : {1, 3, 4, 100, 4096, 1 << 30}) {
+  for (const std::size_t segment : std::initializer_list<std::size_t>{1, 3, 4, 100, 4096, 1 << 30}) {
     colls::inproc::run(3, [segment](communicator& comm) -> task<> {
       std::vector<int> data(1000);
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = comm.rank() + static_cast<int>(i);
@@ -183,7 +183,7 @@ TEST_CASE("segments of any length give the same result") {
 
 TEST_CASE("order::rank gives the bits of the sequential sum") {
   for (const int p : {2, 3, 5, 8}) {
-    for (const std::size_t n : {1, 50'000}) {
+    for (const std::size_t n : {std::size_t{1}, std::size_t{50'000}}) {
       colls::inproc::run(p, [n](communicator& comm) -> task<> {
         // Sums of these differ with the order of the additions.
         const auto value = [](int rank) { return 1.0f / (3.0f + static_cast<float>(rank * rank)); };

@@ -27,7 +27,7 @@ class call_owner {
 };
 
 /// A started operation: its record, its coroutine, who waits for it. Owned by the user's handle;
-/// linked to its communicator (a join has none) until it has ended.
+/// linked to its communicator (a join or a close has none) until it has ended.
 class call_base : public operation_record, public recycled {
  public:
   enum class state : std::uint8_t { deferred, running, ended };
@@ -224,7 +224,7 @@ class call : public call_base {
 };
 
 template <>
-class call<void> final : public call_base {
+class call<void> : public call_base {
  public:
   using call_base::call_base;
 

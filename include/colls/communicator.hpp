@@ -313,7 +313,7 @@ class communicator {
   }
   /// No more calls here; ends no peer's operation. The world's also closes the links, once all is
   /// written; the wait for the peers ends at the deadline.
-  task<> close(time_span deadline = {});
+  operation<> close(time_span deadline = {});
 
   // ---- `sync_wait(comm, task)`
 

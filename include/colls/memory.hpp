@@ -47,9 +47,7 @@ class frame_cache {
       unpoison(first, slot * granule);
       return first;
     }
-    void* const fresh = std::malloc(slot * granule);
-    if (fresh == nullptr) throw std::bad_alloc();
-    return fresh;
+    return fresh(slot * granule);
   }
 
   void give(void* memory, std::size_t size) noexcept {
@@ -68,6 +66,13 @@ class frame_cache {
   struct block {
     block* next;
   };
+  // Out of line: g++ 12 would see malloc and operator delete, and warn that they do not match.
+  [[gnu::noinline]] static void* fresh(std::size_t size) {
+    void* const memory = std::malloc(size);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+  }
+
   static constexpr std::size_t granule = 64;
   static constexpr std::size_t classes = 129;
 

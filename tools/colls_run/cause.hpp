@@ -38,6 +38,10 @@ class cause {
   void suspect(int local) {
     if (suspect_ < 0) suspect_ = local;
   }
+  /// It has ended well, whatever the store thinks.
+  void acquit(int local) {
+    if (suspect_ == local) suspect_ = -1;
+  }
   bool has_suspect() const { return suspect_ >= 0; }
 
   void failed(const failed_child& it) {

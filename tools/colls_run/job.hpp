@@ -73,7 +73,8 @@ class job {
     if (first_failure_) return;
     const int local = rank - options_.first_rank();
     if (rank >= 0 && local >= 0 && local < options_.local_size) {
-      cause_.suspect(local);  // its exit is seen in a moment
+      // Its exit is seen in a moment, or was.
+      if (!ranks_[static_cast<std::size_t>(local)].ended_well) cause_.suspect(local);
       return;
     }
     if (!cause_.has_suspect()) {
@@ -97,6 +98,7 @@ class job {
   struct rank_state {
     pid_t pid = 0;
     bool running = false;
+    bool ended_well = false;
     std::unique_ptr<rank_output> out, err;
   };
 
@@ -152,7 +154,9 @@ class job {
     ++ended_;
     it.out->drain();
     it.err->drain();
+    it.ended_well = status == 0;
     if (status != 0) cause_.failed({local, status, clock::now()});
+    if (status == 0) cause_.acquit(local);
     if (left() == 0) ending_.no_rank_left();
   }
 

@@ -566,16 +566,46 @@ operation<communicator<Transport>> communicator<Transport>::group(const Ranks& r
   return divided(mine < 0 ? -1 : 0, mine, list, how);
 }
 
+namespace detail {
+
+/// A close under way: it belongs to no communicator, and keeps its transport.
+template <class Transport>
+class close_call final : public call<void>, call_owner {
+ public:
+  explicit close_call(std::shared_ptr<Transport> net)
+      : call<void>(static_cast<call_owner*>(this), nullptr, net->queue()), net_(std::move(net)) {}
+
+ private:
+  void ended(call_base&) noexcept override {}
+  void progress() override {
+    net_->poll();
+    net_->queue().run();
+  }
+  void kick() override { net_->kick(); }
+
+  std::shared_ptr<Transport> net_;
+};
+
+inline task<> nothing_to_close() { co_return; }
+
+}  // namespace detail
+
 template <transport Transport>
-task<> communicator<Transport>::close(time_span deadline) {
-  if (core_ == nullptr || !core_->is_open()) co_return;
+operation<> communicator<Transport>::close(time_span deadline) {
+  auto* const made = new detail::close_call<Transport>(core_->shared_net());
+  const bool whole = core_->is_open() && core_->whole_world();
   core_->leave();
-  if (core_->whole_world()) {
+  if (whole) {
     // After an error the last words have a second; peers that hang are not waited for.
     const time_point patience = core_->state().failed() ? seconds : core_->state().inactivity;
     const time_point limit = deadline ? deadline.count() : patience;
-    co_await net().close(net().now() + limit);
+    (void)(made->body = net().close(net().now() + limit));
+  } else {
+    (void)(made->body = detail::nothing_to_close());
   }
+  made->run();
+  net().kick();
+  return operation<>(made);
 }
 
 template <transport Transport>
