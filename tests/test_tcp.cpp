@@ -328,3 +328,42 @@ TEST_CASE("a rank that has left is named as having left") {
     CHECK(why.culprit == 2);
   });
 }
+
+TEST_CASE("dup(executor) gives every rank a world that a thread of its own can turn") {
+  ranks world(3);
+  std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
+  std::vector<communicator> copies(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    contexts.push_back(std::make_unique<boost::asio::io_context>(1));
+  }
+  world.run([&](communicator& comm) -> task<> {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    copies[rank] = co_await comm.dup(contexts[rank]->get_executor());
+  });
+  std::vector<std::thread> threads;
+  std::vector<int> sums(3);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      communicator mine = std::move(copies[rank]);
+      const auto main = [](communicator& comm, int& sum) -> task<> {
+        std::vector<int> data(100'000, comm.rank() + 1);
+        for (int i = 0; i < 20; ++i) {
+          co_await comm.all_reduce(data);
+          sum = data.back();
+          data.assign(data.size(), comm.rank() + 1);
+        }
+        co_await comm.close();
+      };
+      colls::sync_wait(mine, main(mine, sums[rank]));
+    });
+  }
+  world.run([](communicator& comm) -> task<> {
+    for (int i = 0; i < 20; ++i) {
+      std::vector<int> data(1000, 1);
+      co_await comm.all_reduce(data);
+      CHECK(data.back() == 3);
+    }
+  });
+  for (std::thread& each : threads) each.join();
+  CHECK(sums == std::vector<int>{6, 6, 6});
+}

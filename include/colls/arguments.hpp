@@ -9,6 +9,7 @@
 #include <colls/op.hpp>
 
 #include <iterator>
+#include <optional>
 
 namespace colls {
 
@@ -120,27 +121,30 @@ inline bool partly_overlap(any_buffer one, any_buffer other) {
 /// The first thing wrong with a call, or nothing.
 class checks {
  public:
-  explicit checks(collective what) { why_.operation = what; }
+  explicit checks(collective what) : what_(what) {}
 
   [[gnu::format(printf, 3, 4)]] checks& require(bool holds, const char* pattern, ...) {
-    if (!holds && why_.code == errc{}) {
-      why_.code = errc::invalid_argument;
+    if (!holds && !failed()) {
+      why_.emplace(errc::invalid_argument);
+      why_->operation = what_;
       std::va_list args;
       va_start(args, pattern);
-      std::vsnprintf(why_.detail, sizeof why_.detail, pattern, args);
+      std::vsnprintf(why_->detail, sizeof why_->detail, pattern, args);
       va_end(args);
     }
     return *this;
   }
-  void fail(failure wrong) {
-    wrong.operation = why_.operation;
+  void fail(const failure& wrong) {
     why_ = wrong;
+    why_->operation = what_;
   }
-  bool failed() const { return why_.code != errc{}; }
-  const failure& why() const { return why_; }
+  bool failed() const { return why_.has_value(); }
+  /// Only after a failure.
+  const failure& why() const { return *why_; }
 
  private:
-  failure why_;
+  collective what_;
+  std::optional<failure> why_;  // seldom: a good call does not pay for its half kilobyte
 };
 
 }  // namespace detail

@@ -40,8 +40,17 @@ struct bodies {
     return {work, count, by.accumulate_size};
   }
 
-  /// In place on `out`, after a copy or in a wide working buffer: all_reduce and the scans.
+  /// In place on `out`, after a copy or in a wide working buffer: all_reduce and the scans. Where
+  /// nothing is left to do after the algorithm, no coroutine stands round it.
   static task<> in_place(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
+                         any_buffer in, any_buffer out, const reduction& by, int ranks) {
+    if (!in_storage(by) || by.finish != nullptr) {
+      return finished(net, algorithm, in, out, by, ranks);
+    }
+    net.copy(bytes(out), bytes(in));
+    return algorithm(net, out, by.op);
+  }
+  static task<> finished(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
                          any_buffer in, any_buffer out, reduction by, int ranks) {
     if (in_storage(by)) {
       net.copy(bytes(out), bytes(in));

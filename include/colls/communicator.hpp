@@ -298,6 +298,12 @@ class communicator {
   operation<communicator> group(const Ranks& ranks, options how = {});
   /// The same ranks again: calls on it do not meet calls on this one.
   operation<communicator> dup(options how = {}) { return split(0, rank(), how); }
+  /// The same ranks on another executor, as a world with links of its own: the way to use a second
+  /// thread. Nobody turns that executor before this has ended; afterwards one thread does, and
+  /// closes it there.
+  template <class Executor>
+    requires(!detail::is_options<Executor> && requires { typename Transport::card; })
+  operation<communicator> dup(const Executor& on, options how = {});
 
   /// Gives the communicator up on all ranks, for a reason that all of them will see.
   void revoke(const char* reason) {
@@ -425,9 +431,7 @@ class communicator {
   bool plan_for(const std::array<detail::row<Function>, N>& rows, const question& call, const options& how,
                 detail::checks& check, plan& by, const detail::row<Function>** found) const {
     if (check.failed()) return false;
-    failure wrong;
-    by = core_->choose(rows, call, how, found, &wrong);
-    if (wrong.code != errc{}) check.fail(wrong);
+    by = core_->choose(rows, call, how, found, check);
     return !check.failed();
   }
 

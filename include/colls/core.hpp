@@ -4,6 +4,7 @@
 
 // The core of a communicator: numbers its calls, starts them, holds some back, ends them.
 
+#include <colls/arguments.hpp>
 #include <colls/bodies.hpp>
 #include <colls/call.hpp>
 #include <colls/options.hpp>
@@ -61,8 +62,8 @@ class core final : call_owner {
                      std::size_t working_bytes, Body body) {
     std::unique_ptr<call<T>> holder(made);
     if (unusable(*made)) return operation<T>(holder.release());
-    made->sequence = state_.take_sequence(print);
     made->hash = hash_of(print);
+    made->sequence = state_.take_sequence(print, made->hash);
     made->segment = by.segment;
     made->lanes = by.lanes;
     made->working_bytes = working_bytes;
@@ -103,18 +104,19 @@ class core final : call_owner {
     return started;
   }
 
-  /// The algorithm and segments of a call; false in `wrong` where it is pinned to what cannot be.
+  /// The algorithm and segments of a call; `check` fails where it is pinned to what cannot be.
   template <class Function, std::size_t N>
   plan choose(const std::array<row<Function>, N>& rows, const question& call, const options& how,
-              const row<Function>** found, failure* wrong) const {
+              const row<Function>** found, checks& check) const {
     plan by = choices_.choose(call);
     if (how.algorithm != algorithm::automatic && how.algorithm != by.how) by = {how.algorithm};
     if (how.segment != 0) by.segment = how.segment;
     if (by.segment != 0 && by.lanes < 2) by.lanes = choices_.lanes;
     *found = find(rows, by.how);
     const auto refuse = [&](const char* reason) {
-      *wrong = failure(errc::not_applicable);
-      wrong->say("%s %s: %s", name(call.what), name(by.how), reason);
+      failure wrong(errc::not_applicable);
+      wrong.say("%s %s: %s", name(call.what), name(by.how), reason);
+      check.fail(wrong);
     };
     if (*found == nullptr) {
       refuse("no such algorithm for this collective");
@@ -162,7 +164,7 @@ class core final : call_owner {
   }
 
   void enter(call_base& made, const options& how) {
-    made.started = net_->now();
+    made.started = how.timeout ? net_->now() : never;
     if (how.timeout && how.timeout.count() < never - made.started) {
       made.deadline = made.started + how.timeout.count();
     }
@@ -204,7 +206,9 @@ class core final : call_owner {
       }
       first_deferred_ = next_deferred(next);
       next.progressed = 0;
-      next.announce_after = net_->now() - next.started + 100 * milliseconds;
+      if (next.started != never) {
+        next.announce_after = net_->now() - next.started + 100 * milliseconds;
+      }
       admit(next);
     }
     admitting_ = false;

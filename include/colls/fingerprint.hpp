@@ -44,9 +44,13 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
 inline std::uint64_t hash_of(const fingerprint& call) {
   std::uint64_t words[sizeof(fingerprint) / sizeof(std::uint64_t)];
   std::memcpy(words, &call, sizeof call);
+  // One multiplication a word, whose high half is folded back, and a good mix at the end.
   std::uint64_t hash = 0;
-  for (const std::uint64_t word : words) hash = mix(hash, word);
-  return hash | 1;
+  for (const std::uint64_t word : words) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  return mix(hash, sizeof call) | 1;
 }
 
 namespace detail {

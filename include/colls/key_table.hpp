@@ -56,19 +56,18 @@ class key_table {
     return nullptr;
   }
 
-  void remove(Node& node) {
-    bucket& home = buckets_[slot(node.key)];
-    (node.prev != nullptr ? node.prev->next : home.first) = node.next;
-    (node.next != nullptr ? node.next->prev : home.last) = node.prev;
-    node.next = node.prev = nullptr;
-    --count_;
-  }
+  void remove(Node& node) { unlink(buckets_[slot(node.key)], node); }
 
   /// Removes the oldest node with that key and gives it, or null.
   Node* take(const message_key& key) {
-    Node* const found = find(key);
-    if (found != nullptr) remove(*found);
-    return found;
+    if (count_ == 0) return nullptr;
+    bucket& home = buckets_[slot(key)];
+    for (keyed* at = home.first; at != nullptr; at = at->next) {
+      if (!(at->key == key)) continue;
+      unlink(home, *at);
+      return static_cast<Node*>(at);
+    }
+    return nullptr;
   }
 
   /// Calls `visit` for every node; `visit` may remove the node it is given.
@@ -96,13 +95,19 @@ class key_table {
     home.last = &node;
   }
 
+  void unlink(bucket& home, keyed& node) {
+    (node.prev != nullptr ? node.prev->next : home.first) = node.next;
+    (node.next != nullptr ? node.next->prev : home.last) = node.prev;
+    node.next = node.prev = nullptr;
+    --count_;
+  }
+
   std::size_t slot(const message_key& key) const {
-    std::uint64_t mixed = key.sequence * 0x9e3779b97f4a7c15ULL;
-    mixed ^= (static_cast<std::uint64_t>(key.communicator) << 32) ^
-             (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.peer)) << 4) ^ key.lane;
-    mixed ^= mixed >> 29;
-    mixed *= 0xbf58476d1ce4e5b9ULL;
-    return static_cast<std::size_t>(mixed >> 32) & (buckets_.size() - 1);
+    std::uint64_t mixed =
+        (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.peer)) << 32 | key.communicator) +
+        key.lane * 0xbf58476d1ce4e5b9ULL;
+    mixed = (mixed ^ key.sequence * 0x94d049bb133111ebULL) * 0x9e3779b97f4a7c15ULL;
+    return static_cast<std::size_t>(mixed >> 40) & (buckets_.size() - 1);
   }
 
   void grow() {

@@ -404,6 +404,7 @@ class match {
   void sweep(time_point now) {
     for (operation_record* record = first_; record != nullptr; record = record->next) {
       if (record->communicator->failed()) continue;
+      if (record->started == never) record->started = now;
       if (record->bytes != record->bytes_seen || record->progressed == 0) {
         record->bytes_seen = record->bytes;
         record->progressed = now;

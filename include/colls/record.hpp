@@ -20,7 +20,7 @@ struct operation_record {
   std::uint64_t sequence = 0;  // of a collective; the tag of a point-to-point operation
   std::uint64_t hash = 0;      // of the fingerprint; 0: point to point
   collective what = collective::none;
-  time_point started = 0;
+  time_point started = 0;        // never: the next sweep says when, the clock is not read for it
   time_point deadline = never;   // total; the inactivity deadline is the communicator's
   time_point progressed = 0;     // when a sweep last saw `bytes` change
   std::uint64_t bytes = 0;       // moved so far, sent and received
@@ -70,11 +70,14 @@ class communicator_state {
   /// Numbers start at 1; a call remembers its fingerprint, so that a message for an operation that
   /// is over here can still be compared.
   std::uint64_t next_sequence() const { return sequence_ + 1; }
-  std::uint64_t take_sequence(const fingerprint& call) {
+  std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
     if (recent_.empty()) recent_.resize(kept);
     const std::uint64_t taken = ++sequence_;
-    recent_[taken % kept] = {taken, hash_of(call), call};
+    recent_[taken % kept] = {taken, hash, call};
     return taken;
+  }
+  std::uint64_t take_sequence(const fingerprint& call) {
+    return take_sequence(call, hash_of(call));
   }
   /// The call with that number, if it is among the last ones.
   const fingerprint* recall(std::uint64_t sequence) const {

@@ -541,6 +541,39 @@ operation<communicator<Transport>> communicator<Transport>::divided(int color, i
   });
 }
 
+namespace detail {
+
+template <transport Transport, class Executor>
+task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transport>& parent,
+                                     Executor on) {
+  using card = typename Transport::card;
+  std::vector<card> cards(static_cast<std::size_t>(net.size()));
+  auto who = parent.net().prepare_world(net.rank(), net.size(),
+                                        cards[static_cast<std::size_t>(net.rank())]);
+  const any_buffer all(cards.data(), cards.size(), sizeof(card));
+  co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
+  auto made = std::make_unique<core<Transport>>(Transport::open_world(on, std::move(who), cards), 0,
+                                                net.rank(), net.size(), nullptr, true);
+  made->state().inactivity = parent.state().inactivity;
+  made->choices() = parent.choices();
+  co_return communicator<Transport>(std::move(made));
+}
+
+}  // namespace detail
+
+template <transport Transport>
+template <class Executor>
+  requires(!detail::is_options<Executor> && requires { typename Transport::card; })
+operation<communicator<Transport>> communicator<Transport>::dup(const Executor& on, options how) {
+  auto* const made = core_->template make<communicator>(collective::split);
+  fingerprint print;
+  print.what = collective::split;
+  print.shape = 2;  // neither a split nor a group
+  return core_->begin(made, print, how, plan(), 0, [&](channel_type net) {
+    return detail::dup_on<Transport, Executor>(net, *core_, on);
+  });
+}
+
 template <transport Transport>
 template <readable_range Ranks>
 operation<communicator<Transport>> communicator<Transport>::group(const Ranks& ranks, options how) {
@@ -592,6 +625,12 @@ inline task<> nothing_to_close() { co_return; }
 
 template <transport Transport>
 operation<> communicator<Transport>::close(time_span deadline) {
+  if (core_ == nullptr) {
+    static run_queue unused;
+    auto* const nothing = new detail::call<void>(nullptr, nullptr, unused);
+    nothing->refuse(failure());
+    return operation<>(nothing);
+  }
   auto* const made = new detail::close_call<Transport>(core_->shared_net());
   const bool whole = core_->is_open() && core_->whole_world();
   core_->leave();

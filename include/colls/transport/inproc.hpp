@@ -253,18 +253,18 @@ inline time_point inproc_transport::now() const { return world_.now(); }
 
 inline bool inproc_transport::start(send_operation& send) {
   inproc_transport& peer = world_[send.to_];
-  if (!peer.match_.inspect(send.key, send.hash)) {
-    // That has revoked the communicator, here too: it is all one thread.
-    send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->why().code
-                                                   : errc::mismatch;
-    return true;
-  }
   if (posted* const receive = peer.match_.take(send.key)) {
     const std::error_code ec = peer.match_.check(*receive, send.size, send.hash);
     if (!ec) deliver(*receive, send, send.data_);
     receive->finish(ec);
     if (!send.key.is_point_to_point()) send.ec_ = ec;
     send.record_.bytes += send.size;
+    return true;
+  }
+  if (!peer.match_.inspect(send.key, send.hash)) {
+    // That has revoked the communicator, here too: it is all one thread.
+    send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->why().code
+                                                   : errc::mismatch;
     return true;
   }
   if (send.key.is_point_to_point() && send.size <= eager_limit &&

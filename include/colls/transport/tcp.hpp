@@ -54,6 +54,56 @@ class tcp_transport final : mover,
   const membership& members() const { return *who_; }
   const std::shared_ptr<membership>& shared_members() const { return who_; }
 
+  /// What the ranks of a communicator tell each other to form a world of its own on another
+  /// executor: where each listens, and on which host it is.
+  struct card {
+    char address[48] = {};
+    std::int32_t port = 0;
+    std::int32_t node = 0;
+  };
+
+  /// Opens this rank's listener for such a world and says where it is.
+  std::shared_ptr<membership> prepare_world(int rank, int size, card& mine) const {
+    auto who = std::make_shared<membership>();
+    who->rank = rank;
+    who->size = size;
+    who->address = who_->address;
+    who->key = who_->key;
+    who->job = who_->job;
+    who->cfg = who_->cfg;
+    mine.node = who_->node;
+    if (size == 1) return who;
+    if (const std::error_code ec = who->link_listener.listen({who->address, 0})) {
+      detail::raise(errc::join_failed, "rank %d cannot listen at %s: %s", rank,
+                    who->address.to_string().c_str(), ec.message().c_str());
+    }
+    const endpoint where = who->link_listener.local();
+    std::snprintf(mine.address, sizeof mine.address, "%s", where.address().to_string().c_str());
+    mine.port = where.port();
+    return who;
+  }
+
+  /// The transport of that world, once every rank's card is known. Nobody else may turn the
+  /// executor meanwhile.
+  static std::shared_ptr<tcp_transport> open_world(const boost::asio::any_io_executor& executor,
+                                                   std::shared_ptr<membership> who,
+                                                   const std::vector<card>& cards) {
+    who->node_of.clear();
+    for (card each : cards) {
+      each.address[sizeof each.address - 1] = 0;
+      boost::system::error_code bad;
+      const auto address = boost::asio::ip::make_address(each.address, bad);
+      if (bad && who->size > 1) detail::raise(errc::protocol_error, "a rank told no address");
+      who->book.emplace_back(address, static_cast<std::uint16_t>(each.port));
+      who->node_of.push_back(each.node);
+      who->job = mix(who->job, static_cast<std::uint64_t>(each.port));
+    }
+    who->node = who->node_of[static_cast<std::size_t>(who->rank)];
+    who->local_size = static_cast<int>(
+        std::count(who->node_of.begin(), who->node_of.end(), who->node));
+    return std::make_shared<tcp_transport>(engine::of(executor), std::move(who));
+  }
+
   class send_operation : tcp::outgoing {
    public:
     send_operation(tcp_transport& net, const message_key& to, const_bytes from,
@@ -500,7 +550,7 @@ class tcp_transport final : mover,
       co_await engine_->sleep_until(now() + pause);
       pause = std::min<time_point>(2 * pause, seconds);
     }
-    if (hopeless && !link.is_open() && !closing_) {
+    if (hopeless && !link.is_open() && !closing_ && who_->rendezvous != nullptr) {
       try {
         const std::vector<std::string> key{left_key(link.peer())};
         const std::string left = co_await who_->rendezvous->check(key, now() + seconds);
