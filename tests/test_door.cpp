@@ -57,6 +57,15 @@ task<> come_in(engine& on, endpoint where, int rank, std::string text, int* came
   ++*came;
 }
 
+/// Dials again when the door had no room, as ranks do.
+task<> come_in_in_the_end(engine& on, endpoint where, int rank, int* came) {
+  for (const int before = *came; *came == before;) {
+    std::optional<colls::failure> failed;
+    co_await keep_error(come_in(on, where, rank, "right", came), &failed);
+    if (failed && failed->code != errc::unreachable) throw colls::error(*failed);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a door lets in who proves the secret, several at once") {
@@ -117,7 +126,7 @@ TEST_CASE("a crowd of silent strangers costs a bounded number of sockets and kee
   int came = 0;
   for (int i = 0; i < 300; ++i) {
     crowd.push_back(at.run(connect(at.on, here.place.local())));
-    if (i % 100 == 99) at.run(come_in(at.on, here.place.local(), 1, "right", &came));
+    if (i % 100 == 99) at.run(come_in_in_the_end(at.on, here.place.local(), 1, &came));
   }
   at.turn(50 * milliseconds);
   CHECK(came == 3);
@@ -153,7 +162,7 @@ TEST_CASE("ten thousand connections that come and go do not hurt") {
     const endpoint where = here.place.local();
     (void)::connect(socket.get(), where.data(), static_cast<socklen_t>(where.size()));
     if (i % 16 == 0) at.on.poll();
-    if (i % 2500 == 0) at.run(come_in(at.on, where, 2, "right", &came));
+    if (i % 2500 == 0) at.run(come_in_in_the_end(at.on, where, 2, &came));
   }
   CHECK(came == 4);
   // Those that found the backlog full never came.

@@ -95,6 +95,16 @@ constexpr const row<Function>* find(const std::array<row<Function>, N>& rows, al
   return nullptr;
 }
 
+/// What an algorithm needs to do that collective, for constant expressions (g++ with UBSan does not
+/// compare addresses in them); false where it does not do it at all.
+template <class Function, std::size_t N>
+constexpr bool offers(const std::array<row<Function>, N>& rows, algorithm how, needs given) {
+  for (const row<Function>& candidate : rows) {
+    if (candidate.how == how) return candidate.what == needs::nothing || candidate.what == given;
+  }
+  return false;
+}
+
 }  // namespace detail
 
 }  // namespace colls

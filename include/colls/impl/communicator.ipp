@@ -11,10 +11,9 @@ namespace colls {
 // The sentence comes from here, so that it stands in the user's own call chain.
 #define COLLS_PIN(rows, commutes)                                                               \
   if constexpr (Pinned != algorithm::automatic) {                                               \
-    static_assert(detail::find(rows, Pinned) != nullptr,                                        \
-                  "colls: this collective has no such algorithm");                              \
-    static_assert(detail::find(rows, Pinned) == nullptr || (commutes) ||                        \
-                      detail::find(rows, Pinned)->what != needs::commutative,                   \
+    constexpr bool done = detail::offers(rows, Pinned, needs::commutative);                     \
+    static_assert(done, "colls: this collective has no such algorithm");                        \
+    static_assert(!done || (commutes) || detail::offers(rows, Pinned, needs::nothing),          \
                   "colls: this algorithm sums each chunk beginning at another rank, so the "    \
                   "operation has to commute: wrap it in colls::commutative, or pin another");   \
     how.algorithm = Pinned;                                                                     \
