@@ -317,7 +317,8 @@ TEST_CASE("a cancelled awaitable drops what it waits for") {
     }
   };
   asio::co_spawn(all.io, work, asio::bind_cancellation_slot(signal.slot(), rethrow));
-  asio::post(all.io, [&] { asio::post(all.io, [&] { signal.emit(asio::cancellation_type::all); }); });
+  asio::post(all.io,
+             [&] { asio::post(all.io, [&] { signal.emit(asio::cancellation_type::all); }); });
   all.io.run();
   CHECK(aborted);
   CHECK(all.living == 0);
@@ -417,7 +418,8 @@ void run_world(asio::io_context& io, int size, Main rank_main) {
     how.address = "tcp://127.0.0.1:" + std::to_string(door.local().port());
     how.join_timeout = 20 * colls::seconds;
     if (rank == 0) how.store_fd = ::dup(door.descriptor());
-    const auto life = [](asio::io_context& on, colls::config who, Main main) -> asio::awaitable<void> {
+    const auto life = [](asio::io_context& on, colls::config who,
+                         Main main) -> asio::awaitable<void> {
       colls::world world = co_await colls::join(on.get_executor(), who);
       co_await main(world);
     };
@@ -474,7 +476,8 @@ TEST_CASE("a join that fails says why") {
   CHECK(std::error_code(seen).category() == colls::error_category());
 }
 
-TEST_CASE("cancelling one rank's collective ends it on all; a receive that waits is just withdrawn") {
+TEST_CASE(
+    "cancelling one rank's collective ends it on all; a receive that waits is just withdrawn") {
   asio::io_context io{1};
   std::atomic<int> aborted = 0;
   std::atomic<int> cancelled = 0;
@@ -484,14 +487,12 @@ TEST_CASE("cancelling one rank's collective ends it on all; a receive that waits
     const auto executor = co_await asio::this_coro::executor;
     asio::cancellation_signal signal;
     std::vector<int> data(1);
-    const auto cancel = [&](asio::cancellation_type how) {
-      return [&, how] { signal.emit(how); };
-    };
+    const auto cancel = [&](asio::cancellation_type how) { return [&, how] { signal.emit(how); }; };
     if (world.rank() == 0) {
       asio::post(executor, cancel(asio::cancellation_type::total));
       try {
-        co_await world.recv(data, 1, 5)(
-            asio::bind_cancellation_slot(signal.slot(), asio::use_awaitable));
+        co_await world.recv(data, 1,
+                            5)(asio::bind_cancellation_slot(signal.slot(), asio::use_awaitable));
       } catch (const boost::system::system_error& thrown) {
         aborted += thrown.code() == asio::error::operation_aborted ? 1 : 0;
       }

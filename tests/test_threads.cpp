@@ -187,42 +187,46 @@ TEST_CASE("operations are kept and awaited in any order") {
 }
 
 TEST_CASE("an operation that is dropped at any moment ends on all ranks") {
-  std::atomic<int> ended[2] = {};
+  std::atomic<int> well = 0;
+  std::atomic<int> cancelled = 0;
   for (const int p : {2, 3, 4}) {
     ruin_many(p, rounds, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
       const int culprit = i % comm.size();
       const std::size_t n = i % 2 == 0 ? 20 : 20'000;
       auto data = values(comm.rank(), n);
       if (comm.rank() == culprit) {
-        const operation<> dropped = comm.all_reduce(data);
+        operation<> dropped = comm.all_reduce(data);
+        if (i % 10 == 9) co_await dropped;
         dawdle(comm, random);
         co_return;
       }
       try {
         co_await comm.all_reduce(data);
         expect_equal(data, sums(comm.size(), n), "all_reduce beside a rank that drops it");
-        ++ended[0];
+        ++well;
       } catch (const error& thrown) {
         expect(thrown.record().code == errc::cancelled, thrown.what());
         expect(thrown.record().culprit == culprit, thrown.what());
-        ++ended[1];
+        ++cancelled;
       }
     });
   }
-  // How many of each depends on the machine.
-  CHECK(ended[0] + ended[1] + ended[2] == rounds);
+  CHECK(well > 0);
+  CHECK(cancelled > 0);  // who drops at once has not polled, so that nothing can have ended
 }
 
 TEST_CASE("a send that is dropped at any moment arrives whole, or not at all") {
-  std::atomic<int> ended[3] = {};
+  std::atomic<int> arrived = 0;
+  std::atomic<int> withdrawn = 0;
   ruin_many(2, rounds, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
     const std::size_t n = i % 2 == 0 ? 20'000 : 40'000;
     const std::int64_t last[1] = {7};
     if (comm.rank() == 0) {
       {
         const auto data = values(0, n);
-        const operation<> dropped = comm.send(data, 1, 5);
-        dawdle(comm, random);
+        operation<> dropped = comm.send(data, 1, 5);
+        if (i % 10 == 9) co_await dropped;
+        if (i % 10 != 8) dawdle(comm, random);
       }
       try {
         co_await comm.send(last, 1, 5);
@@ -237,19 +241,18 @@ TEST_CASE("a send that is dropped at any moment arrives whole, or not at all") {
       received got = co_await comm.recv(data, any_source, 5);
       if (got.count == n) {
         expect_equal(data, values(0, n), "a dropped send");
-        ++ended[0];
+        ++arrived;
         got = co_await comm.recv(data, 0, 5);
       } else {
-        ++ended[1];
+        ++withdrawn;
       }
       expect(got.count == 1 && data[0] == 7, "the send after a dropped one");
     } catch (const error& thrown) {
       expect(thrown.record().code == errc::cancelled, thrown.what());
-      ++ended[2];
     }
   });
-  // How many of each depends on the machine.
-  CHECK(ended[0] + ended[1] + ended[2] == rounds);
+  CHECK(arrived > 0);
+  CHECK(withdrawn > 0);
 }
 
 TEST_CASE("revoking at any moment ends every operation of all ranks with that reason") {

@@ -92,9 +92,9 @@ class foreign_wait final : completion, foreign_waits::wait {
   static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
                 "colls: after an error a handler gets a T() as the value");
   struct nothing {};
-  using allocator_type =
-      asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
-  using memory = typename std::allocator_traits<allocator_type>::template rebind_alloc<foreign_wait>;
+  using allocator_type = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
+  using memory =
+      typename std::allocator_traits<allocator_type>::template rebind_alloc<foreign_wait>;
   using executor_type = asio::associated_executor_t<Handler, asio::any_io_executor>;
   static constexpr bool brings_executor =
       !std::is_same_v<asio::associated_executor_t<Handler, nothing>, nothing>;
@@ -192,8 +192,9 @@ class foreign_wait final : completion, foreign_waits::wait {
     if (call.is_done()) return;
     const bool terminal =
         (type & asio::cancellation_type::terminal) != asio::cancellation_type::none;
-    const bool gentle = (type & (asio::cancellation_type::partial | asio::cancellation_type::total)) !=
-                        asio::cancellation_type::none;
+    const bool gentle =
+        (type & (asio::cancellation_type::partial | asio::cancellation_type::total)) !=
+        asio::cancellation_type::none;
     const bool untouched = call.untouched != nullptr && call.untouched(call);
     if (!terminal && !(gentle && untouched)) return;
     aborted_ = true;
@@ -242,7 +243,7 @@ class foreign_wait final : completion, foreign_waits::wait {
 };
 
 template <class T, class Token>
-  requires asio::completion_token_for<Token, typename completion_signature<T>::type>
+requires asio::completion_token_for<Token, typename completion_signature<T>::type>
 struct initiate<operation<T>, Token> {
   static constexpr bool possible = true;
 
@@ -256,8 +257,8 @@ struct initiate<operation<T>, Token> {
 
   template <class Given>
   static auto start(operation<T>&& awaited, Given&& token) {
-    return asio::async_initiate<Given, typename completion_signature<T>::type>(
-        initiation{}, token, std::move(awaited));
+    return asio::async_initiate<Given, typename completion_signature<T>::type>(initiation{}, token,
+                                                                               std::move(awaited));
   }
 };
 

@@ -137,10 +137,13 @@ TEST_CASE("who ignores SIGTERM gets SIGKILL three seconds later") {
   CHECK(it.left().empty());
 }
 
-TEST_CASE("a stopped rank does not outlive its job") {
-  run it(
-      shell(2, "[ $COLLS_RANK = 0 ] && { sleep 0.2; exit 5; }; kill -STOP $$", {"--grace", "0.1"}));
+TEST_CASE("a stopped rank does not outlive its job, and can still say goodbye") {
+  run it(shell(2,
+               "[ $COLLS_RANK = 0 ] && { sleep 0.2; exit 5; };"
+               "trap 'echo woken; exit 1' TERM; kill -STOP $$",
+               {"--grace", "0.1"}));
   CHECK(it.wait() == 5);
+  CHECK(it.shows("[1] woken"));
   CHECK(it.left().empty());
 }
 

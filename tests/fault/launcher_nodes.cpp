@@ -18,11 +18,18 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Prints what it is told and then ends by an error, as a collective would.
+// Prints what it is told; who waits for that then ends by an error, as a collective would.
 struct ear : colls::failure_listener {
   void rank_failed(int rank, const colls::failure& why) override {
     std::printf("told: rank %d %s\n", rank, why.detail);
     heard = true;
+  }
+  colls::task<> hear(colls::engine& on, colls::time_point limit) {
+    while (!heard && on.now() < limit) {
+      co_await on.sleep_until(on.now() + 5 * colls::milliseconds);
+    }
+    std::fflush(stdout);
+    std::_Exit(9);
   }
   bool heard = false;
 };
@@ -34,31 +41,27 @@ colls::task<> be_a_rank(colls::engine& on) {
   me.rank = std::atoi(variable("COLLS_RANK").c_str());
   me.world = std::atoi(variable("COLLS_WORLD_SIZE").c_str());
   const colls::secret shared(variable("COLLS_SECRET"));
+  const std::string does = variable(("RANK_" + std::to_string(me.rank)).c_str());
+  if (does == "fail first") std::_Exit(3);
   const colls::time_point soon = on.now() + 20 * colls::seconds;
   const auto store =
       co_await colls::reach_store(on, colls::detail::parse_address(variable("COLLS_STORE")), {}, me,
                                   shared, soon, 20 * colls::seconds);
   ear listening;
   store->listen_for_failures(&listening);
+  if (does == "hear before all are here") co_await listening.hear(on, soon);
   std::vector<std::string> all;
   for (int rank = 0; rank < me.world; ++rank) all.push_back("here/" + std::to_string(rank));
   co_await store->set(all[static_cast<std::size_t>(me.rank)], "yes");
   co_await store->wait(all, soon);
   std::printf("met %d\n", me.world);
   std::fflush(stdout);
-  const std::string does = variable(("RANK_" + std::to_string(me.rank)).c_str());
   // Nobody is quicker than a launcher that has yet to come to another node's store.
   if (does == "die" && me.world == 4) co_await on.sleep_until(on.now() + 200 * colls::milliseconds);
   if (does == "die") ::raise(SIGKILL);
   if (does == "exit 3") std::_Exit(3);
   if (does == "work") co_await on.sleep_until(on.now() + 700 * colls::milliseconds);
-  if (does == "hear") {
-    while (!listening.heard && on.now() < soon) {
-      co_await on.sleep_until(on.now() + 5 * colls::milliseconds);
-    }
-    std::fflush(stdout);
-    std::_Exit(9);
-  }
+  if (does == "hear") co_await listening.hear(on, soon);
   co_await store->leave(soon);
 }
 
@@ -104,6 +107,13 @@ TEST_CASE("the others are told at once who died, and that rank is the culprit") 
     CHECK(it.shows("told: rank 2 ", 3));
     CHECK(contains(it.err(), "rank 2 failed: "));
   }
+}
+
+TEST_CASE("a rank that fails before it came to the store is told to those that did") {
+  const std::string hear = "=hear before all are here";
+  run it(ranks(3, {"-x", "RANK_0" + hear, "-x", "RANK_1=fail first", "-x", "RANK_2" + hear}));
+  CHECK(it.wait(4) == 3);
+  CHECK(it.shows("told: rank 1 exit code 3", 2));
 }
 
 TEST_CASE("two nodes are one world, whichever comes first") {

@@ -147,16 +147,14 @@ class thread_transport final : mover {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
-    } else if (idle_polls <= spin_ + yields) {
-      ::sched_yield();
-    } else {
-      match_.sweep(now());
-      if (queue_.empty()) inbox_.sleep(tick);
+      return;
     }
+    match_.sweep(now());
+    if (queue_.empty()) inbox_.sleep(tick);
   }
   void enter() {}
   void leave() {}
-  /// How many polls may find nothing before the thread offers its core to others, and then sleeps.
+  /// How many polls may find nothing before the thread sleeps.
   void spin(unsigned polls) { spin_ = polls; }
 
   /// Leaves the world: what the others still want of this rank ends with `closed`.
@@ -172,7 +170,6 @@ class thread_transport final : mover {
   using word = threads::word;
   using item = threads::item;
   static constexpr time_point tick = 50 * milliseconds;
-  static constexpr unsigned yields = 100;  // half the time of sleeping, where ranks outnumber cores
   /// What a buffered message takes of the window.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
@@ -431,7 +428,8 @@ class thread_world {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<thread_transport>(*this, rank));
-      // With more ranks than cores, one that spins takes the core of one that could work.
+      // With more ranks than cores, one that spins takes the core of one that could work; one that
+      // yields waits behind all other programs.
       ranks_.back()->spin(size <= cores ? 500 : 0);
     }
   }
