@@ -17,9 +17,7 @@ class communicators {
     for (int rank = 0; rank < size; ++rank) all_.push_back(colls::inproc::join(world_, rank));
   }
 
-  colls::inproc::communicator& operator[](int rank) {
-    return all_[static_cast<std::size_t>(rank)];
-  }
+  colls::inproc::communicator& operator[](int rank) { return all_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(all_.size()); }
   colls::inproc_world& world() { return world_; }
 

@@ -23,7 +23,8 @@ constexpr bool can_write = colls::writable_range<Range>;
 
 static_assert(can_write<std::vector<int>&> && can_read<const std::vector<int>&>);
 static_assert(!can_write<const std::vector<int>&> && !can_write<std::span<const int>>);
-static_assert(can_write<std::span<float>> && can_write<std::array<double, 3>&> && can_write<int (&)[4]>);
+static_assert(can_write<std::span<float>> && can_write<std::array<double, 3>&> &&
+              can_write<int (&)[4]>);
 static_assert(can_read<std::string&> && can_write<std::string&>);
 static_assert(!can_read<std::list<int>&> && !can_read<std::deque<int>&> && !can_read<int*&> &&
               !can_read<std::vector<bool>&> && !can_read<int&> && !can_read<colls::plus&> &&
@@ -76,7 +77,9 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
   const std::vector<std::size_t> huge{1, SIZE_MAX, 1};
   const std::vector<std::size_t> large{1, SIZE_MAX / 8, 1};
 
-  const auto refused = [&](const char* words, const auto& call) { check_refused(all, words, call); };
+  const auto refused = [&](const char* words, const auto& call) {
+    check_refused(all, words, call);
+  };
 
   for (const int root : {-1, 3, INT32_MAX, INT32_MIN}) {
     const std::string words = "root " + std::to_string(root) + " is not in 0..2";
@@ -91,52 +94,88 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
 
   refused("in has 2 elements, out has 6", [&](communicator& c) { return c.all_reduce(two, six); });
   refused("in has 6 elements, out has 2", [&](communicator& c) { return c.reduce(six, two, 1); });
-  refused("in has 6 elements, out has 0", [&](communicator& c) { return c.reduce(six, colls::none, 1); });
-  refused("in has 7 elements, the shares of 3 ranks are 6", [&](communicator& c) { return c.reduce_scatter(seven, two); });
-  refused("in has 7 elements, the shares of 3 ranks are 6", [&](communicator& c) { return c.reduce_scatter_v(seven, two, counts); });
-  refused("out has 7 elements, this rank's share is 2", [&](communicator& c) { return c.reduce_scatter_v(six, seven, counts); });
-  refused("out has 7 elements, the blocks of 3 ranks are 6", [&](communicator& c) { return c.all_gather(two, seven); });
-  refused("out has 7 elements, the blocks of 3 ranks are 6", [&](communicator& c) { return c.all_gather_v(two, seven, counts); });
-  refused("in has 7 elements, this rank's block is 2", [&](communicator& c) { return c.all_gather_v(seven, six, counts); });
-  refused("the root's buffer has 7 elements, all shares are 6", [&](communicator& c) { return c.gather(two, seven, 1); });
-  refused("the root's buffer has 0 elements, all shares are 6", [&](communicator& c) { return c.gather(two, colls::none, 1); });
-  refused("the buffer has 7 elements, this rank's share is 2", [&](communicator& c) { return c.gather_v(seven, six, counts, 0); });
-  refused("the root's buffer has 7 elements, all shares are 6", [&](communicator& c) { return c.scatter(seven, two, 1); });
-  refused("the root's buffer has 0 elements, all shares are 6", [&](communicator& c) { return c.scatter(colls::none, two, 1); });
-  refused("the buffer has 7 elements, this rank's share is 2", [&](communicator& c) { return c.scatter_v(six, counts, seven, 0); });
-  refused("in has 7 elements, no multiple of 3 ranks", [&](communicator& c) { return c.all_to_all(seven, seven); });
-  refused("in has 6 elements, out has 7", [&](communicator& c) { return c.all_to_all(six, seven); });
-  refused("in has 7 elements, the send counts are 6", [&](communicator& c) { return c.all_to_all_v(seven, counts, six, counts); });
-  refused("out has 7 elements, the receive counts are 6", [&](communicator& c) { return c.all_to_all_v(six, counts, seven, counts); });
-  refused("this rank sends 2 elements to itself and receives 3", [&](communicator& c) { return c.all_to_all_v(six, counts, seven, std::vector{3, 3, 1}); });
-  refused("in place, both lists of counts are equal", [&](communicator& c) { return c.all_to_all_v(six, counts, six, std::vector{3, 2, 1}); });
+  refused("in has 6 elements, out has 0",
+          [&](communicator& c) { return c.reduce(six, colls::none, 1); });
+  refused("in has 7 elements, the shares of 3 ranks are 6",
+          [&](communicator& c) { return c.reduce_scatter(seven, two); });
+  refused("in has 7 elements, the shares of 3 ranks are 6",
+          [&](communicator& c) { return c.reduce_scatter_v(seven, two, counts); });
+  refused("out has 7 elements, this rank's share is 2",
+          [&](communicator& c) { return c.reduce_scatter_v(six, seven, counts); });
+  refused("out has 7 elements, the blocks of 3 ranks are 6",
+          [&](communicator& c) { return c.all_gather(two, seven); });
+  refused("out has 7 elements, the blocks of 3 ranks are 6",
+          [&](communicator& c) { return c.all_gather_v(two, seven, counts); });
+  refused("in has 7 elements, this rank's block is 2",
+          [&](communicator& c) { return c.all_gather_v(seven, six, counts); });
+  refused("the root's buffer has 7 elements, all shares are 6",
+          [&](communicator& c) { return c.gather(two, seven, 1); });
+  refused("the root's buffer has 0 elements, all shares are 6",
+          [&](communicator& c) { return c.gather(two, colls::none, 1); });
+  refused("the buffer has 7 elements, this rank's share is 2",
+          [&](communicator& c) { return c.gather_v(seven, six, counts, 0); });
+  refused("the root's buffer has 7 elements, all shares are 6",
+          [&](communicator& c) { return c.scatter(seven, two, 1); });
+  refused("the root's buffer has 0 elements, all shares are 6",
+          [&](communicator& c) { return c.scatter(colls::none, two, 1); });
+  refused("the buffer has 7 elements, this rank's share is 2",
+          [&](communicator& c) { return c.scatter_v(six, counts, seven, 0); });
+  refused("in has 7 elements, no multiple of 3 ranks",
+          [&](communicator& c) { return c.all_to_all(seven, seven); });
+  refused("in has 6 elements, out has 7",
+          [&](communicator& c) { return c.all_to_all(six, seven); });
+  refused("in has 7 elements, the send counts are 6",
+          [&](communicator& c) { return c.all_to_all_v(seven, counts, six, counts); });
+  refused("out has 7 elements, the receive counts are 6",
+          [&](communicator& c) { return c.all_to_all_v(six, counts, seven, counts); });
+  refused("this rank sends 2 elements to itself and receives 3", [&](communicator& c) {
+    return c.all_to_all_v(six, counts, seven, std::vector{3, 3, 1});
+  });
+  refused("in place, both lists of counts are equal", [&](communicator& c) {
+    return c.all_to_all_v(six, counts, six, std::vector{3, 2, 1});
+  });
 
-
-  refused("there are 2 counts for 3 ranks", [&](communicator& c) { return c.all_gather_v(two, six, two); });
-  refused("there are 0 counts for 3 ranks", [&](communicator& c) { return c.gather_v(two, six, none_left, 0); });
-  refused("there are 6 counts for 3 ranks", [&](communicator& c) { return c.scatter_v(six, six, two, 0); });
-  refused("there are 7 counts for 3 ranks", [&](communicator& c) { return c.reduce_scatter_v(six, two, seven); });
-  refused("there are 2 counts for 3 ranks", [&](communicator& c) { return c.all_to_all_v(six, counts, six, two); });
+  refused("there are 2 counts for 3 ranks",
+          [&](communicator& c) { return c.all_gather_v(two, six, two); });
+  refused("there are 0 counts for 3 ranks",
+          [&](communicator& c) { return c.gather_v(two, six, none_left, 0); });
+  refused("there are 6 counts for 3 ranks",
+          [&](communicator& c) { return c.scatter_v(six, six, two, 0); });
+  refused("there are 7 counts for 3 ranks",
+          [&](communicator& c) { return c.reduce_scatter_v(six, two, seven); });
+  refused("there are 2 counts for 3 ranks",
+          [&](communicator& c) { return c.all_to_all_v(six, counts, six, two); });
   const char* const unfit = "a count is negative or too large";
   refused(unfit, [&](communicator& c) { return c.all_gather_v(two, six, negative); });
   refused(unfit, [&](communicator& c) { return c.gather_v(two, six, huge, 0); });
   refused(unfit, [&](communicator& c) { return c.scatter_v(six, large, two, 0); });
-  refused(unfit, [&](communicator& c) { return c.reduce_scatter_v(two, two, std::vector{-1, 2, 1}); });
+  refused(unfit, [&](communicator& c) {
+    return c.reduce_scatter_v(two, two, std::vector{-1, 2, 1});
+  });
   refused(unfit, [&](communicator& c) { return c.all_to_all_v(two, negative, two, negative); });
 
   const char* const overlap = "in and out overlap in part";
-  refused(overlap, [&](communicator& c) { return c.all_reduce(data.first(4), data.subspan(1, 4)); });
+  refused(overlap,
+          [&](communicator& c) { return c.all_reduce(data.first(4), data.subspan(1, 4)); });
   refused(overlap, [&](communicator& c) { return c.reduce(data.first(4), data.subspan(3, 4), 1); });
-  refused(overlap, [&](communicator& c) { return c.reduce_scatter(data.first(6), data.subspan(5, 2)); });
+  refused(overlap,
+          [&](communicator& c) { return c.reduce_scatter(data.first(6), data.subspan(5, 2)); });
   refused(overlap, [&](communicator& c) { return c.reduce_scatter(data.first(6), data.first(2)); });
-  refused(overlap, [&](communicator& c) { return c.all_gather(data.subspan(1, 2), data.first(6)); });
+  refused(overlap,
+          [&](communicator& c) { return c.all_gather(data.subspan(1, 2), data.first(6)); });
   refused(overlap, [&](communicator& c) { return c.gather(data.first(2), data.first(6), 1); });
-  refused(overlap, [&](communicator& c) { return c.scatter(data.first(6), data.subspan(5, 2), 1); });
-  refused(overlap, [&](communicator& c) { return c.all_to_all(data.first(6), data.subspan(1, 6)); });
-  refused("two buffers of the group overlap", [&](communicator& c) { return c.all_reduce(colls::group{six, two, six}); });
+  refused(overlap,
+          [&](communicator& c) { return c.scatter(data.first(6), data.subspan(5, 2), 1); });
+  refused(overlap,
+          [&](communicator& c) { return c.all_to_all(data.first(6), data.subspan(1, 6)); });
+  refused("two buffers of the group overlap", [&](communicator& c) {
+    return c.all_reduce(colls::group{six, two, six});
+  });
   std::span<int> head = data.first(4);
   std::span<int> tail = data.subspan(3, 4);
-  refused("two buffers of the group overlap", [&](communicator& c) { return c.all_reduce(colls::group{head, tail}); });
+  refused("two buffers of the group overlap", [&](communicator& c) {
+    return c.all_reduce(colls::group{head, tail});
+  });
 
   refused("tag -1 is negative", [&](communicator& c) { return c.send(six, 0, -1); });
   refused("tag -7 is negative", [&](communicator& c) { return c.recv(six, 0, -7); });
@@ -146,8 +185,10 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
   refused("rank -1 is not in 0..2", [&](communicator& c) { return c.recv(six, -1); });
   refused("rank 3 is not in 0..2", [&](communicator& c) { return c.send_recv(six, 3, two, 0); });
   refused("rank 3 is not in 0..2", [&](communicator& c) { return c.send_recv(six, 0, two, 3); });
-  refused("what is sent and what is received are one buffer", [&](communicator& c) { return c.send_recv(six, 0, six, 0); });
-  refused("the two buffers overlap in part", [&](communicator& c) { return c.send_recv(head, 0, tail, 0); });
+  refused("what is sent and what is received are one buffer",
+          [&](communicator& c) { return c.send_recv(six, 0, six, 0); });
+  refused("the two buffers overlap in part",
+          [&](communicator& c) { return c.send_recv(head, 0, tail, 0); });
 
   refused("rank 3 is not in 0..2", [&](communicator& c) { return c.group(std::vector{0, 3}); });
   refused("rank -1 is not in 0..2", [&](communicator& c) { return c.group(std::vector{-1}); });

@@ -82,7 +82,8 @@ TEST_CASE("kept operations end whatever the order in which each rank awaits them
       order.push_back(i);
     }
     std::vector<operation<>> kept;
-    for (int i = 0; i < calls; ++i) kept.push_back(comm.all_reduce(data[static_cast<std::size_t>(i)]));
+    for (int i = 0; i < calls; ++i)
+      kept.push_back(comm.all_reduce(data[static_cast<std::size_t>(i)]));
     std::shuffle(order.begin(), order.end(), random);
     for (const int i : order) {
       co_await kept[static_cast<std::size_t>(i)];

@@ -67,7 +67,9 @@ void append(std::vector<T>& to, const std::vector<T>& more) {
 }
 
 /// How long the share of a rank is where calls take a list of counts: some are empty.
-std::size_t share(int rank, std::size_t n) { return rank % 3 == 1 ? 0 : n + 2 * static_cast<std::size_t>(rank); }
+std::size_t share(int rank, std::size_t n) {
+  return rank % 3 == 1 ? 0 : n + 2 * static_cast<std::size_t>(rank);
+}
 
 template <class T>
 std::vector<T> part(const std::vector<T>& all, std::size_t from, std::size_t count) {
@@ -110,7 +112,8 @@ task<> every_reduction(communicator& comm, std::size_t n, Op op) {
   co_await comm.reduce_scatter(blocks, out, op);
   CHECK(same(out, folded<T>(0, p, static_cast<std::size_t>(me) * n, n, op)));
   std::vector<T> own = blocks;
-  co_await comm.reduce_scatter(own, std::span(own).subspan(static_cast<std::size_t>(me) * n, n), op);
+  co_await comm.reduce_scatter(own, std::span(own).subspan(static_cast<std::size_t>(me) * n, n),
+                               op);
   CHECK(same(part(own, static_cast<std::size_t>(me) * n, n), out));
 
   std::vector<std::size_t> counts;
@@ -267,7 +270,8 @@ void every_call(Op op) {
   for (const int p : {1, 2, 3, 4, 5, 7, 8}) {
     CAPTURE(p);
     const auto ranks = static_cast<std::size_t>(p);
-    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, ranks - 1, ranks + 1, std::size_t{9000}}) {
+    for (const std::size_t n :
+         {std::size_t{0}, std::size_t{1}, ranks - 1, ranks + 1, std::size_t{9000}}) {
       if (n == 9000 && p > 4) continue;
       CAPTURE(n);
       colls::inproc::run(p, [=](communicator& comm) -> task<> {
@@ -363,7 +367,8 @@ TEST_CASE("operations of the user: lambdas, functions, complex numbers") {
     CHECK(data[0] == 6);
     std::vector<std::complex<float>> waves(2000, {1.0f, static_cast<float>(me)});
     co_await comm.all_reduce(waves, colls::multiplies{});
-    CHECK(waves[1999] == std::complex<float>(1, 0) * std::complex<float>(1, 1) * std::complex<float>(1, 2));
+    CHECK(waves[1999] ==
+          std::complex<float>(1, 0) * std::complex<float>(1, 1) * std::complex<float>(1, 2));
     bool flags[] = {me == 1, me != 1, true};
     co_await comm.all_reduce(flags, colls::logical_and{});
     CHECK((!flags[0] && !flags[1] && flags[2]));

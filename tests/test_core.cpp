@@ -25,11 +25,14 @@ TEST_CASE("messages of one tag arrive in order, tags do not meet") {
   std::vector<std::vector<int>> got(40, std::vector<int>(30'000));
   std::vector<operation<>> sends;
   std::vector<operation<received>> receives;
-  for (int i = 0; i < 40; ++i) sent.emplace_back(static_cast<std::size_t>(i % 3 == 0 ? 30'000 : i), i);
-  for (int i = 0; i < 40; ++i) sends.push_back(all[0].send(sent[static_cast<std::size_t>(i)], 1, i % 4));
+  for (int i = 0; i < 40; ++i)
+    sent.emplace_back(static_cast<std::size_t>(i % 3 == 0 ? 30'000 : i), i);
+  for (int i = 0; i < 40; ++i)
+    sends.push_back(all[0].send(sent[static_cast<std::size_t>(i)], 1, i % 4));
   // The tags backwards, each in order.
   for (int tag = 3; tag >= 0; --tag) {
-    for (int i = tag; i < 40; i += 4) receives.push_back(all[1].recv(got[static_cast<std::size_t>(i)], 0, tag));
+    for (int i = tag; i < 40; i += 4)
+      receives.push_back(all[1].recv(got[static_cast<std::size_t>(i)], 0, tag));
   }
   for (auto& each : receives) CHECK(all.wait(each).source == 0);
   for (auto& each : sends) all.wait(each);
@@ -160,11 +163,17 @@ TEST_CASE("an operation of the user that throws ends the call on all ranks") {
   using call = operation<> (*)(communicator&, std::vector<int>&, std::vector<int>&);
   const call calls[] = {
       [](auto& c, auto& a, auto&) { return c.all_reduce(a, throwing{3}); },
-      [](auto& c, auto& a, auto&) { return c.template all_reduce<algorithm::ring>(a, throwing{3}); },
-      [](auto& c, auto& a, auto&) { return c.template all_reduce<algorithm::linear>(a, throwing{3}); },
+      [](auto& c, auto& a, auto&) {
+        return c.template all_reduce<algorithm::ring>(a, throwing{3});
+      },
+      [](auto& c, auto& a, auto&) {
+        return c.template all_reduce<algorithm::linear>(a, throwing{3});
+      },
       [](auto& c, auto& a, auto&) { return c.reduce(a, 2, throwing{3}); },
       [](auto& c, auto& a, auto& b) { return c.reduce_scatter(a, b, throwing{3}); },
-      [](auto& c, auto& a, auto& b) { return c.template reduce_scatter<algorithm::linear>(a, b, throwing{3}); },
+      [](auto& c, auto& a, auto& b) {
+        return c.template reduce_scatter<algorithm::linear>(a, b, throwing{3});
+      },
       [](auto& c, auto& a, auto&) { return c.scan(a, throwing{3}); },
       [](auto& c, auto& a, auto&) { return c.template exscan<algorithm::linear>(a, throwing{3}); },
       [](auto& c, auto& a, auto&) { return c.exscan(a, throwing{3}); },
@@ -272,7 +281,8 @@ TEST_CASE("a long queue of calls runs in bounded memory and in order") {
   std::shuffle(kept.begin(), kept.end(), random);
   for (auto& each : kept) all.wait(each);
   for (int rank = 0; rank < 3; ++rank) {
-    for (int i = 0; i < calls; ++i) CHECK(data[rank][static_cast<std::size_t>(i)].back() == 3 * i + 3);
+    for (int i = 0; i < calls; ++i)
+      CHECK(data[rank][static_cast<std::size_t>(i)].back() == 3 * i + 3);
   }
 }
 

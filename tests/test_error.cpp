@@ -32,9 +32,10 @@ TEST_CASE("every error has a name and a hint, and compares with the conditions o
 
 TEST_CASE("the text of an error says who, what, where, how far and what to do") {
   failure why(errc::timeout, "nothing moved");
-  CHECK(std::string(error(why).what()) ==
-        "colls: timeout: nothing moved. Hint: no progress before the deadline: a rank is late or did "
-        "not call; options.timeout and COLLS_TIMEOUT set the deadline");
+  CHECK(
+      std::string(error(why).what()) ==
+      "colls: timeout: nothing moved. Hint: no progress before the deadline: a rank is late or did "
+      "not call; options.timeout and COLLS_TIMEOUT set the deadline");
   why.observer = 1;
   why.culprit = 3;
   why.waited_for = 3;

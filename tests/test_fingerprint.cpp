@@ -88,27 +88,49 @@ const mismatch matrix[] = {
      [](auto& c) { return c.all_reduce(ints); }},
     {"count", [](auto& c) { return c.broadcast(std::span(ints).first(9), 0); },
      [](auto& c) { return c.broadcast(ints, 0); }},
-    {"count", [](auto& c) { return c.all_gather(std::span(ints).first(50), std::span(wide).first(150)); },
+    {"count",
+     [](auto& c) { return c.all_gather(std::span(ints).first(50), std::span(wide).first(150)); },
      [](auto& c) { return c.all_gather(ints, wide); }},
-    {"count", [](auto& c) { return c.all_gather_v(c.rank() == 0 ? ten : c.rank() == 1 ? thirty : std::span(ints).first(60), more, counts[1]); },
-     [](auto& c) { return c.all_gather_v(c.rank() == 0 ? std::span(ten) : c.rank() == 1 ? std::span(twenty) : std::span(ints).first(70), more, counts[0]); }},
-    {"count", [](auto& c) { return c.all_reduce(colls::group{ten, twenty}); },
-     [](auto& c) { return c.all_reduce(colls::group{twenty, ten}); }},
+    {"count",
+     [](auto& c) {
+       return c.all_gather_v(c.rank() == 0   ? ten
+                             : c.rank() == 1 ? thirty
+                                             : std::span(ints).first(60),
+                             more, counts[1]);
+     },
+     [](auto& c) {
+       return c.all_gather_v(c.rank() == 0   ? std::span(ten)
+                             : c.rank() == 1 ? std::span(twenty)
+                                             : std::span(ints).first(70),
+                             more, counts[0]);
+     }},
+    {"count",
+     [](auto& c) {
+       return c.all_reduce(colls::group{ten, twenty});
+     },
+     [](auto& c) {
+       return c.all_reduce(colls::group{twenty, ten});
+     }},
     {"collective", [](auto& c) { return c.barrier(); }, [](auto& c) { return c.all_reduce(ints); }},
     {"collective", [](auto& c) { return c.exscan(ints); }, [](auto& c) { return c.scan(ints); }},
-    {"type", [](auto& c) { return c.all_reduce(floats); }, [](auto& c) { return c.all_reduce(ints); }},
+    {"type", [](auto& c) { return c.all_reduce(floats); },
+     [](auto& c) { return c.all_reduce(ints); }},
     {"type", [](auto& c) { return c.broadcast(smalls, 0); },
      [](auto& c) { return c.broadcast(pairs, 0); }},
-    {"collective", [](auto& c) { return c.all_to_all(std::span(ints).first(99), std::span(ints).first(99)); },
+    {"collective",
+     [](auto& c) { return c.all_to_all(std::span(ints).first(99), std::span(ints).first(99)); },
      [](auto& c) { return c.all_reduce(floats, colls::maximum{}, {.segment = 64}); }},
     {"op", [](auto& c) { return c.all_reduce(ints, colls::maximum{}); },
      [](auto& c) { return c.all_reduce(ints); }},
     {"op", [](auto& c) { return c.all_reduce(ints, named_op{}); },
      [](auto& c) { return c.all_reduce(ints, [](int a, int b) { return a + b; }); }},
-    {"root", [](auto& c) { return c.broadcast(ints, 2); }, [](auto& c) { return c.broadcast(ints, 0); }},
+    {"root", [](auto& c) { return c.broadcast(ints, 2); },
+     [](auto& c) { return c.broadcast(ints, 0); }},
     {"root", [](auto& c) { return c.reduce(ints, 1); }, [](auto& c) { return c.reduce(ints, 0); }},
-    {"root", [](auto& c) { return c.gather(ints, wide, 1); }, [](auto& c) { return c.gather(ints, wide, 2); }},
-    {"root", [](auto& c) { return c.scatter(wide, ints, 2); }, [](auto& c) { return c.scatter(wide, ints, 1); }},
+    {"root", [](auto& c) { return c.gather(ints, wide, 1); },
+     [](auto& c) { return c.gather(ints, wide, 2); }},
+    {"root", [](auto& c) { return c.scatter(wide, ints, 2); },
+     [](auto& c) { return c.scatter(wide, ints, 1); }},
     {"algorithm", [](auto& c) { return c.all_reduce(ints, {.algorithm = algorithm::ring}); },
      [](auto& c) { return c.all_reduce(ints); }},
     {"algorithm", [](auto& c) { return c.barrier({.algorithm = algorithm::linear}); },
@@ -205,7 +227,8 @@ void pass(communicators& all, colls::time_point time) {
 TEST_CASE("a rank that calls late, and then waits for another one than at first, is found") {
   communicators all(3);
   const options how{.algorithm = algorithm::linear, .timeout = std::chrono::seconds(20)};
-  operation<> two = all[2].reduce(ints, 2, how);  // announces itself to rank 0, which has not called
+  operation<> two =
+      all[2].reduce(ints, 2, how);  // announces itself to rank 0, which has not called
   pass(all, 150 * colls::milliseconds);
   operation<> zero = all[0].reduce(more, 0, how);  // announces itself to rank 1
   pass(all, 150 * colls::milliseconds);
@@ -248,7 +271,8 @@ TEST_CASE("counts that differ between two ranks of all_to_all_v are found at the
   }
   for (int rank = 0; rank < 3; ++rank) {
     REQUIRE(all[rank].failed() != nullptr);
-    CHECK(std::string(all[rank].failed()->detail) == "rank 0 sent 40 bytes where rank 2 expects 36");
+    CHECK(std::string(all[rank].failed()->detail) ==
+          "rank 0 sent 40 bytes where rank 2 expects 36");
   }
 }
 

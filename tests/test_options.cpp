@@ -98,26 +98,43 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
   using enum algorithm;
   std::vector<std::vector<int>> data(3, std::vector<int>(3));
   std::vector<std::vector<int>> more(3, std::vector<int>(9));
-  const auto mine = [&](communicator& c) -> auto& { return data[static_cast<std::size_t>(c.rank())]; };
-  const auto wide = [&](communicator& c) -> auto& { return more[static_cast<std::size_t>(c.rank())]; };
+  const auto mine = [&](communicator & c) -> auto& {
+    return data[static_cast<std::size_t>(c.rank())];
+  };
+  const auto wide = [&](communicator & c) -> auto& {
+    return more[static_cast<std::size_t>(c.rank())];
+  };
   const auto kept_order = [](int a, int b) { return a + b; };
   for (int number = 1; number <= static_cast<int>(direct); ++number) {
     const auto how = static_cast<algorithm>(number);
     const auto any_of = [&](auto... known) { return ((how == known) || ...); };
     const auto pin = [&](bool exists, const auto& call) { check_pin(how, exists, call); };
     pin(any_of(linear, dissemination), [](communicator& c, options o) { return c.barrier(o); });
-    pin(any_of(linear, binomial_tree), [&](communicator& c, options o) { return c.broadcast(mine(c), 1, o); });
-    pin(any_of(linear, ring, recursive_doubling), [&](communicator& c, options o) { return c.all_reduce(mine(c), o); });
-    pin(any_of(linear, recursive_doubling), [&](communicator& c, options o) { return c.all_reduce(mine(c), kept_order, o); });
-    pin(any_of(linear, binomial_tree), [&](communicator& c, options o) { return c.reduce(mine(c), 2, o); });
-    pin(any_of(linear, ring), [&](communicator& c, options o) { return c.reduce_scatter(wide(c), mine(c), o); });
-    pin(any_of(linear), [&](communicator& c, options o) { return c.reduce_scatter(wide(c), mine(c), kept_order, o); });
-    pin(any_of(linear, ring, recursive_doubling), [&](communicator& c, options o) { return c.all_gather(mine(c), wide(c), o); });
-    pin(any_of(linear, binomial_tree), [&](communicator& c, options o) { return c.gather(mine(c), wide(c), 0, o); });
-    pin(any_of(linear, binomial_tree), [&](communicator& c, options o) { return c.scatter(wide(c), mine(c), 0, o); });
-    pin(any_of(linear, pairwise), [&](communicator& c, options o) { return c.all_to_all(mine(c), mine(c), o); });
-    pin(any_of(linear, recursive_doubling), [&](communicator& c, options o) { return c.scan(mine(c), o); });
-    pin(any_of(linear, recursive_doubling), [&](communicator& c, options o) { return c.exscan(mine(c), o); });
+    pin(any_of(linear, binomial_tree),
+        [&](communicator& c, options o) { return c.broadcast(mine(c), 1, o); });
+    pin(any_of(linear, ring, recursive_doubling),
+        [&](communicator& c, options o) { return c.all_reduce(mine(c), o); });
+    pin(any_of(linear, recursive_doubling),
+        [&](communicator& c, options o) { return c.all_reduce(mine(c), kept_order, o); });
+    pin(any_of(linear, binomial_tree),
+        [&](communicator& c, options o) { return c.reduce(mine(c), 2, o); });
+    pin(any_of(linear, ring),
+        [&](communicator& c, options o) { return c.reduce_scatter(wide(c), mine(c), o); });
+    pin(any_of(linear), [&](communicator& c, options o) {
+      return c.reduce_scatter(wide(c), mine(c), kept_order, o);
+    });
+    pin(any_of(linear, ring, recursive_doubling),
+        [&](communicator& c, options o) { return c.all_gather(mine(c), wide(c), o); });
+    pin(any_of(linear, binomial_tree),
+        [&](communicator& c, options o) { return c.gather(mine(c), wide(c), 0, o); });
+    pin(any_of(linear, binomial_tree),
+        [&](communicator& c, options o) { return c.scatter(wide(c), mine(c), 0, o); });
+    pin(any_of(linear, pairwise),
+        [&](communicator& c, options o) { return c.all_to_all(mine(c), mine(c), o); });
+    pin(any_of(linear, recursive_doubling),
+        [&](communicator& c, options o) { return c.scan(mine(c), o); });
+    pin(any_of(linear, recursive_doubling),
+        [&](communicator& c, options o) { return c.exscan(mine(c), o); });
     // The sequential order is linear's alone.
     pin(any_of(linear), [&](communicator& c, options o) {
       o.order = colls::order::rank;
@@ -171,7 +188,8 @@ TEST_CASE("a pin at compile time takes part in every call") {
 }
 
 TEST_CASE("segments of any length give the same result") {
-  for (const std::size_t segment : std::initializer_list<std::size_t>{1, 3, 4, 100, 4096, 1 << 30}) {
+  for (const std::size_t segment :
+       std::initializer_list<std::size_t>{1, 3, 4, 100, 4096, 1 << 30}) {
     colls::inproc::run(3, [segment](communicator& comm) -> task<> {
       std::vector<int> data(1000);
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = comm.rank() + static_cast<int>(i);
@@ -217,7 +235,9 @@ TEST_CASE("order::rank gives the bits of the sequential sum") {
 TEST_CASE("sums of bfloat16 are rounded once, or at each hop with wire::storage") {
   colls::inproc::run(4, [](communicator& comm) -> task<> {
     // 256 + 1 rounds to 256 in bfloat16; 256 + 3 to 260 in the end.
-    const auto fill = [&] { return std::vector<colls::bfloat16>(10, colls::bfloat16(comm.rank() == 0 ? 256.0f : 1.0f)); };
+    const auto fill = [&] {
+      return std::vector<colls::bfloat16>(10, colls::bfloat16(comm.rank() == 0 ? 256.0f : 1.0f));
+    };
     std::vector<colls::bfloat16> data = fill();
     co_await comm.all_reduce(data, {.order = colls::order::rank});
     CHECK(static_cast<float>(data[9]) == 260.0f);

@@ -26,9 +26,9 @@
 // Every allocation of the program comes through here, those of operator new too.
 static std::size_t allocations;
 extern "C" {
-void* __libc_malloc(std::size_t size);                  // NOLINT
+void* __libc_malloc(std::size_t size);                     // NOLINT
 void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
-void* __libc_realloc(void* memory, std::size_t size);   // NOLINT
+void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
 void* malloc(std::size_t size) {
   ++allocations;
   return __libc_malloc(size);
@@ -72,7 +72,8 @@ struct used {
 };
 
 struct buffers {
-  explicit buffers(int ranks, std::size_t n) : one(n), other(n), all(n * static_cast<std::size_t>(ranks)) {}
+  explicit buffers(int ranks, std::size_t n)
+      : one(n), other(n), all(n * static_cast<std::size_t>(ranks)) {}
   std::vector<float> one, other, all;
 };
 
@@ -155,9 +156,15 @@ TEST_CASE("a thousand operations in flight, awaited in any order, need little me
     for (int i = 0; i < calls; ++i) {
       auto& mine = data[static_cast<std::size_t>(rank * calls + i)];
       switch (i % 3) {
-        case 0: kept.push_back(all[rank].all_reduce(mine)); break;
-        case 1: kept.push_back(all[rank].all_reduce<algorithm::recursive_doubling>(mine)); break;
-        default: kept.push_back(all[rank].all_reduce(mine, colls::average{})); break;
+        case 0:
+          kept.push_back(all[rank].all_reduce(mine));
+          break;
+        case 1:
+          kept.push_back(all[rank].all_reduce<algorithm::recursive_doubling>(mine));
+          break;
+        default:
+          kept.push_back(all[rank].all_reduce(mine, colls::average{}));
+          break;
       }
       order.push_back(i);
     }
@@ -180,7 +187,8 @@ TEST_CASE("a thousand operations in flight, awaited in any order, need little me
 #if !defined(SANITIZED)
   CHECK(highest < before.resident + 64 * (1 << 20));  // of all ranks together
 #endif
-  MESSAGE("memory beyond the buffers: ", (highest - std::min(highest, before.resident)) >> 10, " KiB");
+  MESSAGE("memory beyond the buffers: ", (highest - std::min(highest, before.resident)) >> 10,
+          " KiB");
 }
 
 }  // namespace

@@ -43,7 +43,9 @@ TEST_CASE("ranks of one color are together, ordered by key") {
     CHECK(same.rank() == half.rank());
     communicator pair = co_await half.split(half.rank() == 0 ? 7 : 3);
     CHECK(pair.size() == (half.rank() == 0 ? 1 : 2));
-    CHECK((co_await sum_of_world_ranks(pair, world)) == (half.rank() == 0 ? me : me % 2 == 0 ? 2 : 4));
+    CHECK((co_await sum_of_world_ranks(pair, world)) == (half.rank() == 0 ? me
+                                                         : me % 2 == 0    ? 2
+                                                                          : 4));
     co_await pair.barrier();
     co_await half.barrier();
   });
@@ -161,8 +163,10 @@ TEST_CASE("many at once: every communicator of a rank has an id of its own") {
   std::vector<communicator> left(4);
   std::vector<communicator> right(4);
   for (int rank = 0; rank < 4; ++rank) {
-    under_way[static_cast<std::size_t>(rank)].push_back(all[rank].split(rank == 1 || rank == 2 ? 0 : -1));
-    under_way[static_cast<std::size_t>(rank)].push_back(all[rank].split(rank == 1 || rank == 3 ? 0 : -1));
+    under_way[static_cast<std::size_t>(rank)].push_back(
+        all[rank].split(rank == 1 || rank == 2 ? 0 : -1));
+    under_way[static_cast<std::size_t>(rank)].push_back(
+        all[rank].split(rank == 1 || rank == 3 ? 0 : -1));
   }
   for (int rank = 0; rank < 4; ++rank) {
     auto& mine = under_way[static_cast<std::size_t>(rank)];
@@ -182,7 +186,8 @@ TEST_CASE("many at once: every communicator of a rank has an id of its own") {
   // Ids are not used again when their communicators are gone.
   for (auto& mine : kept) mine.clear();
   for (int round = 0; round < 30; ++round) {
-    for (int rank = 0; rank < 4; ++rank) under_way[static_cast<std::size_t>(rank)].push_back(all[rank].dup());
+    for (int rank = 0; rank < 4; ++rank)
+      under_way[static_cast<std::size_t>(rank)].push_back(all[rank].dup());
     finish();
     for (auto& mine : kept) mine.clear();
   }
@@ -193,8 +198,8 @@ TEST_CASE("ids that some rank has in use are not given") {
   communicators all(2);
   // Rank 1 holds what the next split would try first.
   colls::match& with = all.world()[1].matching();
-  colls::communicator_state in_use(
-      static_cast<std::uint32_t>(colls::mix(colls::mix(0, 1), 0)), 0, 1, nullptr);
+  colls::communicator_state in_use(static_cast<std::uint32_t>(colls::mix(colls::mix(0, 1), 0)), 0,
+                                   1, nullptr);
   with.add(in_use);
   std::vector<operation<communicator>> made;
   for (int rank = 0; rank < 2; ++rank) made.push_back(all[rank].dup());

@@ -40,7 +40,8 @@ TEST_CASE("values come as a tuple, in the order of the parts") {
 TEST_CASE("all parts run beside each other, and all have ended afterwards") {
   stepper on;
   std::vector<int> order;
-  colls::sync_wait(on, when_all(note(on, 3, order, 3), note(on, 0, order, 0), note(on, 1, order, 1)));
+  colls::sync_wait(on,
+                   when_all(note(on, 3, order, 3), note(on, 0, order, 0), note(on, 1, order, 1)));
   CHECK(order == std::vector<int>{0, 1, 3});
   order.clear();
   std::vector<task<>> parts;

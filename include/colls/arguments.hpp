@@ -24,7 +24,7 @@ inline constexpr any_source_t any_source{};
 /// A source (or destination) of point-to-point messages.
 class peer {
  public:
-  constexpr peer(int rank) : rank_(rank) {}        // NOLINT: a rank is a peer
+  constexpr peer(int rank) : rank_(rank) {}                // NOLINT: a rank is a peer
   constexpr peer(any_source_t) : rank_(-1), any_(true) {}  // NOLINT
   constexpr int rank() const { return rank_; }
   constexpr bool is_any() const { return any_; }
@@ -54,9 +54,9 @@ using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>())
 
 /// A temporary that owns its elements would be gone before the operation ends.
 template <class Range>
-concept outlives_the_call =
-    std::is_lvalue_reference_v<Range> ||
-    std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, device_memory> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
+concept outlives_the_call = std::is_lvalue_reference_v<Range> ||
+    std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, device_memory> ||
+    std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail
 
@@ -81,9 +81,10 @@ constexpr void check_range() {
   static_assert(outlives_the_call<Range>,
                 "colls: the data is a temporary that would be destroyed before the operation ends: "
                 "give it a name, or pass a std::span");
-  static_assert(supported_type<range_element_t<Range>>,
-                "colls: elements must be arithmetic, float16, bfloat16, std::complex or a trivially "
-                "copyable struct that is no pointer, range or span");
+  static_assert(
+      supported_type<range_element_t<Range>>,
+      "colls: elements must be arithmetic, float16, bfloat16, std::complex or a trivially "
+      "copyable struct that is no pointer, range or span");
 }
 
 /// The range as algorithms know it. Algorithms never write what a caller gave as input.

@@ -73,7 +73,8 @@ struct bodies {
     if (net.rank() > 0) narrow(net, by, out, work.data(), net.rank());
   }
 
-  static task<> reduce(Channel net, run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
+  static task<> reduce(Channel net,
+                       run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
                        any_buffer in, any_buffer out, int root, reduction by) {
     if (in_storage(by)) {
       co_await algorithm(net, in, out, root, by.op);
@@ -143,9 +144,10 @@ struct bodies {
   }
 
   /// gather and scatter: `mine` is this rank's share, `all` lies on the root.
-  static task<> rooted(
-      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
-      any_buffer first, any_buffer second, std::size_t share, offsets table, int root) {
+  static task<> rooted(Channel net,
+                       run<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
+                       any_buffer first, any_buffer second, std::size_t share, offsets table,
+                       int root) {
     const partition parts = table.empty() ? partition::blocks(share, net.size())
                                           : partition::from_offsets(table.data(), net.size());
     co_await algorithm(net, first, second, parts, root);
@@ -156,9 +158,8 @@ struct bodies {
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
     const int ranks = net.size();
     const auto parts = [&](const offsets& table, const any_buffer& data) {
-      return table.empty()
-                 ? partition::blocks(data.size() / static_cast<std::size_t>(ranks), ranks)
-                 : partition::from_offsets(table.data(), ranks);
+      return table.empty() ? partition::blocks(data.size() / static_cast<std::size_t>(ranks), ranks)
+                           : partition::from_offsets(table.data(), ranks);
     };
     const partition from = parts(sends, in);
     const partition to = parts(receives, out);

@@ -131,7 +131,7 @@ class call_base : public operation_record, public recycled {
 
   call_base* next_call = nullptr;  // in the communicator's list
   call_base* prev_call = nullptr;
-  std::size_t working_bytes = 0;   // what it asks of the rank's memory, for admission
+  std::size_t working_bytes = 0;  // what it asks of the rank's memory, for admission
 
  protected:
   virtual bool start_body(completion& done) = 0;
@@ -141,10 +141,11 @@ class call_base : public operation_record, public recycled {
  private:
   struct body_completion : completion {
     body_completion(call_base& of, run_queue& queue)
-        : completion([](completion& self) noexcept {
-                       static_cast<body_completion&>(self).owner.body_ended();
-                     },
-                     &queue),
+        : completion(
+              [](completion& self) noexcept {
+                static_cast<body_completion&>(self).owner.body_ended();
+              },
+              &queue),
           owner(of) {}
     call_base& owner;
   };
@@ -238,8 +239,8 @@ class call<void> : public call_base {
   void destroy_body() noexcept override { (void)(body = {}); }
 };
 
-/// What a completion token of Asio makes of an operation. <colls/asio.hpp> specialises it; to use an
-/// operation with a token before that header is included does not compile, then or later.
+/// What a completion token of Asio makes of an operation. <colls/asio.hpp> specialises it; to use
+/// an operation with a token before that header is included does not compile, then or later.
 template <class Operation, class Token>
 struct initiate {
   static constexpr bool possible = false;
@@ -256,8 +257,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
  public:
   using value_type = T;
 
-  explicit operation(detail::call<T>* started) : call_(started) {}
-  operation(operation&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  explicit operation(detail::call<T> * started) : call_(started) {}
+  operation(operation && other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
   operation& operator=(operation&& other) noexcept {
     if (this != &other) {
       if (call_ != nullptr) call_->abandon();
@@ -275,7 +276,7 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     return call_->is_done();
   }
 
-  bool start(completion& waiter) { return call_->wait(waiter); }
+  bool start(completion & waiter) { return call_->wait(waiter); }
   T result() {
     if (call_->why().code != errc{}) throw error(call_->why());
     if constexpr (!std::is_void_v<T>) return std::move(*call_->value);
@@ -314,8 +315,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
 
   /// With <colls/asio.hpp>: an asynchronous operation of Asio, `std::move(op)(token)`.
   template <class Token>
-    requires detail::initiate<operation, std::decay_t<Token>>::possible
-  auto operator()(Token&& token) && {
+  requires detail::initiate<operation, std::decay_t<Token>>::possible auto operator()(
+      Token&& token)&& {
     return detail::initiate<operation, std::decay_t<Token>>::start(std::move(*this),
                                                                    std::forward<Token>(token));
   }

@@ -31,13 +31,15 @@ inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, option
 /// One sentence where an operation cannot take the element type.
 template <class T, class Op>
 constexpr void check_op() {
-  static_assert(reduction_for<Op, T>,
-                "colls: this operation cannot reduce this element type: it needs combine(T, T) -> T "
-                "(bitwise operations take integers, minimum and maximum take ordered types, a user's "
-                "struct needs an operator or an operation of its own)");
-  static_assert(sizeof(Op) <= 64 && alignof(Op) <= alignof(std::max_align_t) &&
-                    std::is_trivially_copyable_v<Op>,
-                "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
+  static_assert(
+      reduction_for<Op, T>,
+      "colls: this operation cannot reduce this element type: it needs combine(T, T) -> T "
+      "(bitwise operations take integers, minimum and maximum take ordered types, a user's "
+      "struct needs an operator or an operation of its own)");
+  static_assert(
+      sizeof(Op) <= 64 && alignof(Op) <= alignof(std::max_align_t) &&
+          std::is_trivially_copyable_v<Op>,
+      "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
 }  // namespace detail
@@ -75,20 +77,21 @@ class communicator {
 
   /// Every rank holds the reduction of all ranks' data, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-    requires(!detail::is_options<Op> && !readable_range<Op>)
-  operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
+  requires(!detail::is_options<Op> &&
+           !readable_range<Op>) operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
-    return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op,
-                                                                                     how);
+    return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole,
+                                                                                     op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> all_reduce(Data&& data, options how) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, how);
   }
   /// The same from `in` to `out`, of equal length.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out, class Op = plus>
-    requires(!detail::is_options<Op>)
-  operation<> all_reduce(In&& in, Out&& out, Op op = {}, options how = {}) {
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
+            class Op = plus>
+  requires(!detail::is_options<Op>) operation<> all_reduce(In&& in, Out&& out, Op op = {},
+                                                           options how = {}) {
     same_element<In, Out>();
     return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
         detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), op, how);
@@ -99,8 +102,8 @@ class communicator {
   }
   /// Every buffer of the group is reduced over all ranks, in place, as one operation.
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
-    requires(!detail::is_options<Op>)
-  operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {}, options how = {});
+  requires(!detail::is_options<Op>) operation<> all_reduce(const colls::group<Ranges...>& buffers,
+                                                           Op op = {}, options how = {});
   template <algorithm Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, options how) {
     return all_reduce<Pinned>(buffers, plus{}, how);
@@ -108,8 +111,8 @@ class communicator {
 
   /// The root holds the reduction in place; elsewhere `data` is as before.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-    requires(!detail::is_options<Op>)
-  operation<> reduce(Data&& data, int root, Op op = {}, options how = {}) {
+  requires(!detail::is_options<Op>) operation<> reduce(Data&& data, int root, Op op = {},
+                                                       options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
     return reduced_at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
@@ -119,23 +122,26 @@ class communicator {
   }
   /// The same from `in` to the root's `out`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
-    requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
-  operation<> reduce(In&& in, Out&& out, int root, Op op = {}, options how = {}) {
+  requires((readable_range<Out> ||
+            detail::is_none<Out>)&&!detail::is_options<Op>) operation<> reduce(In&& in, Out&& out,
+                                                                               int root, Op op = {},
+                                                                               options how = {}) {
     same_element<In, Out>();
     return reduced_at_root<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                        detail::output(std::forward<Out>(out)), root,
-                                                        op, how);
+                                                        detail::output(std::forward<Out>(out)),
+                                                        root, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-    requires(readable_range<Out> || detail::is_none<Out>)
-  operation<> reduce(In&& in, Out&& out, int root, options how) {
+  requires(readable_range<Out> || detail::is_none<Out>) operation<> reduce(In&& in, Out&& out,
+                                                                           int root, options how) {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
   }
 
   /// `in` is size() blocks of out.size(); rank r holds the reduction of all ranks' block r.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out, class Op = plus>
-    requires(!detail::is_options<Op>)
-  operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, options how = {}) {
+  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
+            class Op = plus>
+  requires(!detail::is_options<Op>) operation<> reduce_scatter(In&& in, Out&& out, Op op = {},
+                                                               options how = {}) {
     same_element<In, Out>();
     return reduced_in_parts<Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, op, how);
@@ -147,26 +153,27 @@ class communicator {
   /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
-    requires(!detail::is_options<Op>)
-  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
-                               options how = {}) {
+  requires(!detail::is_options<Op>) operation<> reduce_scatter_v(In&& in, Out&& out,
+                                                                 const Counts& counts, Op op = {},
+                                                                 options how = {}) {
     same_element<In, Out>();
-    return reduced_in_parts<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
-        count_list(counts), op, how);
+    return reduced_in_parts<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
+                                                         detail::output(std::forward<Out>(out)),
+                                                         count_list(counts), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, options how) {
-    return reduce_scatter_v<Pinned>(std::forward<In>(in), std::forward<Out>(out), counts, plus{}, how);
+    return reduce_scatter_v<Pinned>(std::forward<In>(in), std::forward<Out>(out), counts, plus{},
+                                    how);
   }
 
   /// Rank r holds the reduction of the data of ranks 0 to r, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-    requires(!detail::is_options<Op>)
-  operation<> scan(Data&& data, Op op = {}, options how = {}) {
+  requires(!detail::is_options<Op>) operation<> scan(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
-    return reduced_everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
+    return reduced_everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op,
+                                                                               how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> scan(Data&& data, options how) {
@@ -174,8 +181,7 @@ class communicator {
   }
   /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-    requires(!detail::is_options<Op>)
-  operation<> exscan(Data&& data, Op op = {}, options how = {}) {
+  requires(!detail::is_options<Op>) operation<> exscan(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
     return reduced_everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op,
                                                                                  how);
@@ -209,23 +215,26 @@ class communicator {
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, options how = {}) {
     same_element<In, Out>();
-    return gathered_everywhere<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
-        count_list(counts), how);
+    return gathered_everywhere<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
+                                                            detail::output(std::forward<Out>(out)),
+                                                            count_list(counts), how);
   }
 
   /// The root's `out` holds all ranks' `in`, in rank order; `out` may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-    requires(readable_range<Out> || detail::is_none<Out>)
-  operation<> gather(In&& in, Out&& out, int root, options how = {}) {
+  requires(readable_range<Out> || detail::is_none<Out>) operation<> gather(In&& in, Out&& out,
+                                                                           int root,
+                                                                           options how = {}) {
     same_element<In, Out>();
     return rooted<collective::gather, Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, root, how);
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, root,
+        how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
-    requires(readable_range<Out> || detail::is_none<Out>)
-  operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root, options how = {}) {
+  requires(readable_range<Out> ||
+           detail::is_none<Out>) operation<> gather_v(In&& in, Out&& out, const Counts& counts,
+                                                      int root, options how = {}) {
     same_element<In, Out>();
     return rooted<collective::gather, Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
@@ -233,16 +242,19 @@ class communicator {
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
-    requires(readable_range<In> || detail::is_none<In>)
-  operation<> scatter(In&& in, Out&& out, int root, options how = {}) {
+  requires(readable_range<In> || detail::is_none<In>) operation<> scatter(In&& in, Out&& out,
+                                                                          int root,
+                                                                          options how = {}) {
     same_element<Out, In>();
     return rooted<collective::scatter, Pinned, range_element_t<Out>>(
-        detail::output(std::forward<Out>(out)), detail::erased(std::forward<In>(in)), {}, root, how);
+        detail::output(std::forward<Out>(out)), detail::erased(std::forward<In>(in)), {}, root,
+        how);
   }
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
-    requires(readable_range<In> || detail::is_none<In>)
-  operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root, options how = {}) {
+  requires(readable_range<In> ||
+           detail::is_none<In>) operation<> scatter_v(In&& in, const Counts& counts, Out&& out,
+                                                      int root, options how = {}) {
     same_element<Out, In>();
     return rooted<collective::scatter, Pinned, range_element_t<Out>>(
         detail::output(std::forward<Out>(out)), detail::erased(std::forward<In>(in)),
@@ -253,8 +265,8 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, options how = {}) {
     same_element<In, Out>();
-    return exchanged<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                  detail::output(std::forward<Out>(out)), {}, {}, how);
+    return exchanged<Pinned, range_element_t<In>>(
+        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, {}, how);
   }
   /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
   /// on i equals recv_counts[i] on j.
@@ -302,8 +314,9 @@ class communicator {
   /// thread. Nobody turns that executor before this has ended; afterwards one thread does, and
   /// closes it there.
   template <class Executor>
-    requires(!detail::is_options<Executor> && requires { typename Transport::card; })
-  operation<communicator> dup(const Executor& on, options how = {});
+  requires(!detail::is_options<Executor> && requires {
+    typename Transport::card;
+  }) operation<communicator> dup(const Executor& on, options how = {});
 
   /// Gives the communicator up on all ranks, for a reason that all of them will see.
   void revoke(const char* reason) {
@@ -428,8 +441,9 @@ class communicator {
 
   // The plan, or false and the call refused in `wrong`.
   template <class Function, std::size_t N>
-  bool plan_for(const std::array<detail::row<Function>, N>& rows, const question& call, const options& how,
-                detail::checks& check, plan& by, const detail::row<Function>** found) const {
+  bool plan_for(const std::array<detail::row<Function>, N>& rows, const question& call,
+                const options& how, detail::checks& check, plan& by,
+                const detail::row<Function>** found) const {
     if (check.failed()) return false;
     by = core_->choose(rows, call, how, found, check);
     return !check.failed();

@@ -123,8 +123,9 @@ class core final : call_owner {
     } else if ((*found)->what == needs::commutative && !call.commutative) {
       refuse("it sums in an order of its own, and this operation is not commutative");
     } else if (call.sum == order::rank && by.how != algorithm::linear && call.reduces) {
-      refuse("only linear gives the bits of the sequential order, which order::rank and operations "
-             "that are not associative ask for");
+      refuse(
+          "only linear gives the bits of the sequential order, which order::rank and operations "
+          "that are not associative ask for");
     }
     return by;
   }

@@ -14,8 +14,8 @@ using communicator = colls::communicator<inproc_transport>;
 /// The world as rank `rank` of `ranks` sees it; once per rank.
 inline communicator join(inproc_world& ranks, int rank) {
   const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &ranks[rank]);
-  return communicator(std::make_unique<colls::detail::core<inproc_transport>>(net, 0, rank, ranks.size(),
-                                                                       nullptr, true));
+  return communicator(std::make_unique<colls::detail::core<inproc_transport>>(
+      net, 0, rank, ranks.size(), nullptr, true));
 }
 
 namespace detail {
@@ -47,7 +47,8 @@ void run(int size, Main rank_main) {
   for (int rank = 0; rank < size; ++rank) communicators.push_back(join(ranks, rank));
   std::exception_ptr first;
   std::vector<task<>> mains;
-  for (communicator& mine : communicators) mains.push_back(detail::live(mine, rank_main(mine), first));
+  for (communicator& mine : communicators)
+    mains.push_back(detail::live(mine, rank_main(mine), first));
   sync_wait(ranks, when_all(std::move(mains)));
   if (first) std::rethrow_exception(first);
 }

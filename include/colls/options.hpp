@@ -16,10 +16,10 @@ class time_span {
  public:
   constexpr time_span() = default;
   template <class Duration>
-    requires requires(const Duration& span) {
-      span.count();
-      Duration::period::num;
-    }
+  requires requires(const Duration& span) {
+    span.count();
+    Duration::period::num;
+  }
   constexpr time_span(const Duration& span)  // NOLINT: `.timeout = 5s` is the point
       : nanoseconds_(rounded(static_cast<long double>(span.count()) * seconds *
                              Duration::period::num / Duration::period::den)) {}
@@ -41,7 +41,7 @@ class time_span {
 /// Trailing argument of every call. All but `timeout` and `stream` must be equal on all ranks.
 struct options {
   colls::algorithm algorithm = colls::algorithm::automatic;  // pinned: never silently another
-  time_span timeout{};      // total deadline of this operation
+  time_span timeout{};                                       // total deadline of this operation
   std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: `tuning` decides
   colls::order order = colls::order::any;
   colls::wire wire = colls::wire::accumulate;

@@ -26,10 +26,10 @@ struct operation_record {
   std::uint64_t bytes = 0;       // moved so far, sent and received
   std::uint64_t bytes_seen = 0;  // at the last sweep
   std::uint64_t bytes_expected = 0;
-  std::uint64_t segment = 0;  // bytes; 0: chunks travel whole
-  int lanes = 1;              // segments in flight
+  std::uint64_t segment = 0;                       // bytes; 0: chunks travel whole
+  int lanes = 1;                                   // segments in flight
   time_point announce_after = 100 * milliseconds;  // from `started`; doubled each time
-  bool late = false;  // the log has told who is waited for
+  bool late = false;                               // the log has told who is waited for
   /// What a deadline does in place of revoking the communicator (point to point).
   void (*expired)(operation_record& self, const failure& why) = nullptr;
 
@@ -40,7 +40,8 @@ struct operation_record {
 /// A communicator as one rank sees it: who is in it, what was called on it last, why it failed.
 class communicator_state {
  public:
-  communicator_state(std::uint32_t id, int rank, int size, std::shared_ptr<const std::vector<int>> members)
+  communicator_state(std::uint32_t id, int rank, int size,
+                     std::shared_ptr<const std::vector<int>> members)
       : id_(id), rank_(rank), size_(size), members_(std::move(members)) {}
 
   std::uint32_t id() const { return id_; }
@@ -93,7 +94,7 @@ class communicator_state {
   }
 
   time_point inactivity = 600 * seconds;
-  bool closing = false;        // left by close(): peers may say what they like
+  bool closing = false;  // left by close(): peers may say what they like
 
  private:
   struct entry {

@@ -9,14 +9,14 @@
 namespace colls {
 
 // The sentence comes from here, so that it stands in the user's own call chain.
-#define COLLS_PIN(rows, commutes)                                                               \
-  if constexpr (Pinned != algorithm::automatic) {                                               \
-    constexpr bool done = detail::offers(rows, Pinned, needs::commutative);                     \
-    static_assert(done, "colls: this collective has no such algorithm");                        \
-    static_assert(!done || (commutes) || detail::offers(rows, Pinned, needs::nothing),          \
-                  "colls: this algorithm sums each chunk beginning at another rank, so the "    \
-                  "operation has to commute: wrap it in colls::commutative, or pin another");   \
-    how.algorithm = Pinned;                                                                     \
+#define COLLS_PIN(rows, commutes)                                                             \
+  if constexpr (Pinned != algorithm::automatic) {                                             \
+    constexpr bool done = detail::offers(rows, Pinned, needs::commutative);                   \
+    static_assert(done, "colls: this collective has no such algorithm");                      \
+    static_assert(!done || (commutes) || detail::offers(rows, Pinned, needs::nothing),        \
+                  "colls: this algorithm sums each chunk beginning at another rank, so the "  \
+                  "operation has to commute: wrap it in colls::commutative, or pin another"); \
+    how.algorithm = Pinned;                                                                   \
   }
 
 template <transport Transport>
@@ -45,9 +45,8 @@ operation<> communicator<Transport>::reduced_everywhere(any_buffer in, any_buffe
 
 template <transport Transport>
 template <algorithm Pinned, class... Ranges, class Op>
-  requires(!detail::is_options<Op>)
-operation<> communicator<Transport>::all_reduce(const colls::group<Ranges...>& buffers, Op op,
-                                                options how) {
+requires(!detail::is_options<Op>) operation<> communicator<Transport>::all_reduce(
+    const colls::group<Ranges...>& buffers, Op op, options how) {
   using element = typename colls::group<Ranges...>::element_type;
   COLLS_PIN(all::all_reduce, (commutative_for<Op, element>))
   std::size_t total = 0;
@@ -92,7 +91,8 @@ operation<> communicator<Transport>::reduced_at_root(any_buffer in, any_buffer o
   detail::checks check(collective::reduce);
   check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
   if (rank() == root) {
-    check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+    check
+        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
         .require(!detail::partly_overlap(in, out), "in and out overlap in part");
   }
   const question call = asks(collective::reduce, in.size(), by, how);
@@ -128,14 +128,15 @@ operation<> communicator<Transport>::reduced_in_parts(any_buffer in, any_buffer 
         .require(in.size() == parts.offset(size()),
                  "in has %zu elements, the shares of %d ranks are %zu", in.size(), size(),
                  parts.offset(size()))
-        .require(out.size() == parts.count(rank()), "out has %zu elements, this rank's share is %zu",
-                 out.size(), parts.count(rank()))
+        .require(out.size() == parts.count(rank()),
+                 "out has %zu elements, this rank's share is %zu", out.size(), parts.count(rank()))
         .require(out.data() == own.data() || !detail::partly_overlap(in, out),
                  "in and out overlap in part");
   }
   const question call = asks(collective::reduce_scatter, in.size(), by, how);
   plan chosen;
-  const detail::row<task<>(channel_type, any_buffer, any_buffer, partition, any_op)>* found = nullptr;
+  const detail::row<task<>(channel_type, any_buffer, any_buffer, partition, any_op)>* found =
+      nullptr;
   if (!plan_for(all::reduce_scatter, call, how, check, chosen, &found)) {
     return core_->refuse(made, check.why());
   }
@@ -201,8 +202,9 @@ operation<> communicator<Transport>::gathered_everywhere(any_buffer in, any_buff
         .require(in.size() == parts.count(rank()), "in has %zu elements, this rank's block is %zu",
                  in.size(), parts.count(rank()));
     if (!check.failed()) {
-      check.require(in.data() == chunks{out, parts}[rank()].data() || !detail::partly_overlap(in, out),
-                    "in and out overlap in part");
+      check.require(
+          in.data() == chunks{out, parts}[rank()].data() || !detail::partly_overlap(in, out),
+          "in and out overlap in part");
     }
   }
   const question call{collective::all_gather, out.size() * out.element_size(), size()};
@@ -279,11 +281,12 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
     check
         .require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks", in.size(),
                  ranks)
-        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size());
+        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(),
+                 out.size());
   } else if (!check.failed()) {
     check
-        .require(in.size() == sends.back(), "in has %zu elements, the send counts are %zu", in.size(),
-                 sends.back())
+        .require(in.size() == sends.back(), "in has %zu elements, the send counts are %zu",
+                 in.size(), sends.back())
         .require(out.size() == receives.back(), "out has %zu elements, the receive counts are %zu",
                  out.size(), receives.back())
         .require(own_block(sends) == own_block(receives),
@@ -298,7 +301,8 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
   const std::size_t count = equal_blocks ? in.size() : 0;
   const question call{collective::all_to_all, count * sizeof(T), size()};
   plan chosen;
-  const detail::row<task<>(channel_type, any_buffer, partition, any_buffer, partition)>* found = nullptr;
+  const detail::row<task<>(channel_type, any_buffer, partition, any_buffer, partition)>* found =
+      nullptr;
   if (!plan_for(all::all_to_all, call, how, check, chosen, &found)) {
     return core_->refuse(made, check.why());
   }
@@ -394,8 +398,9 @@ operation<received> communicator<Transport>::recv_bytes(mutable_bytes into, std:
                                                         peer from, int tag, const options& how) {
   auto* const made = core_->template make<received>(collective::recv);
   detail::checks check(collective::recv);
-  check.require(from.is_any() || (from.rank() >= 0 && from.rank() < size()), "rank %d is not in 0..%d",
-                from.rank(), size() - 1)
+  check
+      .require(from.is_any() || (from.rank() >= 0 && from.rank() < size()),
+               "rank %d is not in 0..%d", from.rank(), size() - 1)
       .require(tag >= 0, "tag %d is negative", tag);
   if (check.failed()) return core_->refuse(made, check.why());
   const message_key key{from.is_any() ? posted::any_source : world_rank(from.rank()),
@@ -415,8 +420,8 @@ operation<received> communicator<Transport>::send_recv(Out&& out, int to, In&& i
   auto* const made = core_->template make<received>(collective::recv);
   detail::checks check(collective::recv);
   check.require(to >= 0 && to < size(), "rank %d is not in 0..%d", to, size() - 1)
-      .require(from.is_any() || (from.rank() >= 0 && from.rank() < size()), "rank %d is not in 0..%d",
-               from.rank(), size() - 1)
+      .require(from.is_any() || (from.rank() >= 0 && from.rank() < size()),
+               "rank %d is not in 0..%d", from.rank(), size() - 1)
       .require(tag >= 0, "tag %d is negative", tag)
       .require(outgoing.data() != incoming.data() || outgoing.size() == 0,
                "what is sent and what is received are one buffer")
@@ -436,10 +441,10 @@ operation<received> communicator<Transport>::send_recv(Out&& out, int to, In&& i
 
 namespace detail {
 
-/// The ids that a split may give: a few, made of the parent's id and the number of the call, so that
-/// splits of different communicators try different ones. Held here until the split has ended; those
-/// that are free on all ranks can be given, so no two communicators that share a rank, now or ever,
-/// have the same.
+/// The ids that a split may give: a few, made of the parent's id and the number of the call, so
+/// that splits of different communicators try different ones. Held here until the split has ended;
+/// those that are free on all ranks can be given, so no two communicators that share a rank, now or
+/// ever, have the same.
 class id_candidates {
  public:
   static constexpr int count = 8;
@@ -562,8 +567,11 @@ task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transpor
 
 template <transport Transport>
 template <class Executor>
-  requires(!detail::is_options<Executor> && requires { typename Transport::card; })
-operation<communicator<Transport>> communicator<Transport>::dup(const Executor& on, options how) {
+requires(!detail::is_options<Executor> &&
+         requires {
+           typename Transport::card;
+         }) operation<communicator<Transport>> communicator<Transport>::dup(const Executor& on,
+                                                                            options how) {
   auto* const made = core_->template make<communicator>(collective::split);
   fingerprint print;
   print.what = collective::split;
