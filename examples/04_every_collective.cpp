@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -500,6 +501,27 @@ colls::task<> dup(colls::world& world) {
   co_await use(twin, "dup", world.rank(), world.size());
 }
 
+// The same on another executor: a second thread may use it while this one uses the world.
+colls::task<> use_and_close(colls::world& made, int rank, int size) {
+  co_await use(made, "dup with an executor", rank, size);
+  co_await made.close();
+}
+colls::task<> dup_executor(colls::world& world) {
+  boost::asio::io_context context(1);
+  colls::world twin = co_await world.dup(context.get_executor());
+  std::exception_ptr failed;
+  std::jthread second([&] {
+    try {
+      colls::sync_wait(twin, use_and_close(twin, world.rank(), world.size()));
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  });
+  co_await use(world, "the world", world.rank(), world.size());
+  second.join();
+  if (failed) std::rethrow_exception(failed);
+}
+
 // The operation ends with its error, and the world stays good.
 colls::task<> timeout(colls::world& world) {
   int x[1];
@@ -561,9 +583,15 @@ colls::task<> every(colls::world& world) {
     colls::task<> (*run)(colls::world&);
   };
   static constexpr entry others[] = {
-      {"barrier", barrier}, {"split", split},     {"group", group},
-      {"dup", dup},         {"timeout", timeout}, {"invalid_argument", invalid_argument},
-      {"revoke", revoke},   {"close", close},
+      {"barrier", barrier},
+      {"split", split},
+      {"group", group},
+      {"dup", dup},
+      {"dup_executor", dup_executor},
+      {"timeout", timeout},
+      {"invalid_argument", invalid_argument},
+      {"revoke", revoke},
+      {"close", close},
   };
   for (const entry& other : others) {
     co_await other.run(world);

@@ -8,7 +8,8 @@ A comment on the line before a block says what the block is:
     <!-- quoted: examples/X.cpp -->  consecutive lines of that file, perhaps less indented
 A C++ block with a main function has to be one or the other. The sh block's lines are run as they
 stand, in a folder with the checkout's include folder and the programs that were built.
-Checked too: every link to a file of the checkout, and that every COLLS_ variable is known.
+Checked too: every link to a file of the checkout; that every COLLS_ variable is known, and each known
+one in README.md.
 
 usage: readme.py SOURCE_DIR BUILD_DIR COMPILER... | readme.py --self-test
 """
@@ -65,6 +66,9 @@ def problems(name, text, read, run_program):
     for variable in sorted(set(re.findall(r"\bCOLLS_[A-Z_]*[A-Z]\b", text))):
         unknown = f'"{variable}"' not in known and "#define " + variable not in known
         yield f"{name}: {variable}", "no such variable" if unknown else None
+    for variable in sorted(set(re.findall(r'"(COLLS_\w+)"', known))) if name == "README.md" else []:
+        missing = f"`{variable}" not in text
+        yield f"{name}: {variable}", "the page does not explain it" if missing else None
 
 
 def reader(source):
@@ -118,6 +122,9 @@ def self_test():
         ("`COLLS_LOG`", True),
         ("`COLLS_LOGS`", False),
     ]
+    explained = list(problems("README.md", "no variable", files.get, None))
+    if [bool(what) for _, what in explained] != [True]:
+        yield f"a variable that README.md leaves out: {explained}"
     for text, good in cases:
         run = lambda _, __, commands: None if commands == "works\n" else "failed"
         found = [what for _, what in problems("p.md", text, files.get, run)]

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,6 +108,13 @@ class run {
   /// Live processes of its ranks.
   std::vector<pid_t> left() const { return processes_with(mark_); }
 
+  /// Until so many live; for a moment in its exec a process shows no environment.
+  bool at_least(std::size_t count) const {
+    const auto began = clock::now();
+    while (left().size() < count && seconds_since(began) < 10) ::usleep(1000);
+    return seconds_since(began) < 10;
+  }
+
   /// Until `text` was printed `times` times (standard output and error taken together).
   bool shows(const std::string& text, int times = 1, double limit = 20) {
     const auto began = clock::now();
@@ -150,6 +158,7 @@ class run {
 
  private:
   [[noreturn]] void exec(const strings& arguments) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nothing either
     // However this test itself was started.
     for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE}) ::signal(number, SIG_DFL);
     for (const int number : how_.ignored) ::signal(number, SIG_IGN);

@@ -42,7 +42,7 @@ TEST_CASE("kill -9 of the launcher") {
     CAPTURE(shape);
     run it(shell(3, shape));
     REQUIRE(it.shows("up", 3));
-    CHECK(it.left().size() >= 3);
+    CHECK(it.at_least(3));
     it.signal(SIGKILL);
     CHECK(it.all_gone(3));
   }

@@ -50,9 +50,10 @@ inline constexpr const char* examples =
 Examples:
   colls-run -n 4 ./program --epochs 3       4 processes on this machine
   colls-run -n cpu -x OMP_NUM_THREADS=1 ./program
-  COLLS_SECRET_FILE=~/secret colls-run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 8 ./program
-  COLLS_SECRET_FILE=~/secret colls-run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 ./program
-                                            16 processes on two machines, one line typed on each
+  export COLLS_SECRET_FILE=~/secret         16 processes on two machines: this and one of
+  colls-run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 8 ./program
+  colls-run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 ./program
+                                            typed on each of them
 
 A rank finds its place in COLLS_RANK, COLLS_WORLD_SIZE, COLLS_LOCAL_RANK, COLLS_LOCAL_WORLD_SIZE,
 COLLS_NODE_RANK, COLLS_NNODES, COLLS_STORE, COLLS_JOB and COLLS_SECRET. Rank 0 has the terminal's
