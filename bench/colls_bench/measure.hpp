@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// One rank's run through all sizes.
+
+#include "report.hpp"
+#include "workload.hpp"
+
+#include <chrono>
+
+namespace bench {
+
+template <class Communicator>
+colls::task<> measure(Communicator& comm, const options& how) {
+  using clock = std::chrono::steady_clock;
+  const std::unique_ptr<workload> work = make_workload(comm, how);
+  const report to(how, comm.size());
+  if (comm.rank() == 0) to.head();
+  const bool sized = how.collective != "barrier";
+  const std::vector<std::uint64_t> sizes =
+      sized ? how.sizes(work->unit()) : std::vector<std::uint64_t>{0};
+  std::uint64_t wrong_in_all = 0;
+  for (const std::uint64_t bytes : sizes) {
+    work->resize(bytes);
+    const int iterations = how.iterations_for(bytes);
+    std::vector<double> seconds;
+    work->fill();
+    for (int k = -how.warmup_for(bytes); k < iterations; ++k) {
+      // What a sum in place has grown to would overflow sooner or later.
+      if (how.in_place) work->fill();
+      co_await comm.barrier();
+      const auto began = clock::now();
+      for (int i = 0; i < how.batch; ++i) co_await work->start();
+      const std::chrono::duration<double> took = clock::now() - began;
+      if (k >= 0) seconds.push_back(took.count() / how.batch);
+    }
+    work->fill();
+    co_await work->start();
+    std::uint64_t wrong[1] = {work->wrong()};
+    co_await comm.all_reduce(wrong);
+    co_await comm.all_reduce(seconds, colls::maximum{});
+    wrong_in_all += wrong[0];
+    if (comm.rank() == 0) {
+      const std::uint64_t element = how.dtype == "double" ? 8 : how.dtype == "bfloat16" ? 2 : 4;
+      to.line(bytes, element, seconds, work->bus_factor(), wrong[0]);
+    }
+  }
+  if (wrong_in_all != 0) throw std::runtime_error(std::to_string(wrong_in_all) + " are wrong");
+}
+
+}  // namespace bench

@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Ranks as processes of one host: this one and its forks, each on a core of its own if there are
+// as many.
+
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace bench {
+
+/// The rank-th of the cores that this process may use, if every rank can have one.
+inline void pin(int rank, int ranks) {
+  cpu_set_t usable;
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < ranks) return;
+  int seen = 0;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &usable) || seen++ != rank) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+/// A folder that only these processes know; gone with this object.
+class meeting_folder {
+ public:
+  meeting_folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "colls-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
+    path_ = name;
+  }
+  meeting_folder(const meeting_folder&) = delete;
+  meeting_folder& operator=(const meeting_folder&) = delete;
+  ~meeting_folder() {
+    std::error_code ignored;
+    if (owner_ == ::getpid()) std::filesystem::remove_all(path_, ignored);
+  }
+  std::string file() const { return path_ / "store"; }
+
+ private:
+  std::filesystem::path path_;
+  pid_t owner_ = ::getpid();
+};
+
+/// Runs `main(rank) -> int` in `ranks` processes; the first status that is not 0.
+template <class Main>
+int in_processes(int ranks, Main main) {
+  std::vector<pid_t> others;
+  const pid_t parent = ::getpid();
+  for (int rank = 1; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child < 0) throw std::runtime_error("cannot start a process");
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(1);
+      pin(rank, ranks);
+      ::_exit(main(rank));
+    }
+    others.push_back(child);
+  }
+  pin(0, ranks);
+  int status = main(0);
+  for (const pid_t child : others) {
+    int ended = 0;
+    ::waitpid(child, &ended, 0);
+    if (status == 0 && ended != 0) status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
+  }
+  return status;
+}
+
+}  // namespace bench

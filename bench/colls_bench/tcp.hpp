@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The ranks as processes with TCP between them: those of a launcher, or our own.
+
+#include "measure.hpp"
+#include "processes.hpp"
+
+#include <colls/run.hpp>
+
+namespace bench {
+
+inline int over_tcp(const options& how) {
+  const auto rank_main = [&](colls::config place) {
+    place.congestion = how.congestion;
+    return colls::run([&](colls::world& world) -> colls::task<> { co_await measure(world, how); },
+                      place);
+  };
+  const colls::config launched = colls::environment();
+  if (launched.size > 1) return rank_main(launched);
+  const meeting_folder folder;
+  return in_processes(how.ranks, [&](int rank) {
+    colls::config place;
+    place.rank = rank;
+    place.size = how.ranks;
+    place.address = "file://" + folder.file();
+    return rank_main(place);
+  });
+}
+
+}  // namespace bench

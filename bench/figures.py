@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""The figures of docs/benchmarks.md, measured side by side: what is compared runs in turn, round
+after round, and each row gives the median over the rounds. Prints Markdown.
+
+usage: figures.py SOURCE_DIR BUILD_DIR [--rounds N]
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+
+INPROC = """#include <colls/colls.hpp>
+#include <vector>
+int main() {
+  colls::inproc::run(4, [](colls::inproc::communicator& comm) -> colls::task<> {
+    std::vector<float> v(16, float(comm.rank()));
+    co_await comm.all_reduce(v);
+  });
+}
+"""
+TCP = """#include <colls/run.hpp>
+#include <vector>
+int main() {
+  return colls::run([](colls::world& world) -> colls::task<> {
+    std::vector<float> v(1 << 20, float(world.rank()));
+    co_await world.all_reduce(v);
+  });
+}
+"""
+
+
+def note(text):
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def measured(command):
+    """The JSON line that a benchmark writes."""
+    with tempfile.NamedTemporaryFile("r") as lines:
+        subprocess.run(command + ["--json", lines.name], check=True, stdout=subprocess.DEVNULL)
+        return json.loads(lines.read().splitlines()[-1])
+
+
+def in_turn(commands, rounds):
+    """For each command the median over the rounds of its median and of its minimum."""
+    found = {name: [] for name in commands}
+    for i in range(rounds):
+        for name, command in commands.items():
+            note(f"round {i + 1} of {rounds}: {name}")
+            found[name].append(measured(command))
+    return {
+        name: {key: statistics.median(run[key] for run in runs) for key in ("us_median", "us_min")}
+        for name, runs in found.items()
+    }
+
+
+def compile_times(include, rounds):
+    with tempfile.TemporaryDirectory() as folder:
+        rows = []
+        for what, text in (("inproc", INPROC), ("tcp, with joining (`colls::run`)", TCP)):
+            source = os.path.join(folder, "one.cpp")
+            with open(source, "w") as file:
+                file.write(text)
+            for compiler in ("g++", "clang++-19"):
+                out = os.path.join(folder, "one.o")
+                command = [compiler, "-std=c++20", "-O2", f"-I{include}", "-c", source, "-o", out]
+                took = []
+                for _ in range(rounds):
+                    note(f"compiling: {what}, {compiler}")
+                    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                    subprocess.run(command, check=True)
+                    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                    took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+                rows.append((what, compiler, min(took), os.path.getsize(out) / 1024))
+        return rows
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("source")
+    arguments.add_argument("build")
+    arguments.add_argument("--rounds", type=int, default=5)
+    given = arguments.parse_args()
+    bench = os.path.join(given.build, "bench/colls-bench")
+    floor = os.path.join(given.build, "bench/tcp-floor")
+
+    print("| all_reduce over tcp, 2 ranks (reno) | raw loop, median (best) us | colls, median (best) us "
+          "| ratio of medians | of the best |")
+    print("|---|---|---|---|---|")
+    for size in ("8", "64K", "1M", "16M"):
+        sizes = ["-b", size, "-e", size, "--congestion", "reno"]
+        rows = in_turn({"raw": [floor] + sizes,
+                        "colls": [bench, "all_reduce", "--in-place", "1"] + sizes}, given.rounds)
+        raw, ours = rows["raw"], rows["colls"]
+        print(f"| {size} B |".replace("K B", " KiB").replace("M B", " MiB") +
+              f" {raw['us_median']:.1f} ({raw['us_min']:.1f}) |"
+              f" {ours['us_median']:.1f} ({ours['us_min']:.1f}) |"
+              f" {ours['us_median'] / raw['us_median']:.2f} | {ours['us_min'] / raw['us_min']:.2f} |")
+
+    print("\n| all_reduce of 8 B, inproc, all ranks on one thread | us |\n|---|---|")
+    alike = [bench, "all_reduce", "--transport", "inproc", "-b", "8", "-e", "8", "--batch", "100"]
+    kinds = {f"{ranks} ranks, {how}": alike + ["--ranks", str(ranks), "--algorithm", how]
+             for ranks in (1, 2, 8) for how in ("recursive_doubling", "linear")}
+    for name, row in in_turn(kinds, given.rounds).items():
+        print(f"| {name} | {row['us_median']:.2f} |")
+
+    print("\n| one all_reduce, -O2 | compiler | CPU s | object KiB |\n|---|---|---|---|")
+    for what, compiler, seconds, size in compile_times(os.path.join(given.source, "include"), 2):
+        print(f"| {what} | {compiler} | {seconds:.1f} | {size:.0f} |")
+    note("")
+
+
+main()
