@@ -97,10 +97,11 @@ class direct {
 template <colls::startable Operation>
 class started : colls::completion {
  public:
-  started(ranks& all, Operation operation)
+  template <class Request>
+  started(ranks& all, Request&& wanted)
       : completion([](completion& self) noexcept { static_cast<started&>(self).ended_ = true; },
                    &all.world()->queue()),
-        operation_(std::move(operation)) {
+        operation_(std::forward<Request>(wanted)) {
     ended_ = operation_.start(*this);
   }
 
@@ -111,6 +112,8 @@ class started : colls::completion {
   bool ended_ = false;
   Operation operation_;
 };
+template <class Request>
+started(ranks&, Request&&) -> started<colls::detail::awaited<std::remove_cvref_t<Request>>>;
 
 template <class T>
 colls::mutable_bytes as_bytes(std::vector<T>& data) {

@@ -82,8 +82,8 @@ TEST_CASE("another call under the same number ends both sides, both named") {
     std::vector<int> into(4);
     std::unique_ptr<call> zero;
     std::unique_ptr<call> one;
-    using sending = decltype(zero->net().send(1, const_bytes{}));
-    using receiving = decltype(one->net().recv(0, mutable_bytes{}));
+    using sending = decltype(zero->net().send(1, const_bytes{}))::operation;
+    using receiving = decltype(one->net().recv(0, mutable_bytes{}))::operation;
     std::unique_ptr<started<sending>> send;
     std::unique_ptr<started<sending>> second_send;
     std::unique_ptr<started<receiving>> recv;
@@ -135,10 +135,10 @@ TEST_CASE("another length ends both sides and leaves other messages alone") {
     // Messages that wait in the same table while the communicator ends.
     call waiting_zero(others, 0);
     call waiting_one(others, 1);
-    std::vector<std::unique_ptr<started<decltype(waiting_zero.net().send(1, const_bytes{}))>>>
-        waiting;
+    using one_send = decltype(waiting_zero.net().send(1, const_bytes{}))::operation;
+    std::vector<std::unique_ptr<started<one_send>>> waiting;
     for (int lane = 0; lane < 40; ++lane) {
-      waiting.push_back(std::make_unique<std::remove_cvref_t<decltype(*waiting[0])>>(
+      waiting.push_back(std::make_unique<started<one_send>>(
           all, waiting_zero.net().lane(lane).send(1, as_bytes(from))));
     }
     call zero(all, 0);

@@ -72,7 +72,8 @@ class basic_channel {
     return copy;
   }
 
-  /// A channel between the ranks first, first + stride, ... (`count` of them, this rank among them).
+  /// A channel between the ranks first, first + stride, ... (`count` of them, this rank among
+  /// them).
   basic_channel within(int first, int stride, int count, int number) const {
     basic_channel copy = lane(number);
     copy.first_ = first_ + first * stride_;
@@ -82,27 +83,26 @@ class basic_channel {
     return copy;
   }
 
-  auto send(int peer, const_bytes from) const { return net_->send(key(peer), from, *record_); }
-  auto recv(int peer, mutable_bytes into) const { return net_->recv(key(peer), into, *record_); }
+  [[gnu::always_inline]] auto send(int peer, const_bytes from) const {
+    return send_request{net_, record_, key(peer), from};
+  }
+  [[gnu::always_inline]] auto recv(int peer, mutable_bytes into) const {
+    return recv_request{net_, record_, key(peer), into};
+  }
 
   /// out = mine (+) what `peer` sends, or what `peer` sends (+) mine. `out` may be `mine` only if
   /// no concurrent send reads it.
   template <buffer Data, class Op>
-  auto recv_reduce(int peer, Data mine, Data out, const Op& op, incoming side) const {
-    const folding<Data, Op> what{*this, mine, out, &op, side, {}};
-    if constexpr (consuming_transport<Transport>) {
-      return fused<Data, Op>(what, peer);
-    } else {
-      return staged<Data, Op>(what, peer);
-    }
+  [[gnu::always_inline]] auto recv_reduce(int peer, const Data& mine, const Data& out, const Op& op,
+                                          incoming side) const {
+    return reduce_request<Data, Op>{net_, record_, key(peer), {mine, out, &op, side}};
   }
 
   /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
   template <buffer Data, class Op>
   void reduce(Data out, const Data& left, const Data& right, const Op& op) const {
-    folding<Data, Op> what{*this, right, out, &op, incoming::left, {}};
-    what.fold(bytes(left).data);
-    if (what.ec_) throw error(errc::user_op_failed);
+    const folding<Data, Op> what{right, out, &op, incoming::left};
+    if (!what.fold(*this, bytes(left).data)) throw error(errc::user_op_failed);
   }
 
   /// Copies inside this rank; the two do not overlap, or are the same.
@@ -137,28 +137,28 @@ class basic_channel {
   operation_record& record() const { return *record_; }
 
  private:
-  message_key key(int peer) const {
-    return {record_->communicator->world_rank(first_ + peer * stride_),
-            record_->communicator->id(), record_->sequence, lane_};
+  [[gnu::always_inline]] message_key key(int peer) const {
+    return {record_->communicator->world_rank(first_ + peer * stride_), record_->communicator->id(),
+            record_->sequence, lane_};
   }
 
   template <class Data, class Op>
   struct folding {
-    basic_channel channel_;
-    Data mine_;
-    Data out_;
-    const Op* op_;
-    incoming side_;
-    std::error_code ec_;
+    Data mine;
+    Data out;
+    const Op* op;
+    incoming side;
 
-    void fold(const std::byte* message) noexcept {
-      const auto* const ours = static_cast<const std::byte*>(bytes(mine_).data);
+    /// False: the reduction threw, and the operation has been ended on all ranks.
+    bool fold(const basic_channel& net, const std::byte* message) const noexcept {
+      const auto* const ours = static_cast<const std::byte*>(bytes(mine).data);
       try {
-        if (side_ == incoming::left) {
-          reduce_into(out_, message, ours, *op_);
+        if (side == incoming::left) {
+          reduce_into(out, message, ours, *op);
         } else {
-          reduce_into(out_, ours, message, *op_);
+          reduce_into(out, ours, message, *op);
         }
+        return true;
       } catch (...) {
         failure why(errc::user_op_failed);
         try {
@@ -169,57 +169,109 @@ class basic_channel {
           why.say("the reduction threw");
         }
         // First, so that what runs beside this operation ends too.
-        channel_.revoke(why);
-        ec_ = errc::user_op_failed;
+        net.revoke(why);
+        return false;
       }
     }
   };
 
-  using receive = decltype(std::declval<Transport&>().recv(
-      std::declval<message_key>(), mutable_bytes{}, std::declval<operation_record&>()));
+  struct send_request {
+    using operation = decltype(std::declval<Transport&>().send(
+        std::declval<message_key>(), const_bytes{}, std::declval<operation_record&>()));
+    [[gnu::always_inline]] operator operation() const { return net->send(key, from, *record); }
+
+    Transport* net;
+    operation_record* record;
+    message_key key;
+    const_bytes from;
+  };
+
+  struct recv_request {
+    using operation = decltype(std::declval<Transport&>().recv(
+        std::declval<message_key>(), mutable_bytes{}, std::declval<operation_record&>()));
+    [[gnu::always_inline]] operator operation() const { return net->recv(key, into, *record); }
+
+    Transport* net;
+    operation_record* record;
+    message_key key;
+    mutable_bytes into;
+  };
+  using receive = typename recv_request::operation;
+
+  template <class Data, class Op>
+  class fused;
+  template <class Data, class Op>
+  class staged;
+
+  template <class Data, class Op>
+  struct reduce_request {
+    using operation =
+        std::conditional_t<consuming_transport<Transport>, fused<Data, Op>, staged<Data, Op>>;
+    [[gnu::always_inline]] operator operation() const { return operation(*this); }
+
+    Transport* net;
+    operation_record* record;
+    message_key key;
+    folding<Data, Op> what;
+  };
 
   /// The transport hands the message over where it lies.
   template <class Data, class Op>
-  class fused : folding<Data, Op> {
+  class fused {
    public:
-    explicit fused(const folding<Data, Op>& what, int peer)
-        : folding<Data, Op>(what),
-          receive_(what.channel_.recv(peer, {nullptr, bytes(what.mine_).size})) {}
+    [[gnu::always_inline]] explicit fused(const reduce_request<Data, Op>& wanted)
+        : net_(wanted.net),
+          record_(wanted.record),
+          what_(wanted.what),
+          receive_(wanted.net->recv(wanted.key, {nullptr, bytes(wanted.what.mine).size},
+                                    *wanted.record)) {}
     fused(fused&& other) noexcept
-        : folding<Data, Op>(other), receive_(std::move(other.receive_)) {}
+        : net_(other.net_),
+          record_(other.record_),
+          what_(other.what_),
+          receive_(std::move(other.receive_)) {}
 
     bool start(completion& done) {
       receive_.consume_with(
-          [](void* self, const std::byte* message) { static_cast<fused*>(self)->fold(message); },
+          [](void* self, const std::byte* message) {
+            auto& me = *static_cast<fused*>(self);
+            me.folded_ = me.what_.fold(basic_channel(*me.net_, *me.record_), message);
+          },
           this);
       return receive_.start(done);
     }
-    std::error_code result() { return this->ec_ ? this->ec_ : receive_.result(); }
+    std::error_code result() {
+      return folded_ ? receive_.result() : make_error_code(errc::user_op_failed);
+    }
 
    private:
+    Transport* net_;
+    operation_record* record_;
+    folding<Data, Op> what_;
+    bool folded_ = true;
     receive receive_;
   };
 
   /// The message goes to scratch and is reduced from there.
   template <class Data, class Op>
-  class staged : folding<Data, Op>, completion {
+  class staged : completion {
    public:
-    explicit staged(const folding<Data, Op>& what, int peer)
-        : folding<Data, Op>(what), peer_(peer) {}
-    staged(staged&& other) noexcept : folding<Data, Op>(other), peer_(other.peer_) {}
+    [[gnu::always_inline]] explicit staged(const reduce_request<Data, Op>& wanted)
+        : wanted_(wanted) {}
+    staged(staged&& other) noexcept : wanted_(other.wanted_) {}
 
     bool start(completion& done) {
-      const std::size_t size = bytes(this->mine_).size;
+      const std::size_t size = bytes(wanted_.what.mine).size;
       try {
-        scratch_.emplace(this->channel_.net_->matching(), size);
+        scratch_.emplace(wanted_.net->matching(), size);
       } catch (const error&) {
-        this->channel_.revoke(failure(errc::not_enough_memory));
-        this->ec_ = errc::not_enough_memory;
+        net().revoke(failure(errc::not_enough_memory));
+        ec_ = errc::not_enough_memory;
         return true;
       }
-      receive_.emplace(this->channel_.recv(peer_, {scratch_->data(), size}));
+      receive_.emplace(wanted_.net->recv(wanted_.key, {scratch_->data(), size}, *wanted_.record));
       done_ = &done;
-      this->become(
+      become(
           [](completion& self) noexcept {
             auto& me = static_cast<staged&>(self);
             me.arrived();
@@ -230,15 +282,17 @@ class basic_channel {
       arrived();
       return true;
     }
-    std::error_code result() { return this->ec_; }
+    std::error_code result() { return ec_; }
 
    private:
+    basic_channel net() const { return {*wanted_.net, *wanted_.record}; }
     void arrived() noexcept {
-      this->ec_ = receive_->result();
-      if (!this->ec_) this->fold(scratch_->data());
+      ec_ = receive_->result();
+      if (!ec_ && !wanted_.what.fold(net(), scratch_->data())) ec_ = errc::user_op_failed;
     }
 
-    int peer_;
+    reduce_request<Data, Op> wanted_;
+    std::error_code ec_;
     completion* done_ = nullptr;
     std::optional<colls::scratch> scratch_;
     std::optional<receive> receive_;

@@ -42,14 +42,28 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
 
 /// Never 0, which stands for "no fingerprint" on the wire.
 inline std::uint64_t hash_of(const fingerprint& call) {
-  std::uint64_t words[sizeof(fingerprint) / sizeof(std::uint64_t)];
-  std::memcpy(words, &call, sizeof call);
-  // One multiplication a word, whose high half is folded back, and a good mix at the end.
   std::uint64_t hash = 0;
-  for (const std::uint64_t word : words) {
+  // One multiplication a word, whose high half is folded back, and a good mix at the end.
+  const auto add = [&](std::uint64_t word) {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
-  }
+  };
+  // Member by member: words read from memory would wait for the members that were just stored.
+  const auto both = [](std::uint32_t high, std::uint32_t low) {
+    return std::uint64_t{high} << 32 | low;
+  };
+  const auto kinds = [](auto... kind) {
+    std::uint32_t all = 0;
+    ((all = all << 8 | static_cast<std::uint8_t>(kind)), ...);
+    return all;
+  };
+  add(both(kinds(call.what, call.how, call.sum, call.wire), static_cast<std::uint32_t>(call.root)));
+  add(both(call.type, call.element_size));
+  add(both(call.accumulate, call.op));
+  add(both(call.lanes, call.reserved));
+  add(call.count);
+  add(call.shape);
+  add(call.segment);
   return mix(hash, sizeof call) | 1;
 }
 

@@ -111,4 +111,12 @@ concept startable = requires(Operation& operation, completion& done) {
   operation.result();
 };
 
+/// What an operation is made from, where it is awaited: operations hold the nodes of lists, and to
+/// make one and move it costs more than to send a short message.
+template <class Request>
+concept request = requires(const Request& wanted) {
+  requires startable<typename Request::operation>;
+  static_cast<typename Request::operation>(wanted);
+};
+
 }  // namespace colls

@@ -51,4 +51,10 @@ auto sync_wait(Driver& driver, Operation&& operation) {
   }
 }
 
+template <driver Driver, request Request>
+auto sync_wait(Driver& driver, const Request& wanted) {
+  typename Request::operation made(wanted);
+  return sync_wait(driver, made);
+}
+
 }  // namespace colls

@@ -86,6 +86,23 @@ struct promise_base : recycled {
     promise_base& promise_;
   };
 
+  /// An operation that is made by the await itself.
+  template <class Operation>
+  class own_awaiter {
+   public:
+    template <class Request>
+    [[gnu::always_inline]] own_awaiter(const Request& wanted, promise_base& promise)
+        : operation_(wanted), promise_(promise) {}
+    own_awaiter(const own_awaiter&) = delete;
+    bool await_ready() { return operation_.start(promise_.self); }
+    void await_suspend(std::coroutine_handle<>) noexcept {}
+    decltype(auto) await_resume() { return unwrap(operation_.result()); }
+
+   private:
+    Operation operation_;
+    promise_base& promise_;
+  };
+
   std::suspend_always initial_suspend() noexcept { return {}; }
   final_awaiter final_suspend() noexcept { return {}; }
   void unhandled_exception() noexcept { failed = std::current_exception(); }
@@ -94,6 +111,10 @@ struct promise_base : recycled {
     requires startable<std::remove_reference_t<Operation>>
   auto await_transform(Operation&& operation) {
     return awaiter<std::remove_reference_t<Operation>>(operation, *this);
+  }
+  template <request Request>
+  [[gnu::always_inline]] auto await_transform(const Request& wanted) {
+    return own_awaiter<typename Request::operation>(wanted, *this);
   }
 };
 

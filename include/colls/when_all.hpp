@@ -88,6 +88,50 @@ Value settle(std::optional<Value>&& value) {
 }
 inline std::monostate settle(std::monostate nothing) { return nothing; }
 
+/// What is awaited: the operation that a request makes, or the operation itself.
+template <class Part>
+struct made_by {
+  using type = Part;
+};
+template <request Part>
+struct made_by<Part> {
+  using type = typename Part::operation;
+};
+template <class Part>
+using awaited = typename made_by<Part>::type;
+
+/// One part of a when_all: made where it stays, from an operation or from the request of one.
+template <std::size_t Index, class Operation>
+struct joined {
+  template <class Request>
+  [[gnu::always_inline]] explicit joined(Request&& from) : operation(std::forward<Request>(from)) {}
+  Operation operation;
+  join::part mine;
+};
+
+template <class Indices, class... Operations>
+struct all_joined;
+template <std::size_t... Index, class... Operations>
+struct all_joined<std::index_sequence<Index...>, Operations...> : joined<Index, Operations>... {
+  template <class... Requests>
+  [[gnu::always_inline]] explicit all_joined(Requests&&... from)
+      : joined<Index, Operations>(std::forward<Requests>(from))... {}
+  all_joined(all_joined&& other) noexcept
+      : joined<Index, Operations>(
+            std::move(static_cast<joined<Index, Operations>&>(other).operation))... {}
+
+  /// `visit(part)` for each of them, in order.
+  template <class Visit>
+  [[gnu::always_inline]] void each(Visit visit) {
+    (visit(static_cast<joined<Index, Operations>&>(*this)), ...);
+  }
+  /// What `visit` gives for each, in order: braces are evaluated from the left.
+  template <class Visit>
+  auto all(Visit visit) {
+    return std::tuple{visit(static_cast<joined<Index, Operations>&>(*this))...};
+  }
+};
+
 }  // namespace detail
 
 /// Starts all its operations and ends when all have ended; then rethrows the first error, if any.
@@ -97,26 +141,24 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
   static_assert((startable<Operations> && ...), "when_all takes operations and tasks");
 
  public:
-  explicit when_all(Operations&&... operations) : operations_(std::move(operations)...) {}
-  when_all(when_all&& other) noexcept : operations_(std::move(other.operations_)) {}
+  template <class... Requests>
+  [[gnu::always_inline]] explicit when_all(Requests&&... from)
+      : parts_(std::forward<Requests>(from)...) {}
+  when_all(when_all&& other) noexcept : parts_(std::move(other.parts_)) {}
 
   bool start(completion& done) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (begin(std::get<I>(operations_), parts_[I], done), ...);
-    }(std::index_sequence_for<Operations...>{});
+    parts_.each([&](auto& one) { begin(one.operation, one.mine, done); });
     return wait(done);
   }
 
   auto result() {
     std::exception_ptr first;
-    auto values = std::apply(
-        [&](auto&... operation) {
-          // Braces: evaluated in order, so that the first error is the leftmost.
-          return std::tuple{detail::take(operation, first)...};
-        },
-        operations_);
-    if (first) std::rethrow_exception(first);
-    if constexpr (!(detail::is_plain<detail::result_of<Operations>> && ...)) {
+    if constexpr ((detail::is_plain<detail::result_of<Operations>> && ...)) {
+      parts_.each([&](auto& one) { (void)detail::take(one.operation, first); });
+      if (first) std::rethrow_exception(first);
+    } else {
+      auto values = parts_.all([&](auto& one) { return detail::take(one.operation, first); });
+      if (first) std::rethrow_exception(first);
       return std::apply(
           [](auto&&... value) { return std::tuple{detail::settle(std::move(value))...}; },
           std::move(values));
@@ -124,8 +166,7 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
   }
 
  private:
-  std::tuple<Operations...> operations_;
-  std::array<part, sizeof...(Operations)> parts_;
+  detail::all_joined<std::index_sequence_for<Operations...>, Operations...> parts_;
 };
 
 /// The same for a number of operations known only at run time, without values.
@@ -153,8 +194,8 @@ class [[nodiscard("co_await it")]] when_all<std::vector<Operation>> : detail::jo
   std::vector<part> parts_;
 };
 
-template <startable... Operations>
-when_all(Operations&&...) -> when_all<Operations...>;
+template <class... Parts>
+when_all(Parts&&...) -> when_all<detail::awaited<Parts>...>;
 template <startable Operation>
 when_all(std::vector<Operation>&&) -> when_all<std::vector<Operation>>;
 

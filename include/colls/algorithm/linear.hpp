@@ -15,10 +15,10 @@ namespace colls::linear {
 /// `make(peer)` for every other rank, all at once.
 template <channel Channel, class Make>
 auto with_all_others(const Channel& net, const Make& make) {
-  std::vector<decltype(make(0))> operations;
+  std::vector<typename decltype(make(0))::operation> operations;
   operations.reserve(static_cast<std::size_t>(net.size()));
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peer != net.rank()) operations.push_back(make(peer));
+    if (peer != net.rank()) operations.emplace_back(make(peer));
   }
   return when_all(std::move(operations));
 }
