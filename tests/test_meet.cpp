@@ -188,6 +188,28 @@ TEST_CASE("the node map follows hosts and the launchers' nodes") {
   at.leave(all);
 }
 
+TEST_CASE("what rank 0 tells all of nodes and addresses is read as it was written, or not at all") {
+  membership told;
+  told.size = 3;
+  told.node_of = {0, 0, 7};
+  membership heard;
+  heard.size = 3;
+  REQUIRE(colls::detail::read_membership(colls::detail::membership_text(told), heard));
+  CHECK(heard.node_of == told.node_of);
+  CHECK(heard.book.empty());
+  told.book = {loopback(1), {boost::asio::ip::make_address("fd77::1"), 65535}, loopback(29500)};
+  REQUIRE(colls::detail::read_membership(colls::detail::membership_text(told), heard));
+  CHECK(heard.node_of == told.node_of);
+  CHECK(heard.book == told.book);
+  for (const char* nonsense :
+       {"", "0\n0\n", "0\n0\n0\n0\n", "0\n-1\n0\n", "0\n0\nx\n", "0\n0\n0 127.0.0.1 5\n",
+        "0 127.0.0.1\n0\n0\n", "0 a.b 1\n0 a.b 1\n0 a.b 1\n", "0 ::1 0\n0 ::1 5\n0 ::1 5\n",
+        "0 ::1 5\n0 ::1 65536\n0 ::1 5\n"}) {
+    CAPTURE(nonsense);
+    CHECK(!colls::detail::read_membership(nonsense, heard));
+  }
+}
+
 TEST_CASE("a launcher's local ranks that cannot be are not believed") {
   town at;
   auto all = at.world(2);
@@ -659,7 +681,7 @@ TEST_CASE("links: the dialling rank proves itself, and is told whether its link 
   std::optional<failure> failed;
   at.run(keep(dialling.introduce(*link, 1), &stays, &failed));
   REQUIRE(failed);
-  CHECK(failed->code == errc::unreachable);
+  CHECK(failed->code == errc::protocol_error);
   at.leave(all);
 }
 

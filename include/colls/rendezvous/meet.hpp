@@ -103,6 +103,7 @@ class meeting {
         } else {
           co_await hear();
         }
+        if (store_->server_rank() >= 0) co_await let_go_of_the_server();
       } catch (...) {
         failed = std::current_exception();
       }
@@ -183,9 +184,7 @@ class meeting {
       co_await together;
     }
     draw_node_map(cards);
-    std::string map;
-    for (const int node : all_.node_of) map += std::to_string(node) + " ";
-    co_await store_->set("colls/world", map, deadline_);
+    co_await store_->set("colls/world", membership_text(all_), deadline_);
   }
 
   task<> fetch(const std::string& key, std::string* into) {
@@ -208,6 +207,7 @@ class meeting {
       all_.node_of.push_back(numbers.try_emplace(card->place(), next).first->second);
       several_machines = several_machines || (r > 0 && card->boot != boot);
       boot = card->boot;
+      if (cards.size() <= longest_book) all_.book.push_back(card->where);
       if (card->where.address().is_loopback()) on_loopback = static_cast<int>(r);
     }
     if (on_loopback >= 0 && several_machines) {
@@ -227,16 +227,21 @@ class meeting {
       throw error(why);
     }
     const std::string map = co_await store_->get(map_key.front(), deadline_ + seconds);
-    all_.node_of.clear();
-    for (const char* at = map.c_str(); *at != 0;) {
-      char* end = nullptr;
-      all_.node_of.push_back(static_cast<int>(std::strtol(at, &end, 10)));
-      at = *end == ' ' ? end + 1 : end;
-      if (end == at) break;
+    if (!read_membership(map, all_)) {
+      raise(errc::protocol_error, "rank 0 published what no rank of colls would: %.100s",
+            map.c_str());
     }
-    if (all_.node_of.size() != static_cast<std::size_t>(cfg().size)) {
-      raise(errc::protocol_error, "rank 0 published a node map of %zu ranks, of %d",
-            all_.node_of.size(), cfg().size);
+  }
+
+  // The rank that serves the store may compute for long as soon as it has joined: it stays until
+  // nobody needs it to join.
+  task<> let_go_of_the_server() {
+    const std::vector<std::string> all_heard{"colls/heard by all"};
+    if (all_.server) {
+      co_await store_->wait(all_heard, deadline_);
+    } else {
+      const std::int64_t heard = co_await store_->add("colls/heard", 1, deadline_);
+      if (heard == cfg().size - 1) co_await store_->set(all_heard.front(), "1", deadline_);
     }
   }
 

@@ -8,6 +8,7 @@
 #include <colls/rendezvous/tcp_store.hpp>
 
 #include <memory>
+#include <sstream>
 #include <vector>
 
 namespace colls {
@@ -28,7 +29,7 @@ struct membership {
   secret key;
   std::uint64_t job = 0;
   config cfg;
-  std::vector<endpoint> book;  // where every rank listens, if they told each other without a store
+  std::vector<endpoint> book;  // where every rank listens; empty in a large world: the store says
 
   /// Where a rank listens. The membership must stay where it is until the task has ended.
   task<endpoint> address_of(int peer) const;
@@ -100,6 +101,43 @@ struct rank_card {
   std::string place() const { return boot + " " + host + " " + std::to_string(node); }
 };
 
+/// In a world of at most so many ranks each knows where all others listen, whoever served the store
+/// and is gone.
+inline constexpr std::size_t longest_book = 1024;
+
+/// What rank 0 tells all: a line for each rank with its node and, from the book, where it listens.
+inline std::string membership_text(const membership& all) {
+  std::string text;
+  for (std::size_t r = 0; r < all.node_of.size(); ++r) {
+    text += std::to_string(all.node_of[r]);
+    if (!all.book.empty()) {
+      text += ' ' + all.book[r].address().to_string() + ' ' + std::to_string(all.book[r].port());
+    }
+    text += '\n';
+  }
+  return text;
+}
+/// False: no rank 0 of a world of `into.size` would say that.
+inline bool read_membership(const std::string& text, membership& into) {
+  into.node_of.clear();
+  into.book.clear();
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    int node = -1;
+    char address[64] = {};
+    unsigned port = 0;
+    const int found = std::sscanf(line.c_str(), "%d %63s %u", &node, address, &port);
+    boost::system::error_code bad;
+    const auto numeric = boost::asio::ip::make_address(address, bad);
+    const bool has_address = found == 3 && !bad && port > 0 && port <= 65535;
+    if (node < 0 || (found != 1 && !has_address)) return false;
+    into.node_of.push_back(node);
+    if (has_address) into.book.emplace_back(numeric, static_cast<std::uint16_t>(port));
+  }
+  const auto size = static_cast<std::size_t>(into.size);
+  return into.node_of.size() == size && (into.book.empty() || into.book.size() == size);
+}
+
 }  // namespace detail
 
 inline task<endpoint> membership::address_of(int peer) const {
@@ -114,7 +152,7 @@ inline task<bool> membership::introduce(stream& link, int peer) const {
   const hello mine = greeting(purpose::link);
   const hello theirs = co_await prove(link, mine, key);
   if (theirs.rank != peer) {
-    detail::raise(errc::unreachable, "rank %d listens where rank %d was expected", theirs.rank,
+    detail::raise(errc::protocol_error, "rank %d listens where rank %d was expected", theirs.rank,
                   peer);
   }
   const verdict answer = co_await await_verdict(link, mine);

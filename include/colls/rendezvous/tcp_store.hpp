@@ -225,10 +225,9 @@ class tcp_store final : public store, engine::source {
       }
       take(*head, value);
     }
-    if (left_) co_return;
     const bool died = ec == errc::closed || ec == std::errc::connection_reset;
     lose(ec == errc::closed ? "it hung up" : ec.message().c_str());
-    if (died && server_.rank >= 0) {
+    if (died && !left_ && server_.rank >= 0) {
       failure why(errc::peer_failed);
       why.culprit = server_.rank;
       std::snprintf(why.address, sizeof why.address, "%s", where_.c_str());

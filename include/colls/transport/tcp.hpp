@@ -519,34 +519,46 @@ class tcp_transport final : mover,
     out.open(std::move(first));
   }
 
-  // A link that is dropped before it is authenticated is dialled again while anyone needs it. When
-  // two ranks dial each other the lower rank's link stays.
+  // A link that is dropped before it is authenticated is dialled again while anyone needs it: a
+  // peer whose system takes connections lives, however long it computes. When two ranks dial each
+  // other the lower rank's link stays.
   task<> dial(tcp::link& link) {
     failure why(errc::peer_failed);
     why.culprit = link.peer();
     time_point pause = 10 * milliseconds;
-    const time_point patience = now() + 10 * seconds;
+    time_point heard = now();
     bool hopeless = false;
     while (!link.is_open() && !link.ended() && !closing_ && !hopeless) {
+      bool alive = false;
       try {
         const endpoint where = co_await who_->address_of(link.peer());
         link.address(detail::text_of(where));
         std::snprintf(why.address, sizeof why.address, "%s", link.address().c_str());
         stream connection(*engine_);
-        connection.deadline(now() + 10 * seconds);
+        connection.deadline(now() + silence_of_the_dead);
         const detail::outcome connected = co_await detail::attempt(connection.connect(where));
         if (connected.ec) {
           why.say("it cannot be reached: %s", connected.ec.message().c_str());
           hopeless = connected.ec == std::errc::connection_refused;
-        } else if (co_await who_->introduce(connection, link.peer())) {
-          if (!link.is_open() && !link.ended() && !closing_) adopt(link, connection.release());
+          // On one host only a flood of strangers keeps the system from answering.
+          alive = node_of(link.peer()) == who_->node;
+        } else {
+          alive = true;
+          connection.deadline(never);
+          detail::keep_alive(connection.descriptor());
+          const bool wanted = co_await who_->introduce(connection, link.peer());
+          if (wanted && !link.is_open() && !link.ended() && !closing_) {
+            adopt(link, connection.release());
+          }
         }
       } catch (const error& thrown) {
-        why.say("%.300s", thrown.record().detail);
-        hopeless = thrown.record().code == errc::auth_failed;
+        const failure& what = thrown.record();
+        why.say("%.300s", what.detail);
+        hopeless = what.code == errc::auth_failed || what.code == errc::protocol_error;
       }
       if (link.is_open() || hopeless) break;
-      hopeless = now() > patience;
+      if (alive) heard = now();
+      hopeless = now() - heard >= silence_of_the_dead;
       co_await engine_->sleep_until(now() + pause);
       pause = std::min<time_point>(2 * pause, seconds);
     }
@@ -571,14 +583,7 @@ class tcp_transport final : mover,
   }
 
   void adopt(tcp::link& link, detail::descriptor socket) {
-    // A host that vanishes without a word is noticed within 15 s, also on an idle link.
-    const int on = 1;
-    const int idle = 5;
-    const int probes = 2;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    detail::keep_alive(socket.get());
     if (!who_->cfg.congestion.empty()) {
       ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, who_->cfg.congestion.data(),
                    static_cast<socklen_t>(who_->cfg.congestion.size()));
@@ -724,6 +729,7 @@ class tcp_transport final : mover,
   }
 
   static constexpr int receives_from_self = -1;
+  static constexpr time_point silence_of_the_dead = 10 * seconds;
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<membership> who_;

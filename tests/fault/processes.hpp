@@ -1,0 +1,253 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Ranks as processes of their own, started without a launcher: what they say, how they end, what
+// they use.
+
+#include <colls/run.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace processes {
+
+using colls::task;
+
+/// Seconds on a clock that all processes share.
+inline double now() {
+  timespec clock{};
+  ::clock_gettime(CLOCK_MONOTONIC, &clock);
+  return static_cast<double>(clock.tv_sec) + static_cast<double>(clock.tv_nsec) * 1e-9;
+}
+
+/// A rank's line to the test.
+class line {
+ public:
+  line(int out, int in) : out_(out), in_(in) {}
+  void say(std::string text) const {
+    text += '\n';
+    [[maybe_unused]] const auto sent = ::write(out_, text.data(), text.size());
+  }
+  /// Whether the test has said something that was not heard yet.
+  bool told() const {
+    pollfd ready{in_, POLLIN, 0};
+    return ::poll(&ready, 1, 0) == 1 && hear();
+  }
+  /// Waits for that, deaf to its peers.
+  bool hear() const {
+    char word = 0;
+    return ::read(in_, &word, 1) == 1;
+  }
+
+ private:
+  int out_;
+  int in_;
+};
+
+/// How a rank ended.
+struct ending {
+  int status = -1;     // of its process, 128 + n after a signal; -1: it still runs
+  colls::errc code{};  // of what ended its main function; none: it returned
+  int culprit = -1;
+  double when = 0;  // main's end, on now()'s clock
+  std::string what;
+};
+
+/// A world of processes. Each runs `main(world&, line&)` by colls::run.
+class job {
+ public:
+  using rank_main = std::function<task<>(colls::world&, const line&)>;
+
+  job(int size, const rank_main& main, colls::config how = {}) {
+    // A listening socket that is handed over: no other test can have its port.
+    colls::listener door;
+    REQUIRE(!door.listen({boost::asio::ip::make_address("127.0.0.1"), 0}));
+    port_ = door.local().port();
+    how.size = size;
+    how.address = "tcp://127.0.0.1:" + std::to_string(port_);
+    for (how.rank = 0; how.rank < size; ++how.rank) {
+      how.store_fd = how.rank == 0 ? door.descriptor() : -1;
+      start(how, main);
+    }
+  }
+  job(const job&) = delete;
+  job& operator=(const job&) = delete;
+  ~job() {
+    for (child& each : all_) {
+      if (each.end.status < 0) {
+        ::kill(each.pid, SIGKILL);
+        ::waitpid(each.pid, nullptr, 0);
+      }
+      for (const int fd : {each.out, each.in, each.log}) ::close(fd);
+    }
+  }
+
+  int size() const { return static_cast<int>(all_.size()); }
+  int port() const { return port_; }
+  pid_t pid(int rank) const { return at(rank).pid; }
+  void tell(int rank) { REQUIRE(::write(at(rank).in, "!", 1) == 1); }
+  void kill(int rank) { ::kill(at(rank).pid, SIGKILL); }
+
+  /// The next line that a rank says; empty: none came in time, or it has ended.
+  std::string hear(int rank, double limit = 30) {
+    child& from = at(rank);
+    for (const double until = now() + limit;;) {
+      const std::size_t end = from.said.find('\n');
+      if (end != from.said.npos) {
+        const std::string text = from.said.substr(0, end);
+        from.said.erase(0, end + 1);
+        return text;
+      }
+      pollfd ready{from.out, POLLIN, 0};
+      const double left = until - now();
+      if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left * 1000) + 1) <= 0) return {};
+      char some[4096];
+      const ssize_t size = ::read(from.out, some, sizeof some);
+      if (size <= 0) return {};
+      from.said.append(some, static_cast<std::size_t>(size));
+    }
+  }
+  /// Until every rank has said this line next.
+  bool all_say(const std::string& text, double limit = 30) {
+    bool right = true;
+    for (int rank = 0; rank < size(); ++rank) right &= hear(rank, limit) == text;
+    return right;
+  }
+
+  /// Waits for the end of a rank; what it says meanwhile is passed over.
+  const ending& wait(int rank, double limit = 30) {
+    child& of = at(rank);
+    const double until = now() + limit;
+    while (of.end.status < 0) {
+      const std::string text = hear(rank, std::max(0.0, until - now()));
+      if (text.starts_with(ended)) note(of.end, text.substr(ended.size()));
+      if (!text.empty()) continue;
+      int status = 0;
+      if (::waitpid(of.pid, &status, WNOHANG) == of.pid) {
+        of.end.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      } else if (now() > until) {
+        break;
+      } else {
+        ::usleep(500);
+      }
+    }
+    return of.end;
+  }
+
+  /// All that a rank wrote on its standard error.
+  std::string log(int rank) const {
+    std::string all;
+    char some[4096];
+    while (const ssize_t size =
+               ::pread(at(rank).log, some, sizeof some, static_cast<off_t>(all.size()))) {
+      if (size < 0) break;
+      all.append(some, static_cast<std::size_t>(size));
+    }
+    return all;
+  }
+
+  std::size_t resident(int rank) const {
+    std::ifstream file(of_process(rank, "statm"));
+    std::size_t pages = 0;
+    std::size_t resident = 0;
+    file >> pages >> resident;
+    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  }
+  int descriptors(int rank) const { return entries(of_process(rank, "fd")); }
+  int threads(int rank) const { return entries(of_process(rank, "task")); }
+
+ private:
+  static constexpr std::string_view ended = "ended ";
+
+  struct child {
+    pid_t pid = -1;
+    int out = -1;
+    int in = -1;
+    int log = -1;
+    std::string said;
+    ending end;
+  };
+
+  child& at(int rank) { return all_[static_cast<std::size_t>(rank)]; }
+  const child& at(int rank) const { return all_[static_cast<std::size_t>(rank)]; }
+  std::string of_process(int rank, const char* what) const {
+    return "/proc/" + std::to_string(pid(rank)) + "/" + what;
+  }
+  static int entries(const std::string& folder) {
+    return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder),
+                                          std::filesystem::directory_iterator()));
+  }
+
+  void start(const colls::config& how, const rank_main& main) {
+    int out[2];
+    int in[2];
+    REQUIRE((::pipe2(out, O_CLOEXEC) == 0 && ::pipe2(in, O_CLOEXEC) == 0));
+    child& made = all_.emplace_back();
+    made.log = ::memfd_create("log", MFD_CLOEXEC);
+    made.pid = ::fork();
+    REQUIRE(made.pid >= 0);
+    if (made.pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::dup2(made.log, STDERR_FILENO);
+      // What it inherits of the others would keep their ends open.
+      for (const child& other : all_) {
+        for (const int fd : {other.out, other.in}) ::close(fd);
+      }
+      ::close(out[0]);
+      ::close(in[1]);
+      ::_exit(live(how, main, line(out[1], in[0])));
+    }
+    ::close(out[1]);
+    ::close(in[0]);
+    made.out = out[0];
+    made.in = in[1];
+  }
+
+  static int live(const colls::config& how, const rank_main& main, const line& parent) {
+    const auto report = [&](const colls::failure& why, const char* what) {
+      parent.say(std::string(ended) + std::to_string(static_cast<int>(why.code)) + ' ' +
+                 std::to_string(why.culprit) + ' ' + std::to_string(now()) + ' ' + what);
+    };
+    const auto watched = [&](colls::world& world) -> task<> {
+      try {
+        co_await main(world, parent);
+      } catch (const colls::error& thrown) {
+        report(thrown.record(), thrown.what());
+        throw;
+      }
+      report({}, "");
+    };
+    return colls::run(watched, how);
+  }
+
+  static void note(ending& end, const std::string& text) {
+    int code = 0;
+    int what = 0;
+    (void)std::sscanf(text.c_str(), "%d %d %lf %n", &code, &end.culprit, &end.when, &what);
+    end.code = static_cast<colls::errc>(code);
+    end.what = text.substr(static_cast<std::size_t>(what));
+  }
+
+  int port_ = 0;
+  std::vector<child> all_;
+};
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+}  // namespace processes
