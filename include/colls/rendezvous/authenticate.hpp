@@ -195,8 +195,9 @@ inline task<hello> prove(stream& to, const hello& mine, const secret& shared) {
 }
 
 /// The accepting side: returns the peer's HELLO once it has proved the secret; `give_verdict` comes
-/// next. Throws for everybody else, who got no answer (`closed`: left without a word); `*greeted`
-/// becomes true when a HELLO came.
+/// next. Throws for everybody else, who got no answer (`closed`: left without a word, or fell
+/// silent before its proof, as a rank may that ends or computes); `*greeted` becomes true when a
+/// HELLO came.
 inline task<hello> challenge(stream& from, const hello& mine, const secret& shared,
                              bool* greeted = nullptr) {
   const std::string where = detail::text_of(from.remote());
@@ -222,10 +223,9 @@ inline task<hello> challenge(stream& from, const hello& mine, const secret& shar
   detail::compare(mine, *peer, shared, where);
   proof_bytes proof{};
   const detail::outcome second = co_await detail::attempt(from.read(detail::whole(proof)));
-  if (!second ||
-      !detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got, sent))) {
-    detail::raise(errc::auth_failed, "%s %s", where.c_str(),
-                  second ? "does not know the secret" : "left before it proved the secret");
+  if (!second) detail::raise(errc::closed, "%s left before it proved the secret", where.c_str());
+  if (!detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got, sent))) {
+    detail::raise(errc::auth_failed, "%s does not know the secret", where.c_str());
   }
   const proof_bytes ours = detail::make_proof(shared, detail::role::accepts, got, sent);
   co_await from.write({ours.data(), ours.size()});

@@ -89,8 +89,8 @@ class door final : engine::watcher, engine::source {
       guest = std::move(who->link);
     } catch (const error& thrown) {
       ++turned_away_;
-      // A waiting rank may look whether this process lives: it comes and leaves without a word.
-      if (thrown.record().code != errc::closed || ++wordless_ % 64 == 0) {
+      // A few that come and leave may be ranks that ended, or computed, before they were in.
+      if (thrown.record().code != errc::closed || ++gone_ % 64 == 0) {
         log_.warn("turned away at %s: %s", detail::text_of(listener_.local()).c_str(),
                   thrown.record().detail);
       }
@@ -148,7 +148,7 @@ class door final : engine::watcher, engine::source {
   bool listening_ = true;
   rate_limited_log log_{10};
   std::uint64_t turned_away_ = 0;
-  std::uint64_t wordless_ = 0;
+  std::uint64_t gone_ = 0;
   std::list<stranger> strangers_;
   task_group tasks_;  // last: its tasks use all of the above
 };

@@ -225,6 +225,7 @@ class tcp_store final : public store, engine::source {
       }
       take(*head, value);
     }
+    if (left_ && requests_.empty()) co_return;
     const bool died = ec == errc::closed || ec == std::errc::connection_reset;
     lose(ec == errc::closed ? "it hung up" : ec.message().c_str());
     if (died && !left_ && server_.rank >= 0) {

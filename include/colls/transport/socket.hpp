@@ -11,6 +11,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -164,7 +165,9 @@ class stream final : engine::watcher, engine::source {
         return true;
       }
       work.done = &done;
-      if (!work.connecting && work.owner->template step<Reading>(work)) return true;
+      // Within one host a connection is made at once.
+      const bool may_step = !work.connecting || work.owner->is_writable();
+      if (may_step && work.owner->template step<Reading>(work)) return true;
       slot() = &work;
       work.owner->interest();
       return false;
@@ -181,6 +184,11 @@ class stream final : engine::watcher, engine::source {
     ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     events_ = 0;
     engine_.watch(socket_.get(), 0, *this);
+  }
+
+  bool is_writable() const {
+    pollfd now{socket_.get(), POLLOUT, 0};
+    return ::poll(&now, 1, 0) == 1;
   }
 
   // True: ended, well or badly.

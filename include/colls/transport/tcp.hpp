@@ -527,6 +527,7 @@ class tcp_transport final : mover,
     why.culprit = link.peer();
     time_point pause = 10 * milliseconds;
     time_point heard = now();
+    int refusals = 0;
     bool hopeless = false;
     while (!link.is_open() && !link.ended() && !closing_ && !hopeless) {
       bool alive = false;
@@ -554,7 +555,9 @@ class tcp_transport final : mover,
       } catch (const error& thrown) {
         const failure& what = thrown.record();
         why.say("%.300s", what.detail);
-        hopeless = what.code == errc::auth_failed || what.code == errc::protocol_error;
+        // Who computes in the middle of a handshake finds it refused, but not again and again.
+        refusals = what.code == errc::auth_failed ? refusals + 1 : 0;
+        hopeless = refusals == 3 || what.code == errc::protocol_error;
       }
       if (link.is_open() || hopeless) break;
       if (alive) heard = now();
@@ -576,7 +579,6 @@ class tcp_transport final : mover,
     if (why.code == errc::closed) {
       link.heard_goodbye();
       needed(link.peer());
-      link.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
     } else {
       match_.died(link.peer(), why);
     }
@@ -672,9 +674,12 @@ class tcp_transport final : mover,
     match_.revoke(*record.communicator, why);
     return record.communicator->why().code;
   }
-  // `peer` has left: whatever still waits for it waits in vain.
+  // `peer` has left: whatever still waits for it, or to be taken by it, waits in vain.
   void needed(int peer) {
-    for (communicator_state* communicator : match_.waiting_for(peer)) {
+    std::vector<communicator_state*> by = match_.waiting_for(peer);
+    link_for(peer).each_send(
+        [&](const tcp::outgoing& send) { by.push_back(send.record->communicator); });
+    for (communicator_state* communicator : by) {
       match_.revoke(*communicator, left_failure(peer));
     }
   }

@@ -190,6 +190,12 @@ class link final : public engine::watcher, public filler {
     }
   }
 
+  /// Every queued or waiting send.
+  template <class Visit>
+  void each_send(Visit visit) {
+    waiting.each([&](outgoing& send) { visit(send); });
+    for (outgoing* send = first_; send != nullptr; send = send->after) visit(*send);
+  }
   /// Ends every queued or waiting send that `which` picks.
   template <class Which>
   void fail_sends(std::error_code ec, Which which) {
