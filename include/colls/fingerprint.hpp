@@ -114,6 +114,14 @@ inline void say_difference(failure& why, int rank, const fingerprint& one, int o
           other_rank, second.text(), differ.text());
 }
 
+/// The same where `rank` has gone on so far that it does not remember its side.
+inline void say_forgotten(failure& why, int rank, int other_rank, const fingerprint& other) {
+  line known;
+  describe(known, other);
+  why.say("rank %d called %.100s, rank %d called something else, many calls ago", other_rank,
+          known.text(), rank);
+}
+
 }  // namespace detail
 
 }  // namespace colls

@@ -362,14 +362,19 @@ class match {
   void compare(int peer, std::uint32_t id, std::uint64_t sequence, const fingerprint& theirs) {
     communicator_state* const communicator = find(id);
     if (communicator == nullptr || communicator->failed()) return;
+    if (sequence >= communicator->next_sequence()) return;
     const fingerprint* const ours = communicator->recall(sequence);
-    if (ours == nullptr || *ours == theirs) return;
+    if (ours != nullptr && *ours == theirs) return;
     failure why(errc::mismatch);
     why.culprit = peer;
     why.communicator = id;
-    why.operation = ours->what;
+    why.operation = ours != nullptr ? ours->what : theirs.what;
     why.sequence = sequence;
-    detail::say_difference(why, rank_, *ours, peer, theirs);
+    if (ours != nullptr) {
+      detail::say_difference(why, rank_, *ours, peer, theirs);
+    } else {
+      detail::say_forgotten(why, rank_, peer, theirs);
+    }
     revoke(*communicator, why);
   }
 
