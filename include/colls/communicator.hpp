@@ -398,7 +398,8 @@ class communicator {
     print.how = by.how;
     print.sum = how.order;
     print.root = root;
-    print.type = type_id<T>();
+    // Where it is none, the check of the data says so, in one sentence.
+    if constexpr (supported_type<T>) print.type = type_id<T>();
     print.element_size = sizeof(T);
     print.count = count;
     print.shape = shape_of(shape);

@@ -4,8 +4,8 @@
 """Checks that a file does not compile, for the reason that it states, and that its control does.
 
 The file says `// build error: REGEX` and holds `#ifdef MUST_NOT_COMPILE` ... `#else` ... `#endif`.
-With the macro the compiler has to fail, and the regex has to match a line that the compiler wrote
-as an error or a note of its own; without it the file has to compile, so that a typo cannot pass.
+With the macro the compiler has to fail, and the regex has to match its first error, which is what a
+user reads; without it the file has to compile, so that a typo cannot pass.
 
 usage: check.py FILE INCLUDE_DIR COMPILER... | check.py --self-test COMPILER...
 """
@@ -36,9 +36,9 @@ def problem_of(file, include, compiler):
     wrong = run(compiler, include, file, "-DMUST_NOT_COMPILE")
     if wrong.returncode == 0:
         return "compiles, but must not"
-    said = re.findall(r"^[^\s|].*?: (?:fatal )?(?:error|note): +(.*)$", wrong.stdout, flags=re.M)
-    if not any(re.search(reason[1], line) for line in said):
-        return f"fails, but not with /{reason[1]}/:\n{wrong.stdout}"
+    first = re.search(r"^[^\s|].*?: (?:fatal )?error: +(.*)$", wrong.stdout, flags=re.M)
+    if not first or not re.search(reason[1], first[1]):
+        return f"fails, but its first error is not /{reason[1]}/:\n{wrong.stdout}"
     return None
 
 
@@ -50,8 +50,9 @@ def self_test(compiler):
         "sound": (frame.format("an int is not empty", wrong, "int i;"), None),
         "compiles": (frame.format("an int is not empty", "int i;", "int i;"), "must not"),
         "control": (frame.format("an int is not empty", wrong, "int i"), "control"),
-        "reason": (frame.format("an int is empty", wrong, "int i;"), "not with"),
-        "echo": (frame.format("reason beside", wrong, "int i;"), "not with"),
+        "reason": (frame.format("an int is empty", wrong, "int i;"), "first error"),
+        "echo": (frame.format("reason beside", wrong, "int i;"), "first error"),
+        "second": (frame.format("an int is not empty", "int j = k;\n" + wrong, "int i;"), "first error"),
         "no reason": (frame.replace("build error", "").format("", wrong, "int i;"), "no line"),
         "no control": (f"// build error: an int\n#ifdef MUST_NOT_COMPILE\n{wrong}\n#endif\n", "#else"),
     }
