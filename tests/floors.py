@@ -67,6 +67,12 @@ FLOORS = {
         "asio rendezvous/join run",
         ["boost"],
     ),
+    "training": (
+        ["vocabulary", "coroutines", "contracts", "facade", "sockets", "models", "all", "world"],
+        "ddp/options",
+        ["boost"],
+    ),
+    "torch": (["vocabulary", "coroutines", "facade", "all", "training"], "torch", ["torch"]),
     "format": (["vocabulary", "coroutines", "contracts", "facade", "all"], "format", ["fmt"]),
 }
 
