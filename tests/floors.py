@@ -69,7 +69,7 @@ FLOORS = {
     ),
     "training": (
         ["vocabulary", "coroutines", "contracts", "facade", "sockets", "models", "all", "world"],
-        "ddp/options",
+        "ddp/options ddp/bucket_plan",
         ["boost"],
     ),
     "torch": (["vocabulary", "coroutines", "facade", "all", "training"], "torch", ["torch"]),

@@ -12,8 +12,10 @@
 namespace colls {
 
 /// Joins the world of the launcher's environment (colls-run, torchrun, mpirun, srun, or alone),
-/// runs `main_task(world&)`, a `task<>` or a `task<int>`, and closes the world. Returns the task's
-/// number (0 for `task<>`), or 1 after an error, which is explained in one line on stderr.
+/// runs `main_task(world&)`, and closes the world. The main is a `task<>` or a `task<int>`, or a
+/// plain function of void or int, which waits by `sync_wait(world, world.all_reduce(v))`. Returns
+/// the main's number (0 if it has none), or 1 after an error, which is explained in one line on
+/// stderr.
 template <class Main>
 int run(Main main_task, config how = {.address = "env://"}) {
   boost::asio::io_context context(1);
@@ -27,11 +29,15 @@ int run(Main main_task, config how = {.address = "env://"}) {
   try {
     world all = sync_wait(*on, join(context.get_executor(), std::move(how)));
     try {
-      auto work = main_task(all);
-      if constexpr (std::is_void_v<decltype(work.result())>) {
-        sync_wait(*on, std::move(work));
+      using result = std::invoke_result_t<Main&, world&>;
+      if constexpr (std::is_void_v<result>) {
+        main_task(all);
+      } else if constexpr (std::is_convertible_v<result, int>) {
+        status = main_task(all);
+      } else if constexpr (std::is_void_v<decltype(std::declval<result&>().result())>) {
+        sync_wait(*on, main_task(all));
       } else {
-        status = sync_wait(*on, std::move(work));
+        status = sync_wait(*on, main_task(all));
       }
     } catch (const std::exception& thrown) {
       explain(thrown.what());

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// bucket_plan: which parameter's gradient lies in which bucket, and where.
+
+#include <colls/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace colls::ddp {
+
+/// Gradients in buckets, in the order in which they are expected to be ready: a bucket is full once
+/// it holds `first_cap` elements (the first one) or `cap`. Every parameter is in one bucket, whole.
+class bucket_plan {
+ public:
+  struct place {
+    std::size_t bucket;
+    std::size_t offset;  // in elements
+  };
+  struct bucket {
+    std::vector<std::size_t> parameters;
+    std::size_t elements = 0;
+  };
+
+  bucket_plan() = default;
+  /// `counts` are the parameters' elements; `order` names every parameter once.
+  bucket_plan(std::span<const std::size_t> counts, std::vector<std::size_t> order,
+              std::size_t first_cap, std::size_t cap)
+      : order_(std::move(order)), places_(counts.size()) {
+    check_order(counts.size());
+    bool full = true;
+    for (const std::size_t parameter : order_) {
+      if (full) buckets_.emplace_back();
+      bucket& last = buckets_.back();
+      places_[parameter] = {buckets_.size() - 1, last.elements};
+      last.parameters.push_back(parameter);
+      last.elements += counts[parameter];
+      full = last.elements >= (buckets_.size() == 1 ? first_cap : cap);
+    }
+  }
+
+  /// The last parameter first: a guess that suits most networks.
+  static std::vector<std::size_t> reverse_order(std::size_t parameters) {
+    std::vector<std::size_t> order(parameters);
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    return order;
+  }
+
+  const std::vector<std::size_t>& order() const { return order_; }
+  const std::vector<bucket>& buckets() const { return buckets_; }
+  const place& operator[](std::size_t parameter) const { return places_[parameter]; }
+
+ private:
+  void check_order(std::size_t parameters) const {
+    std::vector<bool> seen(parameters);
+    for (const std::size_t parameter : order_) {
+      if (parameter >= parameters || seen[parameter]) break;
+      seen[parameter] = true;
+    }
+    if (order_.size() == parameters && std::find(seen.begin(), seen.end(), false) == seen.end()) {
+      return;
+    }
+    throw error(errc::invalid_argument, "the order of the buckets does not name every parameter once");
+  }
+
+  std::vector<std::size_t> order_;
+  std::vector<place> places_;
+  std::vector<bucket> buckets_;
+};
+
+}  // namespace colls::ddp
