@@ -329,6 +329,30 @@ TEST_CASE("a rank that has left is named as having left") {
   });
 }
 
+TEST_CASE("who opens a link to a rank that has given the communicator up learns why") {
+  // A world on another executor has no store that would tell everybody.
+  ranks world(3);
+  boost::asio::io_context context(1);
+  std::vector<communicator> copies(3);
+  world.run([&](communicator& comm) -> task<> {
+    copies[static_cast<std::size_t>(comm.rank())] = co_await comm.dup(context.get_executor());
+  });
+  copies[1].revoke("it was given up before anybody had called");
+  const auto main = [](communicator& mine) -> task<> {
+    const colls::failure why = co_await failure_of(mine.barrier());
+    CHECK(why.code == errc::revoked);
+    CHECK(why.culprit == 1);
+    CHECK(std::string(why.detail) == "it was given up before anybody had called");
+  };
+  const auto close = [](communicator& mine) -> task<> { co_await mine.close(); };
+  std::vector<task<>> mains;
+  std::vector<task<>> ends;
+  for (communicator& each : copies) mains.push_back(main(each));
+  colls::sync_wait(copies[0], colls::when_all(std::move(mains)));
+  for (communicator& each : copies) ends.push_back(close(each));
+  colls::sync_wait(copies[0], colls::when_all(std::move(ends)));
+}
+
 TEST_CASE("dup(executor) gives every rank a world that a thread of its own can turn") {
   ranks world(3);
   std::vector<std::unique_ptr<boost::asio::io_context>> contexts;

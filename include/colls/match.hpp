@@ -200,6 +200,14 @@ class match {
     }
   }
 
+  /// The communicators with `peer` that have failed: it hears of them as soon as it has a link.
+  template <class Visit>
+  void each_failed(int peer, Visit visit) const {
+    for (const communicator_state* communicator : communicators_) {
+      if (communicator->failed() && communicator->rank_of(peer) >= 0) visit(*communicator);
+    }
+  }
+
   // ---- receives
 
   /// A receive wants its message: the arrival that it pairs with (no longer listed), or null, and

@@ -591,6 +591,9 @@ class tcp_transport final : mover,
                    static_cast<socklen_t>(who_->cfg.congestion.size()));
     }
     link.open(std::move(socket));
+    match_.each_failed(link.peer(), [&](const communicator_state& communicator) {
+      tell_revoked(link, communicator.id(), communicator.why());
+    });
   }
 
   void enter(std::unique_ptr<stream> guest, const hello& who) override {
@@ -695,13 +698,16 @@ class tcp_transport final : mover,
       });
       link->drop_grants(communicator.id());
       if (peer == told_by || link->ended() || communicator.rank_of(peer) < 0) continue;
-      tcp::header frame;
-      frame.kind = tcp::kind::revoke;
-      frame.communicator = communicator.id();
-      frame.length = sizeof(failure);
-      link->control(frame, &why);
-      link->flush();
+      tell_revoked(*link, communicator.id(), why);
     }
+  }
+  static void tell_revoked(tcp::link& link, std::uint32_t communicator, const failure& why) {
+    tcp::header frame;
+    frame.kind = tcp::kind::revoke;
+    frame.communicator = communicator;
+    frame.length = sizeof(failure);
+    link.control(frame, &why);
+    link.flush();
   }
 
   void announce(int peer, const operation_record& waiting) override {

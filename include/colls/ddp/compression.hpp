@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Hooks: how the gradients of a bucket are summed over the ranks, as they are or compressed.
+
+#include <colls/communicator.hpp>
+#include <colls/ddp/options.hpp>
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace colls::ddp {
+
+/// Afterwards every rank's bucket holds the sum of all ranks' buckets, with the same bits. The calls
+/// that it makes on the communicator are the same on all ranks; buckets take turns, so there may be
+/// several.
+template <class T, class Communicator>
+using bucket_hook = std::function<task<>(Communicator&, std::span<T>)>;
+
+namespace detail {
+
+namespace kernels = colls::detail;
+
+/// out[i] = in[i] rounded to type To, through float.
+template <class From, class To>
+void convert(To* out, const From* in, std::size_t count) {
+  kernels::best_version<kernels::prepare_loop<From, float, To, kernels::conversion>>()(
+      nullptr, out, in, count);
+}
+
+/// data[i] *= factor, rounded once; a factor of 0 makes zeros of whatever was there.
+template <class T>
+void scale(std::span<T> data, double factor) {
+  if (factor == 1) return;
+  if (factor == 0) {
+    std::fill(data.begin(), data.end(), T());
+    return;
+  }
+  using compute = kernels::wide<T>;
+  const pre_multiplied_sum<compute> by(static_cast<compute>(factor));
+  kernels::best_version<kernels::prepare_loop<T, compute, T, pre_multiplied_sum<compute>>>()(
+      &by, data.data(), data.data(), data.size());
+}
+
+/// sum[i] = blocks[0][i] + blocks[1][i] + ..., in float, rounded once. `sum` is none of the blocks.
+template <half_type Half>
+void sum_blocks(std::span<Half> sum, const Half* blocks, int count) {
+  constexpr std::size_t piece = 1024;
+  const auto add = kernels::best_version<kernels::combine_loop<float, float, plus>>();
+  float total[piece];
+  float next[piece];
+  for (std::size_t at = 0; at < sum.size(); at += piece) {
+    const std::size_t n = std::min(piece, sum.size() - at);
+    convert(total, blocks + at, n);
+    for (int block = 1; block < count; ++block) {
+      convert(next, blocks + static_cast<std::size_t>(block) * sum.size() + at, n);
+      add(nullptr, total, total, next, n);
+    }
+    convert(sum.data() + at, total, n);
+  }
+}
+
+template <class T, class Communicator>
+task<> plain_sum(Communicator& comm, std::span<T> bucket) {
+  co_await comm.all_reduce(bucket);
+}
+
+/// Each rank gets all ranks' part of one block, so that the sum needs no rounding on its way.
+template <half_type Half, class T, class Communicator>
+task<> compressed_sum(Communicator& comm, std::span<T> bucket) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const std::size_t block = (bucket.size() + ranks - 1) / ranks;
+  std::vector<Half> whole(block * ranks);
+  std::vector<Half> parts(block * ranks);
+  convert(whole.data(), bucket.data(), bucket.size());
+  co_await comm.all_to_all(whole, parts);
+  const std::span<Half> own(whole.data() + static_cast<std::size_t>(comm.rank()) * block, block);
+  sum_blocks(own, parts.data(), comm.size());
+  co_await comm.all_gather(own, whole);
+  convert(bucket.data(), whole.data(), bucket.size());
+}
+
+}  // namespace detail
+
+/// The hook that does what the option says.
+template <class T, class Communicator>
+bucket_hook<T, Communicator> hook_for(compression how) {
+  switch (how) {
+    case compression::bfloat16: return detail::compressed_sum<bfloat16, T, Communicator>;
+    case compression::float16: return detail::compressed_sum<float16, T, Communicator>;
+    case compression::none: break;
+  }
+  return detail::plain_sum<T, Communicator>;
+}
+
+}  // namespace colls::ddp
