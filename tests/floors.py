@@ -69,7 +69,8 @@ FLOORS = {
     ),
     "training": (
         ["vocabulary", "coroutines", "contracts", "facade", "sockets", "models", "all", "world"],
-        "ddp/options ddp/bucket_plan ddp/compression ddp/driver ddp/replicate ddp/gradient_buckets",
+        "ddp/sampler ddp/checkpoint"
+        " ddp/options ddp/bucket_plan ddp/compression ddp/driver ddp/replicate ddp/gradient_buckets",
         ["boost"],
     ),
     "torch": (["vocabulary", "coroutines", "facade", "all", "training"], "torch", ["torch"]),

@@ -39,6 +39,7 @@ enum class errc {
   resolve_failed,
   stale_store,
   too_many_files,
+  file_failed,
 };
 
 namespace detail {
@@ -106,6 +107,10 @@ constexpr errc_words words(errc code) {
       return {"stale_store", "the file belongs to an earlier job: remove it or use a new path"};
     case errc::too_many_files:
       return {"too_many_files", "raise the limit on open files (ulimit -n)"};
+    case errc::file_failed:
+      return {"file_failed",
+              "check the path, its permissions, the space on its disk, and what is in the file; "
+              "nothing was changed"};
   }
   return {"unknown error", ""};
 }
