@@ -73,7 +73,7 @@ FLOORS = {
         " ddp/options ddp/bucket_plan ddp/compression ddp/driver ddp/replicate ddp/gradient_buckets",
         ["boost"],
     ),
-    "torch": (["vocabulary", "coroutines", "facade", "all", "training"], "torch", ["torch"]),
+    "torch": (["vocabulary", "coroutines", "facade", "all", "training"], "torch_checkpoint torch", ["torch"]),
     "format": (["vocabulary", "coroutines", "contracts", "facade", "all"], "format", ["fmt"]),
 }
 

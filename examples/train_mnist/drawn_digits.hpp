@@ -39,9 +39,12 @@ inline stroke joined(stroke one, const stroke& other) {
 inline std::vector<stroke> strokes_of(int digit, std::uint64_t variant) {
   const bool other = variant % 2 == 1;
   switch (digit) {
-    case 0: return {arc({.5, .5}, .26, .4, -100, 260)};
-    case 1: return {other ? stroke{{.5, .1}, {.5, .9}} : stroke{{.34, .28}, {.54, .1}, {.54, .9}}};
-    case 2: return {joined(arc({.5, .32}, .25, .22, -170, 30), {{.25, .9}, {.78, .88}})};
+    case 0:
+      return {arc({.5, .5}, .26, .4, -100, 260)};
+    case 1:
+      return {other ? stroke{{.5, .1}, {.5, .9}} : stroke{{.34, .28}, {.54, .1}, {.54, .9}}};
+    case 2:
+      return {joined(arc({.5, .32}, .25, .22, -170, 30), {{.25, .9}, {.78, .88}})};
     case 3:
       return {joined(arc({.46, .3}, .24, .2, -150, 80), arc({.46, .7}, .27, .21, -80, 150))};
     case 4:
@@ -50,13 +53,15 @@ inline std::vector<stroke> strokes_of(int digit, std::uint64_t variant) {
     case 5:
       return {{{.76, .12}, {.34, .12}},
               joined({{.34, .12}, {.3, .45}}, arc({.48, .66}, .27, .23, -130, 145))};
-    case 6: return {joined({{.66, .1}, {.4, .32}}, arc({.5, .67}, .24, .22, -170, 200))};
+    case 6:
+      return {joined({{.66, .1}, {.4, .32}}, arc({.5, .67}, .24, .22, -170, 200))};
     case 7: {
       std::vector<stroke> seven{{{.22, .14}, {.78, .14}, {.42, .9}}};
       if (other) seven.push_back({{.4, .52}, {.74, .5}});
       return seven;
     }
-    case 8: return {arc({.5, .3}, .2, .19, 90, 450), arc({.5, .7}, .25, .21, -90, 270)};
+    case 8:
+      return {arc({.5, .3}, .2, .19, 90, 450), arc({.5, .7}, .25, .21, -90, 270)};
     default:
       return {joined(arc({.5, .32}, .23, .22, 0, 360),
                      other ? stroke{{.72, .5}, {.66, .9}} : arc({.42, .5}, .3, .4, 0, 100))};
@@ -75,8 +80,7 @@ inline void draw_line(std::span<std::uint8_t> picture, point a, point b, double 
     for (std::size_t x = clamp(std::min(a.x, b.x) - edge); x <= clamp(std::max(a.x, b.x) + edge);
          ++x) {
       const double px = static_cast<double>(x) - a.x, py = static_cast<double>(y) - a.y;
-      const double along =
-          length2 > 0 ? std::clamp((px * dx + py * dy) / length2, 0.0, 1.0) : 0.0;
+      const double along = length2 > 0 ? std::clamp((px * dx + py * dy) / length2, 0.0, 1.0) : 0.0;
       const double distance = std::hypot(px - along * dx, py - along * dy);
       const double ink = std::clamp(half_width + 0.5 - distance, 0.0, 1.0) * 255;
       std::uint8_t& pixel = picture[y * side + x];
@@ -85,7 +89,8 @@ inline void draw_line(std::span<std::uint8_t> picture, point a, point b, double 
   }
 }
 
-inline void draw_digit(std::span<std::uint8_t> picture, int digit, colls::ddp::random_bits& random) {
+inline void draw_digit(std::span<std::uint8_t> picture, int digit,
+                       colls::ddp::random_bits& random) {
   const auto between = [&](double low, double high) { return low + (high - low) * random.unit(); };
   const double turn = between(-.25, .25), lean = between(-.3, .3);
   const double wide = between(14, 21), tall = between(17, 23), half_width = between(.6, 1.7);
