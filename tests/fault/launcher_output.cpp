@@ -138,6 +138,15 @@ TEST_CASE("a progress line lives on a terminal") {
   CHECK(contains(it.out(), "\r\x1b[K[0] other\r\n[1]  10%"));
 }
 
+TEST_CASE("a rank is told whether a terminal shows its output") {
+  for (const bool terminal : {false, true}) {
+    run it(shell(1, "echo terminal=$COLLS_TERMINAL"),
+           {.environment = {"COLLS_TERMINAL=7"}, .terminal = terminal});
+    CHECK(it.wait() == 0);
+    CHECK(contains(it.out(), terminal ? "terminal=1\r\n" : "terminal=\n"));
+  }
+}
+
 TEST_CASE("a live line never wraps") {
   run it(shell(1, "printf '\\r'; head -c 300 /dev/zero | tr '\\0' =; sleep 0.3; echo"),
          {.terminal = true});

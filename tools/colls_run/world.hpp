@@ -9,6 +9,7 @@
 #include <colls/rendezvous/reach.hpp>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cctype>
 #include <cstring>
@@ -147,6 +148,8 @@ inline std::vector<std::string> environment_of(int local_rank, const options& o,
   set("COLLS_STORE", w.store);
   set("COLLS_JOB", w.job);
   set("COLLS_SECRET", w.secret);
+  all.erase("COLLS_TERMINAL");
+  if (::isatty(STDOUT_FILENO) != 0) set("COLLS_TERMINAL", "1");
   std::vector<std::string> made;
   for (const auto& [name, text] : all) made.push_back(text);
   return made;
