@@ -1,0 +1,195 @@
+#!/usr/bin/python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""train_mnist beside torch.distributed's DistributedDataParallel with gloo: the same network, start
+weights and batches. Compares the losses of the first steps and measures samples/s of both, and of
+libtorch and Python's torch alone, one thread a rank, interleaved.
+
+The start weights come from train_mnist's own checkpoint; MNIST's files are needed (t10k-*).
+
+usage: ddp_beside_torch.py MNIST_DIR [--build DIR] [--ranks 2] [--steps 50] [--rounds 3]
+       (ranks of the Python side are started by this program itself, with --worker)
+"""
+
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+BATCH, HOLDOUT, SEED, LR = 64, 1000, 1, 1e-3
+WORD = (1 << 64) - 1
+
+
+def mix(value, word):
+    value = ((value ^ word) + 0x9E3779B97F4A7C15) & WORD
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & WORD
+    return value ^ (value >> 31)
+
+
+def shuffled(n, seed, epoch):
+    """colls::ddp::shuffled."""
+    state = mix(mix(0, seed), epoch)
+    order = list(range(n))
+    for left in range(n, 1, -1):
+        while True:
+            bits = mix(state, 0)
+            state = (state + 1) & WORD
+            if bits <= WORD - (1 << 64) % left:
+                break
+        taken = bits % left
+        order[left - 1], order[taken] = order[taken], order[left - 1]
+    return order
+
+
+def part(samples, rank, ranks):
+    """colls::partition."""
+    base, longer = divmod(len(samples), ranks)
+    first = rank * base + min(rank, longer)
+    return samples[first : first + base + (rank < longer)]
+
+
+def worker(arguments):
+    """One rank of DistributedDataParallel, or Python's torch alone if there is one rank."""
+    import torch
+    import torch.distributed as dist
+    import torch.nn.functional as F
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1 = torch.nn.Conv2d(1, 32, 3)
+            self.conv2 = torch.nn.Conv2d(32, 64, 3)
+            self.fc1 = torch.nn.Linear(9216, 128)
+            self.fc2 = torch.nn.Linear(128, 10)
+
+        def forward(self, x):
+            x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
+            return F.log_softmax(self.fc2(F.relu(self.fc1(torch.flatten(x, 1)))), dim=1)
+
+    torch.set_num_threads(1)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    folder = pathlib.Path(arguments.mnist)
+    read = lambda name, skip: bytearray(gzip.decompress((folder / name).read_bytes())[skip:])
+    images = torch.frombuffer(read("t10k-images-idx3-ubyte.gz", 16), dtype=torch.uint8)
+    labels = torch.frombuffer(read("t10k-labels-idx1-ubyte.gz", 8), dtype=torch.uint8).long()
+    images = (images.view(-1, 1, 28, 28).float() / 255 - 0.1307) / 0.3081
+    training = shuffled(len(labels), SEED, WORD)[HOLDOUT:][: arguments.steps * BATCH]
+    order = shuffled(len(training), SEED, 0)
+
+    net = Net()
+    stored = dict(torch.jit.load(arguments.weights).named_parameters())
+    net.load_state_dict({name: stored[name] for name in net.state_dict()})
+    model = net
+    if ranks > 1:
+        dist.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.Adam(net.parameters(), lr=LR)
+    losses = []
+    began = time.monotonic()
+    for step in range(arguments.steps):
+        batch = order[step * BATCH : (step + 1) * BATCH]
+        mine = [training[i] for i in part(batch, rank, ranks)]
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(images[mine]), labels[mine], reduction="sum")
+        # DistributedDataParallel averages over ranks, whatever they have; this makes it samples.
+        (loss * ranks / len(batch)).backward()
+        optimizer.step()
+        total = torch.tensor([loss.item()], dtype=torch.float64)
+        if ranks > 1:
+            dist.all_reduce(total)
+        losses.append(total.item() / len(batch))
+    if rank == 0:
+        speed = arguments.steps * BATCH / (time.monotonic() - began)
+        print(json.dumps({"losses": losses, "samples_per_second": speed}))
+
+
+def python_side(arguments, weights, ranks):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, __file__, arguments.mnist, "--worker", "--weights", str(weights),
+               "--steps", str(arguments.steps)]
+    shared = {"WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    started = [
+        subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
+                         env={**os.environ, **{k: str(v) for k, v in shared.items()}, "RANK": str(rank)})
+        for rank in range(ranks)
+    ]
+    outputs = [one.communicate(timeout=600)[0] for one in started]
+    assert all(one.returncode == 0 for one in started)
+    result = json.loads(outputs[0])
+    return result["losses"], result["samples_per_second"]
+
+
+def colls_side(arguments, ranks, *more):
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "log"
+        out = train(arguments, ranks, "--epochs", "1", "--log", log, *more)
+        losses = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+    return losses, float(re.search(r"mean loss .* (\d+) samples/s", out)[1])
+
+
+def train(arguments, ranks, *more):
+    build = pathlib.Path(arguments.build)
+    command = [build / "tools/colls-run", "-n", str(ranks), "-x", "OMP_NUM_THREADS=1", build / "examples/train_mnist",
+               "--data", arguments.mnist, "--holdout", str(HOLDOUT), "--batch", str(BATCH), "--lr", str(LR),
+               "--seed", str(SEED), "--dropout", "0", "--limit", str(arguments.steps * BATCH), *more]
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, check=True)
+    return done.stdout
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("mnist")
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", action="store_true")
+    parser.add_argument("--weights")
+    arguments = parser.parse_args()
+    if arguments.worker:
+        return worker(arguments)
+
+    with tempfile.TemporaryDirectory() as folder:
+        weights = pathlib.Path(folder) / "start"
+        train(arguments, 1, "--epochs", "0", "--checkpoint", weights)
+        many = f"{arguments.ranks} ranks"
+        ways = {
+            "libtorch alone": lambda: colls_side(arguments, 1, "--plain"),
+            "colls, 1 rank": lambda: colls_side(arguments, 1),
+            f"colls, {many}": lambda: colls_side(arguments, arguments.ranks),
+            f"colls, {many}, --hooks": lambda: colls_side(arguments, arguments.ranks, "--hooks"),
+            "Python's torch alone": lambda: python_side(arguments, weights, 1),
+            f"torch.distributed, gloo, {many}": lambda: python_side(arguments, weights, arguments.ranks),
+        }
+        losses, speeds = {}, {name: [] for name in ways}
+        for _ in range(arguments.rounds):
+            for name, way in ways.items():
+                losses[name], speed = way()
+                speeds[name].append(speed)
+
+    reference = losses[f"torch.distributed, gloo, {many}"]
+    apart = {
+        name: max(abs(one - other) / abs(other) for one, other in zip(some, reference))
+        for name, some in losses.items()
+    }
+    print("| | samples/s, median (least to most) | losses apart from torch.distributed's |\n|---|---|---|")
+    for name, all_speeds in speeds.items():
+        print(f"| {name} | {statistics.median(all_speeds):.0f} ({min(all_speeds):.0f} to {max(all_speeds):.0f}) "
+              f"| {apart[name]:.1e} |")
+    assert all(len(some) == arguments.steps for some in losses.values())
+    print(f"{arguments.steps} steps, loss {reference[0]:.4f} to {reference[-1]:.4f}")
+    sys.exit(max(apart.values()) > 1e-4)
+
+
+main()
