@@ -77,6 +77,11 @@ class mover {
                        const fingerprint& ours) = 0;
   /// `peer` needs us in `why.communicator`, which we have left.
   virtual void refuse(int peer, const failure& why) = 0;
+  /// A rank that a send of `sending` waits for, or -1.
+  virtual int awaited_by(const operation_record& sending) {
+    (void)sending;
+    return -1;
+  }
 
  protected:
   ~mover() = default;
@@ -533,13 +538,20 @@ class match {
     });
   }
 
+  int awaited_taker(const operation_record& record) const {
+    int found = -1;
+    for (mover* transport : movers_) found = std::max(found, transport->awaited_by(record));
+    return found;
+  }
+
   // A rank that lives but does not call is late, never dead.
   void tell_of_late_ranks(const operation_record& record) {
-    each_awaited(record, [&](posted& receive) {
-      log_warn("rank %d has waited 30 s in %s #%llu for rank %d, which has not sent", rank_,
-               name(record.what), static_cast<unsigned long long>(record.sequence),
-               receive.key.peer);
-    });
+    const auto tell = [&](int peer, const char* what) {
+      log_warn("rank %d has waited 30 s in %s #%llu for rank %d, which has not %s", rank_,
+               name(record.what), static_cast<unsigned long long>(record.sequence), peer, what);
+    };
+    each_awaited(record, [&](posted& receive) { tell(receive.key.peer, "sent"); });
+    if (const int taker = awaited_taker(record); taker >= 0) tell(taker, "asked for what we send");
   }
 
   void expire(operation_record& record, time_point now, bool total) {
@@ -553,6 +565,7 @@ class match {
     each_awaited(record, [&](posted& receive) {
       if (why.waited_for < 0) why.waited_for = why.culprit = receive.key.peer;
     });
+    if (why.waited_for < 0) why.waited_for = why.culprit = awaited_taker(record);
     if (total) {
       why.say("options.timeout is over");
     } else {

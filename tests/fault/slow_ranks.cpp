@@ -138,3 +138,41 @@ TEST_CASE("whoever waits for a rank that computes waits") {
     }
   }
 }
+
+TEST_CASE("a deadline names the rank that was waited for, whether it should send or take") {
+  using call = colls::operation<> (*)(colls::world&, std::vector<float>&, const colls::options&);
+  const call calls[] = {
+      [](colls::world& world, std::vector<float>& data, const colls::options& how) {
+        return world.send(data, 2, 0, how);
+      },
+      [](colls::world& world, std::vector<float>& data, const colls::options& how) {
+        return world.broadcast(data, 1, how);
+      },
+      [](colls::world& world, std::vector<float>& data, const colls::options& how) {
+        return world.reduce(data, 1, how);
+      },
+  };
+  for (const call& start : calls) {
+    for (const bool linked : {true, false}) {
+      CAPTURE(linked);
+      job all(3, [=](colls::world& world, const line& test) -> task<> {
+        if (linked) co_await sum(world, 1000);
+        if (world.rank() != 1) {
+          test.hear();
+          co_return;
+        }
+        std::vector<float> data(long_message);
+        const colls::options soon{.timeout = std::chrono::milliseconds(300)};
+        colls::operation<> late = start(world, data, soon);
+        co_await late;
+      });
+      const ending& end = all.wait(1);
+      CAPTURE(end.what);
+      CHECK(end.code == colls::errc::timeout);
+      CHECK((end.culprit == 0 || end.culprit == 2));
+      CHECK(contains(end.what, "waited for rank"));
+      for (const int rank : {0, 2}) all.tell(rank);
+      for (const int rank : {0, 2}) CHECK(all.wait(rank).status == 0);
+    }
+  }
+}

@@ -739,6 +739,16 @@ class tcp_transport final : mover,
     flush_soon(link);
   }
 
+  int awaited_by(const operation_record& sending) override {
+    int found = -1;
+    for (auto& [peer, link] : links_) {
+      link->each_send([&, to = peer](const tcp::outgoing& send) {
+        if (send.record == &sending) found = to;
+      });
+    }
+    return found;
+  }
+
   static constexpr int receives_from_self = -1;
   static constexpr time_point silence_of_the_dead = 10 * seconds;
 
