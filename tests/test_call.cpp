@@ -134,6 +134,51 @@ void turn(communicators& all, int steps) {
   for (int i = 0; i < steps; ++i) all.world().queue().run(1);
 }
 
+TEST_CASE("an operation is awaited by one at a time: a second is refused, and the first not lost") {
+  communicators all(2);
+  std::vector<int> one{1};
+  std::vector<int> two{2};
+  operation<> kept = all[0].all_reduce(one);
+  const auto await = [](operation<>& awaited, std::string& said) -> task<> {
+    try {
+      co_await awaited;
+      said = "ended";
+    } catch (const colls::error& thrown) {
+      said = thrown.record().detail;
+    }
+  };
+  std::string first;
+  std::string second;
+  const auto both = [&]() -> task<> {
+    co_await colls::when_all(await(kept, first), await(kept, second));
+  };
+  operation<> other = all[1].all_reduce(two);
+  all.wait(both());
+  CHECK(first == "ended");
+  CHECK(second == "another coroutine awaits this operation: one at a time does");
+  all.wait(other);
+  all.check_good();
+}
+
+TEST_CASE("an operation that ends by another's failure says whose, with its number") {
+  communicators all(2);
+  std::vector<int> three(3);
+  std::vector<int> four(4);
+  operation<> first = all[0].all_reduce(three);
+  operation<> pending = all[0].broadcast(three, 1);
+  std::vector<int> five(5);
+  operation<colls::received> receiving = all[0].recv(five, 1);
+  operation<> differs = all[1].all_reduce(four);
+  CHECK(says(failure_of(all, first), "rank 0 called all_reduce of 3 x int32"));
+  CHECK_FALSE(says(first.why(), "in all_reduce"));
+  CHECK_FALSE(says(failure_of(all, differs), "in all_reduce"));
+  CHECK(failure_of(all, pending).operation == colls::collective::broadcast);
+  CHECK(says(pending.why(), "in all_reduce #1: rank "));
+  CHECK(says(failure_of(all, receiving), "in all_reduce #1: rank "));
+  operation<> later = all[0].barrier();
+  CHECK(says(failure_of(all, later), "in all_reduce #1: rank "));
+}
+
 TEST_CASE("whoever awaits an operation may be destroyed at any moment") {
   for (int steps = 0; steps < moments; ++steps) {
     CAPTURE(steps);

@@ -47,11 +47,13 @@ class call_base : public operation_record, public recycled {
   /// True: it has ended; false: `waiter` is posted when it has.
   bool wait(completion& waiter) {
     if (is_done()) return true;
+    wait_alone();
     waiter_ = &waiter;
     return false;
   }
   /// The same for a coroutine of another library.
   void wait(std::coroutine_handle<> waiting) {
+    wait_alone();
     foreign_.become_resumption(waiting, body_done_);
     waiter_ = &foreign_;
   }
@@ -183,7 +185,7 @@ class call_base : public operation_record, public recycled {
     note(communicator->failed() ? communicator->why() : seen);
   }
 
-  // Keeps the reason as this operation's.
+  // Keeps the reason as this operation's; one that began in another says in which.
   void note(const failure& reason) noexcept {
     why_ = reason;
     why_->operation = what;
@@ -191,6 +193,22 @@ class call_base : public operation_record, public recycled {
     why_->observer = matching_->rank();
     why_->sequence = hash != 0 ? sequence : 0;
     why_->communicator = communicator->id();
+    if (reason.operation == collective::none ||
+        (reason.operation == what && reason.sequence == why_->sequence)) {
+      return;
+    }
+    if (reason.sequence != 0) {
+      why_->say("in %s #%llu: %.280s", name(reason.operation),
+                static_cast<unsigned long long>(reason.sequence), reason.detail);
+    } else {
+      why_->say("in %s: %.300s", name(reason.operation), reason.detail);
+    }
+  }
+
+  void wait_alone() const {
+    if (waiter_ == nullptr) return;
+    throw error(errc::invalid_argument,
+                "another coroutine awaits this operation: one at a time does");
   }
 
   void finish() noexcept {
@@ -248,8 +266,8 @@ struct initiate {
 
 }  // namespace detail
 
-/// A started operation. `co_await` it (in any coroutine), ask `done()`, or keep many and await them
-/// in any order. Its buffers must stay alive until it has ended. Dropping it unfinished cancels it:
+/// A started operation. `co_await` it (in any coroutine, one at a time), ask `done()`, or keep many
+/// and await them in any order. Its buffers must stay alive until it has ended. Dropping it unfinished cancels it:
 /// a collective then revokes its communicator on all ranks; a send or receive that nothing has met
 /// is just withdrawn. Errors are thrown at the await, as `colls::error`.
 template <class T = void>
@@ -270,7 +288,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     if (call_ != nullptr) call_->abandon();
   }
 
-  /// Whether it has ended. Makes one poll, so that a loop over it gets on.
+  /// Whether it has ended. Makes one poll, so that a loop over it gets on; but where ranks share a
+  /// thread (inproc) the others stand still in their loops meanwhile: await there.
   bool done() {
     if (!call_->is_done()) call_->progress();
     return call_->is_done();
