@@ -89,11 +89,19 @@ TEST_CASE("messages may be empty, shorter than the buffer, and to oneself; too l
   operation<received> recv = all[1].recv(into, 0);
   const colls::failure why = failure_of(all, recv);
   CHECK(why.code == errc::truncated);
+  CHECK(says(why, "the message has 12 bytes, the buffer 8"));
   CHECK(why.operation == colls::collective::recv);
   CHECK(why.observer == 1);
   CHECK(into == std::vector<int>{1, 9});
   all.wait(send);
   all.check_good();
+
+  const char odd[3] = {1, 2, 3};
+  all.wait(all[0].send(odd, 1));
+  operation<received> whole = all[1].recv(into, 0);
+  CHECK(failure_of(all, whole).code == errc::mismatch);
+  CHECK(says(whole.why(), "a message of 3 bytes came for elements of 4 bytes"));
+  CHECK(all[1].failed() == nullptr);
 
   std::vector<int> both(3);
   CHECK(all.wait(all[1].send_recv(data, 1, both, 1, 2)).source == 1);

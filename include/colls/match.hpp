@@ -316,7 +316,9 @@ class match {
   std::error_code check(const posted& receive, std::size_t size, std::uint64_t hash) {
     communicator_state& communicator = *receive.record->communicator;
     if (receive.key.is_point_to_point()) {
-      return size <= receive.size ? std::error_code() : make_error_code(errc::truncated);
+      if (size <= receive.size) return {};
+      receive.record->bytes_expected = size;
+      return errc::truncated;
     }
     if (hash != receive.record->hash) {
       disagree(communicator, receive.key.sequence, receive.key.peer);

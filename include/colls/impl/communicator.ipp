@@ -340,15 +340,30 @@ struct direct {
     co_await leaf;
   }
 
-  static received found(const recv_operation& leaf, const call_base& made, std::size_t element) {
+  /// What a receive that has ended found, or its error.
+  static received found(const recv_operation& leaf, const call_base& made, mutable_bytes into,
+                        std::size_t element) {
+    const std::error_code ec = leaf.result();
+    failure why;
+    if (ec == errc::truncated) {
+      why.code = errc::truncated;
+      why.say("the message has %llu bytes, the buffer %zu",
+              static_cast<unsigned long long>(made.bytes_expected), into.size);
+    } else if (!ec && leaf.count() % element != 0) {
+      why.code = errc::mismatch;
+      why.culprit = leaf.source_rank();
+      why.say("a message of %zu bytes came for elements of %zu bytes", leaf.count(), element);
+    }
+    if (why.code != errc{}) throw error(why);
+    unwrap(ec);
     return {made.communicator->rank_of(leaf.source_rank()), leaf.count() / element};
   }
   static task<received> recv(Transport& net, call_base& made, message_key key, mutable_bytes into,
                              std::size_t element) {
     recv_operation leaf = net.recv(key, into, made);
     watch(made, leaf);
-    co_await leaf;
-    co_return found(leaf, made, element);
+    co_await ended<recv_operation>{&leaf};
+    co_return found(leaf, made, into, element);
   }
 
   struct both {
@@ -360,8 +375,8 @@ struct direct {
                                   message_key source, mutable_bytes into, std::size_t element) {
     both leaves{net.send(to, from, made), net.recv(source, into, made)};
     watch(made, leaves);
-    co_await when_all(by_reference(leaves.out), by_reference(leaves.in));
-    co_return found(leaves.in, made, element);
+    co_await when_all(reference<send_operation>{&leaves.out}, ended<recv_operation>{&leaves.in});
+    co_return found(leaves.in, made, into, element);
   }
 
   template <class Leaf>
@@ -371,9 +386,11 @@ struct direct {
     std::error_code result() { return leaf->result(); }
   };
   template <class Leaf>
-  static reference<Leaf> by_reference(Leaf& leaf) {
-    return {&leaf};
-  }
+  struct ended {
+    Leaf* leaf;
+    bool start(completion& done) { return leaf->start(done); }
+    void result() {}
+  };
 };
 
 }  // namespace detail
