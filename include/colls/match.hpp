@@ -8,6 +8,7 @@
 #include <colls/log.hpp>
 #include <colls/record.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -120,7 +121,7 @@ class match {
   }
   void remove(communicator_state& communicator) {
     std::erase(communicators_, &communicator);
-    left_.push_back({communicator.id(), communicator.next_sequence()});
+    left_.insert(left_from(communicator.id()), {communicator.id(), communicator.next_sequence()});
     std::vector<message_key> unmet;  // of senders that have not gone on, or wait for our part
     arrivals_.each([&](arrival& message) {
       if (message.key.communicator != communicator.id()) return;
@@ -148,9 +149,7 @@ class match {
     for (const communicator_state* known : communicators_) {
       if (among(known->id())) return false;
     }
-    for (const left& gone : left_) {
-      if (among(gone.id)) return false;
-    }
+    if (const auto gone = left_from(first); gone != left_.end() && among(gone->id)) return false;
     for (const held& other : held_) {
       if (among(other.first) || first - other.first < other.count) return false;
     }
@@ -344,18 +343,16 @@ class match {
   bool inspect(const message_key& key, std::uint64_t hash) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
-      for (const left& gone : left_) {
-        if (gone.id != key.communicator) continue;
-        if (!key.is_point_to_point() && key.sequence < gone.next_sequence) return false;
-        failure why(errc::closed);
-        why.culprit = why.observer = rank_;
-        why.communicator = key.communicator;
-        why.sequence = key.is_point_to_point() ? 0 : key.sequence;
-        why.say("rank %d has closed the communicator", rank_);
-        for (mover* transport : movers_) transport->refuse(key.peer, why);
-        return false;
-      }
-      return true;
+      const auto gone = left_from(key.communicator);
+      if (gone == left_.end() || gone->id != key.communicator) return true;
+      if (!key.is_point_to_point() && key.sequence < gone->next_sequence) return false;
+      failure why(errc::closed);
+      why.culprit = why.observer = rank_;
+      why.communicator = key.communicator;
+      why.sequence = key.is_point_to_point() ? 0 : key.sequence;
+      why.say("rank %d has closed the communicator", rank_);
+      for (mover* transport : movers_) transport->refuse(key.peer, why);
+      return false;
     }
     if (key.is_point_to_point() || communicator->agrees(key.sequence, hash)) return true;
     disagree(*communicator, key.sequence, key.peer);
@@ -484,11 +481,14 @@ class match {
     std::uint64_t next_sequence;
   };
 
+  /// The first of the communicators left whose id is not below.
+  std::vector<left>::const_iterator left_from(std::uint32_t id) const {
+    return std::lower_bound(left_.begin(), left_.end(), id,
+                            [](const left& gone, std::uint32_t wanted) { return gone.id < wanted; });
+  }
   bool has_left(std::uint32_t id) const {
-    for (const left& gone : left_) {
-      if (gone.id == id) return true;
-    }
-    return false;
+    const auto gone = left_from(id);
+    return gone != left_.end() && gone->id == id;
   }
 
   static bool fits(const posted& receive, const message_key& key) {
@@ -591,7 +591,8 @@ class match {
   std::vector<arrival*> direct_arrivals_;  // in arrival order
   static constexpr std::size_t most_early_revokes = 64;
   std::vector<failure> early_revokes_;
-  std::vector<left> left_;  // communicators that this rank has closed; ids are never used again
+  // Communicators that this rank has closed, by id; ids are never used again.
+  std::vector<left> left_;
   operation_record* first_ = nullptr;
   operation_record* last_ = nullptr;
   std::vector<block> spare_;
