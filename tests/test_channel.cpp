@@ -184,6 +184,10 @@ TEST_CASE("a chunk is cut into as many segments as it takes, none longer than as
   CHECK(only.net().segments(100) == 1);
   CHECK(only.net().segments(101) == 2);
   CHECK(only.net().segments(1000) == 10);
+  only.record().segment = 1;
+  CHECK(only.net().segments(std::size_t{1} << 33) == INT_MAX);
+  only.record().segment = SIZE_MAX;
+  CHECK(only.net().segments(SIZE_MAX) == 1);
 }
 
 TEST_CASE("lane k takes segments k, k + width, ..., one after another") {

@@ -8,6 +8,7 @@
 #include <colls/transport.hpp>
 #include <colls/when_all.hpp>
 
+#include <climits>
 #include <cstring>
 
 namespace colls {
@@ -61,7 +62,8 @@ class basic_channel {
   int width() const { return record_->lanes; }
   int segments(std::size_t longest_chunk_bytes) const {
     if (record_->segment == 0 || longest_chunk_bytes <= record_->segment) return 1;
-    return static_cast<int>((longest_chunk_bytes + record_->segment - 1) / record_->segment);
+    const std::size_t pieces = (longest_chunk_bytes - 1) / record_->segment + 1;
+    return pieces < INT_MAX ? static_cast<int>(pieces) : INT_MAX;
   }
 
   /// The same channel for a concurrent piece of the operation: messages of different lanes never
