@@ -63,6 +63,22 @@ TEST_CASE("a negative color is in none") {
   });
 }
 
+TEST_CASE("a call on no communicator is an error that says so") {
+  colls::inproc::run(2, [](communicator& world) -> task<> {
+    communicator twin = co_await world.dup();
+    communicator moved = std::move(twin);
+    communicator nobody = co_await world.split(-1);
+    std::vector<int> data(3);
+    for (communicator* const none : {&twin, &nobody}) {
+      CHECK_THROWS_WITH_AS((void)none->all_reduce(data), doctest::Contains("no communicator"),
+                           colls::error);
+      CHECK_THROWS_AS((void)none->rank(), colls::error);
+      co_await none->close();
+    }
+    co_await moved.barrier();
+  });
+}
+
 TEST_CASE("a group is the listed ranks in that order") {
   colls::inproc::run(5, [](communicator& world) -> task<> {
     const int me = world.rank();

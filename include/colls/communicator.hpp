@@ -44,6 +44,23 @@ constexpr void check_op() {
 
 }  // namespace detail
 
+/// What a communicator stands on. A call on none, or on one that was moved away, throws.
+template <class Core>
+class core_owner : public std::unique_ptr<Core> {
+ public:
+  core_owner() = default;
+  explicit core_owner(std::unique_ptr<Core> made) : std::unique_ptr<Core>(std::move(made)) {}
+
+  Core* operator->() const {
+    if (this->get() == nullptr) {
+      throw error(errc::invalid_argument,
+                  "this is no communicator: ranks outside of a group or a split get none, and a "
+                  "communicator that was moved leaves none (ask `if (comm)`)");
+    }
+    return this->get();
+  }
+};
+
 /// An ordered group of ranks that make the same calls in the same order. Every call starts at once
 /// and gives an `operation`: await it, or keep it and await it later, in any order. Counts, types,
 /// operations, roots and all options but `timeout` must be equal on all ranks, else the call ends
@@ -55,7 +72,7 @@ class communicator {
  public:
   using transport_type = Transport;
 
-  /// No communicator: what ranks outside of a `group` or `split` get.
+  /// No communicator: what ranks outside of a `group` or `split` get. Calls on it throw.
   communicator() = default;
   explicit communicator(std::unique_ptr<detail::core<Transport>> made) : core_(std::move(made)) {}
 
@@ -471,7 +488,7 @@ class communicator {
   operation<received> recv_bytes(mutable_bytes into, std::size_t element, peer from, int tag,
                                  const options& how);
 
-  std::unique_ptr<detail::core<Transport>> core_;
+  detail::core_owner<detail::core<Transport>> core_;
 };
 
 }  // namespace colls
