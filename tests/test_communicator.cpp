@@ -145,7 +145,7 @@ task<> every_reduction(communicator& comm, std::size_t n, Op op) {
   CHECK(same(b, folded<T>(0, p, n, 1, op)));
   a = in;
   b = filled<T>(me, n, 1);
-  co_await comm.all_reduce(colls::group{large, a, c, b}, op);
+  co_await comm.all_reduce(colls::group{std::span(large), a, c, std::span(b)}, op);
   CHECK(same(large, folded<T>(0, p, 7, 20000, op)));
   CHECK(same(a, everything));
   CHECK(same(b, folded<T>(0, p, n, 1, op)));

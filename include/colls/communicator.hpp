@@ -14,14 +14,16 @@ namespace colls {
 /// Many buffers of one element type, reduced by one operation: `all_reduce(group{a, b, c})`.
 template <class... Ranges>
 struct group {
-  static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges&> && ...),
+  static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges> && ...),
                 "colls: a group is of buffers that the operation may write");
-  explicit group(Ranges&... ranges) : parts{detail::erased(ranges)...} {}
-  using element_type = std::common_type_t<range_element_t<Ranges&>...>;
-  static_assert((std::is_same_v<element_type, range_element_t<Ranges&>> && ...),
+  explicit group(Ranges&&... ranges) : parts{detail::erased(std::forward<Ranges>(ranges))...} {}
+  using element_type = std::common_type_t<range_element_t<Ranges>...>;
+  static_assert((std::is_same_v<element_type, range_element_t<Ranges>> && ...),
                 "colls: the buffers of a group have one element type");
   any_buffer parts[sizeof...(Ranges)];
 };
+template <class... Ranges>
+group(Ranges&&...) -> group<Ranges...>;
 
 namespace detail {
 
