@@ -92,6 +92,23 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
     refused(words.c_str(), [&](communicator& c) { return c.scatter_v(six, counts, two, root); });
   }
 
+  const std::span<int> absurd(six.data(), SIZE_MAX - 2);
+  const char* const too_large =
+      "a buffer has 18446744073709551613 elements, more than memory can hold";
+  refused(too_large, [&](communicator& c) { return c.all_reduce(absurd); });
+  refused(too_large, [&](communicator& c) { return c.all_reduce(colls::group{two, absurd}); });
+  refused(too_large, [&](communicator& c) { return c.reduce(absurd, 0); });
+  refused(too_large, [&](communicator& c) { return c.reduce_scatter(six, absurd); });
+  refused(too_large, [&](communicator& c) { return c.scan(absurd); });
+  refused(too_large, [&](communicator& c) { return c.broadcast(absurd, 0); });
+  refused(too_large, [&](communicator& c) { return c.all_gather(absurd, six); });
+  refused(too_large, [&](communicator& c) { return c.gather(absurd, six, 0); });
+  refused(too_large, [&](communicator& c) { return c.scatter(absurd, two, 0); });
+  refused(too_large, [&](communicator& c) { return c.all_to_all(absurd, absurd); });
+  refused(too_large, [&](communicator& c) { return c.send(absurd, 0); });
+  refused(too_large, [&](communicator& c) { return c.recv(absurd, 0); });
+  refused(too_large, [&](communicator& c) { return c.send_recv(two, 0, absurd, 0); });
+
   refused("in has 2 elements, out has 6", [&](communicator& c) { return c.all_reduce(two, six); });
   refused("in has 6 elements, out has 2", [&](communicator& c) { return c.reduce(six, two, 1); });
   refused("in has 6 elements, out has 0",

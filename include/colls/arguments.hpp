@@ -135,6 +135,11 @@ class checks {
     }
     return *this;
   }
+  /// A size that came of a subtraction the wrong way or of a -1.
+  checks& fits(const any_buffer& data) {
+    return require(data.size() <= PTRDIFF_MAX / data.element_size(),
+                   "a buffer has %zu elements, more than memory can hold", data.size());
+  }
   void fail(const failure& wrong) {
     why_ = wrong;
     why_->operation = what_;

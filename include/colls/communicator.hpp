@@ -44,8 +44,6 @@ constexpr void check_op() {
       "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
-}  // namespace detail
-
 /// What a communicator stands on. A call on none, or on one that was moved away, throws.
 template <class Core>
 class core_owner : public std::unique_ptr<Core> {
@@ -62,6 +60,8 @@ class core_owner : public std::unique_ptr<Core> {
     return this->get();
   }
 };
+
+}  // namespace detail
 
 /// An ordered group of ranks that make the same calls in the same order. Every call starts at once
 /// and gives an `operation`: await it, or keep it and await it later, in any order. Counts, types,
@@ -305,13 +305,12 @@ class communicator {
   /// in order.
   template <readable_range Data>
   operation<> send(Data&& data, int to, int tag = 0, options how = {}) {
-    return send_bytes(bytes(detail::erased(std::forward<Data>(data))), to, tag, how);
+    return sent(detail::erased(std::forward<Data>(data)), to, tag, how);
   }
   /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
   template <readable_range Data>
   operation<received> recv(Data&& data, peer from, int tag = 0, options how = {}) {
-    const any_buffer into = detail::output(std::forward<Data>(data));
-    return recv_bytes(bytes(into), into.element_size(), from, tag, how);
+    return taken(detail::output(std::forward<Data>(data)), from, tag, how);
   }
   /// Both at once; neither waits for the other.
   template <readable_range Out, readable_range In>
@@ -486,9 +485,8 @@ class communicator {
   operation<> exchanged(any_buffer in, any_buffer out, counts_list sends, counts_list receives,
                         options how);
   operation<communicator> divided(int color, int key, std::uint64_t shape, const options& how);
-  operation<> send_bytes(const_bytes from, int to, int tag, const options& how);
-  operation<received> recv_bytes(mutable_bytes into, std::size_t element, peer from, int tag,
-                                 const options& how);
+  operation<> sent(any_buffer from, int to, int tag, const options& how);
+  operation<received> taken(any_buffer into, peer from, int tag, const options& how);
 
   detail::core_owner<detail::core<Transport>> core_;
 };

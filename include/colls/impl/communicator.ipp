@@ -28,7 +28,8 @@ operation<> communicator<Transport>::reduced_everywhere(any_buffer in, any_buffe
   auto* const made = core_->make(What);
   const reduction by = keep<T>(*made, op, how);
   detail::checks check(What);
-  check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+  check.fits(in)
+      .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
       .require(!detail::partly_overlap(in, out), "in and out overlap in part");
   const question call = asks(What, in.size(), by, how);
   plan chosen;
@@ -58,6 +59,7 @@ requires(!detail::is_options<Op>) operation<> communicator<Transport>::all_reduc
   for (const any_buffer& part : buffers.parts) {
     total += part.size();
     sizes.push_back(part.size());
+    check.fits(part);
     for (const any_buffer& other : buffers.parts) {
       check.require(&part == &other || part.size() == 0 || other.size() == 0 ||
                         (part.data() != other.data() && !detail::partly_overlap(part, other)),
@@ -89,7 +91,7 @@ operation<> communicator<Transport>::reduced_at_root(any_buffer in, any_buffer o
   auto* const made = core_->make(collective::reduce);
   const reduction by = keep<T>(*made, op, how);
   detail::checks check(collective::reduce);
-  check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
+  check.fits(in).require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
   if (rank() == root) {
     check
         .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
@@ -118,6 +120,7 @@ operation<> communicator<Transport>::reduced_in_parts(any_buffer in, any_buffer 
   const reduction by = keep<T>(*made, op, how);
   detail::checks check(collective::reduce_scatter);
   check_counts(check, offsets, sizeof(T));
+  check.fits(in).fits(out);
   if (!check.failed()) {
     const partition parts = offsets.empty() ? partition::blocks(out.size(), size())
                                             : partition::from_offsets(offsets.data(), size());
@@ -153,7 +156,7 @@ operation<> communicator<Transport>::broadcast_bytes(any_buffer data, int root, 
   COLLS_PIN(all::broadcast, true)
   auto* const made = core_->make(collective::broadcast);
   detail::checks check(collective::broadcast);
-  check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
+  check.fits(data).require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
   const question call{collective::broadcast, data.size() * data.element_size(), size()};
   plan chosen;
   const detail::row<task<>(channel_type, any_buffer, int)>* found = nullptr;
@@ -192,6 +195,7 @@ operation<> communicator<Transport>::gathered_everywhere(any_buffer in, any_buff
   auto* const made = core_->make(collective::all_gather);
   detail::checks check(collective::all_gather);
   check_counts(check, offsets, sizeof(T));
+  check.fits(in).fits(out);
   if (!check.failed()) {
     const partition parts = offsets.empty() ? partition::blocks(in.size(), size())
                                             : partition::from_offsets(offsets.data(), size());
@@ -230,6 +234,7 @@ operation<> communicator<Transport>::rooted(any_buffer mine, any_buffer whole, c
   detail::checks check(What);
   check.require(root >= 0 && root < size(), "root %d is not in 0..%d", root, size() - 1);
   check_counts(check, offsets, sizeof(T));
+  check.fits(mine).fits(whole);
   const std::size_t total =
       offsets.empty() ? mine.size() * static_cast<std::size_t>(size()) : offsets.back();
   if (!check.failed()) {
@@ -277,6 +282,7 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
   };
   check_counts(check, sends, sizeof(T));
   check_counts(check, receives, sizeof(T));
+  check.fits(in).fits(out);
   if (equal_blocks) {
     check
         .require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks", in.size(),
@@ -385,6 +391,7 @@ struct direct {
     bool start(completion& done) { return leaf->start(done); }
     std::error_code result() { return leaf->result(); }
   };
+  /// Its end, good or bad: who waited looks at the result.
   template <class Leaf>
   struct ended {
     Leaf* leaf;
@@ -396,35 +403,36 @@ struct direct {
 }  // namespace detail
 
 template <transport Transport>
-operation<> communicator<Transport>::send_bytes(const_bytes from, int to, int tag,
-                                                const options& how) {
+operation<> communicator<Transport>::sent(any_buffer from, int to, int tag, const options& how) {
   auto* const made = core_->make(collective::send);
   detail::checks check(collective::send);
   check.require(to >= 0 && to < size(), "rank %d is not in 0..%d", to, size() - 1)
-      .require(tag >= 0, "tag %d is negative", tag);
+      .require(tag >= 0, "tag %d is negative", tag)
+      .fits(from);
   if (check.failed()) return core_->refuse(made, check.why());
   const message_key key{world_rank(to), core_->state().id(), static_cast<std::uint64_t>(tag),
                         message_key::point_to_point};
   return core_->begin_direct(made, key.sequence, how, [&](detail::call_base& call) {
-    return detail::direct<Transport>::send(net(), call, key, from);
+    return detail::direct<Transport>::send(net(), call, key, bytes(from));
   });
 }
 
 template <transport Transport>
-operation<received> communicator<Transport>::recv_bytes(mutable_bytes into, std::size_t element,
-                                                        peer from, int tag, const options& how) {
+operation<received> communicator<Transport>::taken(any_buffer into, peer from, int tag,
+                                                   const options& how) {
   auto* const made = core_->template make<received>(collective::recv);
   detail::checks check(collective::recv);
   check
       .require(from.is_any() || (from.rank() >= 0 && from.rank() < size()),
                "rank %d is not in 0..%d", from.rank(), size() - 1)
-      .require(tag >= 0, "tag %d is negative", tag);
+      .require(tag >= 0, "tag %d is negative", tag)
+      .fits(into);
   if (check.failed()) return core_->refuse(made, check.why());
   const message_key key{from.is_any() ? posted::any_source : world_rank(from.rank()),
                         core_->state().id(), static_cast<std::uint64_t>(tag),
                         message_key::point_to_point};
   return core_->begin_direct(made, key.sequence, how, [&](detail::call_base& call) {
-    return detail::direct<Transport>::recv(net(), call, key, into, element);
+    return detail::direct<Transport>::recv(net(), call, key, bytes(into), into.element_size());
   });
 }
 
@@ -440,6 +448,8 @@ operation<received> communicator<Transport>::send_recv(Out&& out, int to, In&& i
       .require(from.is_any() || (from.rank() >= 0 && from.rank() < size()),
                "rank %d is not in 0..%d", from.rank(), size() - 1)
       .require(tag >= 0, "tag %d is negative", tag)
+      .fits(outgoing)
+      .fits(incoming)
       .require(outgoing.data() != incoming.data() || outgoing.size() == 0,
                "what is sent and what is received are one buffer")
       .require(!detail::partly_overlap(outgoing, incoming), "the two buffers overlap in part");
