@@ -75,6 +75,10 @@ inline log_level parse_log_level(const char* text) {
   if (::strncasecmp(text, "debug", 5) == 0) return log_level::debug;
   return log_level::warn;
 }
+inline bool is_log_level(const char* text) {
+  return text == nullptr || *text == 0 || ::strncasecmp(text, "warn", 4) == 0 ||
+         parse_log_level(text) != log_level::warn;
+}
 
 /// Writes `pattern` with %h (host name), %r (rank), %p (process) and %% filled in.
 inline void expand_log_file(const char* pattern, const char* rank, char* into, std::size_t room) {
@@ -146,6 +150,13 @@ class log_file {
 
  private:
   log_file() : level_(parse_log_level(std::getenv("COLLS_LOG"))) {
+    open();
+    const char* const asked = std::getenv("COLLS_LOG");
+    if (is_log_level(asked)) return;
+    complain("COLLS_LOG=%.100s is none of off, warn, info, debug; it counts as warn", asked);
+  }
+
+  void open() {
     const char* const pattern = std::getenv("COLLS_LOG_FILE");
     if (pattern == nullptr || *pattern == 0) return;
     char path[1024];
@@ -154,13 +165,14 @@ class log_file {
     if (opened >= 0) {
       descriptor_ = opened;
     } else {
-      char text[1200];
-      const int size =
-          std::snprintf(text, sizeof text,
-                        "colls: warning: cannot open COLLS_LOG_FILE %s, so stderr it is\n", path);
-      [[maybe_unused]] const auto ignored =
-          ::write(descriptor_, text, static_cast<std::size_t>(size));
+      complain("cannot open COLLS_LOG_FILE %.1000s, so stderr it is", path);
     }
+  }
+  [[gnu::format(printf, 2, 3)]] void complain(const char* pattern, ...) {
+    std::va_list args;
+    va_start(args, pattern);
+    write("warning: ", pattern, args);
+    va_end(args);
   }
 
   log_level level_;
