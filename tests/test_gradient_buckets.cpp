@@ -60,7 +60,8 @@ template <class T>
 struct stepwise {
   using buckets = gradient_buckets<T, colls::inproc::communicator>;
 
-  stepwise(int ranks, const sizes& elements, options how = {}) : all(ranks), traces(ranks) {
+  stepwise(int ranks, const sizes& elements, options how = {})
+      : all(ranks), traces(static_cast<std::size_t>(ranks)) {
     std::vector<colls::operation<colls::inproc::communicator>> made;
     for (int rank = 0; rank < ranks; ++rank) made.push_back(all[rank].dup());
     for (int rank = 0; rank < ranks; ++rank) {

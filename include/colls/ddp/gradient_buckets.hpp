@@ -37,12 +37,12 @@ class gradient_buckets {
   /// `by` turns a communicator of its own (`drive_by`).
   gradient_buckets(std::unique_ptr<driver<Communicator>> by, std::vector<parameter> parameters,
                    options how = {})
-      : driver_(std::move(by)),
-        parameters_(std::move(parameters)),
+      : parameters_(std::move(parameters)),
         how_(how),
         hook_(hook_for<T, Communicator>(how.compression)),
         seen_(parameters_.size()),
-        used_(parameters_.size()) {
+        used_(parameters_.size()),
+        driver_(std::move(by)) {
     arrange(bucket_plan::reverse_order(parameters_.size()));
   }
   /// Makes the driver that the options ask for: a collective call that blocks.
@@ -280,7 +280,6 @@ class gradient_buckets {
     return total == 0 ? 0 : static_cast<double>(samples[static_cast<std::size_t>(rank)]) / total;
   }
 
-  std::unique_ptr<driver<Communicator>> driver_;
   std::vector<parameter> parameters_;
   options how_;
   hook hook_;
@@ -301,6 +300,8 @@ class gradient_buckets {
   std::vector<bool> seen_;
   std::vector<std::uint8_t> used_;
   std::vector<std::uint32_t> ready_order_;
+
+  std::unique_ptr<driver<Communicator>> driver_;  // last: its task uses all of the above
 };
 
 }  // namespace colls::ddp
