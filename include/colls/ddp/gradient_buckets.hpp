@@ -20,6 +20,20 @@ struct parameter {
   std::size_t elements = 0;
 };
 
+/// What `no_sync` gives: gradients gather while it lives.
+class [[nodiscard("gradients are averaged again once it is gone: give it a name")]] quiet_scope {
+ public:
+  explicit quiet_scope(int& depth) : depth_(&++depth) {}
+  quiet_scope(quiet_scope&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
+  quiet_scope& operator=(quiet_scope&&) = delete;
+  ~quiet_scope() {
+    if (depth_ != nullptr) --*depth_;
+  }
+
+ private:
+  int* depth_;
+};
+
 /// The gradients of one model on one rank, in buckets that are summed over the ranks as soon as
 /// they are full. In each step every rank says `mark_ready(i)` once its gradient i lies in
 /// `gradient(i)`, in any order, and then `finish()`; afterwards `gradient(i)` is the average, the
@@ -85,24 +99,14 @@ class gradient_buckets {
     samples_ = count;
   }
 
-  /// While it lives, `mark_ready` does nothing: gradients gather where they are.
-  class [[nodiscard("gradients are averaged again once it is gone: give it a name")]] quiet_scope {
-   public:
-    explicit quiet_scope(int& depth) : depth_(&++depth) {}
-    quiet_scope(quiet_scope&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
-    quiet_scope& operator=(quiet_scope&&) = delete;
-    ~quiet_scope() {
-      if (depth_ != nullptr) --*depth_;
-    }
-
-   private:
-    int* depth_;
-  };
+  /// While the result lives, `mark_ready` does nothing: gradients gather where they are.
   quiet_scope no_sync() { return quiet_scope(quiet_); }
   bool is_quiet() const { return quiet_ > 0; }
 
   /// Whether something of the step is ready and `finish` has not been called.
   bool under_way() const { return under_way_; }
+  /// Whether gradient `i` is, in the step that is under way.
+  bool is_ready(std::size_t i) const { return under_way_ && seen_[i]; }
 
   /// `gradient(i)` is complete and not written again before `finish` has returned. The last one of
   /// a bucket, and of all buckets before it, starts the sum.
