@@ -45,15 +45,14 @@ struct points {
   torch::Tensor labels = values.slice(1, 0, 3).argmax(1);
 };
 
-// Trains on the points from the checkpoint on, if there is one, to the end of that epoch.
 void train(colls::world& world, const points& data, net module, const std::string& path,
-           std::uint64_t epochs) {
+           bool resume, std::uint64_t epochs) {
   auto model = colls::ddp::data_parallel(module, world);
   torch::optim::Adam optimizer(module->parameters(), 1e-2);
   colls::ddp::batch_sampler sampler({.samples = 40, .batch = 10, .seed = 1});
-  if (files::exists(path)) {
-    sampler =
-        colls::ddp::batch_sampler(colls::ddp::load_checkpoint(world, path, *module, optimizer));
+  if (resume) {
+    const auto at = colls::ddp::load_checkpoint(world, path, *module, optimizer);
+    sampler = colls::ddp::batch_sampler(at);
   }
   while (sampler.state().epoch < epochs) {
     const auto mine = sampler.batch(world.rank(), world.size());
@@ -102,15 +101,15 @@ TEST_CASE("stopped and gone on, training ends with the bits of a run in one go")
   };
   const std::vector<int> good{0, 0};
   CHECK(run_tcp(2, [&](colls::world& world) {
-          train(world, data, of(whole, world), here / "w", 3);
+          train(world, data, of(whole, world), here / "w", false, 3);
         }) == good);
   CHECK(run_tcp(2, [&](colls::world& world) {
-          train(world, data, of(parts, world), here / "p", 1);
+          train(world, data, of(parts, world), here / "p", false, 1);
         }) == good);
   CHECK_FALSE(same_parameters(parts[0], whole[0]));
   parts = {net(6), net(6)};  // other weights: those of the checkpoint count
   CHECK(run_tcp(2, [&](colls::world& world) {
-          train(world, data, of(parts, world), here / "p", 3);
+          train(world, data, of(parts, world), here / "p", true, 3);
         }) == good);
   CHECK(same_parameters(parts[0], whole[0]));
   CHECK(same_parameters(parts[1], whole[0]));
