@@ -53,6 +53,7 @@ class core final : call_owner {
     why.observer = net_->rank();
     why.communicator = state_.id();
     made->refuse(why);
+    if (log_enabled(log_level::info)) log_info("%s", explain(made->why()).c_str());
     return operation<T>(made);
   }
 

@@ -54,7 +54,7 @@ constexpr errc_words words(errc code) {
     case errc::peer_failed:
       return {"peer_failed", "that rank died or was cut off: see its own output"};
     case errc::revoked:
-      return {"revoked", "another rank gave this communicator up: see the reason it gave"};
+      return {"revoked", "a rank gave this communicator up: see the reason it gave"};
     case errc::mismatch:
       return {"mismatch",
               "every rank must make the same calls in the same order on a communicator, with the "

@@ -83,7 +83,7 @@ class launcher_reader {
     cfg_.rank = env_.number(rank);
     cfg_.size = env_.number(size);
     if (cfg_.rank < 0 || cfg_.size < 0) {
-      raise(errc::join_failed, "%s is not set and %s=%s is: %s says nothing without the other",
+      raise(errc::join_failed, "%s is not set and %s=%s is: %s needs both",
             cfg_.rank < 0 ? rank : size, cfg_.rank < 0 ? size : rank,
             env_.text(cfg_.rank < 0 ? size : rank).c_str(), cfg_.source.c_str());
     }
