@@ -225,7 +225,7 @@ class thread_driver final : detail::own_context, public driver<Communicator> {
       // Such a world has no store: who has no link to us yet comes to learn what went wrong.
       auto& net = this->comm_.net();
       if (this->comm_.failed() != nullptr) {
-        co_await net.driver().sleep_until(net.now() + seconds);
+        co_await net.driver().sleep_until(net.now() + seconds / 2);
       }
       // Peers may go on for long without a word; that is no reason to stay.
       co_await this->comm_.close(std::chrono::seconds(1));
