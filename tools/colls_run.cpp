@@ -121,6 +121,7 @@ int launch(const options& o, std::span<char> title) {
   served.close();
   job running(io, *engine, o, std::move(ends));
   running.on_failure = [&](int rank, const std::string& how) { channel.announce(rank, how); };
+  running.on_success = [&](int rank) { channel.ended_well(rank); };
   channel.on_failure = [&](int rank, const std::string& why) {
     running.told_of_failure(rank, why);
   };

@@ -26,6 +26,7 @@
 namespace processes {
 
 using colls::task;
+using strings = std::vector<std::string>;
 
 /// Seconds on a clock that all processes share.
 inline double now() {
@@ -81,8 +82,12 @@ class job {
     how.address = "tcp://127.0.0.1:" + std::to_string(port_);
     for (how.rank = 0; how.rank < size; ++how.rank) {
       how.store_fd = how.rank == 0 ? door.descriptor() : -1;
-      start(how, main);
+      start({}, how, main);
     }
+  }
+  /// Each rank's environment (NAME=value) is all that it is told.
+  job(const std::vector<strings>& environments, const rank_main& main) {
+    for (const strings& environment : environments) start(environment, {.address = "env://"}, main);
   }
   job(const job&) = delete;
   job& operator=(const job&) = delete;
@@ -192,7 +197,7 @@ class job {
                                           std::filesystem::directory_iterator()));
   }
 
-  void start(const colls::config& how, const rank_main& main) {
+  void start(const strings& environment, const colls::config& how, const rank_main& main) {
     int out[2];
     int in[2];
     REQUIRE((::pipe2(out, O_CLOEXEC) == 0 && ::pipe2(in, O_CLOEXEC) == 0));
@@ -209,6 +214,10 @@ class job {
       }
       ::close(out[0]);
       ::close(in[1]);
+      if (how.address == "env://") {
+        ::clearenv();
+        for (const std::string& variable : environment) ::putenv(::strdup(variable.c_str()));
+      }
       ::_exit(live(how, main, line(out[1], in[0])));
     }
     ::close(out[1]);
@@ -248,6 +257,13 @@ class job {
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
+}
+
+/// How often.
+inline int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
 }
 
 }  // namespace processes

@@ -179,12 +179,6 @@ class crowd {
   std::thread thread_;
 };
 
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 colls::config with_secret() {
   colls::config how;
   how.secret = the_secret;

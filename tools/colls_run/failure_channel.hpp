@@ -46,6 +46,13 @@ class failure_channel final : colls::failure_listener {
     report();
   }
 
+  /// A rank of this node has ended with exit code 0: those who wait for it to join need not.
+  void ended_well(int rank) {
+    if (server_ && !server_->has_come(rank)) {
+      server_->announce_failure(rank, "it ended (exit code 0) and had not joined");
+    }
+  }
+
   /// Whether this launcher has to stay although its own ranks have ended: asked again and again.
   bool needed() {
     if (options_.nodes == 1) return false;

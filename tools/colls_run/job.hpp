@@ -65,6 +65,8 @@ class job {
 
   /// Called for every rank of this node that fails, the cause first.
   std::function<void(int rank, const std::string& how)> on_failure;
+  /// A rank has ended with exit code 0.
+  std::function<void(int rank)> on_success;
   /// Whether other nodes need this launcher after its last rank has ended.
   std::function<bool()> needed;
 
@@ -156,7 +158,10 @@ class job {
     it.err->drain();
     it.ended_well = status == 0;
     if (status != 0) cause_.failed({local, status, clock::now()});
-    if (status == 0) cause_.acquit(local);
+    if (status == 0) {
+      cause_.acquit(local);
+      if (on_success) on_success(options_.first_rank() + local);
+    }
     if (left() == 0) ending_.no_rank_left();
   }
 

@@ -317,7 +317,13 @@ inline task<membership> meet(engine& on, config given) {
   }
   detail::meeting all(on, cfg);
   auto running = all.run();
-  co_return co_await running;
+  try {
+    co_return co_await running;
+  } catch (const error& thrown) {
+    failure why = thrown.record();
+    if (why.observer < 0) why.observer = cfg.rank;
+    throw error(why);
+  }
 }
 
 }  // namespace colls

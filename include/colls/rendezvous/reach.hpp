@@ -163,8 +163,8 @@ inline task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host
       so_far.last.code == errc::timeout || so_far.last.code == errc::protocol_error;
   failure why(nothing_there ? errc::unreachable : so_far.last.code);
   why.say(
-      "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s); is rank 0 "
-      "running, with the same address?",
+      "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s): start rank 0 "
+      "there, with the same address",
       mine.rank, mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
       so_far.last.detail);
   throw error(why);

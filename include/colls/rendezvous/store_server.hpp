@@ -51,6 +51,8 @@ class store_server final : door::host, engine::source {
   endpoint local() const { return gates_.front()->at.local(); }
   /// Ranks that are here: they came and neither left nor failed.
   int present() const { return present_; }
+  /// Whether that rank is here or was.
+  bool has_come(int rank) const { return ranks_.contains(rank); }
   int pending_strangers() const {
     int sum = 0;
     for (const auto& it : gates_) sum += it->guard->pending_strangers();

@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Processes that cannot become a world say who or what is missing and what to do, in one line, in
+// time.
+
+#include "launcher.hpp"
+#include "processes.hpp"
+
+using namespace processes;
+
+namespace {
+
+task<> sum(colls::world& world, const line&) {
+  int one[] = {1};
+  co_await world.all_reduce(one);
+  if (one[0] != world.size()) throw std::runtime_error("a wrong sum");
+}
+
+// Below the range from which the system draws ports for others.
+int next_port() {
+  static int which = 0;
+  return 12000 + ::getpid() % 900 * 20 + which++;
+}
+
+std::string at(int port) { return "127.0.0.1:" + std::to_string(port); }
+
+strings by_hand(int rank, int size, int port, strings more = {}) {
+  strings all{"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(size),
+              "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
+              "COLLS_JOIN_TIMEOUT=1.5"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+/// The rank fails with one line that has all these parts.
+void check_line(job& all, int rank, const strings& parts) {
+  CAPTURE(rank);
+  CHECK(all.wait(rank).status == 1);
+  const std::string text = all.log(rank);
+  CAPTURE(text);
+  const strings lines = launcher_test::lines_of(text);
+  REQUIRE(!lines.empty());
+  CHECK(lines.back().starts_with("colls: "));
+  for (const std::string& part : parts) {
+    CAPTURE(part);
+    CHECK(contains(lines.back(), part));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("variables that are missing or make no sense are said at once") {
+  const struct {
+    strings environment;
+    strings says;
+  } all[] = {
+      {{"RANK=0"}, {"join_failed", "WORLD_SIZE", "RANK=0"}},
+      {{"WORLD_SIZE=2"}, {"join_failed", "RANK", "WORLD_SIZE=2"}},
+      {{"RANK=0", "WORLD_SIZE=2"}, {"join_failed", "MASTER_ADDR"}},
+      {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}, {"join_failed", "MASTER_PORT"}},
+      {by_hand(2, 2, 9), {"join_failed", "rank 2 of 2", "RANK=2", "WORLD_SIZE=2"}},
+      {{"MASTER_ADDR=127.0.0.1"}, {"join_failed", "RANK and WORLD_SIZE"}},
+      {{"RANK=zero", "WORLD_SIZE=2"}, {"join_failed", "RANK=zero"}},
+      {by_hand(0, 2, 9, {"COLLS_JOIN_TIMEOUT=soon"}),
+       {"join_failed", "COLLS_JOIN_TIMEOUT", "soon"}},
+      {by_hand(0, 2, 9, {"COLLS_SECRET_FILE=/nowhere"}), {"/nowhere"}},
+      {{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2"}, {"join_failed", "COLLS_STORE"}},
+      {{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2", "COLLS_STORE=127.0.0.1:9"}, {"tcp://host:port"}},
+      {{"SLURM_NTASKS=4", "SLURM_JOB_ID=7"}, {"join_failed", "srun", "SLURM_NTASKS=4"}},
+  };
+  for (const auto& [environment, says] : all) {
+    CAPTURE(environment.front());
+    const double began = now();
+    job one({environment}, sum);
+    check_line(one, 0, says);
+    CHECK(now() - began < 1);
+  }
+}
+
+TEST_CASE("a misspelt variable is warned about") {
+  job one({strings{"COLLS_TIMOUT=5"}}, sum);
+  CHECK(one.wait(0).status == 0);
+  CHECK(contains(one.log(0), "COLLS_TIMOUT"));
+  CHECK(contains(one.log(0), "COLLS_TIMEOUT"));
+}
+
+TEST_CASE("ranks that never come are named, within the deadline") {
+  const int port = next_port();
+  const double began = now();
+  job all({by_hand(0, 5, port), by_hand(2, 5, port), by_hand(4, 5, port)}, sum);
+  for (int i = 0; i < 3; ++i) {
+    check_line(all, i, {"join_timeout", at(port), "ranks 1, 3 of 5", "start them"});
+  }
+  CHECK(now() - began < 4);
+}
+
+TEST_CASE("a rank that is killed before it joins is a rank that never comes") {
+  const int port = next_port();
+  job all({by_hand(0, 3, port), by_hand(1, 3, port)}, sum);
+  for (int i = 0; i < 2; ++i) check_line(all, i, {"join_timeout", "rank 2 of 3", "start it"});
+}
+
+TEST_CASE("nobody listens, or somebody who is no colls") {
+  const int port = next_port();
+  const double began = now();
+  job alone({by_hand(1, 2, port)}, sum);
+  check_line(alone, 0, {"unreachable", "rank 1 of 2", at(port), "refused", "start rank 0 there"});
+
+  colls::listener other;
+  REQUIRE(!other.listen({boost::asio::ip::address_v4::loopback(), 0}));
+  job silent({by_hand(1, 2, other.local().port())}, sum);
+  check_line(silent, 0, {"unreachable", "rank 1 of 2", at(other.local().port()), "said nothing"});
+  CHECK(now() - began < 8);
+}
+
+TEST_CASE("an address that does not answer, a name that does not exist") {
+  // Kept for documentation: no host has it.
+  strings far = by_hand(1, 2, 29500);
+  far[2] = "MASTER_ADDR=192.0.2.1";
+  far.push_back("COLLS_SECRET=s");
+  strings unknown = by_hand(1, 2, 29500);
+  unknown[2] = "MASTER_ADDR=no-such-host.invalid";
+  const double began = now();
+  job all({far, unknown}, sum);
+  check_line(all, 0, {"unreachable", "rank 1 of 2", "192.0.2.1:29500"});
+  check_line(all, 1, {"resolve_failed", "rank 1 of 2", "no-such-host.invalid"});
+  CHECK(now() - began < 15);
+  strings elsewhere = by_hand(0, 2, 29500);
+  elsewhere[2] = "MASTER_ADDR=192.0.2.1";
+  elsewhere.push_back("COLLS_SECRET=s");
+  job not_here({elsewhere}, sum);
+  check_line(not_here, 0, {"rank 0 cannot listen", "192.0.2.1:29500", "MASTER_ADDR"});
+}
+
+TEST_CASE("the port belongs to another program") {
+  colls::listener other;
+  REQUIRE(!other.listen({boost::asio::ip::address_v4::loopback(), 0}));
+  const int port = other.local().port();
+  job all({by_hand(0, 2, port), by_hand(1, 2, port)}, sum);
+  check_line(all, 0, {"address_in_use", "rank 0", at(port), "another MASTER_PORT"});
+  check_line(all, 1, {"unreachable", "rank 1 of 2", at(port)});
+}
+
+TEST_CASE("a wrong secret fails where it is wrong, the others miss that rank") {
+  const int port = next_port();
+  const strings right{"COLLS_SECRET=right"};
+  job all({by_hand(0, 3, port, right), by_hand(1, 3, port, {"COLLS_SECRET=wrong"}),
+           by_hand(2, 3, port, right)},
+          sum);
+  check_line(all, 1, {"rank 1: auth_failed", at(port), "COLLS_SECRET"});
+  for (const int rank : {0, 2}) check_line(all, rank, {"join_timeout", "rank 1 of 3"});
+}
+
+TEST_CASE("a second process with a rank that is taken goes, the world does not notice") {
+  const int port = next_port();
+  const auto stay = [](colls::world& world, const line& test) -> task<> {
+    test.say("in");
+    while (!test.told()) {
+      co_await world.net().driver().sleep_until(world.net().now() + colls::milliseconds);
+    }
+    auto work = sum(world, test);
+    co_await work;
+  };
+  const strings patient{"COLLS_JOIN_TIMEOUT=20"};
+  job all({by_hand(0, 3, port, patient), by_hand(1, 3, port, patient)}, stay);
+  ::usleep(200'000);
+  job twin({by_hand(1, 3, port)}, sum);
+  check_line(twin, 0, {"rank_taken", "rank 1", at(port)});
+  job last({by_hand(2, 3, port)}, stay);
+  CHECK(all.hear(0) == "in");
+  CHECK(all.hear(1) == "in");
+  job late({by_hand(1, 3, port), by_hand(0, 3, port)}, sum);
+  check_line(late, 0, {"rank_taken", "rank 1", at(port)});
+  check_line(late, 1, {"address_in_use", "rank 0", at(port)});
+  for (const int rank : {0, 1}) all.tell(rank);
+  last.tell(0);
+  for (const int rank : {0, 1}) CHECK(all.wait(rank).status == 0);
+  CHECK(last.wait(0).status == 0);
+}
+
+TEST_CASE("processes that were told different sizes") {
+  const int port = next_port();
+  job all({by_hand(0, 2, port), by_hand(1, 3, port)}, sum);
+  check_line(all, 1, {"join_failed", at(port), "2 ranks", "told 3"});
+  check_line(all, 0, {"join_timeout", "rank 1 of 2"});
+}
+
+TEST_CASE("killed while the world forms: the others are told at once") {
+  for (const int victim : {0, 1}) {
+    CAPTURE(victim);
+    const int port = next_port();
+    const strings patient{"COLLS_JOIN_TIMEOUT=20"};
+    job all(
+        {by_hand(0, 4, port, patient), by_hand(1, 4, port, patient), by_hand(2, 4, port, patient)},
+        sum);
+    ::usleep(500'000);
+    const double killed_at = now();
+    all.kill(victim);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      check_line(all, rank, {"rank " + std::to_string(victim)});
+    }
+    CHECK(now() - killed_at < 4);
+  }
+}
+
+TEST_CASE("rank 0 may compute as soon as it has joined") {
+  job all(4, [](colls::world& world, const line& test) -> task<> {
+    test.say("in");
+    if (world.rank() == 0) test.hear();
+    co_return;
+  });
+  CHECK(all.all_say("in", 5));
+  all.tell(0);
+  for (int rank = 0; rank < 4; ++rank) CHECK(all.wait(rank).status == 0);
+}
+
+TEST_CASE("a file where an earlier job met and died") {
+  const std::string path = "/tmp/colls-joining-" + std::to_string(::getpid());
+  const auto at_file = [&](int rank) {
+    return strings{"COLLS_RANK=" + std::to_string(rank), "COLLS_WORLD_SIZE=2",
+                   "COLLS_STORE=file://" + path, "COLLS_JOIN_TIMEOUT=10"};
+  };
+  {
+    job died({at_file(0)}, sum);
+    for (const double began = now(); !std::filesystem::exists(path) && now() - began < 10;) {
+      ::usleep(1000);
+    }
+    ::usleep(100'000);
+    died.kill(0);
+    died.wait(0);
+  }
+  REQUIRE(std::filesystem::exists(path));
+  const double began = now();
+  job next({at_file(0), at_file(1)}, sum);
+  for (const int rank : {0, 1}) check_line(next, rank, {"stale_store", path, "remove it"});
+  CHECK(now() - began < 5);
+  std::filesystem::remove(path);
+  job fresh({at_file(0), at_file(1)}, sum);
+  for (const int rank : {0, 1}) CHECK(fresh.wait(rank).status == 0);
+  CHECK(!std::filesystem::exists(path));
+}
+
+TEST_CASE("under colls-run a rank that ends before it joins is named to the others at once") {
+  const struct {
+    const char* how;
+    int status;
+    const char* says;
+  } all[] = {
+      {"kill -KILL $$", 128 + SIGKILL, "killed by SIGKILL"},
+      {"exit 3", 3, "exit code 3"},
+      {"exit 0", 1, nullptr},  // no failure, but the others wait in vain
+  };
+  for (const auto& [how, status, says] : all) {
+    CAPTURE(how);
+    launcher_test::run it({"-n", "3", "sh", "-c",
+                           "[ $COLLS_RANK = 1 ] && { sleep 0.3; " + std::string(how) +
+                               "; }; exec examples/bandwidth"});
+    CHECK(it.wait() == status);
+    CAPTURE(it.err());
+    if (says != nullptr)
+      CHECK(contains(it.err(), "colls-run: rank 1 failed: " + std::string(says)));
+    CHECK(count(it.err(), "] colls: rank 0: peer_failed: rank 1") == 1);
+    CHECK(count(it.err(), "] colls: rank 2: peer_failed: rank 1") == 1);
+    CHECK(it.seconds() < 4);
+  }
+}
