@@ -2,104 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/inproc.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
 #include <random>
 
 #include "communicators.hpp"
+#include "soak.hpp"
 
 // A million operations in a row: memory, descriptors, threads and stack stay as they are, and no
 // operation allocates. A thousand at once: in bounded memory.
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-#if !defined(SANITIZED)
-// Every allocation of the program comes through here, those of operator new too.
-static std::size_t allocations;
-extern "C" {
-void* __libc_malloc(std::size_t size);                     // NOLINT
-void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
-void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
-void* malloc(std::size_t size) {
-  ++allocations;
-  return __libc_malloc(size);
-}
-void* calloc(std::size_t count, std::size_t size) {
-  ++allocations;
-  return __libc_calloc(count, size);
-}
-void* realloc(void* memory, std::size_t size) {
-  ++allocations;
-  return __libc_realloc(memory, size);
-}
-}
-#endif
-
 namespace {
 
-using colls::algorithm;
-using colls::operation;
-using colls::task;
 using colls::inproc::communicator;
-
-std::size_t resident_bytes() {
-  std::FILE* const file = std::fopen("/proc/self/statm", "r");
-  std::size_t pages = 0;
-  std::size_t resident = 0;
-  const int found = std::fscanf(file, "%zu %zu", &pages, &resident);
-  std::fclose(file);
-  REQUIRE(found == 2);
-  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-std::ptrdiff_t entries(const char* folder) {
-  const std::filesystem::directory_iterator begin(folder);
-  return std::distance(begin, std::filesystem::directory_iterator());
-}
-
-struct used {
-  std::size_t resident = resident_bytes();
-  std::ptrdiff_t descriptors = entries("/proc/self/fd");
-  std::ptrdiff_t threads = entries("/proc/self/task");
-};
-
-struct buffers {
-  explicit buffers(int ranks, std::size_t n)
-      : one(n), other(n), all(n * static_cast<std::size_t>(ranks)) {}
-  std::vector<float> one, other, all;
-};
-
-constexpr int calls_in_a_round = 16;
-task<> round(communicator& comm, buffers& data, int number) {
-  const int p = comm.size();
-  const int root = number % p;
-  co_await comm.all_reduce(data.one);
-  co_await comm.all_reduce<algorithm::ring>(data.one, colls::maximum{});
-  co_await comm.all_reduce(data.one, data.other, colls::average{});
-  co_await comm.barrier();
-  co_await comm.broadcast(data.one, root);
-  co_await comm.reduce(data.one, root);
-  co_await comm.scan(data.one, colls::minimum{});
-  co_await comm.exscan(data.other, colls::minimum{});
-  co_await comm.all_gather(data.one, data.all);
-  co_await comm.reduce_scatter(data.all, data.other, colls::maximum{});
-  co_await comm.gather(data.one, data.all, root);
-  co_await comm.scatter(data.all, data.one, root);
-  co_await comm.all_to_all(data.all, data.all);
-  operation<> kept = comm.barrier();
-  operation<colls::received> got = comm.recv(data.other, (comm.rank() + 1) % p);
-  co_await comm.send(data.one, (comm.rank() + p - 1) % p);
-  co_await got;
-  co_await kept;
-}
+using namespace soak;
 
 TEST_CASE("a million operations in a row leave everything as it was") {
 #if defined(SANITIZED)

@@ -56,14 +56,18 @@ struct early final : arrival {
   void drop() override;
 
   static early* make(std::size_t size) {
-    void* const memory = std::malloc(sizeof(early) + size);
-    if (memory == nullptr) throw error(errc::not_enough_memory);
-    return new (memory) early;
+    early* const made = new (detail::this_threads_frames().take(sizeof(early) + size)) early;
+    made->room_ = size;
+    return made;
   }
   static void free(early* message) {
+    const std::size_t size = sizeof(early) + message->room_;
     message->~early();
-    std::free(message);
+    detail::this_threads_frames().give(message, size);
   }
+
+ private:
+  std::size_t room_ = 0;
 };
 
 /// What a link tells its transport.
