@@ -28,6 +28,13 @@ namespace processes {
 using colls::task;
 using strings = std::vector<std::string>;
 
+/// Whether memory that was freed is free: AddressSanitizer keeps it back.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool frees_memory = false;
+#else
+inline constexpr bool frees_memory = true;
+#endif
+
 /// Seconds on a clock that all processes share.
 inline double now() {
   timespec clock{};

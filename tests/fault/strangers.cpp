@@ -250,7 +250,7 @@ TEST_CASE("a crowd of strangers at every port costs a working job nothing but a 
         const used then = before[static_cast<std::size_t>(rank)];
         const used at_present = use(rank);
         CAPTURE(rank);
-        CHECK(at_present.resident < then.resident + (4 << 20));
+        if (frees_memory) CHECK(at_present.resident < then.resident + (4 << 20));
         CHECK(at_present.descriptors < 100);
         CHECK(at_present.threads == then.threads);
       }
