@@ -35,7 +35,11 @@ def start(ranks, *arguments):
 def run(ranks, *arguments, good=True):
     """(standard output, standard error) of a run that has to end well, or not."""
     job = start(ranks, *arguments)
-    out, err = job.communicate(timeout=200)
+    try:
+        out, err = job.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        job.terminate()
+        raise
     assert (job.returncode == 0) == good, f"exit status {job.returncode}\n{out}\n{err}"
     return out, err
 
