@@ -69,8 +69,8 @@ TEST_CASE("compressed, each gradient is rounded once, summed in float, and round
 TEST_CASE("without compression the sum is the plain all_reduce") {
   for (const auto& got : summed<double>(compression::none, 3, 1000)) {
     for (std::size_t i = 0; i < got.size(); ++i) {
-      CHECK(got[i] == doctest::Approx(value<double>(0, i) + value<double>(1, i) +
-                                      value<double>(2, i)));
+      CHECK(got[i] ==
+            doctest::Approx(value<double>(0, i) + value<double>(1, i) + value<double>(2, i)));
     }
   }
 }

@@ -36,7 +36,8 @@ TEST_CASE("a task is the main") {
 TEST_CASE("a plain function is the main, and waits by sync_wait") {
   std::vector<int> sums(3);
   CHECK(run_tcp(3, [&](world& all) {
-          for (int i = 0; i < 100; ++i) sums[static_cast<std::size_t>(all.rank())] = sum_of_ranks(all);
+          for (int i = 0; i < 100; ++i)
+            sums[static_cast<std::size_t>(all.rank())] = sum_of_ranks(all);
         }) == statuses{0, 0, 0});
   CHECK(sums == std::vector<int>{6, 6, 6});
   CHECK(run_tcp(2, [](world& all) { return sum_of_ranks(all) + all.rank(); }) == statuses{3, 4});

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// data_parallel: a libtorch module that trains on all ranks. The only header that includes libtorch.
+// data_parallel: a libtorch module that trains on all ranks.
 
 #include <colls/ddp/gradient_buckets.hpp>
 #include <colls/ddp/replicate.hpp>
@@ -229,9 +229,10 @@ class typed_gradient_sync final : public gradient_sync {
       views_[i].zero_();
     } else if (gradient.layout() != torch::kStrided) {
       failure why(errc::invalid_argument);
-      throw error(why.say("the gradient of parameter '%s' is sparse: such parameters cannot be "
-                          "trained here",
-                          parameters_[i].name.c_str()));
+      throw error(
+          why.say("the gradient of parameter '%s' is sparse: such parameters cannot be "
+                  "trained here",
+                  parameters_[i].name.c_str()));
     } else if (gradient.data_ptr() == views_[i].data_ptr()) {
       return;
     } else {
@@ -269,8 +270,8 @@ class typed_gradient_sync final : public gradient_sync {
 };
 
 template <class Communicator>
-std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module,
-                                              Communicator& ranks, const options& how) {
+std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, Communicator& ranks,
+                                              const options& how) {
   const module_tensors net(module);
   std::vector<named_tensor> trained = net.trained();
   if (trained.empty()) {
@@ -280,10 +281,11 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module,
   for (const named_tensor& each : trained) {
     if (each.value.scalar_type() == type) continue;
     failure why(errc::invalid_argument);
-    throw error(why.say("parameter '%s' is %s and parameter '%s' is %s: gradients of one module are "
-                        "of one type",
-                        trained[0].name.c_str(), c10::toString(type), each.name.c_str(),
-                        c10::toString(each.value.scalar_type())));
+    throw error(
+        why.say("parameter '%s' is %s and parameter '%s' is %s: gradients of one module are "
+                "of one type",
+                trained[0].name.c_str(), c10::toString(type), each.name.c_str(),
+                c10::toString(each.value.scalar_type())));
   }
   auto by = drive_by(ranks, how.drive);
   replicate(*by, net, how);
@@ -292,11 +294,16 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module,
                                                                   std::move(by), how);
   };
   switch (type) {
-    case torch::kFloat: return make(float());
-    case torch::kDouble: return make(double());
-    case torch::kHalf: return make(float16());
-    case torch::kBFloat16: return make(bfloat16());
-    default: throw error(errc::invalid_argument, "gradients are float, double, half or bfloat16");
+    case torch::kFloat:
+      return make(float());
+    case torch::kDouble:
+      return make(double());
+    case torch::kHalf:
+      return make(float16());
+    case torch::kBFloat16:
+      return make(bfloat16());
+    default:
+      throw error(errc::invalid_argument, "gradients are float, double, half or bfloat16");
   }
 }
 

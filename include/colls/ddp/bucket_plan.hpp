@@ -65,7 +65,8 @@ class bucket_plan {
     if (order_.size() == parameters && std::find(seen.begin(), seen.end(), false) == seen.end()) {
       return;
     }
-    throw error(errc::invalid_argument, "the order of the buckets does not name every parameter once");
+    throw error(errc::invalid_argument,
+                "the order of the buckets does not name every parameter once");
   }
 
   std::vector<std::size_t> order_;

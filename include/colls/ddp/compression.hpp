@@ -8,14 +8,15 @@
 #include <colls/ddp/options.hpp>
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace colls::ddp {
 
-/// Afterwards every rank's bucket holds the sum of all ranks' buckets, with the same bits. The calls
-/// that it makes on the communicator are the same on all ranks; buckets take turns, so there may be
-/// several.
+/// Afterwards every rank's bucket holds the sum of all ranks' buckets, with the same bits. The
+/// calls that it makes on the communicator are the same on all ranks; buckets take turns, so there
+/// may be several.
 template <class T, class Communicator>
 using bucket_hook = std::function<task<>(Communicator&, std::span<T>)>;
 
@@ -26,8 +27,8 @@ namespace kernels = colls::detail;
 /// out[i] = in[i] rounded to type To, through float.
 template <class From, class To>
 void convert(To* out, const From* in, std::size_t count) {
-  kernels::best_version<kernels::prepare_loop<From, float, To, kernels::conversion>>()(
-      nullptr, out, in, count);
+  kernels::best_version<kernels::prepare_loop<From, float, To, kernels::conversion>>()(nullptr, out,
+                                                                                       in, count);
 }
 
 /// data[i] *= factor, rounded once; a factor of 0 makes zeros of whatever was there.
@@ -69,18 +70,38 @@ task<> plain_sum(Communicator& comm, std::span<T> bucket) {
 
 /// Each rank gets all ranks' part of one block, so that the sum needs no rounding on its way.
 template <half_type Half, class T, class Communicator>
-task<> compressed_sum(Communicator& comm, std::span<T> bucket) {
-  const auto ranks = static_cast<std::size_t>(comm.size());
-  const std::size_t block = (bucket.size() + ranks - 1) / ranks;
-  std::vector<Half> whole(block * ranks);
-  std::vector<Half> parts(block * ranks);
-  convert(whole.data(), bucket.data(), bucket.size());
-  co_await comm.all_to_all(whole, parts);
-  const std::span<Half> own(whole.data() + static_cast<std::size_t>(comm.rank()) * block, block);
-  sum_blocks(own, parts.data(), comm.size());
-  co_await comm.all_gather(own, whole);
-  convert(bucket.data(), whole.data(), bucket.size());
-}
+class compressed_sum {
+ public:
+  task<> operator()(Communicator& comm, std::span<T> bucket) const {
+    return run(*kept_, comm, bucket);
+  }
+
+ private:
+  // Kept for the next bucket: fresh memory of this size costs more than what is done with it.
+  struct blocks {
+    std::vector<Half> whole;
+    std::vector<Half> parts;
+  };
+
+  static task<> run(blocks& with, Communicator& comm, std::span<T> bucket) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    const std::size_t block = (bucket.size() + ranks - 1) / ranks;
+    if (with.whole.size() < block * ranks) {
+      with.whole.resize(block * ranks);
+      with.parts.resize(block * ranks);
+    }
+    const std::span<Half> whole(with.whole.data(), block * ranks);
+    const std::span<Half> parts(with.parts.data(), block * ranks);
+    convert(whole.data(), bucket.data(), bucket.size());
+    co_await comm.all_to_all(whole, parts);
+    const std::span<Half> own = whole.subspan(static_cast<std::size_t>(comm.rank()) * block, block);
+    sum_blocks(own, parts.data(), comm.size());
+    co_await comm.all_gather(own, whole);
+    convert(bucket.data(), whole.data(), bucket.size());
+  }
+
+  std::shared_ptr<blocks> kept_ = std::make_shared<blocks>();
+};
 
 }  // namespace detail
 
@@ -88,9 +109,12 @@ task<> compressed_sum(Communicator& comm, std::span<T> bucket) {
 template <class T, class Communicator>
 bucket_hook<T, Communicator> hook_for(compression how) {
   switch (how) {
-    case compression::bfloat16: return detail::compressed_sum<bfloat16, T, Communicator>;
-    case compression::float16: return detail::compressed_sum<float16, T, Communicator>;
-    case compression::none: break;
+    case compression::bfloat16:
+      return detail::compressed_sum<bfloat16, T, Communicator>();
+    case compression::float16:
+      return detail::compressed_sum<float16, T, Communicator>();
+    case compression::none:
+      break;
   }
   return detail::plain_sum<T, Communicator>;
 }

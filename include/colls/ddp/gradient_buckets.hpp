@@ -113,7 +113,7 @@ class gradient_buckets {
   void mark_ready(std::size_t i) {
     if (is_quiet()) return;
     continue_step();
-    if (seen_[i]) give_up(i, "became ready twice in one step");
+    if (seen_[i]) give_up("the gradient of " + named({i}) + " became ready twice in one step");
     if (how_.trace != nullptr) how_.trace->ready[i] = driver_->now();
     used_[i] = 1;
     arrived(i);
@@ -122,11 +122,15 @@ class gradient_buckets {
   /// Waits until all averages are there. Throws what went wrong on any rank.
   void finish() {
     continue_step();
-    for (const std::size_t i : plan_.order()) {
-      if (seen_[i]) continue;
-      if (!how_.allow_unused) give_up(i, "got no gradient in this step");
-      leave_out(i);
+    std::vector<std::size_t> unused;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!seen_[i]) unused.push_back(i);
     }
+    if (!unused.empty() && !how_.allow_unused) {
+      give_up(named(unused) +
+              " got no gradient in this step; options.allow_unused makes that count as zero");
+    }
+    leave_out_rest();
     complete();
   }
 
@@ -134,9 +138,7 @@ class gradient_buckets {
   void take_part() {
     samples(0);
     continue_step();
-    for (const std::size_t i : plan_.order()) {
-      if (!seen_[i]) leave_out(i);
-    }
+    leave_out_rest();
     complete();
   }
 
@@ -200,10 +202,13 @@ class gradient_buckets {
     while (complete_ < missing_.size() && missing_[complete_] == 0) ++complete_;
     if (complete_ != before) driver_->raise(complete_);
   }
-  void leave_out(std::size_t i) {
-    const std::span<T> none = gradient(i);
-    std::fill(none.begin(), none.end(), T());
-    arrived(i);
+  void leave_out_rest() {
+    for (const std::size_t i : plan_.order()) {
+      if (seen_[i]) continue;
+      const std::span<T> none = gradient(i);
+      std::fill(none.begin(), none.end(), T());
+      arrived(i);
+    }
   }
 
   void wait() {
@@ -230,14 +235,18 @@ class gradient_buckets {
     if (how_.trace != nullptr) how_.trace->end = driver_->now();
   }
 
-  [[noreturn]] void give_up(std::size_t i, const char* what) {
-    std::string reason = "parameter '" + parameters_[i].name + "' " + what;
-    if (!seen_[i]) {
-      std::size_t others = 0;
-      for (const bool each : seen_) others += each ? 0 : 1;
-      if (others > 1) reason += ", nor did " + std::to_string(others - 1) + " others";
-      reason += "; options.allow_unused makes it count as zero";
+  /// "parameters 'a', 'b', 'c' and 4 more"
+  std::string named(const std::vector<std::size_t>& which) const {
+    constexpr std::size_t most = 3;
+    std::string text = which.size() > 1 ? "parameters" : "parameter";
+    for (std::size_t k = 0; k < std::min(which.size(), most); ++k) {
+      text += (k > 0 ? ", '" : " '") + parameters_[which[k]].name + "'";
     }
+    if (which.size() > most) text += " and " + std::to_string(which.size() - most) + " more";
+    return text;
+  }
+
+  [[noreturn]] void give_up(const std::string& reason) {
     driver_->give_up(reason);
     wait();
     throw error(errc::revoked, reason.c_str());
@@ -277,9 +286,10 @@ class gradient_buckets {
     if (silent >= 0) {
       failure why(errc::mismatch);
       why.culprit = silent;
-      throw error(why.say("rank %d said how many samples its gradient is a mean of, rank %d did "
-                          "not: all ranks say so before a step, or none",
-                          said, silent));
+      throw error(
+          why.say("rank %d said how many samples its gradient is a mean of, rank %d did "
+                  "not: all ranks say so before a step, or none",
+                  said, silent));
     }
     return total == 0 ? 0 : static_cast<double>(samples[static_cast<std::size_t>(rank)]) / total;
   }
