@@ -75,10 +75,11 @@ TEST_CASE("kill -9 of a rank that trains ends all others, and they name it") {
 
 TEST_CASE("a step takes one thread more with drive::thread, and none with drive::hooks") {
   for (const auto& [how, more] : {std::pair(drive::thread, 1), std::pair(drive::hooks, 0)}) {
-    job all(2, [how = how](colls::world& world, const line& test) -> task<> {
+    const drive by = how;
+    job all(2, [by](colls::world& world, const line& test) -> task<> {
       test.say("joined");
       test.hear();
-      train(world, how, test);
+      train(world, by, test);
       co_return;
     });
     REQUIRE(all.all_say("joined"));
