@@ -33,6 +33,7 @@ TEST_CASE("every field of a fingerprint changes its hash and is named") {
       {"accumulate type", [](fingerprint& f) { f.wire = colls::wire::storage; }},
       {"segment", [](fingerprint& f) { f.segment = 64; }},
       {"segment", [](fingerprint& f) { f.lanes = 2; }},
+      {"radix", [](fingerprint& f) { f.radix = 3; }},
       {"order", [](fingerprint& f) { f.sum = colls::order::rank; }},
   };
   fingerprint one;

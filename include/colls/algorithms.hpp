@@ -15,8 +15,8 @@
 
 namespace colls {
 
-/// What an algorithm asks of the operation, beyond what its collective does.
-enum class needs : std::uint8_t { nothing, commutative };
+/// What an algorithm asks of the operation or of the ranks, beyond what its collective does.
+enum class needs : std::uint8_t { nothing, commutative, even_ranks };
 
 namespace detail {
 
@@ -25,6 +25,7 @@ struct row {
   algorithm how;
   Function* run;
   needs what = needs::nothing;
+  order sums = order::any;  // rank: with the bits of the sequential sum
 };
 
 template <class Function, std::size_t N>
@@ -47,16 +48,16 @@ struct catalogue {
       {algorithm::binomial_tree, &binomial_tree::broadcast<Channel, data>},
   });
   static constexpr auto all_reduce = table<task<>(Channel, data, op)>({
-      {algorithm::linear, &linear::all_reduce<Channel, data, op>},
+      {algorithm::linear, &linear::all_reduce<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
       {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
   });
   static constexpr auto reduce = table<task<>(Channel, data, data, int, op)>({
-      {algorithm::linear, &linear::reduce<Channel, data, op>},
+      {algorithm::linear, &linear::reduce<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::binomial_tree, &binomial_tree::reduce<Channel, data, op>},
   });
   static constexpr auto reduce_scatter = table<task<>(Channel, data, data, partition, op)>({
-      {algorithm::linear, &linear::reduce_scatter<Channel, data, op>},
+      {algorithm::linear, &linear::reduce_scatter<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::ring, &ring::reduce_scatter<Channel, data, op>, needs::commutative},
   });
   static constexpr auto all_gather = table<task<>(Channel, data, partition)>({
@@ -77,11 +78,11 @@ struct catalogue {
       {algorithm::pairwise, &pairwise::all_to_all<Channel, data>},
   });
   static constexpr auto scan = table<task<>(Channel, data, op)>({
-      {algorithm::linear, &linear::scan<Channel, data, op>},
+      {algorithm::linear, &linear::scan<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::recursive_doubling, &recursive_doubling::scan<Channel, data, op>},
   });
   static constexpr auto exscan = table<task<>(Channel, data, op)>({
-      {algorithm::linear, &linear::exscan<Channel, data, op>},
+      {algorithm::linear, &linear::exscan<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::recursive_doubling, &recursive_doubling::exscan<Channel, data, op>},
   });
 };
@@ -95,12 +96,12 @@ constexpr const row<Function>* find(const std::array<row<Function>, N>& rows, al
   return nullptr;
 }
 
-/// What an algorithm needs to do that collective, for constant expressions (g++ with UBSan does not
-/// compare addresses in them); false where it does not do it at all.
+/// Whether an algorithm does that collective, with an operation that commutes or does not; for
+/// constant expressions (g++ with UBSan does not compare addresses in them).
 template <class Function, std::size_t N>
-constexpr bool offers(const std::array<row<Function>, N>& rows, algorithm how, needs given) {
+constexpr bool offers(const std::array<row<Function>, N>& rows, algorithm how, bool commutes) {
   for (const row<Function>& candidate : rows) {
-    if (candidate.how == how) return candidate.what == needs::nothing || candidate.what == given;
+    if (candidate.how == how) return commutes || candidate.what != needs::commutative;
   }
   return false;
 }

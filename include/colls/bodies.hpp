@@ -129,7 +129,7 @@ struct bodies {
     }
     std::vector<task<>> parts;
     for (std::size_t i = 0; i < group.size(); ++i) {
-      parts.push_back(algorithm(net.lane(static_cast<int>(i) * net.width()), group[i], by.op));
+      parts.push_back(algorithm(net.lane(static_cast<int>(i) * net.lanes()), group[i], by.op));
     }
     co_await when_all(std::move(parts));
     for (const any_buffer& part : group) narrow(net, by, part, part.data(), net.size());

@@ -60,6 +60,11 @@ class basic_channel {
 
   /// How many segments may be in flight, and into how many a chunk is cut; equal on all ranks.
   int width() const { return record_->lanes; }
+  /// How many lanes an algorithm may use: `width` for each half of its data.
+  int lanes() const { return 2 * width(); }
+  /// How many ways a tree or an exchange branches that can branch in any number; equal on all
+  /// ranks.
+  int radix() const { return record_->radix; }
   int segments(std::size_t longest_chunk_bytes) const {
     if (record_->segment == 0 || longest_chunk_bytes <= record_->segment) return 1;
     const std::size_t pieces = (longest_chunk_bytes - 1) / record_->segment + 1;

@@ -423,6 +423,7 @@ class communicator {
     print.shape = shape_of(shape);
     print.segment = by.segment;
     print.lanes = static_cast<std::uint32_t>(by.lanes);
+    print.radix = static_cast<std::uint32_t>(by.radix);
     return print;
   }
   static void add(fingerprint& print, const reduction& by, const options& how) {

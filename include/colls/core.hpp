@@ -67,6 +67,7 @@ class core final : call_owner {
     made->sequence = state_.take_sequence(print, made->hash);
     made->segment = by.segment;
     made->lanes = by.lanes;
+    made->radix = by.radix;
     made->working_bytes = working_bytes;
     made->bytes_expected = print.count * print.element_size;
     enter(*made, how);
@@ -113,6 +114,8 @@ class core final : call_owner {
     if (how.algorithm != algorithm::automatic && how.algorithm != by.how) by = {how.algorithm};
     if (how.segment != 0) by.segment = how.segment;
     if (by.segment != 0 && by.lanes < 2) by.lanes = choices_.lanes;
+    if (how.radix != 0) by.radix = how.radix;
+    check.require(by.radix >= 2, "radix %d is not 2 or more", by.radix);
     *found = find(rows, by.how);
     const auto refuse = [&](const char* reason) {
       failure wrong(errc::not_applicable);
@@ -123,10 +126,12 @@ class core final : call_owner {
       refuse("no such algorithm for this collective");
     } else if ((*found)->what == needs::commutative && !call.commutative) {
       refuse("it sums in an order of its own, and this operation is not commutative");
-    } else if (call.sum == order::rank && by.how != algorithm::linear && call.reduces) {
+    } else if ((*found)->what == needs::even_ranks && call.ranks % 2 != 0) {
+      refuse("it needs an even number of ranks");
+    } else if (call.sum == order::rank && (*found)->sums != order::rank && call.reduces) {
       refuse(
-          "only linear gives the bits of the sequential order, which order::rank and operations "
-          "that are not associative ask for");
+          "it does not give the bits of the sequential order, which order::rank and operations "
+          "that are not associative ask for; linear does");
     }
     return by;
   }

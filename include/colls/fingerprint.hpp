@@ -23,7 +23,7 @@ struct fingerprint {
   std::uint32_t accumulate = 0;
   std::uint32_t op = 0;
   std::uint32_t lanes = 1;
-  std::uint32_t reserved = 0;
+  std::uint32_t radix = 0;
   std::uint64_t count = 0;
   std::uint64_t shape = 0;  // hash of all counts (v-calls) or of all parts' sizes (grouped)
   std::uint64_t segment = 0;
@@ -60,7 +60,7 @@ inline std::uint64_t hash_of(const fingerprint& call) {
   add(both(kinds(call.what, call.how, call.sum, call.wire), static_cast<std::uint32_t>(call.root)));
   add(both(call.type, call.element_size));
   add(both(call.accumulate, call.op));
-  add(both(call.lanes, call.reserved));
+  add(both(call.lanes, call.radix));
   add(call.count);
   add(call.shape);
   add(call.segment);
@@ -109,6 +109,7 @@ inline void say_difference(failure& why, int rank, const fingerprint& one, int o
   add(one.how != other.how, "algorithm");
   add(one.accumulate != other.accumulate || one.wire != other.wire, "accumulate type");
   add(one.segment != other.segment || one.lanes != other.lanes, "segment");
+  add(one.radix != other.radix, "radix");
   add(one.sum != other.sum, "order");
   why.say("rank %d called %.100s, rank %d called %.100s; they differ in %.60s", rank, first.text(),
           other_rank, second.text(), differ.text());

@@ -43,6 +43,7 @@ struct options {
   colls::algorithm algorithm = colls::algorithm::automatic;  // pinned: never silently another
   time_span timeout{};                                       // total deadline of this operation
   std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: `tuning` decides
+  int radix = 0;            // of knomial_tree, bruck, dissemination: 2 or more; 0: `tuning` decides
   colls::order order = colls::order::any;
   colls::wire wire = colls::wire::accumulate;
   stream_ref stream{};

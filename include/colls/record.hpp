@@ -28,6 +28,7 @@ struct operation_record {
   std::uint64_t bytes_expected = 0;
   std::uint64_t segment = 0;                       // bytes; 0: chunks travel whole
   int lanes = 1;                                   // segments in flight
+  int radix = 4;                                   // of the algorithms that have one
   time_point announce_after = 100 * milliseconds;  // from `started`; doubled each time
   bool late = false;                               // the log has told who is waited for
   /// What a deadline does in place of revoking the communicator (point to point).

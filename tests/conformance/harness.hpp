@@ -10,7 +10,11 @@
 
 #include <colls/algorithms.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,16 +22,40 @@
 
 namespace conformance {
 
-struct traffic {
+/// What was sent: messages, their bytes, and the longest chain of them, of which each depends on
+/// one that its sender had received in its lane before.
+class traffic {
+ public:
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t rounds = 0;
 
-  friend bool operator==(const traffic&, const traffic&) = default;
+  void sent(int from, int to, int lane, std::size_t size) {
+    ++messages;
+    bytes += size;
+    const std::uint64_t chain = heard_[{from, lane}] + 1;
+    rounds = std::max(rounds, chain);
+    under_way_[{from, to, lane}].push_back(chain);
+  }
+  void received(int from, int to, int lane) {
+    std::deque<std::uint64_t>& chains = under_way_[{from, to, lane}];
+    std::uint64_t& longest = heard_[{to, lane}];
+    longest = std::max(longest, chains.front());
+    chains.pop_front();
+  }
+
+ private:
+  std::map<std::array<int, 3>, std::deque<std::uint64_t>> under_way_;
+  std::map<std::array<int, 2>, std::uint64_t> heard_;
 };
 
 /// A transport that counts what is sent.
 template <colls::transport Transport>
 class counted {
+  using receive = decltype(std::declval<Transport&>().recv(
+      std::declval<colls::message_key>(), colls::mutable_bytes{},
+      std::declval<colls::operation_record&>()));
+
  public:
   static constexpr bool consumes = colls::consuming_transport<Transport>;
 
@@ -35,15 +63,56 @@ class counted {
 
   int rank() const { return net_.rank(); }
   int size() const { return net_.size(); }
-  auto send(const colls::message_key& key, colls::const_bytes from,
-            colls::operation_record& record) {
-    ++sent_.messages;
-    sent_.bytes += from.size;
-    return net_.send(key, from, record);
+
+  class send_operation {
+   public:
+    using leaf = decltype(std::declval<Transport&>().send(
+        std::declval<colls::message_key>(), colls::const_bytes{},
+        std::declval<colls::operation_record&>()));
+    send_operation(counted& net, const colls::message_key& key, colls::const_bytes from,
+                   colls::operation_record& record)
+        : net_(net), key_(key), size_(from.size), leaf_(net.net_.send(key, from, record)) {}
+    bool start(colls::completion& done) {
+      net_.sent_.sent(net_.rank(), key_.peer, key_.lane, size_);
+      return leaf_.start(done);
+    }
+    std::error_code result() { return leaf_.result(); }
+
+   private:
+    counted& net_;
+    colls::message_key key_;
+    std::size_t size_;
+    leaf leaf_;
+  };
+
+  class recv_operation {
+   public:
+    recv_operation(counted& net, const colls::message_key& key, colls::mutable_bytes into,
+                   colls::operation_record& record)
+        : net_(net), key_(key), leaf_(net.net_.recv(key, into, record)) {}
+    bool start(colls::completion& done) { return leaf_.start(done); }
+    void consume_with(void (*fold)(void*, const std::byte*), void* self) requires consumes {
+      leaf_.consume_with(fold, self);
+    }
+    std::error_code result() {
+      const std::error_code ec = leaf_.result();
+      if (!ec) net_.sent_.received(key_.peer, net_.rank(), key_.lane);
+      return ec;
+    }
+
+   private:
+    counted& net_;
+    colls::message_key key_;
+    receive leaf_;
+  };
+
+  send_operation send(const colls::message_key& key, colls::const_bytes from,
+                      colls::operation_record& record) {
+    return {*this, key, from, record};
   }
-  auto recv(const colls::message_key& key, colls::mutable_bytes into,
-            colls::operation_record& record) {
-    return net_.recv(key, into, record);
+  recv_operation recv(const colls::message_key& key, colls::mutable_bytes into,
+                      colls::operation_record& record) {
+    return {*this, key, into, record};
   }
   bool poll() { return net_.poll(); }
   colls::time_point now() const { return net_.now(); }
@@ -63,6 +132,7 @@ class counted {
 struct pieces {
   std::uint64_t segment = 0;
   int lanes = 1;
+  int radix = 4;
 };
 
 /// All ranks of a world, with one communicator.
@@ -117,6 +187,7 @@ class team {
       print.what = what;
       print.segment = cut.segment;
       print.lanes = static_cast<std::uint32_t>(cut.lanes);
+      print.radix = static_cast<std::uint32_t>(cut.radix);
       record.communicator = &of.state;
       record.sequence = of.state.take_sequence(print);
       record.hash = hash_of(print);
@@ -125,6 +196,7 @@ class team {
       record.deadline = record.started + 20 * colls::seconds;
       record.segment = cut.segment;
       record.lanes = cut.lanes;
+      record.radix = cut.radix;
       with.begin(record);
     }
     ~call() { with.end(record); }

@@ -16,23 +16,12 @@ class movements {
   using catalogue = typename ranks::catalogue;
 
   static void barrier() {
-    for (const int p : sizes) {
+    for (const int p : sizes<World>) {
       ranks all(p);
       for (const auto& row : catalogue::barrier) {
-        for (int late = 0; late < p; ++late) {
-          int entered = 0;
-          bool early = false;
-          const auto body = [&](channel net) -> colls::task<> {
-            for (int i = 0; net.rank() == late && i < 3000; ++i) co_await pause{};
-            ++entered;
-            co_await row.run(net);
-            early = early || entered != p;
-          };
-          const traffic sent = all.run(collective::barrier, {}, body);
-          const situation at{collective::barrier, row.how, p, "nothing", 0, {}, 0, late};
-          REQUIRE_MESSAGE(!early, at.text(late));
-          const int messages = row.how == algorithm::linear ? 2 * (p - 1) : p * ceil_log2(p);
-          expect_cost(at, sent, messages, 0);
+        for (const int radix : {2, 3, 4}) {
+          const situation at{collective::barrier, row.how, p, "nothing", 0, {0, 1, radix}, 0};
+          for (int late = 0; late < p; ++late) one_late(all, row, at, late);
         }
       }
     }
@@ -54,7 +43,7 @@ class movements {
               for (int rank = 0; rank < all.size(); ++rank) {
                 expect(at, with, rank, of(data, rank), want, true);
               }
-              expect_cost(at, sent, all.size() - 1, count(all.size() - 1) * n * with.size);
+              expect_cost(at, sent, partition(n, all.size()), with);
             }
           }
         });
@@ -79,23 +68,7 @@ class movements {
             return row.run(net, erased(of(data, net.rank()), with), parts);
           });
           for (int rank = 0; rank < p; ++rank) expect(at, with, rank, of(data, rank), want, true);
-          const std::uint64_t bytes = parts.total() * with.size;
-          switch (row.how) {
-            case algorithm::linear:
-              expect_cost(at, sent, p * (p - 1), count(p - 1) * bytes);
-              break;
-            case algorithm::ring:
-              expect_cost(at, sent, p * (p - 1) * segments(parts, with, cut), count(p - 1) * bytes);
-              break;
-            case algorithm::recursive_doubling: {
-              std::uint64_t total = count(corners(p) - 1 + left_over(p)) * bytes;
-              for (int k = 0; k < left_over(p); ++k) total += parts.count(2 * k) * with.size;
-              expect_cost(at, sent, corners(p) * floor_log2(p) + 2 * left_over(p), total);
-              break;
-            }
-            default:
-              unknown_cost(at);
-          }
+          expect_cost(at, sent, parts, with);
         }
       }
     });
@@ -105,61 +78,82 @@ class movements {
   static void scatter() { to_or_from_root(catalogue::scatter, collective::scatter); }
 
   static void all_to_all() {
-    sweep<World>(
-        [](ranks& all, const element_and_op& with, std::size_t n, pieces cut, std::size_t shift) {
-          const int p = all.size();
-          for (const auto& row : catalogue::all_to_all) {
-            for (const bool equal : {true, false}) {
-              const auto length = [&](int from, int to) {
-                return equal ? n : n * count((from + 2 * to) % 3);
-              };
-              const situation at{
-                  collective::all_to_all,        row.how, p, with.name, n, cut, shift, -1,
-                  equal ? "" : "of many lengths"};
-              std::vector<layout> sent_to(count(p));
-              std::vector<layout> got_from(count(p));
-              std::uint64_t travelling = 0;
-              for (int rank = 0; rank < p; ++rank) {
-                const auto describe = [&](layout& parts, const auto& length_of) {
-                  parts.offsets.push_back(0);
-                  for (int peer = 0; peer < p; ++peer) {
-                    parts.offsets.push_back(parts.offsets.back() + length_of(peer));
-                  }
-                  parts.parts = partition::from_offsets(parts.offsets.data(), p);
-                };
-                describe(of(sent_to, rank), [&](int peer) { return length(rank, peer); });
-                describe(of(got_from, rank), [&](int peer) { return length(peer, rank); });
-                travelling += of(sent_to, rank).parts.total() - length(rank, rank);
+    sweep<World>([](ranks& all, const element_and_op& with, std::size_t n, pieces cut,
+                    std::size_t shift) {
+      const int p = all.size();
+      for (const auto& row : catalogue::all_to_all) {
+        for (const bool equal : {true, false}) {
+          const auto length = [&](int from, int to) {
+            return equal ? n : n * count((from + 2 * to) % 3);
+          };
+          const situation at{
+              collective::all_to_all,        row.how, p, with.name, n, cut, shift, -1,
+              equal ? "" : "of many lengths"};
+          std::vector<layout> sent_to(count(p));
+          std::vector<layout> got_from(count(p));
+          for (int rank = 0; rank < p; ++rank) {
+            const auto describe = [&](layout& parts, const auto& length_of) {
+              parts.offsets.push_back(0);
+              for (int peer = 0; peer < p; ++peer) {
+                parts.offsets.push_back(parts.offsets.back() + length_of(peer));
               }
-              std::vector<memory> in;
-              std::vector<memory> out;
-              for (int rank = 0; rank < p; ++rank) {
-                const std::size_t total = of(sent_to, rank).parts.total();
-                in.emplace_back(total * with.size, (count(rank) + shift) % 8);
-                fill(with, in.back().data(), rank, 0, total);
-                out.emplace_back(of(got_from, rank).parts.total() * with.size, shift);
-              }
-              const traffic sent = all.run(at.what, cut, [&](channel net) {
-                return row.run(net, erased(of(in, net.rank()), with), of(sent_to, net.rank()).parts,
-                               erased(of(out, net.rank()), with), of(got_from, net.rank()).parts);
-              });
-              for (int rank = 0; rank < p; ++rank) {
-                std::vector<std::byte> want(of(out, rank).size());
-                for (int peer = 0; peer < p; ++peer) {
-                  fill(with, want.data() + of(got_from, rank).parts.offset(peer) * with.size, peer,
-                       of(sent_to, peer).parts.offset(rank), length(peer, rank));
-                }
-                expect(at, with, rank, of(out, rank), want, true);
-                expect(at, with, rank, of(in, rank),
-                       folded(with, rank, rank + 1, 0, of(sent_to, rank).parts.total()), true);
-              }
-              expect_cost(at, sent, p * (p - 1), travelling * with.size);
-            }
+              parts.parts = equal ? partition::blocks(n, p)
+                                  : partition::from_offsets(parts.offsets.data(), p);
+            };
+            describe(of(sent_to, rank), [&](int peer) { return length(rank, peer); });
+            describe(of(got_from, rank), [&](int peer) { return length(peer, rank); });
           }
-        });
+          std::vector<memory> in;
+          std::vector<memory> out;
+          for (int rank = 0; rank < p; ++rank) {
+            const std::size_t total = of(sent_to, rank).parts.total();
+            in.emplace_back(total * with.size, (count(rank) + shift) % 8);
+            fill(with, in.back().data(), rank, 0, total);
+            out.emplace_back(of(got_from, rank).parts.total() * with.size, shift);
+          }
+          const traffic sent = all.run(at.what, cut, [&](channel net) {
+            return row.run(net, erased(of(in, net.rank()), with), of(sent_to, net.rank()).parts,
+                           erased(of(out, net.rank()), with), of(got_from, net.rank()).parts);
+          });
+          for (int rank = 0; rank < p; ++rank) {
+            std::vector<std::byte> want(of(out, rank).size());
+            for (int peer = 0; peer < p; ++peer) {
+              fill(with, want.data() + of(got_from, rank).parts.offset(peer) * with.size, peer,
+                   of(sent_to, peer).parts.offset(rank), length(peer, rank));
+            }
+            expect(at, with, rank, of(out, rank), want, true);
+            expect(at, with, rank, of(in, rank),
+                   folded(with, rank, rank + 1, 0, of(sent_to, rank).parts.total()), true);
+          }
+          if (equal) {
+            expect_cost(at, sent, partition::blocks(n, p), with);
+          } else {
+            expect_cost(at, sent,
+                        closed_forms::all_to_all_v(row.how, p, cut.radix, [&](int from, int to) {
+                          return length(from, to) * with.size;
+                        }));
+          }
+        }
+      }
+    });
   }
 
  private:
+  template <class Row>
+  static void one_late(ranks& all, const Row& row, const situation& at, int late) {
+    int entered = 0;
+    bool early = false;
+    const auto body = [&](channel net) -> colls::task<> {
+      for (int i = 0; net.rank() == late && i < 3000; ++i) co_await pause{};
+      ++entered;
+      co_await row.run(net);
+      early = early || entered != at.ranks;
+    };
+    const traffic sent = all.run(at.what, at.cut, body);
+    REQUIRE_MESSAGE(!early, at.text(late));
+    expect_cost(at, sent, partition(0, at.ranks), elements_and_ops()[0]);
+  }
+
   /// Lets everybody else go on.
   struct pause {
     bool start(colls::completion& done) {
@@ -197,7 +191,6 @@ class movements {
     memory whole(parts.total() * with.size, (at.shift + 5) % 8);
     std::vector<memory> mine;
     std::vector<std::byte> want(parts.total() * with.size);
-    std::uint64_t hops = 0;
     for (int rank = 0; rank < p; ++rank) {
       const std::size_t start = parts.offset(rank);
       mine.emplace_back(parts.count(rank) * with.size, (count(rank) + at.shift) % 8);
@@ -205,9 +198,6 @@ class movements {
       std::byte* const here =
           in_place && rank == at.root ? whole.data() + start * with.size : mine.back().data();
       if (gathers) fill(with, here, rank, start, parts.count(rank));
-      const auto relative = unsigned((rank - at.root + p) % p);
-      const int travels = row.how == algorithm::linear ? relative != 0 : std::popcount(relative);
-      hops += count(travels) * parts.count(rank) * with.size;
     }
     if (!gathers) std::copy(want.begin(), want.end(), whole.data());
     const traffic sent = all.run(at.what, at.cut, [&](channel net) {
@@ -224,8 +214,7 @@ class movements {
       const std::byte* const start = want.data() + parts.offset(rank) * with.size;
       expect(at, with, rank, of(mine, rank), {start, start + parts.count(rank) * with.size}, true);
     }
-    if (row.how != algorithm::linear && row.how != algorithm::binomial_tree) unknown_cost(at);
-    expect_cost(at, sent, p - 1, hops);
+    expect_cost(at, sent, parts, with);
   }
 };
 

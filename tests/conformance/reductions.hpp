@@ -31,23 +31,7 @@ class reductions {
               expect(at, with, rank, of(data, rank), want, in_order(row, with));
               REQUIRE_MESSAGE(same_bytes(of(data, rank), of(data, 0)), at.text(rank));
             }
-            const std::uint64_t bytes = n * with.size;
-            switch (row.how) {
-              case algorithm::linear:
-                expect_cost(at, sent, 2 * (p - 1), count(2 * (p - 1)) * bytes);
-                break;
-              case algorithm::ring:
-                expect_cost(at, sent, 2 * p * (p - 1) * segments(partition(n, p), with, cut),
-                            count(2 * (p - 1)) * bytes);
-                break;
-              case algorithm::recursive_doubling: {
-                const int messages = corners(p) * floor_log2(p) + 2 * left_over(p);
-                expect_cost(at, sent, messages, count(messages) * bytes);
-                break;
-              }
-              default:
-                unknown_cost(at);
-            }
+            expect_cost(at, sent, partition(n, p), with);
           }
         });
   }
@@ -75,10 +59,7 @@ class reductions {
               if (in_place && rank == root) continue;
               expect(at, with, rank, of(in, rank), folded(with, rank, rank + 1, 0, n), true);
             }
-            int messages = p - 1;
-            if (row.how == algorithm::binomial_tree && !with.op.commutative && root != 0)
-              ++messages;
-            expect_cost(at, sent, messages, count(messages) * n * with.size);
+            expect_cost(at, sent, partition(n, p), with);
           }
         }
       }
@@ -121,9 +102,7 @@ class reductions {
               }
               expect(at, with, rank, of(in, rank), unchanged, true);
             }
-            const int cuts = row.how == algorithm::ring ? segments(parts, with, cut) : 1;
-            if (row.how != algorithm::ring && row.how != algorithm::linear) unknown_cost(at);
-            expect_cost(at, sent, p * (p - 1) * cuts, count(p - 1) * parts.total() * with.size);
+            expect_cost(at, sent, parts, with);
           }
         }
       }
@@ -150,15 +129,7 @@ class reductions {
           const int last = what == collective::scan ? rank + 1 : std::max(rank, 1);
           expect(at, with, rank, of(data, rank), folded(with, 0, last, 0, n), in_order(row, with));
         }
-        int messages = p - 1;
-        if (row.how == algorithm::recursive_doubling) {
-          const int summing = what == collective::scan ? p : p - 1;
-          messages = what == collective::scan ? 0 : p - 1;
-          for (int far = 1; far < summing; far *= 2) messages += summing - far;
-        } else if (row.how != algorithm::linear) {
-          unknown_cost(at);
-        }
-        expect_cost(at, sent, messages, count(messages) * n * with.size);
+        expect_cost(at, sent, partition(n, p), with);
       }
     });
   }

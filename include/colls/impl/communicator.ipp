@@ -11,9 +11,9 @@ namespace colls {
 // The sentence comes from here, so that it stands in the user's own call chain.
 #define COLLS_PIN(rows, commutes)                                                             \
   if constexpr (Pinned != algorithm::automatic) {                                             \
-    constexpr bool done = detail::offers(rows, Pinned, needs::commutative);                   \
+    constexpr bool done = detail::offers(rows, Pinned, true);                                 \
     static_assert(done, "colls: this collective has no such algorithm");                      \
-    static_assert(!done || (commutes) || detail::offers(rows, Pinned, needs::nothing),        \
+    static_assert(!done || detail::offers(rows, Pinned, commutes),                            \
                   "colls: this algorithm sums each chunk beginning at another rank, so the "  \
                   "operation has to commute: wrap it in colls::commutative, or pin another"); \
     how.algorithm = Pinned;                                                                   \
@@ -183,6 +183,7 @@ operation<> communicator<Transport>::barrier(options how) {
   fingerprint print;
   print.what = collective::barrier;
   print.how = chosen.how;
+  print.radix = static_cast<std::uint32_t>(chosen.radix);
   return core_->begin(made, print, how, chosen, 0,
                       [&](channel_type net) { return found->run(net); });
 }

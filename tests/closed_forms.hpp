@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What every algorithm costs, in closed form: messages and their payload bytes, summed over all
+// ranks, and rounds, the longest chain of messages of which each depends on the one before (one
+// that its sender received, in that lane, before it sent). The table of docs/algorithms.md.
+
+#include <colls/fwd.hpp>
+#include <colls/partition.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <optional>
+
+namespace closed_forms {
+
+using colls::algorithm;
+using colls::collective;
+
+struct cost {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t rounds = 0;
+
+  friend constexpr bool operator==(const cost&, const cost&) = default;
+};
+
+/// A call, as far as its cost depends on it.
+struct call {
+  colls::partition parts;   // whose elements make up the vector; all_to_all: one rank's
+  std::size_t element = 1;  // its bytes
+  int root = 0;
+  bool commutative = true;
+  std::uint64_t segment = 0;
+  int lanes = 1;
+  int radix = 4;
+
+  constexpr int ranks() const { return parts.ranks(); }
+  constexpr std::uint64_t bytes() const { return parts.total() * element; }
+  constexpr std::uint64_t share(int rank) const { return parts.count(rank) * element; }
+  constexpr int relative(int rank) const { return (rank - root + ranks()) % ranks(); }
+
+  /// Into how many segments the longest of `pieces` equal parts of the buffer is cut.
+  constexpr std::uint64_t segments(std::uint64_t longest) const {
+    return segment == 0 || longest <= segment ? 1 : (longest + segment - 1) / segment;
+  }
+  /// How many of them follow each other in one lane.
+  constexpr std::uint64_t in_turn(std::uint64_t pieces) const {
+    const auto width = static_cast<std::uint64_t>(lanes);
+    return (pieces + width - 1) / width;
+  }
+};
+
+constexpr std::uint64_t number(int n) { return static_cast<std::uint64_t>(n); }
+constexpr int floor_log2(int n) { return static_cast<int>(std::bit_width(unsigned(n))) - 1; }
+constexpr int ceil_log2(int n) { return static_cast<int>(std::bit_width(unsigned(n - 1))); }
+
+/// The hypercube of recursive doubling and halving: 2^dimension corners; the ranks left over give
+/// their part to one of them first and get the result from it at the end.
+struct hypercube {
+  int dimension;
+  int left_over;
+
+  constexpr explicit hypercube(int p)
+      : dimension(floor_log2(p)), left_over(p - (1 << floor_log2(p))) {}
+
+  constexpr std::uint64_t corners() const { return 1ULL << dimension; }
+  constexpr std::uint64_t exchanges() const { return corners() * number(dimension); }
+  constexpr std::uint64_t fold_messages() const { return 2 * number(left_over); }
+  /// A chain of `walk` exchanges, made longer by a giver at its start, and at its end too if the
+  /// corner across the cube from one that took is one as well.
+  constexpr std::uint64_t rounds(int walk) const {
+    const int ends = left_over == 0 ? 0 : 2 * left_over > (1 << dimension) ? 2 : 1;
+    return number(walk + ends);
+  }
+};
+
+namespace detail {
+
+constexpr std::optional<cost> barrier(algorithm how, const call& of) {
+  const int p = of.ranks();
+  switch (how) {
+    case algorithm::linear:
+      return cost{2 * number(p - 1), 0, p > 1 ? 2U : 0U};
+    case algorithm::dissemination:
+      return cost{number(p) * number(ceil_log2(p)), 0, number(ceil_log2(p))};
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> broadcast(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const cost tree{number(p - 1), number(p - 1) * of.bytes(), 0};
+  switch (how) {
+    case algorithm::linear:
+      return cost{tree.messages, tree.bytes, p > 1};
+    case algorithm::binomial_tree:
+      return cost{tree.messages, tree.bytes, number(floor_log2(p))};
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> reduce(algorithm how, const call& of) {
+  const int p = of.ranks();
+  // In rank order a tree stands around rank 0, which sends the sum on.
+  const std::uint64_t on = !of.commutative && of.root != 0;
+  switch (how) {
+    case algorithm::linear:
+      return cost{number(p - 1), number(p - 1) * of.bytes(), p > 1};
+    case algorithm::binomial_tree:
+      return cost{number(p - 1) + on, (number(p - 1) + on) * of.bytes(),
+                  number(floor_log2(p)) + on};
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> all_reduce(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const hypercube cube(p);
+  switch (how) {
+    case algorithm::linear:
+      return cost{2 * number(p - 1), 2 * number(p - 1) * of.bytes(), p > 1 ? 2U : 0U};
+    case algorithm::ring: {
+      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
+      return cost{2 * number(p) * number(p - 1) * pieces, 2 * number(p - 1) * of.bytes(),
+                  2 * number(p - 1) * of.in_turn(pieces)};
+    }
+    case algorithm::recursive_doubling: {
+      const std::uint64_t messages = cube.exchanges() + cube.fold_messages();
+      return cost{messages, messages * of.bytes(), cube.rounds(cube.dimension)};
+    }
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> reduce_scatter(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const std::uint64_t all = number(p) * number(p - 1);
+  const std::uint64_t bytes = number(p - 1) * of.bytes();
+  switch (how) {
+    case algorithm::linear:
+      return cost{all, bytes, p > 1};
+    case algorithm::ring: {
+      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
+      return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
+    }
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> all_gather(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const std::uint64_t all = number(p) * number(p - 1);
+  const std::uint64_t bytes = number(p - 1) * of.bytes();
+  const hypercube cube(p);
+  switch (how) {
+    case algorithm::linear:
+      return cost{all, bytes, p > 1};
+    case algorithm::ring: {
+      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
+      return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
+    }
+    case algorithm::recursive_doubling: {
+      cost sum{cube.exchanges() + cube.fold_messages(),
+               (cube.corners() - 1 + number(cube.left_over)) * of.bytes(),
+               cube.rounds(cube.dimension)};
+      for (int i = 0; i < cube.left_over; ++i) sum.bytes += of.share(2 * i);
+      return sum;
+    }
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> gather(algorithm how, const call& of) {
+  const int p = of.ranks();
+  cost sum{number(p - 1), 0, p > 1};
+  if (how != algorithm::linear && how != algorithm::binomial_tree) return {};
+  if (how == algorithm::binomial_tree) sum.rounds = number(floor_log2(p));
+  for (int rank = 0; rank < p; ++rank) {
+    const auto from_root = unsigned(of.relative(rank));
+    sum.bytes += of.share(rank) *
+                 number(how == algorithm::linear ? from_root != 0 : std::popcount(from_root));
+  }
+  return sum;
+}
+
+constexpr std::optional<cost> all_to_all(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const cost once{number(p) * number(p - 1), number(p - 1) * of.bytes(), p > 1};
+  switch (how) {
+    case algorithm::linear:
+      return once;
+    case algorithm::pairwise:
+      return cost{once.messages, once.bytes, number(p - 1)};
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> scan(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const std::uint64_t chain = number(p - 1);
+  switch (how) {
+    case algorithm::linear:
+      return cost{chain, chain * of.bytes(), chain};
+    case algorithm::recursive_doubling: {
+      cost sum{0, 0, number(floor_log2(p))};
+      for (int far = 1; far < p; far *= 2) sum.messages += number(p - far);
+      sum.bytes = sum.messages * of.bytes();
+      return sum;
+    }
+    default:
+      return {};
+  }
+}
+
+constexpr std::optional<cost> exscan(algorithm how, const call& of) {
+  const int p = of.ranks();
+  if (how != algorithm::recursive_doubling || p == 1) return scan(how, of);
+  call above_first = of;
+  above_first.parts = colls::partition(of.parts.total(), p - 1);
+  cost sum = *scan(how, above_first);
+  sum.messages += number(p - 1);
+  sum.bytes += number(p - 1) * of.bytes();
+  ++sum.rounds;
+  return sum;
+}
+
+}  // namespace detail
+
+/// all_to_all_v where rank i has `bytes(i, j)` for rank j.
+template <class Bytes>
+std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Bytes& bytes) {
+  call of{colls::partition(0, ranks)};
+  of.radix = radix;
+  std::optional<cost> sum = detail::all_to_all(how, of);
+  if (!sum) return sum;
+  for (int from = 0; from < ranks; ++from) {
+    for (int to = 0; to < ranks; ++to) {
+      if (from != to) sum->bytes += bytes(from, to);
+    }
+  }
+  return sum;
+}
+
+/// Nothing where the collective has no such algorithm.
+constexpr std::optional<cost> of(collective what, algorithm how, const call& of) {
+  switch (what) {
+    case collective::barrier:
+      return detail::barrier(how, of);
+    case collective::broadcast:
+      return detail::broadcast(how, of);
+    case collective::reduce:
+      return detail::reduce(how, of);
+    case collective::all_reduce:
+      return detail::all_reduce(how, of);
+    case collective::reduce_scatter:
+      return detail::reduce_scatter(how, of);
+    case collective::all_gather:
+      return detail::all_gather(how, of);
+    case collective::gather:
+    case collective::scatter:
+      return detail::gather(how, of);
+    case collective::all_to_all:
+      return detail::all_to_all(how, of);
+    case collective::scan:
+      return detail::scan(how, of);
+    case collective::exscan:
+      return detail::exscan(how, of);
+    default:
+      return {};
+  }
+}
+
+}  // namespace closed_forms
