@@ -69,11 +69,18 @@ struct hypercube {
   constexpr std::uint64_t corners() const { return 1ULL << dimension; }
   constexpr std::uint64_t exchanges() const { return corners() * number(dimension); }
   constexpr std::uint64_t fold_messages() const { return 2 * number(left_over); }
-  /// A chain of `walk` exchanges, made longer by a giver at its start, and at its end too if the
-  /// corner across the cube from one that took is one as well.
-  constexpr std::uint64_t rounds(int walk) const {
+  /// A walk across the cube, made longer by a giver at its start, and at its end too if the corner
+  /// opposite one that took has taken as well.
+  constexpr std::uint64_t rounds() const {
     const int ends = left_over == 0 ? 0 : 2 * left_over > (1 << dimension) ? 2 : 1;
-    return number(walk + ends);
+    return number(dimension + ends);
+  }
+  /// Everybody's chunk to everybody, or the other way: the buffer, and a chunk for each that folds.
+  constexpr cost exchange_of_chunks(const call& of) const {
+    cost sum{exchanges() + fold_messages(), (corners() - 1 + number(left_over)) * of.bytes(),
+             rounds()};
+    for (int i = 0; i < left_over; ++i) sum.bytes += of.share(2 * i);
+    return sum;
   }
 };
 
@@ -132,8 +139,12 @@ constexpr std::optional<cost> all_reduce(algorithm how, const call& of) {
     }
     case algorithm::recursive_doubling: {
       const std::uint64_t messages = cube.exchanges() + cube.fold_messages();
-      return cost{messages, messages * of.bytes(), cube.rounds(cube.dimension)};
+      return cost{messages, messages * of.bytes(), cube.rounds()};
     }
+    case algorithm::recursive_halving:
+      return cost{2 * cube.exchanges() + cube.fold_messages(),
+                  2 * (cube.corners() - 1 + number(cube.left_over)) * of.bytes(),
+                  2 * number(cube.dimension) + (cube.left_over > 0 ? 2U : 0U)};
     default:
       return {};
   }
@@ -150,6 +161,8 @@ constexpr std::optional<cost> reduce_scatter(algorithm how, const call& of) {
       const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
       return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
     }
+    case algorithm::recursive_halving:
+      return hypercube(p).exchange_of_chunks(of);
     default:
       return {};
   }
@@ -159,7 +172,6 @@ constexpr std::optional<cost> all_gather(algorithm how, const call& of) {
   const int p = of.ranks();
   const std::uint64_t all = number(p) * number(p - 1);
   const std::uint64_t bytes = number(p - 1) * of.bytes();
-  const hypercube cube(p);
   switch (how) {
     case algorithm::linear:
       return cost{all, bytes, p > 1};
@@ -167,13 +179,8 @@ constexpr std::optional<cost> all_gather(algorithm how, const call& of) {
       const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
       return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
     }
-    case algorithm::recursive_doubling: {
-      cost sum{cube.exchanges() + cube.fold_messages(),
-               (cube.corners() - 1 + number(cube.left_over)) * of.bytes(),
-               cube.rounds(cube.dimension)};
-      for (int i = 0; i < cube.left_over; ++i) sum.bytes += of.share(2 * i);
-      return sum;
-    }
+    case algorithm::recursive_doubling:
+      return hypercube(p).exchange_of_chunks(of);
     default:
       return {};
   }

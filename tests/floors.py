@@ -29,7 +29,8 @@ FLOORS = {
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
         "algorithm/placed algorithm/linear algorithm/ring algorithm/recursive_doubling"
-        " algorithm/binomial_tree algorithm/pairwise algorithm/dissemination",
+        " algorithm/recursive_halving algorithm/binomial_tree algorithm/pairwise"
+        " algorithm/dissemination",
         [],
     ),
     "facade": (

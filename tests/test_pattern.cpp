@@ -95,6 +95,20 @@ constexpr bool hypercube_holds(int size) {
       }
     }
     if (mine != rank_range{0, size} || cube.held(cube.rounds) != mine) return false;
+    // The halves of 2^rounds chunks: partners cut the same piece, until one chunk is left.
+    rank_range piece{0, 1 << cube.rounds};
+    for (int round = 0; round < cube.rounds; ++round) {
+      const rank_range kept = cube.kept(round);
+      const rank_range given = cube.given(round);
+      const pattern::hypercube other(cube.partner(round), size);
+      if (other.kept(round) != given || other.given(round) != kept) return false;
+      const bool low = kept.first == piece.first && kept.last == given.first;
+      const bool high = given.first == piece.first && given.last == kept.first;
+      if (kept.size() != given.size() || !(low || high)) return false;
+      if ((low ? given : kept).last != piece.last) return false;
+      piece = kept;
+    }
+    if (piece.size() != 1) return false;
   }
   return corners == 1 << pattern::hypercube(0, size).rounds;
 }

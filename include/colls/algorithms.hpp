@@ -9,6 +9,7 @@
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/pairwise.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
+#include <colls/algorithm/recursive_halving.hpp>
 #include <colls/algorithm/ring.hpp>
 
 #include <array>
@@ -51,6 +52,7 @@ struct catalogue {
       {algorithm::linear, &linear::all_reduce<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
       {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
+      {algorithm::recursive_halving, &recursive_halving::all_reduce<Channel, data, op>},
   });
   static constexpr auto reduce = table<task<>(Channel, data, data, int, op)>({
       {algorithm::linear, &linear::reduce<Channel, data, op>, needs::nothing, order::rank},
@@ -59,6 +61,8 @@ struct catalogue {
   static constexpr auto reduce_scatter = table<task<>(Channel, data, data, partition, op)>({
       {algorithm::linear, &linear::reduce_scatter<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::ring, &ring::reduce_scatter<Channel, data, op>, needs::commutative},
+      {algorithm::recursive_halving, &recursive_halving::reduce_scatter<Channel, data, op>,
+       needs::commutative},
   });
   static constexpr auto all_gather = table<task<>(Channel, data, partition)>({
       {algorithm::linear, &linear::all_gather<Channel, data>},

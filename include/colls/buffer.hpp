@@ -117,24 +117,33 @@ constexpr std::size_t element_size(const Buffer& data) {
 /// The bytes of a buffer.
 template <buffer Buffer>
 mutable_bytes bytes(const Buffer& data) {
-  return {static_cast<std::byte*>(
-              const_cast<void*>(static_cast<const volatile void*>(data.data()))),
-          data.size() * element_size(data)};
+  return {
+      static_cast<std::byte*>(const_cast<void*>(static_cast<const volatile void*>(data.data()))),
+      data.size() * element_size(data)};
 }
 
-/// A buffer seen through a partition: `chunks{data, parts}[r]` is the share of rank r.
+/// A buffer seen through a partition: `chunks{data, parts}[r]` is the share of rank r, and a range
+/// of ranks gives theirs in one piece. The buffer begins with the chunk of rank `first`.
 template <buffer Data, class Partition>
 class chunks {
  public:
-  chunks(Data data, Partition parts) : data_(data), parts_(parts) {}
+  chunks(Data data, Partition parts, int first = 0)
+      : data_(data), parts_(parts), start_(first == 0 ? 0 : parts.offset(first)) {}
 
   Data operator[](int rank) const {
-    return data_.subspan(parts_.offset(rank), parts_.count(rank));
+    return data_.subspan(parts_.offset(rank) - start_, parts_.count(rank));
+  }
+  template <class Ranks>
+  requires requires(const Ranks& ranks) { ranks.first < ranks.last; }
+  Data operator[](const Ranks& ranks) const {
+    const std::size_t at = parts_.offset(ranks.first);
+    return data_.subspan(at - start_, parts_.offset(ranks.last) - at);
   }
 
  private:
   Data data_;
   Partition parts_;
+  std::size_t start_;
 };
 
 }  // namespace colls

@@ -118,6 +118,12 @@ class hypercube {
     return range(corner_ ^ (1 << round), round);
   }
 
+  /// Of 2^rounds chunks that halve in every round, rounds counting up: those that this corner keeps
+  /// after this round, and those that it has given to the partner. So the first exchange, of the
+  /// longest half, is between neighbours.
+  constexpr rank_range kept(int round) const { return half(corner_, round); }
+  constexpr rank_range given(int round) const { return half(corner_ ^ (1 << round), round); }
+
  private:
   constexpr int rank_of(int corner) const {
     return corner < folded_ ? 2 * corner + 1 : corner + folded_;
@@ -128,6 +134,11 @@ class hypercube {
   constexpr rank_range range(int corner, int round) const {
     const int first = (corner >> round) << round;
     return {first_rank(first), first_rank(first + (1 << round))};
+  }
+  constexpr rank_range half(int corner, int round) const {
+    int first = 0;
+    for (int i = 0; i <= round; ++i) first |= (corner >> i & 1) << (rounds - 1 - i);
+    return {first, first + (1 << (rounds - 1 - round))};
   }
 
   int folded_;

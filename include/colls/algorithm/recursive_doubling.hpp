@@ -50,26 +50,19 @@ task<> all_reduce(Channel net, Data data, Op op) {
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::hypercube cube(net.rank(), net.size());
-  const auto of = [&](pattern::rank_range ranks) {
-    const std::size_t start = parts.offset(ranks.first);
-    return bytes(data.subspan(start, parts.offset(ranks.last) - start));
-  };
-  const mutable_bytes own = of({net.rank(), net.rank() + 1});
-  const mutable_bytes all = of({0, net.size()});
+  const chunks chunk(data, parts);
   if (cube.gives_to >= 0) {
-    co_await net.send(cube.gives_to, own);
-    co_await net.recv(cube.gives_to, all);
+    co_await net.send(cube.gives_to, bytes(chunk[net.rank()]));
+    co_await net.recv(cube.gives_to, bytes(data));
     co_return;
   }
-  if (cube.takes_from >= 0) {
-    co_await net.recv(cube.takes_from, of({cube.takes_from, cube.takes_from + 1}));
-  }
+  if (cube.takes_from >= 0) co_await net.recv(cube.takes_from, bytes(chunk[cube.takes_from]));
   for (int round = 0; round < cube.rounds; ++round) {
     const int partner = cube.partner(round);
-    co_await when_all(net.send(partner, of(cube.held(round))),
-                      net.recv(partner, of(cube.partner_held(round))));
+    co_await when_all(net.send(partner, bytes(chunk[cube.held(round)])),
+                      net.recv(partner, bytes(chunk[cube.partner_held(round)])));
   }
-  if (cube.takes_from >= 0) co_await net.send(cube.takes_from, all);
+  if (cube.takes_from >= 0) co_await net.send(cube.takes_from, bytes(data));
 }
 
 /// Which of the two buffers holds, afterwards, the sum over the ranks up to this one; before, `sum`
