@@ -8,11 +8,13 @@
 
 #include <colls/fwd.hpp>
 #include <colls/partition.hpp>
+#include <colls/pattern/circulant.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace closed_forms {
 
@@ -37,25 +39,25 @@ struct call {
   int lanes = 1;
   int radix = 4;
 
-  constexpr int ranks() const { return parts.ranks(); }
-  constexpr std::uint64_t bytes() const { return parts.total() * element; }
-  constexpr std::uint64_t share(int rank) const { return parts.count(rank) * element; }
-  constexpr int relative(int rank) const { return (rank - root + ranks()) % ranks(); }
+  int ranks() const { return parts.ranks(); }
+  std::uint64_t bytes() const { return parts.total() * element; }
+  std::uint64_t share(int rank) const { return parts.count(rank) * element; }
+  int relative(int rank) const { return (rank - root + ranks()) % ranks(); }
 
   /// Into how many segments the longest of `pieces` equal parts of the buffer is cut.
-  constexpr std::uint64_t segments(std::uint64_t longest) const {
+  std::uint64_t segments(std::uint64_t longest) const {
     return segment == 0 || longest <= segment ? 1 : (longest + segment - 1) / segment;
   }
   /// How many of them follow each other in one lane.
-  constexpr std::uint64_t in_turn(std::uint64_t pieces) const {
+  std::uint64_t in_turn(std::uint64_t pieces) const {
     const auto width = static_cast<std::uint64_t>(lanes);
     return (pieces + width - 1) / width;
   }
 };
 
-constexpr std::uint64_t number(int n) { return static_cast<std::uint64_t>(n); }
-constexpr int floor_log2(int n) { return static_cast<int>(std::bit_width(unsigned(n))) - 1; }
-constexpr int ceil_log2(int n) { return static_cast<int>(std::bit_width(unsigned(n - 1))); }
+inline std::uint64_t number(int n) { return static_cast<std::uint64_t>(n); }
+inline int floor_log2(int n) { return static_cast<int>(std::bit_width(unsigned(n))) - 1; }
+inline int ceil_log2(int n) { return static_cast<int>(std::bit_width(unsigned(n - 1))); }
 
 /// The hypercube of recursive doubling and halving: 2^dimension corners; the ranks left over give
 /// their part to one of them first and get the result from it at the end.
@@ -63,20 +65,19 @@ struct hypercube {
   int dimension;
   int left_over;
 
-  constexpr explicit hypercube(int p)
-      : dimension(floor_log2(p)), left_over(p - (1 << floor_log2(p))) {}
+  explicit hypercube(int p) : dimension(floor_log2(p)), left_over(p - (1 << floor_log2(p))) {}
 
-  constexpr std::uint64_t corners() const { return 1ULL << dimension; }
-  constexpr std::uint64_t exchanges() const { return corners() * number(dimension); }
-  constexpr std::uint64_t fold_messages() const { return 2 * number(left_over); }
+  std::uint64_t corners() const { return 1ULL << dimension; }
+  std::uint64_t exchanges() const { return corners() * number(dimension); }
+  std::uint64_t fold_messages() const { return 2 * number(left_over); }
   /// A walk across the cube, made longer by a giver at its start, and at its end too if the corner
   /// opposite one that took has taken as well.
-  constexpr std::uint64_t rounds() const {
+  std::uint64_t rounds() const {
     const int ends = left_over == 0 ? 0 : 2 * left_over > (1 << dimension) ? 2 : 1;
     return number(dimension + ends);
   }
   /// Everybody's chunk to everybody, or the other way: the buffer, and a chunk for each that folds.
-  constexpr cost exchange_of_chunks(const call& of) const {
+  cost exchange_of_chunks(const call& of) const {
     cost sum{exchanges() + fold_messages(), (corners() - 1 + number(left_over)) * of.bytes(),
              rounds()};
     for (int i = 0; i < left_over; ++i) sum.bytes += of.share(2 * i);
@@ -86,7 +87,7 @@ struct hypercube {
 
 namespace detail {
 
-constexpr std::optional<cost> barrier(algorithm how, const call& of) {
+inline std::optional<cost> barrier(algorithm how, const call& of) {
   const int p = of.ranks();
   switch (how) {
     case algorithm::linear:
@@ -98,20 +99,46 @@ constexpr std::optional<cost> barrier(algorithm how, const call& of) {
   }
 }
 
-constexpr std::optional<cost> broadcast(algorithm how, const call& of) {
+/// The longest chain is at most segments - 1 + ceil(log2 p), and its length is not regular: it is
+/// found by playing the schedule.
+inline std::uint64_t circulant_rounds(const call& of, std::uint64_t segments) {
+  using pattern = colls::pattern::circulant_broadcast;
+  const auto graph = [&](int rank) {
+    return pattern(rank, of.ranks(), of.root, static_cast<int>(segments));
+  };
+  std::vector<pattern> graphs;
+  for (int rank = 0; rank < of.ranks(); ++rank) graphs.push_back(graph(rank));
+  std::vector<std::uint64_t> heard(graphs.size());
+  std::uint64_t longest = 0;
+  for (int round = 0; round < graphs[0].rounds; ++round) {
+    const std::vector<std::uint64_t> before = heard;
+    for (std::size_t rank = 0; rank < graphs.size(); ++rank) {
+      if (graphs[rank].taken(round) < 0) continue;
+      const std::uint64_t chain = before[static_cast<std::size_t>(graphs[rank].from(round))] + 1;
+      heard[rank] = std::max(heard[rank], chain);
+      longest = std::max(longest, chain);
+    }
+  }
+  return longest;
+}
+
+inline std::optional<cost> broadcast(algorithm how, const call& of) {
   const int p = of.ranks();
+  const std::uint64_t segments = of.segments(of.bytes());
   const cost tree{number(p - 1), number(p - 1) * of.bytes(), 0};
   switch (how) {
     case algorithm::linear:
       return cost{tree.messages, tree.bytes, p > 1};
     case algorithm::binomial_tree:
       return cost{tree.messages, tree.bytes, number(floor_log2(p))};
+    case algorithm::circulant:
+      return cost{tree.messages * segments, tree.bytes, circulant_rounds(of, segments)};
     default:
       return {};
   }
 }
 
-constexpr std::optional<cost> reduce(algorithm how, const call& of) {
+inline std::optional<cost> reduce(algorithm how, const call& of) {
   const int p = of.ranks();
   // In rank order a tree stands around rank 0, which sends the sum on.
   const std::uint64_t on = !of.commutative && of.root != 0;
@@ -126,7 +153,7 @@ constexpr std::optional<cost> reduce(algorithm how, const call& of) {
   }
 }
 
-constexpr std::optional<cost> all_reduce(algorithm how, const call& of) {
+inline std::optional<cost> all_reduce(algorithm how, const call& of) {
   const int p = of.ranks();
   const hypercube cube(p);
   switch (how) {
@@ -145,12 +172,15 @@ constexpr std::optional<cost> all_reduce(algorithm how, const call& of) {
       return cost{2 * cube.exchanges() + cube.fold_messages(),
                   2 * (cube.corners() - 1 + number(cube.left_over)) * of.bytes(),
                   2 * number(cube.dimension) + (cube.left_over > 0 ? 2U : 0U)};
+    case algorithm::circulant:
+      return cost{2 * number(p) * number(ceil_log2(p)), 2 * number(p - 1) * of.bytes(),
+                  2 * number(ceil_log2(p))};
     default:
       return {};
   }
 }
 
-constexpr std::optional<cost> reduce_scatter(algorithm how, const call& of) {
+inline std::optional<cost> reduce_scatter(algorithm how, const call& of) {
   const int p = of.ranks();
   const std::uint64_t all = number(p) * number(p - 1);
   const std::uint64_t bytes = number(p - 1) * of.bytes();
@@ -163,12 +193,14 @@ constexpr std::optional<cost> reduce_scatter(algorithm how, const call& of) {
     }
     case algorithm::recursive_halving:
       return hypercube(p).exchange_of_chunks(of);
+    case algorithm::circulant:
+      return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
     default:
       return {};
   }
 }
 
-constexpr std::optional<cost> all_gather(algorithm how, const call& of) {
+inline std::optional<cost> all_gather(algorithm how, const call& of) {
   const int p = of.ranks();
   const std::uint64_t all = number(p) * number(p - 1);
   const std::uint64_t bytes = number(p - 1) * of.bytes();
@@ -181,12 +213,14 @@ constexpr std::optional<cost> all_gather(algorithm how, const call& of) {
     }
     case algorithm::recursive_doubling:
       return hypercube(p).exchange_of_chunks(of);
+    case algorithm::circulant:
+      return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
     default:
       return {};
   }
 }
 
-constexpr std::optional<cost> gather(algorithm how, const call& of) {
+inline std::optional<cost> gather(algorithm how, const call& of) {
   const int p = of.ranks();
   cost sum{number(p - 1), 0, p > 1};
   if (how != algorithm::linear && how != algorithm::binomial_tree) return {};
@@ -199,7 +233,7 @@ constexpr std::optional<cost> gather(algorithm how, const call& of) {
   return sum;
 }
 
-constexpr std::optional<cost> all_to_all(algorithm how, const call& of) {
+inline std::optional<cost> all_to_all(algorithm how, const call& of) {
   const int p = of.ranks();
   const cost once{number(p) * number(p - 1), number(p - 1) * of.bytes(), p > 1};
   switch (how) {
@@ -212,7 +246,7 @@ constexpr std::optional<cost> all_to_all(algorithm how, const call& of) {
   }
 }
 
-constexpr std::optional<cost> scan(algorithm how, const call& of) {
+inline std::optional<cost> scan(algorithm how, const call& of) {
   const int p = of.ranks();
   const std::uint64_t chain = number(p - 1);
   switch (how) {
@@ -229,7 +263,7 @@ constexpr std::optional<cost> scan(algorithm how, const call& of) {
   }
 }
 
-constexpr std::optional<cost> exscan(algorithm how, const call& of) {
+inline std::optional<cost> exscan(algorithm how, const call& of) {
   const int p = of.ranks();
   if (how != algorithm::recursive_doubling || p == 1) return scan(how, of);
   call above_first = of;
@@ -259,7 +293,7 @@ std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Byte
 }
 
 /// Nothing where the collective has no such algorithm.
-constexpr std::optional<cost> of(collective what, algorithm how, const call& of) {
+inline std::optional<cost> of(collective what, algorithm how, const call& of) {
   switch (what) {
     case collective::barrier:
       return detail::barrier(how, of);

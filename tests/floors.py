@@ -21,16 +21,17 @@ FLOORS = {
     "vocabulary": (
         [],
         "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/kernels"
-        " fingerprint reduction partition pattern",
+        " fingerprint reduction partition pattern"
+        " pattern/circulant",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
     "contracts": (["vocabulary", "coroutines"], "key_table record match transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
-        "algorithm/placed algorithm/linear algorithm/ring algorithm/recursive_doubling"
-        " algorithm/recursive_halving algorithm/binomial_tree algorithm/pairwise"
-        " algorithm/dissemination",
+        "algorithm/placed algorithm/rotated algorithm/linear algorithm/ring algorithm/recursive_doubling"
+        " algorithm/recursive_halving algorithm/circulant algorithm/binomial_tree"
+        " algorithm/pairwise algorithm/dissemination",
         [],
     ),
     "facade": (

@@ -110,20 +110,20 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
     const auto any_of = [&](auto... known) { return ((how == known) || ...); };
     const auto pin = [&](bool exists, const auto& call) { check_pin(how, exists, call); };
     pin(any_of(linear, dissemination), [](communicator& c, options o) { return c.barrier(o); });
-    pin(any_of(linear, binomial_tree),
+    pin(any_of(linear, binomial_tree, circulant),
         [&](communicator& c, options o) { return c.broadcast(mine(c), 1, o); });
-    pin(any_of(linear, ring, recursive_doubling, recursive_halving),
+    pin(any_of(linear, ring, recursive_doubling, recursive_halving, circulant),
         [&](communicator& c, options o) { return c.all_reduce(mine(c), o); });
     pin(any_of(linear, recursive_doubling, recursive_halving),
         [&](communicator& c, options o) { return c.all_reduce(mine(c), kept_order, o); });
     pin(any_of(linear, binomial_tree),
         [&](communicator& c, options o) { return c.reduce(mine(c), 2, o); });
-    pin(any_of(linear, ring, recursive_halving),
+    pin(any_of(linear, ring, recursive_halving, circulant),
         [&](communicator& c, options o) { return c.reduce_scatter(wide(c), mine(c), o); });
     pin(any_of(linear), [&](communicator& c, options o) {
       return c.reduce_scatter(wide(c), mine(c), kept_order, o);
     });
-    pin(any_of(linear, ring, recursive_doubling),
+    pin(any_of(linear, ring, recursive_doubling, circulant),
         [&](communicator& c, options o) { return c.all_gather(mine(c), wide(c), o); });
     pin(any_of(linear, binomial_tree),
         [&](communicator& c, options o) { return c.gather(mine(c), wide(c), 0, o); });

@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/pattern.hpp>
+#include <colls/pattern/circulant.hpp>
 
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cstdint>
 
 namespace {
 
@@ -166,6 +168,8 @@ constexpr bool circulant_holds(int size) {
     const int skip = graph.skip(round);
     const int level = graph.level(round);
     if (skip >= level || level - skip > skip) return false;
+    if (graph.given(round) != rank_range{skip, level}) return false;
+    if (graph.kept(round) != rank_range{0, level - skip}) return false;
     for (int rank = 0; rank < size; ++rank) {
       const pattern::circulant mine(rank, size);
       if (mine.to(round) != modulo(rank + skip, size)) return false;
@@ -186,6 +190,40 @@ constexpr bool circulant_holds(int size) {
   }
   return sent == size - 1 && parts[0] == size;
 }
+
+// Plays the broadcast: who is sent a block expects it and has not had it, who sends it has it, and
+// in the end everybody has had all. Blocks are bits.
+constexpr bool circulant_broadcast_holds(int size, int root, int blocks) {
+  const auto index = [](int rank) { return static_cast<std::size_t>(rank); };
+  std::array<std::uint64_t, most> has{};
+  has[index(root)] = (1ULL << blocks) - 1;
+  const pattern::circulant_broadcast first(0, size, root, blocks);
+  if (first.rounds != (size == 1 ? 0 : blocks - 1 + pattern::doubling_rounds(size))) return false;
+  for (int round = 0; round < first.rounds; ++round) {
+    std::array<std::uint64_t, most> arrived{};
+    for (int rank = 0; rank < size; ++rank) {
+      const pattern::circulant_broadcast mine(rank, size, root, blocks);
+      const int to = mine.to(round);
+      const pattern::circulant_broadcast theirs(to, size, root, blocks);
+      if (theirs.from(round) != rank || theirs.taken(round) != mine.given(round)) return false;
+      if (mine.given(round) == -1) continue;
+      const std::uint64_t block = 1ULL << mine.given(round);
+      if ((has[index(rank)] & block) == 0 || (has[index(to)] & block) != 0) return false;
+      arrived[index(to)] = block;
+    }
+    for (int rank = 0; rank < size; ++rank) has[index(rank)] |= arrived[index(rank)];
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    if (has[index(rank)] != (1ULL << blocks) - 1) return false;
+  }
+  return true;
+}
+constexpr auto circulant_broadcast_of_all = [](int size) {
+  for (const int blocks : {1, 2, 3, 5, 8}) {
+    if (!circulant_broadcast_holds(size, size / 3, blocks)) return false;
+  }
+  return true;
+};
 
 // An in-order walk of the tree from `rank`, root first on the left as it is above a chain.
 constexpr bool walk(int rank, int size, int root, bool second, int& next_relative, int depth,
@@ -249,6 +287,7 @@ static_assert(for_sizes(1, 17, hypercube_holds));
 static_assert(for_sizes(1, 17, dissemination_holds));
 static_assert(for_sizes(1, 17, prefix_holds));
 static_assert(for_sizes(1, 17, circulant_holds));
+static_assert(for_sizes(1, 9, circulant_broadcast_of_all));
 static_assert(for_sizes(1, 17, double_tree_of_all_roots));
 
 static_assert(pattern::doubling_rounds(1) == 0 && pattern::doubling_rounds(2) == 1);
@@ -257,6 +296,7 @@ static_assert(pattern::doubling_rounds(8) == 3 && pattern::doubling_rounds(9) ==
 }  // namespace
 
 TEST_CASE("every pattern holds for every number of ranks") {
+  for (int size = 10; size <= most; ++size) CHECK(circulant_broadcast_of_all(size));
   for (int size = 18; size <= most; ++size) {
     CAPTURE(size);
     CHECK(ring_holds(size));

@@ -5,6 +5,7 @@
 // Which algorithms do which collective: one line each. A new algorithm is its file and its line.
 
 #include <colls/algorithm/binomial_tree.hpp>
+#include <colls/algorithm/circulant.hpp>
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/pairwise.hpp>
@@ -47,12 +48,14 @@ struct catalogue {
   static constexpr auto broadcast = table<task<>(Channel, data, int)>({
       {algorithm::linear, &linear::broadcast<Channel, data>},
       {algorithm::binomial_tree, &binomial_tree::broadcast<Channel, data>},
+      {algorithm::circulant, &circulant::broadcast<Channel, data>},
   });
   static constexpr auto all_reduce = table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::all_reduce<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
       {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
       {algorithm::recursive_halving, &recursive_halving::all_reduce<Channel, data, op>},
+      {algorithm::circulant, &circulant::all_reduce<Channel, data, op>, needs::commutative},
   });
   static constexpr auto reduce = table<task<>(Channel, data, data, int, op)>({
       {algorithm::linear, &linear::reduce<Channel, data, op>, needs::nothing, order::rank},
@@ -63,11 +66,13 @@ struct catalogue {
       {algorithm::ring, &ring::reduce_scatter<Channel, data, op>, needs::commutative},
       {algorithm::recursive_halving, &recursive_halving::reduce_scatter<Channel, data, op>,
        needs::commutative},
+      {algorithm::circulant, &circulant::reduce_scatter<Channel, data, op>, needs::commutative},
   });
   static constexpr auto all_gather = table<task<>(Channel, data, partition)>({
       {algorithm::linear, &linear::all_gather<Channel, data>},
       {algorithm::ring, &ring::all_gather<Channel, data>},
       {algorithm::recursive_doubling, &recursive_doubling::all_gather<Channel, data>},
+      {algorithm::circulant, &circulant::all_gather<Channel, data>},
   });
   static constexpr auto gather = table<task<>(Channel, data, data, partition, int)>({
       {algorithm::linear, &linear::gather<Channel, data>},

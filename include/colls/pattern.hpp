@@ -175,25 +175,6 @@ struct prefix {
   constexpr int from(int round) const { return rank >= (1 << round) ? rank - (1 << round) : -1; }
 };
 
-/// The circulant graph of Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"
-/// (2024), any size. Reduce-scatter, rounds counting up, block i being that of rank + i: send
-/// blocks skip .. level-1 to `to`, add what comes from `from` to blocks 0 .. level-skip-1.
-/// All-gather undoes the rounds in reverse, from `to` and to `from`.
-struct circulant {
-  int rank;
-  int size;
-  int rounds;
-
-  constexpr circulant(int my_rank, int ranks)
-      : rank(my_rank), size(ranks), rounds(doubling_rounds(ranks)) {}
-
-  /// Blocks still open before this round: ceil(size / 2^round).
-  constexpr int level(int round) const { return ((size - 1) >> round) + 1; }
-  constexpr int skip(int round) const { return level(round + 1); }
-  constexpr int to(int round) const { return around(rank, skip(round), size); }
-  constexpr int from(int round) const { return around(rank, -skip(round), size); }
-};
-
 /// A node of a binary tree whose in-order walk is the order of the relative ranks: left (+) own (+)
 /// right keeps that order at each node.
 struct in_order_node {

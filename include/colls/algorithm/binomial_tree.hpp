@@ -4,7 +4,7 @@
 
 // binomial_tree: ceil(log2 p) rounds from or to one root, for short buffers.
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/rotated.hpp>
 #include <colls/channel.hpp>
 #include <colls/partition.hpp>
 #include <colls/pattern.hpp>
@@ -54,46 +54,6 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
     co_await net.recv(top, bytes(out));
   }
 }
-
-/// The chunks of all ranks in the tree's order: the root's, that of root + 1, and so on, around.
-class rotated {
- public:
-  rotated(partition parts, int root) : parts_(parts), root_(root) {}
-
-  /// Elements of the relative ranks before this one.
-  std::size_t offset(int relative) const {
-    const int rank = root_ + relative;
-    if (rank <= parts_.ranks()) return parts_.offset(rank) - parts_.offset(root_);
-    return before_wrap() + parts_.offset(rank - parts_.ranks());
-  }
-  std::size_t count(pattern::rank_range relative) const {
-    return offset(relative.last) - offset(relative.first);
-  }
-
-  /// Where those chunks lie in a buffer in rank order: in one piece, or around its end in two.
-  template <buffer Data>
-  struct place {
-    Data head;
-    Data tail;
-    bool whole() const { return tail.size() == 0; }
-  };
-  template <buffer Data>
-  place<Data> in(Data all, pattern::rank_range relative) const {
-    const std::size_t start = offset(relative.first);
-    const std::size_t end = offset(relative.last);
-    const std::size_t wrap = before_wrap();
-    if (start >= wrap) return {all.subspan(start - wrap, end - start), all.subspan(0, 0)};
-    const std::size_t head_end = end < wrap ? end : wrap;
-    return {all.subspan(parts_.offset(root_) + start, head_end - start),
-            all.subspan(0, end - head_end)};
-  }
-
- private:
-  std::size_t before_wrap() const { return parts_.total() - parts_.offset(root_); }
-
-  partition parts_;
-  int root_;
-};
 
 /// Afterwards chunk r of `all` on the root holds `mine` of rank r; elsewhere `all` is not looked
 /// at. On the root `mine` may be exactly its chunk. p-1 messages; a chunk travels once for each
