@@ -85,6 +85,31 @@ struct hypercube {
   }
 };
 
+/// Exchanges with the ranks 1, ..., k-1 steps of 1, k, k^2, ... away.
+struct radix_exchange {
+  std::uint64_t rounds = 0;
+  std::uint64_t peers = 0;  // of a rank
+
+  radix_exchange(int p, int radix) {
+    for (std::uint64_t step = 1; step < number(p); step *= number(radix)) {
+      ++rounds;
+      peers += std::min((number(p) - 1) / step, number(radix) - 1);
+    }
+  }
+};
+/// Hops of those lengths that make up a distance: the digits of its number that are not 0.
+inline std::uint64_t hops(int distance, int radix) {
+  std::uint64_t digits = 0;
+  for (; distance > 0; distance /= radix) digits += distance % radix != 0;
+  return digits;
+}
+/// Those from one rank to all others.
+inline std::uint64_t hops_to_all(int p, int radix) {
+  std::uint64_t sum = 0;
+  for (int distance = 1; distance < p; ++distance) sum += hops(distance, radix);
+  return sum;
+}
+
 namespace detail {
 
 inline std::optional<cost> barrier(algorithm how, const call& of) {
@@ -93,7 +118,8 @@ inline std::optional<cost> barrier(algorithm how, const call& of) {
     case algorithm::linear:
       return cost{2 * number(p - 1), 0, p > 1 ? 2U : 0U};
     case algorithm::dissemination:
-      return cost{number(p) * number(ceil_log2(p)), 0, number(ceil_log2(p))};
+      return cost{number(p) * radix_exchange(p, of.radix).peers, 0,
+                  radix_exchange(p, of.radix).rounds};
     default:
       return {};
   }
@@ -215,6 +241,9 @@ inline std::optional<cost> all_gather(algorithm how, const call& of) {
       return hypercube(p).exchange_of_chunks(of);
     case algorithm::circulant:
       return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
+    case algorithm::bruck:
+      return cost{number(p) * radix_exchange(p, of.radix).peers, bytes,
+                  radix_exchange(p, of.radix).rounds};
     default:
       return {};
   }
@@ -241,6 +270,9 @@ inline std::optional<cost> all_to_all(algorithm how, const call& of) {
       return once;
     case algorithm::pairwise:
       return cost{once.messages, once.bytes, number(p - 1)};
+    case algorithm::bruck:
+      return cost{number(p) * radix_exchange(p, of.radix).peers,
+                  hops_to_all(p, of.radix) * of.bytes(), radix_exchange(p, of.radix).rounds};
     default:
       return {};
   }
@@ -277,17 +309,26 @@ inline std::optional<cost> exscan(algorithm how, const call& of) {
 
 }  // namespace detail
 
-/// all_to_all_v where rank i has `bytes(i, j)` for rank j.
+/// all_to_all_v where rank i has `bytes(i, j)` for rank j. bruck tells the lengths, 8 bytes each,
+/// ahead of every message.
 template <class Bytes>
 std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Bytes& bytes) {
   call of{colls::partition(0, ranks)};
   of.radix = radix;
   std::optional<cost> sum = detail::all_to_all(how, of);
   if (!sum) return sum;
+  const bool by_hops = how == algorithm::bruck;
   for (int from = 0; from < ranks; ++from) {
     for (int to = 0; to < ranks; ++to) {
-      if (from != to) sum->bytes += bytes(from, to);
+      if (from == to) continue;
+      const std::uint64_t times = by_hops ? hops((to - from + ranks) % ranks, radix) : 1;
+      sum->bytes += times * bytes(from, to);
     }
+  }
+  if (by_hops) {
+    sum->messages *= 2;
+    sum->rounds *= 2;
+    sum->bytes += 8 * number(ranks) * hops_to_all(ranks, radix);
   }
   return sum;
 }

@@ -31,7 +31,7 @@ FLOORS = {
         ["vocabulary", "coroutines", "contracts"],
         "algorithm/placed algorithm/rotated algorithm/linear algorithm/ring algorithm/recursive_doubling"
         " algorithm/recursive_halving algorithm/circulant algorithm/binomial_tree"
-        " algorithm/pairwise algorithm/dissemination",
+        " algorithm/bruck algorithm/pairwise algorithm/dissemination",
         [],
     ),
     "facade": (

@@ -123,13 +123,13 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
     pin(any_of(linear), [&](communicator& c, options o) {
       return c.reduce_scatter(wide(c), mine(c), kept_order, o);
     });
-    pin(any_of(linear, ring, recursive_doubling, circulant),
+    pin(any_of(linear, ring, recursive_doubling, circulant, bruck),
         [&](communicator& c, options o) { return c.all_gather(mine(c), wide(c), o); });
     pin(any_of(linear, binomial_tree),
         [&](communicator& c, options o) { return c.gather(mine(c), wide(c), 0, o); });
     pin(any_of(linear, binomial_tree),
         [&](communicator& c, options o) { return c.scatter(wide(c), mine(c), 0, o); });
-    pin(any_of(linear, pairwise),
+    pin(any_of(linear, pairwise, bruck),
         [&](communicator& c, options o) { return c.all_to_all(mine(c), mine(c), o); });
     pin(any_of(linear, recursive_doubling),
         [&](communicator& c, options o) { return c.scan(mine(c), o); });

@@ -117,18 +117,25 @@ constexpr bool hypercube_holds(int size) {
 
 // heard counts the ranks rank - heard + 1 .. rank that have reached this one.
 constexpr bool dissemination_holds(int size) {
-  long long heard = 1;
-  const int rounds = pattern::dissemination(0, size).rounds;
-  for (int round = 0; round < rounds; ++round) {
-    if (heard >= size) return false;  // a round too many
-    for (int rank = 0; rank < size; ++rank) {
-      const pattern::dissemination mine(rank, size);
-      if (mine.from(round) != modulo(rank - heard, size)) return false;
-      if (pattern::dissemination(mine.to(round), size).from(round) != rank) return false;
+  for (const int radix : {2, 3, 4, 7}) {
+    long long heard = 1;
+    const pattern::dissemination circle{size / 2, size, radix};
+    for (int step = 1; step < size; step = circle.after(step)) {
+      if (heard != step) return false;
+      const int peers = circle.peers(step);
+      if (peers < 1 || peers >= radix || 1LL * peers * step >= size) return false;
+      if (peers < radix - 1 && 1LL * (peers + 1) * step < size) return false;
+      for (int j = 1; j <= peers; ++j) {
+        const int other = circle.ahead(j * step);
+        if (other != modulo(circle.rank + 1LL * j * step, size)) return false;
+        if (pattern::dissemination{other, size, radix}.behind(j * step) != circle.rank)
+          return false;
+      }
+      heard *= peers + 1;
     }
-    heard *= 2;
+    if (heard < size) return false;
   }
-  return heard >= size;
+  return true;
 }
 
 constexpr bool prefix_holds(int size) {

@@ -5,6 +5,7 @@
 // Which algorithms do which collective: one line each. A new algorithm is its file and its line.
 
 #include <colls/algorithm/binomial_tree.hpp>
+#include <colls/algorithm/bruck.hpp>
 #include <colls/algorithm/circulant.hpp>
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/linear.hpp>
@@ -73,6 +74,7 @@ struct catalogue {
       {algorithm::ring, &ring::all_gather<Channel, data>},
       {algorithm::recursive_doubling, &recursive_doubling::all_gather<Channel, data>},
       {algorithm::circulant, &circulant::all_gather<Channel, data>},
+      {algorithm::bruck, &bruck::all_gather<Channel, data>},
   });
   static constexpr auto gather = table<task<>(Channel, data, data, partition, int)>({
       {algorithm::linear, &linear::gather<Channel, data>},
@@ -85,6 +87,7 @@ struct catalogue {
   static constexpr auto all_to_all = table<task<>(Channel, data, partition, data, partition)>({
       {algorithm::linear, &linear::all_to_all<Channel, data>},
       {algorithm::pairwise, &pairwise::all_to_all<Channel, data>},
+      {algorithm::bruck, &bruck::all_to_all<Channel, data>},
   });
   static constexpr auto scan = table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::scan<Channel, data, op>, needs::nothing, order::rank},

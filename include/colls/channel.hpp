@@ -334,11 +334,8 @@ task<> in_lanes(Channel net, int width, int segments, Piece piece) {
   const auto in_turn = [](Channel lane, int first, int step, int end, Piece each) -> task<> {
     for (int s = first; s < end; s += step) co_await each(lane, s);
   };
-  std::vector<task<>> lanes;
-  for (int k = 0; k < width && k < segments; ++k) {
-    lanes.push_back(in_turn(net.lane(k), k, width, segments, piece));
-  }
-  co_await when_all(std::move(lanes));
+  const auto lane = [&](int k) { return in_turn(net.lane(k), k, width, segments, piece); };
+  co_await each_of(0, width < segments ? width : segments, lane);
 }
 
 }  // namespace colls

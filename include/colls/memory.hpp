@@ -102,6 +102,24 @@ class frame_cache {
   return cache;
 }
 
+/// The same for the memory of containers that live as long as an operation.
+template <class T>
+struct recycling_allocator {
+  using value_type = T;
+
+  recycling_allocator() = default;
+  template <class Other>
+  recycling_allocator(const recycling_allocator<Other>&) noexcept {}
+  T* allocate(std::size_t n) {
+    static_assert(alignof(T) <= alignof(std::max_align_t));
+    return static_cast<T*>(this_threads_frames().take(n * sizeof(T)));
+  }
+  void deallocate(T* memory, std::size_t n) noexcept {
+    this_threads_frames().give(memory, n * sizeof(T));
+  }
+  friend bool operator==(recycling_allocator, recycling_allocator) { return true; }
+};
+
 /// Base of what is allocated often: promises and operations.
 struct recycled {
   static void* operator new(std::size_t size) { return this_threads_frames().take(size); }

@@ -73,6 +73,9 @@ class partition {
                                : base_ * static_cast<std::size_t>(ranks_) + longer_;
   }
 
+  /// Whether all chunks are of one length, by the way they were made: no rank has a table.
+  COLLS_HOST_DEVICE constexpr bool is_blocks() const { return offsets_ == nullptr && longer_ == 0; }
+
   /// The largest count of any rank: what scratch for one chunk has to hold.
   COLLS_HOST_DEVICE constexpr std::size_t longest() const { return piece_of(longest_); }
 

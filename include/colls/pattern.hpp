@@ -145,18 +145,22 @@ class hypercube {
   int corner_;
 };
 
-/// Round k: a token to the rank 2^k ahead on the circle, one from 2^k behind. Afterwards every rank
-/// has heard of all.
+/// Rounds of steps 1, k, k^2, ... below the size, k being the radix: in each of them a rank meets
+/// the ranks that are 1, 2, ..., k-1 steps away on the circle. What every rank knows grows k-fold,
+/// and a distance is covered by the digits of its number in that radix.
 struct dissemination {
   int rank;
   int size;
-  int rounds;
+  int radix;
 
-  constexpr dissemination(int my_rank, int ranks)
-      : rank(my_rank), size(ranks), rounds(doubling_rounds(ranks)) {}
-
-  constexpr int to(int round) const { return around(rank, 1 << round, size); }
-  constexpr int from(int round) const { return around(rank, -(1 << round), size); }
+  constexpr int after(int step) const { return step > (size - 1) / radix ? size : step * radix; }
+  /// How many ranks are met on each side.
+  constexpr int peers(int step) const {
+    const int within = (size - 1) / step;
+    return within < radix - 1 ? within : radix - 1;
+  }
+  constexpr int ahead(int steps) const { return around(rank, steps, size); }
+  constexpr int behind(int steps) const { return around(rank, -steps, size); }
 };
 
 /// The same without the wrap, for prefix sums: before round k a rank has the sum of the (up to) 2^k

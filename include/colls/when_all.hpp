@@ -170,15 +170,15 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
 };
 
 /// The same for a number of operations known only at run time, without values.
-template <startable Operation>
-class [[nodiscard("co_await it")]] when_all<std::vector<Operation>> : detail::join {
+template <startable Operation, class Allocator>
+class [[nodiscard("co_await it")]] when_all<std::vector<Operation, Allocator>> : detail::join {
  public:
-  explicit when_all(std::vector<Operation>&& operations)
+  explicit when_all(std::vector<Operation, Allocator> && operations)
       : operations_(std::move(operations)), parts_(operations_.size()) {}
-  when_all(when_all&& other) noexcept
+  when_all(when_all && other) noexcept
       : operations_(std::move(other.operations_)), parts_(operations_.size()) {}
 
-  bool start(completion& done) {
+  bool start(completion & done) {
     for (std::size_t i = 0; i < operations_.size(); ++i) begin(operations_[i], parts_[i], done);
     return wait(done);
   }
@@ -190,13 +190,23 @@ class [[nodiscard("co_await it")]] when_all<std::vector<Operation>> : detail::jo
   }
 
  private:
-  std::vector<Operation> operations_;
-  std::vector<part> parts_;
+  std::vector<Operation, Allocator> operations_;
+  std::vector<part, detail::recycling_allocator<part>> parts_;
 };
 
 template <class... Parts>
 when_all(Parts&&...) -> when_all<detail::awaited<Parts>...>;
-template <startable Operation>
-when_all(std::vector<Operation>&&) -> when_all<std::vector<Operation>>;
+template <startable Operation, class Allocator>
+when_all(std::vector<Operation, Allocator>&&) -> when_all<std::vector<Operation, Allocator>>;
+
+/// `make(i)` for i = first, ..., last - 1, all at once.
+template <class Make>
+auto each_of(int first, int last, const Make& make) {
+  using operation = detail::awaited<decltype(make(first))>;
+  std::vector<operation, detail::recycling_allocator<operation>> operations;
+  operations.reserve(static_cast<std::size_t>(last > first ? last - first : 0));
+  for (int i = first; i < last; ++i) operations.emplace_back(make(i));
+  return when_all(std::move(operations));
+}
 
 }  // namespace colls

@@ -15,12 +15,7 @@ namespace colls::linear {
 /// `make(peer)` for every other rank, all at once.
 template <channel Channel, class Make>
 auto with_all_others(const Channel& net, const Make& make) {
-  std::vector<typename decltype(make(0))::operation> operations;
-  operations.reserve(static_cast<std::size_t>(net.size()));
-  for (int peer = 0; peer < net.size(); ++peer) {
-    if (peer != net.rank()) operations.emplace_back(make(peer));
-  }
-  return when_all(std::move(operations));
+  return each_of(0, net.size() - 1, [&](int i) { return make(i < net.rank() ? i : i + 1); });
 }
 
 /// Leaves in `out` the sum of `own` and of what every other rank sends, folded in rank order; `own`
