@@ -48,6 +48,11 @@ struct call {
   std::uint64_t segments(std::uint64_t longest) const {
     return segment == 0 || longest <= segment ? 1 : (longest + segment - 1) / segment;
   }
+  /// The same for the halves of the buffer.
+  std::uint64_t segments_of_half(int i) const {
+    return segments(colls::partition(parts.total(), 2).count(i) * element);
+  }
+  std::uint64_t segments_of_halves() const { return segments_of_half(0) + segments_of_half(1); }
   /// How many of them follow each other in one lane.
   std::uint64_t in_turn(std::uint64_t pieces) const {
     const auto width = static_cast<std::uint64_t>(lanes);
@@ -110,6 +115,19 @@ inline std::uint64_t hops_to_all(int p, int radix) {
   return sum;
 }
 
+/// The levels of a k-nomial tree: the digits 1 that a number below p can have.
+inline std::uint64_t tree_depth(int p, int radix) {
+  std::uint64_t depth = 0;
+  for (std::uint64_t ones = 1; ones < number(p); ones = ones * number(radix) + 1) ++depth;
+  return depth;
+}
+
+/// The levels of the two trees of double_tree. The second one is not less deep.
+inline std::uint64_t first_depth(int p) { return p < 2 ? 0 : number(1 + floor_log2(p - 1)); }
+inline std::uint64_t second_depth(int p) {
+  return p < 3 ? number(p - 1) : number(2 + floor_log2(p - 2));
+}
+
 namespace detail {
 
 inline std::optional<cost> barrier(algorithm how, const call& of) {
@@ -117,9 +135,71 @@ inline std::optional<cost> barrier(algorithm how, const call& of) {
   switch (how) {
     case algorithm::linear:
       return cost{2 * number(p - 1), 0, p > 1 ? 2U : 0U};
+    case algorithm::binomial_tree:
+      return cost{2 * number(p - 1), 0, 2 * tree_depth(p, 2)};
     case algorithm::dissemination:
       return cost{number(p) * radix_exchange(p, of.radix).peers, 0,
                   radix_exchange(p, of.radix).rounds};
+    default:
+      return {};
+  }
+}
+
+inline std::optional<cost> gather(algorithm how, const call& of) {
+  const int p = of.ranks();
+  cost sum{number(p - 1), 0, p > 1};
+  if (how != algorithm::linear && how != algorithm::binomial_tree) return {};
+  if (how == algorithm::binomial_tree) sum.rounds = number(floor_log2(p));
+  for (int rank = 0; rank < p; ++rank) {
+    const auto from_root = unsigned(of.relative(rank));
+    sum.bytes += of.share(rank) *
+                 number(how == algorithm::linear ? from_root != 0 : std::popcount(from_root));
+  }
+  return sum;
+}
+
+inline std::optional<cost> all_gather(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const std::uint64_t all = number(p) * number(p - 1);
+  const std::uint64_t bytes = number(p - 1) * of.bytes();
+  switch (how) {
+    case algorithm::linear:
+      return cost{all, bytes, p > 1};
+    case algorithm::ring: {
+      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
+      return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
+    }
+    case algorithm::recursive_doubling:
+      return hypercube(p).exchange_of_chunks(of);
+    case algorithm::circulant:
+      return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
+    case algorithm::neighbour_exchange:
+      return cost{number(p) * (number(p) / 2), bytes, number(p) / 2};
+    case algorithm::bruck:
+      return cost{number(p) * radix_exchange(p, of.radix).peers, bytes,
+                  radix_exchange(p, of.radix).rounds};
+    default:
+      return {};
+  }
+}
+
+inline std::optional<cost> reduce_scatter(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const std::uint64_t all = number(p) * number(p - 1);
+  const std::uint64_t bytes = number(p - 1) * of.bytes();
+  switch (how) {
+    case algorithm::linear:
+      return cost{all, bytes, p > 1};
+    case algorithm::ring: {
+      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
+      return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
+    }
+    case algorithm::recursive_halving:
+      return hypercube(p).exchange_of_chunks(of);
+    case algorithm::circulant:
+      return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
+    case algorithm::pairwise:
+      return cost{all, bytes, number(p - 1)};
     default:
       return {};
   }
@@ -156,7 +236,20 @@ inline std::optional<cost> broadcast(algorithm how, const call& of) {
     case algorithm::linear:
       return cost{tree.messages, tree.bytes, p > 1};
     case algorithm::binomial_tree:
-      return cost{tree.messages, tree.bytes, number(floor_log2(p))};
+      return cost{tree.messages, tree.bytes, tree_depth(p, 2)};
+    case algorithm::knomial_tree:
+      return cost{tree.messages, tree.bytes, tree_depth(p, of.radix)};
+    case algorithm::scatter_all_gather: {
+      const cost first = *gather(algorithm::binomial_tree, of);
+      const cost second = *all_gather(algorithm::ring, of);
+      // Whoever the tree reaches last lets the whole ring wait.
+      return cost{first.messages + second.messages, first.bytes + second.bytes,
+                  first.rounds + second.rounds};
+    }
+    case algorithm::chain:
+      return cost{tree.messages * segments, tree.bytes, number(p - 1)};
+    case algorithm::double_tree:
+      return cost{tree.messages * of.segments_of_halves(), tree.bytes, second_depth(p)};
     case algorithm::circulant:
       return cost{tree.messages * segments, tree.bytes, circulant_rounds(of, segments)};
     default:
@@ -172,8 +265,23 @@ inline std::optional<cost> reduce(algorithm how, const call& of) {
     case algorithm::linear:
       return cost{number(p - 1), number(p - 1) * of.bytes(), p > 1};
     case algorithm::binomial_tree:
+    case algorithm::knomial_tree:
       return cost{number(p - 1) + on, (number(p - 1) + on) * of.bytes(),
-                  number(floor_log2(p)) + on};
+                  tree_depth(p, how == algorithm::binomial_tree ? 2 : of.radix) + on};
+    case algorithm::reduce_scatter_gather: {
+      const cost first = *reduce_scatter(algorithm::circulant, of);
+      const cost second = *gather(algorithm::binomial_tree, of);
+      return cost{first.messages + second.messages, first.bytes + second.bytes,
+                  first.rounds + second.rounds};
+    }
+    case algorithm::chain: {
+      const int longest = of.commutative ? p - 1 : std::max(of.root, p - 1 - of.root);
+      return cost{number(p - 1) * of.segments(of.bytes()), number(p - 1) * of.bytes(),
+                  number(longest)};
+    }
+    case algorithm::double_tree:
+      return cost{number(p - 1) * of.segments_of_halves(), number(p - 1) * of.bytes(),
+                  second_depth(p)};
     default:
       return {};
   }
@@ -198,68 +306,16 @@ inline std::optional<cost> all_reduce(algorithm how, const call& of) {
       return cost{2 * cube.exchanges() + cube.fold_messages(),
                   2 * (cube.corners() - 1 + number(cube.left_over)) * of.bytes(),
                   2 * number(cube.dimension) + (cube.left_over > 0 ? 2U : 0U)};
+    case algorithm::double_tree:
+      return cost{2 * number(p - 1) * of.segments_of_halves(), 2 * number(p - 1) * of.bytes(),
+                  2 * std::max(first_depth(p) * of.in_turn(of.segments_of_half(0)),
+                               second_depth(p) * of.in_turn(of.segments_of_half(1)))};
     case algorithm::circulant:
       return cost{2 * number(p) * number(ceil_log2(p)), 2 * number(p - 1) * of.bytes(),
                   2 * number(ceil_log2(p))};
     default:
       return {};
   }
-}
-
-inline std::optional<cost> reduce_scatter(algorithm how, const call& of) {
-  const int p = of.ranks();
-  const std::uint64_t all = number(p) * number(p - 1);
-  const std::uint64_t bytes = number(p - 1) * of.bytes();
-  switch (how) {
-    case algorithm::linear:
-      return cost{all, bytes, p > 1};
-    case algorithm::ring: {
-      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
-      return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
-    }
-    case algorithm::recursive_halving:
-      return hypercube(p).exchange_of_chunks(of);
-    case algorithm::circulant:
-      return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
-    default:
-      return {};
-  }
-}
-
-inline std::optional<cost> all_gather(algorithm how, const call& of) {
-  const int p = of.ranks();
-  const std::uint64_t all = number(p) * number(p - 1);
-  const std::uint64_t bytes = number(p - 1) * of.bytes();
-  switch (how) {
-    case algorithm::linear:
-      return cost{all, bytes, p > 1};
-    case algorithm::ring: {
-      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
-      return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
-    }
-    case algorithm::recursive_doubling:
-      return hypercube(p).exchange_of_chunks(of);
-    case algorithm::circulant:
-      return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
-    case algorithm::bruck:
-      return cost{number(p) * radix_exchange(p, of.radix).peers, bytes,
-                  radix_exchange(p, of.radix).rounds};
-    default:
-      return {};
-  }
-}
-
-inline std::optional<cost> gather(algorithm how, const call& of) {
-  const int p = of.ranks();
-  cost sum{number(p - 1), 0, p > 1};
-  if (how != algorithm::linear && how != algorithm::binomial_tree) return {};
-  if (how == algorithm::binomial_tree) sum.rounds = number(floor_log2(p));
-  for (int rank = 0; rank < p; ++rank) {
-    const auto from_root = unsigned(of.relative(rank));
-    sum.bytes += of.share(rank) *
-                 number(how == algorithm::linear ? from_root != 0 : std::popcount(from_root));
-  }
-  return sum;
 }
 
 inline std::optional<cost> all_to_all(algorithm how, const call& of) {
@@ -284,6 +340,8 @@ inline std::optional<cost> scan(algorithm how, const call& of) {
   switch (how) {
     case algorithm::linear:
       return cost{chain, chain * of.bytes(), chain};
+    case algorithm::chain:
+      return cost{chain * of.segments(of.bytes()), chain * of.bytes(), chain};
     case algorithm::recursive_doubling: {
       cost sum{0, 0, number(floor_log2(p))};
       for (int far = 1; far < p; far *= 2) sum.messages += number(p - far);

@@ -22,16 +22,17 @@ FLOORS = {
         [],
         "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/kernels"
         " fingerprint reduction partition pattern"
-        " pattern/circulant",
+        " pattern/circulant pattern/trees",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
     "contracts": (["vocabulary", "coroutines"], "key_table record match transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
-        "algorithm/placed algorithm/rotated algorithm/linear algorithm/ring algorithm/recursive_doubling"
-        " algorithm/recursive_halving algorithm/circulant algorithm/binomial_tree"
-        " algorithm/bruck algorithm/pairwise algorithm/dissemination",
+        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/ring"
+        " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
+        " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
+        " algorithm/composed algorithm/bruck algorithm/pairwise algorithm/dissemination",
         [],
     ),
     "facade": (

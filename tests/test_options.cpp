@@ -109,18 +109,20 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
     const auto how = static_cast<algorithm>(number);
     const auto any_of = [&](auto... known) { return ((how == known) || ...); };
     const auto pin = [&](bool exists, const auto& call) { check_pin(how, exists, call); };
-    pin(any_of(linear, dissemination), [](communicator& c, options o) { return c.barrier(o); });
-    pin(any_of(linear, binomial_tree, circulant),
+    pin(any_of(linear, dissemination, binomial_tree),
+        [](communicator& c, options o) { return c.barrier(o); });
+    pin(any_of(linear, binomial_tree, knomial_tree, scatter_all_gather, chain, double_tree,
+               circulant),
         [&](communicator& c, options o) { return c.broadcast(mine(c), 1, o); });
-    pin(any_of(linear, ring, recursive_doubling, recursive_halving, circulant),
+    pin(any_of(linear, ring, recursive_doubling, recursive_halving, double_tree, circulant),
         [&](communicator& c, options o) { return c.all_reduce(mine(c), o); });
-    pin(any_of(linear, recursive_doubling, recursive_halving),
+    pin(any_of(linear, recursive_doubling, recursive_halving, double_tree),
         [&](communicator& c, options o) { return c.all_reduce(mine(c), kept_order, o); });
-    pin(any_of(linear, binomial_tree),
+    pin(any_of(linear, binomial_tree, knomial_tree, reduce_scatter_gather, chain, double_tree),
         [&](communicator& c, options o) { return c.reduce(mine(c), 2, o); });
-    pin(any_of(linear, ring, recursive_halving, circulant),
+    pin(any_of(linear, ring, recursive_halving, circulant, pairwise),
         [&](communicator& c, options o) { return c.reduce_scatter(wide(c), mine(c), o); });
-    pin(any_of(linear), [&](communicator& c, options o) {
+    pin(any_of(linear, pairwise), [&](communicator& c, options o) {
       return c.reduce_scatter(wide(c), mine(c), kept_order, o);
     });
     pin(any_of(linear, ring, recursive_doubling, circulant, bruck),
@@ -131,15 +133,42 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
         [&](communicator& c, options o) { return c.scatter(wide(c), mine(c), 0, o); });
     pin(any_of(linear, pairwise, bruck),
         [&](communicator& c, options o) { return c.all_to_all(mine(c), mine(c), o); });
-    pin(any_of(linear, recursive_doubling),
+    pin(any_of(linear, recursive_doubling, chain),
         [&](communicator& c, options o) { return c.scan(mine(c), o); });
-    pin(any_of(linear, recursive_doubling),
+    pin(any_of(linear, recursive_doubling, chain),
         [&](communicator& c, options o) { return c.exscan(mine(c), o); });
-    // The sequential order is linear's alone.
+    // The sequential order is linear's, and that of chains of ranks.
     pin(any_of(linear), [&](communicator& c, options o) {
       o.order = colls::order::rank;
       return c.all_reduce(mine(c), o);
     });
+    pin(any_of(linear, chain), [&](communicator& c, options o) {
+      o.order = colls::order::rank;
+      return c.scan(mine(c), o);
+    });
+  }
+}
+
+TEST_CASE("neighbour_exchange is for an even number of ranks") {
+  for (const int p : {1, 2, 3, 4}) {
+    communicators all(p);
+    std::vector<int> in(static_cast<std::size_t>(p));
+    std::vector<std::vector<int>> out(static_cast<std::size_t>(p));
+    std::vector<operation<>> kept;
+    for (int rank = 0; rank < p; ++rank) {
+      const auto me = static_cast<std::size_t>(rank);
+      in[me] = 10 + rank;
+      out[me].resize(static_cast<std::size_t>(p));
+      kept.push_back(all[rank].all_gather(std::span(&in[me], 1), out[me],
+                                          {.algorithm = algorithm::neighbour_exchange}));
+    }
+    for (auto& each : kept) {
+      const colls::failure why = failure_of(all, each);
+      CHECK(why.code == (p % 2 == 0 ? errc{} : errc::not_applicable));
+      if (p % 2 != 0) CHECK(says(why, "even number of ranks"));
+    }
+    if (p % 2 == 0) CHECK(out == std::vector(static_cast<std::size_t>(p), in));
+    all.check_good();
   }
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/pattern.hpp>
 #include <colls/pattern/circulant.hpp>
+#include <colls/pattern/trees.hpp>
 
 #include <doctest/doctest.h>
 
@@ -31,18 +32,18 @@ constexpr bool ring_holds(int size) {
   return true;
 }
 
-constexpr bool binomial_tree_holds(int size) {
+constexpr bool knomial_tree_holds(int size, int radix) {
   for (int root = 0; root < size; ++root) {
     std::array<int, most> parents{};
     int edges = 0;
     for (int rank = 0; rank < size; ++rank) {
-      const pattern::binomial_tree tree(rank, size, root);
+      const pattern::knomial_tree tree(rank, size, root, radix);
       if (tree.rank_of(tree.relative) != rank) return false;
       if ((rank == root) != (tree.parent == -1)) return false;
       int covered = tree.relative + 1;
       for (int k = 0; k < tree.children; ++k) {
         const rank_range range = tree.child_range(k);
-        const pattern::binomial_tree child(tree.child(k), size, root);
+        const pattern::knomial_tree child(tree.child(k), size, root, radix);
         if (range.first != covered || range.size() < 1) return false;
         if (child.parent != rank || child.range() != range) return false;
         covered = range.last;
@@ -50,8 +51,8 @@ constexpr bool binomial_tree_holds(int size) {
         ++edges;
       }
       if (covered != tree.range().last || tree.subtree != tree.range().size()) return false;
-      if (rank == root && (tree.range() != rank_range{0, size} ||
-                           tree.children != pattern::doubling_rounds(size))) {
+      if (rank == root && tree.range() != rank_range{0, size}) return false;
+      if (rank == root && radix == 2 && tree.children != pattern::doubling_rounds(size)) {
         return false;
       }
     }
@@ -62,6 +63,71 @@ constexpr bool binomial_tree_holds(int size) {
   }
   return true;
 }
+
+// What each rank passes on, it has had; partners agree; in the end everybody has all.
+constexpr bool neighbours_hold(int size) {
+  if (size % 2 != 0) return true;
+  for (int rank = 0; rank < size; ++rank) {
+    std::array<bool, most> has{};
+    has[static_cast<std::size_t>(rank)] = true;
+    for (int round = 0; round < size / 2; ++round) {
+      const pattern::neighbours mine(rank, size);
+      const pattern::neighbours theirs(mine.partner(round), size);
+      if (mine.partner(round) == rank || theirs.partner(round) != rank) return false;
+      if (theirs.given(round) != mine.taken(round)) return false;
+      const auto given = mine.given(round);
+      for (int i = given.first; i < given.last; ++i) {
+        if (!has[static_cast<std::size_t>(i)]) return false;
+      }
+      const auto taken = mine.taken(round);
+      for (int i = taken.first; i < taken.last; ++i) {
+        if (has[static_cast<std::size_t>(i)]) return false;
+        has[static_cast<std::size_t>(i)] = true;
+      }
+    }
+    for (int i = 0; i < size; ++i) {
+      if (!has[static_cast<std::size_t>(i)]) return false;
+    }
+  }
+  return true;
+}
+
+// Who comes before one is that one's child, in the order of the chain.
+constexpr bool chains_hold(int size) {
+  for (int root = 0; root < size; ++root) {
+    for (int rank = 0; rank < size; ++rank) {
+      const auto from = pattern::chain_from(rank, size, root);
+      if (from.right != -1 || (from.parent == -1) != (rank == root)) return false;
+      if (from.left != -1 && pattern::chain_from(from.left, size, root).parent != rank)
+        return false;
+      if (from.parent != -1 && pattern::chain_from(from.parent, size, root).left != rank)
+        return false;
+      for (const bool in_order : {false, true}) {
+        const auto to = pattern::chain_to(rank, size, root, in_order);
+        if ((to.parent == -1) != (rank == root)) return false;
+        if (in_order && to.left != -1 && to.left != rank - 1) return false;
+        if (in_order && to.right != -1 && to.right != rank + 1) return false;
+        if (!in_order && to.right != -1) return false;
+        int steps = 0;
+        for (int at = rank; at != root; ++steps) {
+          const int up = pattern::chain_to(at, size, root, in_order).parent;
+          const auto above = pattern::chain_to(up, size, root, in_order);
+          if (above.left != at && above.right != at) return false;
+          if (steps > size) return false;
+          at = up;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+constexpr auto knomial_trees_hold = [](int size) {
+  for (const int radix : {2, 3, 4, 9}) {
+    if (!knomial_tree_holds(size, radix)) return false;
+  }
+  return true;
+};
 
 // Recursive doubling in rank order: what a corner holds grows by its partner's neighbouring ranks
 // and ends as all of them.
@@ -289,7 +355,9 @@ constexpr auto double_tree_of_all_roots = [](int size) {
 };
 
 static_assert(for_sizes(1, 17, ring_holds));
-static_assert(for_sizes(1, 17, binomial_tree_holds));
+static_assert(for_sizes(1, 17, neighbours_hold));
+static_assert(for_sizes(1, 13, chains_hold));
+static_assert(for_sizes(1, 13, knomial_trees_hold));
 static_assert(for_sizes(1, 17, hypercube_holds));
 static_assert(for_sizes(1, 17, dissemination_holds));
 static_assert(for_sizes(1, 17, prefix_holds));
@@ -307,7 +375,9 @@ TEST_CASE("every pattern holds for every number of ranks") {
   for (int size = 18; size <= most; ++size) {
     CAPTURE(size);
     CHECK(ring_holds(size));
-    CHECK(binomial_tree_holds(size));
+    CHECK(neighbours_hold(size));
+    if (size < 40) CHECK(chains_hold(size));
+    CHECK(knomial_trees_hold(size));
     CHECK(hypercube_holds(size));
     CHECK(dissemination_holds(size));
     CHECK(prefix_holds(size));
@@ -323,7 +393,7 @@ TEST_CASE("patterns reach a million ranks") {
     CHECK(dissemination_holds(size));
     CHECK(prefix_holds(size));
     CHECK(double_tree_holds(size, size / 3));
-    const pattern::binomial_tree root(size / 3, size, size / 3);
+    const pattern::knomial_tree root(size / 3, size, size / 3, 2);
     CHECK(root.children == pattern::doubling_rounds(size));
     CHECK(root.child_range(root.children - 1).last == size);
     const pattern::ring ring(size - 1, size);

@@ -6,8 +6,12 @@
 
 #include <colls/algorithm/binomial_tree.hpp>
 #include <colls/algorithm/bruck.hpp>
+#include <colls/algorithm/chain.hpp>
 #include <colls/algorithm/circulant.hpp>
+#include <colls/algorithm/composed.hpp>
 #include <colls/algorithm/dissemination.hpp>
+#include <colls/algorithm/double_tree.hpp>
+#include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/pairwise.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
@@ -45,10 +49,15 @@ struct catalogue {
   static constexpr auto barrier = table<task<>(Channel)>({
       {algorithm::linear, &linear::barrier<Channel>},
       {algorithm::dissemination, &dissemination::barrier<Channel>},
+      {algorithm::binomial_tree, &binomial_tree::barrier<Channel>},
   });
   static constexpr auto broadcast = table<task<>(Channel, data, int)>({
       {algorithm::linear, &linear::broadcast<Channel, data>},
       {algorithm::binomial_tree, &binomial_tree::broadcast<Channel, data>},
+      {algorithm::knomial_tree, &knomial_tree::broadcast<Channel, data>},
+      {algorithm::scatter_all_gather, &scatter_all_gather::broadcast<Channel, data>},
+      {algorithm::chain, &chain::broadcast<Channel, data>},
+      {algorithm::double_tree, &double_tree::broadcast<Channel, data>},
       {algorithm::circulant, &circulant::broadcast<Channel, data>},
   });
   static constexpr auto all_reduce = table<task<>(Channel, data, op)>({
@@ -56,11 +65,17 @@ struct catalogue {
       {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
       {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
       {algorithm::recursive_halving, &recursive_halving::all_reduce<Channel, data, op>},
+      {algorithm::double_tree, &double_tree::all_reduce<Channel, data, op>},
       {algorithm::circulant, &circulant::all_reduce<Channel, data, op>, needs::commutative},
   });
   static constexpr auto reduce = table<task<>(Channel, data, data, int, op)>({
       {algorithm::linear, &linear::reduce<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::binomial_tree, &binomial_tree::reduce<Channel, data, op>},
+      {algorithm::knomial_tree, &knomial_tree::reduce<Channel, data, op>},
+      {algorithm::reduce_scatter_gather, &reduce_scatter_gather::reduce<Channel, data, op>,
+       needs::commutative},
+      {algorithm::chain, &chain::reduce<Channel, data, op>},
+      {algorithm::double_tree, &double_tree::reduce<Channel, data, op>, needs::commutative},
   });
   static constexpr auto reduce_scatter = table<task<>(Channel, data, data, partition, op)>({
       {algorithm::linear, &linear::reduce_scatter<Channel, data, op>, needs::nothing, order::rank},
@@ -68,6 +83,7 @@ struct catalogue {
       {algorithm::recursive_halving, &recursive_halving::reduce_scatter<Channel, data, op>,
        needs::commutative},
       {algorithm::circulant, &circulant::reduce_scatter<Channel, data, op>, needs::commutative},
+      {algorithm::pairwise, &pairwise::reduce_scatter<Channel, data, op>},
   });
   static constexpr auto all_gather = table<task<>(Channel, data, partition)>({
       {algorithm::linear, &linear::all_gather<Channel, data>},
@@ -75,6 +91,7 @@ struct catalogue {
       {algorithm::recursive_doubling, &recursive_doubling::all_gather<Channel, data>},
       {algorithm::circulant, &circulant::all_gather<Channel, data>},
       {algorithm::bruck, &bruck::all_gather<Channel, data>},
+      {algorithm::neighbour_exchange, &ring::neighbour_exchange<Channel, data>, needs::even_ranks},
   });
   static constexpr auto gather = table<task<>(Channel, data, data, partition, int)>({
       {algorithm::linear, &linear::gather<Channel, data>},
@@ -92,10 +109,12 @@ struct catalogue {
   static constexpr auto scan = table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::scan<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::recursive_doubling, &recursive_doubling::scan<Channel, data, op>},
+      {algorithm::chain, &chain::scan<Channel, data, op>, needs::nothing, order::rank},
   });
   static constexpr auto exscan = table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::exscan<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::recursive_doubling, &recursive_doubling::exscan<Channel, data, op>},
+      {algorithm::chain, &chain::exscan<Channel, data, op>, needs::nothing, order::rank},
   });
 };
 

@@ -49,44 +49,36 @@ struct ring {
   constexpr int ahead(int step) const { return around(rank, step, size); }
 };
 
-/// A binomial tree around `root`. Relative ranks count from the root, modulo size: the subtree of
-/// relative rank r is r, r + 1, ..., r + subtree - 1, and the subtrees of its children 0, 1, ...
-/// lie to the right of r in this order, each up to twice as long as the one before. So a gather
-/// into a relative order is contiguous, and own (+) child 0 (+) child 1 (+) ... is in relative rank
-/// order, which is rank order if the root is rank 0. A broadcast serves the last child first.
-class binomial_tree {
- public:
-  int relative;
-  int parent;    // -1 at the root
-  int children;  // how many
-  int subtree;   // ranks in it, this one included
+/// Neighbours on a circle of an even number of ranks, by turns: the pair (0, 1), (2, 3), ... that a
+/// rank is in, the other neighbour, and so on. After the first round a rank has its pair's parts,
+/// and then passes on the two that it got in the round before: pairs come alternately from both
+/// sides, each one further away.
+struct neighbours {
+  int rank;
+  int size;
 
-  constexpr binomial_tree(int rank, int size, int root)
-      : relative(around(rank, -root, size)), size_(size), root_(root) {
-    // Bits below the lowest one of `relative` are free for children; for the root all are.
-    const int free_bits = std::countr_zero(static_cast<unsigned>(relative));
-    const int fitting = bit_width(size - 1 - relative);
-    children = free_bits < fitting ? free_bits : fitting;
-    subtree = length(relative, free_bits);
-    parent = relative == 0 ? -1 : rank_of(relative & (relative - 1));
-  }
+  constexpr neighbours(int my_rank, int ranks) : rank(my_rank), size(ranks) {}
 
-  constexpr int child(int k) const { return rank_of(relative + (1 << k)); }
-  /// The relative ranks of the k-th child's subtree.
-  constexpr rank_range child_range(int k) const {
-    const int first = relative + (1 << k);
-    return {first, first + length(first, k)};
+  constexpr int partner(int round) const {
+    return around(rank, rank % 2 == round % 2 ? 1 : -1, size);
   }
-  constexpr rank_range range() const { return {relative, relative + subtree}; }
-  constexpr int rank_of(int relative_rank) const { return around(relative_rank, root_, size_); }
+  constexpr rank_range taken(int round) const {
+    if (round == 0) return {partner(0), partner(0) + 1};
+    return pair(round);
+  }
+  constexpr rank_range given(int round) const {
+    if (round == 0) return {rank, rank + 1};
+    return pair(round - 1);
+  }
 
  private:
-  constexpr int length(int first, int free_bits) const {
-    return free_bits < 31 && (1 << free_bits) < size_ - first ? 1 << free_bits : size_ - first;
+  // The two ranks whose parts have come in this round, or after round 0 are there.
+  constexpr rank_range pair(int round) const {
+    const int first = rank % 2 == 0 ? -1 : 1;  // where the pair of round 1 lies
+    const int away = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
+    const int low = around(rank - rank % 2, 2 * away, size);
+    return {low, low + 2};
   }
-
-  int size_;
-  int root_;
 };
 
 /// A hypercube of the largest power of two of ranks, for recursive doubling and halving. The other
@@ -177,49 +169,6 @@ struct prefix {
     return rank < size - (1 << round) ? rank + (1 << round) : -1;
   }
   constexpr int from(int round) const { return rank >= (1 << round) ? rank - (1 << round) : -1; }
-};
-
-/// A node of a binary tree whose in-order walk is the order of the relative ranks: left (+) own (+)
-/// right keeps that order at each node.
-struct in_order_node {
-  int parent;
-  int left;
-  int right;
-};
-
-/// Two binary trees around one root, after Sanders, Speck, Träff, "Two-tree algorithms for full
-/// bandwidth broadcast, reduction and scan" (2009): each carries half of the data, and apart from
-/// the root and one rank below it nobody has children in both. Relative rank r has the label r in
-/// the first tree, r - 1 in the second. Labels 1, 2, ... form the tree in which a label's trailing
-/// zeros are its height, so odd ones are leaves; labels 0 and -1 are a chain above its top.
-struct double_tree {
-  in_order_node first;
-  in_order_node second;
-
-  constexpr double_tree(int rank, int size, int root)
-      : first(node(rank, size, root, 0)), second(node(rank, size, root, 1)) {}
-
- private:
-  static constexpr in_order_node node(int rank, int size, int root, int shift) {
-    const int label = around(rank, -root, size) - shift;
-    const int last = size - 1 - shift;
-    const auto rank_of = [&](int other) { return around(other + shift, root, size); };
-    const auto highest_bit = [](int bits) { return 1 << (bit_width(bits) - 1); };
-    in_order_node at{-1, -1, -1};
-    if (label > 0) {
-      const int step = label & -label;  // 2 to the height; labels label-step < x < label+step below
-      const int up = (label ^ step) | (2 * step);
-      at.parent = rank_of(up <= last ? up : label - step);
-      if (step > 1) at.left = rank_of(label - step / 2);
-      const int right = last - label < step - 1 ? last - label : step - 1;
-      if (right > 0) at.right = rank_of(label + highest_bit(right));
-    } else {
-      if (label > -shift) at.parent = rank_of(label - 1);
-      if (label < 0 && last >= 0) at.right = rank_of(0);
-      if (label == 0 && last > 0) at.right = rank_of(highest_bit(last));
-    }
-    return at;
-  }
 };
 
 }  // namespace colls::pattern

@@ -31,6 +31,16 @@ inline constexpr bool detail::combines<any_op, any_element> = true;
 template <>
 inline constexpr bool detail::commutes<any_op> = true;
 
+/// Whether an operation commutes, also an erased one.
+template <class Op>
+constexpr bool is_commutative(const Op& op) {
+  if constexpr (std::is_same_v<Op, any_op>) {
+    return op.commutative;
+  } else {
+    return detail::commutes<Op>;
+  }
+}
+
 /// What the facade needs of one (element type, accumulate type, operation).
 struct reduction {
   any_op op;  // over the working buffer's elements

@@ -93,8 +93,9 @@ inline std::vector<memory> inputs(const element_and_op& with, int p, std::size_t
 }
 
 template <class Row>
-bool legal(const Row& row, const element_and_op& with) {
-  return row.what != colls::needs::commutative || with.op.commutative;
+bool legal(const Row& row, const element_and_op& with, int ranks) {
+  return (row.what != colls::needs::commutative || with.op.commutative) &&
+         (row.what != colls::needs::even_ranks || ranks % 2 == 0);
 }
 /// Whether the bits must be those of the sequential sum.
 template <class Row>

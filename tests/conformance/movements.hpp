@@ -54,6 +54,7 @@ class movements {
                     std::size_t shift) {
       const int p = all.size();
       for (const auto& row : catalogue::all_gather) {
+        if (!legal(row, with, p)) continue;
         for (const layout& chunks : layouts(p, n)) {
           const partition parts = chunks.parts;
           const situation at{collective::all_gather, row.how, p, with.name, n, cut, shift};

@@ -20,7 +20,7 @@ class reductions {
         [](ranks& all, const element_and_op& with, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
           for (const auto& row : catalogue::all_reduce) {
-            if (!legal(row, with)) continue;
+            if (!legal(row, with, p)) continue;
             const situation at{collective::all_reduce, row.how, p, with.name, n, cut, shift};
             auto data = inputs(with, p, n, shift);
             const traffic sent = all.run(at.what, cut, [&](channel net) {
@@ -41,7 +41,7 @@ class reductions {
                     std::size_t shift) {
       const int p = all.size();
       for (const auto& row : catalogue::reduce) {
-        if (!legal(row, with)) continue;
+        if (!legal(row, with, p)) continue;
         for (const int root : roots(p)) {
           for (const bool in_place : {false, true}) {
             const situation at{
@@ -71,7 +71,7 @@ class reductions {
                     std::size_t shift) {
       const int p = all.size();
       for (const auto& row : catalogue::reduce_scatter) {
-        if (!legal(row, with)) continue;
+        if (!legal(row, with, p)) continue;
         for (const layout& chunks : layouts(p, n)) {
           const partition parts = chunks.parts;
           for (const bool in_place : {false, true}) {
@@ -119,7 +119,7 @@ class reductions {
                      std::size_t shift) {
       const int p = all.size();
       for (const auto& row : rows) {
-        if (!legal(row, with)) continue;
+        if (!legal(row, with, p)) continue;
         const situation at{what, row.how, p, with.name, n, cut, shift};
         auto data = inputs(with, p, n, shift);
         const traffic sent = all.run(what, cut, [&](channel net) {

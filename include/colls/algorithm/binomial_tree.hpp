@@ -4,30 +4,30 @@
 
 // binomial_tree: ceil(log2 p) rounds from or to one root, for short buffers.
 
+#include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/rotated.hpp>
-#include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls::binomial_tree {
+
+/// Ends on no rank before all ranks have called it: word goes up to rank 0 and down again. 2(p-1)
+/// empty messages.
+template <channel Channel>
+task<> barrier(Channel net) {
+  const pattern::knomial_tree tree(net.rank(), net.size(), 0, 2);
+  const mutable_bytes token;
+  for (int k = 0; k < tree.children; ++k) co_await net.recv(tree.child(k), token);
+  if (tree.parent >= 0) {
+    co_await net.send(tree.parent, token);
+    co_await net.recv(tree.parent, token);
+  }
+  for (int k = tree.children; k-- > 0;) co_await net.send(tree.child(k), token);
+}
 
 /// Afterwards `data` of every rank holds what `data` of the root held. p-1 messages of the whole
 /// buffer, at most ceil(log2 p) from one rank.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
-  const pattern::binomial_tree tree(net.rank(), net.size(), root);
-  if (tree.parent >= 0) co_await net.recv(tree.parent, bytes(data));
-  for (int k = tree.children; k-- > 0;) co_await net.send(tree.child(k), bytes(data));
-}
-
-/// Whether an operation on the elements of `Data` commutes: for an erased one known at run time.
-template <buffer Data, class Op>
-constexpr bool commutes(const Op& op) {
-  if constexpr (std::same_as<Op, any_op>) {
-    return op.commutative;
-  } else {
-    return commutative_for<Op, element_t<Data>>;
-  }
+  return knomial_tree::spread(net, data, root, 2);
 }
 
 /// Afterwards `out` of the root holds the sum; elsewhere `out` is not looked at. `in` is only read;
@@ -35,24 +35,7 @@ constexpr bool commutes(const Op& op) {
 /// commute is folded in rank order: in the tree around rank 0, which sends the sum on to the root.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  const int top = commutes<Data>(op) ? root : 0;
-  const pattern::binomial_tree tree(net.rank(), net.size(), top);
-  const bool at_root = net.rank() == root;
-  scratch memory = net.scratch_like(in, tree.children > 0 && !at_root ? in.size() : 0);
-  const Data sum = at_root ? out : placed(in, memory.data(), in.size());
-  Data partial = in;
-  for (int k = 0; k < tree.children; ++k) {
-    co_await net.recv_reduce(tree.child(k), partial, sum, op, incoming::right);
-    partial = sum;
-  }
-  if (tree.parent >= 0) co_await net.send(tree.parent, bytes(partial));
-  if (top == root) {
-    if (at_root) net.copy(bytes(out), bytes(partial));
-  } else if (net.rank() == top) {
-    co_await net.send(root, bytes(partial));
-  } else if (at_root) {
-    co_await net.recv(top, bytes(out));
-  }
+  return knomial_tree::sum_up(net, in, out, root, op, 2);
 }
 
 /// Afterwards chunk r of `all` on the root holds `mine` of rank r; elsewhere `all` is not looked
@@ -60,7 +43,7 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
 /// level of the tree above its rank.
 template <channel Channel, buffer Data>
 task<> gather(Channel net, Data mine, Data all, partition parts, int root) {
-  const pattern::binomial_tree tree(net.rank(), net.size(), root);
+  const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);
   const rotated order(parts, root);
   if (tree.parent < 0) {
     net.copy(bytes(chunks(all, parts)[root]), bytes(mine));
@@ -96,7 +79,7 @@ task<> gather(Channel net, Data mine, Data all, partition parts, int root) {
 /// at. On the root `mine` may be exactly its chunk. The messages of gather, the other way.
 template <channel Channel, buffer Data>
 task<> scatter(Channel net, Data all, Data mine, partition parts, int root) {
-  const pattern::binomial_tree tree(net.rank(), net.size(), root);
+  const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);
   const rotated order(parts, root);
   if (tree.parent < 0) {
     for (int k = tree.children; k-- > 0;) {

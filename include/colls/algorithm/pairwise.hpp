@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pairwise: the exchange of everything, with one peer after the other.
+// pairwise: the exchange of everything, with one peer after the other. Thakur, Rabenseifner, Gropp,
+// "Optimization of collective communication operations in MPICH" (2005).
 
+#include <colls/algorithm/placed.hpp>
 #include <colls/channel.hpp>
 #include <colls/partition.hpp>
 #include <colls/pattern.hpp>
@@ -24,6 +26,40 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
     const int to = ring.ahead(step);
     const int from = ring.back(step);
     co_await when_all(net.send(to, bytes(outgoing[to])), net.recv(from, bytes(arriving[from])));
+  }
+}
+
+/// Afterwards rank r holds the finished chunk r in `out`, folded in rank order, so the operation
+/// need not commute; `in` is only read, and `out` may be exactly this rank's chunk of it. p-1
+/// rounds of one message out and one in; every chunk travels once.
+template <channel Channel, buffer Data, class Op>
+task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
+  const pattern::ring ring(net.rank(), net.size());
+  const chunks outgoing(in, parts);
+  const Data own = outgoing[ring.rank];
+  const bool is_last = ring.rank + 1 == ring.size;
+  scratch memory = net.scratch_like(own, is_last ? 0 : own.size());
+  const Data upper = placed(own, memory.data(), own.size());
+  Data lower = own;
+  // Chunks come from the ranks below this one downwards, then from the highest one downwards; those
+  // of the ranks above are summed apart.
+  for (int step = 1; step < ring.size; ++step) {
+    const int to = ring.ahead(step);
+    const int from = ring.back(step);
+    const auto send = [&] { return net.send(to, bytes(outgoing[to])); };
+    if (from == ring.size - 1) {
+      co_await when_all(send(), net.recv(from, bytes(upper)));
+    } else if (from > ring.rank) {
+      co_await when_all(send(), net.recv_reduce(from, upper, upper, op, incoming::left));
+    } else {
+      co_await when_all(send(), net.recv_reduce(from, lower, out, op, incoming::left));
+      lower = out;
+    }
+  }
+  if (is_last) {
+    net.copy(bytes(out), bytes(lower));
+  } else {
+    net.reduce(out, lower, upper, op);
   }
 }
 

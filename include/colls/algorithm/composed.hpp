@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Collectives of long buffers made of two others that move chunks.
+
+#include <colls/algorithm/binomial_tree.hpp>
+#include <colls/algorithm/circulant.hpp>
+#include <colls/algorithm/ring.hpp>
+
+namespace colls::scatter_all_gather {
+
+/// Afterwards `data` of every rank holds what `data` of the root held: every rank gets a chunk down
+/// a binomial tree, then all chunks go around the ring. Barnett, Gupta, Payne, Shuler, van de
+/// Geijn, Watts, "Building a high-performance collective communication library" (1994).
+template <channel Channel, buffer Data>
+task<> broadcast(Channel net, Data data, int root) {
+  const partition parts(data.size(), net.size());
+  const Data all = net.rank() == root ? data : data.subspan(0, 0);
+  co_await binomial_tree::scatter(net, all, chunks(data, parts)[net.rank()], parts, root);
+  co_await ring::all_gather(net, data, parts);
+}
+
+}  // namespace colls::scatter_all_gather
+
+namespace colls::reduce_scatter_gather {
+
+/// Afterwards `out` of the root holds the sum; elsewhere `out` is not looked at. `in` is only read;
+/// on the root it may be `out`. Every rank finishes a chunk over the circulant graph, and a
+/// binomial tree gathers them. The operation has to commute. Rabenseifner, "Optimization of
+/// collective reduction operations" (2004), has recursive halving for the first part.
+template <channel Channel, buffer Data, class Op>
+requires commutative_for<Op, element_t<Data>> task<> reduce(Channel net, Data in, Data out,
+                                                            int root, Op op) {
+  const partition parts(in.size(), net.size());
+  const bool at_root = net.rank() == root;
+  const std::size_t length = parts.count(net.rank());
+  scratch memory = net.scratch_like(in, at_root ? 0 : length);
+  const Data mine = at_root ? chunks(out, parts)[root] : placed(in, memory.data(), length);
+  co_await circulant::reduce_scatter(net, in, mine, parts, op);
+  co_await binomial_tree::gather(net, mine, out, parts, root);
+}
+
+}  // namespace colls::reduce_scatter_gather

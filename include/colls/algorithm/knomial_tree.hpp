@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// knomial_tree: trees in which ranks have up to k-1 children a level, for short buffers where
+// messages overlap: fewer levels than in the binomial tree, which is the same for k = 2.
+
+#include <colls/algorithm/placed.hpp>
+#include <colls/channel.hpp>
+#include <colls/pattern/trees.hpp>
+
+namespace colls::knomial_tree {
+
+template <channel Channel, buffer Data>
+task<> spread(Channel net, Data data, int root, int radix) {
+  const pattern::knomial_tree tree(net.rank(), net.size(), root, radix);
+  if (tree.parent >= 0) co_await net.recv(tree.parent, bytes(data));
+  for (int k = tree.children; k-- > 0;) co_await net.send(tree.child(k), bytes(data));
+}
+
+template <channel Channel, buffer Data, class Op>
+task<> sum_up(Channel net, Data in, Data out, int root, Op op, int radix) {
+  const int top = is_commutative(op) ? root : 0;
+  const pattern::knomial_tree tree(net.rank(), net.size(), top, radix);
+  const bool at_root = net.rank() == root;
+  scratch memory = net.scratch_like(in, tree.children > 0 && !at_root ? in.size() : 0);
+  const Data sum = at_root ? out : placed(in, memory.data(), in.size());
+  Data partial = in;
+  for (int k = 0; k < tree.children; ++k) {
+    co_await net.recv_reduce(tree.child(k), partial, sum, op, incoming::right);
+    partial = sum;
+  }
+  if (tree.parent >= 0) co_await net.send(tree.parent, bytes(partial));
+  if (top == root) {
+    if (at_root) net.copy(bytes(out), bytes(partial));
+  } else if (net.rank() == top) {
+    co_await net.send(root, bytes(partial));
+  } else if (at_root) {
+    co_await net.recv(top, bytes(out));
+  }
+}
+
+/// Afterwards `data` of every rank holds what `data` of the root held. p-1 messages of the whole
+/// buffer, at most (k-1) ceil(log_k p) from one rank.
+template <channel Channel, buffer Data>
+task<> broadcast(Channel net, Data data, int root) {
+  return spread(net, data, root, net.radix());
+}
+
+/// Afterwards `out` of the root holds the sum; elsewhere `out` is not looked at. `in` is only read;
+/// on the root it may be `out`. p-1 messages of the whole buffer. An operation that does not
+/// commute is folded in rank order: in the tree around rank 0, which sends the sum on to the root.
+template <channel Channel, buffer Data, class Op>
+task<> reduce(Channel net, Data in, Data out, int root, Op op) {
+  return sum_up(net, in, out, root, op, net.radix());
+}
+
+}  // namespace colls::knomial_tree
