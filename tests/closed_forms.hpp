@@ -38,6 +38,7 @@ struct call {
   std::uint64_t segment = 0;
   int lanes = 1;
   int radix = 4;
+  std::vector<int> nodes{};  // how many ranks each has; none: one node of all
 
   int ranks() const { return parts.ranks(); }
   std::uint64_t bytes() const { return parts.total() * element; }
@@ -313,6 +314,22 @@ inline std::optional<cost> all_reduce(algorithm how, const call& of) {
     case algorithm::circulant:
       return cost{2 * number(p) * number(ceil_log2(p)), 2 * number(p - 1) * of.bytes(),
                   2 * number(ceil_log2(p))};
+    case algorithm::hierarchical: {
+      const std::vector<int> nodes = of.nodes.empty() ? std::vector<int>{p} : of.nodes;
+      const int across = static_cast<int>(nodes.size());
+      const int largest = *std::max_element(nodes.begin(), nodes.end());
+      const int sharing = *std::min_element(nodes.begin(), nodes.end());
+      cost sum{2 * number(sharing) * number(across) * number(ceil_log2(across)),
+               2 * number(across - 1) * of.bytes(),
+               2 * number(ceil_log2(across) + ceil_log2(largest))};
+      for (const int ranks : nodes) {
+        sum.messages += 2 * number(ranks) * number(ceil_log2(ranks));
+        sum.bytes += 2 * number(ranks - 1) * of.bytes();
+      }
+      return sum;
+    }
+    case algorithm::direct:
+      return cost{2 * number(p - 1), number(p - 1) * sizeof(void*), p > 1 ? 2U : 0U};
     default:
       return {};
   }

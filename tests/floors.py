@@ -26,13 +26,14 @@ FLOORS = {
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
-    "contracts": (["vocabulary", "coroutines"], "key_table record match transport reduce channel", []),
+    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
         "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
-        " algorithm/composed algorithm/bruck algorithm/pairwise algorithm/dissemination",
+        " algorithm/composed algorithm/hierarchical algorithm/direct algorithm/bruck"
+        " algorithm/pairwise algorithm/dissemination",
         [],
     ),
     "facade": (

@@ -114,9 +114,10 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
     pin(any_of(linear, binomial_tree, knomial_tree, scatter_all_gather, chain, double_tree,
                circulant),
         [&](communicator& c, options o) { return c.broadcast(mine(c), 1, o); });
-    pin(any_of(linear, ring, recursive_doubling, recursive_halving, double_tree, circulant),
+    pin(any_of(linear, ring, recursive_doubling, recursive_halving, double_tree, circulant,
+               hierarchical, direct),
         [&](communicator& c, options o) { return c.all_reduce(mine(c), o); });
-    pin(any_of(linear, recursive_doubling, recursive_halving, double_tree),
+    pin(any_of(linear, recursive_doubling, recursive_halving, double_tree, direct),
         [&](communicator& c, options o) { return c.all_reduce(mine(c), kept_order, o); });
     pin(any_of(linear, binomial_tree, knomial_tree, reduce_scatter_gather, chain, double_tree),
         [&](communicator& c, options o) { return c.reduce(mine(c), 2, o); });
@@ -137,8 +138,8 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
         [&](communicator& c, options o) { return c.scan(mine(c), o); });
     pin(any_of(linear, recursive_doubling, chain),
         [&](communicator& c, options o) { return c.exscan(mine(c), o); });
-    // The sequential order is linear's, and that of chains of ranks.
-    pin(any_of(linear), [&](communicator& c, options o) {
+    // The sequential order is that of linear, direct, and chains of ranks.
+    pin(any_of(linear, direct), [&](communicator& c, options o) {
       o.order = colls::order::rank;
       return c.all_reduce(mine(c), o);
     });

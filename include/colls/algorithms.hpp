@@ -9,8 +9,10 @@
 #include <colls/algorithm/chain.hpp>
 #include <colls/algorithm/circulant.hpp>
 #include <colls/algorithm/composed.hpp>
+#include <colls/algorithm/direct.hpp>
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/double_tree.hpp>
+#include <colls/algorithm/hierarchical.hpp>
 #include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/pairwise.hpp>
@@ -18,6 +20,7 @@
 #include <colls/algorithm/recursive_halving.hpp>
 #include <colls/algorithm/ring.hpp>
 
+#include <algorithm>
 #include <array>
 
 namespace colls {
@@ -29,8 +32,8 @@ namespace detail {
 
 template <class Function>
 struct row {
-  algorithm how;
-  Function* run;
+  algorithm how = algorithm::automatic;
+  Function* run = nullptr;
   needs what = needs::nothing;
   order sums = order::any;  // rank: with the bits of the sequential sum
 };
@@ -46,6 +49,20 @@ struct catalogue {
   using op = any_op;
   using data = any_buffer;
 
+  /// One row more where ranks see each other's memory.
+  template <class Function, std::size_t N>
+  static constexpr auto with_direct(const std::array<row<Function>, N>& rows) {
+    if constexpr (addressable_transport<typename Channel::transport_type>) {
+      std::array<row<Function>, N + 1> more{};
+      std::copy(rows.begin(), rows.end(), more.begin());
+      more[N] = {algorithm::direct, &direct::all_reduce<Channel, data, op>, needs::nothing,
+                 order::rank};
+      return more;
+    } else {
+      return rows;
+    }
+  }
+
   static constexpr auto barrier = table<task<>(Channel)>({
       {algorithm::linear, &linear::barrier<Channel>},
       {algorithm::dissemination, &dissemination::barrier<Channel>},
@@ -60,14 +77,15 @@ struct catalogue {
       {algorithm::double_tree, &double_tree::broadcast<Channel, data>},
       {algorithm::circulant, &circulant::broadcast<Channel, data>},
   });
-  static constexpr auto all_reduce = table<task<>(Channel, data, op)>({
+  static constexpr auto all_reduce = with_direct(table<task<>(Channel, data, op)>({
       {algorithm::linear, &linear::all_reduce<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
       {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
       {algorithm::recursive_halving, &recursive_halving::all_reduce<Channel, data, op>},
       {algorithm::double_tree, &double_tree::all_reduce<Channel, data, op>},
       {algorithm::circulant, &circulant::all_reduce<Channel, data, op>, needs::commutative},
-  });
+      {algorithm::hierarchical, &hierarchical::all_reduce<Channel, data, op>, needs::commutative},
+  }));
   static constexpr auto reduce = table<task<>(Channel, data, data, int, op)>({
       {algorithm::linear, &linear::reduce<Channel, data, op>, needs::nothing, order::rank},
       {algorithm::binomial_tree, &binomial_tree::reduce<Channel, data, op>},

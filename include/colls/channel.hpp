@@ -49,6 +49,8 @@ class scratch {
 template <transport Transport>
 class basic_channel {
  public:
+  using transport_type = Transport;
+
   basic_channel(Transport& net, operation_record& record)
       : net_(&net),
         record_(&record),
@@ -88,6 +90,22 @@ class basic_channel {
     copy.rank_ = (rank_ - first) / stride;
     copy.size_ = count;
     return copy;
+  }
+
+  /// Which ranks share a host. Asked of a channel of the whole communicator, as what follows.
+  const node_map& nodes() const {
+    return record_->communicator->nodes([&](int rank) { return net_->node_of(rank); });
+  }
+  /// A channel between the ranks of this rank's node.
+  basic_channel on_node(int number) const {
+    const node_map::place at = nodes().of(rank_);
+    return listed(nodes().ranks_on(at.node), at.local, nodes().ranks_of(at.node), number);
+  }
+  /// A channel between the ranks of all nodes that have this rank's number on theirs; of a number
+  /// that every node has.
+  basic_channel across_nodes(int number) const {
+    const node_map::place at = nodes().of(rank_);
+    return listed(nodes().ranks_across(at.local), at.node, nodes().nodes(), number);
   }
 
   [[gnu::always_inline]] auto send(int peer, const_bytes from) const {
@@ -131,6 +149,12 @@ class basic_channel {
     return scratch_like(any_buffer(nullptr, size, 1), size);
   }
 
+  /// Throws if the communicator was revoked: before memory is touched that a peer may have given
+  /// up.
+  void require_good() const {
+    if (record_->communicator->failed()) throw error(record_->communicator->why().code);
+  }
+
   /// The operation has failed here: ends it on all ranks.
   void revoke(failure why) const {
     why.operation = record_->what;
@@ -145,8 +169,17 @@ class basic_channel {
 
  private:
   [[gnu::always_inline]] message_key key(int peer) const {
-    return {record_->communicator->world_rank(first_ + peer * stride_), record_->communicator->id(),
-            record_->sequence, lane_};
+    const int at = first_ + peer * stride_;
+    const int rank = list_ == nullptr ? at : list_[at];
+    return {record_->communicator->world_rank(rank), record_->communicator->id(), record_->sequence,
+            lane_};
+  }
+  basic_channel listed(const int* ranks, int mine, int count, int number) const {
+    basic_channel copy = lane(number);
+    copy.list_ = ranks;
+    copy.rank_ = mine;
+    copy.size_ = count;
+    return copy;
   }
 
   template <class Data, class Op>
@@ -311,6 +344,7 @@ class basic_channel {
   int size_;
   int first_ = 0;
   int stride_ = 1;
+  const int* list_ = nullptr;  // of ranks, if they are no arithmetic sequence
   std::uint16_t lane_ = 0;
 };
 

@@ -83,10 +83,10 @@ class communicator {
   int rank() const { return core_->state().rank(); }
   int size() const { return core_->state().size(); }
   /// This rank's host among the hosts of the communicator, and its place on it.
-  int node() const { return node_of(rank()); }
-  int nodes() const;
-  int local_rank() const { return count_on_node(rank()); }
-  int local_size() const { return count_on_node(size()); }
+  int node() const { return core_->nodes().of(rank()).node; }
+  int nodes() const { return core_->nodes().nodes(); }
+  int local_rank() const { return core_->nodes().of(rank()).local; }
+  int local_size() const { return core_->nodes().ranks_of(node()); }
   /// Rank in the world of one of our ranks.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
   Transport& net() const { return core_->net(); }
@@ -399,13 +399,6 @@ class communicator {
     std::uint64_t hash = 0;
     for (const std::size_t offset : offsets) hash = mix(hash, offset);
     return hash;
-  }
-
-  int node_of(int rank) const { return net().node_of(world_rank(rank)); }
-  int count_on_node(int before) const {
-    int found = 0;
-    for (int i = 0; i < before; ++i) found += node_of(i) == node() ? 1 : 0;
-    return found;
   }
 
   template <class T>

@@ -34,6 +34,9 @@ class core final : call_owner {
   match& matching() const { return net_->matching(); }
   communicator_state& state() { return state_; }
   const communicator_state& state() const { return state_; }
+  const node_map& nodes() {
+    return state_.nodes([&](int rank) { return net_->node_of(rank); });
+  }
   bool whole_world() const { return world_; }
   bool is_open() const { return open_; }
   colls::tuning& choices() { return choices_; }

@@ -6,9 +6,11 @@
 
 #include <colls/clock.hpp>
 #include <colls/fingerprint.hpp>
+#include <colls/node_map.hpp>
 #include <colls/operation.hpp>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace colls {
@@ -62,6 +64,15 @@ class communicator_state {
     return -1;
   }
 
+  /// Made at the first question; `host_of(rank)` is the transport's word.
+  template <class HostOf>
+  const node_map& nodes(const HostOf& host_of) {
+    if (!nodes_) {
+      nodes_.emplace(size_, [&](int rank) { return host_of(world_rank(rank)); });
+    }
+    return *nodes_;
+  }
+
   bool failed() const { return failed_; }
   const failure& why() const { return why_; }
   void fail(const failure& why) {
@@ -109,6 +120,7 @@ class communicator_state {
   int rank_;
   int size_;
   std::shared_ptr<const std::vector<int>> members_;
+  std::optional<node_map> nodes_;
   std::uint64_t sequence_ = 0;
   std::vector<entry> recent_;
   bool failed_ = false;

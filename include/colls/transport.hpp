@@ -52,4 +52,9 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 template <class Transport>
 concept consuming_transport = transport<Transport> && Transport::consumes;
 
+/// A refinement: all ranks run on one thread, so one of them may read and write the buffers of a
+/// peer's operation between two messages, as long as the communicator is good.
+template <class Transport>
+concept addressable_transport = transport<Transport> && Transport::addressable;
+
 }  // namespace colls

@@ -132,10 +132,10 @@ inline void expect_cost(const situation& at, const traffic& sent,
   REQUIRE_MESSAGE(sent.rounds == want->rounds, at.text(-1));
 }
 inline void expect_cost(const situation& at, const traffic& sent, const partition& parts,
-                        const element_and_op& with) {
+                        const element_and_op& with, const std::vector<int>& nodes = {}) {
   const closed_forms::call call{
       parts,          with.size,    std::max(at.root, 0), with.op.commutative,
-      at.cut.segment, at.cut.lanes, at.cut.radix};
+      at.cut.segment, at.cut.lanes, at.cut.radix,         nodes};
   expect_cost(at, sent, closed_forms::of(at.what, at.how, call));
 }
 

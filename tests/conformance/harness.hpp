@@ -29,6 +29,7 @@ class traffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
   std::uint64_t rounds = 0;
+  std::vector<int> hosts;  // of the ranks, if not what the transport says
 
   void sent(int from, int to, int lane, std::size_t size) {
     ++messages;
@@ -58,6 +59,7 @@ class counted {
 
  public:
   static constexpr bool consumes = colls::consuming_transport<Transport>;
+  static constexpr bool addressable = colls::addressable_transport<Transport>;
 
   counted(Transport& net, traffic& sent) : net_(net), sent_(sent) {}
 
@@ -120,7 +122,9 @@ class counted {
   colls::run_queue& queue() { return net_.queue(); }
   void kick() { net_.kick(); }
   auto& driver() { return net_.driver(); }
-  int node_of(int rank) const { return net_.node_of(rank); }
+  int node_of(int rank) const {
+    return sent_.hosts.empty() ? net_.node_of(rank) : sent_.hosts[static_cast<std::size_t>(rank)];
+  }
   auto close(colls::time_point deadline) { return net_.close(deadline); }
 
  private:
@@ -143,18 +147,20 @@ class team {
   using channel = colls::basic_channel<transport>;
   using catalogue = colls::detail::catalogue<channel>;
 
-  explicit team(int size) : world_(size) {
+  explicit team(int size, const std::vector<int>& hosts = {}) : world_(size), hosts_(hosts) {
     for (int rank = 0; rank < size; ++rank) {
       members_.push_back(std::make_unique<member>(world_[rank], sent_, rank, size));
     }
   }
 
   int size() const { return static_cast<int>(members_.size()); }
+  const std::vector<int>& hosts() const { return hosts_; }
 
   /// Runs `body(channel)` on every rank and says what was sent. A hang ends as a timeout.
   template <class Body>
   traffic run(colls::collective what, pieces cut, const Body& body) {
     sent_ = {};
+    sent_.hosts = hosts_;
     std::vector<std::unique_ptr<call>> calls;
     std::vector<colls::task<>> tasks;
     for (const auto& each : members_) {
@@ -203,6 +209,7 @@ class team {
   };
 
   World world_;
+  std::vector<int> hosts_;
   traffic sent_;
   std::vector<std::unique_ptr<member>> members_;
 };

@@ -20,20 +20,38 @@ class reductions {
         [](ranks& all, const element_and_op& with, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
           for (const auto& row : catalogue::all_reduce) {
-            if (!legal(row, with, p)) continue;
             const situation at{collective::all_reduce, row.how, p, with.name, n, cut, shift};
-            auto data = inputs(with, p, n, shift);
-            const traffic sent = all.run(at.what, cut, [&](channel net) {
-              return row.run(net, erased(of(data, net.rank()), with), with.op);
-            });
-            const auto want = folded(with, 0, p, 0, n);
-            for (int rank = 0; rank < p; ++rank) {
-              expect(at, with, rank, of(data, rank), want, in_order(row, with));
-              REQUIRE_MESSAGE(same_bytes(of(data, rank), of(data, 0)), at.text(rank));
-            }
-            expect_cost(at, sent, partition(n, p), with);
+            if (legal(row, with, p)) one_all_reduce(all, row, at, with, {});
           }
         });
+  }
+
+  /// Ranks on several hosts, as many on each as `nodes` says, whatever the world is.
+  static void all_reduce_over_nodes() {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{
+             {1, 1, 1}, {2, 2}, {3, 3, 3}, {4, 1}, {2, 3, 1}, {5, 7}, {2, 2, 2, 2, 2}}) {
+      // Side by side, and dealt out one by one.
+      std::vector<int> blocks;
+      std::vector<int> dealt;
+      for (std::size_t turn = 0; turn < 8; ++turn) {
+        for (std::size_t node = 0; node < nodes.size(); ++node) {
+          if (turn == 0) blocks.insert(blocks.end(), count(nodes[node]), static_cast<int>(node));
+          if (turn < count(nodes[node])) dealt.push_back(static_cast<int>(node) + 7);
+        }
+      }
+      for (const std::vector<int>& hosts : {blocks, dealt}) {
+        ranks all(static_cast<int>(hosts.size()), hosts);
+        for (const auto& row : catalogue::all_reduce) {
+          if (row.how != algorithm::hierarchical) continue;
+          for (const std::size_t n : {0U, 1U, 2U, 5U, 101U}) {
+            const element_and_op& with = elements_and_ops()[0];
+            const situation at{
+                collective::all_reduce, row.how, all.size(), with.name, n, {}, 0, -1, "over nodes"};
+            one_all_reduce(all, row, at, with, nodes);
+          }
+        }
+      }
+    }
   }
 
   static void reduce() {
@@ -113,6 +131,21 @@ class reductions {
   static void exscan() { prefix_sums(catalogue::exscan, collective::exscan); }
 
  private:
+  template <class Row>
+  static void one_all_reduce(ranks& all, const Row& row, const situation& at,
+                             const element_and_op& with, const std::vector<int>& nodes) {
+    auto data = inputs(with, at.ranks, at.n, at.shift);
+    const traffic sent = all.run(at.what, at.cut, [&](channel net) {
+      return row.run(net, erased(of(data, net.rank()), with), with.op);
+    });
+    const auto want = folded(with, 0, at.ranks, 0, at.n);
+    for (int rank = 0; rank < at.ranks; ++rank) {
+      expect(at, with, rank, of(data, rank), want, in_order(row, with));
+      REQUIRE_MESSAGE(same_bytes(of(data, rank), of(data, 0)), at.text(rank));
+    }
+    expect_cost(at, sent, partition(at.n, at.ranks), with, nodes);
+  }
+
   template <class Rows>
   static void prefix_sums(const Rows& rows, collective what) {
     sweep<World>([&](ranks& all, const element_and_op& with, std::size_t n, pieces cut,

@@ -18,6 +18,7 @@ void conforms() {
   SUBCASE("barrier") { moves::barrier(); }
   SUBCASE("broadcast") { moves::broadcast(); }
   SUBCASE("all_reduce") { reduces::all_reduce(); }
+  SUBCASE("all_reduce over nodes") { reduces::all_reduce_over_nodes(); }
   SUBCASE("reduce") { reduces::reduce(); }
   SUBCASE("reduce_scatter") { reduces::reduce_scatter(); }
   SUBCASE("all_gather") { moves::all_gather(); }

@@ -682,15 +682,4 @@ operation<> communicator<Transport>::close(time_span deadline) {
   return operation<>(made);
 }
 
-template <transport Transport>
-int communicator<Transport>::nodes() const {
-  int found = 0;
-  for (int i = 0; i < size(); ++i) {
-    bool first = true;
-    for (int j = 0; j < i; ++j) first &= node_of(i) != node_of(j);
-    found += first ? 1 : 0;
-  }
-  return found;
-}
-
 }  // namespace colls

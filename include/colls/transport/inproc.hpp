@@ -22,6 +22,7 @@ class inproc_world;
 class inproc_transport final : mover {
  public:
   static constexpr bool consumes = true;
+  static constexpr bool addressable = true;
   static constexpr std::size_t eager_limit = 64 * 1024;
   static constexpr std::size_t eager_window = 256 * 1024;
 

@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/node_map.hpp>
+
+#include <doctest/doctest.h>
+
+using colls::node_map;
+
+TEST_CASE("ranks are counted by host, in the order of their ranks") {
+  const int hosts[] = {7, 3, 7, 7, 3, 0};
+  const node_map map(6, [&](int rank) { return hosts[rank]; });
+  CHECK(map.nodes() == 3);
+  CHECK(map.smallest() == 1);
+  const int ranks_of[] = {3, 2, 1};
+  const int first[] = {0, 1, 5};
+  for (int node = 0; node < 3; ++node) {
+    CAPTURE(node);
+    CHECK(map.ranks_of(node) == ranks_of[node]);
+    CHECK(map.ranks_on(node)[0] == first[node]);
+    CHECK(map.ranks_across(0)[node] == first[node]);
+  }
+  CHECK(map.ranks_on(0)[1] == 2);
+  CHECK(map.ranks_on(0)[2] == 3);
+  CHECK(map.ranks_on(1)[1] == 4);
+  CHECK((map.of(3).node == 0 && map.of(3).local == 2));
+  CHECK((map.of(5).node == 2 && map.of(5).local == 0));
+}
+
+TEST_CASE("every rank of equal nodes has its counterparts") {
+  const node_map map(12, [](int rank) { return rank % 4; });
+  CHECK(map.nodes() == 4);
+  CHECK(map.smallest() == 3);
+  for (int local = 0; local < 3; ++local) {
+    for (int node = 0; node < 4; ++node) {
+      CHECK(map.ranks_across(local)[node] == 4 * local + node);
+    }
+  }
+}
+
+TEST_CASE("one rank is a node") {
+  const node_map map(1, [](int) { return 5; });
+  CHECK(map.nodes() == 1);
+  CHECK(map.ranks_of(0) == 1);
+  CHECK(map.ranks_across(0)[0] == 0);
+}
