@@ -362,7 +362,7 @@ static_assert(for_sizes(1, 17, hypercube_holds));
 static_assert(for_sizes(1, 17, dissemination_holds));
 static_assert(for_sizes(1, 17, prefix_holds));
 static_assert(for_sizes(1, 17, circulant_holds));
-static_assert(for_sizes(1, 9, circulant_broadcast_of_all));
+static_assert(for_sizes(1, 6, circulant_broadcast_of_all));  // as much as clang computes
 static_assert(for_sizes(1, 17, double_tree_of_all_roots));
 
 static_assert(pattern::doubling_rounds(1) == 0 && pattern::doubling_rounds(2) == 1);
@@ -371,7 +371,7 @@ static_assert(pattern::doubling_rounds(8) == 3 && pattern::doubling_rounds(9) ==
 }  // namespace
 
 TEST_CASE("every pattern holds for every number of ranks") {
-  for (int size = 10; size <= most; ++size) CHECK(circulant_broadcast_of_all(size));
+  for (int size = 7; size <= most; ++size) CHECK(circulant_broadcast_of_all(size));
   for (int size = 18; size <= most; ++size) {
     CAPTURE(size);
     CHECK(ring_holds(size));
