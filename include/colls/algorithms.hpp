@@ -19,6 +19,7 @@
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/algorithm/recursive_halving.hpp>
 #include <colls/algorithm/ring.hpp>
+#include <colls/tuning.hpp>
 
 #include <algorithm>
 #include <array>
@@ -143,6 +144,32 @@ constexpr const row<Function>* find(const std::array<row<Function>, N>& rows, al
     if (candidate.how == how) return &candidate;
   }
   return nullptr;
+}
+
+/// Why an algorithm cannot do a call, or null.
+template <class Function>
+const char* refusal(const row<Function>& candidate, const question& call) {
+  if (candidate.what == needs::commutative && !call.commutative) {
+    return "it sums in an order of its own, and this operation is not commutative";
+  }
+  if (candidate.what == needs::even_ranks && call.ranks % 2 != 0) {
+    return "it needs an even number of ranks";
+  }
+  if (call.sum == order::rank && candidate.sums != order::rank && call.reduces) {
+    return "it does not give the bits of the sequential order, which order::rank and operations "
+           "that are not associative ask for; linear does";
+  }
+  return nullptr;
+}
+
+/// Those that can.
+template <class Function, std::size_t N>
+algorithm_set legal_of(const std::array<row<Function>, N>& rows, const question& call) {
+  algorithm_set legal;
+  for (const row<Function>& candidate : rows) {
+    if (refusal(candidate, call) == nullptr) legal.add(candidate.how);
+  }
+  return legal;
 }
 
 /// Whether an algorithm does that collective, with an operation that commutes or does not; for

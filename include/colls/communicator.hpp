@@ -90,7 +90,13 @@ class communicator {
   /// Rank in the world of one of our ranks.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
   Transport& net() const { return core_->net(); }
-  colls::tuning& tuning() { return core_->choices(); }
+  const colls::tuning& tuning() const { return core_->choices(); }
+  /// Chooses algorithms by these costs from now on. The same on all ranks, between calls.
+  void set_costs(const network_cost& net) { core_->set_costs(net); }
+  /// How a call with `bytes` in the whole vector (all_to_all: in one rank's) would be done, and what
+  /// each algorithm that could do it is predicted to take. Reductions: by an operation that
+  /// commutes. Local: sends nothing.
+  explanation explain(collective what, std::uint64_t bytes, const options& how = {}) const;
 
   // ---- reductions
 

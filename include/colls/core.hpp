@@ -24,6 +24,7 @@ class core final : call_owner {
        std::shared_ptr<const std::vector<int>> members, bool whole_world)
       : net_(std::move(net)), state_(id, rank, size, std::move(members)), world_(whole_world) {
     matching().add(state_);
+    if constexpr (priced_transport<Transport>) set_costs(net_->costs());
   }
   core(const core&) = delete;
   core& operator=(const core&) = delete;
@@ -36,6 +37,11 @@ class core final : call_owner {
   const communicator_state& state() const { return state_; }
   const node_map& nodes() {
     return state_.nodes([&](int rank) { return net_->node_of(rank); });
+  }
+  /// The costs that calls are chosen by; equal on all ranks, while no call is under way.
+  void set_costs(const network_cost& net) {
+    const bool has_levels = net.far != link_cost{};
+    choices_.set(net, has_levels && nodes().nodes() > 1 ? nodes().smallest() : 0);
   }
   bool whole_world() const { return world_; }
   bool is_open() const { return open_; }
@@ -113,31 +119,29 @@ class core final : call_owner {
   template <class Function, std::size_t N>
   plan choose(const std::array<row<Function>, N>& rows, const question& call, const options& how,
               const row<Function>** found, checks& check) const {
-    plan by = choices_.choose(call);
-    if (how.algorithm != algorithm::automatic && how.algorithm != by.how) by = {how.algorithm};
-    if (how.segment != 0) by.segment = how.segment;
-    if (by.segment != 0 && by.lanes < 2) by.lanes = choices_.lanes;
-    if (how.radix != 0) by.radix = how.radix;
-    check.require(by.radix >= 2, "radix %d is not 2 or more", by.radix);
-    *found = find(rows, by.how);
-    const auto refuse = [&](const char* reason) {
-      failure wrong(errc::not_applicable);
-      wrong.say("%s %s: %s", name(call.what), name(by.how), reason);
-      check.fail(wrong);
-    };
-    if (*found == nullptr) {
-      refuse("no such algorithm for this collective");
-    } else if ((*found)->what == needs::commutative && !call.commutative) {
-      refuse("it sums in an order of its own, and this operation is not commutative");
-    } else if ((*found)->what == needs::even_ranks && call.ranks % 2 != 0) {
-      refuse("it needs an even number of ranks");
-    } else if (call.sum == order::rank && (*found)->sums != order::rank && call.reduces) {
-      refuse(
-          "it does not give the bits of the sequential order, which order::rank and operations "
-          "that are not associative ask for; linear does");
+    check.require(how.radix == 0 || how.radix >= 2, "radix %d is not 2 or more", how.radix);
+    if (check.failed()) return {};
+    algorithm_set legal;
+    if (how.algorithm == algorithm::automatic) {
+      legal = legal_of(rows, call);
+    } else {
+      *found = find(rows, how.algorithm);
+      const char* const reason =
+          *found == nullptr ? "no such algorithm for this collective" : refusal(**found, call);
+      if (reason != nullptr) {
+        failure wrong(errc::not_applicable);
+        wrong.say("%s %s: %s", name(call.what), name(how.algorithm), reason);
+        check.fail(wrong);
+        return {};
+      }
+      legal.add(how.algorithm);
     }
+    const plan by = choices_.choose(call, wishes(how), legal);
+    *found = find(rows, by.how);
     return by;
   }
+  /// What a choice leaves open is 0.
+  static plan wishes(const options& how) { return {how.algorithm, how.segment, 0, how.radix}; }
 
   /// Ends what is under way with `closed` and takes no more calls.
   void leave() {

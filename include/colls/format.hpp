@@ -6,6 +6,7 @@
 
 #include <colls/error.hpp>
 #include <colls/half.hpp>
+#include <colls/tuning.hpp>
 
 #include <fmt/format.h>
 
@@ -42,6 +43,15 @@ struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   template <class Context>
   auto format(const colls::failure& why, Context& context) const {
     return formatter<std::string>::format(colls::detail::explain(why), context);
+  }
+};
+
+/// The lines of `to_text`.
+template <>
+struct fmt::formatter<colls::explanation> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const colls::explanation& told, Context& context) const {
+    return formatter<std::string>::format(colls::to_text(told), context);
   }
 };
 

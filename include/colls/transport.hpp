@@ -6,6 +6,7 @@
 
 #include <colls/buffer.hpp>
 #include <colls/clock.hpp>
+#include <colls/costs.hpp>
 #include <colls/match.hpp>
 
 namespace colls {
@@ -56,5 +57,11 @@ concept consuming_transport = transport<Transport> && Transport::consumes;
 /// peer's operation between two messages, as long as the communicator is good.
 template <class Transport>
 concept addressable_transport = transport<Transport> && Transport::addressable;
+
+/// A refinement: says what its messages cost, equally on all ranks, until `measure` finds out.
+template <class Transport>
+concept priced_transport = transport<Transport> && requires(const Transport& net) {
+  { net.costs() } -> std::same_as<network_cost>;
+};
 
 }  // namespace colls

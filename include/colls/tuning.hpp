@@ -2,73 +2,198 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tuning: which algorithm, from what all ranks know: the collective, the bytes, the ranks.
+// tuning: which algorithm, in which pieces: the least of the predicted times. It depends on what
+// all ranks know and nothing else: the call, the ranks, and costs that they have agreed on.
 
-#include <colls/fwd.hpp>
+#include <colls/costs.hpp>
+#include <colls/error.hpp>
+
+#include <algorithm>
+#include <vector>
 
 namespace colls {
-
-/// How a call will be done; equal on all ranks.
-struct plan {
-  colls::algorithm how = colls::algorithm::linear;
-  std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: chunks travel whole
-  int lanes = 1;            // pieces in flight
-  int radix = 4;            // of the algorithms that have one
-};
 
 /// What a choice may depend on: values that are in the fingerprint, and nothing local.
 struct question {
   collective what = collective::none;
-  std::size_t bytes = 0;  // of the whole vector
+  std::uint64_t bytes = 0;  // of the whole vector; all_to_all: of one rank's
   int ranks = 1;
   bool commutative = true;
   colls::order sum = colls::order::any;
   bool reduces = false;
+
+  friend constexpr bool operator==(const question&, const question&) = default;
 };
 
-/// Latency decides below these sizes, bandwidth above.
-struct tuning {
-  std::size_t all_reduce_ring = 32 * 1024;
-  std::size_t all_gather_ring = 32 * 1024;
-  std::size_t segment = 2 * 1024 * 1024;
-  int lanes = 2;
-
-  constexpr plan choose(const question& call) const {
-    const bool reorder = call.commutative && call.sum == order::any;
-    switch (call.what) {
-      case collective::barrier:
-        return {algorithm::dissemination};
-      case collective::broadcast:
-        return {algorithm::binomial_tree};
-      case collective::all_reduce:
-        if (call.sum == order::rank) return {algorithm::linear};
-        if (reorder && call.ranks > 2 && call.bytes > all_reduce_ring)
-          return pipelined(algorithm::ring);
-        if (reorder && call.ranks == 2 && call.bytes > 2 * all_reduce_ring) {
-          return pipelined(algorithm::ring);
-        }
-        return {algorithm::recursive_doubling};
-      case collective::reduce_scatter:
-        return {reorder ? algorithm::ring : algorithm::linear};
-      case collective::all_gather:
-        return {call.bytes > all_gather_ring ? algorithm::ring : algorithm::recursive_doubling};
-      case collective::reduce:
-        return {call.sum == order::rank ? algorithm::linear : algorithm::binomial_tree};
-      case collective::gather:
-      case collective::scatter:
-        return {algorithm::binomial_tree};
-      case collective::all_to_all:
-        return {algorithm::pairwise};
-      case collective::scan:
-      case collective::exscan:
-        return {call.sum == order::rank ? algorithm::linear : algorithm::recursive_doubling};
-      default:
-        return {};
+/// Some algorithms.
+class algorithm_set {
+ public:
+  constexpr void add(algorithm how) { bits_ |= bit(how); }
+  constexpr bool has(algorithm how) const { return (bits_ & bit(how)) != 0; }
+  template <class Visit>
+  constexpr void each(const Visit& visit) const {
+    for (int i = 1; i < 32; ++i) {
+      if (has(static_cast<algorithm>(i))) visit(static_cast<algorithm>(i));
     }
+  }
+  friend constexpr bool operator==(const algorithm_set&, const algorithm_set&) = default;
+
+ private:
+  static constexpr std::uint32_t bit(algorithm how) { return 1u << static_cast<unsigned>(how); }
+
+  std::uint32_t bits_ = 0;
+};
+
+/// What one algorithm is predicted to take.
+struct prediction {
+  plan by;
+  cost takes;
+};
+
+/// The choice for a call, and what else was to choose from, the best first.
+struct explanation {
+  question call;
+  plan chosen;
+  std::vector<prediction> all;
+};
+
+/// Some lines for people: the choice, and what each algorithm is predicted to take.
+inline std::string to_text(const explanation& told) {
+  detail::line first;
+  first.add("%s of %llu B over %d ranks: %s", name(told.call.what),
+            static_cast<unsigned long long>(told.call.bytes), told.call.ranks,
+            name(told.chosen.how));
+  std::string all = first.text();
+  for (const prediction& each : told.all) {
+    detail::line next;
+    next.add("\n  %-22s %12.3f us", name(each.by.how), static_cast<double>(each.takes.time) * 1e-6);
+    if (each.by.segment != 0) {
+      next.add(", segments of %zu B in %d lanes", each.by.segment, each.by.lanes);
+    }
+    if (costs::has_radix(each.by.how)) next.add(", radix %d", each.by.radix);
+    all += next.text();
+  }
+  return all;
+}
+
+/// The costs of a communicator's network, and the choices that follow from them.
+class tuning {
+ public:
+  const network_cost& costs() const { return net_; }
+  int ranks_on_host() const { return on_host_; }
+  /// Equal on all ranks, while no call is under way. `ranks_on_host`: of the ranks, side by side,
+  /// which share a host; 0: all.
+  void set(const network_cost& net, int ranks_on_host = 0) {
+    net_ = net;
+    on_host_ = ranks_on_host;
+    for (entry& each : last_) each = {};
+  }
+
+  /// That algorithm's best pieces, as far as `by` leaves them open (0), and their cost.
+  prediction predict(const question& call, plan by) const {
+    const colls::costs costs(net_, call.what, call.bytes, call.ranks,
+                             on_host_ > 0 ? on_host_ : call.ranks);
+    prediction best{by, {}};
+    bool found = false;
+    const auto consider = [&](const plan& tried) {
+      const cost takes = costs.of(tried);
+      if (found && takes.time >= best.takes.time) return;
+      best = {tried, takes};
+      found = true;
+    };
+    if (by.radix != 0 || !costs.has_radix(by.how)) {
+      if (by.radix == 0) by.radix = 2;
+      in_pieces(costs, by, consider);
+      return best;
+    }
+    for (int radix = 2; radix <= most_radix; radix = radix < 4 ? radix + 1 : 2 * radix) {
+      by.radix = radix;
+      consider(by);
+      if (radix >= call.ranks) break;
+    }
+    return best;
+  }
+
+  /// The algorithm of the least predicted time among `legal` ones. Parts of `wanted` that are not 0
+  /// are kept.
+  plan choose(const question& call, const plan& wanted, algorithm_set legal) const {
+    entry& known = last_[slot(call)];
+    if (known.legal == legal && known.call == call && known.wanted == wanted) return known.chosen;
+    prediction best;
+    bool found = false;
+    legal.each([&](algorithm how) {
+      plan by = wanted;
+      by.how = how;
+      const prediction tried = predict(call, by);
+      if (found && tried.takes.time >= best.takes.time) return;
+      best = tried;
+      found = true;
+    });
+    known = {call, wanted, best.by, legal};
+    return best.by;
+  }
+  /// The same with all that was to choose from.
+  explanation explain(const question& call, const plan& wanted, algorithm_set legal) const {
+    explanation made{call, {}, {}};
+    legal.each([&](algorithm how) {
+      plan by = wanted;
+      by.how = how;
+      made.all.push_back(predict(call, by));
+    });
+    // Of equal ones `choose` takes the first, too.
+    const auto earlier = [](const prediction& a, const prediction& b) {
+      return a.takes.time != b.takes.time ? a.takes.time < b.takes.time : a.by.how < b.by.how;
+    };
+    std::sort(made.all.begin(), made.all.end(), earlier);
+    if (!made.all.empty()) made.chosen = made.all.front().by;
+    return made;
   }
 
  private:
-  constexpr plan pipelined(algorithm how) const { return {how, segment, lanes}; }
+  static constexpr int most_radix = 64;
+  static constexpr int most_lanes = 16;
+  static constexpr std::uint64_t longest_segment = 4 << 20;
+
+  struct entry {
+    question call;
+    plan wanted;
+    plan chosen;
+    algorithm_set legal;
+  };
+
+  static std::size_t slot(const question& call) {
+    const std::uint64_t mixed =
+        (call.bytes * 31 + static_cast<std::uint64_t>(call.what)) * 0x9e3779b97f4a7c15u;
+    return static_cast<std::size_t>(mixed >> 62);
+  }
+
+  /// Whole, and in segments of any power of two, in so many lanes that they fill the way.
+  template <class Consider>
+  void in_pieces(const colls::costs& costs, plan by, const Consider& consider) const {
+    const std::uint64_t longest = costs.cut(by.how);
+    const auto in_lanes = [&] {
+      const std::uint64_t all = by.segment == 0 ? 1 : (longest + by.segment - 1) / by.segment;
+      if (by.lanes != 0) return consider(by);
+      for (int lanes = 1; lanes <= most_lanes; lanes *= 2) {
+        plan tried = by;
+        tried.lanes = lanes;
+        consider(tried);
+        if (static_cast<std::uint64_t>(lanes) >= all) return;
+      }
+    };
+    const bool open = by.segment == 0;
+    in_lanes();
+    if (!open) return;
+    for (std::uint64_t segment = longest_segment; segment >= net_.least_segment; segment /= 2) {
+      if (segment >= longest) continue;
+      by.segment = segment;
+      in_lanes();
+    }
+  }
+
+  network_cost net_ = ethernet_cost;
+  int on_host_ = 0;
+  mutable entry last_[4];
 };
 
 }  // namespace colls

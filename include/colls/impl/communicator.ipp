@@ -322,6 +322,60 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
 
 #undef COLLS_PIN
 
+template <transport Transport>
+explanation communicator<Transport>::explain(collective what, std::uint64_t bytes,
+                                             const options& how) const {
+  const bool reduces = what == collective::all_reduce || what == collective::reduce ||
+                       what == collective::reduce_scatter || what == collective::scan ||
+                       what == collective::exscan;
+  const question call{what, bytes, size(), true, how.order, reduces};
+  algorithm_set legal;
+  const auto add = [&](const auto& rows) { legal = detail::legal_of(rows, call); };
+  switch (what) {
+    case collective::barrier:
+      add(all::barrier);
+      break;
+    case collective::broadcast:
+      add(all::broadcast);
+      break;
+    case collective::all_reduce:
+      add(all::all_reduce);
+      break;
+    case collective::reduce:
+      add(all::reduce);
+      break;
+    case collective::reduce_scatter:
+      add(all::reduce_scatter);
+      break;
+    case collective::all_gather:
+      add(all::all_gather);
+      break;
+    case collective::gather:
+      add(all::gather);
+      break;
+    case collective::scatter:
+      add(all::scatter);
+      break;
+    case collective::all_to_all:
+      add(all::all_to_all);
+      break;
+    case collective::scan:
+      add(all::scan);
+      break;
+    case collective::exscan:
+      add(all::exscan);
+      break;
+    default:
+      break;
+  }
+  if (how.algorithm != algorithm::automatic) {
+    const bool possible = legal.has(how.algorithm);
+    legal = {};
+    if (possible) legal.add(how.algorithm);
+  }
+  return core_->choices().explain(call, core_->wishes(how), legal);
+}
+
 // ---- point to point
 
 namespace detail {
@@ -554,7 +608,7 @@ task<communicator<Transport>> split(basic_channel<Transport> net, core<Transport
       parent.shared_net(), id, rank, size,
       std::make_shared<const std::vector<int>>(std::move(ranks)), false);
   made->state().inactivity = parent.state().inactivity;
-  made->choices() = parent.choices();
+  made->set_costs(parent.choices().costs());
   co_return communicator<Transport>(std::move(made));
 }
 
@@ -587,7 +641,7 @@ task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transpor
   auto made = std::make_unique<core<Transport>>(Transport::open_world(on, std::move(who), cards), 0,
                                                 net.rank(), net.size(), nullptr, true);
   made->state().inactivity = parent.state().inactivity;
-  made->choices() = parent.choices();
+  made->set_costs(parent.choices().costs());
   co_return communicator<Transport>(std::move(made));
 }
 

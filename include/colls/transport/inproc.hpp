@@ -23,6 +23,7 @@ class inproc_transport final : mover {
  public:
   static constexpr bool consumes = true;
   static constexpr bool addressable = true;
+  static constexpr network_cost costs() { return one_thread_cost; }
   static constexpr std::size_t eager_limit = 64 * 1024;
   static constexpr std::size_t eager_window = 256 * 1024;
 

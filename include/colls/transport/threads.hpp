@@ -21,6 +21,7 @@ class thread_world;
 class thread_transport final : mover {
  public:
   static constexpr bool consumes = true;
+  static constexpr network_cost costs() { return threads_cost; }
   static constexpr std::size_t eager_limit = 64 * 1024;
   static constexpr std::size_t eager_window = 256 * 1024;
 

@@ -1,0 +1,556 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// costs: what a call costs by each algorithm, in closed form. Messages and bytes are those of all
+// ranks; the time is that of the longest chain. docs/algorithms.md has the same as a table.
+//
+// All of it is integer arithmetic, so that ranks that other compilers have built choose the same.
+
+#include <colls/fwd.hpp>
+#include <colls/pattern.hpp>
+
+namespace colls {
+
+using picoseconds = std::uint64_t;
+
+/// What a message costs between two ranks.
+struct link_cost {
+  picoseconds latency = 0;   // on its way
+  picoseconds overhead = 0;  // at either end; messages of one rank pay it one after another
+  picoseconds per_kib = 0;
+
+  friend constexpr bool operator==(const link_cost&, const link_cost&) = default;
+};
+
+/// A network as far as a choice depends on it; equal on all ranks of a communicator.
+struct network_cost {
+  link_cost near;                  // between ranks of one host
+  link_cost far;                   // between hosts
+  picoseconds host_per_kib = 0;    // of far bytes, all ranks of a host together
+  picoseconds reduce_per_kib = 0;  // of bytes that a rank reduces or copies itself
+  std::uint64_t least_segment = 4096;  // bytes; shorter pieces gain nothing
+  bool one_thread = false;         // one thread does the work of all ranks: only sums count
+
+  friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
+};
+
+/// Of processes that talk over TCP, on one host and on several that a 10 Gbit/s network connects.
+/// On one host two processes copy each byte twice, and short pieces gain nothing.
+inline constexpr network_cost ethernet_cost{
+    .near = {600'000, 1'200'000, 195'000},
+    .far = {15'000'000, 2'000'000, 900'000},
+    .host_per_kib = 850'000,
+    .reduce_per_kib = 100'000,
+    .least_segment = 2 << 20,
+};
+/// Of threads of one process.
+inline constexpr network_cost threads_cost{
+    .near = {300'000, 150'000, 75'000}, .far = {}, .reduce_per_kib = 50'000, .least_segment = 256 << 10};
+/// Of ranks that one thread drives in turn: what all of them do adds up.
+inline constexpr network_cost one_thread_cost{.near = {0, 70'000, 60'000},
+                                              .far = {},
+                                              .reduce_per_kib = 50'000,
+                                              .least_segment = std::uint64_t{1} << 42,
+                                              .one_thread = true};
+
+/// How a call will be done; equal on all ranks.
+struct plan {
+  colls::algorithm how = colls::algorithm::linear;
+  std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: chunks travel whole
+  int lanes = 1;            // pieces in flight
+  int radix = 4;            // of the algorithms that have one
+
+  friend constexpr bool operator==(const plan&, const plan&) = default;
+};
+
+struct cost {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+  picoseconds time = 0;
+};
+
+/// The costs of calls of one collective with `bytes` in the whole vector, of one rank for
+/// all_to_all, between `ranks` ranks, `on_host` of them side by side on each host (all of them: one
+/// host). Chunks count as equally long.
+class costs {
+ public:
+  constexpr costs(const network_cost& net, collective what, std::uint64_t bytes, int ranks,
+                  int on_host)
+      : net_(net), what_(what), n_(bytes < most ? bytes : most), ranks_(ranks), on_host_(on_host),
+        p_(number(ranks)), chunk_((n_ + p_ - 1) / p_) {}
+
+  constexpr cost of(const plan& by) const {
+    return finish(ranks_ > 1 ? parts(by) : part());
+  }
+
+  /// The bytes of the longest piece that a rank cuts into segments; 0: the algorithm cuts none.
+  constexpr std::uint64_t cut(algorithm how) const {
+    switch (how) {
+      case algorithm::ring:
+      case algorithm::scatter_all_gather:
+        return chunk_;
+      case algorithm::double_tree:
+        return n_ / 2;
+      case algorithm::chain:
+        return n_;
+      case algorithm::circulant:
+        return what_ == collective::broadcast ? n_ : 0;
+      default:
+        return 0;
+    }
+  }
+  static constexpr bool has_radix(algorithm how) {
+    return how == algorithm::knomial_tree || how == algorithm::bruck ||
+           how == algorithm::dissemination;
+  }
+
+ private:
+  static constexpr std::uint64_t most = std::uint64_t{1} << 42;  // nothing overflows
+
+  struct part {
+    std::uint64_t messages = 0;
+    std::uint64_t bytes = 0;
+    picoseconds wire = 0;        // of the longest chain of messages
+    std::uint64_t touched = 0;   // bytes that a rank on it reduces or copies, waiting
+    std::uint64_t copied = 0;    // bytes that all ranks touch beyond taking in messages
+
+    constexpr part operator+(const part& then) const {
+      return {messages + then.messages, bytes + then.bytes, wire + then.wire,
+              touched + then.touched, copied + then.copied};
+    }
+  };
+
+  static constexpr std::uint64_t number(int n) { return static_cast<std::uint64_t>(n); }
+  static constexpr picoseconds over(std::uint64_t bytes, picoseconds per_kib) {
+    return (bytes >> 10) * per_kib + (((bytes & 1023) * per_kib) >> 10);
+  }
+  static constexpr std::uint64_t larger(std::uint64_t a, std::uint64_t b) { return a < b ? b : a; }
+  static constexpr std::uint64_t pieces(std::uint64_t whole, std::uint64_t segment) {
+    return segment == 0 || whole <= segment ? 1 : (whole + segment - 1) / segment;
+  }
+
+  constexpr cost finish(const part& all) const {
+    if (net_.one_thread) {
+      return {all.messages, all.bytes, all.messages * net_.near.overhead +
+                                           over(all.bytes, net_.near.per_kib) +
+                                           over(all.copied, net_.reduce_per_kib)};
+    }
+    return {all.messages, all.bytes, all.wire + over(all.touched, net_.reduce_per_kib)};
+  }
+
+  // ---- one message
+
+  constexpr bool one_host() const { return on_host_ >= ranks_; }
+  /// How many of the ranks of a host have a peer on another one, if all have theirs `distance`
+  /// further on the circle.
+  constexpr int crossing(int distance) const {
+    if (one_host()) return 0;
+    const int shorter = distance < ranks_ - distance ? distance : ranks_ - distance;
+    return shorter < on_host_ ? shorter : on_host_;
+  }
+  /// From start to end, when `crossing` ranks of each host send to other hosts.
+  constexpr picoseconds hop(std::uint64_t bytes, int crossing) const {
+    const link_cost& link = crossing == 0 ? net_.near : net_.far;
+    return link.latency + 2 * link.overhead + moving(bytes, crossing);
+  }
+  constexpr picoseconds moving(std::uint64_t bytes, int crossing) const {
+    if (crossing == 0) return over(bytes, net_.near.per_kib);
+    return larger(over(bytes, net_.far.per_kib),
+                  over(bytes * number(crossing), net_.host_per_kib));
+  }
+  /// How long it keeps its sender from sending the next.
+  constexpr picoseconds gap(std::uint64_t bytes) const {
+    const link_cost& link = one_host() ? net_.near : net_.far;
+    return link.overhead + over(bytes, link.per_kib);
+  }
+  constexpr picoseconds around(std::uint64_t bytes, int distance) const {
+    return hop(bytes, crossing(distance));
+  }
+  /// With the partner whose number differs in that bit.
+  constexpr picoseconds across(std::uint64_t bytes, int bit) const {
+    const bool inside = one_host() || (bit < 30 && on_host_ % (2 << bit) == 0);
+    return hop(bytes, inside ? 0 : crossing(1 << bit));
+  }
+  constexpr int cube_rounds() const { return pattern::bit_width(ranks_) - 1; }
+  constexpr std::uint64_t left_over() const { return p_ - (std::uint64_t{1} << cube_rounds()); }
+
+  // ---- parts that collectives are made of
+
+  /// The root and every other rank: one message each, `bytes` long.
+  constexpr part star(std::uint64_t bytes) const {
+    const int far = one_host() ? 0 : 1;
+    return {p_ - 1, (p_ - 1) * bytes, hop(bytes, far) + (p_ - 2) * gap(bytes)};
+  }
+  /// Every rank and every other one, all beginning with the same.
+  constexpr part mesh(std::uint64_t bytes) const {
+    const std::uint64_t h = number(on_host_);
+    const picoseconds out =
+        one_host() ? 0 : over(h * (p_ - h) * bytes, net_.host_per_kib);
+    return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes,
+            hop(0, one_host() ? 0 : 1) + larger((2 * p_ - 3) * gap(bytes), out)};
+  }
+  /// The same, one peer at a time.
+  constexpr part rounds_of_one(std::uint64_t bytes) const {
+    return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes, (p_ - 1) * around(bytes, on_host_)};
+  }
+  /// `bytes` down (or up) a k-nomial tree. A path takes a hop where it branches off and, for each
+  /// child that is served before, a gap.
+  constexpr part tree(std::uint64_t bytes, int radix) const {
+    const std::uint64_t k = number(radix);
+    picoseconds full = 0;  // of the tree of k^level ranks
+    picoseconds time = 0;  // of the ranks that the digits so far make
+    std::uint64_t left = p_ - 1;
+    for (std::uint64_t step = 1; step <= p_ - 1; step *= k, left /= k) {
+      const picoseconds down = hop(bytes, step < number(on_host_) || one_host() ? 0 : 1);
+      const picoseconds each = gap(bytes);
+      // Children 1, ..., digit of this level; the last one has what the lower digits make.
+      const std::uint64_t digit = left % k;
+      if (digit > 0) {
+        const picoseconds partial = down + time;
+        const picoseconds others = digit > 1 ? down + (digit - 1) * each + full : 0;
+        time = larger(partial, larger(others, digit * each + full));
+      }
+      full = larger(down + (k - 2) * each + full, (k - 1) * each + full);
+    }
+    return {p_ - 1, (p_ - 1) * bytes, time};
+  }
+  /// Chunks to or from the root down a binomial tree.
+  constexpr part chunk_tree() const {
+    part sum{p_ - 1, 0, 0};
+    for (std::uint64_t step = 1; step < p_; step *= 2) {
+      const std::uint64_t held = chunk_ * (step < p_ - step ? step : p_ - step);
+      sum.wire += hop(held, step < number(on_host_) || one_host() ? 0 : 1);
+      // Ranks with this bit: their chunks travel this step.
+      const std::uint64_t with_bit = p_ / (2 * step) * step + (p_ % (2 * step) > step ? p_ % (2 * step) - step : 0);
+      sum.bytes += with_bit * chunk_;
+    }
+    return sum;
+  }
+  /// Chunks exchanged over a hypercube, each time twice as many.
+  constexpr part chunk_cube(std::uint64_t folded) const {
+    const std::uint64_t corners = std::uint64_t{1} << cube_rounds();
+    part sum{corners * number(cube_rounds()) + 2 * left_over(),
+             (corners - 1 + left_over()) * n_ + left_over() * chunk_, 0};
+    for (int bit = 0; bit < cube_rounds(); ++bit) {
+      sum.wire += across(n_ / (corners >> bit), bit);
+    }
+    if (left_over() > 0) sum.wire += hop(n_, 0) + hop(chunk_, 0) + folded;
+    return sum;
+  }
+  /// Chunks over the circulant graph of `ranks` ranks, all on one host or each on its own with
+  /// `crossing` of them side by side.
+  constexpr part circle(int ranks, std::uint64_t chunk, bool inside, int crossing_all) const {
+    part sum{0, number(ranks) * number(ranks - 1) * chunk, 0};
+    for (int left = ranks; left > 1; left = (left + 1) / 2) {
+      const int skip = (left + 1) / 2;
+      const int across = inside ? 0 : crossing_all > 0 ? crossing_all : crossing(skip);
+      sum.messages += number(ranks);
+      sum.wire += hop(number(left - skip) * chunk, across);
+    }
+    return sum;
+  }
+  constexpr part circle() const { return circle(ranks_, chunk_, one_host(), 0); }
+
+  /// Segments in lanes: a lane's step takes a hop, and those of all lanes together a gap each.
+  /// `steps` of them follow each other.
+  constexpr picoseconds lanes_around(std::uint64_t steps, const plan& by, bool reduces) const {
+    const std::uint64_t s = pieces(chunk_, by.segment);
+    const std::uint64_t piece = (chunk_ + s - 1) / s;
+    const picoseconds local = reduces ? over(piece, net_.reduce_per_kib) : 0;
+    const int one = one_host() ? 0 : 1;
+    const picoseconds alone = hop(piece, one) + local;
+    const link_cost& link = one_host() ? net_.near : net_.far;
+    const picoseconds each = link.overhead + larger(moving(piece, one), local);
+    const std::uint64_t width = number(by.lanes);
+    const std::uint64_t turns = s / width;
+    const std::uint64_t rest = s % width;
+    picoseconds time = turns * steps * larger(alone, width * each);
+    if (rest > 0) time += steps * larger(alone, rest * each);
+    return time;
+  }
+  constexpr part ring(const plan& by, bool reduces) const {
+    return {p_ * (p_ - 1) * pieces(chunk_, by.segment), p_ * (p_ - 1) * chunk_,
+            lanes_around(p_ - 1, by, reduces)};
+  }
+  /// Segments of a buffer handed on `depth` times; each keeps a rank busy for `sends` gaps.
+  constexpr part line(std::uint64_t bytes, std::uint64_t depth, std::uint64_t sends,
+                      const plan& by, bool reduces) const {
+    const std::uint64_t s = pieces(bytes, by.segment);
+    const std::uint64_t piece = (bytes + s - 1) / s;
+    const picoseconds local = reduces ? over(piece, net_.reduce_per_kib) : 0;
+    const picoseconds busy = sends * (gap(piece) + local);
+    const std::uint64_t hosts = one_host() ? 0 : (p_ - 1) / number(on_host_);
+    const std::uint64_t far = hosts < depth ? hosts : depth;
+    const picoseconds down =
+        far * hop(piece, 1) + (depth - far) * hop(piece, 0) + depth * ((sends - 1) * gap(piece) / 2 + local);
+    const picoseconds lane = (hop(piece, far > 0 ? 1 : 0) + busy) / number(by.lanes);
+    return {(p_ - 1) * s, (p_ - 1) * bytes, down + (s - 1) * larger(busy, lane)};
+  }
+  /// Both halves of the buffer over two trees, up or down.
+  constexpr part two_trees(const plan& by, bool reduces) const {
+    const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
+    part half = line(n_ / 2, depth, 2, by, reduces);
+    half.messages *= 2;
+    half.bytes = (p_ - 1) * n_;
+    return half;
+  }
+  /// Up and down again: a lane has its segment until that is back.
+  constexpr part two_trees_and_back(const plan& by) const {
+    const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
+    const std::uint64_t s = pieces(n_ / 2, by.segment);
+    const std::uint64_t piece = (n_ / 2 + s - 1) / s;
+    const part once = line(piece, depth, 2, {}, true);
+    const picoseconds there = 2 * once.wire;
+    const picoseconds busy = 4 * gap(piece) + 2 * over(piece, net_.reduce_per_kib);
+    return {4 * (p_ - 1) * s, 2 * (p_ - 1) * n_,
+            there + (s - 1) * larger(busy, there / number(by.lanes))};
+  }
+  /// Digits of distances: rounds of messages to up to k-1 peers. `blocks(step, peers)` are those of
+  /// one of them.
+  template <class Blocks>
+  constexpr part digits(int radix, const Blocks& blocks) const {
+    const pattern::dissemination circle{0, ranks_, radix};
+    part sum;
+    for (int step = 1; step < ranks_; step = circle.after(step)) {
+      const std::uint64_t peers = number(circle.peers(step));
+      const std::uint64_t bytes = blocks(step) * chunk_;
+      sum.messages += p_ * peers;
+      sum.wire += around(bytes, step) + (peers - 1) * gap(bytes);
+    }
+    return sum;
+  }
+
+  // ---- the table
+
+  constexpr part parts(const plan& by) const {
+    switch (what_) {
+      case collective::barrier:
+        return barrier(by);
+      case collective::broadcast:
+        return broadcast(by);
+      case collective::all_reduce:
+        return all_reduce(by);
+      case collective::reduce:
+        return reduce(by);
+      case collective::reduce_scatter:
+        return reduce_scatter(by);
+      case collective::all_gather:
+        return all_gather(by);
+      case collective::gather:
+      case collective::scatter:
+        return by.how == algorithm::linear ? star(chunk_) : chunk_tree();
+      case collective::all_to_all:
+        return all_to_all(by);
+      case collective::scan:
+      case collective::exscan:
+        return scan(by);
+      default:
+        return {};
+    }
+  }
+
+  constexpr part barrier(const plan& by) const {
+    switch (by.how) {
+      case algorithm::dissemination:
+        return digits(by.radix, [](int) { return std::uint64_t{0}; });
+      case algorithm::binomial_tree:
+        return tree(0, 2) + tree(0, 2);
+      default:
+        return star(0) + star(0);
+    }
+  }
+
+  constexpr part broadcast(const plan& by) const {
+    switch (by.how) {
+      case algorithm::binomial_tree:
+        return tree(n_, 2);
+      case algorithm::knomial_tree:
+        return tree(n_, by.radix);
+      case algorithm::scatter_all_gather:
+        return chunk_tree() + ring(by, false);
+      case algorithm::chain:
+        return line(n_, p_ - 1, 1, by, false);
+      case algorithm::double_tree:
+        return two_trees(by, false);
+      case algorithm::circulant: {
+        const std::uint64_t s = pieces(n_, by.segment);
+        const std::uint64_t rounds = s - 1 + number(pattern::doubling_rounds(ranks_));
+        return {(p_ - 1) * s, (p_ - 1) * n_, rounds * around((n_ + s - 1) / s, on_host_)};
+      }
+      default:
+        return star(n_);
+    }
+  }
+
+  constexpr part reduced(part moved, std::uint64_t bytes) const {
+    moved.touched += bytes;
+    return moved;
+  }
+  constexpr part copied(part moved, std::uint64_t bytes) const {
+    moved.touched += bytes;
+    moved.copied += p_ * bytes;
+    return moved;
+  }
+
+  constexpr part reduce(const plan& by) const {
+    const std::uint64_t levels = number(pattern::doubling_rounds(ranks_));
+    switch (by.how) {
+      case algorithm::binomial_tree:
+        return reduced(tree(n_, 2), levels * n_);
+      case algorithm::knomial_tree:
+        return reduced(tree(n_, by.radix), levels * n_);
+      case algorithm::reduce_scatter_gather:
+        return copied(reduced(circle(), n_ - chunk_), n_) + chunk_tree();
+      case algorithm::chain:
+        return line(n_, p_ - 1, 1, by, true);
+      case algorithm::double_tree:
+        return two_trees(by, true);
+      default:
+        return reduced(star(n_), (p_ - 1) * n_);
+    }
+  }
+
+  constexpr part all_reduce(const plan& by) const {
+    const std::uint64_t corners = std::uint64_t{1} << cube_rounds();
+    const auto rounds = number(cube_rounds());
+    switch (by.how) {
+      case algorithm::ring: {
+        const part there = ring(by, true);
+        const part back = ring(by, false);
+        return there + back;
+      }
+      case algorithm::recursive_doubling: {
+        const std::uint64_t messages = corners * rounds + 2 * left_over();
+        part sum{messages, messages * n_, 0, rounds * n_};
+        for (int bit = 0; bit < cube_rounds(); ++bit) sum.wire += across(n_, bit);
+        return left_over() > 0 ? reduced(sum + part{0, 0, 2 * hop(n_, 0)}, n_) : sum;
+      }
+      case algorithm::recursive_halving: {
+        part sum{2 * corners * rounds + 2 * left_over(), 2 * (corners - 1 + left_over()) * n_, 0,
+                 n_ - n_ / corners};
+        for (int bit = 0; bit < cube_rounds(); ++bit) sum.wire += 2 * across(n_ >> (bit + 1), bit);
+        return left_over() > 0 ? reduced(sum + part{0, 0, 2 * hop(n_, 0)}, n_) : sum;
+      }
+      case algorithm::double_tree:
+        return two_trees_and_back(by);
+      case algorithm::circulant:
+        return copied(reduced(circle() + circle(), n_ - chunk_), 2 * n_);
+      case algorithm::hierarchical:
+        return hierarchical();
+      case algorithm::direct: {
+        part sum = star(sizeof(void*)) + star(0);
+        sum.copied = 2 * (p_ - 1) * n_;
+        sum.touched = sum.copied;
+        return sum;
+      }
+      default:
+        return reduced(star(n_), (p_ - 1) * n_) + star(n_);
+    }
+  }
+  constexpr part hierarchical() const {
+    const int inside = one_host() ? ranks_ : on_host_;
+    const int hosts = (ranks_ + inside - 1) / inside;
+    const std::uint64_t share = (n_ + number(inside) - 1) / number(inside);
+    const std::uint64_t piece = (share + number(hosts) - 1) / number(hosts);
+    const part within = circle(inside, share, true, 0);
+    const part between = circle(hosts, piece, hosts == 1, inside);
+    part sum;
+    sum.messages = 2 * (number(hosts) * within.messages + number(inside) * between.messages);
+    sum.bytes = 2 * (number(hosts) * within.bytes + number(inside) * between.bytes);
+    sum.wire = 2 * (within.wire + between.wire);
+    return copied(reduced(sum, n_ + share), 2 * n_ + 2 * share);
+  }
+
+  constexpr part reduce_scatter(const plan& by) const {
+    switch (by.how) {
+      case algorithm::ring:
+        return ring(by, true);
+      case algorithm::recursive_halving:
+        return reduced(chunk_cube(over(n_, net_.reduce_per_kib)), n_ - chunk_);
+      case algorithm::circulant:
+        return copied(reduced(circle(), n_ - chunk_), n_);
+      case algorithm::pairwise:
+        return reduced(rounds_of_one(chunk_), n_ - chunk_);
+      default:
+        return reduced(mesh(chunk_), n_ - chunk_);
+    }
+  }
+
+  constexpr part all_gather(const plan& by) const {
+    switch (by.how) {
+      case algorithm::ring:
+        return ring(by, false);
+      case algorithm::recursive_doubling:
+        return chunk_cube(0);
+      case algorithm::circulant:
+        return copied(circle(), n_);
+      case algorithm::bruck: {
+        const auto known = [&](int step) {
+          return number(step < ranks_ - step ? step : ranks_ - step);
+        };
+        part sum = copied(digits(by.radix, known), n_);
+        sum.bytes = (p_ - 1) * n_;
+        return sum;
+      }
+      case algorithm::neighbour_exchange:
+        return {p_ * (p_ / 2), (p_ - 1) * n_,
+                around(chunk_, 1) + (p_ / 2 - 1) * around(2 * chunk_, 1)};
+      default:
+        return mesh(chunk_);
+    }
+  }
+
+  constexpr part all_to_all(const plan& by) const {
+    switch (by.how) {
+      case algorithm::pairwise:
+        return rounds_of_one(chunk_);
+      case algorithm::bruck: {
+        // Blocks whose distances have the digit 1 there are the longest message.
+        std::uint64_t packed = 0;
+        const auto travelling = [&](int step) {
+          const std::uint64_t at = number(step);
+          const std::uint64_t turn = at * number(by.radix);
+          const std::uint64_t rest = p_ % turn;
+          const std::uint64_t below = rest < at ? rest : at;
+          packed += p_ - (p_ / turn * at + below);
+          return p_ / turn * at + (rest - below < at ? rest - below : at);
+        };
+        part sum = digits(by.radix, travelling);
+        sum.bytes = p_ * packed * chunk_;
+        return copied(sum, 2 * packed * chunk_);
+      }
+      default:
+        return mesh(chunk_);
+    }
+  }
+
+  constexpr part scan(const plan& by) const {
+    switch (by.how) {
+      case algorithm::recursive_doubling: {
+        part sum;
+        for (int far = 1; far < ranks_; far *= 2) {
+          sum.messages += number(ranks_ - far);
+          sum.wire += around(n_, far);
+          sum.touched += n_;
+        }
+        sum.bytes = sum.messages * n_;
+        return sum;
+      }
+      case algorithm::chain:
+        return line(n_, p_ - 1, 1, by, true);
+      default:
+        return line(n_, p_ - 1, 1, {}, true);
+    }
+  }
+
+  network_cost net_;
+  collective what_;
+  std::uint64_t n_;
+  int ranks_;
+  int on_host_;
+  std::uint64_t p_;
+  std::uint64_t chunk_;
+};
+
+}  // namespace colls

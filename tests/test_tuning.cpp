@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/tuning.hpp>
+
+#include "closed_forms.hpp"
+#include "communicators.hpp"
+
+#include <initializer_list>
+
+// What tuning predicts, what it chooses, and that comm.explain tells what is done.
+
+namespace {
+
+using colls::algorithm;
+using colls::algorithm_set;
+using colls::collective;
+using colls::cost;
+using colls::costs;
+using colls::link_cost;
+using colls::network_cost;
+using colls::plan;
+using colls::question;
+
+constexpr network_cost simple{.near = {1'000'000, 0, 1'024'000},  // 1 us, 1 ns a byte
+                              .far = {},
+                              .host_per_kib = 0,
+                              .reduce_per_kib = 0,
+                              .least_segment = 4096,
+                              .one_thread = false};
+
+struct pair {
+  collective what;
+  std::initializer_list<algorithm> algorithms;
+};
+
+const std::initializer_list<pair>& table() {
+  using enum algorithm;
+  static const std::initializer_list<pair> all{
+      {collective::barrier, {linear, dissemination, binomial_tree}},
+      {collective::broadcast,
+       {linear, binomial_tree, knomial_tree, scatter_all_gather, chain, double_tree, circulant}},
+      {collective::all_reduce,
+       {linear, ring, recursive_doubling, recursive_halving, double_tree, circulant, hierarchical,
+        direct}},
+      {collective::reduce,
+       {linear, binomial_tree, knomial_tree, reduce_scatter_gather, chain, double_tree}},
+      {collective::reduce_scatter, {linear, ring, recursive_halving, circulant, pairwise}},
+      {collective::all_gather,
+       {linear, ring, recursive_doubling, circulant, bruck, neighbour_exchange}},
+      {collective::gather, {linear, binomial_tree}},
+      {collective::scatter, {linear, binomial_tree}},
+      {collective::all_to_all, {linear, pairwise, bruck}},
+      {collective::scan, {linear, recursive_doubling, chain}},
+  };
+  return all;
+}
+
+TEST_CASE("messages and bytes are those of the closed forms") {
+  for (const pair& each : table()) {
+    for (const algorithm how : each.algorithms) {
+      for (const int p : {1, 2, 3, 4, 5, 7, 8, 13, 16, 24, 64}) {
+        if (how == algorithm::neighbour_exchange && p % 2 != 0) continue;
+        for (const std::uint64_t chunk : {0u, 8u, 4096u, 100'000u}) {
+          for (const plan& by : {plan{how, 0, 1, 2}, plan{how, 1000, 3, 4}}) {
+            CAPTURE(name(each.what));
+            CAPTURE(name(how));
+            CAPTURE(p);
+            CAPTURE(chunk);
+            CAPTURE(by.radix);
+            const auto ranks = static_cast<std::uint64_t>(p);
+            const std::uint64_t bytes = each.what == collective::barrier ? 0 : chunk * ranks;
+            const cost got = costs(simple, each.what, bytes, p, p).of(by);
+            closed_forms::call call{colls::partition::blocks(chunk, p)};
+            call.segment = by.segment;
+            call.lanes = by.lanes;
+            call.radix = by.radix;
+            const auto want = closed_forms::of(each.what, how, call);
+            REQUIRE(want.has_value());
+            CHECK(got.messages == want->messages);
+            if (each.what != collective::barrier) CHECK(got.bytes == want->bytes);
+            CHECK((got.time > 0) == (p > 1));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("times are those of the longest chain") {
+  const auto us = [](collective what, std::uint64_t bytes, int p, const plan& by) {
+    return static_cast<double>(costs(simple, what, bytes, p, p).of(by).time) * 1e-6;
+  };
+  using enum algorithm;
+  // Issue 4's two: 6 us for recursive_doubling of 64 ranks, 14 us for the ring of 8.
+  CHECK(us(collective::all_reduce, 0, 64, {recursive_doubling}) == doctest::Approx(6.0));
+  CHECK(us(collective::all_reduce, 0, 8, {ring}) == doctest::Approx(14.0));
+  CHECK(us(collective::all_reduce, 8000, 8, {ring}) == doctest::Approx(28.0));
+  CHECK(us(collective::all_reduce, 8000, 8, {recursive_halving}) == doctest::Approx(20.0));
+  CHECK(us(collective::all_reduce, 8000, 8, {circulant}) == doctest::Approx(20.0));
+  CHECK(us(collective::all_reduce, 1000, 8, {recursive_doubling}) == doctest::Approx(6.0));
+  CHECK(us(collective::all_reduce, 1000, 9, {recursive_doubling}) == doctest::Approx(10.0));
+  CHECK(us(collective::broadcast, 1000, 8, {binomial_tree}) == doctest::Approx(6.0));
+  // Rank 3 is served second, by the root's second child: one gap and two hops.
+  CHECK(us(collective::broadcast, 1000, 5, {binomial_tree}) == doctest::Approx(5.0));
+  CHECK(us(collective::broadcast, 4000, 4, {chain, 1000, 8}) == doctest::Approx(9.0));
+  CHECK(us(collective::broadcast, 4000, 4, {circulant, 1000, 1}) == doctest::Approx(10.0));
+  CHECK(us(collective::gather, 8000, 8, {binomial_tree}) == doctest::Approx(10.0));
+  CHECK(us(collective::all_to_all, 8000, 8, {pairwise}) == doctest::Approx(14.0));
+  CHECK(us(collective::barrier, 0, 9, {dissemination, 0, 1, 3}) == doctest::Approx(2.0));
+}
+
+algorithm_set of(std::initializer_list<algorithm> list) {
+  algorithm_set all;
+  for (const algorithm how : list) all.add(how);
+  return all;
+}
+
+TEST_CASE("the least predicted time is chosen, with what pieces serve it best") {
+  colls::tuning tuning;
+  network_cost busy = simple;
+  busy.near.overhead = 100'000;
+  tuning.set(busy);
+  using enum algorithm;
+  const algorithm_set some = of({linear, ring, recursive_doubling, circulant, double_tree});
+  const plan open{automatic, 0, 0, 0};
+  question call{collective::all_reduce, 8, 64, true, colls::order::any, true};
+  CHECK(tuning.choose(call, open, some).how == recursive_doubling);
+  call.bytes = 64 << 10;
+  CHECK(tuning.choose(call, open, some).how == circulant);
+  // What is asked twice is answered alike, and other costs are another answer.
+  CHECK(tuning.choose(call, open, some).how == circulant);
+  CHECK(tuning.choose(call, open, of({linear})).how == linear);
+  network_cost slow = simple;
+  slow.near.latency = 100'000'000'000;
+  tuning.set(slow);
+  CHECK(tuning.choose(call, open, some).how == linear);  // two messages one after the other
+  tuning.set(busy);
+
+  // A long buffer down a chain goes in segments, in enough lanes to fill the way.
+  call = {collective::broadcast, 64 << 20, 8};
+  const plan by = tuning.choose(call, open, of({chain, binomial_tree}));
+  CHECK(by.how == chain);
+  CHECK(by.segment > 0);
+  CHECK(by.segment <= 1 << 20);
+  CHECK(by.lanes > 1);
+  // What is asked for stays.
+  const plan kept = tuning.choose(call, {chain, 12'345, 0, 7}, of({chain}));
+  CHECK((kept.segment == 12'345 && kept.radix == 7));
+}
+
+TEST_CASE("no choice is worse than another of the table") {
+  colls::tuning tuning;
+  tuning.set(simple);
+  for (const pair& each : table()) {
+    for (const int p : {2, 5, 16, 64}) {
+      for (std::uint64_t bytes = 8; bytes <= 256u << 20; bytes *= 8) {
+        const question call{each.what, bytes, p};
+        const plan open{algorithm::automatic, 0, 0, 0};
+        const colls::explanation all = tuning.explain(call, open, of(each.algorithms));
+        CHECK(all.all.size() == each.algorithms.size());
+        CHECK(all.chosen == tuning.choose(call, open, of(each.algorithms)));
+        for (const colls::prediction& other : all.all) {
+          CHECK(all.all[0].takes.time <= other.takes.time);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("between hosts, what crosses once for each host wins") {
+  network_cost two_levels = simple;
+  two_levels.near = {250'000, 100'000, 20'000};
+  two_levels.far = {10'000'000, 100'000, 80'000};
+  two_levels.host_per_kib = 80'000;
+  colls::tuning tuning;
+  const plan open{algorithm::automatic, 0, 0, 0};
+  const question call{collective::all_reduce, 1 << 20, 48, true, colls::order::any, true};
+  const algorithm_set some = of({algorithm::recursive_halving, algorithm::circulant,
+                                 algorithm::ring, algorithm::hierarchical});
+  tuning.set(two_levels, 8);
+  CHECK(tuning.choose(call, open, some).how == algorithm::hierarchical);
+  tuning.set(two_levels);
+  CHECK(tuning.choose(call, open, some).how != algorithm::hierarchical);
+}
+
+TEST_CASE("explain tells what a call does, alike on all ranks") {
+  communicators all(4);
+  for (const std::uint64_t count : {2u, 50'000u}) {
+    const colls::explanation told = all[0].explain(collective::all_reduce, 4 * count);
+    CHECK(told.chosen == all[3].explain(collective::all_reduce, 4 * count).chosen);
+    CHECK(told.all.size() == 8);
+    std::vector<std::vector<int>> data(4, std::vector<int>(count));
+    colls::operation<> left = all[0].all_reduce(data[0]);
+    // A rank that pins what the others choose agrees with them.
+    colls::operation<> pinned = all[1].all_reduce(
+        data[1], {.algorithm = told.chosen.how, .segment = told.chosen.segment});
+    colls::operation<> right = all[2].all_reduce(data[2]);
+    colls::operation<> last = all[3].all_reduce(data[3]);
+    for (colls::operation<>* each : {&left, &pinned, &right, &last}) all.wait(*each);
+  }
+  const colls::explanation one =
+      all[0].explain(collective::broadcast, 100, {.algorithm = algorithm::chain});
+  CHECK(one.chosen.how == algorithm::chain);
+  CHECK(one.all.size() == 1);
+  CHECK(all[0].explain(collective::reduce_scatter, 8, {.order = colls::order::rank}).all.size() == 1);
+  CHECK(all[0].explain(collective::send, 8).all.empty());
+  const std::string text = to_text(all[0].explain(collective::all_reduce, 8));
+  CHECK(text.find("all_reduce of 8 B over 4 ranks: ") == 0);
+  CHECK(text.find("\n  recursive_halving ") != std::string::npos);
+}
+
+TEST_CASE("costs that are set on all ranks change the choice") {
+  communicators all(3);
+  const plan before = all[0].explain(collective::broadcast, 1 << 20).chosen;
+  for (int rank = 0; rank < 3; ++rank) all[rank].set_costs(simple);
+  const plan after = all[0].explain(collective::broadcast, 1 << 20).chosen;
+  CHECK(before != after);
+  std::vector<std::vector<int>> data(3, std::vector<int>(1 << 18));
+  data[1][7] = 5;
+  all.all([&](colls::inproc::communicator& comm) {
+    return comm.broadcast(data[static_cast<std::size_t>(comm.rank())], 1);
+  });
+  CHECK(data[2][7] == 5);
+}
+
+}  // namespace
