@@ -38,7 +38,7 @@ FLOORS = {
     ),
     "facade": (
         ["vocabulary", "coroutines", "contracts", "algorithms"],
-        "options tuning algorithms arguments call bodies core communicator",
+        "options tuning algorithms probe arguments call bodies core communicator",
         [],
     ),
     "sockets": (

@@ -98,7 +98,7 @@ TEST_CASE("times are those of the longest chain") {
   CHECK(us(collective::all_reduce, 8000, 8, {recursive_halving}) == doctest::Approx(20.0));
   CHECK(us(collective::all_reduce, 8000, 8, {circulant}) == doctest::Approx(20.0));
   CHECK(us(collective::all_reduce, 1000, 8, {recursive_doubling}) == doctest::Approx(6.0));
-  CHECK(us(collective::all_reduce, 1000, 9, {recursive_doubling}) == doctest::Approx(10.0));
+  CHECK(us(collective::all_reduce, 1000, 9, {recursive_doubling}) == doctest::Approx(9.0));
   CHECK(us(collective::broadcast, 1000, 8, {binomial_tree}) == doctest::Approx(6.0));
   // Rank 3 is served second, by the root's second child: one gap and two hops.
   CHECK(us(collective::broadcast, 1000, 5, {binomial_tree}) == doctest::Approx(5.0));
@@ -221,6 +221,21 @@ TEST_CASE("costs that are set on all ranks change the choice") {
     return comm.broadcast(data[static_cast<std::size_t>(comm.rank())], 1);
   });
   CHECK(data[2][7] == 5);
+}
+
+TEST_CASE("costs are measured alike on all ranks, and say what is chosen") {
+  for (const int p : {1, 2, 3, 5}) {
+    communicators all(p);
+    const network_cost before = all[0].tuning().costs();
+    all.all([](colls::inproc::communicator& comm) { return comm.measure(); });
+    const network_cost after = all[0].tuning().costs();
+    for (int rank = 1; rank < p; ++rank) CHECK(all[rank].tuning().costs() == after);
+    CHECK(after.least_segment == before.least_segment);
+    CHECK((after.near.latency + after.near.overhead > 0) == (p > 1));
+    CHECK((after.near.per_kib > 0) == (p > 1));
+    CHECK(after.far == link_cost{});
+    all.check_good();
+  }
 }
 
 }  // namespace

@@ -93,6 +93,9 @@ class communicator {
   const colls::tuning& tuning() const { return core_->choices(); }
   /// Chooses algorithms by these costs from now on. The same on all ranks, between calls.
   void set_costs(const network_cost& net) { core_->set_costs(net); }
+  /// Finds out by messages what the network costs, and chooses by that from then on, here and on
+  /// communicators that are made of this one. Some milliseconds. Awaited before the next call.
+  operation<> measure(options how = {});
   /// How a call with `bytes` in the whole vector (all_to_all: in one rank's) would be done, and what
   /// each algorithm that could do it is predicted to take. Reductions: by an operation that
   /// commutes. Local: sends nothing.

@@ -8,6 +8,7 @@
 #include <colls/bodies.hpp>
 #include <colls/call.hpp>
 #include <colls/options.hpp>
+#include <colls/probe.hpp>
 #include <colls/tuning.hpp>
 
 namespace colls::detail {

@@ -37,18 +37,21 @@ struct network_cost {
 
 /// Of processes that talk over TCP, on one host and on several that a 10 Gbit/s network connects.
 /// On one host two processes copy each byte twice, and short pieces gain nothing.
-inline constexpr network_cost ethernet_cost{
+inline constexpr network_cost tcp_cost{
     .near = {600'000, 1'200'000, 195'000},
     .far = {15'000'000, 2'000'000, 900'000},
     .host_per_kib = 850'000,
     .reduce_per_kib = 100'000,
     .least_segment = 2 << 20,
 };
+/// Of a network that nothing is known of.
+inline constexpr network_cost some_cost{
+    .near = {1'000'000, 100'000, 80'000}, .far = {}, .least_segment = 8 << 10};
 /// Of threads of one process.
 inline constexpr network_cost threads_cost{
     .near = {300'000, 150'000, 75'000}, .far = {}, .reduce_per_kib = 50'000, .least_segment = 256 << 10};
 /// Of ranks that one thread drives in turn: what all of them do adds up.
-inline constexpr network_cost one_thread_cost{.near = {0, 70'000, 60'000},
+inline constexpr network_cost one_thread_cost{.near = {40'000, 70'000, 60'000},
                                               .far = {},
                                               .reduce_per_kib = 50'000,
                                               .least_segment = std::uint64_t{1} << 42,
@@ -132,9 +135,10 @@ class costs {
 
   constexpr cost finish(const part& all) const {
     if (net_.one_thread) {
-      return {all.messages, all.bytes, all.messages * net_.near.overhead +
-                                           over(all.bytes, net_.near.per_kib) +
-                                           over(all.copied, net_.reduce_per_kib)};
+      // And a rank that has to wait is left and entered again.
+      return {all.messages, all.bytes,
+              all.messages * net_.near.overhead + over(all.bytes, net_.near.per_kib) +
+                  over(all.copied, net_.reduce_per_kib) + all.wire / 2};
     }
     return {all.messages, all.bytes, all.wire + over(all.touched, net_.reduce_per_kib)};
   }
@@ -291,6 +295,8 @@ class costs {
   constexpr part two_trees(const plan& by, bool reduces) const {
     const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
     part half = line(n_ / 2, depth, 2, by, reduces);
+    const std::uint64_t s = pieces(n_ / 2, by.segment);
+    half.wire += gap((n_ / 2 + s - 1) / s);  // the root has both halves
     half.messages *= 2;
     half.bytes = (p_ - 1) * n_;
     return half;
@@ -424,7 +430,11 @@ class costs {
         const std::uint64_t messages = corners * rounds + 2 * left_over();
         part sum{messages, messages * n_, 0, rounds * n_};
         for (int bit = 0; bit < cube_rounds(); ++bit) sum.wire += across(n_, bit);
-        return left_over() > 0 ? reduced(sum + part{0, 0, 2 * hop(n_, 0)}, n_) : sum;
+        if (left_over() == 0) return sum;
+        // Nobody waits for both who gave first and who gets last, if few did.
+        const bool many = 2 * left_over() > corners;
+        sum.wire += hop(n_, 0) + (many ? hop(n_, 0) : gap(n_));
+        return reduced(sum, n_);
       }
       case algorithm::recursive_halving: {
         part sum{2 * corners * rounds + 2 * left_over(), 2 * (corners - 1 + left_over()) * n_, 0,

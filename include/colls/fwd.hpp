@@ -26,6 +26,7 @@ enum class collective : std::uint8_t {
   split,
   send,
   recv,
+  measure,
 };
 
 /// How it is done. `automatic` (`auto` in programs and JSON) leaves the choice to `tuning`.
@@ -61,7 +62,7 @@ constexpr const char* name(collective what) {
   constexpr const char* names[] = {"none",       "barrier", "broadcast",  "all_reduce",
                                    "reduce",     "reduce_scatter",        "all_gather", "gather",
                                    "scatter",    "all_to_all",            "scan",       "exscan",
-                                   "split",      "send",    "recv"};
+                                   "split",      "send",    "recv",       "measure"};
   const auto index = static_cast<std::size_t>(what);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }

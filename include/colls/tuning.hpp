@@ -152,7 +152,7 @@ class tuning {
  private:
   static constexpr int most_radix = 64;
   static constexpr int most_lanes = 16;
-  static constexpr std::uint64_t longest_segment = 4 << 20;
+  static constexpr std::uint64_t longest_segment = 2 << 20;
 
   struct entry {
     question call;
@@ -191,7 +191,7 @@ class tuning {
     }
   }
 
-  network_cost net_ = ethernet_cost;
+  network_cost net_ = some_cost;
   int on_host_ = 0;
   mutable entry last_[4];
 };

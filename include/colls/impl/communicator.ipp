@@ -323,6 +323,20 @@ operation<> communicator<Transport>::exchanged(any_buffer in, any_buffer out, co
 #undef COLLS_PIN
 
 template <transport Transport>
+operation<> communicator<Transport>::measure(options how) {
+  auto* const made = core_->make(collective::measure);
+  fingerprint print;
+  print.what = collective::measure;
+  const auto found = [](channel_type net, detail::core<Transport>& of) -> task<> {
+    network_cost costs = of.choices().costs();
+    co_await detail::measure(net, costs);
+    of.set_costs(costs);
+  };
+  return core_->begin(made, print, how, plan(), 0,
+                      [&](channel_type net) { return found(net, *core_); });
+}
+
+template <transport Transport>
 explanation communicator<Transport>::explain(collective what, std::uint64_t bytes,
                                              const options& how) const {
   const bool reduces = what == collective::all_reduce || what == collective::reduce ||

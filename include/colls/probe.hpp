@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// probe: finds out what messages cost on a network, by sending some.
+
+#include <colls/algorithm/dissemination.hpp>
+#include <colls/algorithm/recursive_doubling.hpp>
+#include <colls/costs.hpp>
+#include <colls/reduction.hpp>
+
+#include <array>
+
+namespace colls::detail {
+
+/// What two ranks found who sent each other messages at the same time.
+struct sample {
+  picoseconds empty = 0;    // one message each way
+  picoseconds burst = 0;    // `more` further ones
+  picoseconds full = 0;     // one of `size` bytes
+  picoseconds reduced = 0;  // the same, and summed up
+
+  static constexpr int more = 8;
+  static constexpr std::size_t size = 256 * 1024;
+
+  static picoseconds beyond(picoseconds all, picoseconds part) { return all > part ? all - part : 0; }
+  picoseconds per_kib() const { return beyond(full, empty) / (size / 1024); }
+  link_cost link() const {
+    const picoseconds overhead = beyond(burst, empty) / more;
+    return {beyond(empty, 2 * overhead), overhead, per_kib()};
+  }
+};
+
+/// The shortest of some exchanges of `count` messages each way.
+template <channel Channel>
+task<picoseconds> exchange_time(Channel net, int peer, int count, mutable_bytes out,
+                                mutable_bytes in, bool reduces) {
+  const mutable_bytes token;
+  const auto give = [&](int) { return net.send(peer, out); };
+  const auto take = [&](int) { return net.recv(peer, in); };
+  const any_buffer sum(in.data, in.size / sizeof(float), sizeof(float));
+  const any_op add = erase<float>(plus{}).op;
+  time_point best = never;
+  for (int i = 0; i < 5; ++i) {
+    co_await when_all(net.send(peer, token), net.recv(peer, token));
+    const time_point start = net.net().now();
+    if (reduces) {
+      co_await when_all(net.send(peer, out),
+                        net.recv_reduce(peer, sum, sum, add, incoming::left));
+    } else {
+      co_await when_all(each_of(0, count, give), each_of(0, count, take));
+    }
+    const time_point took = net.net().now() - start;
+    if (took < best) best = took;
+  }
+  co_return static_cast<picoseconds>(best) * 1000;
+}
+
+template <channel Channel>
+task<sample> exchanges(Channel net, int peer) {
+  co_await dissemination::barrier(net);
+  sample found;
+  if (peer < 0) co_return found;
+  const scratch memory = net.scratch_bytes(2 * sample::size);
+  const mutable_bytes out{memory.data(), sample::size};
+  const mutable_bytes in{memory.data() + sample::size, sample::size};
+  for (std::size_t i = 0; i < 2 * sample::size; ++i) memory.data()[i] = std::byte{0};
+  const mutable_bytes none;
+  found.empty = co_await exchange_time(net, peer, 1, none, none, false);
+  found.burst = co_await exchange_time(net, peer, 1 + sample::more, none, none, false);
+  found.full = co_await exchange_time(net, peer, 1, out, in, false);
+  found.reduced = co_await exchange_time(net, peer, 1, out, in, true);
+  co_return found;
+}
+
+/// Afterwards `costs` is what the slowest pairs of neighbours found, equal on all ranks: first
+/// those of one host, then one rank of each host, then all ranks of each host together.
+template <channel Channel>
+task<> measure(Channel net, network_cost& costs) {
+  const node_map& map = net.nodes();
+  const node_map::place at = map.of(net.rank());
+  const int near_peer = at.local ^ 1;
+  const int far_node = at.node ^ 1;
+  const bool has_near = near_peer < map.ranks_of(at.node);
+  const bool has_far = far_node < map.nodes() && at.local < map.smallest();
+  const int counterpart = has_far ? map.ranks_across(at.local)[far_node] : -1;
+
+  const sample near = co_await exchanges(net, has_near ? map.ranks_on(at.node)[near_peer] : -1);
+  const sample far = co_await exchanges(net, at.local == 0 ? counterpart : -1);
+  const sample crowd = co_await exchanges(net, counterpart);
+
+  const link_cost one = near.link();
+  const link_cost other = far.link();
+  const picoseconds reducing = sample::beyond(near.reduced, near.full);
+  const picoseconds far_reducing = sample::beyond(far.reduced, far.full);
+  std::array<picoseconds, 8> all{
+      one.latency,   one.overhead,   one.per_kib,
+      other.latency, other.overhead, other.per_kib,
+      crowd.per_kib() / static_cast<picoseconds>(map.smallest()),
+      (reducing > far_reducing ? reducing : far_reducing) / (sample::size / 1024)};
+  const any_buffer slowest(all.data(), all.size(), sizeof(picoseconds));
+  const any_op larger = erase<picoseconds>(maximum{}).op;
+  co_await recursive_doubling::all_reduce(net, slowest, larger);
+  costs.near = {all[0], all[1], all[2]};
+  costs.far = {all[3], all[4], all[5]};
+  costs.host_per_kib = all[6];
+  costs.reduce_per_kib = all[7];
+  if (costs.near == link_cost{}) costs.near = costs.far;
+}
+
+}  // namespace colls::detail
