@@ -4,6 +4,7 @@
 // colls-run -n 4 every_collective
 
 #include <colls/run.hpp>
+#include <colls/transport/tcp.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -38,7 +38,7 @@ FLOORS = {
     ),
     "facade": (
         ["vocabulary", "coroutines", "contracts", "algorithms"],
-        "options tuning algorithms probe arguments call bodies core communicator",
+        "options tuning algorithms probe arguments call call_queue bodies point_to_point core communicator world",
         [],
     ),
     "sockets": (
@@ -68,7 +68,7 @@ FLOORS = {
     ),
     "world": (
         ["vocabulary", "coroutines", "facade", "sockets", "joining", "models", "all"],
-        "asio rendezvous/join run",
+        "asio rendezvous/join run source",
         ["boost"],
     ),
     "training": (
@@ -174,7 +174,7 @@ def check(root):
             if name.startswith("colls/"):
                 if name == f"colls/impl/{header}.ipp":
                     continue
-                target = re.sub(r"\.(hpp|cuh)$", "", name[len("colls/"):])
+                target = re.sub(r"^(impl/)?(.*)\.(hpp|cuh|ipp)$", r"\2", name[len("colls/"):])
                 if not (root.parent / name).is_file():
                     problems.append(f"{header}: includes <{name}>, which does not exist")
                     continue

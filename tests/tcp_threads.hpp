@@ -5,6 +5,7 @@
 // Ranks of a TCP world as threads of this process, each with an executor and links of its own.
 
 #include <colls/run.hpp>
+#include <colls/transport/socket.hpp>
 
 #include <thread>
 #include <vector>

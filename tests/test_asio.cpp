@@ -18,6 +18,7 @@
 #include <boost/asio/use_future.hpp>
 #include <colls/inproc.hpp>
 #include <colls/rendezvous/join.hpp>
+#include <colls/transport/socket.hpp>
 #include <future>
 #include <stdexcept>
 #include <string>

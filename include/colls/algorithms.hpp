@@ -21,7 +21,6 @@
 #include <colls/algorithm/ring.hpp>
 #include <colls/tuning.hpp>
 
-#include <algorithm>
 #include <array>
 
 namespace colls {
@@ -29,126 +28,153 @@ namespace colls {
 /// What an algorithm asks of the operation or of the ranks, beyond what its collective does.
 enum class needs : std::uint8_t { nothing, commutative, even_ranks };
 
-namespace detail {
-
-template <class Function>
-struct row {
+/// One of the algorithms of a collective.
+struct offer {
   algorithm how = algorithm::automatic;
-  Function* run = nullptr;
   needs what = needs::nothing;
   order sums = order::any;  // rank: with the bits of the sequential sum
 };
 
-template <class Function, std::size_t N>
-constexpr std::array<row<Function>, N> table(const row<Function> (&rows)[N]) {
-  return std::to_array(rows);
-}
+namespace detail {
 
-/// The algorithms over a channel, with types erased: compiled once per transport and program.
-template <channel Channel>
-struct catalogue {
+/// Names a channel type without one.
+template <class Channel>
+struct over {};
+
+// An algorithm, compiled for a channel when somebody asks for its address there.
+#define COLLS_OVER(...) []<class Channel>(over<Channel>) { return &__VA_ARGS__; }
+
+/// Calls `see(offer, address_over)` for each algorithm of the collective.
+template <collective What, class See>
+constexpr void each_algorithm(See see) {
   using op = any_op;
   using data = any_buffer;
-
-  /// One row more where ranks see each other's memory.
-  template <class Function, std::size_t N>
-  static constexpr auto with_direct(const std::array<row<Function>, N>& rows) {
-    if constexpr (addressable_transport<typename Channel::transport_type>) {
-      std::array<row<Function>, N + 1> more{};
-      std::copy(rows.begin(), rows.end(), more.begin());
-      more[N] = {algorithm::direct, &direct::all_reduce<Channel, data, op>, needs::nothing,
-                 order::rank};
-      return more;
-    } else {
-      return rows;
-    }
+  if constexpr (What == collective::barrier) {
+    see({algorithm::linear}, COLLS_OVER(linear::barrier<Channel>));
+    see({algorithm::dissemination}, COLLS_OVER(dissemination::barrier<Channel>));
+    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::barrier<Channel>));
   }
-
-  static constexpr auto barrier = table<task<>(Channel)>({
-      {algorithm::linear, &linear::barrier<Channel>},
-      {algorithm::dissemination, &dissemination::barrier<Channel>},
-      {algorithm::binomial_tree, &binomial_tree::barrier<Channel>},
-  });
-  static constexpr auto broadcast = table<task<>(Channel, data, int)>({
-      {algorithm::linear, &linear::broadcast<Channel, data>},
-      {algorithm::binomial_tree, &binomial_tree::broadcast<Channel, data>},
-      {algorithm::knomial_tree, &knomial_tree::broadcast<Channel, data>},
-      {algorithm::scatter_all_gather, &scatter_all_gather::broadcast<Channel, data>},
-      {algorithm::chain, &chain::broadcast<Channel, data>},
-      {algorithm::double_tree, &double_tree::broadcast<Channel, data>},
-      {algorithm::circulant, &circulant::broadcast<Channel, data>},
-  });
-  static constexpr auto all_reduce = with_direct(table<task<>(Channel, data, op)>({
-      {algorithm::linear, &linear::all_reduce<Channel, data, op>, needs::nothing, order::rank},
-      {algorithm::ring, &ring::all_reduce<Channel, data, op>, needs::commutative},
-      {algorithm::recursive_doubling, &recursive_doubling::all_reduce<Channel, data, op>},
-      {algorithm::recursive_halving, &recursive_halving::all_reduce<Channel, data, op>},
-      {algorithm::double_tree, &double_tree::all_reduce<Channel, data, op>},
-      {algorithm::circulant, &circulant::all_reduce<Channel, data, op>, needs::commutative},
-      {algorithm::hierarchical, &hierarchical::all_reduce<Channel, data, op>, needs::commutative},
-  }));
-  static constexpr auto reduce = table<task<>(Channel, data, data, int, op)>({
-      {algorithm::linear, &linear::reduce<Channel, data, op>, needs::nothing, order::rank},
-      {algorithm::binomial_tree, &binomial_tree::reduce<Channel, data, op>},
-      {algorithm::knomial_tree, &knomial_tree::reduce<Channel, data, op>},
-      {algorithm::reduce_scatter_gather, &reduce_scatter_gather::reduce<Channel, data, op>,
-       needs::commutative},
-      {algorithm::chain, &chain::reduce<Channel, data, op>},
-      {algorithm::double_tree, &double_tree::reduce<Channel, data, op>, needs::commutative},
-  });
-  static constexpr auto reduce_scatter = table<task<>(Channel, data, data, partition, op)>({
-      {algorithm::linear, &linear::reduce_scatter<Channel, data, op>, needs::nothing, order::rank},
-      {algorithm::ring, &ring::reduce_scatter<Channel, data, op>, needs::commutative},
-      {algorithm::recursive_halving, &recursive_halving::reduce_scatter<Channel, data, op>,
-       needs::commutative},
-      {algorithm::circulant, &circulant::reduce_scatter<Channel, data, op>, needs::commutative},
-      {algorithm::pairwise, &pairwise::reduce_scatter<Channel, data, op>},
-  });
-  static constexpr auto all_gather = table<task<>(Channel, data, partition)>({
-      {algorithm::linear, &linear::all_gather<Channel, data>},
-      {algorithm::ring, &ring::all_gather<Channel, data>},
-      {algorithm::recursive_doubling, &recursive_doubling::all_gather<Channel, data>},
-      {algorithm::circulant, &circulant::all_gather<Channel, data>},
-      {algorithm::bruck, &bruck::all_gather<Channel, data>},
-      {algorithm::neighbour_exchange, &ring::neighbour_exchange<Channel, data>, needs::even_ranks},
-  });
-  static constexpr auto gather = table<task<>(Channel, data, data, partition, int)>({
-      {algorithm::linear, &linear::gather<Channel, data>},
-      {algorithm::binomial_tree, &binomial_tree::gather<Channel, data>},
-  });
-  static constexpr auto scatter = table<task<>(Channel, data, data, partition, int)>({
-      {algorithm::linear, &linear::scatter<Channel, data>},
-      {algorithm::binomial_tree, &binomial_tree::scatter<Channel, data>},
-  });
-  static constexpr auto all_to_all = table<task<>(Channel, data, partition, data, partition)>({
-      {algorithm::linear, &linear::all_to_all<Channel, data>},
-      {algorithm::pairwise, &pairwise::all_to_all<Channel, data>},
-      {algorithm::bruck, &bruck::all_to_all<Channel, data>},
-  });
-  static constexpr auto scan = table<task<>(Channel, data, op)>({
-      {algorithm::linear, &linear::scan<Channel, data, op>, needs::nothing, order::rank},
-      {algorithm::recursive_doubling, &recursive_doubling::scan<Channel, data, op>},
-      {algorithm::chain, &chain::scan<Channel, data, op>, needs::nothing, order::rank},
-  });
-  static constexpr auto exscan = table<task<>(Channel, data, op)>({
-      {algorithm::linear, &linear::exscan<Channel, data, op>, needs::nothing, order::rank},
-      {algorithm::recursive_doubling, &recursive_doubling::exscan<Channel, data, op>},
-      {algorithm::chain, &chain::exscan<Channel, data, op>, needs::nothing, order::rank},
-  });
-};
-
-/// The row of an algorithm, or null where it does not do that collective.
-template <class Function, std::size_t N>
-constexpr const row<Function>* find(const std::array<row<Function>, N>& rows, algorithm how) {
-  for (const row<Function>& candidate : rows) {
-    if (candidate.how == how) return &candidate;
+  if constexpr (What == collective::broadcast) {
+    see({algorithm::linear}, COLLS_OVER(linear::broadcast<Channel, data>));
+    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::broadcast<Channel, data>));
+    see({algorithm::knomial_tree}, COLLS_OVER(knomial_tree::broadcast<Channel, data>));
+    see({algorithm::scatter_all_gather}, COLLS_OVER(scatter_all_gather::broadcast<Channel, data>));
+    see({algorithm::chain}, COLLS_OVER(chain::broadcast<Channel, data>));
+    see({algorithm::double_tree}, COLLS_OVER(double_tree::broadcast<Channel, data>));
+    see({algorithm::circulant}, COLLS_OVER(circulant::broadcast<Channel, data>));
   }
-  return nullptr;
+  if constexpr (What == collective::all_reduce) {
+    see({algorithm::linear, needs::nothing, order::rank},
+        COLLS_OVER(linear::all_reduce<Channel, data, op>));
+    see({algorithm::ring, needs::commutative}, COLLS_OVER(ring::all_reduce<Channel, data, op>));
+    see({algorithm::recursive_doubling},
+        COLLS_OVER(recursive_doubling::all_reduce<Channel, data, op>));
+    see({algorithm::recursive_halving},
+        COLLS_OVER(recursive_halving::all_reduce<Channel, data, op>));
+    see({algorithm::double_tree}, COLLS_OVER(double_tree::all_reduce<Channel, data, op>));
+    see({algorithm::circulant, needs::commutative},
+        COLLS_OVER(circulant::all_reduce<Channel, data, op>));
+    see({algorithm::hierarchical, needs::commutative},
+        COLLS_OVER(hierarchical::all_reduce<Channel, data, op>));
+  }
+  if constexpr (What == collective::reduce) {
+    see({algorithm::linear, needs::nothing, order::rank},
+        COLLS_OVER(linear::reduce<Channel, data, op>));
+    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::reduce<Channel, data, op>));
+    see({algorithm::knomial_tree}, COLLS_OVER(knomial_tree::reduce<Channel, data, op>));
+    see({algorithm::reduce_scatter_gather, needs::commutative},
+        COLLS_OVER(reduce_scatter_gather::reduce<Channel, data, op>));
+    see({algorithm::chain}, COLLS_OVER(chain::reduce<Channel, data, op>));
+    see({algorithm::double_tree, needs::commutative},
+        COLLS_OVER(double_tree::reduce<Channel, data, op>));
+  }
+  if constexpr (What == collective::reduce_scatter) {
+    see({algorithm::linear, needs::nothing, order::rank},
+        COLLS_OVER(linear::reduce_scatter<Channel, data, op>));
+    see({algorithm::ring, needs::commutative}, COLLS_OVER(ring::reduce_scatter<Channel, data, op>));
+    see({algorithm::recursive_halving, needs::commutative},
+        COLLS_OVER(recursive_halving::reduce_scatter<Channel, data, op>));
+    see({algorithm::circulant, needs::commutative},
+        COLLS_OVER(circulant::reduce_scatter<Channel, data, op>));
+    see({algorithm::pairwise}, COLLS_OVER(pairwise::reduce_scatter<Channel, data, op>));
+  }
+  if constexpr (What == collective::all_gather) {
+    see({algorithm::linear}, COLLS_OVER(linear::all_gather<Channel, data>));
+    see({algorithm::ring}, COLLS_OVER(ring::all_gather<Channel, data>));
+    see({algorithm::recursive_doubling}, COLLS_OVER(recursive_doubling::all_gather<Channel, data>));
+    see({algorithm::circulant}, COLLS_OVER(circulant::all_gather<Channel, data>));
+    see({algorithm::bruck}, COLLS_OVER(bruck::all_gather<Channel, data>));
+    see({algorithm::neighbour_exchange, needs::even_ranks},
+        COLLS_OVER(ring::neighbour_exchange<Channel, data>));
+  }
+  if constexpr (What == collective::gather) {
+    see({algorithm::linear}, COLLS_OVER(linear::gather<Channel, data>));
+    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::gather<Channel, data>));
+  }
+  if constexpr (What == collective::scatter) {
+    see({algorithm::linear}, COLLS_OVER(linear::scatter<Channel, data>));
+    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::scatter<Channel, data>));
+  }
+  if constexpr (What == collective::all_to_all) {
+    see({algorithm::linear}, COLLS_OVER(linear::all_to_all<Channel, data>));
+    see({algorithm::pairwise}, COLLS_OVER(pairwise::all_to_all<Channel, data>));
+    see({algorithm::bruck}, COLLS_OVER(bruck::all_to_all<Channel, data>));
+  }
+  if constexpr (What == collective::scan) {
+    see({algorithm::linear, needs::nothing, order::rank},
+        COLLS_OVER(linear::scan<Channel, data, op>));
+    see({algorithm::recursive_doubling}, COLLS_OVER(recursive_doubling::scan<Channel, data, op>));
+    see({algorithm::chain, needs::nothing, order::rank},
+        COLLS_OVER(chain::scan<Channel, data, op>));
+  }
+  if constexpr (What == collective::exscan) {
+    see({algorithm::linear, needs::nothing, order::rank},
+        COLLS_OVER(linear::exscan<Channel, data, op>));
+    see({algorithm::recursive_doubling}, COLLS_OVER(recursive_doubling::exscan<Channel, data, op>));
+    see({algorithm::chain, needs::nothing, order::rank},
+        COLLS_OVER(chain::exscan<Channel, data, op>));
+  }
+}
+
+/// The same for those that take ranks which see each other's memory.
+template <collective What, class See>
+constexpr void each_direct_algorithm(See see) {
+  if constexpr (What == collective::all_reduce) {
+    see({algorithm::direct, needs::nothing, order::rank},
+        COLLS_OVER(direct::all_reduce<Channel, any_buffer, any_op>));
+  }
+}
+
+#undef COLLS_OVER
+
+/// Calls `visit.operator()<What>()` for a collective that is known at run time.
+template <class Visit>
+constexpr void with_collective(collective what, Visit visit) {
+  const auto among = [&]<collective... What>() {
+    ((what == What ? visit.template operator()<What>() : void()), ...);
+  };
+  among.template
+  operator()<collective::barrier, collective::broadcast, collective::all_reduce, collective::reduce,
+             collective::reduce_scatter, collective::all_gather, collective::gather,
+             collective::scatter, collective::all_to_all, collective::scan, collective::exscan>();
+}
+
+/// Whether an algorithm does that collective on some transport, with an operation that commutes or
+/// does not.
+constexpr bool offers(collective what, algorithm how, bool commutes) {
+  bool found = false;
+  const auto see = [&](const offer& one, auto) {
+    found |= one.how == how && (commutes || one.what != needs::commutative);
+  };
+  with_collective(what, [&]<collective What>() {
+    each_algorithm<What>(see);
+    each_direct_algorithm<What>(see);
+  });
+  return found;
 }
 
 /// Why an algorithm cannot do a call, or null.
-template <class Function>
-const char* refusal(const row<Function>& candidate, const question& call) {
+inline const char* refusal(const offer& candidate, const question& call) {
   if (candidate.what == needs::commutative && !call.commutative) {
     return "it sums in an order of its own, and this operation is not commutative";
   }
@@ -162,24 +188,86 @@ const char* refusal(const row<Function>& candidate, const question& call) {
   return nullptr;
 }
 
-/// Those that can.
-template <class Function, std::size_t N>
-algorithm_set legal_of(const std::array<row<Function>, N>& rows, const question& call) {
-  algorithm_set legal;
-  for (const row<Function>& candidate : rows) {
-    if (refusal(candidate, call) == nullptr) legal.add(candidate.how);
-  }
-  return legal;
-}
+/// An algorithm over a channel.
+template <class Function>
+struct row : offer {
+  Function* run = nullptr;
+};
 
-/// Whether an algorithm does that collective, with an operation that commutes or does not; for
-/// constant expressions (g++ with UBSan does not compare addresses in them).
-template <class Function, std::size_t N>
-constexpr bool offers(const std::array<row<Function>, N>& rows, algorithm how, bool commutes) {
-  for (const row<Function>& candidate : rows) {
-    if (candidate.how == how) return commutes || candidate.what != needs::commutative;
+/// The algorithms over a channel, with types erased: compiled once per transport and program.
+template <channel Channel>
+struct catalogue {
+  using op = any_op;
+  using data = any_buffer;
+
+  template <collective What, class See>
+  static constexpr void each(See see) {
+    each_algorithm<What>(see);
+    if constexpr (addressable_transport<typename Channel::transport_type>) {
+      each_direct_algorithm<What>(see);
+    }
   }
-  return false;
+  /// Those that can do a call.
+  static algorithm_set legal(const question& call) {
+    algorithm_set found;
+    with_collective(call.what, [&]<collective What>() {
+      each<What>([&](const offer& one, auto) {
+        if (refusal(one, call) == nullptr) found.add(one.how);
+      });
+    });
+    return found;
+  }
+
+  template <collective What, class Function>
+  static constexpr auto rows() {
+    constexpr std::size_t n = [] {
+      std::size_t count = 0;
+      each<What>([&](const offer&, auto) { ++count; });
+      return count;
+    }();
+    std::array<row<Function>, n> made;
+    std::size_t i = 0;
+    each<What>([&](const offer& one, auto address) {
+      made[i++] = {one, address(over<Channel>())};
+    });
+    return made;
+  }
+
+  static constexpr auto barrier = rows<collective::barrier, task<>(Channel)>();
+  static constexpr auto broadcast = rows<collective::broadcast, task<>(Channel, data, int)>();
+  static constexpr auto all_reduce = rows<collective::all_reduce, task<>(Channel, data, op)>();
+  static constexpr auto reduce = rows<collective::reduce, task<>(Channel, data, data, int, op)>();
+  static constexpr auto reduce_scatter =
+      rows<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();
+  static constexpr auto all_gather =
+      rows<collective::all_gather, task<>(Channel, data, partition)>();
+  static constexpr auto gather =
+      rows<collective::gather, task<>(Channel, data, data, partition, int)>();
+  static constexpr auto scatter =
+      rows<collective::scatter, task<>(Channel, data, data, partition, int)>();
+  static constexpr auto all_to_all =
+      rows<collective::all_to_all, task<>(Channel, data, partition, data, partition)>();
+  static constexpr auto scan = rows<collective::scan, task<>(Channel, data, op)>();
+  static constexpr auto exscan = rows<collective::exscan, task<>(Channel, data, op)>();
+
+  /// The same where the collective is a template's argument.
+  template <collective What>
+  static constexpr const auto& algorithms() {
+    if constexpr (What == collective::all_reduce) return all_reduce;
+    if constexpr (What == collective::scan) return scan;
+    if constexpr (What == collective::exscan) return exscan;
+    if constexpr (What == collective::gather) return gather;
+    if constexpr (What == collective::scatter) return scatter;
+  }
+};
+
+/// The row of an algorithm, or null where it does not do that collective.
+template <class Function, std::size_t N>
+constexpr const row<Function>* find(const std::array<row<Function>, N>& rows, algorithm how) {
+  for (const row<Function>& candidate : rows) {
+    if (candidate.how == how) return &candidate;
+  }
+  return nullptr;
 }
 
 }  // namespace detail

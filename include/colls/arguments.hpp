@@ -10,6 +10,7 @@
 
 #include <iterator>
 #include <optional>
+#include <vector>
 
 namespace colls {
 
@@ -117,6 +118,20 @@ inline bool partly_overlap(any_buffer one, any_buffer other) {
   if (size == 0 || other_size == 0) return false;
   if (begin(one) == begin(other) && size == other_size) return false;
   return begin(one) < begin(other) + other_size && begin(other) < begin(one) + size;
+}
+
+/// A list of counts becomes offsets; counts that are negative or add up to more than memory can
+/// hold become the offset `unfit`.
+inline constexpr std::size_t unfit = PTRDIFF_MAX;
+template <class Counts>
+std::vector<std::size_t> count_list(const Counts& counts) {
+  std::vector<std::size_t> offsets{0};
+  for (const auto count : counts) {
+    const auto room = unfit - offsets.back();
+    const bool fits = count >= 0 && static_cast<std::uint64_t>(count) <= room;
+    offsets.push_back(fits ? offsets.back() + static_cast<std::size_t>(count) : unfit);
+  }
+  return offsets;
 }
 
 /// The first thing wrong with a call, or nothing.

@@ -4,7 +4,7 @@
 
 // communicator: the collectives as users call them.
 
-#include <colls/arguments.hpp>
+#include <colls/algorithms.hpp>
 #include <colls/core.hpp>
 
 #include <memory>
@@ -69,14 +69,17 @@ class core_owner : public std::unique_ptr<Core> {
 /// with `errc::mismatch` on all of them. Buffers stay alive until the operation has ended. A wrong
 /// argument is `errc::invalid_argument` here, before anything is sent, and the communicator stays
 /// good. Used from one thread (its executor's).
-template <transport Transport>
+template <class Transport>
 class communicator {
  public:
   using transport_type = Transport;
 
   /// No communicator: what ranks outside of a `group` or `split` get. Calls on it throw.
   communicator() = default;
-  explicit communicator(std::unique_ptr<detail::core<Transport>> made) : core_(std::move(made)) {}
+  explicit communicator(std::unique_ptr<detail::core<Transport>> made);
+  communicator(communicator&&) noexcept;
+  communicator& operator=(communicator&&) noexcept;
+  ~communicator();
 
   explicit operator bool() const { return core_ != nullptr; }
 
@@ -95,11 +98,13 @@ class communicator {
   void set_costs(const network_cost& net) { core_->set_costs(net); }
   /// Finds out by messages what the network costs, and chooses by that from then on, here and on
   /// communicators that are made of this one. Some milliseconds. Awaited before the next call.
-  operation<> measure(options how = {});
-  /// How a call with `bytes` in the whole vector (all_to_all: in one rank's) would be done, and what
-  /// each algorithm that could do it is predicted to take. Reductions: by an operation that
+  operation<> measure(options how = {}) { return core_->measure(how); }
+  /// How a call with `bytes` in the whole vector (all_to_all: in one rank's) would be done, and
+  /// what each algorithm that could do it is predicted to take. Reductions: by an operation that
   /// commutes. Local: sends nothing.
-  explanation explain(collective what, std::uint64_t bytes, const options& how = {}) const;
+  explanation explain(collective what, std::uint64_t bytes, const options& how = {}) const {
+    return core_->explain(what, bytes, how);
+  }
 
   // ---- reductions
 
@@ -108,8 +113,7 @@ class communicator {
   requires(!detail::is_options<Op> &&
            !readable_range<Op>) operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
-    return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole,
-                                                                                     op, how);
+    return everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> all_reduce(Data&& data, options how) {
@@ -121,7 +125,7 @@ class communicator {
   requires(!detail::is_options<Op>) operation<> all_reduce(In&& in, Out&& out, Op op = {},
                                                            options how = {}) {
     same_element<In, Out>();
-    return reduced_everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
+    return everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
         detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
@@ -131,7 +135,12 @@ class communicator {
   /// Every buffer of the group is reduced over all ranks, in place, as one operation.
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
   requires(!detail::is_options<Op>) operation<> all_reduce(const colls::group<Ranges...>& buffers,
-                                                           Op op = {}, options how = {});
+                                                           Op op = {}, options how = {}) {
+    using element = typename colls::group<Ranges...>::element_type;
+    return core_->grouped(
+        reducing<collective::all_reduce, Pinned, element>(op, how), element_id<element>(),
+        std::vector<any_buffer>(std::begin(buffers.parts), std::end(buffers.parts)), how);
+  }
   template <algorithm Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, options how) {
     return all_reduce<Pinned>(buffers, plus{}, how);
@@ -142,7 +151,7 @@ class communicator {
   requires(!detail::is_options<Op>) operation<> reduce(Data&& data, int root, Op op = {},
                                                        options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
-    return reduced_at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
+    return at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> reduce(Data&& data, int root, options how) {
@@ -155,9 +164,9 @@ class communicator {
                                                                                int root, Op op = {},
                                                                                options how = {}) {
     same_element<In, Out>();
-    return reduced_at_root<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                        detail::output(std::forward<Out>(out)),
-                                                        root, op, how);
+    return at_root<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
+                                                detail::output(std::forward<Out>(out)), root, op,
+                                                how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
   requires(readable_range<Out> || detail::is_none<Out>) operation<> reduce(In&& in, Out&& out,
@@ -171,7 +180,7 @@ class communicator {
   requires(!detail::is_options<Op>) operation<> reduce_scatter(In&& in, Out&& out, Op op = {},
                                                                options how = {}) {
     same_element<In, Out>();
-    return reduced_in_parts<Pinned, range_element_t<In>>(
+    return in_parts<Pinned, range_element_t<In>>(
         detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
@@ -185,9 +194,9 @@ class communicator {
                                                                  const Counts& counts, Op op = {},
                                                                  options how = {}) {
     same_element<In, Out>();
-    return reduced_in_parts<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                         detail::output(std::forward<Out>(out)),
-                                                         count_list(counts), op, how);
+    return in_parts<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
+                                                 detail::output(std::forward<Out>(out)),
+                                                 detail::count_list(counts), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
@@ -200,8 +209,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>) operation<> scan(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
-    return reduced_everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op,
-                                                                               how);
+    return everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> scan(Data&& data, options how) {
@@ -211,8 +219,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>) operation<> exscan(Data&& data, Op op = {}, options how = {}) {
     const any_buffer whole = detail::output(std::forward<Data>(data));
-    return reduced_everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op,
-                                                                                 how);
+    return everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> exscan(Data&& data, options how) {
@@ -224,28 +231,33 @@ class communicator {
   /// Every rank holds the root's data.
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> broadcast(Data&& data, int root, options how = {}) {
-    return broadcast_bytes<Pinned, range_element_t<Data>>(detail::output(std::forward<Data>(data)),
-                                                          root, how);
+    pin<collective::broadcast, Pinned>(how);
+    return core_->broadcast(type_of<Data>(), detail::output(std::forward<Data>(data)), root, how);
   }
   /// Ends when every rank has called it.
   template <algorithm Pinned = algorithm::automatic>
-  operation<> barrier(options how = {});
+  operation<> barrier(options how = {}) {
+    pin<collective::barrier, Pinned>(how);
+    return core_->barrier(how);
+  }
 
   /// `out` is size() blocks of in.size(); every rank holds all ranks' `in`, in rank order. `in` may
   /// be this rank's block of `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_gather(In&& in, Out&& out, options how = {}) {
     same_element<In, Out>();
-    return gathered_everywhere<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, how);
+    pin<collective::all_gather, Pinned>(how);
+    return core_->all_gather(type_of<In>(), detail::erased(std::forward<In>(in)),
+                             detail::output(std::forward<Out>(out)), {}, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, options how = {}) {
     same_element<In, Out>();
-    return gathered_everywhere<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                            detail::output(std::forward<Out>(out)),
-                                                            count_list(counts), how);
+    pin<collective::all_gather, Pinned>(how);
+    return core_->all_gather(type_of<In>(), detail::erased(std::forward<In>(in)),
+                             detail::output(std::forward<Out>(out)), detail::count_list(counts),
+                             how);
   }
 
   /// The root's `out` holds all ranks' `in`, in rank order; `out` may be `none` elsewhere.
@@ -254,9 +266,10 @@ class communicator {
                                                                            int root,
                                                                            options how = {}) {
     same_element<In, Out>();
-    return rooted<collective::gather, Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, root,
-        how);
+    pin<collective::gather, Pinned>(how);
+    return core_->template rooted<collective::gather>(
+        type_of<In>(), detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
+        {}, root, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
@@ -264,9 +277,10 @@ class communicator {
            detail::is_none<Out>) operation<> gather_v(In&& in, Out&& out, const Counts& counts,
                                                       int root, options how = {}) {
     same_element<In, Out>();
-    return rooted<collective::gather, Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
-        count_list(counts), root, how);
+    pin<collective::gather, Pinned>(how);
+    return core_->template rooted<collective::gather>(
+        type_of<In>(), detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
+        detail::count_list(counts), root, how);
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
@@ -274,9 +288,10 @@ class communicator {
                                                                           int root,
                                                                           options how = {}) {
     same_element<Out, In>();
-    return rooted<collective::scatter, Pinned, range_element_t<Out>>(
-        detail::output(std::forward<Out>(out)), detail::erased(std::forward<In>(in)), {}, root,
-        how);
+    pin<collective::scatter, Pinned>(how);
+    return core_->template rooted<collective::scatter>(
+        type_of<Out>(), detail::output(std::forward<Out>(out)),
+        detail::erased(std::forward<In>(in)), {}, root, how);
   }
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
@@ -284,17 +299,19 @@ class communicator {
            detail::is_none<In>) operation<> scatter_v(In&& in, const Counts& counts, Out&& out,
                                                       int root, options how = {}) {
     same_element<Out, In>();
-    return rooted<collective::scatter, Pinned, range_element_t<Out>>(
-        detail::output(std::forward<Out>(out)), detail::erased(std::forward<In>(in)),
-        count_list(counts), root, how);
+    pin<collective::scatter, Pinned>(how);
+    return core_->template rooted<collective::scatter>(
+        type_of<Out>(), detail::output(std::forward<Out>(out)),
+        detail::erased(std::forward<In>(in)), detail::count_list(counts), root, how);
   }
 
   /// Block j of rank i's `in` becomes block i of rank j's `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, options how = {}) {
     same_element<In, Out>();
-    return exchanged<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, {}, how);
+    pin<collective::all_to_all, Pinned>(how);
+    return core_->all_to_all(type_of<In>(), detail::erased(std::forward<In>(in)),
+                             detail::output(std::forward<Out>(out)), {}, {}, how);
   }
   /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
   /// on i equals recv_counts[i] on j.
@@ -303,9 +320,10 @@ class communicator {
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
                            const RecvCounts& recv_counts, options how = {}) {
     same_element<In, Out>();
-    return exchanged<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
-        count_list(send_counts), count_list(recv_counts), how);
+    pin<collective::all_to_all, Pinned>(how);
+    return core_->all_to_all(type_of<In>(), detail::erased(std::forward<In>(in)),
+                             detail::output(std::forward<Out>(out)),
+                             detail::count_list(send_counts), detail::count_list(recv_counts), how);
   }
 
   // ---- point to point
@@ -314,44 +332,68 @@ class communicator {
   /// in order.
   template <readable_range Data>
   operation<> send(Data&& data, int to, int tag = 0, options how = {}) {
-    return sent(detail::erased(std::forward<Data>(data)), to, tag, how);
+    return core_->send(detail::erased(std::forward<Data>(data)), to, tag, how);
   }
   /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
   template <readable_range Data>
   operation<received> recv(Data&& data, peer from, int tag = 0, options how = {}) {
-    return taken(detail::output(std::forward<Data>(data)), from, tag, how);
+    return core_->recv(detail::output(std::forward<Data>(data)), from, tag, how);
   }
   /// Both at once; neither waits for the other.
   template <readable_range Out, readable_range In>
   operation<received> send_recv(Out&& out, int to, In&& in, peer from, int tag = 0,
-                                options how = {});
+                                options how = {}) {
+    return core_->send_recv(detail::erased(std::forward<Out>(out)), to,
+                            detail::output(std::forward<In>(in)), from, tag, how);
+  }
 
   // ---- communicators
 
   /// Ranks of one color form a communicator, ordered by (key, rank here); a negative color: none.
   operation<communicator> split(int color, int key = 0, options how = {}) {
-    return divided(color, key, 0, how);
+    return core_->split(color, key, 0, how);
   }
   /// The listed ranks, in that order, form one; the others get none. Every rank calls it.
   template <readable_range Ranks>
-  operation<communicator> group(const Ranks& ranks, options how = {});
+  operation<communicator> group(const Ranks& ranks, options how = {}) {
+    int position = 0;
+    int mine = -1;
+    std::uint64_t list = 1;  // a split has 0
+    detail::checks check(collective::split);
+    std::vector<bool> seen(static_cast<std::size_t>(size()));
+    for (const auto listed : ranks) {
+      const bool known = listed >= 0 && listed < static_cast<decltype(listed)>(size());
+      check.require(known, "rank %lld is not in 0..%d", static_cast<long long>(listed), size() - 1);
+      if (!known) break;
+      const auto member = static_cast<std::size_t>(listed);
+      check.require(!seen[member], "rank %zu is listed twice", member);
+      seen[member] = true;
+      list = mix(list, member);
+      if (static_cast<int>(member) == rank()) mine = position;
+      ++position;
+    }
+    if (check.failed()) {
+      return core_->refuse(core_->template make<communicator>(collective::split), check.why());
+    }
+    return core_->split(mine < 0 ? -1 : 0, mine, list, how);
+  }
   /// The same ranks again: calls on it do not meet calls on this one.
   operation<communicator> dup(options how = {}) { return split(0, rank(), how); }
   /// The same ranks on another executor, as a world with links of its own: the way to use a second
   /// thread. Nobody turns that executor before this has ended; afterwards one thread does, and
   /// closes it there.
   template <class Executor>
-  requires(!detail::is_options<Executor> && requires {
-    typename Transport::card;
-  }) operation<communicator> dup(const Executor& on, options how = {});
+  requires(!detail::is_options<Executor>) operation<communicator> dup(const Executor& on,
+                                                                      options how = {}) {
+    return core_->dup(on, how);
+  }
 
   /// Gives the communicator up on all ranks, for a reason that all of them will see.
   void revoke(const char* reason) {
     if (!core_->is_open()) return;
     failure why(errc::revoked, reason);
-    why.culprit = net().rank();
-    core_->matching().revoke(core_->state(), why);
-    net().kick();
+    why.culprit = core_->matching().rank();
+    core_->give_up(why);
   }
   /// Why it was revoked, or null while it is good.
   const failure* failed() const {
@@ -363,18 +405,13 @@ class communicator {
 
   // ---- `sync_wait(comm, task)`
 
-  run_queue& queue() { return net().queue(); }
-  bool poll() { return net().driver().poll(); }
-  void idle(unsigned polls) { net().driver().idle(polls); }
-  void enter() { net().driver().enter(); }
-  void leave() { net().driver().leave(); }
+  run_queue& queue() { return core_->queue(); }
+  bool poll();
+  void idle(unsigned polls);
+  void enter();
+  void leave();
 
  private:
-  using run = typename detail::core<Transport>::run;
-  using all = typename detail::core<Transport>::all;
-  using channel_type = typename detail::core<Transport>::channel_type;
-  using counts_list = std::vector<std::size_t>;
-
   template <class One, class Other>
   static constexpr void same_element() {
     if constexpr (!detail::is_none<One> && !detail::is_none<Other>) {
@@ -383,113 +420,58 @@ class communicator {
     }
   }
 
-  /// A list of counts becomes offsets; counts that are negative or add up to more than memory can
-  /// hold become the offset `unfit`.
-  static constexpr std::size_t unfit = PTRDIFF_MAX;
-  template <class Counts>
-  static counts_list count_list(const Counts& counts) {
-    counts_list offsets{0};
-    for (const auto count : counts) {
-      const auto room = unfit - offsets.back();
-      const bool fits = count >= 0 && static_cast<std::uint64_t>(count) <= room;
-      offsets.push_back(fits ? offsets.back() + static_cast<std::size_t>(count) : unfit);
-    }
-    return offsets;
-  }
-  /// No list means equal blocks.
-  void check_counts(detail::checks& check, const counts_list& offsets, std::size_t element) const {
-    if (offsets.empty()) return;
-    check
-        .require(offsets.size() == static_cast<std::size_t>(size()) + 1,
-                 "there are %zu counts for %d ranks", offsets.size() - 1, size())
-        .require(offsets.back() <= (unfit - 1) / element, "a count is negative or too large");
-  }
-  static std::uint64_t shape_of(const counts_list& offsets) {
-    std::uint64_t hash = 0;
-    for (const std::size_t offset : offsets) hash = mix(hash, offset);
-    return hash;
-  }
-
+  /// Where it is not supported, the check of the data says so, in one sentence.
   template <class T>
-  static fingerprint print_of(collective what, const plan& by, std::size_t count, int root,
-                              const options& how, const counts_list& shape = {}) {
-    fingerprint print;
-    print.what = what;
-    print.how = by.how;
-    print.sum = how.order;
-    print.root = root;
-    // Where it is none, the check of the data says so, in one sentence.
-    if constexpr (supported_type<T>) print.type = type_id<T>();
-    print.element_size = sizeof(T);
-    print.count = count;
-    print.shape = shape_of(shape);
-    print.segment = by.segment;
-    print.lanes = static_cast<std::uint32_t>(by.lanes);
-    print.radix = static_cast<std::uint32_t>(by.radix);
-    return print;
+  static constexpr std::uint32_t element_id() {
+    if constexpr (supported_type<T>) {
+      return type_id<T>();
+    } else {
+      return 0;
+    }
   }
-  static void add(fingerprint& print, const reduction& by, const options& how) {
-    print.op = by.op.id;
-    print.accumulate = by.accumulate_id;
-    print.wire = how.wire;
+  template <class Range>
+  static constexpr std::uint32_t type_of() {
+    return element_id<range_element_t<Range>>();
   }
 
-  // The algorithms of a collective whose function serves several.
-  template <collective What>
-  static constexpr const auto& rows_of() {
-    if constexpr (What == collective::all_reduce) return all::all_reduce;
-    if constexpr (What == collective::scan) return all::scan;
-    if constexpr (What == collective::exscan) return all::exscan;
-    if constexpr (What == collective::gather) return all::gather;
-    if constexpr (What == collective::scatter) return all::scatter;
+  template <collective What, algorithm Pinned, bool Commutes = true>
+  static void pin(options& how) {
+    if constexpr (Pinned != algorithm::automatic) {
+      constexpr bool done = detail::offers(What, Pinned, true);
+      static_assert(done, "colls: this collective has no such algorithm");
+      static_assert(!done || detail::offers(What, Pinned, Commutes),
+                    "colls: this algorithm sums each chunk beginning at another rank, so the "
+                    "operation has to commute: wrap it in colls::commutative, or pin another");
+      how.algorithm = Pinned;
+    }
   }
 
-  question asks(collective what, std::size_t count, const reduction& by, const options& how) const {
-    return {what,
-            count * by.accumulate_size,
-            size(),
-            by.op.commutative,
-            by.op.associative ? how.order : order::rank,
-            true};
-  }
-
-  // Copies the user's operation into the call and erases it there.
-  template <class T, class Op>
-  static reduction keep(detail::call<void>& made, const Op& op, const options& how) {
+  // Copies the user's operation into a call and erases it there.
+  template <collective What, algorithm Pinned, class T, class Op>
+  detail::reducing_call reducing(const Op& op, options& how) {
     detail::check_op<T, Op>();
-    const Op& kept = *new (static_cast<void*>(made.op)) Op(op);
-    return erase<T>(kept, how.wire);
-  }
-
-  // The plan, or false and the call refused in `wrong`.
-  template <class Function, std::size_t N>
-  bool plan_for(const std::array<detail::row<Function>, N>& rows, const question& call,
-                const options& how, detail::checks& check, plan& by,
-                const detail::row<Function>** found) const {
-    if (check.failed()) return false;
-    by = core_->choose(rows, call, how, found, check);
-    return !check.failed();
+    pin<What, Pinned, commutative_for<Op, T>>(how);
+    detail::call<void>* const made = core_->make(What);
+    const Op& kept = *new (static_cast<void*>(made->op)) Op(op);
+    return {made, erase<T>(kept, how.wire)};
   }
 
   template <collective What, algorithm Pinned, class T, class Op>
-  operation<> reduced_everywhere(any_buffer in, any_buffer out, const Op& op, options how);
+  operation<> everywhere(any_buffer in, any_buffer out, const Op& op, options how) {
+    return core_->template everywhere<What>(reducing<What, Pinned, T>(op, how), element_id<T>(), in,
+                                            out, how);
+  }
   template <algorithm Pinned, class T, class Op>
-  operation<> reduced_at_root(any_buffer in, any_buffer out, int root, const Op& op, options how);
+  operation<> at_root(any_buffer in, any_buffer out, int root, const Op& op, options how) {
+    return core_->at_root(reducing<collective::reduce, Pinned, T>(op, how), element_id<T>(), in,
+                          out, root, how);
+  }
   template <algorithm Pinned, class T, class Op>
-  operation<> reduced_in_parts(any_buffer in, any_buffer out, counts_list offsets, const Op& op,
-                               options how);
-  template <algorithm Pinned, class T>
-  operation<> broadcast_bytes(any_buffer data, int root, options how);
-  template <algorithm Pinned, class T>
-  operation<> gathered_everywhere(any_buffer in, any_buffer out, counts_list offsets, options how);
-  template <collective What, algorithm Pinned, class T>
-  operation<> rooted(any_buffer mine, any_buffer whole, counts_list offsets, int root, options how);
-  template <algorithm Pinned, class T>
-  operation<> exchanged(any_buffer in, any_buffer out, counts_list sends, counts_list receives,
-                        options how);
-  operation<communicator> divided(int color, int key, std::uint64_t shape, const options& how);
-  operation<> sent(any_buffer from, int to, int tag, const options& how);
-  operation<received> taken(any_buffer into, peer from, int tag, const options& how);
+  operation<> in_parts(any_buffer in, any_buffer out, std::vector<std::size_t> offsets,
+                       const Op& op, options how) {
+    return core_->in_parts(reducing<collective::reduce_scatter, Pinned, T>(op, how),
+                           element_id<T>(), in, out, std::move(offsets), how);
+  }
 
   detail::core_owner<detail::core<Transport>> core_;
 };
@@ -497,3 +479,24 @@ class communicator {
 }  // namespace colls
 
 #include <colls/impl/communicator.ipp>
+
+// COLLS_COMMUNICATOR(extern, T) says that what communicators over T do is compiled elsewhere;
+// COLLS_COMMUNICATOR(, T) compiles it.
+#define COLLS_COMMUNICATOR(where, transport)           \
+  where template class colls::communicator<transport>; \
+  where template class colls::detail::core<transport>; \
+  COLLS_EVERYWHERE(where, transport, all_reduce)       \
+  COLLS_EVERYWHERE(where, transport, scan)             \
+  COLLS_EVERYWHERE(where, transport, exscan)           \
+  COLLS_ROOTED(where, transport, gather)               \
+  COLLS_ROOTED(where, transport, scatter)
+#define COLLS_EVERYWHERE(where, transport, what)                                                \
+  where template colls::operation<>                                                             \
+  colls::detail::core<transport>::everywhere<colls::collective::what>(                          \
+      const colls::detail::reducing_call&, std::uint32_t, colls::any_buffer, colls::any_buffer, \
+      const colls::options&);
+#define COLLS_ROOTED(where, transport, what)                                              \
+  where template colls::operation<>                                                       \
+  colls::detail::core<transport>::rooted<colls::collective::what>(                        \
+      std::uint32_t, colls::any_buffer, colls::any_buffer, std::vector<std::size_t>, int, \
+      const colls::options&);

@@ -2,256 +2,88 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The core of a communicator: numbers its calls, starts them, holds some back, ends them.
+// core: a communicator's calls without the users' types: checked, numbered and started.
 
 #include <colls/arguments.hpp>
-#include <colls/bodies.hpp>
-#include <colls/call.hpp>
-#include <colls/options.hpp>
-#include <colls/probe.hpp>
-#include <colls/tuning.hpp>
+#include <colls/call_queue.hpp>
+#include <colls/reduction.hpp>
 
-namespace colls::detail {
+#include <memory>
 
-/// One rank's side of a communicator over a transport. Its address stays while calls are under way.
-template <transport Transport>
-class core final : call_owner {
+namespace colls {
+
+template <class Transport>
+class communicator;
+
+namespace detail {
+
+/// A call that reduces: its record, and the operation that was copied into it and erased there.
+struct reducing_call {
+  call<void>* made;
+  reduction by;
+};
+
+/// One rank's side of a communicator over a transport. The transport may be incomplete where its
+/// calls are only made; what they do is compiled with <colls/impl/core.ipp>. `type` is the id of
+/// the element type; no offsets mean equal blocks, else there is one more than ranks.
+template <class Transport>
+class core final : public call_queue {
  public:
-  using channel_type = basic_channel<Transport>;
-  using run = bodies<channel_type>;
-  using all = catalogue<channel_type>;
+  using offsets = std::vector<std::size_t>;
 
   core(std::shared_ptr<Transport> net, std::uint32_t id, int rank, int size,
-       std::shared_ptr<const std::vector<int>> members, bool whole_world)
-      : net_(std::move(net)), state_(id, rank, size, std::move(members)), world_(whole_world) {
-    matching().add(state_);
-    if constexpr (priced_transport<Transport>) set_costs(net_->costs());
-  }
-  core(const core&) = delete;
-  core& operator=(const core&) = delete;
-  ~core() { leave(); }
+       std::shared_ptr<const std::vector<int>> members, bool whole_world);
+  ~core();
 
   Transport& net() const { return *net_; }
   const std::shared_ptr<Transport>& shared_net() const { return net_; }
-  match& matching() const { return net_->matching(); }
-  communicator_state& state() { return state_; }
-  const communicator_state& state() const { return state_; }
-  const node_map& nodes() {
-    return state_.nodes([&](int rank) { return net_->node_of(rank); });
-  }
-  /// The costs that calls are chosen by; equal on all ranks, while no call is under way.
-  void set_costs(const network_cost& net) {
-    const bool has_levels = net.far != link_cost{};
-    choices_.set(net, has_levels && nodes().nodes() > 1 ? nodes().smallest() : 0);
-  }
-  bool whole_world() const { return world_; }
-  bool is_open() const { return open_; }
-  colls::tuning& choices() { return choices_; }
 
-  call<void>* make(collective what) { return make<void>(what); }
-  template <class T>
-  call<T>* make(collective what) {
-    auto* const made = new call<T>(static_cast<call_owner*>(this), &matching(), net_->queue());
-    made->what = what;
-    made->communicator = &state_;
-    return made;
-  }
+  /// all_reduce, scan and exscan.
+  template <collective What>
+  operation<> everywhere(const reducing_call& call, std::uint32_t type, any_buffer in,
+                         any_buffer out, const options& how);
+  operation<> grouped(const reducing_call& call, std::uint32_t type, std::vector<any_buffer> parts,
+                      const options& how);
+  operation<> at_root(const reducing_call& call, std::uint32_t type, any_buffer in, any_buffer out,
+                      int root, const options& how);
+  operation<> in_parts(const reducing_call& call, std::uint32_t type, any_buffer in, any_buffer out,
+                       offsets shares, const options& how);
+  operation<> barrier(const options& how);
+  operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& how);
+  operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
+                         const options& how);
+  /// gather and scatter: `mine` is this rank's share of the root's `whole`.
+  template <collective What>
+  operation<> rooted(std::uint32_t type, any_buffer mine, any_buffer whole, offsets shares,
+                     int root, const options& how);
+  operation<> all_to_all(std::uint32_t type, any_buffer in, any_buffer out, offsets sends,
+                         offsets receives, const options& how);
 
-  /// A call that is wrong takes no number and sends nothing.
-  template <class T>
-  operation<T> refuse(call<T>* made, failure why) {
-    why.observer = net_->rank();
-    why.communicator = state_.id();
-    made->refuse(why);
-    if (log_enabled(log_level::info)) log_info("%s", explain(made->why()).c_str());
-    return operation<T>(made);
-  }
+  operation<> measure(const options& how);
+  explanation explain(collective what, std::uint64_t bytes, const options& how) const;
 
-  /// Numbers a collective and starts it: `body(channel)` is its coroutine.
-  template <class T, class Body>
-  operation<T> begin(call<T>* made, const fingerprint& print, const options& how, const plan& by,
-                     std::size_t working_bytes, Body body) {
-    std::unique_ptr<call<T>> holder(made);
-    if (unusable(*made)) return operation<T>(holder.release());
-    made->hash = hash_of(print);
-    made->sequence = state_.take_sequence(print, made->hash);
-    made->segment = by.segment;
-    made->lanes = by.lanes;
-    made->radix = by.radix;
-    made->working_bytes = working_bytes;
-    made->bytes_expected = print.count * print.element_size;
-    enter(*made, how);
-    // From here on an exception drops the call, so that peers need not wait for its number.
-    operation<T> started(holder.release());
-    (void)(made->body = body(channel_type(*net_, *made)));
-    if (admits(*made)) {
-      admit(*made);
-    } else {
-      made->progressed = never;  // nothing can move before its turn comes
-      if (first_deferred_ == nullptr) first_deferred_ = made;
-    }
-    net_->kick();
-    return started;
-  }
+  operation<> send(any_buffer from, int to, int tag, const options& how);
+  operation<received> recv(any_buffer into, peer from, int tag, const options& how);
+  operation<received> send_recv(any_buffer outgoing, int to, any_buffer incoming, peer from,
+                                int tag, const options& how);
 
-  /// Point to point: no number; a deadline ends only this operation.
-  template <class T, class Body>
-  operation<T> begin_direct(call<T>* made, std::uint64_t tag, const options& how, Body body) {
-    if (unusable(*made)) return operation<T>(made);
-    made->sequence = tag;
-    made->expired = [](operation_record& self, const failure& why) {
-      auto& late = static_cast<call_base&>(self);
-      if (late.settle()) return;
-      const bool alone = late.untouched != nullptr && late.untouched(late);
-      match& with = *late.matching();
-      communicator_state& of = *late.communicator;
-      late.cut(why);
-      if (!alone) with.revoke(of, why);
-    };
-    enter(*made, how);
-    operation<T> started(made);
-    (void)(made->body = body(*made));
-    made->run();
-    net_->kick();
-    return started;
-  }
-
-  /// The algorithm and segments of a call; `check` fails where it is pinned to what cannot be.
-  template <class Function, std::size_t N>
-  plan choose(const std::array<row<Function>, N>& rows, const question& call, const options& how,
-              const row<Function>** found, checks& check) const {
-    check.require(how.radix == 0 || how.radix >= 2, "radix %d is not 2 or more", how.radix);
-    if (check.failed()) return {};
-    algorithm_set legal;
-    if (how.algorithm == algorithm::automatic) {
-      legal = legal_of(rows, call);
-    } else {
-      *found = find(rows, how.algorithm);
-      const char* const reason =
-          *found == nullptr ? "no such algorithm for this collective" : refusal(**found, call);
-      if (reason != nullptr) {
-        failure wrong(errc::not_applicable);
-        wrong.say("%s %s: %s", name(call.what), name(how.algorithm), reason);
-        check.fail(wrong);
-        return {};
-      }
-      legal.add(how.algorithm);
-    }
-    const plan by = choices_.choose(call, wishes(how), legal);
-    *found = find(rows, by.how);
-    return by;
-  }
-  /// What a choice leaves open is 0.
-  static plan wishes(const options& how) { return {how.algorithm, how.segment, 0, how.radix}; }
-
-  /// Ends what is under way with `closed` and takes no more calls.
-  void leave() {
-    if (!std::exchange(open_, false)) return;
-    failure why(errc::closed, "this rank has closed the communicator");
-    why.culprit = net_->rank();
-    bool numbered = false;
-    while (first_ != nullptr) {
-      numbered |= first_->hash != 0;
-      first_deferred_ = nullptr;
-      first_->cut(why);
-    }
-    // Peers count on the numbers that were taken.
-    if (numbered) matching().revoke(state_, why);
-    state_.closing = true;
-    matching().remove(state_);
-  }
+  operation<communicator<Transport>> split(int color, int key, std::uint64_t shape,
+                                           const options& how);
+  template <class Executor>
+  operation<communicator<Transport>> dup(const Executor& on, const options& how);
+  operation<> close(time_span deadline);
 
  private:
-  // More than this wait in call order for the older ones: working memory stays bounded, and since
-  // the oldest always runs, the ranks' bounds need not agree.
-  static constexpr int most_running = 64;
-  static constexpr std::size_t most_bytes = 32 << 20;
-
-  bool unusable(call_base& made) {
-    if (open_ && !state_.failed()) return false;
-    failure why = state_.why();
-    if (!open_) {
-      why = failure(errc::closed, "this rank has closed the communicator");
-      why.culprit = net_->rank();
-    }
-    made.refuse(why);
-    return true;
-  }
-
-  void enter(call_base& made, const options& how) {
-    made.started = how.timeout ? net_->now() : never;
-    if (how.timeout && how.timeout.count() < never - made.started) {
-      made.deadline = made.started + how.timeout.count();
-    }
-    made.prev_call = last_;
-    (last_ != nullptr ? last_->next_call : first_) = &made;
-    last_ = &made;
-    matching().begin(made);
-  }
-
-  bool admits(const call_base& made) const {
-    if (first_deferred_ != nullptr) return false;
-    return running_ == 0 ||
-           (running_ < most_running && running_bytes_ + made.working_bytes <= most_bytes);
-  }
-
-  void admit(call_base& made) {
-    ++running_;
-    running_bytes_ += made.working_bytes;
-    made.run();
-  }
-
-  void ended(call_base& made) noexcept override {
-    matching().end(made);
-    if (first_deferred_ == &made) first_deferred_ = next_deferred(made);
-    (made.prev_call != nullptr ? made.prev_call->next_call : first_) = made.next_call;
-    (made.next_call != nullptr ? made.next_call->prev_call : last_) = made.prev_call;
-    if (made.hash != 0 && made.was_run()) {
-      --running_;
-      running_bytes_ -= made.working_bytes;
-    }
-    // A call that ends at once comes here again, under this loop.
-    if (std::exchange(admitting_, true)) return;
-    while (first_deferred_ != nullptr) {
-      call_base& next = *first_deferred_;
-      first_deferred_ = nullptr;
-      if (!admits(next)) {
-        first_deferred_ = &next;
-        break;
-      }
-      first_deferred_ = next_deferred(next);
-      next.progressed = 0;
-      if (next.started != never) {
-        next.announce_after = net_->now() - next.started + 100 * milliseconds;
-      }
-      admit(next);
-    }
-    admitting_ = false;
-  }
-  static call_base* next_deferred(const call_base& after) {
-    for (call_base* at = after.next_call; at != nullptr; at = at->next_call) {
-      if (at->hash != 0) return at;
-    }
-    return nullptr;
-  }
-
-  void progress() override {
-    net_->poll();
-    net_->queue().run();
-  }
-  void kick() override { net_->kick(); }
+  time_point now() const override;
+  int host_of(int rank) const override;
+  void progress() override;
+  void kick() override;
 
   std::shared_ptr<Transport> net_;
-  communicator_state state_;
-  colls::tuning choices_;
-  bool world_;
-  bool open_ = true;
-  call_base* first_ = nullptr;  // started and not ended, in call order
-  call_base* last_ = nullptr;
-  call_base* first_deferred_ = nullptr;  // all numbered calls from here on wait
-  bool admitting_ = false;
-  int running_ = 0;
-  std::size_t running_bytes_ = 0;
 };
 
-}  // namespace colls::detail
+}  // namespace detail
+
+}  // namespace colls
+
+#include <colls/impl/core.ipp>

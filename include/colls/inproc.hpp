@@ -7,6 +7,10 @@
 #include <colls/communicator.hpp>
 #include <colls/transport/inproc.hpp>
 
+#ifdef COLLS_SEPARATE_COMPILATION
+COLLS_COMMUNICATOR(extern, colls::inproc_transport)
+#endif
+
 namespace colls::inproc {
 
 using communicator = colls::communicator<inproc_transport>;

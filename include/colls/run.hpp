@@ -5,11 +5,17 @@
 // run: a main function for programs that a launcher starts.
 
 #include <colls/colls.hpp>
-#include <colls/rendezvous/join.hpp>
-
-#include <cstdio>
+#include <colls/rendezvous/config.hpp>
+#include <colls/world.hpp>
 
 namespace colls {
+
+namespace detail {
+
+/// Joins, lives `rank_main(state, world)`, closes; an error is explained on stderr and makes it 1.
+int run_world(config how, int (*rank_main)(void* state, world& all), void* state);
+
+}  // namespace detail
 
 /// Joins the world of the launcher's environment (colls-run, torchrun, mpirun, srun, or alone),
 /// runs `main_task(world&)`, and closes the world. The main is a `task<>` or a `task<int>`, or a
@@ -18,37 +24,27 @@ namespace colls {
 /// stderr.
 template <class Main>
 int run(Main main_task, config how = {.address = "env://"}) {
-  boost::asio::io_context context(1);
-  const std::shared_ptr<engine> on = engine::of(context.get_executor());
-  int status = 0;
-  bool failed = false;
-  const auto explain = [&](const char* what) {
-    std::fprintf(stderr, "%s\n", what);
-    failed = true;
-  };
-  try {
-    world all = sync_wait(*on, join(context.get_executor(), std::move(how)));
-    try {
-      using result = std::invoke_result_t<Main&, world&>;
-      if constexpr (std::is_void_v<result>) {
-        main_task(all);
-      } else if constexpr (std::is_convertible_v<result, int>) {
-        status = main_task(all);
-      } else if constexpr (std::is_void_v<decltype(std::declval<result&>().result())>) {
-        sync_wait(*on, main_task(all));
-      } else {
-        status = sync_wait(*on, main_task(all));
-      }
-    } catch (const std::exception& thrown) {
-      explain(thrown.what());
-      // The others would wait for a rank that is gone.
-      if (all.failed() == nullptr) all.revoke(thrown.what());
-    }
-    sync_wait(*on, all.close());
-  } catch (const std::exception& thrown) {
-    explain(thrown.what());
-  }
-  return failed ? 1 : status;
+  return detail::run_world(
+      std::move(how),
+      [](void* state, world& all) -> int {
+        Main& rank_main = *static_cast<Main*>(state);
+        using result = std::invoke_result_t<Main&, world&>;
+        if constexpr (std::is_void_v<result>) {
+          rank_main(all);
+        } else if constexpr (std::is_convertible_v<result, int>) {
+          return rank_main(all);
+        } else if constexpr (std::is_void_v<decltype(std::declval<result&>().result())>) {
+          sync_wait(all, rank_main(all));
+        } else {
+          return sync_wait(all, rank_main(all));
+        }
+        return 0;
+      },
+      &main_task);
 }
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/run.ipp>
+#endif

@@ -9,6 +9,10 @@
 
 #include <mutex>
 
+#ifdef COLLS_SEPARATE_COMPILATION
+COLLS_COMMUNICATOR(extern, colls::thread_transport)
+#endif
+
 namespace colls::threads {
 
 using communicator = colls::communicator<thread_transport>;

@@ -6,6 +6,7 @@
 // they use.
 
 #include <colls/run.hpp>
+#include <colls/transport/tcp.hpp>
 
 #include <doctest/doctest.h>
 

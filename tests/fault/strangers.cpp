@@ -3,14 +3,16 @@
 
 // Strangers at the ports of a job that works: the store's, and those where the ranks listen.
 
-#include "launcher.hpp"
-#include "processes.hpp"
+#include <colls/rendezvous/authenticate.hpp>
 
 #include <sys/resource.h>
 
 #include <atomic>
 #include <random>
 #include <thread>
+
+#include "launcher.hpp"
+#include "processes.hpp"
 
 using namespace processes;
 

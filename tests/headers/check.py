@@ -59,7 +59,11 @@ def main():
         for path in root.rglob("*.hpp")
         if "#include <torch/" not in path.read_text()
     )
-    results = {header: compile_alone(compiler, include, header) for header in headers}
+    flags = {"source.hpp": ["-DCOLLS_SEPARATE_COMPILATION"]}
+    results = {
+        header: compile_alone(compiler, include, header, *flags.get(header, []))
+        for header in headers
+    }
     if "colls.hpp" in headers:
         results["colls.hpp, -fno-rtti"] = compile_alone(compiler, include, "colls.hpp", "-fno-rtti")
         results["colls.hpp, no third party"] = third_parties(compiler, include, "colls.hpp")

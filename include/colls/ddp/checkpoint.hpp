@@ -173,7 +173,7 @@ file_outcome attempt(int world_rank, const std::string& path, Work work) {
 /// Rank 0 calls `write(atomic_file&)`. Afterwards the new file is on disk, and every rank knows; or
 /// the old one is as it was, and every rank throws rank 0's error. Either way the communicator
 /// stays good. Every rank calls it with the same path, which stays alive until it has ended.
-template <transport Transport, class Write>
+template <class Transport, class Write>
 task<> write_file(communicator<Transport>& comm, std::string_view path, Write write) {
   static_assert(std::is_trivially_destructible_v<Write>,
                 "colls: `write` may be a temporary of a co_await: let it capture by reference");
@@ -193,7 +193,7 @@ task<> write_file(communicator<Transport>& comm, std::string_view path, Write wr
 
 /// Every rank gets what the file holds on rank 0, which alone has to have it; or throws rank 0's
 /// error, and the communicator stays good. `path` stays alive until it has ended.
-template <transport Transport>
+template <class Transport>
 task<std::vector<char>> read_file(communicator<Transport>& comm, std::string_view path) {
   detail::file_outcome met[1];
   std::vector<char> bytes;

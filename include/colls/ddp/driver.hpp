@@ -7,6 +7,7 @@
 #include <colls/ddp/options.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/task.hpp>
+#include <colls/transport/tcp.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

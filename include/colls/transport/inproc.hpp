@@ -27,7 +27,7 @@ class inproc_transport final : mover {
   static constexpr std::size_t eager_limit = 64 * 1024;
   static constexpr std::size_t eager_window = 256 * 1024;
 
-  inproc_transport(inproc_world& world, int rank) : world_(world), match_(rank) {
+  inproc_transport(inproc_world& ranks, int rank) : world_(ranks), match_(rank) {
     match_.add(*this);
   }
   inproc_transport(const inproc_transport&) = delete;

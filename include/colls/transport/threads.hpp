@@ -25,7 +25,7 @@ class thread_transport final : mover {
   static constexpr std::size_t eager_limit = 64 * 1024;
   static constexpr std::size_t eager_window = 256 * 1024;
 
-  thread_transport(thread_world& world, int rank) : world_(world), match_(rank) {
+  thread_transport(thread_world& ranks, int rank) : world_(ranks), match_(rank) {
     match_.add(*this);
   }
   thread_transport(const thread_transport&) = delete;

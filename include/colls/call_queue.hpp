@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The calls of one communicator: numbered, started, held back, ended.
+
+#include <colls/call.hpp>
+#include <colls/options.hpp>
+#include <colls/tuning.hpp>
+
+namespace colls::detail {
+
+/// One rank's side of a communicator, whatever its transport. Its address stays while calls are
+/// under way.
+class call_queue : public call_owner {
+ public:
+  call_queue(const call_queue&) = delete;
+  call_queue& operator=(const call_queue&) = delete;
+
+  match& matching() const { return matching_; }
+  run_queue& queue() const { return queue_; }
+  communicator_state& state() { return state_; }
+  const communicator_state& state() const { return state_; }
+  const node_map& nodes() {
+    return state_.nodes([&](int rank) { return host_of(rank); });
+  }
+  /// The costs that calls are chosen by; equal on all ranks, while no call is under way.
+  void set_costs(const network_cost& net) {
+    const bool has_levels = net.far != link_cost{};
+    choices_.set(net, has_levels && nodes().nodes() > 1 ? nodes().smallest() : 0);
+  }
+  bool whole_world() const { return world_; }
+  bool is_open() const { return open_; }
+  const colls::tuning& choices() const { return choices_; }
+
+  call<void>* make(collective what) { return make<void>(what); }
+  template <class T>
+  call<T>* make(collective what) {
+    auto* const made = new call<T>(static_cast<call_owner*>(this), &matching_, queue_);
+    made->what = what;
+    made->communicator = &state_;
+    return made;
+  }
+
+  /// A call that is wrong takes no number and sends nothing.
+  template <class T>
+  operation<T> refuse(call<T>* made, failure why) {
+    why.observer = matching_.rank();
+    why.communicator = state_.id();
+    made->refuse(why);
+    if (log_enabled(log_level::info)) log_info("%s", explain(made->why()).c_str());
+    return operation<T>(made);
+  }
+
+  /// Numbers a collective and starts it: `body(record)` makes its coroutine.
+  template <class T, class Body>
+  operation<T> begin(call<T>* made, const fingerprint& print, const options& how, const plan& by,
+                     std::size_t working_bytes, Body body) {
+    std::unique_ptr<call<T>> holder(made);
+    if (unusable(*made)) return operation<T>(holder.release());
+    made->hash = hash_of(print);
+    made->sequence = state_.take_sequence(print, made->hash);
+    made->segment = by.segment;
+    made->lanes = by.lanes;
+    made->radix = by.radix;
+    made->working_bytes = working_bytes;
+    made->bytes_expected = print.count * print.element_size;
+    enter(*made, how);
+    // From here on an exception drops the call, so that peers need not wait for its number.
+    operation<T> started(holder.release());
+    (void)(made->body = body(*made));
+    if (admits(*made)) {
+      admit(*made);
+    } else {
+      made->progressed = never;  // nothing can move before its turn comes
+      if (first_deferred_ == nullptr) first_deferred_ = made;
+    }
+    kick();
+    return started;
+  }
+
+  /// Point to point: no number; a deadline ends only this operation.
+  template <class T, class Body>
+  operation<T> begin_direct(call<T>* made, std::uint64_t tag, const options& how, Body body) {
+    if (unusable(*made)) return operation<T>(made);
+    made->sequence = tag;
+    made->expired = [](operation_record& self, const failure& why) {
+      auto& late = static_cast<call_base&>(self);
+      if (late.settle()) return;
+      const bool alone = late.untouched != nullptr && late.untouched(late);
+      match& with = *late.matching();
+      communicator_state& of = *late.communicator;
+      late.cut(why);
+      if (!alone) with.revoke(of, why);
+    };
+    enter(*made, how);
+    operation<T> started(made);
+    (void)(made->body = body(*made));
+    made->run();
+    kick();
+    return started;
+  }
+
+  /// Revokes the communicator on all ranks.
+  void give_up(const failure& why) {
+    matching_.revoke(state_, why);
+    kick();
+  }
+
+  /// Ends what is under way with `closed` and takes no more calls.
+  void leave() {
+    if (!std::exchange(open_, false)) return;
+    failure why(errc::closed, "this rank has closed the communicator");
+    why.culprit = matching_.rank();
+    bool numbered = false;
+    while (first_ != nullptr) {
+      numbered |= first_->hash != 0;
+      first_deferred_ = nullptr;
+      first_->cut(why);
+    }
+    // Peers count on the numbers that were taken.
+    if (numbered) matching_.revoke(state_, why);
+    state_.closing = true;
+    matching_.remove(state_);
+  }
+
+ protected:
+  call_queue(match& matching, run_queue& queue, std::uint32_t id, int rank, int size,
+             std::shared_ptr<const std::vector<int>> members, bool whole_world)
+      : matching_(matching),
+        queue_(queue),
+        state_(id, rank, size, std::move(members)),
+        world_(whole_world) {
+    matching_.add(state_);
+  }
+  ~call_queue() = default;  // who derives from it has left
+
+  virtual time_point now() const = 0;
+  /// The host of a rank of the world.
+  virtual int host_of(int rank) const = 0;
+
+ private:
+  // More than this wait in call order for the older ones: working memory stays bounded, and since
+  // the oldest always runs, the ranks' bounds need not agree.
+  static constexpr int most_running = 64;
+  static constexpr std::size_t most_bytes = 32 << 20;
+
+  bool unusable(call_base& made) {
+    if (open_ && !state_.failed()) return false;
+    failure why = state_.why();
+    if (!open_) {
+      why = failure(errc::closed, "this rank has closed the communicator");
+      why.culprit = matching_.rank();
+    }
+    made.refuse(why);
+    return true;
+  }
+
+  void enter(call_base& made, const options& how) {
+    made.started = how.timeout ? now() : never;
+    if (how.timeout && how.timeout.count() < never - made.started) {
+      made.deadline = made.started + how.timeout.count();
+    }
+    made.prev_call = last_;
+    (last_ != nullptr ? last_->next_call : first_) = &made;
+    last_ = &made;
+    matching_.begin(made);
+  }
+
+  bool admits(const call_base& made) const {
+    if (first_deferred_ != nullptr) return false;
+    return running_ == 0 ||
+           (running_ < most_running && running_bytes_ + made.working_bytes <= most_bytes);
+  }
+
+  void admit(call_base& made) {
+    ++running_;
+    running_bytes_ += made.working_bytes;
+    made.run();
+  }
+
+  void ended(call_base& made) noexcept override {
+    matching_.end(made);
+    if (first_deferred_ == &made) first_deferred_ = next_deferred(made);
+    (made.prev_call != nullptr ? made.prev_call->next_call : first_) = made.next_call;
+    (made.next_call != nullptr ? made.next_call->prev_call : last_) = made.prev_call;
+    if (made.hash != 0 && made.was_run()) {
+      --running_;
+      running_bytes_ -= made.working_bytes;
+    }
+    // A call that ends at once comes here again, under this loop.
+    if (std::exchange(admitting_, true)) return;
+    while (first_deferred_ != nullptr) {
+      call_base& next = *first_deferred_;
+      first_deferred_ = nullptr;
+      if (!admits(next)) {
+        first_deferred_ = &next;
+        break;
+      }
+      first_deferred_ = next_deferred(next);
+      next.progressed = 0;
+      if (next.started != never) {
+        next.announce_after = now() - next.started + 100 * milliseconds;
+      }
+      admit(next);
+    }
+    admitting_ = false;
+  }
+  static call_base* next_deferred(const call_base& after) {
+    for (call_base* at = after.next_call; at != nullptr; at = at->next_call) {
+      if (at->hash != 0) return at;
+    }
+    return nullptr;
+  }
+
+  match& matching_;
+  run_queue& queue_;
+  communicator_state state_;
+  colls::tuning choices_;
+  bool world_;
+  bool open_ = true;
+  call_base* first_ = nullptr;  // started and not ended, in call order
+  call_base* last_ = nullptr;
+  call_base* first_deferred_ = nullptr;  // all numbered calls from here on wait
+  bool admitting_ = false;
+  int running_ = 0;
+  std::size_t running_bytes_ = 0;
+};
+
+}  // namespace colls::detail

@@ -1,0 +1,503 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// How calls are checked, numbered and started: the second half of core.hpp, once per transport.
+
+#include <colls/algorithms.hpp>
+#include <colls/bodies.hpp>
+#include <colls/point_to_point.hpp>
+#include <colls/probe.hpp>
+
+namespace colls::detail {
+
+template <class Transport>
+core<Transport>::core(std::shared_ptr<Transport> net, std::uint32_t id, int rank, int size,
+                      std::shared_ptr<const std::vector<int>> members, bool whole_world)
+    : call_queue(net->matching(), net->queue(), id, rank, size, std::move(members), whole_world),
+      net_(std::move(net)) {
+  static_assert(transport<Transport>);
+  if constexpr (priced_transport<Transport>) set_costs(net_->costs());
+}
+template <class Transport>
+core<Transport>::~core() {
+  leave();
+}
+
+template <class Transport>
+time_point core<Transport>::now() const {
+  return net_->now();
+}
+template <class Transport>
+int core<Transport>::host_of(int rank) const {
+  return net_->node_of(rank);
+}
+template <class Transport>
+void core<Transport>::progress() {
+  net_->poll();
+  net_->queue().run();
+}
+template <class Transport>
+void core<Transport>::kick() {
+  net_->kick();
+}
+
+/// A collective on its way to `call_queue::begin`: what was asked, and what came of it.
+template <class Function>
+struct planned {
+  const row<Function>* found = nullptr;
+  plan by;
+};
+
+/// What a choice leaves open is 0.
+inline plan wishes(const options& how) { return {how.algorithm, how.segment, 0, how.radix}; }
+
+/// The algorithm and segments of a call, if `check` has found nothing wrong with it; `check` fails
+/// where it is pinned to what cannot be.
+template <class Catalogue, class Function, std::size_t N>
+planned<Function> choose(const std::array<row<Function>, N>& rows, const tuning& choices,
+                         const question& call, const options& how, checks& check) {
+  planned<Function> made;
+  check.require(how.radix == 0 || how.radix >= 2, "radix %d is not 2 or more", how.radix);
+  if (check.failed()) return made;
+  algorithm_set legal;
+  if (how.algorithm == algorithm::automatic) {
+    legal = Catalogue::legal(call);
+  } else {
+    made.found = find(rows, how.algorithm);
+    const char* const reason = made.found == nullptr ? "no such algorithm for this collective"
+                                                     : refusal(*made.found, call);
+    if (reason != nullptr) {
+      failure wrong(errc::not_applicable);
+      wrong.say("%s %s: %s", name(call.what), name(how.algorithm), reason);
+      check.fail(wrong);
+      return made;
+    }
+    legal.add(how.algorithm);
+  }
+  made.by = choices.choose(call, wishes(how), legal);
+  made.found = find(rows, made.by.how);
+  return made;
+}
+
+inline question asks(collective what, std::size_t count, int ranks, const reduction& by,
+                     const options& how) {
+  return {what,
+          count * by.accumulate_size,
+          ranks,
+          by.op.commutative,
+          by.op.associative ? how.order : order::rank,
+          true};
+}
+
+inline fingerprint print_of(collective what, std::uint32_t type, any_buffer data, std::size_t count,
+                            int root, const plan& by, const options& how,
+                            const std::vector<std::size_t>& shape = {}) {
+  fingerprint print;
+  print.what = what;
+  print.how = by.how;
+  print.sum = how.order;
+  print.root = root;
+  print.type = type;
+  print.element_size = static_cast<std::uint32_t>(data.element_size());
+  print.count = count;
+  for (const std::size_t offset : shape) print.shape = mix(print.shape, offset);
+  print.segment = by.segment;
+  print.lanes = static_cast<std::uint32_t>(by.lanes);
+  print.radix = static_cast<std::uint32_t>(by.radix);
+  return print;
+}
+inline void add(fingerprint& print, const reduction& by, const options& how) {
+  print.op = by.op.id;
+  print.accumulate = by.accumulate_id;
+  print.wire = how.wire;
+}
+
+inline partition shares_of(const std::vector<std::size_t>& offsets, std::size_t block, int ranks) {
+  return offsets.empty() ? partition::blocks(block, ranks)
+                         : partition::from_offsets(offsets.data(), ranks);
+}
+inline void check_root(checks& check, int root, int ranks) {
+  check.require(root >= 0 && root < ranks, "root %d is not in 0..%d", root, ranks - 1);
+}
+inline void check_counts(checks& check, const std::vector<std::size_t>& offsets, int ranks,
+                         std::size_t element) {
+  if (offsets.empty()) return;
+  check
+      .require(offsets.size() == static_cast<std::size_t>(ranks) + 1,
+               "there are %zu counts for %d ranks", offsets.size() - 1, ranks)
+      .require(offsets.back() <= (unfit - 1) / element, "a count is negative or too large");
+}
+
+template <class Transport>
+template <collective What>
+operation<> core<Transport>::everywhere(const reducing_call& call, std::uint32_t type,
+                                        any_buffer in, any_buffer out, const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
+  constexpr auto& rows = all::template algorithms<What>();
+  checks check(What);
+  check.fits(in)
+      .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+      .require(!partly_overlap(in, out), "in and out overlap in part");
+  const question asked = asks(What, in.size(), state().size(), call.by, how);
+  const auto chosen = choose<all>(rows, choices(), asked, how, check);
+  if (check.failed()) return refuse(call.made, check.why());
+  fingerprint print = print_of(What, type, in, in.size(), -1, chosen.by, how);
+  add(print, call.by, how);
+  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
+    const basic_channel<Transport> net(*net_, record);
+    if constexpr (What == collective::exscan) {
+      return run::exscan(net, chosen.found->run, in, out, call.by);
+    } else {
+      const int ranks = What == collective::scan ? net.rank() + 1 : net.size();
+      return run::in_place(net, chosen.found->run, in, out, call.by, ranks);
+    }
+  });
+}
+
+template <class Transport>
+operation<> core<Transport>::grouped(const reducing_call& call, std::uint32_t type,
+                                     std::vector<any_buffer> parts, const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
+  std::size_t total = 0;
+  offsets sizes;
+  sizes.reserve(parts.size());
+  checks check(collective::all_reduce);
+  for (const any_buffer& part : parts) {
+    total += part.size();
+    sizes.push_back(part.size());
+    check.fits(part);
+    for (const any_buffer& other : parts) {
+      check.require(&part == &other || part.size() == 0 || other.size() == 0 ||
+                        (part.data() != other.data() && !partly_overlap(part, other)),
+                    "two buffers of the group overlap");
+    }
+  }
+  const question asked = asks(collective::all_reduce, total, state().size(), call.by, how);
+  const auto chosen = choose<all>(all::all_reduce, choices(), asked, how, check);
+  if (check.failed()) return refuse(call.made, check.why());
+  fingerprint print =
+      print_of(collective::all_reduce, type, parts.front(), total, -1, chosen.by, how, sizes);
+  add(print, call.by, how);
+  constexpr std::size_t packed_up_to = 64 * 1024;
+  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
+    return run::grouped({*net_, record}, chosen.found->run, std::move(parts), call.by,
+                        asked.bytes <= packed_up_to);
+  });
+}
+
+template <class Transport>
+operation<> core<Transport>::at_root(const reducing_call& call, std::uint32_t type, any_buffer in,
+                                     any_buffer out, int root, const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
+  checks check(collective::reduce);
+  check.fits(in);
+  check_root(check, root, state().size());
+  if (state().rank() == root) {
+    check
+        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+        .require(!partly_overlap(in, out), "in and out overlap in part");
+  }
+  const question asked = asks(collective::reduce, in.size(), state().size(), call.by, how);
+  const auto chosen = choose<all>(all::reduce, choices(), asked, how, check);
+  if (check.failed()) return refuse(call.made, check.why());
+  fingerprint print = print_of(collective::reduce, type, in, in.size(), root, chosen.by, how);
+  add(print, call.by, how);
+  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
+    return run::reduce({*net_, record}, chosen.found->run, in,
+                       state().rank() == root ? out : any_buffer(), root, call.by);
+  });
+}
+
+template <class Transport>
+operation<> core<Transport>::in_parts(const reducing_call& call, std::uint32_t type, any_buffer in,
+                                      any_buffer out, offsets shares, const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
+  const int rank = state().rank();
+  const int size = state().size();
+  checks check(collective::reduce_scatter);
+  check_counts(check, shares, size, in.element_size());
+  check.fits(in).fits(out);
+  if (!check.failed()) {
+    const partition parts = shares_of(shares, out.size(), size);
+    const any_buffer own = in.size() >= parts.offset(rank) + parts.count(rank)
+                               ? chunks{in, parts}[rank]
+                               : any_buffer();
+    check
+        .require(in.size() == parts.offset(size),
+                 "in has %zu elements, the shares of %d ranks are %zu", in.size(), size,
+                 parts.offset(size))
+        .require(out.size() == parts.count(rank), "out has %zu elements, this rank's share is %zu",
+                 out.size(), parts.count(rank))
+        .require(out.data() == own.data() || !partly_overlap(in, out),
+                 "in and out overlap in part");
+  }
+  const question asked = asks(collective::reduce_scatter, in.size(), size, call.by, how);
+  const auto chosen = choose<all>(all::reduce_scatter, choices(), asked, how, check);
+  if (check.failed()) return refuse(call.made, check.why());
+  fingerprint print =
+      print_of(collective::reduce_scatter, type, in, in.size(), -1, chosen.by, how, shares);
+  add(print, call.by, how);
+  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
+    return run::reduce_scatter({*net_, record}, chosen.found->run, in, out, std::move(shares),
+                               call.by);
+  });
+}
+
+template <class Transport>
+operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int root,
+                                       const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  auto* const made = make(collective::broadcast);
+  checks check(collective::broadcast);
+  check.fits(data);
+  check_root(check, root, state().size());
+  const question asked{collective::broadcast, data.size() * data.element_size(), state().size()};
+  const auto chosen = choose<all>(all::broadcast, choices(), asked, how, check);
+  if (check.failed()) return refuse(made, check.why());
+  const fingerprint print =
+      print_of(collective::broadcast, type, data, data.size(), root, chosen.by, how);
+  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
+    return chosen.found->run({*net_, record}, data, root);
+  });
+}
+
+template <class Transport>
+operation<> core<Transport>::barrier(const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  auto* const made = make(collective::barrier);
+  checks check(collective::barrier);
+  const question asked{collective::barrier, 0, state().size()};
+  const auto chosen = choose<all>(all::barrier, choices(), asked, how, check);
+  if (check.failed()) return refuse(made, check.why());
+  fingerprint print;
+  print.what = collective::barrier;
+  print.how = chosen.by.how;
+  print.radix = static_cast<std::uint32_t>(chosen.by.radix);
+  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
+    return chosen.found->run({*net_, record});
+  });
+}
+
+template <class Transport>
+operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_buffer out,
+                                        offsets shares, const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
+  const int rank = state().rank();
+  const int size = state().size();
+  auto* const made = make(collective::all_gather);
+  checks check(collective::all_gather);
+  check_counts(check, shares, size, in.element_size());
+  check.fits(in).fits(out);
+  if (!check.failed()) {
+    const partition parts = shares_of(shares, in.size(), size);
+    check
+        .require(out.size() == parts.offset(size),
+                 "out has %zu elements, the blocks of %d ranks are %zu", out.size(), size,
+                 parts.offset(size))
+        .require(in.size() == parts.count(rank), "in has %zu elements, this rank's block is %zu",
+                 in.size(), parts.count(rank));
+    if (!check.failed()) {
+      check.require(in.data() == chunks{out, parts}[rank].data() || !partly_overlap(in, out),
+                    "in and out overlap in part");
+    }
+  }
+  const question asked{collective::all_gather, out.size() * out.element_size(), size};
+  const auto chosen = choose<all>(all::all_gather, choices(), asked, how, check);
+  if (check.failed()) return refuse(made, check.why());
+  const fingerprint print =
+      print_of(collective::all_gather, type, in, out.size(), -1, chosen.by, how, shares);
+  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
+    return run::all_gather({*net_, record}, chosen.found->run, in, out, std::move(shares));
+  });
+}
+
+template <class Transport>
+template <collective What>
+operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buffer whole,
+                                    offsets shares, int root, const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
+  const int rank = state().rank();
+  const int size = state().size();
+  auto* const made = make(What);
+  checks check(What);
+  check_root(check, root, size);
+  check_counts(check, shares, size, mine.element_size());
+  check.fits(mine).fits(whole);
+  const std::size_t total =
+      shares.empty() ? mine.size() * static_cast<std::size_t>(size) : shares.back();
+  if (!check.failed()) {
+    const partition parts = shares_of(shares, mine.size(), size);
+    check.require(mine.size() == parts.count(rank),
+                  "the buffer has %zu elements, this rank's share is %zu", mine.size(),
+                  parts.count(rank));
+    if (rank == root) {
+      check.require(whole.size() == total, "the root's buffer has %zu elements, all shares are %zu",
+                    whole.size(), total);
+      if (!check.failed()) {
+        check.require(
+            mine.data() == chunks{whole, parts}[rank].data() || !partly_overlap(mine, whole),
+            "in and out overlap in part");
+      }
+    }
+  }
+  const question asked{What, total * mine.element_size(), size};
+  constexpr bool gathers = What == collective::gather;
+  const auto chosen = choose<all>(all::template algorithms<What>(), choices(), asked, how, check);
+  if (check.failed()) return refuse(made, check.why());
+  const fingerprint print = print_of(What, type, mine, total, root, chosen.by, how, shares);
+  const any_buffer everything = rank == root ? whole : any_buffer(nullptr, 0, mine.element_size());
+  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
+    return run::rooted({*net_, record}, chosen.found->run, gathers ? mine : everything,
+                       gathers ? everything : mine, mine.size(), std::move(shares), root);
+  });
+}
+
+template <class Transport>
+operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_buffer out,
+                                        offsets sends, offsets receives, const options& how) {
+  using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
+  auto* const made = make(collective::all_to_all);
+  checks check(collective::all_to_all);
+  const auto ranks = static_cast<std::size_t>(state().size());
+  const bool equal_blocks = sends.empty() && receives.empty();
+  const auto own_block = [&](const offsets& table) {
+    const auto me = static_cast<std::size_t>(state().rank());
+    return table[me + 1] - table[me];
+  };
+  check_counts(check, sends, state().size(), in.element_size());
+  check_counts(check, receives, state().size(), in.element_size());
+  check.fits(in).fits(out);
+  if (equal_blocks) {
+    check
+        .require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks", in.size(),
+                 ranks)
+        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(),
+                 out.size());
+  } else if (!check.failed()) {
+    check
+        .require(in.size() == sends.back(), "in has %zu elements, the send counts are %zu",
+                 in.size(), sends.back())
+        .require(out.size() == receives.back(), "out has %zu elements, the receive counts are %zu",
+                 out.size(), receives.back())
+        .require(own_block(sends) == own_block(receives),
+                 "this rank sends %zu elements to itself and receives %zu", own_block(sends),
+                 own_block(receives))
+        .require(in.data() != out.data() || sends == receives,
+                 "in place, both lists of counts are equal");
+  }
+  check.require(!partly_overlap(in, out), "in and out overlap in part");
+  // With counts of its own each rank has another total: no choice may depend on it, and lengths are
+  // compared message by message.
+  const std::size_t count = equal_blocks ? in.size() : 0;
+  const question asked{collective::all_to_all, count * in.element_size(), state().size()};
+  const auto chosen = choose<all>(all::all_to_all, choices(), asked, how, check);
+  if (check.failed()) return refuse(made, check.why());
+  fingerprint print = print_of(collective::all_to_all, type, in, count, -1, chosen.by, how);
+  print.shape = equal_blocks ? 0 : 1;
+  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
+    return run::all_to_all({*net_, record}, chosen.found->run, in, out, std::move(sends),
+                           std::move(receives));
+  });
+}
+
+// ---- what it costs
+
+template <class Transport>
+operation<> core<Transport>::measure(const options& how) {
+  auto* const made = make(collective::measure);
+  fingerprint print;
+  print.what = collective::measure;
+  const auto found = [](basic_channel<Transport> net, core& of) -> task<> {
+    network_cost costs = of.choices().costs();
+    co_await detail::measure(net, costs);
+    of.set_costs(costs);
+  };
+  return begin(made, print, how, plan(), 0, [&](operation_record& record) {
+    return found({*net_, record}, *this);
+  });
+}
+
+template <class Transport>
+explanation core<Transport>::explain(collective what, std::uint64_t bytes,
+                                     const options& how) const {
+  using all = catalogue<basic_channel<Transport>>;
+  const bool reduces = what == collective::all_reduce || what == collective::reduce ||
+                       what == collective::reduce_scatter || what == collective::scan ||
+                       what == collective::exscan;
+  const question call{what, bytes, state().size(), true, how.order, reduces};
+  algorithm_set legal = all::legal(call);
+  if (how.algorithm != algorithm::automatic) {
+    const bool possible = legal.has(how.algorithm);
+    legal = {};
+    if (possible) legal.add(how.algorithm);
+  }
+  return choices().explain(call, wishes(how), legal);
+}
+
+// ---- point to point
+
+inline void check_peer(checks& check, int peer, int ranks) {
+  check.require(peer >= 0 && peer < ranks, "rank %d is not in 0..%d", peer, ranks - 1);
+}
+
+template <class Transport>
+operation<> core<Transport>::send(any_buffer from, int to, int tag, const options& how) {
+  auto* const made = make(collective::send);
+  checks check(collective::send);
+  check_peer(check, to, state().size());
+  check.require(tag >= 0, "tag %d is negative", tag).fits(from);
+  if (check.failed()) return refuse(made, check.why());
+  const message_key key{state().world_rank(to), state().id(), static_cast<std::uint64_t>(tag),
+                        message_key::point_to_point};
+  return begin_direct(made, key.sequence, how, [&](call_base& call) {
+    return messages<Transport>::send(net(), call, key, bytes(from));
+  });
+}
+
+template <class Transport>
+operation<received> core<Transport>::recv(any_buffer into, peer from, int tag, const options& how) {
+  auto* const made = make<received>(collective::recv);
+  checks check(collective::recv);
+  if (!from.is_any()) check_peer(check, from.rank(), state().size());
+  check.require(tag >= 0, "tag %d is negative", tag).fits(into);
+  if (check.failed()) return refuse(made, check.why());
+  const message_key key{from.is_any() ? posted::any_source : state().world_rank(from.rank()),
+                        state().id(), static_cast<std::uint64_t>(tag), message_key::point_to_point};
+  return begin_direct(made, key.sequence, how, [&](call_base& call) {
+    return messages<Transport>::recv(net(), call, key, bytes(into), into.element_size());
+  });
+}
+
+template <class Transport>
+operation<received> core<Transport>::send_recv(any_buffer outgoing, int to, any_buffer incoming,
+                                               peer from, int tag, const options& how) {
+  auto* const made = make<received>(collective::recv);
+  checks check(collective::recv);
+  check_peer(check, to, state().size());
+  if (!from.is_any()) check_peer(check, from.rank(), state().size());
+  check.require(tag >= 0, "tag %d is negative", tag)
+      .fits(outgoing)
+      .fits(incoming)
+      .require(outgoing.data() != incoming.data() || outgoing.size() == 0,
+               "what is sent and what is received are one buffer")
+      .require(!partly_overlap(outgoing, incoming), "the two buffers overlap in part");
+  if (check.failed()) return refuse(made, check.why());
+  const message_key to_key{state().world_rank(to), state().id(), static_cast<std::uint64_t>(tag),
+                           message_key::point_to_point};
+  message_key from_key = to_key;
+  from_key.peer = from.is_any() ? posted::any_source : state().world_rank(from.rank());
+  return begin_direct(made, to_key.sequence, how, [&](call_base& call) {
+    return messages<Transport>::send_recv(net(), call, to_key, bytes(outgoing), from_key,
+                                          bytes(incoming), incoming.element_size());
+  });
+}
+
+}  // namespace colls::detail

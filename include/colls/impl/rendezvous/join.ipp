@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What a join does: the second half of join.hpp.
+
+#include <colls/rendezvous/meet.hpp>
+#include <colls/transport/tcp.hpp>
+
+#include <thread>
+
+namespace colls {
+
+namespace detail {
+
+/// A join under way: a call that belongs to no communicator.
+class join_call final : public call<world>, call_owner {
+ public:
+  explicit join_call(std::shared_ptr<engine> on)
+      : call<world>(static_cast<call_owner*>(this), nullptr, on->queue()), engine_(std::move(on)) {}
+
+ private:
+  void ended(call_base&) noexcept override {}
+  void progress() override { engine_->poll(); }
+  void kick() override { engine_->kick(); }
+
+  std::shared_ptr<engine> engine_;
+};
+
+COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
+  const time_point inactivity = how.timeout;
+  auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
+  // A rank that spins while it waits takes the core of one that could work.
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  on->spin(who->local_size <= cores ? 2000 : 0);
+  const int rank = who->rank;
+  const int size = who->size;
+  auto net = std::make_shared<tcp_transport>(std::move(on), std::move(who));
+  auto made = std::make_unique<core<tcp_transport>>(std::move(net), 0, rank, size, nullptr, true);
+  made->state().inactivity = inactivity;
+  co_return world(std::move(made));
+}
+
+}  // namespace detail
+
+COLLS_ONCE operation<world> join(const boost::asio::any_io_executor& executor, config how) {
+  const std::shared_ptr<engine> on = engine::of(executor);
+  auto* const made = new detail::join_call(on);
+  (void)(made->body = detail::form(on, std::move(how)));
+  made->run();
+  on->kick();
+  return operation<world>(made);
+}
+
+}  // namespace colls

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// From a launcher's start to its end: the second half of run.hpp.
+
+#include <colls/rendezvous/join.hpp>
+#include <colls/transport/engine.hpp>
+
+#include <cstdio>
+
+namespace colls::detail {
+
+COLLS_ONCE int run_world(config how, int (*rank_main)(void* state, world& all), void* state) {
+  boost::asio::io_context context(1);
+  const std::shared_ptr<engine> on = engine::of(context.get_executor());
+  int status = 0;
+  bool failed = false;
+  const auto explain = [&](const char* what) {
+    std::fprintf(stderr, "%s\n", what);
+    failed = true;
+  };
+  try {
+    world all = sync_wait(*on, colls::join(context.get_executor(), std::move(how)));
+    try {
+      status = rank_main(state, all);
+    } catch (const std::exception& thrown) {
+      explain(thrown.what());
+      // The others would wait for a rank that is gone.
+      if (all.failed() == nullptr) all.revoke(thrown.what());
+    }
+    sync_wait(*on, all.close());
+  } catch (const std::exception& thrown) {
+    explain(thrown.what());
+  }
+  return failed ? 1 : status;
+}
+
+}  // namespace colls::detail
