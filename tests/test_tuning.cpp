@@ -192,8 +192,8 @@ TEST_CASE("explain tells what a call does, alike on all ranks") {
     std::vector<std::vector<int>> data(4, std::vector<int>(count));
     colls::operation<> left = all[0].all_reduce(data[0]);
     // A rank that pins what the others choose agrees with them.
-    colls::operation<> pinned = all[1].all_reduce(
-        data[1], {.algorithm = told.chosen.how, .segment = told.chosen.segment});
+    colls::operation<> pinned =
+        all[1].all_reduce(data[1], {.algorithm = told.chosen.how, .segment = told.chosen.segment});
     colls::operation<> right = all[2].all_reduce(data[2]);
     colls::operation<> last = all[3].all_reduce(data[3]);
     for (colls::operation<>* each : {&left, &pinned, &right, &last}) all.wait(*each);
@@ -202,7 +202,8 @@ TEST_CASE("explain tells what a call does, alike on all ranks") {
       all[0].explain(collective::broadcast, 100, {.algorithm = algorithm::chain});
   CHECK(one.chosen.how == algorithm::chain);
   CHECK(one.all.size() == 1);
-  CHECK(all[0].explain(collective::reduce_scatter, 8, {.order = colls::order::rank}).all.size() == 1);
+  CHECK(all[0].explain(collective::reduce_scatter, 8, {.order = colls::order::rank}).all.size() ==
+        1);
   CHECK(all[0].explain(collective::send, 8).all.empty());
   const std::string text = to_text(all[0].explain(collective::all_reduce, 8));
   CHECK(text.find("all_reduce of 8 B over 4 ranks: ") == 0);

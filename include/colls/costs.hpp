@@ -25,12 +25,12 @@ struct link_cost {
 
 /// A network as far as a choice depends on it; equal on all ranks of a communicator.
 struct network_cost {
-  link_cost near;                  // between ranks of one host
-  link_cost far;                   // between hosts
-  picoseconds host_per_kib = 0;    // of far bytes, all ranks of a host together
-  picoseconds reduce_per_kib = 0;  // of bytes that a rank reduces or copies itself
+  link_cost near;                      // between ranks of one host
+  link_cost far;                       // between hosts
+  picoseconds host_per_kib = 0;        // of far bytes, all ranks of a host together
+  picoseconds reduce_per_kib = 0;      // of bytes that a rank reduces or copies itself
   std::uint64_t least_segment = 4096;  // bytes; shorter pieces gain nothing
-  bool one_thread = false;         // one thread does the work of all ranks: only sums count
+  bool one_thread = false;             // one thread does the work of all ranks: only sums count
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };
@@ -48,8 +48,10 @@ inline constexpr network_cost tcp_cost{
 inline constexpr network_cost some_cost{
     .near = {1'000'000, 100'000, 80'000}, .far = {}, .least_segment = 8 << 10};
 /// Of threads of one process.
-inline constexpr network_cost threads_cost{
-    .near = {300'000, 150'000, 75'000}, .far = {}, .reduce_per_kib = 50'000, .least_segment = 256 << 10};
+inline constexpr network_cost threads_cost{.near = {300'000, 150'000, 75'000},
+                                           .far = {},
+                                           .reduce_per_kib = 50'000,
+                                           .least_segment = 256 << 10};
 /// Of ranks that one thread drives in turn: what all of them do adds up.
 inline constexpr network_cost one_thread_cost{.near = {40'000, 70'000, 60'000},
                                               .far = {},
@@ -80,12 +82,15 @@ class costs {
  public:
   constexpr costs(const network_cost& net, collective what, std::uint64_t bytes, int ranks,
                   int on_host)
-      : net_(net), what_(what), n_(bytes < most ? bytes : most), ranks_(ranks), on_host_(on_host),
-        p_(number(ranks)), chunk_((n_ + p_ - 1) / p_) {}
+      : net_(net),
+        what_(what),
+        n_(bytes < most ? bytes : most),
+        ranks_(ranks),
+        on_host_(on_host),
+        p_(number(ranks)),
+        chunk_((n_ + p_ - 1) / p_) {}
 
-  constexpr cost of(const plan& by) const {
-    return finish(ranks_ > 1 ? parts(by) : part());
-  }
+  constexpr cost of(const plan& by) const { return finish(ranks_ > 1 ? parts(by) : part()); }
 
   /// The bytes of the longest piece that a rank cuts into segments; 0: the algorithm cuts none.
   constexpr std::uint64_t cut(algorithm how) const {
@@ -110,13 +115,14 @@ class costs {
 
  private:
   static constexpr std::uint64_t most = std::uint64_t{1} << 42;  // nothing overflows
+  static constexpr std::uint64_t eager = 64 * 1024;  // longer messages wait to be asked for
 
   struct part {
     std::uint64_t messages = 0;
     std::uint64_t bytes = 0;
-    picoseconds wire = 0;        // of the longest chain of messages
-    std::uint64_t touched = 0;   // bytes that a rank on it reduces or copies, waiting
-    std::uint64_t copied = 0;    // bytes that all ranks touch beyond taking in messages
+    picoseconds wire = 0;       // of the longest chain of messages
+    std::uint64_t touched = 0;  // bytes that a rank on it reduces or copies, waiting
+    std::uint64_t copied = 0;   // bytes that all ranks touch beyond taking in messages
 
     constexpr part operator+(const part& then) const {
       return {messages + then.messages, bytes + then.bytes, wire + then.wire,
@@ -160,8 +166,7 @@ class costs {
   }
   constexpr picoseconds moving(std::uint64_t bytes, int crossing) const {
     if (crossing == 0) return over(bytes, net_.near.per_kib);
-    return larger(over(bytes, net_.far.per_kib),
-                  over(bytes * number(crossing), net_.host_per_kib));
+    return larger(over(bytes, net_.far.per_kib), over(bytes * number(crossing), net_.host_per_kib));
   }
   /// How long it keeps its sender from sending the next.
   constexpr picoseconds gap(std::uint64_t bytes) const {
@@ -181,22 +186,45 @@ class costs {
 
   // ---- parts that collectives are made of
 
-  /// The root and every other rank: one message each, `bytes` long.
-  constexpr part star(std::uint64_t bytes) const {
-    const int far = one_host() ? 0 : 1;
-    return {p_ - 1, (p_ - 1) * bytes, hop(bytes, far) + (p_ - 2) * gap(bytes)};
+  /// From the root to every other rank, one message of `bytes` each, or the other way: that many
+  /// come in while one is taken.
+  constexpr part star_out(std::uint64_t bytes) const {
+    const std::uint64_t far = one_host() ? 0 : p_ - number(on_host_);
+    const picoseconds near_gap = net_.near.overhead + over(bytes, net_.near.per_kib);
+    const picoseconds crossing =
+        far == 0 ? 0
+                 : (p_ - 1 - far) * near_gap +
+                       (far - 1) * larger(net_.far.overhead, over(bytes, net_.far.per_kib));
+    return {p_ - 1, (p_ - 1) * bytes,
+            hop(bytes, far > 0 ? 1 : 0) + larger((p_ - 2) * near_gap, crossing)};
+  }
+  constexpr part star_in(std::uint64_t bytes) const {
+    const std::uint64_t far = one_host() ? 0 : p_ - number(on_host_);
+    const auto each = [&](const link_cost& link) {
+      return larger(link.overhead, over(bytes, link.per_kib));
+    };
+    return {p_ - 1, (p_ - 1) * bytes,
+            hop(bytes, far > 0 ? 1 : 0) +
+                larger((p_ - 2) * each(net_.near), far > 0 ? (far - 1) * each(net_.far) : 0)};
   }
   /// Every rank and every other one, all beginning with the same.
   constexpr part mesh(std::uint64_t bytes) const {
     const std::uint64_t h = number(on_host_);
+    // All hosts begin with the same one, whose way in the others wait for.
     const picoseconds out =
-        one_host() ? 0 : over(h * (p_ - h) * bytes, net_.host_per_kib);
+        one_host() ? 0 : 2 * (p_ - h) * over(h * (p_ - h) * bytes, net_.host_per_kib) / p_;
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes,
             hop(0, one_host() ? 0 : 1) + larger((2 * p_ - 3) * gap(bytes), out)};
   }
   /// The same, one peer at a time.
   constexpr part rounds_of_one(std::uint64_t bytes) const {
-    return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes, (p_ - 1) * around(bytes, on_host_)};
+    picoseconds time = 0;
+    int near_by = 0;  // distances at which not all ranks of a host cross to another
+    for (int d = 1; !one_host() && d < on_host_ && 2 * d < ranks_; ++d, near_by += 2) {
+      time += 2 * around(bytes, d);
+    }
+    time += (p_ - 1 - number(near_by)) * around(bytes, on_host_);
+    return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes, time};
   }
   /// `bytes` down (or up) a k-nomial tree. A path takes a hop where it branches off and, for each
   /// child that is served before, a gap.
@@ -206,8 +234,10 @@ class costs {
     picoseconds time = 0;  // of the ranks that the digits so far make
     std::uint64_t left = p_ - 1;
     for (std::uint64_t step = 1; step <= p_ - 1; step *= k, left /= k) {
-      const picoseconds down = hop(bytes, step < number(on_host_) || one_host() ? 0 : 1);
-      const picoseconds each = gap(bytes);
+      const bool inside = one_host() || step < number(on_host_);
+      const picoseconds down = hop(bytes, inside ? 0 : 1);
+      const link_cost& link = inside ? net_.near : net_.far;
+      const picoseconds each = link.overhead + over(bytes, link.per_kib);
       // Children 1, ..., digit of this level; the last one has what the lower digits make.
       const std::uint64_t digit = left % k;
       if (digit > 0) {
@@ -226,7 +256,8 @@ class costs {
       const std::uint64_t held = chunk_ * (step < p_ - step ? step : p_ - step);
       sum.wire += hop(held, step < number(on_host_) || one_host() ? 0 : 1);
       // Ranks with this bit: their chunks travel this step.
-      const std::uint64_t with_bit = p_ / (2 * step) * step + (p_ % (2 * step) > step ? p_ % (2 * step) - step : 0);
+      const std::uint64_t with_bit =
+          p_ / (2 * step) * step + (p_ % (2 * step) > step ? p_ % (2 * step) - step : 0);
       sum.bytes += with_bit * chunk_;
     }
     return sum;
@@ -278,16 +309,16 @@ class costs {
             lanes_around(p_ - 1, by, reduces)};
   }
   /// Segments of a buffer handed on `depth` times; each keeps a rank busy for `sends` gaps.
-  constexpr part line(std::uint64_t bytes, std::uint64_t depth, std::uint64_t sends,
-                      const plan& by, bool reduces) const {
+  constexpr part line(std::uint64_t bytes, std::uint64_t depth, std::uint64_t sends, const plan& by,
+                      bool reduces) const {
     const std::uint64_t s = pieces(bytes, by.segment);
     const std::uint64_t piece = (bytes + s - 1) / s;
     const picoseconds local = reduces ? over(piece, net_.reduce_per_kib) : 0;
     const picoseconds busy = sends * (gap(piece) + local);
     const std::uint64_t hosts = one_host() ? 0 : (p_ - 1) / number(on_host_);
     const std::uint64_t far = hosts < depth ? hosts : depth;
-    const picoseconds down =
-        far * hop(piece, 1) + (depth - far) * hop(piece, 0) + depth * ((sends - 1) * gap(piece) / 2 + local);
+    const picoseconds down = far * hop(piece, 1) + (depth - far) * hop(piece, 0) +
+                             depth * ((sends - 1) * gap(piece) / 2 + local);
     const picoseconds lane = (hop(piece, far > 0 ? 1 : 0) + busy) / number(by.lanes);
     return {(p_ - 1) * s, (p_ - 1) * bytes, down + (s - 1) * larger(busy, lane)};
   }
@@ -296,7 +327,15 @@ class costs {
     const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
     part half = line(n_ / 2, depth, 2, by, reduces);
     const std::uint64_t s = pieces(n_ / 2, by.segment);
-    half.wire += gap((n_ / 2 + s - 1) / s);  // the root has both halves
+    const picoseconds each = gap((n_ / 2 + s - 1) / s);
+    half.wire += each;  // the root has both halves
+    // Who sums up takes in one side after the other, while its own parent waits.
+    if (reduces) half.wire += (s - 1) * each / 2;
+    // Who stands high has both children on other hosts, in both trees.
+    const std::uint64_t leaving = p_ > 3 * number(on_host_) ? 5 : 3;
+    if (!reduces && !one_host()) {
+      half.wire = larger(half.wire, s * leaving * over((n_ / 2 + s - 1) / s, net_.host_per_kib));
+    }
     half.messages *= 2;
     half.bytes = (p_ - 1) * n_;
     return half;
@@ -322,7 +361,11 @@ class costs {
       const std::uint64_t peers = number(circle.peers(step));
       const std::uint64_t bytes = blocks(step) * chunk_;
       sum.messages += p_ * peers;
-      sum.wire += around(bytes, step) + (peers - 1) * gap(bytes);
+      // All ranks ask for long ones at once, and everybody answers the same one first.
+      const std::uint64_t waits = bytes > eager ? 2 * (peers - 1) : peers - 1;
+      const int middle = step * (1 + circle.peers(step)) / 2;
+      const picoseconds each = larger(gap(bytes), moving(bytes, crossing(middle)));
+      sum.wire += around(bytes, step) + waits * each;
     }
     return sum;
   }
@@ -345,7 +388,8 @@ class costs {
         return all_gather(by);
       case collective::gather:
       case collective::scatter:
-        return by.how == algorithm::linear ? star(chunk_) : chunk_tree();
+        if (by.how != algorithm::linear) return chunk_tree();
+        return what_ == collective::gather ? star_in(chunk_) : star_out(chunk_);
       case collective::all_to_all:
         return all_to_all(by);
       case collective::scan:
@@ -363,7 +407,7 @@ class costs {
       case algorithm::binomial_tree:
         return tree(0, 2) + tree(0, 2);
       default:
-        return star(0) + star(0);
+        return star_in(0) + star_out(0);
     }
   }
 
@@ -385,7 +429,7 @@ class costs {
         return {(p_ - 1) * s, (p_ - 1) * n_, rounds * around((n_ + s - 1) / s, on_host_)};
       }
       default:
-        return star(n_);
+        return star_out(n_);
     }
   }
 
@@ -413,7 +457,7 @@ class costs {
       case algorithm::double_tree:
         return two_trees(by, true);
       default:
-        return reduced(star(n_), (p_ - 1) * n_);
+        return reduced(star_in(n_), (p_ - 1) * n_);
     }
   }
 
@@ -449,13 +493,13 @@ class costs {
       case algorithm::hierarchical:
         return hierarchical();
       case algorithm::direct: {
-        part sum = star(sizeof(void*)) + star(0);
+        part sum = star_in(sizeof(void*)) + star_out(0);
         sum.copied = 2 * (p_ - 1) * n_;
         sum.touched = sum.copied;
         return sum;
       }
       default:
-        return reduced(star(n_), (p_ - 1) * n_) + star(n_);
+        return reduced(star_in(n_), (p_ - 1) * n_) + star_out(n_);
     }
   }
   constexpr part hierarchical() const {
@@ -541,7 +585,8 @@ class costs {
         part sum;
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
-          sum.wire += around(n_, far);
+          // The last round's first message is the second of a rank that takes in none.
+          sum.wire += 2 * far <= ranks_ ? around(n_, far) : gap(n_);
           sum.touched += n_;
         }
         sum.bytes = sum.messages * n_;
