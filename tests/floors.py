@@ -58,12 +58,15 @@ FLOORS = {
     "models": (
         ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
         "transport/inproc transport/threads/inbox transport/threads/message transport/threads"
-        " transport/tcp/frame transport/tcp/link transport/tcp",
+        " transport/tcp/frame transport/tcp/link transport/tcp"
+        " transport/simulated/clock_queue transport/simulated/network transport/simulated/faults"
+        " transport/simulated/trace transport/simulated/links transport/simulated/message"
+        " transport/simulated",
         ["boost", "openssl"],
     ),
     "all": (
         ["vocabulary", "coroutines", "contracts", "facade", "models"],
-        "inproc threads colls",
+        "inproc threads simulated colls",
         [],
     ),
     "world": (

@@ -41,6 +41,7 @@ struct notes final : mover {
   std::vector<int> announced_to;
   std::vector<int> disputed_with;
   std::vector<int> refused;
+  failure last_word;
 
   void revoked(communicator_state& communicator, const failure&, int) override {
     revoked_ids.push_back(communicator.id());
@@ -49,7 +50,10 @@ struct notes final : mover {
   void dispute(int peer, std::uint32_t, std::uint64_t, const fingerprint&) override {
     disputed_with.push_back(peer);
   }
-  void refuse(int peer, const failure&) override { refused.push_back(peer); }
+  void refuse(int peer, const failure& why) override {
+    refused.push_back(peer);
+    last_word = why;
+  }
 };
 
 fingerprint call_of(std::uint64_t count) {
@@ -276,6 +280,22 @@ TEST_CASE("who needs a rank that has left the communicator is told") {
   ++later.sequence;
   CHECK_FALSE(here.matching.inspect(later, here.record.hash));
   CHECK(here.transport.refused == std::vector<int>{1});
+}
+
+TEST_CASE("who needs a communicator that has failed is told why, also after it was closed") {
+  one_rank here;
+  failure why(errc::cancelled);
+  why.culprit = 3;
+  here.matching.revoke(here.all, why);
+  CHECK(!here.matching.inspect(here.from(1), here.record.hash));
+  CHECK(here.transport.refused == std::vector<int>{1});
+  CHECK(here.transport.last_word.culprit == 3);
+  here.matching.remove(here.all);
+  // The number was taken here, which says nothing about the others.
+  CHECK(!here.matching.inspect(here.from(2), here.record.hash));
+  CHECK(here.transport.refused == std::vector<int>{1, 2});
+  CHECK(here.transport.last_word.code == errc::cancelled);
+  here.matching.add(here.all);
 }
 
 TEST_CASE("a withdrawn receive is not found, and stops whoever fills it") {

@@ -16,11 +16,12 @@ namespace colls {
 /// On which side of the operation the incoming part stands: the lower rank's part is the left one.
 enum class incoming : std::uint8_t { left, right };
 
-/// Bytes to work in, up to 64 of them in place, else from the rank's recycled memory.
+/// Bytes to work in, up to 64 of them in place, else from the rank's recycled memory. A phantom has
+/// a size alone.
 class scratch {
  public:
-  scratch(match& owner, std::size_t size) : owner_(owner), size_(size) {
-    if (size > sizeof inline_) {
+  scratch(match& owner, std::size_t size, bool phantom = false) : owner_(owner), size_(size) {
+    if (size > sizeof inline_ && !phantom) {
       block_ = owner.take_scratch(size);
       if (block_.memory == nullptr) throw error(errc::not_enough_memory);
     }
@@ -132,6 +133,7 @@ class basic_channel {
 
   /// Copies inside this rank; the two do not overlap, or are the same.
   void copy(mutable_bytes to, const_bytes from) const {
+    if (is_phantom()) return;
     if (from.size != 0 && to.data != from.data) std::memcpy(to.data, from.data, from.size);
   }
 
@@ -139,7 +141,7 @@ class basic_channel {
   template <buffer Data>
   colls::scratch scratch_like(const Data& data, std::size_t count) const {
     try {
-      return colls::scratch(net_->matching(), count * element_size(data));
+      return colls::scratch(net_->matching(), count * element_size(data), is_phantom());
     } catch (const error&) {
       revoke(failure(errc::not_enough_memory));
       throw;
@@ -153,6 +155,12 @@ class basic_channel {
   /// up.
   void require_good() const {
     if (record_->communicator->failed()) throw error(record_->communicator->why().code);
+  }
+
+  /// Messages have no bytes: whatever would look at them does nothing.
+  bool is_phantom() const {
+    if constexpr (phantom_transport<Transport>) return net_->is_phantom();
+    return false;
   }
 
   /// The operation has failed here: ends it on all ranks.
@@ -191,6 +199,7 @@ class basic_channel {
 
     /// False: the reduction threw, and the operation has been ended on all ranks.
     bool fold(const basic_channel& net, const std::byte* message) const noexcept {
+      if (net.is_phantom()) return true;
       const auto* const ours = static_cast<const std::byte*>(bytes(mine).data);
       try {
         if (side == incoming::left) {

@@ -70,6 +70,15 @@ class key_table {
     return nullptr;
   }
 
+  /// Where a node with that key would be looked for, and the first that would be looked at, or
+  /// null: whoever sees a key coming may fetch their memory in time.
+  const void* home(const message_key& key) const {
+    return count_ == 0 ? nullptr : &buckets_[slot(key)];
+  }
+  const void* first_at_home(const message_key& key) const {
+    return count_ == 0 ? nullptr : buckets_[slot(key)].first;
+  }
+
   /// Calls `visit` for every node; `visit` may remove the node it is given.
   template <class Visit>
   void each(Visit visit) {

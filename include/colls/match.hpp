@@ -76,7 +76,7 @@ class mover {
   /// `peer` sent a message of another call than ours: give it our fingerprint to compare.
   virtual void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                        const fingerprint& ours) = 0;
-  /// `peer` needs us in `why.communicator`, which we have left.
+  /// `peer` needs us in a communicator that we have left or that has failed here.
   virtual void refuse(int peer, const failure& why) = 0;
   /// A rank that a send of `sending` waits for, or -1.
   virtual int awaited_by(const operation_record& sending) {
@@ -121,7 +121,9 @@ class match {
   }
   void remove(communicator_state& communicator) {
     std::erase(communicators_, &communicator);
-    left_.insert(left_from(communicator.id()), {communicator.id(), communicator.next_sequence()});
+    const auto gone = left_.insert(left_from(communicator.id()),
+                                   {communicator.id(), communicator.next_sequence(), nullptr});
+    if (communicator.failed()) gone->why = std::make_shared<const failure>(communicator.why());
     std::vector<message_key> unmet;  // of senders that have not gone on, or wait for our part
     arrivals_.each([&](arrival& message) {
       if (message.key.communicator != communicator.id()) return;
@@ -258,6 +260,7 @@ class match {
     }
     return nullptr;
   }
+  const key_table<posted>& receives() const { return receives_; }
   /// The oldest receive of that key, granted or not, still listed.
   posted* first(const message_key& key) const { return receives_.find(key); }
   /// The point-to-point receive that asked for this message, no longer listed.
@@ -282,8 +285,7 @@ class match {
       }
       found.push_back(of);
     };
-    receives_.each(note);
-    for (posted* receive : direct_receives_) note(*receive);
+    each_waiting(note);
     return found;
   }
   void unlist(posted& receive) {
@@ -339,19 +341,29 @@ class match {
 
   /// Compares what a message says with what was called here under that number, also when nobody
   /// asked for it. False, and nobody will want it: it belongs to another call (the dispute has
-  /// begun), or to a communicator that this rank has left (its sender is told, if it needs us).
+  /// begun), or to a communicator that has failed here or that this rank has left (its sender is
+  /// told, if it needs us).
   bool inspect(const message_key& key, std::uint64_t hash) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
       const auto gone = left_from(key.communicator);
       if (gone == left_.end() || gone->id != key.communicator) return true;
+      if (gone->why != nullptr) {
+        tell(key.peer, *gone->why);
+        return false;
+      }
       if (!key.is_point_to_point() && key.sequence < gone->next_sequence) return false;
       failure why(errc::closed);
       why.culprit = why.observer = rank_;
       why.communicator = key.communicator;
       why.sequence = key.is_point_to_point() ? 0 : key.sequence;
       why.say("rank %d has closed the communicator", rank_);
-      for (mover* transport : movers_) transport->refuse(key.peer, why);
+      tell(key.peer, why);
+      return false;
+    }
+    if (communicator->failed()) {
+      // It may have no link to those who told us.
+      tell(key.peer, communicator->why());
       return false;
     }
     if (key.is_point_to_point() || communicator->agrees(key.sequence, hash)) return true;
@@ -413,6 +425,12 @@ class match {
     record.next = record.prev = nullptr;
   }
   bool any_under_way() const { return first_ != nullptr; }
+  /// Calls `visit` for every receive that waits for its message.
+  template <class Visit>
+  void each_waiting(Visit visit) {
+    receives_.each(visit);
+    for (posted* receive : direct_receives_) visit(*receive);
+  }
 
   // ---- time
 
@@ -439,6 +457,25 @@ class match {
         tell_of_late_ranks(*record);
       }
     }
+  }
+
+  /// When `sweep` next has something to do if nothing moves until then, or `never`. Of operations
+  /// that a sweep has seen.
+  time_point due() const {
+    time_point first = never;
+    const auto note = [&](time_point from, time_point span) {
+      if (from < never - span && from + span < first) first = from + span;
+    };
+    for (const operation_record* record = first_; record != nullptr; record = record->next) {
+      if (record->communicator->failed() || record->started == never) continue;
+      note(record->deadline, 0);
+      note(record->progressed, record->communicator->inactivity);
+      note(record->started, record->announce_after);
+      if (record->late || record->progressed == never) continue;
+      note(record->progressed > record->started ? record->progressed : record->started,
+           30 * seconds);
+    }
+    return first;
   }
 
   // ---- working memory
@@ -479,7 +516,12 @@ class match {
   struct left {
     std::uint32_t id;
     std::uint64_t next_sequence;
+    std::shared_ptr<const failure> why;  // if it had failed
   };
+
+  void tell(int peer, const failure& why) {
+    for (mover* transport : movers_) transport->refuse(peer, why);
+  }
 
   /// The first of the communicators left whose id is not below.
   std::vector<left>::const_iterator left_from(std::uint32_t id) const {
@@ -525,12 +567,9 @@ class match {
   // The ranks that `record` has receives posted for, each once in most cases.
   template <class Visit>
   void each_awaited(const operation_record& record, Visit visit) {
-    receives_.each([&](posted& receive) {
+    each_waiting([&](posted& receive) {
       if (receive.record == &record) visit(receive);
     });
-    for (posted* receive : direct_receives_) {
-      if (receive->record == &record) visit(*receive);
-    }
   }
 
   void announce(const operation_record& record) {

@@ -84,25 +84,23 @@ class communicator_state {
   /// is over here can still be compared.
   std::uint64_t next_sequence() const { return sequence_ + 1; }
   std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
-    if (recent_.empty()) recent_.resize(kept);
-    const std::uint64_t taken = ++sequence_;
-    recent_[taken % kept] = {taken, hash, call};
-    return taken;
+    const std::size_t at = sequence_ % kept;
+    if (at == recent_.size()) recent_.emplace_back();
+    recent_[at] = {++sequence_, hash, call};
+    return sequence_;
   }
   std::uint64_t take_sequence(const fingerprint& call) {
     return take_sequence(call, hash_of(call));
   }
   /// The call with that number, if it is among the last ones.
   const fingerprint* recall(std::uint64_t sequence) const {
-    if (recent_.empty()) return nullptr;
-    const entry& found = recent_[sequence % kept];
-    return found.sequence == sequence ? &found.call : nullptr;
+    const entry* const found = find(sequence);
+    return found != nullptr ? &found->call : nullptr;
   }
   /// False: that message belongs to another call than ours with the same number.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {
-    if (recent_.empty() || hash == 0) return true;
-    const entry& found = recent_[sequence % kept];
-    return found.sequence != sequence || found.hash == hash;
+    const entry* const found = find(sequence);
+    return hash == 0 || found == nullptr || found->hash == hash;
   }
 
   time_point inactivity = 600 * seconds;
@@ -115,6 +113,11 @@ class communicator_state {
     fingerprint call;
   };
   static constexpr std::size_t kept = 64;
+
+  const entry* find(std::uint64_t sequence) const {
+    const std::size_t at = (sequence - 1) % kept;
+    return at < recent_.size() && recent_[at].sequence == sequence ? &recent_[at] : nullptr;
+  }
 
   std::uint32_t id_;
   int rank_;

@@ -64,4 +64,11 @@ concept priced_transport = transport<Transport> && requires(const Transport& net
   { net.costs() } -> std::same_as<network_cost>;
 };
 
+/// A refinement: it can run without payload. Then messages have lengths and no bytes, and nothing
+/// looks at a buffer or takes memory for one.
+template <class Transport>
+concept phantom_transport = consuming_transport<Transport> && requires(const Transport& net) {
+  { net.is_phantom() } -> std::same_as<bool>;
+};
+
 }  // namespace colls

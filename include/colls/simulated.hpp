@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Ranks on a simulated network: the communicators of a simulated world.
+
+#include <colls/communicator.hpp>
+#include <colls/transport/simulated.hpp>
+
+namespace colls::simulated {
+
+using communicator = colls::communicator<simulated_transport>;
+
+/// The world as rank `rank` of `ranks` sees it; once per rank.
+inline communicator join(simulated_world& ranks, int rank) {
+  const std::shared_ptr<simulated_transport> net(std::shared_ptr<void>(), &ranks[rank]);
+  return communicator(std::make_unique<colls::detail::core<simulated_transport>>(
+      net, 0, rank, ranks.size(), nullptr, true));
+}
+
+}  // namespace colls::simulated

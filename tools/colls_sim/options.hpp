@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The command line of colls-sim.
+
+#include <CLI/CLI.hpp>
+
+#include <colls/transport/simulated.hpp>
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace sim {
+
+/// What the user asked for cannot be done: one line, exit status 2.
+struct refusal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct options {
+  std::string collective;
+  std::string algorithm = "auto";
+  int ranks = 0;
+  std::optional<std::uint64_t> count;
+  std::optional<std::uint64_t> bytes;
+  std::string dtype = "float";
+  int root = 0;
+  std::uint64_t segment = 0;
+  colls::simulated::network_settings network;
+  std::string topology = "flat";
+  std::uint64_t seed = 0;
+  std::string payload = "real";
+  std::string plan;
+  std::string trace;
+  std::string draw;
+
+  bool is_phantom() const { return payload == "phantom"; }
+
+  colls::collective what() const {
+    for (int i = 1; i <= static_cast<int>(colls::collective::exscan); ++i) {
+      const auto known = static_cast<colls::collective>(i);
+      if (known != colls::collective::split && name(known) == collective) return known;
+    }
+    throw refusal("no collective is named " + collective);
+  }
+  colls::algorithm how() const {
+    for (int i = 0; i <= static_cast<int>(colls::algorithm::direct); ++i) {
+      const auto known = static_cast<colls::algorithm>(i);
+      if (name(known) == algorithm) return known;
+    }
+    throw refusal("no algorithm is named " + algorithm);
+  }
+  /// Elements of the whole vector.
+  std::uint64_t elements(std::size_t size) const {
+    if (what() == colls::collective::barrier) return 0;
+    if (count && bytes) throw refusal("give --count or --bytes, not both");
+    if (count) {
+      if (*count > (std::uint64_t{1} << 43) / size) throw refusal("--count is too large");
+      return *count;
+    }
+    if (!bytes) throw refusal("say how much: --count N elements, or --bytes N");
+    if (*bytes > std::uint64_t{1} << 43) throw refusal("--bytes is too large");
+    if (*bytes % size != 0) {
+      throw refusal("--bytes " + std::to_string(*bytes) + " is no multiple of " +
+                    std::to_string(size) + ", the size of " + dtype);
+    }
+    return *bytes / size;
+  }
+  colls::simulated_world::settings world() const {
+    colls::simulated_world::settings made;
+    made.network = network;
+    made.network.wiring = colls::simulated::topology::parse(topology);
+    made.seed = seed;
+    made.phantom = is_phantom();
+    made.traced = !trace.empty() || !draw.empty();
+    if (plan.empty()) return made;
+    std::ifstream file(plan);
+    std::stringstream text;
+    text << file.rdbuf();
+    if (!file) throw refusal("cannot read the plan " + plan);
+    made.plan = colls::simulated::plan::parse(text.str());
+    return made;
+  }
+};
+
+inline void declare(CLI::App& app, options& given) {
+  app.add_option("collective", given.collective, "all_reduce, broadcast, barrier, ...")->required();
+  app.add_option("--algorithm", given.algorithm, "A name, or auto")->capture_default_str();
+  app.add_option("--ranks", given.ranks)->required();
+  app.add_option("--count", given.count, "Elements of the whole vector");
+  app.add_option("--bytes", given.bytes, "The same in bytes: 8, 64K, 16M")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--dtype", given.dtype)
+      ->check(CLI::IsMember({"float", "double", "int32", "bfloat16"}))
+      ->capture_default_str();
+  app.add_option("--root", given.root)->capture_default_str();
+  app.add_option("--segment", given.segment,
+                 "Bytes of a pipelined piece; 0: the algorithm's choice")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--latency-us", given.network.latency_us)->capture_default_str();
+  app.add_option("--overhead-us", given.network.overhead_us, "Of each message, at either end")
+      ->capture_default_str();
+  app.add_option("--bandwidth", given.network.bandwidth, "GB/s of a link")->capture_default_str();
+  app.add_option("--topology", given.topology, "flat, nodes:8, fat_tree:16:4, torus:8x8x4")
+      ->capture_default_str();
+  app.add_option("--seed", given.seed)->capture_default_str();
+  app.add_option("--payload", given.payload, "phantom: messages have lengths and no bytes")
+      ->check(CLI::IsMember({"real", "phantom"}))
+      ->capture_default_str();
+  app.add_option("--plan", given.plan, "A file that says what goes wrong");
+  app.add_option("--trace", given.trace, "For Perfetto or chrome://tracing");
+  app.add_option("--draw", given.draw, "A picture (SVG) of the messages of 2 to 32 ranks");
+}
+
+}  // namespace sim
