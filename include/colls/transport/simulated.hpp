@@ -304,7 +304,7 @@ class simulated_world {
   using fault = simulated::fault;
 
   struct event {
-    enum class kind : std::uint8_t { left, hop, arrived, taken, filled, said, turn };
+    enum class kind : std::uint8_t { left, hop, arrived, taken, filled, said, heard, turn };
     kind what;
     std::int32_t rank;
     void* subject;

@@ -558,6 +558,11 @@ inline void simulated_world::handle(const event& due) {
     return;
   }
   if (what == event::kind::arrived && !arrive(*message)) return;
+  if (what == event::kind::said && now_ < rank.takes_until_) {
+    // It does not overtake messages that came before it.
+    push(rank.takes_until_, event::kind::heard, due.rank, due.subject);
+    return;
+  }
   if (planned_ && holds_up(due, rank)) return;
   switch (what) {
     case event::kind::left:
@@ -570,7 +575,8 @@ inline void simulated_world::handle(const event& due) {
     case event::kind::filled:
       rank.filled(*message);
       break;
-    case event::kind::said: {
+    case event::kind::said:
+    case event::kind::heard: {
       auto& said = *static_cast<word*>(due.subject);
       rank.heard(said);
       words_.give(said);
@@ -706,7 +712,7 @@ inline void simulated_world::release(flight& message) {
 
 inline void simulated_world::discard(const event& due) {
   if (due.what == event::kind::turn) return;
-  if (due.what == event::kind::said) {
+  if (due.what == event::kind::said || due.what == event::kind::heard) {
     words_.give(*static_cast<word*>(due.subject));
     return;
   }

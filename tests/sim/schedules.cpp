@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// Every algorithm on simulated networks: thousands of schedules and faults, every point at which a
+// rank can die.
+//
+// COLLS_SIM_SEEDS=N runs N seeds in place of the usual number; COLLS_SIM_SEED=S and
+// COLLS_SIM_SCENARIO='...' run one scenario again, as a failure says.
+
+#include "trial.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+// Blocks that are in use; a sanitizer finds leaks by itself.
+static std::size_t blocks_in_use;
+#if !defined(SANITIZED)
+extern "C" {
+void* __libc_malloc(std::size_t size);                     // NOLINT
+void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
+void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
+void __libc_free(void* memory);                            // NOLINT
+void* malloc(std::size_t size) {
+  ++blocks_in_use;
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t count, std::size_t size) {
+  ++blocks_in_use;
+  return __libc_calloc(count, size);
+}
+void* realloc(void* memory, std::size_t size) {
+  if (memory == nullptr) ++blocks_in_use;
+  return __libc_realloc(memory, size);
+}
+void free(void* memory) {
+  if (memory != nullptr) --blocks_in_use;
+  __libc_free(memory);
+}
+}
+#endif
+
+using namespace sim;
+
+namespace {
+
+/// The command that runs one scenario again.
+std::string replay(const std::string& which) { return which + " " + program_invocation_name; }
+
+/// It goes well, the same in two runs, and leaves nothing behind.
+void check(const scenario& of, const std::string& again) {
+  INFO("replay: ", again);
+  INFO("scenario: ", of.text());
+  std::uint64_t print = 0;
+  {
+    const trial first(of);
+    print = first.print();
+    REQUIRE(first.verdict() == "");
+  }
+  const std::size_t blocks = blocks_in_use;
+  std::uint64_t second_print = 0;
+  {
+    const trial second(of);
+    second_print = second.print();
+  }
+  const std::size_t blocks_after = blocks_in_use;
+  REQUIRE(second_print == print);
+  REQUIRE(blocks_after == blocks);
+}
+
+/// Whatever the schedule, the results have the bits of a plain run.
+void check_bits(const scenario& of, const std::string& again) {
+  INFO("replay: ", again);
+  INFO("scenario: ", of.text());
+  scenario plain = of;
+  plain.suffers = {};
+  plain.wires = "flat";
+  plain.latency_us = 1;
+  plain.overhead_us = 0;
+  const trial one(of);
+  const trial other(plain);
+  for (int rank = 0; rank < of.ranks; ++rank) REQUIRE(one.results(rank) == other.results(rank));
+}
+
+void run_seed(std::uint64_t seed) {
+  const scenario of = draw(seed);
+  const std::string again = replay("COLLS_SIM_SEED=" + std::to_string(seed));
+  check(of, again);
+  if (!of.suffers.is_fatal() && of.wires.find("nodes") != 0) check_bits(of, again);
+}
+
+/// Nothing in the environment asks for one scenario alone.
+bool all_are_wanted() {
+  return std::getenv("COLLS_SIM_SEED") == nullptr && std::getenv("COLLS_SIM_SCENARIO") == nullptr;
+}
+
+std::string title(const row& of) { return name(of.what) + std::string(" ") + name(of.how); }
+
+/// One call of all ranks, without payload.
+ticks measure(const scenario& of) {
+  colls::simulated_world::settings how = of.settings();
+  how.phantom = true;
+  how.traced = false;
+  colls::simulated_world world(of.ranks, how);
+  std::vector<communicator> comms;
+  for (int rank = 0; rank < of.ranks; ++rank) comms.push_back(colls::simulated::join(world, rank));
+  world.run_until([&] { return world.is_silent(); });
+  world.forget_counts();
+  const ticks began = world.time();
+  std::vector<std::unique_ptr<call>> calls;
+  std::vector<colls::operation<>> under_way;
+  for (int rank = 0; rank < of.ranks; ++rank) {
+    calls.push_back(std::make_unique<call>(of, rank, 0, true));
+    under_way.push_back(calls.back()->start(comms[index(rank)]));
+  }
+  while (world.poll()) {
+  }
+  for (auto& each : under_way) {
+    REQUIRE_MESSAGE(each.started().is_done(), "deadlock: " << of.text() << "\n" << world.waiting());
+    REQUIRE_MESSAGE(each.why().code == errc{}, of.text());
+  }
+  return world.time() - began;
+}
+
+}  // namespace
+
+TEST_CASE("times on the flat network are those of LogGP") {
+  if (!all_are_wanted()) return;
+  constexpr double us = 1e6;
+  for (const row& each : rows()) {
+    const bool ring = each.how == algorithm::ring;
+    if (each.what != collective::all_reduce) continue;
+    if (!ring && each.how != algorithm::recursive_doubling) continue;
+    for (int p = 2; p <= 130; p += p < 20 ? 1 : 11) {
+      for (const double overhead : {0.0, 0.5}) {
+        for (const double bandwidth : {1e9, 8.0}) {
+          scenario of;
+          of.call = each;
+          of.ranks = p;
+          of.n = index(p) * 8192;
+          of.overhead_us = overhead;
+          of.bandwidth = bandwidth;
+          of.segment = std::size_t{1} << 40;
+          const double bytes = static_cast<double>(of.n) * 4 / (ring ? p : 1);
+          const double step = 2 * overhead + 1 + bytes / bandwidth * 1e-3;
+          const int log = static_cast<int>(std::bit_width(index(p))) - 1;
+          const bool power = (p & (p - 1)) == 0;
+          const int steps = ring ? 2 * (p - 1) : power ? log : log + 2;
+          INFO(title(each), ", ", p, " ranks, overhead ", overhead, ", bandwidth ", bandwidth);
+          CHECK(static_cast<double>(measure(of)) / us ==
+                doctest::Approx(steps * step).epsilon(1e-6));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank may die at any point of any algorithm") {
+  if (!all_are_wanted()) return;
+  std::size_t points = 0;
+  for (const row& each : rows()) {
+    for (int p = 2; p <= 4; ++p) {
+      for (int victim = 0; victim < p; ++victim) {
+        for (const bool careful : {false, true}) {
+          for (std::uint64_t k = 1;; ++k) {
+            scenario of;
+            of.call = each;
+            of.ranks = p;
+            of.n = each.what == collective::barrier ? 0 : index(2 * p + 1);
+            of.root = has_root(each.what) && careful ? p - 1 : 0;
+            of.suffers.store = careful;
+            of.suffers.eager_limit = careful ? 0 : plan::usual_eager_limit;
+            fault death;
+            death.rank = victim;
+            death.event = k;
+            of.suffers.faults.push_back(death);
+            const trial tried(of);
+            INFO("replay: ", replay("COLLS_SIM_SCENARIO='" + of.text() + "'"));
+            REQUIRE(tried.verdict() == "");
+            if (!tried.was_struck()) break;
+            ++points;
+          }
+        }
+      }
+    }
+  }
+  MESSAGE(points << " points at which a rank died");
+}
+
+// Each showed a fault once.
+TEST_CASE("scenarios of old") {
+  if (!all_are_wanted()) return;
+  for (const char* text : {
+           // A word overtook a message that waited to be taken in.
+           "all_gather ring 12 20000 int 0 1 416 3 1 nodes:2 0 0.25 12.5 1603 | "
+           "clog 9>10 @30 2s; pieces; eager 0",
+       }) {
+    check(scenario::parse(text), replay("COLLS_SIM_SCENARIO='" + std::string(text) + "'"));
+  }
+}
+
+TEST_CASE("seeds") {
+  if (const char* const one = std::getenv("COLLS_SIM_SEED")) {
+    run_seed(std::strtoull(one, nullptr, 10));
+    return;
+  }
+  if (const char* const text = std::getenv("COLLS_SIM_SCENARIO")) {
+    check(scenario::parse(text), replay("COLLS_SIM_SCENARIO='" + std::string(text) + "'"));
+    return;
+  }
+  const char* const many = std::getenv("COLLS_SIM_SEEDS");
+  const std::uint64_t seeds = many != nullptr ? std::strtoull(many, nullptr, 10) : 4000;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) run_seed(seed);
+}
