@@ -74,8 +74,14 @@ void check(const options& how) {
   if (!how.draw.empty() && (how.ranks < 2 || how.ranks > 32)) {
     throw refusal("--draw shows 2 to 32 ranks");
   }
-  (void)how.what();
   (void)how.how();
+  const std::uint64_t n = how.elements(size_of(how.dtype));
+  const bool is_even = n % static_cast<std::uint64_t>(how.ranks) == 0;
+  if (how.is_phantom() && how.what() == colls::collective::all_to_all && !is_even) {
+    throw refusal(
+        "a phantom all_to_all needs a count that is a multiple of the ranks: lengths that "
+        "differ are told in messages");
+  }
   check_memory(how);
 }
 

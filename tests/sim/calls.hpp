@@ -30,6 +30,7 @@ class call {
       : of_(of), rank_(rank), number_(number), with_(details(of.of)), parts_(of.n, of.ranks) {
     options_.algorithm = of.call.how;
     options_.segment = of.segment;
+    options_.radix = of.radix;
     for (const fault& each : of.suffers.faults) {
       if (each.what == fault::kind::wrong_argument && each.rank == rank && number == 0)
         err(each.wrong);
@@ -70,8 +71,7 @@ class call {
     const std::vector<std::byte> want = wanted();
     for (std::size_t i = 0; i < want.size(); i += with_.size) {
       if (std::memcmp(out_->data() + i, want.data() + i, with_.size) == 0) continue;
-      const bool sequential =
-          with_.exact || !reduces(of_.call.what) || of_.call.how == algorithm::linear;
+      const bool sequential = with_.exact || !reduces(of_.call.what) || of_.call.sequential;
       const float is = conformance::read<float>(out_->data() + i);
       const float should = conformance::read<float>(want.data() + i);
       if (!sequential && is > should * 0.99999f && is < should * 1.00001f) continue;

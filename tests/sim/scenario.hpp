@@ -23,6 +23,8 @@ struct row {
   collective what;
   algorithm how;
   bool has_to_commute;
+  bool needs_even_ranks;
+  bool sequential;  // its sums have the bits of a loop over the ranks
 };
 
 /// Every algorithm of every collective that is there, so that a new one joins by itself.
@@ -32,7 +34,8 @@ inline const std::vector<row>& rows() {
     std::vector<row> found;
     const auto add = [&](collective what, const auto& table) {
       for (const auto& each : table) {
-        found.push_back({what, each.how, each.what == colls::needs::commutative});
+        found.push_back({what, each.how, each.what == colls::needs::commutative,
+                         each.what == colls::needs::even_ranks, each.sums == colls::order::rank});
       }
     };
     add(collective::barrier, catalogue::barrier);
@@ -73,6 +76,7 @@ struct scenario {
   int root = 0;
   bool in_place = false;
   std::size_t segment = 0;
+  int radix = 0;
   int calls = 1;
   bool overlapped = false;  // all are started before the first is awaited
   std::string wires = "flat";
@@ -87,8 +91,9 @@ struct scenario {
     std::ostringstream all;
     all << name(call.what) << ' ' << name(call.how) << ' ' << ranks << ' ' << n << ' '
         << element_names[static_cast<std::size_t>(of)] << ' ' << root << ' ' << in_place << ' '
-        << segment << ' ' << calls << ' ' << overlapped << ' ' << wires << ' ' << latency_us << ' '
-        << overhead_us << ' ' << bandwidth << ' ' << seed << " | " << suffers.text();
+        << segment << ' ' << radix << ' ' << calls << ' ' << overlapped << ' ' << wires << ' '
+        << latency_us << ' ' << overhead_us << ' ' << bandwidth << ' ' << seed << " | "
+        << suffers.text();
     return all.str();
   }
   static scenario parse(const std::string& text);
@@ -111,8 +116,8 @@ inline scenario scenario::parse(const std::string& text) {
   std::istringstream from(text);
   std::string what, how, kind, bar;
   from >> what >> how >> made.ranks >> made.n >> kind >> made.root >> made.in_place >>
-      made.segment >> made.calls >> made.overlapped >> made.wires >> made.latency_us >>
-      made.overhead_us >> made.bandwidth >> made.seed >> bar;
+      made.segment >> made.radix >> made.calls >> made.overlapped >> made.wires >>
+      made.latency_us >> made.overhead_us >> made.bandwidth >> made.seed >> bar;
   bool found = false;
   for (const row& each : rows()) {
     if (name(each.what) != what || name(each.how) != how) continue;
@@ -222,6 +227,7 @@ inline scenario draw(std::uint64_t seed) {
   made.in_place = random.one_in(2);
   made.segment = std::max(random.any<std::size_t>({0, 0, 0, 64, 1000, 10'000}), made.n / p / 4);
   if (made.segment < 64) made.segment = 0;
+  made.radix = random.any({0, 2, 3, 5});
   made.calls = 1 + random.rank(3);
   made.overlapped = random.one_in(2);
   dice net = all.stream(2);

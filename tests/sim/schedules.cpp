@@ -6,10 +6,12 @@
 // COLLS_SIM_SEEDS=N runs N seeds in place of the usual number; COLLS_SIM_SEED=S and
 // COLLS_SIM_SCENARIO='...' run one scenario again, as a failure says.
 
+#include "../closed_forms.hpp"
 #include "trial.hpp"
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 
@@ -104,8 +106,13 @@ bool all_are_wanted() {
 
 std::string title(const row& of) { return name(of.what) + std::string(" ") + name(of.how); }
 
+struct measured {
+  closed_forms::cost paid;
+  ticks time = 0;
+};
+
 /// One call of all ranks, without payload.
-ticks measure(const scenario& of) {
+measured measure(const scenario& of) {
   colls::simulated_world::settings how = of.settings();
   how.phantom = true;
   how.traced = false;
@@ -127,10 +134,50 @@ ticks measure(const scenario& of) {
     REQUIRE_MESSAGE(each.started().is_done(), "deadlock: " << of.text() << "\n" << world.waiting());
     REQUIRE_MESSAGE(each.why().code == errc{}, of.text());
   }
-  return world.time() - began;
+  return {{world.messages(), world.bytes(), world.rounds()}, world.time() - began};
+}
+
+/// What docs/algorithms.md says of it.
+std::optional<closed_forms::cost> expected(const scenario& of) {
+  closed_forms::call what{colls::partition(of.n, of.ranks), sizeof(std::uint32_t)};
+  what.segment = of.segment;
+  what.radix = of.radix;
+  what.nodes.assign(index(of.ranks), 1);
+  return closed_forms::of(of.call.what, of.call.how, what);
 }
 
 }  // namespace
+
+TEST_CASE("messages, bytes and rounds are those of the closed forms") {
+  if (!all_are_wanted()) return;
+  for (const row& each : rows()) {
+    for (int p = 1; p <= 130; ++p) {
+      if (each.needs_even_ranks && p % 2 != 0) continue;
+      // All of the small ones, and those around powers of two.
+      const bool near_power = std::popcount(index(p)) < 3 || std::popcount(index(p + 1)) < 2;
+      if (p > 20 && !near_power && p % 29 != 0) continue;
+      for (const std::size_t n :
+           {std::size_t{0}, std::size_t{1}, index(p - 1), index(p + 1), std::size_t{262'144}}) {
+        scenario of;
+        of.call = each;
+        of.ranks = p;
+        of.n = each.what == collective::barrier ? 0 : n;
+        // bruck tells lengths that differ in messages, and phantoms tell nothing.
+        if (each.what == collective::all_to_all) of.n = n > 1000 ? n - n % index(p) : n * index(p);
+        of.bandwidth = 1e9;
+        of.segment = std::size_t{1} << 40;  // chunks travel whole
+        of.radix = 2 + p % 4;
+        INFO(title(each), ", ", p, " ranks, ", of.n, " elements, radix ", of.radix);
+        const auto says = expected(of);
+        REQUIRE_MESSAGE(says.has_value(), "no closed form in tests/closed_forms.hpp");
+        const closed_forms::cost paid = measure(of).paid;
+        REQUIRE(paid.messages == says->messages);
+        REQUIRE(paid.bytes == says->bytes);
+        REQUIRE(paid.rounds == says->rounds);
+      }
+    }
+  }
+}
 
 TEST_CASE("times on the flat network are those of LogGP") {
   if (!all_are_wanted()) return;
@@ -155,7 +202,7 @@ TEST_CASE("times on the flat network are those of LogGP") {
           const bool power = (p & (p - 1)) == 0;
           const int steps = ring ? 2 * (p - 1) : power ? log : log + 2;
           INFO(title(each), ", ", p, " ranks, overhead ", overhead, ", bandwidth ", bandwidth);
-          CHECK(static_cast<double>(measure(of)) / us ==
+          CHECK(static_cast<double>(measure(of).time) / us ==
                 doctest::Approx(steps * step).epsilon(1e-6));
         }
       }
@@ -200,7 +247,7 @@ TEST_CASE("scenarios of old") {
   if (!all_are_wanted()) return;
   for (const char* text : {
            // A word overtook a message that waited to be taken in.
-           "all_gather ring 12 20000 int 0 1 416 3 1 nodes:2 0 0.25 12.5 1603 | "
+           "all_gather ring 12 20000 int 0 1 416 0 3 1 nodes:2 0 0.25 12.5 1603 | "
            "clog 9>10 @30 2s; pieces; eager 0",
        }) {
     check(scenario::parse(text), replay("COLLS_SIM_SCENARIO='" + std::string(text) + "'"));

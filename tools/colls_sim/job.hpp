@@ -39,6 +39,7 @@ class typed_job final : public job {
         parts_(n, how.ranks) {
     call_.algorithm = how.how();
     call_.segment = how.segment;
+    call_.radix = how.radix;
     if (n % index(ranks_) != 0) {
       for (int rank = 0; rank < ranks_; ++rank) counts_.push_back(parts_.count(rank));
     }

@@ -29,6 +29,7 @@ struct options {
   std::string dtype = "float";
   int root = 0;
   std::uint64_t segment = 0;
+  int radix = 0;
   colls::simulated::network_settings network;
   std::string topology = "flat";
   std::uint64_t seed = 0;
@@ -100,6 +101,9 @@ inline void declare(CLI::App& app, options& given) {
   app.add_option("--segment", given.segment,
                  "Bytes of a pipelined piece; 0: the algorithm's choice")
       ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--radix", given.radix, "Of bruck, dissemination, knomial_tree; 0: the choice")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--latency-us", given.network.latency_us)->capture_default_str();
   app.add_option("--overhead-us", given.network.overhead_us, "Of each message, at either end")
