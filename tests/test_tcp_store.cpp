@@ -378,6 +378,38 @@ TEST_CASE("a store that is gone fails requests with unreachable and names the ad
   }
 }
 
+TEST_CASE("a store that is given up fails requests under way and later ones, and can be left") {
+  served at;
+  const auto a = at.client(1);
+  const auto b = at.client(2);
+  std::optional<std::string> got;
+  std::optional<failure> failed;
+  const auto give_up_later = [](engine& on, tcp_store& given_up) -> task<> {
+    co_await on.sleep_until(on.now() + 20 * milliseconds);
+    failure why(errc::peer_failed);
+    why.culprit = 3;
+    given_up.interrupt(why);
+  };
+  std::vector<task<>> work;
+  work.push_back(keep(a->get("never", at.in(5 * seconds)), &got, &failed));
+  work.push_back(give_up_later(at.on, *a));
+  at.run_all(std::move(work));
+  REQUIRE(failed);
+  CHECK(failed->culprit == 3);
+  failed.reset();
+  at.run(keep_error(a->set("x", "y"), &failed));
+  REQUIRE(failed);
+  CHECK(failed->code == errc::peer_failed);
+  CHECK(failed->culprit == 3);
+  CHECK(!a->is_lost());
+  listener_of_failures heard;
+  b->listen_for_failures(&heard);
+  at.run(a->leave(at.in(5 * seconds)));
+  at.turn(50 * milliseconds);
+  CHECK(heard.ranks.empty());  // it said goodbye
+  at.run(b->set("x", "y"));
+}
+
 TEST_CASE("what no client would send ends that client's connection and nothing else") {
   using colls::detail::append_frame;
   using colls::detail::store_frame;

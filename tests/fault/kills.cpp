@@ -14,12 +14,8 @@ using colls::errc;
 
 namespace {
 
-/// The contract promises 2 s on loopback; sanitizers take their time.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double promised = 10;
-#else
-constexpr double promised = 2;
-#endif
+/// The contract promises 2 s on loopback; machines that test are busy.
+constexpr double promised = 8;
 
 /// Collectives without end, small and large, until one fails.
 task<> work(colls::communicator<colls::tcp_transport>& comm, std::size_t count) {
@@ -221,7 +217,7 @@ TEST_CASE("killed while the world ends: nobody waits for it") {
       CHECK((end.status == 0 || end.status == 1));
       CHECK((end.code == errc{} || end.culprit == victim));
     }
-    CHECK(now() - killed_at < 2 * promised);
+    CHECK(now() - killed_at < promised);
   }
 }
 

@@ -107,6 +107,8 @@ class meeting {
       } catch (...) {
         failed = std::current_exception();
       }
+      // Announced after the last answer: the store is given up all the same.
+      if (!failed && guard.why()) failed = std::make_exception_ptr(error(*guard.why()));
       if (failed) {
         const bool is_news = !guard.why() && !store_->is_lost();
         if (is_news) co_await tell(failed);

@@ -46,9 +46,10 @@ class tcp_store final : public store, engine::source {
   int server_rank() const { return server_.rank; }
   bool is_lost() const { return lost_.has_value(); }
 
-  /// Ends every request under way with that failure.
+  /// Ends every request under way and to come with that failure; only `leave` is left.
   void interrupt(const failure& why) {
-    for (auto& [id, it] : std::exchange(requests_, {})) it->fail(why);
+    if (!given_up_) given_up_ = why;
+    for (auto& [id, it] : std::exchange(requests_, {})) it->fail(*given_up_);
   }
 
   task<> report_failure(failure why, time_point deadline) override {
@@ -132,7 +133,7 @@ class tcp_store final : public store, engine::source {
 
   task<answer> ask(frame::kind what, std::string key, std::string value, std::int64_t number,
                    time_point deadline) {
-    if (lost_) throw error(*lost_);
+    if (given_up_ && (lost_ || what != frame::kind::goodbye)) throw error(*given_up_);
     if (key.size() > longest_key || value.size() > frame::longest_value) {
       detail::raise(errc::invalid_argument, "a key of %zu bytes with a value of %zu: too long",
                     key.size(), value.size());
@@ -294,6 +295,7 @@ class tcp_store final : public store, engine::source {
   bool writing_ = false;
   bool left_ = false;
   std::optional<failure> lost_;
+  std::optional<failure> given_up_;
   std::vector<failure> failures_;
   failure_listener* listener_ = nullptr;
   task_group tasks_;  // last: its tasks use all of the above
