@@ -158,9 +158,11 @@ def killed(folder):
     want = ["--holdout", "40", "--batch", "24", "--limit", "600"]
     log, state = folder / "log", folder / "state"
     job = start(3, *want, "--epochs", "100", "--log", log, "--checkpoint", state)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not (log.exists() and len(log.read_text().splitlines()) > 30):
-        assert job.poll() is None and time.monotonic() < deadline, job.communicate()
+        if job.poll() is not None or time.monotonic() > deadline:
+            job.terminate()
+            raise AssertionError(f"it does not get to step 30\n{job.communicate()}")
         time.sleep(0.05)
     (victim,) = processes(1)
     os.kill(victim, signal.SIGKILL)
