@@ -421,6 +421,56 @@ TEST_CASE("a gradient that comes twice is an error on all ranks") {
   CHECK(failure_of([&] { ranks[0].finish(); }).code == errc::revoked);
 }
 
+TEST_CASE("a step that is abandoned ends on all ranks with its reason") {
+  for (const bool all_sums_are_there : {false, true}) {
+    stepwise<float> ranks(2, {1, 1}, small_buckets);
+    for (int rank = 0; rank < 2; ++rank) ranks.ready(rank, 1, 1);
+    if (all_sums_are_there) {
+      for (int rank = 0; rank < 2; ++rank) ranks.ready(rank, 0, 1);
+      ranks.all.settle();
+    }
+    ranks[1].abandon("enough");
+    for (const int rank : {1, 0}) {
+      const failure why = failure_of([&] {
+        ranks[rank].finish();
+        ranks.ready(rank, 0, 1);  // rank 0 may learn of it in the next step
+        ranks.ready(rank, 1, 1);
+        ranks[rank].finish();
+      });
+      CHECK(why.code == errc::revoked);
+      CHECK(std::string(why.detail) == "enough");
+    }
+    ranks[1].abandon("again");
+    CHECK(std::string(failure_of([&] { ranks[1].finish(); }).detail) == "enough");
+  }
+}
+
+TEST_CASE("there is no gradient beyond the last parameter") {
+  stepwise<float> ranks(1, {1, 1}, small_buckets);
+  CHECK(failure_of([&] { ranks[0].mark_ready(2); }).code == errc::invalid_argument);
+  CHECK(!ranks[0].under_way());
+}
+
+TEST_CASE("a gradient that a step left alone counts with what it holds, but not as used") {
+  colls::threads::run(2, [](colls::threads::communicator& ranks) -> task<> {
+    options how = small_buckets;
+    how.allow_unused = true;
+    gradient_buckets<float, colls::threads::communicator> mine(ranks, with_sizes({1, 1}), how);
+    mine.gradient(0)[0] = float(2 + ranks.rank());
+    mine.mark_untouched(0);
+    mine.gradient(1)[0] = 1;
+    if (ranks.rank() == 0) {
+      mine.mark_untouched(1);
+    } else {
+      mine.mark_ready(1);
+    }
+    mine.finish();
+    expect(mine.gradient(0)[0] == 2.5 && !mine.used(0), "left alone by all");
+    expect(mine.gradient(1)[0] == 1 && mine.used(1), "left alone by one");
+    co_return;
+  });
+}
+
 TEST_CASE("where it is allowed, a parameter counts as zero on the ranks that do not use it") {
   colls::threads::run(2, [](colls::threads::communicator& ranks) -> task<> {
     options how = small_buckets;

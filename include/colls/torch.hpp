@@ -125,6 +125,8 @@ class gradient_sync {
   virtual void samples(std::int64_t count) = 0;
   virtual quiet_scope no_sync() = 0;
   virtual void take_part() = 0;
+  /// Throws if libtorch would not tell of all gradients.
+  virtual void check() const = 0;
   virtual void ready(std::size_t parameter) = 0;
 };
 
@@ -140,6 +142,11 @@ class ready_hooks {
   }
   ready_hooks(const ready_hooks&) = delete;
   ready_hooks& operator=(const ready_hooks&) = delete;
+  /// Whether libtorch still calls the one of parameter `i`: it forgets about hooks when a tensor
+  /// gets another type.
+  bool is_called(std::size_t i, const torch::Tensor& parameter) const {
+    return torch::autograd::impl::try_get_grad_accumulator(parameter) == all_[i].first;
+  }
   ~ready_hooks() {
     for (const auto& [node, key] : all_) node->del_post_hook(key);
   }
@@ -162,15 +169,44 @@ class ready_hooks {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> all_;
 };
 
+/// One backward of libtorch, which keeps this alive: it has ended when it says so, and broken off
+/// when this is gone before.
+class backward_end {
+ public:
+  class listener {
+   public:
+    virtual void backward_ended() = 0;
+    virtual void backward_broke_off() noexcept = 0;
+
+   protected:
+    ~listener() = default;
+  };
+
+  explicit backward_end(listener& of) : of_(&of) {}
+  backward_end(const backward_end&) = delete;
+  backward_end& operator=(const backward_end&) = delete;
+  ~backward_end() {
+    if (of_ != nullptr) of_->backward_broke_off();
+  }
+  void reached() {
+    if (listener* const of = std::exchange(of_, nullptr)) of->backward_ended();
+  }
+  void forget() { of_ = nullptr; }
+
+ private:
+  listener* of_;
+};
+
 /// Once a parameter has a gradient, it lies in its bucket: libtorch adds to it there, the average
 /// is found there, and nothing is copied but a gradient that libtorch had put elsewhere.
 template <class T, class Communicator>
-class typed_gradient_sync final : public gradient_sync {
+class typed_gradient_sync final : public gradient_sync, backward_end::listener {
  public:
   typed_gradient_sync(const module_tensors& net, std::vector<named_tensor> trained,
                       std::unique_ptr<driver<Communicator>> by, const options& how)
       : parameters_(std::move(trained)),
         added_(parameters_.size()),
+        allow_unused_(how.allow_unused),
         buckets_(std::move(by), described(parameters_), how),
         hooks_(*this, parameters_) {
     if (how.broadcast_buffers) {
@@ -184,12 +220,27 @@ class typed_gradient_sync final : public gradient_sync {
     for (std::size_t i = 0; i < parameters_.size(); ++i) views_.push_back(view(i));
   }
 
+  ~typed_gradient_sync() override {
+    if (const auto running = backward_.lock()) running->forget();
+  }
+
   int rank() const override { return buckets_.rank(); }
   int size() const override { return buckets_.size(); }
   void samples(std::int64_t count) override { buckets_.samples(count); }
   quiet_scope no_sync() override { return buckets_.no_sync(); }
 
+  void check() const override {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (hooks_.is_called(i, parameters_[i].value)) continue;
+      failure why(errc::invalid_argument);
+      throw error(
+          why.say("parameter '%s' has been converted: convert a module before data_parallel",
+                  parameters_[i].name.c_str()));
+    }
+  }
+
   void take_part() override {
+    check();
     buckets_.take_part();
     settle();
   }
@@ -198,7 +249,11 @@ class typed_gradient_sync final : public gradient_sync {
     added_[i] = true;
     if (buckets_.is_quiet()) return;
     if (!buckets_.under_way()) {
-      torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
+      check();
+      backward_end::listener& told = *this;
+      const auto end = std::make_shared<backward_end>(told);
+      backward_ = end;
+      torch::autograd::Engine::get_default_engine().queue_callback([end] { end->reached(); });
     }
     put(i);
     buckets_.mark_ready(i);
@@ -225,14 +280,18 @@ class typed_gradient_sync final : public gradient_sync {
   void put(std::size_t i) {
     const torch::NoGradGuard no_graph;
     torch::Tensor& gradient = parameters_[i].value.mutable_grad();
+    const auto refuse = [&](const char* why_not) {
+      failure why(errc::invalid_argument);
+      throw error(
+          why.say("the gradient of parameter '%s' %s", parameters_[i].name.c_str(), why_not));
+    };
     if (!gradient.defined()) {
       views_[i].zero_();
     } else if (gradient.layout() != torch::kStrided) {
-      failure why(errc::invalid_argument);
-      throw error(
-          why.say("the gradient of parameter '%s' is sparse: such parameters cannot be "
-                  "trained here",
-                  parameters_[i].name.c_str()));
+      refuse("is sparse: such parameters cannot be trained here");
+    } else if (gradient.scalar_type() != views_[i].scalar_type() ||
+               gradient.sizes() != views_[i].sizes()) {
+      refuse("has another type or shape than the parameter");
     } else if (gradient.data_ptr() == views_[i].data_ptr()) {
       return;
     } else {
@@ -241,15 +300,24 @@ class typed_gradient_sync final : public gradient_sync {
     gradient = views_[i];
   }
 
-  // Backward has ended. What it did not reach may have gathered before, while it was quiet.
-  void finish() {
+  // What backward did not reach may have gathered before: while it was quiet, or in an earlier
+  // step whose average nobody has taken away.
+  void backward_ended() override {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!added_[i] || buckets_.is_ready(i)) continue;
-      put(i);
-      buckets_.mark_ready(i);
+      if (buckets_.is_ready(i)) continue;
+      if (added_[i]) {
+        put(i);
+        buckets_.mark_ready(i);
+      } else if (allow_unused_ && parameters_[i].value.grad().defined()) {
+        put(i);
+        buckets_.mark_untouched(i);
+      }
     }
     buckets_.finish();
     settle();
+  }
+  void backward_broke_off() noexcept override {
+    buckets_.abandon("an exception ended backward() in the middle of a step");
   }
 
   // The averages are there, perhaps in new buckets.
@@ -265,6 +333,8 @@ class typed_gradient_sync final : public gradient_sync {
   std::vector<torch::Tensor> buffers_;  // held, since their bytes are written
   std::vector<torch::Tensor> views_;    // into the buckets
   std::vector<bool> added_;             // got a gradient since the last average
+  bool allow_unused_;
+  std::weak_ptr<backward_end> backward_;  // under way
   gradient_buckets<T, Communicator> buckets_;
   ready_hooks hooks_;
 };
@@ -322,7 +392,8 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, C
 /// they are: move or convert the module first. Used by one thread.
 ///
 /// A rank that died is a `colls::error` from `backward()` that names it, as is a parameter that got
-/// no gradient (`options.allow_unused`); nothing more can be trained with it then.
+/// no gradient (`options.allow_unused`), and an exception that left `backward()` on another rank;
+/// nothing more can be trained with it then.
 template <class Module, class Communicator>
 class data_parallel {
  public:
@@ -339,6 +410,7 @@ class data_parallel {
   /// The module's forward.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) const {
+    sync_->check();
     return net_->forward(std::forward<Inputs>(inputs)...);
   }
 
@@ -348,7 +420,10 @@ class data_parallel {
   /// The coming backward's gradient is a mean over `count` samples of this rank: the average is
   /// sum(count_r * gradient_r) / sum(count_r). All ranks say so before a step, or none does: then
   /// all ranks weigh the same. A rank that says 0 counts for nothing, whatever its gradient is.
-  void samples(std::int64_t count) { sync_->samples(count); }
+  void samples(std::int64_t count) {
+    sync_->check();
+    sync_->samples(count);
+  }
 
   /// While the result lives, backward() only adds to this rank's gradients; the first backward
   /// afterwards averages what has gathered.

@@ -4,9 +4,13 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../tcp_threads.hpp"
@@ -83,7 +87,8 @@ void expect_close(const std::vector<Tensor>& got, const std::vector<Tensor>& wan
   expect(got.size() == wanted.size(), what);
   for (std::size_t i = 0; i < got.size(); ++i) {
     expect(got[i].defined() && got[i].sizes() == wanted[i].sizes(), what + ": its shape");
-    const double off = (got[i] - wanted[i]).abs().max().item<double>();
+    const Tensor apart = (got[i] - wanted[i]).abs();
+    const double off = apart.numel() == 0 ? 0 : apart.max().item<double>();
     expect(off <= tolerance,
            what + ": tensor " + std::to_string(i) + " is off by " + std::to_string(off));
   }
@@ -183,16 +188,43 @@ TEST_CASE("another shape on one rank is one clear error on all, and nothing is o
 
 TEST_CASE("what cannot be trained is refused before anything is sent") {
   CHECK(run_tcp(1, [](world& ranks) {
+          const auto refused = [&](const auto& net, const char* words) {
+            const failure why = failure_of([&] { data_parallel(net, ranks); });
+            expect(why.code == errc::invalid_argument && says(why, words), words);
+          };
           Net frozen;
           for (auto& each : frozen->parameters()) each.set_requires_grad(false);
-          expect(says(failure_of([&] { data_parallel(frozen, ranks); }), "requires a gradient"),
-                 "nothing to train");
+          refused(frozen, "requires a gradient");
+          refused(torch::nn::Dropout(), "requires a gradient");  // no parameters at all
           Net mixed;
           mixed->second->to(torch::kDouble);
-          expect(
-              says(failure_of([&] { data_parallel(mixed, ranks); }), "'second.weight' is Double"),
-              "two types");
+          refused(mixed, "'second.weight' is Double");
+          const auto with = [](const Tensor& weight) {
+            auto net = std::make_shared<torch::nn::LinearImpl>(4, 2);
+            net->register_parameter("odd", weight);
+            return net;
+          };
+          refused(with(torch::ones({4, 4}).slice(1, 0, 2)), "'odd' is not in one piece");
+          refused(with(torch::ones({2, 1}).expand({2, 3})), "'odd' is not in one piece");
+          refused(with(torch::ones({2}, torch::kComplexFloat)), "'odd' is ComplexFloat");
         }) == statuses{0});
+}
+
+TEST_CASE("options that differ are an error on all ranks, whichever they are") {
+  const auto main = [](world& ranks) {
+    const bool one = ranks.rank() == 1;
+    const auto refused = [&](const options& how, const char* words) {
+      Net net;
+      const failure why = failure_of([&] { data_parallel(net, ranks, how); });
+      expect(why.code == errc::mismatch && says(why, words), words);
+    };
+    refused({.bucket_bytes = one ? 7u : 8u},
+            "option 'bucket_bytes' is 8 on rank 0 and 7 on rank 1");
+    refused({.drive = drive::hooks, .allow_unused = one}, "'allow_unused' is 0 on rank 0 and 1");
+    // This is seen by the call that duplicates the world: it is the last one.
+    refused({.drive = one ? drive::thread : drive::hooks}, "");
+  };
+  CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
 TEST_CASE("an unused parameter is named by backward(), and allowed if one says so") {
@@ -217,6 +249,29 @@ TEST_CASE("an unused parameter is named by backward(), and allowed if one says s
     loss_of(alone, numbers({4, 6}, 0)).backward();
     expect_close({net->extra->weight.grad()}, {alone->extra->weight.grad() / ranks.size()}, 1e-6,
                  "the others count as zero");
+  };
+  CHECK(run_tcp(2, main) == statuses{0, 0});
+}
+
+TEST_CASE("a gradient that nobody has taken away counts where a later step does not reach it") {
+  const auto main = [](world& ranks) {
+    for (const bool by_rank_0 : {true, false}) {
+      Net net, alone;
+      fill(*net, 0);
+      fill(*alone, 0);
+      auto model = data_parallel(net, ranks, {.allow_unused = true});
+      const Tensor x = numbers({4, 6}, 1), y = numbers({4, 6}, 2);
+      loss_of(net, x).backward();
+      loss_of(net, y, by_rank_0 && ranks.rank() == 0).backward();  // no zero_grad before it
+      loss_of(alone, x).backward();
+      const Tensor first = alone->extra->weight.grad().clone();
+      alone->zero_grad();
+      loss_of(alone, y).backward();
+      const Tensor second = alone->extra->weight.grad() / ranks.size();
+      expect_close({net->extra->weight.grad()}, {by_rank_0 ? first + second : first}, 1e-6,
+                   "the sum of both steps' averages");
+      expect_equal_everywhere(ranks, {net->extra->weight.grad()}, "on all ranks");
+    }
   };
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
@@ -342,6 +397,7 @@ TEST_CASE("a rank that leaves is named by backward() on the others") {
     {
       auto model = data_parallel(net, ranks);
       loss_of(net, x).backward();
+      colls::sync_wait(ranks, ranks.barrier());  // all ranks have ended this step
       if (ranks.rank() != 1) {
         const failure why = failure_of([&] { loss_of(net, x).backward(); });
         expect(why.code == errc::closed && why.culprit == 1, "the code and the rank");
@@ -352,6 +408,366 @@ TEST_CASE("a rank that leaves is named by backward() on the others") {
     colls::sync_wait(ranks, ranks.barrier());
   };
   CHECK(run_tcp(3, main) == statuses{0, 0, 0});
+}
+
+// Calls `then` when the backward of the tensor's loss comes by, in the middle of it.
+template <class Then>
+Tensor in_backward(const Tensor& value, Then then) {
+  value.register_hook([then](Tensor gradient) {
+    then();
+    return gradient;
+  });
+  return value;
+}
+Tensor loss_with(Net& net, const Tensor& x, const std::function<void()>& in_the_middle) {
+  const Tensor inner = in_backward(torch::tanh(net->first(x)), in_the_middle);
+  const Tensor y = net->second(inner);
+  return (y + 0.1 * net->extra(y)).square().mean();
+}
+
+TEST_CASE("an exception inside backward() ends the step on all ranks, which learn whose it was") {
+  for (const drive how : {drive::thread, drive::hooks}) {
+    const auto main = [&](world& ranks) {
+      Net net;
+      auto model = data_parallel(net, ranks, {.drive = how, .first_bucket_bytes = 1});
+      const Tensor x = numbers({4, 6}, 0);
+      loss_of(net, x).backward();
+      colls::sync_wait(ranks, ranks.barrier());  // all ranks have ended this step
+      const auto check = [](const failure& why) {
+        expect(why.code == errc::revoked && why.culprit == 1, "the code and the rank");
+        expect(says(why, "an exception ended backward() in the middle of a step"), "the reason");
+      };
+      if (ranks.rank() == 1) {
+        std::string said;
+        try {
+          loss_with(net, x, [] { throw std::runtime_error("the user's own"); }).backward();
+        } catch (const std::runtime_error& thrown) {
+          said = thrown.what();
+        }
+        expect(said.find("the user's own") == 0, "its own error");
+        // It catches its error and goes on for as long as it likes.
+        colls::sync_wait(ranks, ranks.barrier());
+      } else {
+        check(failure_of([&] { loss_of(net, x).backward(); }));
+        colls::sync_wait(ranks, ranks.barrier());
+      }
+      check(failure_of([&] { loss_of(net, x).backward(); }));
+      check(failure_of([&] { model.take_part(); }));
+    };
+    CHECK(run_tcp(3, main) == statuses{0, 0, 0});
+  }
+}
+
+TEST_CASE("a wrapper that goes away inside backward() leaves the module as it is, nobody waiting") {
+  for (const drive how : {drive::thread, drive::hooks}) {
+    const auto main = [&](world& ranks) {
+      Net net;
+      const auto x = numbers({4, 6}, 0);
+      std::optional<data_parallel<NetImpl, world>> model;
+      model.emplace(net, ranks, options{.drive = how, .first_bucket_bytes = 1});
+      loss_of(net, x).backward();
+      colls::sync_wait(ranks, ranks.barrier());  // all ranks have ended this step
+      net->zero_grad();
+      if (ranks.rank() == 1) {
+        loss_with(net, x, [&] { model.reset(); }).backward();
+        Net alone = copy_of(net);
+        loss_of(alone, x).backward();
+        expect_close({net->first->weight.grad()}, {alone->first->weight.grad()}, 1e-6, "its own");
+      } else {
+        const failure why = failure_of([&] { loss_of(net, x).backward(); });
+        expect(why.code != errc{} && why.culprit == 1, "the rank that left");
+      }
+      colls::sync_wait(ranks, ranks.barrier());
+    };
+    CHECK(run_tcp(3, main) == statuses{0, 0, 0});
+  }
+}
+
+TEST_CASE("two models of one world train in turn and in one backward") {
+  for (const drive how : {drive::thread, drive::hooks}) {
+    const auto main = [&](world& ranks) {
+      Net one(8), other(8), alone_one(8), alone_other(8);
+      for (auto* const net : {&one, &alone_one}) fill(**net, 0);
+      for (auto* const net : {&other, &alone_other}) fill(**net, 9);
+      auto first = data_parallel(one, ranks, {.drive = how, .first_bucket_bytes = 64});
+      auto second = data_parallel(other, ranks, {.drive = how, .first_bucket_bytes = 64});
+      // The second one judges what the first one makes, as in a generative adversarial network.
+      const auto both = [](Net& maker, Net& judge, const Tensor& x) {
+        return judge->forward(torch::cat({maker->forward(x), x.slice(1, 0, 3)}, 1)).square().mean();
+      };
+      for (int step = 0; step < 3; ++step) {
+        const Tensor batch = numbers({10, 6}, step);
+        const Tensor mine = batch.chunk(ranks.size())[ranks.rank()];
+        for (auto* const net : {&one, &other, &alone_one, &alone_other}) (*net)->zero_grad();
+        both(one, other, mine).backward();
+        loss_of(other, mine).backward();
+        both(alone_one, alone_other, batch).backward();
+        loss_of(alone_other, batch).backward();
+        expect_close(gradients(*one), gradients(*alone_one), 1e-6, "the maker's gradients");
+        expect_close(gradients(*other), gradients(*alone_other), 1e-6, "the judge's gradients");
+      }
+    };
+    CHECK(run_tcp(2, main) == statuses{0, 0});
+  }
+}
+
+TEST_CASE("a penalty on a gradient, and a backward that keeps its graph") {
+  const auto main = [](world& ranks) {
+    Net net, alone;
+    fill(*net, 0);
+    fill(*alone, 0);
+    auto model = data_parallel(net, ranks);
+    const Tensor batch = numbers({8, 6}, 3);
+    const Tensor mine = batch.chunk(ranks.size())[ranks.rank()];
+    const auto penalised = [](Net& of, Tensor x) {
+      x = x.detach().requires_grad_(true);
+      const Tensor y = of->forward(x);
+      const Tensor slope = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
+      return y.square().mean() + slope.square().sum(1).mean();
+    };
+    penalised(net, mine).backward();
+    penalised(alone, batch).backward();
+    expect_close(gradients(*net), gradients(*alone), 1e-6, "with the penalty");
+    // Twice through the same graph: the averages add up.
+    net->zero_grad();
+    alone->zero_grad();
+    const Tensor kept = loss_of(net, mine), alone_kept = loss_of(alone, batch);
+    for (const bool again : {true, false}) {
+      kept.backward({}, again);
+      alone_kept.backward({}, again);
+    }
+    expect_close(gradients(*net), gradients(*alone), 1e-6, "twice");
+    net->zero_grad();
+    loss_of(net, mine).backward({}, true, true);  // create_graph
+    alone->zero_grad();
+    loss_of(alone, batch).backward();
+    expect_close(gradients(*net), gradients(*alone), 1e-6, "with a graph");
+  };
+  CHECK(run_tcp(2, main) == statuses{0, 0});
+}
+
+/// Computes its forward again in backward, in a backward of its own, to keep less in memory.
+struct recomputed : torch::autograd::Function<recomputed> {
+  using part = std::function<Tensor(Tensor)>;
+  static Tensor forward(torch::autograd::AutogradContext* kept, const Tensor& x, const part* of) {
+    kept->save_for_backward({x});
+    kept->saved_data["part"] = reinterpret_cast<std::int64_t>(of);
+    return (*of)(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* kept,
+                                                 torch::autograd::variable_list gradient) {
+    const auto* const of = reinterpret_cast<const part*>(kept->saved_data["part"].toInt());
+    const torch::AutoGradMode with_graph(true);
+    const Tensor x = kept->get_saved_variables()[0].detach().requires_grad_(true);
+    torch::autograd::backward({(*of)(x)}, {gradient[0]});
+    return {x.grad(), Tensor()};
+  }
+};
+
+TEST_CASE("a backward inside backward is a part of the same step") {
+  for (const drive how : {drive::thread, drive::hooks}) {
+    const auto main = [&](world& ranks) {
+      Net net, alone;
+      fill(*net, 0);
+      fill(*alone, 0);
+      auto model = data_parallel(net, ranks, {.drive = how, .first_bucket_bytes = 1});
+      const recomputed::part inner = [&](const Tensor& x) {
+        return net->second(torch::tanh(net->first(x)));
+      };
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        alone->zero_grad();
+        const Tensor batch = numbers({8, 6}, step);
+        const Tensor mine = batch.chunk(ranks.size())[ranks.rank()];
+        net->extra(recomputed::apply(mine.clone().requires_grad_(true), &inner))
+            .square()
+            .mean()
+            .backward();
+        alone->extra(alone->second(torch::tanh(alone->first(batch)))).square().mean().backward();
+        expect_close(gradients(*net), gradients(*alone), 1e-6, "the gradients");
+      }
+    };
+    CHECK(run_tcp(2, main) == statuses{0, 0});
+  }
+}
+
+/// Parameters of odd kinds; their sum of squares weighs the input.
+struct OddImpl : torch::nn::Module {
+  OddImpl() {
+    turned = register_parameter("turned", numbers({5, 3}, 1).t());
+    sliced = register_parameter(
+        "last channels", torch::ones({2, 3, 2, 2}).contiguous(torch::MemoryFormat::ChannelsLast));
+    scalar = register_parameter("scalar", torch::ones({}));
+    empty = register_parameter("empty", torch::ones({0, 4}));
+    frozen = register_parameter("frozen", torch::ones({3}), false);
+    counts = register_parameter("counts", torch::ones({2}, torch::kLong), false);
+    twice = register_parameter("twice", turned);
+    mask = register_buffer("mask", torch::ones({3}, torch::kBool));
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor wide = torch::matmul(x.slice(1, 0, 3), turned);
+    return wide.square().mean() * scalar + (sliced * x.sum()).square().mean() + empty.sum() +
+           (twice * frozen.unsqueeze(1)).sum();
+  }
+  Tensor turned, sliced, scalar, empty, frozen, counts, twice, mask;
+};
+TORCH_MODULE(Odd);
+
+TEST_CASE("parameters that are turned, empty, single, shared, frozen or whole numbers") {
+  for (const drive how : {drive::thread, drive::hooks}) {
+    const auto main = [&](world& ranks) {
+      Odd net, alone;
+      if (ranks.rank() != 0) {
+        const torch::NoGradGuard no_graph;
+        for (auto& each : net->parameters()) each.zero_();
+        net->mask.zero_();
+      }
+      auto model = data_parallel(net, ranks, {.drive = how});
+      expect_close(net->parameters(), alone->parameters(), 0, "rank 0's values");
+      expect(net->mask.all().item<bool>() && net->counts.sum().item<int>() == 2, "of any type");
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        alone->zero_grad();
+        model(numbers({2, 6}, ranks.rank())).backward();
+        Tensor whole = alone->forward(numbers({2, 6}, 0));
+        for (int rank = 1; rank < ranks.size(); ++rank) {
+          whole = whole + alone->forward(numbers({2, 6}, rank));
+        }
+        (whole / ranks.size()).backward();
+        expect_close({net->turned.grad(), net->sliced.grad(), net->scalar.grad()},
+                     {alone->turned.grad(), alone->sliced.grad(), alone->scalar.grad()}, 1e-4,
+                     "the gradients");
+        expect(net->turned.grad().strides() == net->turned.strides(), "laid out as the parameter");
+        expect(net->empty.grad().numel() == 0, "nothing of nothing");
+        expect(!net->frozen.grad().defined(), "frozen");
+      }
+    };
+    CHECK(run_tcp(2, main) == statuses{0, 0});
+  }
+}
+
+TEST_CASE("what is converted after the start is refused, and not left out in silence") {
+  CHECK(run_tcp(1, [](world& ranks) {
+          Net net;
+          auto model = data_parallel(net, ranks);
+          net->first->weight.mutable_grad() = torch::zeros({16, 6}, torch::kDouble);
+          failure why = failure_of([&] { loss_of(net, numbers({2, 6}, 0)).backward(); });
+          expect(why.code == errc::invalid_argument, "a gradient of another type");
+          expect(says(why, "'first.weight' has another type or shape"), "the gradient's name");
+
+          Net converted;
+          auto other = data_parallel(converted, ranks, {.allow_unused = true});
+          converted->second->to(torch::kDouble);
+          const Tensor x = numbers({2, 6}, 0);
+          const std::vector<std::function<void()>> calls{
+              [&] { other(x); },
+              [&] { other.samples(2); },
+              [&] { other.take_part(); },
+              [&] { converted->first(x).sum().backward(); },
+          };
+          for (const auto& call : calls) {
+            why = failure_of(call);
+            expect(why.code == errc::invalid_argument, "the code");
+            expect(says(why, "'second.weight' has been converted"), "the name");
+          }
+        }) == statuses{0});
+}
+
+TEST_CASE("gradients that travel as 16 bits are nearly those of the whole batch, the same bits") {
+  using colls::ddp::compression;
+  for (const auto& [format, tolerance] :
+       {std::pair(compression::bfloat16, 1e-2), std::pair(compression::float16, 1e-3)}) {
+    const options how{.compression = format};
+    const double off = tolerance;
+    const auto main = [&](world& ranks) {
+      Net net, alone;
+      fill(*net, 0);
+      fill(*alone, 0);
+      auto model = data_parallel(net, ranks, how);
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        alone->zero_grad();
+        const Tensor batch = numbers({11, 6}, step);
+        const Tensor mine = part(batch, ranks.rank(), ranks.size());
+        model.samples(mine.size(0));
+        model(mine).square().mean().backward();
+        loss_of(alone, batch).backward();
+        expect_close(gradients(*net), gradients(*alone), off, "the gradients");
+        expect_equal_everywhere(ranks, gradients(*net), "the gradients on all ranks");
+      }
+    };
+    CHECK(run_tcp(3, main) == statuses{0, 0, 0});
+  }
+}
+
+TEST_CASE("an empty batch counts for nothing, though its mean is no number") {
+  const auto main = [](world& ranks) {
+    Net net, alone;
+    fill(*net, 0);
+    fill(*alone, 0);
+    auto model = data_parallel(net, ranks);
+    const std::int64_t mine = ranks.rank() == 1 ? 0 : 4;
+    const Tensor loss = loss_of(net, numbers({4, 6}, 0).slice(0, 0, mine));
+    expect(std::isnan(loss.item<float>()) == (mine == 0), "a mean of nothing");
+    model.samples(mine);
+    loss.backward();
+    loss_of(alone, numbers({4, 6}, 0)).backward();
+    expect_close(gradients(*net), gradients(*alone), 1e-6, "the gradients");
+  };
+  CHECK(run_tcp(3, main) == statuses{0, 0, 0});
+}
+
+TEST_CASE("asking a model in eval mode disturbs no training") {
+  const auto main = [](world& ranks) {
+    torch::nn::Sequential net(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8),
+                              torch::nn::Dropout(0.5), torch::nn::Linear(8, 3));
+    auto model = data_parallel(net, ranks);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    for (int step = 0; step < 3; ++step) {
+      model->train();
+      optimizer.zero_grad();
+      model->forward(numbers({8, 6}, step + ranks.rank())).square().mean().backward();
+      optimizer.step();
+      model->eval();
+      const torch::NoGradGuard no_graph;
+      // Only one rank asks, and no rank waits for another.
+      if (ranks.rank() == 1) model->forward(numbers({3, 6}, 0));
+      const Tensor answer = model->forward(numbers({5, 6}, 1));
+      expect_equal_everywhere(ranks, {answer}, "all ranks answer the same");
+    }
+    // Backward in eval mode: what the mean of the batch norm runs is left alone.
+    const Tensor mean = net->named_buffers()["1.running_mean"].clone();
+    net->zero_grad();
+    model->forward(numbers({8, 6}, ranks.rank())).square().mean().backward();
+    expect(torch::equal(mean, net->named_buffers()["1.running_mean"]), "the running mean");
+    expect_equal_everywhere(ranks, gradients(*net), "the gradients");
+  };
+  CHECK(run_tcp(2, main) == statuses{0, 0});
+}
+
+TEST_CASE("the first bucket's all_reduce begins before the last gradient is ready") {
+  const auto main = [](world& ranks) {
+    colls::ddp::timeline seen;
+    Net net;
+    auto model =
+        data_parallel(net, ranks, {.first_bucket_bytes = 1, .bucket_bytes = 1, .trace = &seen});
+    const Tensor x = numbers({4, 6}, 0);
+    loss_of(net, x).backward();
+    // The first layer's gradients are not there before this: it waits for the first bucket's sum.
+    bool begun = false;
+    loss_with(net, x, [&] {
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!begun && std::chrono::steady_clock::now() < until) {
+        std::this_thread::yield();
+        begun = std::atomic_ref(seen.buckets[0].begin).load() != 0;
+      }
+    }).backward();
+    expect(begun, "it begins while backward is held up");
+    const auto last = *std::max_element(seen.ready.begin(), seen.ready.end());
+    expect(seen.buckets[0].begin < last, "before the last gradient");
+    expect(last == seen.ready[0] || last == seen.ready[1], "which is one of the first layer");
+  };
+  CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
 TEST_CASE("one step can be drawn") {

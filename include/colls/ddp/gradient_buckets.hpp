@@ -112,10 +112,16 @@ class gradient_buckets {
   /// a bucket, and of all buckets before it, starts the sum.
   void mark_ready(std::size_t i) {
     if (is_quiet()) return;
-    continue_step();
-    if (seen_[i]) give_up("the gradient of " + named({i}) + " became ready twice in one step");
+    expect_gradient(i);
     if (how_.trace != nullptr) how_.trace->ready[i] = driver_->now();
     used_[i] = 1;
+    arrived(i);
+  }
+  /// The same for a gradient to which this step has added nothing: what lies in `gradient(i)`
+  /// counts, but nobody's use of the parameter.
+  void mark_untouched(std::size_t i) {
+    if (is_quiet()) return;
+    expect_gradient(i);
     arrived(i);
   }
 
@@ -140,6 +146,15 @@ class gradient_buckets {
     continue_step();
     leave_out_rest();
     complete();
+  }
+
+  /// Ends the training on all ranks, which learn this reason; to be called where no error can be
+  /// thrown.
+  void abandon(const std::string& reason) noexcept {
+    try {
+      give_up(reason);
+    } catch (...) {  // kept for the next call
+    }
   }
 
   /// After a step: whether any rank had a gradient for parameter `i`. Without `allow_unused` every
@@ -171,6 +186,15 @@ class gradient_buckets {
   void continue_step() {
     if (failed_) std::rethrow_exception(failed_);
     if (!under_way_) begin();
+  }
+
+  void expect_gradient(std::size_t i) {
+    if (i >= parameters_.size()) {
+      failure why(errc::invalid_argument);
+      throw error(why.say("there is no parameter %zu: there are %zu", i, parameters_.size()));
+    }
+    continue_step();
+    if (seen_[i]) give_up("the gradient of " + named({i}) + " became ready twice in one step");
   }
 
   void begin() {
@@ -247,9 +271,11 @@ class gradient_buckets {
   }
 
   [[noreturn]] void give_up(const std::string& reason) {
+    if (failed_) std::rethrow_exception(failed_);
     driver_->give_up(reason);
-    wait();
-    throw error(errc::revoked, reason.c_str());
+    wait();  // throws, unless the step's sums were all there
+    failed_ = std::make_exception_ptr(error(errc::revoked, reason.c_str()));
+    std::rethrow_exception(failed_);
   }
 
   // The side that turns the communicator. It shares with the other one what lies in buckets that
