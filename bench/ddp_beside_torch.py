@@ -183,10 +183,12 @@ def main():
         name: max(abs(one - other) / abs(other) for one, other in zip(some, reference))
         for name, some in losses.items()
     }
-    print("| | samples/s, median (least to most) | losses apart from torch.distributed's |\n|---|---|---|")
+    print("| | samples/s, median (least to most) | beside libtorch alone, median of the rounds' ratios "
+          "| losses apart from torch.distributed's |\n|---|---|---|---|")
     for name, all_speeds in speeds.items():
+        ratio = statistics.median(one / alone for one, alone in zip(all_speeds, speeds["libtorch alone"]))
         print(f"| {name} | {statistics.median(all_speeds):.0f} ({min(all_speeds):.0f} to {max(all_speeds):.0f}) "
-              f"| {apart[name]:.1e} |")
+              f"| {ratio:.3f} | {apart[name]:.1e} |")
     assert all(len(some) == arguments.steps for some in losses.values())
     print(f"{arguments.steps} steps, loss {reference[0]:.4f} to {reference[-1]:.4f}")
     sys.exit(max(apart.values()) > 1e-4)

@@ -6,6 +6,7 @@
 A comment on the line before a block says what the block is:
     <!-- program: main.cpp -->       a whole program: the sh block after it builds and runs it
     <!-- quoted: examples/X.cpp -->  consecutive lines of that file, perhaps less indented
+Before a table, <!-- calls: examples/X.cpp --> says that the code in its last column is in that file.
 A C++ block with a main function has to be one or the other. The sh block's lines are run as they
 stand, in a folder with the checkout's include folder and the programs that were built.
 Checked too: every link to a file of the checkout; that every COLLS_ variable is known, and each known
@@ -23,6 +24,7 @@ import tempfile
 import textwrap
 
 BLOCK = re.compile(r"(?:^<!-- (\w+): (\S+) -->\n)?^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
+TABLE = re.compile(r"^<!-- calls: (\S+) -->\n((?:\|.*\n)+)", flags=re.M)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 MAIN = re.compile(r"^int main\(", flags=re.M)
 
@@ -38,6 +40,14 @@ def is_quoted(block, text):
         lines("\n".join(whole[i : i + len(wanted)])) == wanted
         for i in range(len(whole) - len(wanted) + 1)
     )
+
+
+def missing_calls(table, text):
+    """The code in the table's last column that is not in the text, however it is spaced there."""
+    squeeze = lambda code: re.sub(r"\s", "", code)
+    rows = [line.rsplit(" | ", 1)[-1] for line in table.splitlines()[2:]]
+    return [code for row in rows for code in re.findall(r"`([^`]+)`", row)
+            if squeeze(code) not in squeeze(text)]
 
 
 def problems(name, text, read, run_program):
@@ -59,6 +69,10 @@ def problems(name, text, read, run_program):
             yield where, f"what is <!-- {kind}: ... -->?"
         elif language == "cpp" and MAIN.search(block):
             yield where, "a main function in a block that is neither a program nor quoted"
+    for found in TABLE.finditer(text):
+        missing = missing_calls(found[2], read(found[1]) or "")
+        where = f"{name}:{text[: found.start(2)].count(chr(10)) + 1}"
+        yield where, f"{found[1]} does not have: {', '.join(missing)}" if missing else None
     for found in LINK.finditer(BLOCK.sub("", text)):
         missing = read(str(pathlib.PurePosixPath(name).parent / found[1])) is None
         yield f"{name}: link to {found[1]}", "there is no such file" if missing else None
@@ -105,6 +119,7 @@ def self_test():
         "include/colls/log.hpp": '"COLLS_LOG",',
     }
     quoted = "<!-- quoted: e.cpp -->\n```cpp\n{}```\n"
+    table = "<!-- calls: e.cpp -->\n| Python | C++ |\n|---|---|\n| `c()` | {} |\n"
     program = "<!-- program: main.cpp -->\n```cpp\nint main() {}\n```\n"
     cases = [
         (quoted.format("if (a) {\n  b();\n}\n"), True),
@@ -117,6 +132,9 @@ def self_test():
         (program, False),
         ("```cpp\nint main() {}\n```\n", False),
         ("```cpp\nb();\n```\n", None),
+        (table.format("`if (a) { b(); }`"), True),
+        (table.format("`b();` and `c();`"), False),
+        (table.replace("e.cpp", "gone.cpp").format("`b();`"), False),
         ("[e](e.cpp)", True),
         ("[e](gone.cpp)", False),
         ("`COLLS_LOG`", True),

@@ -83,6 +83,65 @@ void alone(const std::function<void(colls::world&)>& rank_main) {
   REQUIRE(run_tcp(1, rank_main) == std::vector{0});
 }
 
+// What docs/training.md has beside the lines of torch.distributed, by three ranks.
+void as_in_torch_distributed(colls::world& world, const std::string& path) {
+  const auto expect = [](bool good, const char* what) {
+    if (!good) throw std::logic_error(what);
+  };
+  net module(6);
+  torch::optim::SGD optimizer(module->parameters(), 0.1);
+  const torch::Tensor x = torch::ones({4, 4});
+  expect(world.rank() < world.size() && world.local_rank() < world.local_size(), "its place");
+  {
+    auto model = colls::ddp::data_parallel(module, world);
+    torch::Tensor loss = model(x).sum();
+    {
+      const auto quiet = model.no_sync();
+      loss.backward({}, true);
+    }
+    const int n = world.rank();
+    if (n > 0) {
+      model.samples(n);
+      loss.backward();
+    } else {
+      model.take_part();
+    }
+  }
+  const std::vector<colls::ddp::options> all{
+      {.allow_unused = true},
+      {.first_bucket_bytes = 1 << 20, .bucket_bytes = 25 << 20},
+      {.broadcast_buffers = false},
+      {.compression = colls::ddp::compression::bfloat16},
+      {.drive = colls::ddp::drive::hooks},
+  };
+  for (const colls::ddp::options& how : all) {
+    auto model = colls::ddp::data_parallel(module, world, how);
+    model(x).sum().backward();
+  }
+  const std::vector ranks{0, 2};
+  colls::world some = colls::sync_wait(world, world.group(ranks));
+  expect(bool(some) == (world.rank() != 1), "who is in the group");
+  if (some) {
+    auto model = colls::ddp::data_parallel(module, some);
+    model(x).sum().backward();
+  }
+  const std::size_t samples = 10;
+  const std::uint64_t seed = 3, epoch = 1;
+  const auto mine = colls::ddp::shard_indices(samples, world.rank(), world.size(),
+                                              colls::ddp::uneven::pad, seed, epoch);
+  expect(mine.size() == 4, "the shard");
+  const colls::ddp::batch_sampler sampler({.samples = samples, .batch = 5, .seed = seed});
+  colls::ddp::save_checkpoint(world, path, *module, optimizer, sampler.state());
+  std::vector<float> v{1, 1};
+  colls::sync_wait(world, world.all_reduce(v));
+  expect(v == std::vector<float>{3, 3}, "the sum");
+  auto work = world.all_reduce(v);
+  colls::sync_wait(world, work);
+  expect(v == std::vector<float>{9, 9}, "the sum of sums");
+  colls::sync_wait(world, world.broadcast(v, 0));
+  colls::sync_wait(world, world.barrier());
+}
+
 }  // namespace
 
 TEST_CASE("stopped and gone on, training ends with the bits of a run in one go") {
@@ -203,4 +262,10 @@ TEST_CASE("what does not fit is one error that names file and parameter, and cha
     CHECK_THROWS_WITH_AS(colls::ddp::load_checkpoint(world, here / "more", *more, for_bigger),
                          doctest::Contains("fc3.weight is not in it"), colls::error);
   });
+}
+
+TEST_CASE("what the page on training has beside torch.distributed does what it says") {
+  const folder here;
+  CHECK(run_tcp(3, [&](colls::world& world) { as_in_torch_distributed(world, here / "f"); }) ==
+        std::vector{0, 0, 0});
 }
