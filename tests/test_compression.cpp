@@ -75,8 +75,14 @@ TEST_CASE("without compression the sum is the plain all_reduce") {
   }
 }
 
+// Where ranks see each other's memory, none of it would be sent.
+struct counted_messages : conformance::counted<colls::inproc_transport> {
+  using counted::counted;
+  static constexpr bool addressable = false;
+};
+
 TEST_CASE("compressed buckets send half the bytes") {
-  using transport = conformance::counted<colls::inproc_transport>;
+  using transport = counted_messages;
   using counting = colls::communicator<transport>;
   const auto sent_by = [](compression how) {
     colls::inproc_world world(2);

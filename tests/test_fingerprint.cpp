@@ -133,9 +133,9 @@ const mismatch matrix[] = {
     {"root", [](auto& c) { return c.scatter(wide, ints, 2); },
      [](auto& c) { return c.scatter(wide, ints, 1); }},
     {"algorithm", [](auto& c) { return c.all_reduce(ints, {.algorithm = algorithm::ring}); },
-     [](auto& c) { return c.all_reduce(ints); }},
+     [](auto& c) { return c.all_reduce(ints, {.algorithm = algorithm::recursive_doubling}); }},
     {"algorithm", [](auto& c) { return c.barrier({.algorithm = algorithm::linear}); },
-     [](auto& c) { return c.barrier(); }},
+     [](auto& c) { return c.barrier({.algorithm = algorithm::dissemination}); }},
     {"segment", [](auto& c) { return c.all_reduce(ints, {.segment = 64}); },
      [](auto& c) { return c.all_reduce(ints, {.segment = 128}); }},
     {"order", [](auto& c) { return c.all_reduce(ints, {.algorithm = algorithm::linear}); },
@@ -294,3 +294,29 @@ TEST_CASE("an error stays in its communicator") {
 }
 
 }  // namespace
+
+TEST_CASE("lengths that differ in an all_to_all_v by bruck end all ranks") {
+  communicators all(3);
+  std::vector<std::unique_ptr<operation<>>> kept(3);
+  std::vector<std::vector<int>> in(3), out(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    // Rank 0 has three more for rank 2 than that one expects.
+    const std::vector<std::size_t> sends{10, 10, std::size_t{rank == 0 ? 13u : 10u}};
+    const std::vector<std::size_t> receives{10, 10, 10};
+    in[r].resize(rank == 0 ? 33 : 30, rank);
+    out[r].resize(30);
+    kept[r] = std::make_unique<operation<>>(
+        all[rank].all_to_all_v(in[r], sends, out[r], receives, {.algorithm = algorithm::bruck}));
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    CAPTURE(rank);
+    colls::failure why = failure_of(all, *kept[static_cast<std::size_t>(rank)]);
+    if (why.code == errc{}) {
+      operation<> later = all[rank].barrier();
+      why = failure_of(all, later);
+    }
+    CHECK(why.code == errc::mismatch);
+    CHECK(says(why, "rank 0 has 52 bytes for rank 2, which expects 40"));
+  }
+}

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define COLLS_ASAN 1
@@ -119,6 +120,10 @@ struct recycling_allocator {
   }
   friend bool operator==(recycling_allocator, recycling_allocator) { return true; }
 };
+
+/// A list that lives as long as an operation.
+template <class T>
+using recycled_vector = std::vector<T, recycling_allocator<T>>;
 
 /// Base of what is allocated often: promises and operations.
 struct recycled {

@@ -13,11 +13,13 @@
 
 #include <colls/rendezvous/join.hpp>
 #include <colls/run.hpp>
+#include <colls/simulated.hpp>
 #include <colls/threads.hpp>
 
 #include <colls/impl/rendezvous/join.ipp>
 #include <colls/impl/run.ipp>
 
 COLLS_COMMUNICATOR(, colls::inproc_transport)
+COLLS_COMMUNICATOR(, colls::simulated_transport)
 COLLS_COMMUNICATOR(, colls::thread_transport)
 COLLS_COMMUNICATOR(, colls::tcp_transport)

@@ -54,30 +54,35 @@ class travellers {
   }
 
   /// In the order of their peers.
-  const std::vector<std::size_t>& blocks() const { return blocks_; }
+  const detail::recycled_vector<std::size_t>& blocks() const { return blocks_; }
   /// How many there are for each peer, as offsets.
-  const std::vector<std::size_t>& of_peers() const { return first_; }
+  const detail::recycled_vector<std::size_t>& of_peers() const { return first_; }
   /// The bytes for each peer, as offsets, if the blocks have these lengths.
-  std::vector<std::size_t> bytes(const std::vector<std::uint64_t>& lengths) const {
-    std::vector<std::size_t> offsets{0};
+  detail::recycled_vector<std::size_t> bytes(
+      const detail::recycled_vector<std::uint64_t>& lengths) const {
+    detail::recycled_vector<std::size_t> offsets{0};
     for (std::size_t j = 1; j < first_.size(); ++j) {
       std::size_t end = offsets.back();
-      for (std::size_t k = first_[j - 1]; k < first_[j]; ++k) end += lengths[k];
+      for (std::size_t k = first_[j - 1]; k < first_[j]; ++k) {
+        if (lengths[k] > PTRDIFF_MAX - end) throw error(errc::protocol_error);
+        end += lengths[k];
+      }
       offsets.push_back(end);
     }
     return offsets;
   }
 
  private:
-  std::vector<std::size_t> blocks_;
-  std::vector<std::size_t> first_{0};
+  detail::recycled_vector<std::size_t> blocks_;
+  detail::recycled_vector<std::size_t> first_{0};
 };
 
 /// One message to each peer of the round and one from it: a chunk of `out` and one of `in`, by the
 /// offsets of both.
 template <channel Channel>
-auto exchange(const Channel& net, int step, any_buffer out, const std::vector<std::size_t>& leaving,
-              any_buffer in, const std::vector<std::size_t>& coming) {
+auto exchange(const Channel& net, int step, any_buffer out,
+              const detail::recycled_vector<std::size_t>& leaving, any_buffer in,
+              const detail::recycled_vector<std::size_t>& coming) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
   const int peers = circle.peers(step);
   const chunks to(out, partition::from_offsets(leaving.data(), peers));
@@ -92,26 +97,36 @@ auto exchange(const Channel& net, int step, any_buffer out, const std::vector<st
 /// message of those goes ahead of each message of blocks: Fan, Gilray, Pascucci, Huang, Micinski,
 /// Kumar, "Optimizing the Bruck algorithm for non-uniform all-to-all communication" (2022).
 template <channel Channel, buffer Data>
-task<> bring(Channel net, std::vector<mutable_bytes>& block, int step, bool one_length,
+task<> bring(Channel net, detail::recycled_vector<mutable_bytes>& block, int step, bool one_length,
              chunks<Data, partition> arriving) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
   if (step >= net.size()) {
     for (int i = 1; i < net.size(); ++i) {
-      net.copy(bytes(arriving[circle.behind(i)]), block[static_cast<std::size_t>(i)]);
+      const int from = circle.behind(i);
+      const mutable_bytes came = block[static_cast<std::size_t>(i)];
+      const mutable_bytes wanted = bytes(arriving[from]);
+      if (came.size != wanted.size) {
+        failure why(errc::mismatch);
+        why.culprit = from;
+        why.say("rank %d has %zu bytes for rank %d, which expects %zu", from, came.size, net.rank(),
+                wanted.size);
+        throw error(why);
+      }
+      net.copy(wanted, came);
     }
     co_return;
   }
   const travellers go(circle, step);
-  std::vector<std::uint64_t> leaving;
+  detail::recycled_vector<std::uint64_t> leaving;
   for (const std::size_t i : go.blocks()) leaving.push_back(block[i].size);
-  std::vector<std::uint64_t> coming = leaving;
+  detail::recycled_vector<std::uint64_t> coming = leaving;
   if (!one_length) {
     const any_buffer ours(leaving.data(), leaving.size(), sizeof(std::uint64_t));
     const any_buffer theirs(coming.data(), coming.size(), sizeof(std::uint64_t));
     co_await exchange(net, step, ours, go.of_peers(), theirs, go.of_peers());
   }
-  const std::vector<std::size_t> out = go.bytes(leaving);
-  const std::vector<std::size_t> in = go.bytes(coming);
+  const detail::recycled_vector<std::size_t> out = go.bytes(leaving);
+  const detail::recycled_vector<std::size_t> in = go.bytes(coming);
   scratch outgoing = net.scratch_bytes(out.back());
   scratch incoming = net.scratch_bytes(in.back());
   std::byte* at = outgoing.data();
@@ -139,7 +154,7 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
   const pattern::ring ring(net.rank(), net.size());
   const chunks outgoing(in, in_parts);
   const chunks arriving(out, out_parts);
-  std::vector<mutable_bytes> block;
+  detail::recycled_vector<mutable_bytes> block;
   for (int i = 0; i < net.size(); ++i) block.push_back(bytes(outgoing[ring.ahead(i)]));
   net.copy(bytes(arriving[net.rank()]), block[0]);
   co_await bring(net, block, 1, in_parts.is_blocks(), arriving);

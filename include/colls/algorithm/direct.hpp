@@ -24,7 +24,7 @@ requires addressable_transport<typename Channel::transport_type> task<> all_redu
     co_await net.recv(0, token);
     co_return;
   }
-  std::vector<void*> places(static_cast<std::size_t>(net.size()), mine);
+  detail::recycled_vector<void*> places(static_cast<std::size_t>(net.size()), mine);
   const chunks place(any_buffer(places.data(), places.size(), sizeof mine),
                      partition::blocks(1, net.size()));
   const auto learn = [&](int peer) { return net.recv(peer, bytes(place[peer])); };

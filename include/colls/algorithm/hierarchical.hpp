@@ -19,7 +19,7 @@ requires commutative_for<Op, element_t<Data>> task<> all_reduce(Channel net, Dat
   const Channel inside = net.on_node(0);
   const int sharing = net.nodes().smallest();
   const partition shares(data.size(), sharing);
-  std::vector<std::size_t> offsets;
+  detail::recycled_vector<std::size_t> offsets;
   for (int i = 0; i <= inside.size(); ++i) {
     offsets.push_back(i < sharing ? shares.offset(i) : data.size());
   }

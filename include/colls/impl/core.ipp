@@ -394,11 +394,14 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                  "in place, both lists of counts are equal");
   }
   check.require(!partly_overlap(in, out), "in and out overlap in part");
-  // With counts of its own each rank has another total: no choice may depend on it, and lengths are
-  // compared message by message.
+  // With counts of its own each rank has another total: no choice may depend on it, pairwise is
+  // never far off, and lengths are compared message by message.
   const std::size_t count = equal_blocks ? in.size() : 0;
   const question asked{collective::all_to_all, count * in.element_size(), state().size()};
-  const auto chosen = choose<all>(all::all_to_all, choices(), asked, how, check);
+  options pinned = how;
+  if (!equal_blocks && how.algorithm == algorithm::automatic)
+    pinned.algorithm = algorithm::pairwise;
+  const auto chosen = choose<all>(all::all_to_all, choices(), asked, pinned, check);
   if (check.failed()) return refuse(made, check.why());
   fingerprint print = print_of(collective::all_to_all, type, in, count, -1, chosen.by, how);
   print.shape = equal_blocks ? 0 : 1;

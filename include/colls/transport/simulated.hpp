@@ -26,7 +26,7 @@ class simulated_transport final : mover, filler {
   static constexpr bool consumes = true;
   static constexpr std::size_t eager_window = 256 * 1024;
 
-  simulated_transport(simulated_world& world, int rank) : world_(world), match_(rank) {
+  simulated_transport(simulated_world& ranks, int rank) : world_(ranks), match_(rank) {
     match_.add(static_cast<mover&>(*this));
   }
   simulated_transport(const simulated_transport&) = delete;
