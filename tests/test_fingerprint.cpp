@@ -317,6 +317,6 @@ TEST_CASE("lengths that differ in an all_to_all_v by bruck end all ranks") {
       why = failure_of(all, later);
     }
     CHECK(why.code == errc::mismatch);
-    CHECK(says(why, "rank 0 has 52 bytes for rank 2, which expects 40"));
+    CHECK(says(why, "rank 0 sends 52 bytes, rank 2 expects 40 of it"));
   }
 }

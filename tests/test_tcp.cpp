@@ -244,10 +244,16 @@ TEST_CASE("two ranks that both only receive find out") {
 }
 
 TEST_CASE("lengths that differ in all_to_all_v end both sides, also when they are long") {
-  for (const std::size_t more : {std::size_t{1}, std::size_t{200'000}}) {
+  for (const auto& [how, more] : std::vector<std::pair<colls::algorithm, std::size_t>>{
+           {colls::algorithm::automatic, 1},
+           {colls::algorithm::automatic, 200'000},
+           {colls::algorithm::bruck, 1},
+           {colls::algorithm::bruck, 200'000}}) {
+    const colls::options pinned{.algorithm = how};
+    const std::size_t longer = more;
     ranks world(2);
     world.run([&](communicator& comm) -> task<> {
-      const std::size_t out = comm.rank() == 0 ? 10 + more : 10;
+      const std::size_t out = comm.rank() == 0 ? 10 + longer : 10;
       std::vector<int> from(2 * out, 1);
       std::vector<int> to(20);
       const std::vector<std::size_t> sends{out, out};
@@ -257,7 +263,7 @@ TEST_CASE("lengths that differ in all_to_all_v end both sides, also when they ar
       mine[static_cast<std::size_t>(comm.rank())] = 10;
       from.resize(mine[0] + mine[1]);
       // Rank 0 may have sent all and got all; then its next call tells it.
-      colls::failure why = co_await failure_of(comm.all_to_all_v(from, mine, to, receives));
+      colls::failure why = co_await failure_of(comm.all_to_all_v(from, mine, to, receives, pinned));
       if (why.code == errc{}) why = co_await failure_of(comm.barrier());
       CHECK(why.code == errc::mismatch);
     });

@@ -104,15 +104,15 @@ task<> bring(Channel net, detail::recycled_vector<mutable_bytes>& block, int ste
     for (int i = 1; i < net.size(); ++i) {
       const int from = circle.behind(i);
       const mutable_bytes came = block[static_cast<std::size_t>(i)];
-      const mutable_bytes wanted = bytes(arriving[from]);
-      if (came.size != wanted.size) {
+      const mutable_bytes place = bytes(arriving[from]);
+      if (came.size != place.size) {
         failure why(errc::mismatch);
-        why.culprit = from;
-        why.say("rank %d has %zu bytes for rank %d, which expects %zu", from, came.size, net.rank(),
-                wanted.size);
+        why.say("rank %d sends %zu bytes, rank %d expects %zu of it", from, came.size, net.rank(),
+                place.size);
+        net.revoke(why);
         throw error(why);
       }
-      net.copy(wanted, came);
+      net.copy(place, came);
     }
     co_return;
   }

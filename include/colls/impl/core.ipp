@@ -394,14 +394,14 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                  "in place, both lists of counts are equal");
   }
   check.require(!partly_overlap(in, out), "in and out overlap in part");
-  // With counts of its own each rank has another total: no choice may depend on it, pairwise is
-  // never far off, and lengths are compared message by message.
+  // With counts of its own each rank has another total: no choice may depend on it, blocks are taken
+  // for long ones, and lengths are compared message by message.
+  constexpr std::size_t long_block = 64 * 1024;
   const std::size_t count = equal_blocks ? in.size() : 0;
-  const question asked{collective::all_to_all, count * in.element_size(), state().size()};
-  options pinned = how;
-  if (!equal_blocks && how.algorithm == algorithm::automatic)
-    pinned.algorithm = algorithm::pairwise;
-  const auto chosen = choose<all>(all::all_to_all, choices(), asked, pinned, check);
+  const question asked{collective::all_to_all,
+                       equal_blocks ? count * in.element_size() : ranks * long_block,
+                       state().size()};
+  const auto chosen = choose<all>(all::all_to_all, choices(), asked, how, check);
   if (check.failed()) return refuse(made, check.why());
   fingerprint print = print_of(collective::all_to_all, type, in, count, -1, chosen.by, how);
   print.shape = equal_blocks ? 0 : 1;
