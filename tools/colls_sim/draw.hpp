@@ -24,7 +24,9 @@ class picture {
       if (each.received != colls::simulated::no_time) end_ = std::max(end_, each.received - begin_);
     }
     row_height_ = ranks <= 8 ? 64 : ranks <= 16 ? 44 : 30;
-    labelled_ = ranks <= 8 && messages_.size() <= 160;
+    labelled_ = ranks <= 8 && messages_.size() <= 160 &&
+                std::any_of(messages_.begin(), messages_.end(),
+                            [&](const message& each) { return !carried(each).empty(); });
   }
 
   std::string text() {
@@ -138,21 +140,42 @@ class picture {
         many ? "0.6" : "1", color(of) + 1);
   }
 
-  // What it carries, near its sender, where arrows have not crossed yet.
-  void label(const message& of) {
+  // What it carries: elements of the whole vector, or nothing where it comes from other memory.
+  std::string carried(const message& of) const {
     const std::int64_t first = of.size == 0 ? -1 : what_.element_at(of.from, of.data);
-    if (!has_come(of) || first < 0) return;
+    if (!has_come(of) || first < 0) return {};
     const std::int64_t last = what_.element_at(of.from, of.data + of.size - 1);
-    const std::string words =
-        first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
-    const double down = of.to > of.from ? 1 : -1;
-    const double reach = std::min(0.3, 24 / (row_height_ * std::abs(of.to - of.from)));
-    const double at_x = x(of.started) + (x(of.received) - x(of.started)) * reach;
-    const double at_y = y(of.from) + down * row_height_ * std::abs(of.to - of.from) * reach;
-    put("<text x=\"{0:.1f}\" y=\"{1:.1f}\" text-anchor=\"middle\" font-size=\"11.5\" fill=\"{2}\" "
-        "stroke=\"#ffffff\" stroke-width=\"4\" paint-order=\"stroke\">{3}</text>\n",
-        at_x, at_y + 4, color(of), words);
+    return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
   }
+
+  // Near its sender, where arrows have not crossed yet; further on where another label is.
+  void label(const message& of) {
+    const std::string words = carried(of);
+    if (words.empty()) return;
+    const double way_x = x(of.received) - x(of.started);
+    const double way_y = y(of.to) - y(of.from);
+    const double half = 3.6 * static_cast<double>(words.size()) + 2;
+    double reach = std::min(0.3, 24 / std::abs(way_y));
+    for (int tries = 0; tries < 5; ++tries, reach += 0.13) {
+      const place at{x(of.started) + way_x * reach, y(of.from) + way_y * reach, half};
+      const auto overlaps = [&](const place& other) {
+        return std::abs(at.x - other.x) < half + other.half && std::abs(at.y - other.y) < 13;
+      };
+      if (std::any_of(labels_.begin(), labels_.end(), overlaps)) continue;
+      labels_.push_back(at);
+      put("<text x=\"{0:.1f}\" y=\"{1:.1f}\" text-anchor=\"middle\" font-size=\"11.5\" "
+          "fill=\"{2}\" stroke=\"#ffffff\" stroke-width=\"4\" "
+          "paint-order=\"stroke\">{3}</text>\n",
+          at.x, at.y + 4, color(of), words);
+      return;
+    }
+  }
+
+  struct place {
+    double x;
+    double y;
+    double half;  // of its width
+  };
 
   const std::vector<message>& messages_;
   const job& what_;
@@ -162,6 +185,7 @@ class picture {
   std::string title_;
   double row_height_;
   bool labelled_;
+  std::vector<place> labels_;
   std::string text_;
 };
 
