@@ -21,14 +21,15 @@ import tempfile
 
 FLAGS = ["-std=c++20", "-O1", "-pthread"]
 FAILED = re.compile(r"ERROR: (?:CHECK|REQUIRE)\w*\(.*\) is NOT correct!")
-SECONDS = 300
+SECONDS = 300  # of a test
+COMPILING = 1800
 
 
-def run(command, **more):
+def run(command, seconds=SECONDS, **more):
     """(exit status, output); no status if it took too long."""
     try:
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=SECONDS, **more)
+                              timeout=seconds, **more)
     except subprocess.TimeoutExpired:
         return None, "out of time"
     return done.returncode, done.stdout
@@ -40,7 +41,8 @@ class Tests:
     def __init__(self, source, compiler, folder):
         self.source, self.compiler, self.folder = source, compiler, folder
         self.main = folder / "main.o"
-        status, output = run([*compiler, *FLAGS, "-c", source / "tests/main.cpp", "-o", self.main])
+        status, output = run([*compiler, *FLAGS, "-c", source / "tests/main.cpp", "-o", self.main],
+                             COMPILING)
         if status != 0:
             sys.exit(output)
 
@@ -48,7 +50,7 @@ class Tests:
         """The program, or the compiler's words."""
         where.mkdir(exist_ok=True)
         status, output = run([*self.compiler, *FLAGS, "-I", include, "-c", self.source / "tests" / test,
-                              "-o", where / "test.o"])
+                              "-o", where / "test.o"], COMPILING)
         if status != 0:
             return None, f"does not compile:\n{output}"
         status, output = run([*self.compiler, *FLAGS, where / "test.o", self.main, "-o", where / "test"])
