@@ -3,7 +3,12 @@
 // The headers that include all others, for odr_a.cpp and odr_b.cpp.
 #pragma once
 
-#include <colls/buffer.hpp>
-#include <colls/error.hpp>
-#include <colls/sync_wait.hpp>
-#include <colls/when_all.hpp>
+#include <colls/asio.hpp>
+#include <colls/ddp/checkpoint.hpp>
+#include <colls/ddp/gradient_buckets.hpp>
+#include <colls/ddp/replicate.hpp>
+#include <colls/ddp/sampler.hpp>
+#include <colls/format.hpp>
+#include <colls/run.hpp>
+#include <colls/simulated.hpp>
+#include <colls/threads.hpp>
