@@ -76,9 +76,9 @@ def problems(name, text, read, run_program):
     for found in LINK.finditer(BLOCK.sub("", text)):
         missing = read(str(pathlib.PurePosixPath(name).parent / found[1])) is None
         yield f"{name}: link to {found[1]}", "there is no such file" if missing else None
-    known = read("include/colls/log.hpp") or ""
+    known = (read("include/colls/log.hpp") or "") + (read("include/colls/source.hpp") or "")
     for variable in sorted(set(re.findall(r"\bCOLLS_[A-Z_]*[A-Z]\b", text))):
-        unknown = f'"{variable}"' not in known and "#define " + variable not in known
+        unknown = not re.search(rf'("|#define |#ifndef ){variable}\b', known)
         yield f"{name}: {variable}", "no such variable" if unknown else None
     for variable in sorted(set(re.findall(r'"(COLLS_\w+)"', known))) if name == "README.md" else []:
         missing = f"`{variable}" not in text
