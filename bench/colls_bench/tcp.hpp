@@ -7,6 +7,7 @@
 #include "measure.hpp"
 #include "processes.hpp"
 
+#include <colls/rendezvous/environment.hpp>
 #include <colls/run.hpp>
 
 namespace bench {
