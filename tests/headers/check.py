@@ -9,6 +9,7 @@ Works in the current folder, where it leaves its objects for ccache to find the 
 usage: check.py INCLUDE_DIR COMPILER...
 """
 
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -60,10 +61,11 @@ def main():
         if "#include <torch/" not in path.read_text()
     )
     flags = {"source.hpp": ["-DCOLLS_SEPARATE_COMPILATION"]}
-    results = {
-        header: compile_alone(compiler, include, header, *flags.get(header, []))
-        for header in headers
-    }
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        outputs = pool.map(
+            lambda header: compile_alone(compiler, include, header, *flags.get(header, [])), headers
+        )
+        results = dict(zip(headers, outputs))
     if "colls.hpp" in headers:
         results["colls.hpp, -fno-rtti"] = compile_alone(compiler, include, "colls.hpp", "-fno-rtti")
         results["colls.hpp, no third party"] = third_parties(compiler, include, "colls.hpp")
