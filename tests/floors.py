@@ -22,11 +22,11 @@ FLOORS = {
         [],
         "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/kernels"
         " fingerprint reduction partition pattern"
-        " pattern/circulant pattern/trees costs",
+        " pattern/circulant pattern/trees network_cost cost_parts costs",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
-    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match transport reduce channel", []),
+    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match receive transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
         "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/ring"

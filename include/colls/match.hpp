@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace colls {
@@ -31,8 +32,9 @@ struct posted : keyed {
 
   std::byte* data = nullptr;
   std::size_t size = 0;
-  /// If set, the message is handed to it in place of a copy to `data`.
-  void (*consume)(posted& self, const std::byte* message) = nullptr;
+  /// If set, the message goes to `fold(folds, message)` in place of a copy to `data`.
+  void (*fold)(void* folds, const std::byte* message) = nullptr;
+  void* folds = nullptr;
   operation_record* record = nullptr;
   completion* done = nullptr;
   filler* held_by = nullptr;
@@ -43,6 +45,17 @@ struct posted : keyed {
   bool granted = false;
 
   bool busy() const { return listed || held_by != nullptr; }
+
+  /// Takes a whole message from where it lies.
+  void accept(const std::byte* message, std::size_t bytes, std::int32_t from) {
+    received = bytes;
+    source = from;
+    if (fold != nullptr) {
+      fold(folds, message);
+    } else if (bytes != 0) {
+      std::memcpy(data, message, bytes);
+    }
+  }
 
   void finish(std::error_code result = {}) {
     held_by = nullptr;

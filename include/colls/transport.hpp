@@ -6,8 +6,8 @@
 
 #include <colls/buffer.hpp>
 #include <colls/clock.hpp>
-#include <colls/costs.hpp>
 #include <colls/match.hpp>
+#include <colls/network_cost.hpp>
 
 namespace colls {
 
@@ -48,7 +48,7 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
   net.close(net.now());
 };
 
-/// A refinement: a posted receive may take the message where the sender left it, by `consume`, so
+/// A refinement: a posted receive may take the message where the sender left it, by `fold`, so
 /// that a reduction needs no scratch.
 template <class Transport>
 concept consuming_transport = transport<Transport> && Transport::consumes;

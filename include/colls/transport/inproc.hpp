@@ -4,6 +4,7 @@
 
 // inproc: all ranks are coroutines on one thread. The embedded default; it needs nothing.
 
+#include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
 
@@ -92,51 +93,8 @@ class inproc_transport final : mover {
     send_operation* prev_sent_ = nullptr;
   };
 
-  class recv_operation : posted {
-   public:
-    recv_operation(inproc_transport& net, const message_key& from, mutable_bytes into,
-                   operation_record& of)
-        : net_(net) {
-      key = from;
-      data = into.data;
-      size = into.size;
-      record = &of;
-    }
-    recv_operation(recv_operation&& other) noexcept
-        : recv_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
-    ~recv_operation() {
-      if (busy()) net_.match_.withdraw(*this);
-    }
-
-    /// The message goes to `fold(self, message)` in place of the buffer.
-    void consume_with(void (*fold)(void*, const std::byte*), void* self) {
-      fold_ = fold;
-      self_ = self;
-      consume = [](posted& receive, const std::byte* message) {
-        auto& me = static_cast<recv_operation&>(receive);
-        me.fold_(me.self_, message);
-      };
-    }
-
-    bool start(completion& waiter) {
-      if (record->communicator->failed()) {
-        ec = record->communicator->why().code;
-        return true;
-      }
-      done = &waiter;
-      return net_.start(*this);
-    }
-    std::error_code result() const { return ec; }
-    std::size_t count() const { return received; }
-    int source_rank() const { return source; }
-    bool untouched() const { return listed; }
-
-   private:
-    friend inproc_transport;
-    inproc_transport& net_;
-    void (*fold_)(void*, const std::byte*) = nullptr;
-    void* self_ = nullptr;
-  };
+  using recv_operation = receive_operation<inproc_transport>;
+  friend recv_operation;
 
   send_operation send(const message_key& to, const_bytes from, operation_record& record) {
     return {*this, to, from, record};
@@ -159,19 +117,8 @@ class inproc_transport final : mover {
   };
 
   inline bool start(send_operation& send);
-  inline bool start(recv_operation& receive);
+  inline bool start(posted& receive);
   inline void withdraw(send_operation& send);
-
-  // Puts the message into the receive. The receive is off its list.
-  static void deliver(posted& receive, const arrival& message, const std::byte* from) {
-    receive.received = message.size;
-    receive.source = message.key.peer;
-    if (receive.consume != nullptr) {
-      receive.consume(receive, from);
-    } else if (message.size != 0) {
-      std::memcpy(receive.data, from, message.size);
-    }
-  }
 
   void hold(send_operation& send) {
     send.waiting_ = true;
@@ -257,7 +204,7 @@ inline bool inproc_transport::start(send_operation& send) {
   inproc_transport& peer = world_[send.to_];
   if (posted* const receive = peer.match_.take(send.key)) {
     const std::error_code ec = peer.match_.check(*receive, send.size, send.hash);
-    if (!ec) deliver(*receive, send, send.data_);
+    if (!ec) receive->accept(send.data_, send.size, send.key.peer);
     receive->finish(ec);
     if (!send.key.is_point_to_point()) send.ec_ = ec;
     send.record_.bytes += send.size;
@@ -293,20 +240,20 @@ inline bool inproc_transport::start(send_operation& send) {
   return false;
 }
 
-inline bool inproc_transport::start(recv_operation& receive) {
+inline bool inproc_transport::start(posted& receive) {
   arrival* const message = match_.post(receive);
   if (message == nullptr) return false;
   if (message->buffered) {
     receive.ec = match_.check(receive, message->size, message->hash);
     auto& copy = static_cast<buffered_send&>(*message);
-    if (!receive.ec) deliver(receive, copy, copy.bytes());
+    if (!receive.ec) receive.accept(copy.bytes(), copy.size, copy.key.peer);
     copy.drop();
   } else {
     // Off its list first: the check and a reduction may revoke, which ends what is listed.
     auto& send = static_cast<send_operation&>(*message);
     send.net_.unhold(send);
     receive.ec = match_.check(receive, send.size, send.hash);
-    if (!receive.ec) deliver(receive, send, send.data_);
+    if (!receive.ec) receive.accept(send.data_, send.size, send.key.peer);
     send.net_.finish(send, send.key.is_point_to_point() ? std::error_code() : receive.ec);
   }
   receive.record->bytes += receive.received;

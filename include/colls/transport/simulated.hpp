@@ -4,6 +4,7 @@
 
 // simulated: ranks on a network that exists only in virtual time; the same run for the same seed.
 
+#include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/simulated/faults.hpp>
@@ -80,51 +81,8 @@ class simulated_transport final : mover, filler {
     simulated_transport& net_;
   };
 
-  class recv_operation : posted {
-   public:
-    recv_operation(simulated_transport& net, const message_key& from, mutable_bytes into,
-                   operation_record& of)
-        : net_(net) {
-      key = from;
-      data = into.data;
-      size = into.size;
-      record = &of;
-    }
-    recv_operation(recv_operation&& other) noexcept
-        : recv_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
-    ~recv_operation() {
-      if (busy()) net_.match_.withdraw(*this);
-    }
-
-    /// The message goes to `fold(self, message)` in place of the buffer.
-    void consume_with(void (*fold)(void*, const std::byte*), void* self) {
-      fold_ = fold;
-      self_ = self;
-      consume = [](posted& receive, const std::byte* message) {
-        auto& me = static_cast<recv_operation&>(receive);
-        me.fold_(me.self_, message);
-      };
-    }
-
-    bool start(completion& waiter) {
-      if (record->communicator->failed()) {
-        ec = record->communicator->why().code;
-        return true;
-      }
-      done = &waiter;
-      return net_.start(*this);
-    }
-    std::error_code result() const { return ec; }
-    std::size_t count() const { return received; }
-    int source_rank() const { return source; }
-    bool untouched() const { return listed && !granted; }
-
-   private:
-    friend simulated_transport;
-    simulated_transport& net_;
-    void (*fold_)(void*, const std::byte*) = nullptr;
-    void* self_ = nullptr;
-  };
+  using recv_operation = receive_operation<simulated_transport>;
+  friend recv_operation;
 
   send_operation send(const message_key& to, const_bytes from, operation_record& record) {
     return {*this, to, from, record};

@@ -4,6 +4,7 @@
 
 // tcp: ranks in processes, over TCP links that open on first use.
 
+#include <colls/receive.hpp>
 #include <colls/rendezvous/door.hpp>
 #include <colls/rendezvous/meet.hpp>
 #include <colls/transport.hpp>
@@ -128,7 +129,7 @@ class tcp_transport final : mover,
         return true;
       }
       done = &waiter;
-      return net_.begin(*this);
+      return net_.start(*this);
     }
     std::error_code result() const { return ec; }
     /// Nothing of it has left this rank and nobody has asked for it.
@@ -139,39 +140,8 @@ class tcp_transport final : mover,
     tcp_transport& net_;
   };
 
-  class recv_operation : posted {
-   public:
-    recv_operation(tcp_transport& net, const message_key& from, mutable_bytes into,
-                   operation_record& of)
-        : net_(net) {
-      key = from;
-      data = into.data;
-      size = into.size;
-      record = &of;
-    }
-    recv_operation(recv_operation&& other) noexcept
-        : recv_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
-    ~recv_operation() {
-      if (busy()) net_.match_.withdraw(*this);
-    }
-
-    bool start(completion& waiter) {
-      if (record->communicator->failed()) {
-        ec = record->communicator->why().code;
-        return true;
-      }
-      done = &waiter;
-      return net_.begin(*this);
-    }
-    std::error_code result() const { return ec; }
-    std::size_t count() const { return received; }
-    int source_rank() const { return source; }
-    bool untouched() const { return listed && !granted; }
-
-   private:
-    friend tcp_transport;
-    tcp_transport& net_;
-  };
+  using recv_operation = receive_operation<tcp_transport>;
+  friend recv_operation;
 
   send_operation send(const message_key& to, const_bytes from, operation_record& record) {
     return {*this, to, from, record};
@@ -267,7 +237,7 @@ class tcp_transport final : mover,
 
   // ---- sending and receiving
 
-  bool begin(send_operation& send) {
+  bool start(send_operation& send) {
     tcp::link& link = link_to(send.key.peer);
     if (link.ended() || link.said_goodbye()) {
       send.ec = left(send.key.peer, *send.record);
@@ -296,7 +266,7 @@ class tcp_transport final : mover,
     return false;
   }
 
-  bool begin(recv_operation& receive) {
+  bool start(posted& receive) {
     arrival* const message = match_.post(receive);
     if (message == nullptr) {
       const int peer = receive.key.peer;
@@ -330,10 +300,8 @@ class tcp_transport final : mover,
       first.from->complete_later(first, receive);
       return false;
     }
-    receive.received = first.size;
-    receive.source = first.key.peer;
+    receive.accept(first.bytes(), first.size, first.key.peer);
     receive.record->bytes += first.size;
-    if (first.size != 0) std::memcpy(receive.data, first.bytes(), first.size);
     tcp::link& link = *first.from;
     first.drop();
     flush_soon(link);

@@ -4,6 +4,7 @@
 
 // threads: every rank is a thread of this process, with its own match, run queue and driver.
 
+#include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/threads/message.hpp>
@@ -83,51 +84,8 @@ class thread_transport final : mover {
     send_operation* prev_ = nullptr;
   };
 
-  class recv_operation : posted {
-   public:
-    recv_operation(thread_transport& net, const message_key& from, mutable_bytes into,
-                   operation_record& of)
-        : net_(net) {
-      key = from;
-      data = into.data;
-      size = into.size;
-      record = &of;
-    }
-    recv_operation(recv_operation&& other) noexcept
-        : recv_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
-    ~recv_operation() {
-      if (busy()) net_.match_.withdraw(*this);
-    }
-
-    /// The message goes to `fold(self, message)` in place of the buffer.
-    void consume_with(void (*fold)(void*, const std::byte*), void* self) {
-      fold_ = fold;
-      self_ = self;
-      consume = [](posted& receive, const std::byte* message) {
-        auto& me = static_cast<recv_operation&>(receive);
-        me.fold_(me.self_, message);
-      };
-    }
-
-    bool start(completion& waiter) {
-      if (record->communicator->failed()) {
-        ec = record->communicator->why().code;
-        return true;
-      }
-      done = &waiter;
-      return net_.start(*this);
-    }
-    std::error_code result() const { return ec; }
-    std::size_t count() const { return received; }
-    int source_rank() const { return source; }
-    bool untouched() const { return listed; }
-
-   private:
-    friend thread_transport;
-    thread_transport& net_;
-    void (*fold_)(void*, const std::byte*) = nullptr;
-    void* self_ = nullptr;
-  };
+  using recv_operation = receive_operation<thread_transport>;
+  friend recv_operation;
 
   send_operation send(const message_key& to, const_bytes from, operation_record& record) {
     return {*this, to, from, record};
@@ -231,7 +189,7 @@ class thread_transport final : mover {
 
   // ---- receiving
 
-  bool start(recv_operation& receive) {
+  bool start(posted& receive) {
     for (;;) {
       arrival* const first = match_.post(receive);
       if (first == nullptr) break;
@@ -252,15 +210,7 @@ class thread_transport final : mover {
   // the receive waits for the verdict, which names both sides.
   bool settle(posted& receive, message& taken) {
     receive.ec = match_.check(receive, taken.size, taken.hash);
-    if (!receive.ec) {
-      receive.received = taken.size;
-      receive.source = taken.key.peer;
-      if (receive.consume != nullptr) {
-        receive.consume(receive, taken.data);
-      } else if (taken.size != 0) {
-        std::memcpy(receive.data, taken.data, taken.size);
-      }
-    }
+    if (!receive.ec) receive.accept(taken.data, taken.size, taken.key.peer);
     taken.hand_back(taken.key.is_point_to_point() ? std::error_code() : receive.ec);
     if (receive.ec != errc::mismatch || receive.record->communicator->failed()) return true;
     match_.list(receive);

@@ -270,21 +270,18 @@ inline void simulated_transport::taken(flight& message) {
 inline bool simulated_transport::settle(posted& receive, flight& message) {
   receive.ec = match_.check(receive, message.size, message.hash);
   if (!receive.ec) {
-    receive.received = message.size;
-    receive.source = message.key.peer;
     std::uint32_t& longest = chain_of(message.key);
     longest = std::max(longest, message.round);
     if (world_.traced_) {
       simulated::message_trace& seen = world_.trace_[message.trace - 1];
       seen.received = world_.now_;
-      seen.folded = receive.consume != nullptr;
+      seen.folded = receive.fold != nullptr;
     }
-    if (!world_.phantom_) {
-      if (receive.consume != nullptr) {
-        receive.consume(receive, message.data);
-      } else if (message.size != 0) {
-        std::memcpy(receive.data, message.data, message.size);
-      }
+    if (world_.phantom_) {
+      receive.received = message.size;
+      receive.source = message.key.peer;
+    } else {
+      receive.accept(message.data, message.size, message.key.peer);
     }
   }
   world_.release(message);
@@ -314,7 +311,7 @@ inline void simulated_transport::filled(flight& message) {
   }
   const std::size_t piece = (message.size - message.filled + 1) / 2;
   if (message.filled + piece < message.size) {
-    if (receive->consume == nullptr && !world_.phantom_) {
+    if (receive->fold == nullptr && !world_.phantom_) {
       std::memcpy(receive->data + message.filled, message.data + message.filled, piece);
     }
     message.filled += piece;

@@ -489,9 +489,7 @@ class link final : public engine::watcher, public filler {
     }
     if (early* const message = std::exchange(early_, nullptr)) {
       if (posted* const receive = message->wanted) {
-        receive->received = message->size;
-        receive->source = message->key.peer;
-        if (message->size != 0) std::memcpy(receive->data, message->bytes(), message->size);
+        receive->accept(message->bytes(), message->size, message->key.peer);
         message->drop();
         receive->finish();
       }
