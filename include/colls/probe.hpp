@@ -6,7 +6,7 @@
 
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
-#include <colls/costs.hpp>
+#include <colls/network_cost.hpp>
 #include <colls/reduction.hpp>
 
 #include <array>
@@ -33,27 +33,15 @@ struct sample {
   }
 };
 
-/// How long an exchange of `count` messages each way takes in a row of some, at best. (Of a row,
-/// since of two ranks that do not begin at once the later one finds its message waiting.)
-template <channel Channel>
-task<picoseconds> exchange_time(Channel net, int peer, int count, mutable_bytes out,
-                                mutable_bytes in, bool reduces) {
+/// How long an exchange takes in a row of some, at best. (Of a row, since of two ranks that do not
+/// begin at once the later one finds its message waiting.)
+template <channel Channel, class Exchange>
+task<picoseconds> time_of(Channel net, Exchange exchange) {
   constexpr int row = 4;
-  const auto give = [&](int) { return net.send(peer, out); };
-  const auto take = [&](int) { return net.recv(peer, in); };
-  const any_buffer sum(in.data, in.size / sizeof(float), sizeof(float));
-  const any_op add = erase<float>(plus{}).op;
   time_point best = never;
   for (int i = 0; i < 4; ++i) {
     const time_point start = net.net().now();
-    for (int k = 0; k < row; ++k) {
-      if (reduces) {
-        co_await when_all(net.send(peer, out),
-                          net.recv_reduce(peer, sum, sum, add, incoming::left));
-      } else {
-        co_await when_all(each_of(0, count, give), each_of(0, count, take));
-      }
-    }
+    for (int k = 0; k < row; ++k) co_await exchange();
     const time_point took = net.net().now() - start;
     if (i > 0 && took < best) best = took;
   }
@@ -69,11 +57,24 @@ task<sample> exchanges(Channel net, int peer) {
   const mutable_bytes out{memory.data(), sample::size};
   const mutable_bytes in{memory.data() + sample::size, sample::size};
   for (std::size_t i = 0; i < 2 * sample::size; ++i) memory.data()[i] = std::byte{0};
-  const mutable_bytes none;
-  found.empty = co_await exchange_time(net, peer, 1, none, none, false);
-  found.burst = co_await exchange_time(net, peer, 1 + sample::more, none, none, false);
-  found.full = co_await exchange_time(net, peer, 1, out, in, false);
-  found.reduced = co_await exchange_time(net, peer, 1, out, in, true);
+  const any_buffer sum(in.data, in.size / sizeof(float), sizeof(float));
+  constexpr plus added;
+  const any_op add = erase<float>(added).op;
+  const auto messages = [&](int count) {
+    return [&, count] {
+      const auto give = [&](int) { return net.send(peer, mutable_bytes()); };
+      const auto take = [&](int) { return net.recv(peer, mutable_bytes()); };
+      return when_all(each_of(0, count, give), each_of(0, count, take));
+    };
+  };
+  const auto full = [&] { return when_all(net.send(peer, out), net.recv(peer, in)); };
+  const auto reduced = [&] {
+    return when_all(net.send(peer, out), net.recv_reduce(peer, sum, sum, add, incoming::left));
+  };
+  found.empty = co_await time_of(net, messages(1));
+  found.burst = co_await time_of(net, messages(1 + sample::more));
+  found.full = co_await time_of(net, full);
+  found.reduced = co_await time_of(net, reduced);
   co_return found;
 }
 
@@ -107,7 +108,8 @@ task<> measure(Channel net, network_cost& costs) {
       crowd.per_kib() / static_cast<picoseconds>(map.smallest()),
       (reducing > far_reducing ? reducing : far_reducing) / (sample::size / 1024)};
   const any_buffer slowest(all.data(), all.size(), sizeof(picoseconds));
-  const any_op larger = erase<picoseconds>(maximum{}).op;
+  constexpr maximum greatest;
+  const any_op larger = erase<picoseconds>(greatest).op;
   co_await recursive_doubling::all_reduce(net, slowest, larger);
   costs.near = {all[0], all[1], all[2]};
   costs.far = {all[3], all[4], all[5]};

@@ -103,5 +103,7 @@ reduction erase(const Op& op, wire travels = wire::accumulate) {
   }
   return detail::erase_as<T, compute, compute>(op);
 }
+template <class T, class Accumulate = automatic_accumulate, class Op>
+reduction erase(const Op&& op, wire travels = wire::accumulate) = delete;
 
 }  // namespace colls
