@@ -80,14 +80,6 @@ constexpr const char* name(algorithm how) {
   return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";
 }
 
-// Functions of joining and running are inline, unless one file of the program compiles them for all
-// others: see <colls/source.hpp>.
-#ifdef COLLS_SEPARATE_COMPILATION
-#define COLLS_ONCE
-#else
-#define COLLS_ONCE inline
-#endif
-
 class communicator_state;
 class match;
 struct failure;

@@ -9,7 +9,7 @@
 #define COLLS_VERSION_PATCH 0
 
 /// Ranks work together only if this number is equal: it counts changes of what travels.
-#define COLLS_WIRE_VERSION 1
+#define COLLS_WIRE_VERSION 2
 
 /// The function runs on the CPU and in GPU kernels.
 #ifdef __CUDACC__
