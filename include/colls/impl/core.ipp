@@ -42,7 +42,7 @@ void core<Transport>::kick() {
   net_->kick();
 }
 
-/// A collective on its way to `call_queue::begin`: what was asked, and what came of it.
+/// An algorithm, and how it is to be done.
 template <class Function>
 struct planned {
   const row<Function>* found = nullptr;
@@ -90,27 +90,25 @@ inline question asks(collective what, std::size_t count, int ranks, const reduct
           true};
 }
 
+/// What was asked; the plan is still to come.
 inline fingerprint print_of(collective what, std::uint32_t type, any_buffer data, std::size_t count,
-                            int root, const plan& by, const options& how,
+                            int root, const options& how,
                             const std::vector<std::size_t>& shape = {}) {
   fingerprint print;
   print.what = what;
-  print.how = by.how;
   print.sum = how.order;
   print.root = root;
   print.type = type;
   print.element_size = static_cast<std::uint32_t>(data.element_size());
   print.count = count;
   for (const std::size_t offset : shape) print.shape = mix(print.shape, offset);
-  print.segment = by.segment;
-  print.lanes = static_cast<std::uint32_t>(by.lanes);
-  print.radix = static_cast<std::uint32_t>(by.radix);
   return print;
 }
-inline void add(fingerprint& print, const reduction& by, const options& how) {
+inline fingerprint print_of(const reduction& by, fingerprint print, const options& how) {
   print.op = by.op.id;
   print.accumulate = by.accumulate_id;
   print.wire = how.wire;
+  return print;
 }
 
 inline partition shares_of(const std::vector<std::size_t>& offsets, std::size_t block, int ranks) {
@@ -130,30 +128,44 @@ inline void check_counts(checks& check, const std::vector<std::size_t>& offsets,
 }
 
 template <class Transport>
+template <class Rows, class Body>
+operation<> core<Transport>::launch(call<void>* made, const Rows& rows, const question& asked,
+                                    fingerprint print, const options& how, checks& check,
+                                    std::size_t working_bytes, Body body) {
+  const auto chosen =
+      choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked, how, check);
+  if (check.failed()) return refuse(made, check.why());
+  print.how = chosen.by.how;
+  print.segment = chosen.by.segment;
+  print.lanes = static_cast<std::uint32_t>(chosen.by.lanes);
+  print.radix = static_cast<std::uint32_t>(chosen.by.radix);
+  return begin(made, print, how, chosen.by, working_bytes, [&](operation_record& record) {
+    return body(basic_channel<Transport>(*net_, record), chosen.found->run);
+  });
+}
+
+template <class Transport>
 template <collective What>
 operation<> core<Transport>::everywhere(const reducing_call& call, std::uint32_t type,
                                         any_buffer in, any_buffer out, const options& how) {
   using all = catalogue<basic_channel<Transport>>;
   using run = bodies<basic_channel<Transport>>;
-  constexpr auto& rows = all::template algorithms<What>();
   checks check(What);
   check.fits(in)
       .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
       .require(!partly_overlap(in, out), "in and out overlap in part");
   const question asked = asks(What, in.size(), state().size(), call.by, how);
-  const auto chosen = choose<all>(rows, choices(), asked, how, check);
-  if (check.failed()) return refuse(call.made, check.why());
-  fingerprint print = print_of(What, type, in, in.size(), -1, chosen.by, how);
-  add(print, call.by, how);
-  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
-    const basic_channel<Transport> net(*net_, record);
+  const fingerprint print = print_of(call.by, print_of(What, type, in, in.size(), -1, how), how);
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
     if constexpr (What == collective::exscan) {
-      return run::exscan(net, chosen.found->run, in, out, call.by);
+      return run::exscan(net, algorithm, in, out, call.by);
     } else {
       const int ranks = What == collective::scan ? net.rank() + 1 : net.size();
-      return run::in_place(net, chosen.found->run, in, out, call.by, ranks);
+      return run::in_place(net, algorithm, in, out, call.by, ranks);
     }
-  });
+  };
+  return launch(call.made, all::template algorithms<What>(), asked, print, how, check, asked.bytes,
+                body);
 }
 
 template <class Transport>
@@ -176,16 +188,13 @@ operation<> core<Transport>::grouped(const reducing_call& call, std::uint32_t ty
     }
   }
   const question asked = asks(collective::all_reduce, total, state().size(), call.by, how);
-  const auto chosen = choose<all>(all::all_reduce, choices(), asked, how, check);
-  if (check.failed()) return refuse(call.made, check.why());
-  fingerprint print =
-      print_of(collective::all_reduce, type, parts.front(), total, -1, chosen.by, how, sizes);
-  add(print, call.by, how);
+  const fingerprint print = print_of(
+      call.by, print_of(collective::all_reduce, type, parts.front(), total, -1, how, sizes), how);
   constexpr std::size_t packed_up_to = 64 * 1024;
-  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
-    return run::grouped({*net_, record}, chosen.found->run, std::move(parts), call.by,
-                        asked.bytes <= packed_up_to);
-  });
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+    return run::grouped(net, algorithm, std::move(parts), call.by, asked.bytes <= packed_up_to);
+  };
+  return launch(call.made, all::all_reduce, asked, print, how, check, asked.bytes, body);
 }
 
 template <class Transport>
@@ -202,14 +211,12 @@ operation<> core<Transport>::at_root(const reducing_call& call, std::uint32_t ty
         .require(!partly_overlap(in, out), "in and out overlap in part");
   }
   const question asked = asks(collective::reduce, in.size(), state().size(), call.by, how);
-  const auto chosen = choose<all>(all::reduce, choices(), asked, how, check);
-  if (check.failed()) return refuse(call.made, check.why());
-  fingerprint print = print_of(collective::reduce, type, in, in.size(), root, chosen.by, how);
-  add(print, call.by, how);
-  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
-    return run::reduce({*net_, record}, chosen.found->run, in,
-                       state().rank() == root ? out : any_buffer(), root, call.by);
-  });
+  const fingerprint print =
+      print_of(call.by, print_of(collective::reduce, type, in, in.size(), root, how), how);
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+    return run::reduce(net, algorithm, in, net.rank() == root ? out : any_buffer(), root, call.by);
+  };
+  return launch(call.made, all::reduce, asked, print, how, check, asked.bytes, body);
 }
 
 template <class Transport>
@@ -237,15 +244,12 @@ operation<> core<Transport>::in_parts(const reducing_call& call, std::uint32_t t
                  "in and out overlap in part");
   }
   const question asked = asks(collective::reduce_scatter, in.size(), size, call.by, how);
-  const auto chosen = choose<all>(all::reduce_scatter, choices(), asked, how, check);
-  if (check.failed()) return refuse(call.made, check.why());
-  fingerprint print =
-      print_of(collective::reduce_scatter, type, in, in.size(), -1, chosen.by, how, shares);
-  add(print, call.by, how);
-  return begin(call.made, print, how, chosen.by, asked.bytes, [&](operation_record& record) {
-    return run::reduce_scatter({*net_, record}, chosen.found->run, in, out, std::move(shares),
-                               call.by);
-  });
+  const fingerprint print = print_of(
+      call.by, print_of(collective::reduce_scatter, type, in, in.size(), -1, how, shares), how);
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+    return run::reduce_scatter(net, algorithm, in, out, std::move(shares), call.by);
+  };
+  return launch(call.made, all::reduce_scatter, asked, print, how, check, asked.bytes, body);
 }
 
 template <class Transport>
@@ -257,13 +261,11 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
   check.fits(data);
   check_root(check, root, state().size());
   const question asked{collective::broadcast, data.size() * data.element_size(), state().size()};
-  const auto chosen = choose<all>(all::broadcast, choices(), asked, how, check);
-  if (check.failed()) return refuse(made, check.why());
-  const fingerprint print =
-      print_of(collective::broadcast, type, data, data.size(), root, chosen.by, how);
-  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
-    return chosen.found->run({*net_, record}, data, root);
-  });
+  const fingerprint print = print_of(collective::broadcast, type, data, data.size(), root, how);
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+    return algorithm(net, data, root);
+  };
+  return launch(made, all::broadcast, asked, print, how, check, 0, body);
 }
 
 template <class Transport>
@@ -272,15 +274,10 @@ operation<> core<Transport>::barrier(const options& how) {
   auto* const made = make(collective::barrier);
   checks check(collective::barrier);
   const question asked{collective::barrier, 0, state().size()};
-  const auto chosen = choose<all>(all::barrier, choices(), asked, how, check);
-  if (check.failed()) return refuse(made, check.why());
   fingerprint print;
   print.what = collective::barrier;
-  print.how = chosen.by.how;
-  print.radix = static_cast<std::uint32_t>(chosen.by.radix);
-  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
-    return chosen.found->run({*net_, record});
-  });
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) { return algorithm(net); };
+  return launch(made, all::barrier, asked, print, how, check, 0, body);
 }
 
 template <class Transport>
@@ -308,13 +305,11 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
     }
   }
   const question asked{collective::all_gather, out.size() * out.element_size(), size};
-  const auto chosen = choose<all>(all::all_gather, choices(), asked, how, check);
-  if (check.failed()) return refuse(made, check.why());
-  const fingerprint print =
-      print_of(collective::all_gather, type, in, out.size(), -1, chosen.by, how, shares);
-  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
-    return run::all_gather({*net_, record}, chosen.found->run, in, out, std::move(shares));
-  });
+  const fingerprint print = print_of(collective::all_gather, type, in, out.size(), -1, how, shares);
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+    return run::all_gather(net, algorithm, in, out, std::move(shares));
+  };
+  return launch(made, all::all_gather, asked, print, how, check, 0, body);
 }
 
 template <class Transport>
@@ -349,14 +344,13 @@ operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buf
   }
   const question asked{What, total * mine.element_size(), size};
   constexpr bool gathers = What == collective::gather;
-  const auto chosen = choose<all>(all::template algorithms<What>(), choices(), asked, how, check);
-  if (check.failed()) return refuse(made, check.why());
-  const fingerprint print = print_of(What, type, mine, total, root, chosen.by, how, shares);
+  const fingerprint print = print_of(What, type, mine, total, root, how, shares);
   const any_buffer everything = rank == root ? whole : any_buffer(nullptr, 0, mine.element_size());
-  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
-    return run::rooted({*net_, record}, chosen.found->run, gathers ? mine : everything,
-                       gathers ? everything : mine, mine.size(), std::move(shares), root);
-  });
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+    return run::rooted(net, algorithm, gathers ? mine : everything, gathers ? everything : mine,
+                       mine.size(), std::move(shares), root);
+  };
+  return launch(made, all::template algorithms<What>(), asked, print, how, check, 0, body);
 }
 
 template <class Transport>
@@ -394,21 +388,19 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                  "in place, both lists of counts are equal");
   }
   check.require(!partly_overlap(in, out), "in and out overlap in part");
-  // With counts of its own each rank has another total: no choice may depend on it, blocks are taken
-  // for long ones, and lengths are compared message by message.
+  // With counts of its own each rank has another total: no choice may depend on it, blocks are
+  // taken for long ones, and lengths are compared message by message.
   constexpr std::size_t long_block = 64 * 1024;
   const std::size_t count = equal_blocks ? in.size() : 0;
   const question asked{collective::all_to_all,
                        equal_blocks ? count * in.element_size() : ranks * long_block,
                        state().size()};
-  const auto chosen = choose<all>(all::all_to_all, choices(), asked, how, check);
-  if (check.failed()) return refuse(made, check.why());
-  fingerprint print = print_of(collective::all_to_all, type, in, count, -1, chosen.by, how);
+  fingerprint print = print_of(collective::all_to_all, type, in, count, -1, how);
   print.shape = equal_blocks ? 0 : 1;
-  return begin(made, print, how, chosen.by, 0, [&](operation_record& record) {
-    return run::all_to_all({*net_, record}, chosen.found->run, in, out, std::move(sends),
-                           std::move(receives));
-  });
+  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+    return run::all_to_all(net, algorithm, in, out, std::move(sends), std::move(receives));
+  };
+  return launch(made, all::all_to_all, asked, print, how, check, 0, body);
 }
 
 // ---- what it costs
