@@ -159,7 +159,8 @@ inline std::optional<cost> gather(algorithm how, const call& of) {
   return sum;
 }
 
-inline std::optional<cost> all_gather(algorithm how, const call& of) {
+/// Those of reduce_scatter and all_gather that move each chunk to or from all other ranks alike.
+inline std::optional<cost> chunks_between_all(algorithm how, const call& of) {
   const int p = of.ranks();
   const std::uint64_t all = number(p) * number(p - 1);
   const std::uint64_t bytes = number(p - 1) * of.bytes();
@@ -170,39 +171,38 @@ inline std::optional<cost> all_gather(algorithm how, const call& of) {
       const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
       return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
     }
-    case algorithm::recursive_doubling:
-      return hypercube(p).exchange_of_chunks(of);
     case algorithm::circulant:
       return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
+    default:
+      return {};
+  }
+}
+
+inline std::optional<cost> all_gather(algorithm how, const call& of) {
+  const int p = of.ranks();
+  const std::uint64_t bytes = number(p - 1) * of.bytes();
+  switch (how) {
+    case algorithm::recursive_doubling:
+      return hypercube(p).exchange_of_chunks(of);
     case algorithm::neighbour_exchange:
       return cost{number(p) * (number(p) / 2), bytes, number(p) / 2};
     case algorithm::bruck:
       return cost{number(p) * radix_exchange(p, of.radix).peers, bytes,
                   radix_exchange(p, of.radix).rounds};
     default:
-      return {};
+      return chunks_between_all(how, of);
   }
 }
 
 inline std::optional<cost> reduce_scatter(algorithm how, const call& of) {
   const int p = of.ranks();
-  const std::uint64_t all = number(p) * number(p - 1);
-  const std::uint64_t bytes = number(p - 1) * of.bytes();
   switch (how) {
-    case algorithm::linear:
-      return cost{all, bytes, p > 1};
-    case algorithm::ring: {
-      const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
-      return cost{all * pieces, bytes, number(p - 1) * of.in_turn(pieces)};
-    }
     case algorithm::recursive_halving:
       return hypercube(p).exchange_of_chunks(of);
-    case algorithm::circulant:
-      return cost{number(p) * number(ceil_log2(p)), bytes, number(ceil_log2(p))};
     case algorithm::pairwise:
-      return cost{all, bytes, number(p - 1)};
+      return cost{number(p) * number(p - 1), number(p - 1) * of.bytes(), number(p - 1)};
     default:
-      return {};
+      return chunks_between_all(how, of);
   }
 }
 

@@ -15,35 +15,7 @@
 #include <filesystem>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-#if !defined(SANITIZED)
-// Every allocation of the program comes through here, those of operator new too.
-static std::size_t allocations;
-extern "C" {
-void* __libc_malloc(std::size_t size);                     // NOLINT
-void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
-void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
-void* malloc(std::size_t size) {
-  ++allocations;
-  return __libc_malloc(size);
-}
-void* calloc(std::size_t count, std::size_t size) {
-  ++allocations;
-  return __libc_calloc(count, size);
-}
-void* realloc(void* memory, std::size_t size) {
-  ++allocations;
-  return __libc_realloc(memory, size);
-}
-}
-#endif
+#include "counted_memory.hpp"
 
 namespace soak {
 

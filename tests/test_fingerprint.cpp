@@ -144,6 +144,14 @@ const mismatch matrix[] = {
      }},
 };
 
+/// What a rank learns of its call, or, if it had all it needs before, at its next one.
+colls::failure learned(communicators& all, int rank, operation<>& called) {
+  const colls::failure why = failure_of(all, called);
+  if (why.code != errc{}) return why;
+  operation<> later = all[rank].barrier();
+  return failure_of(all, later);
+}
+
 TEST_CASE("whatever differs, all ranks learn what and from whom") {
   for (const mismatch& each : matrix) {
     CAPTURE(std::string(each.differ));
@@ -166,12 +174,7 @@ TEST_CASE("whatever differs, all ranks learn what and from whom") {
         std::string sentence;
         for (int rank = 0; rank < 3; ++rank) {
           CAPTURE(rank);
-          // Who had all it needs before learns it at its next call.
-          colls::failure why = failure_of(all, *kept[static_cast<std::size_t>(rank)]);
-          if (why.code == errc{}) {
-            operation<> later = all[rank].barrier();
-            why = failure_of(all, later);
-          }
+          const colls::failure why = learned(all, rank, *kept[static_cast<std::size_t>(rank)]);
           CAPTURE(std::string(why.detail));
           CHECK(why.code == errc::mismatch);
           CHECK(why.observer == rank);
@@ -311,11 +314,7 @@ TEST_CASE("lengths that differ in an all_to_all_v by bruck end all ranks") {
   }
   for (int rank = 0; rank < 3; ++rank) {
     CAPTURE(rank);
-    colls::failure why = failure_of(all, *kept[static_cast<std::size_t>(rank)]);
-    if (why.code == errc{}) {
-      operation<> later = all[rank].barrier();
-      why = failure_of(all, later);
-    }
+    const colls::failure why = learned(all, rank, *kept[static_cast<std::size_t>(rank)]);
     CHECK(why.code == errc::mismatch);
     CHECK(says(why, "rank 0 sends 52 bytes, rank 2 expects 40 of it"));
   }

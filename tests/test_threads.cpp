@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -14,31 +13,7 @@
 #include <thread>
 #include <vector>
 
-// Sanitizers have their own operator new; nothing is counted under them.
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-namespace {
-
-std::atomic<long> allocations = 0;
-
-}  // namespace
-
-#if !defined(SANITIZED)
-// Out of line, or g++ sees malloc and free in pairs that look wrong to it.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* const memory = std::malloc(size != 0 ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-#endif
+#include "counted_memory.hpp"
 
 namespace {
 
@@ -487,7 +462,7 @@ TEST_CASE("in the steady state nothing is allocated") {
       for (auto& each : kept) co_await each;
       for (auto& each : receives) co_await each;
     }
-    long before = 0;
+    std::size_t before = 0;
     for (int i = 0; i < 1100; ++i) {
       if (i == 100) {
         co_await comm.barrier();
@@ -503,7 +478,7 @@ TEST_CASE("in the steady state nothing is allocated") {
         co_await comm.send(data, peer);
       }
     }
-    const long after = allocations;
+    const std::size_t after = allocations;
     co_await comm.barrier();
     expect(after == before, std::to_string(after - before) + " allocations in 1000 rounds");
   });

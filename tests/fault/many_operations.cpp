@@ -27,14 +27,6 @@ int operations_in_a_row() {
   return text != nullptr ? std::atoi(text) : usual;
 }
 
-std::size_t allocations_so_far() {
-#if defined(SANITIZED)
-  return 0;
-#else
-  return allocations;
-#endif
-}
-
 std::ptrdiff_t grown(std::size_t after, std::size_t before) {
   return static_cast<std::ptrdiff_t>(after) - static_cast<std::ptrdiff_t>(before);
 }
@@ -98,10 +90,10 @@ TEST_CASE("operations in a row leave everything as it was, and none allocates") 
     for (int i = 0; i < 500; ++i) co_await soak::round(world, data, i);
     co_await world.barrier();
     const used before;
-    const std::size_t allocations_before = allocations_so_far();
+    const std::size_t allocations_before = allocations;
     for (int i = 0; i < rounds; ++i) co_await soak::round(world, data, i);
     co_await world.barrier();
-    const std::size_t allocated = allocations_so_far() - allocations_before;
+    const std::size_t allocated = allocations - allocations_before;
     const used after;
     test.say(std::to_string(allocated));
     test.say(std::to_string(grown(after.resident, before.resident)));

@@ -7,6 +7,7 @@
 // COLLS_SIM_SCENARIO='...' run one scenario again, as a failure says.
 
 #include "../closed_forms.hpp"
+#include "../counted_memory.hpp"
 #include "trial.hpp"
 
 #include <doctest/doctest.h>
@@ -14,41 +15,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-// Blocks that are in use; a sanitizer finds leaks by itself.
-static std::size_t blocks_in_use;
-#if !defined(SANITIZED)
-extern "C" {
-void* __libc_malloc(std::size_t size);                     // NOLINT
-void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
-void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
-void __libc_free(void* memory);                            // NOLINT
-void* malloc(std::size_t size) {
-  ++blocks_in_use;
-  return __libc_malloc(size);
-}
-void* calloc(std::size_t count, std::size_t size) {
-  ++blocks_in_use;
-  return __libc_calloc(count, size);
-}
-void* realloc(void* memory, std::size_t size) {
-  if (memory == nullptr) ++blocks_in_use;
-  return __libc_realloc(memory, size);
-}
-void free(void* memory) {
-  if (memory != nullptr) --blocks_in_use;
-  __libc_free(memory);
-}
-}
-#endif
 
 using namespace sim;
 

@@ -10,10 +10,12 @@
 
 namespace sim {
 
-/// All ranks call once at the same time; the plan may strike some of them.
+/// All ranks call once at the same time; the plan may strike some of them. Algorithms are chosen by
+/// `costs`, if they are given.
 class simulation final : colls::simulated_world::director {
  public:
-  simulation(const options& how, job& what) : world_(how.ranks, how.world()), what_(what) {
+  simulation(const options& how, job& what, const std::optional<colls::network_cost>& costs = {})
+      : world_(how.ranks, how.world()), what_(what) {
     for (const auto& each : how.world().plan.faults) {
       if (each.what == colls::simulated::fault::kind::wrong_argument) {
         throw refusal("here all ranks call alike: a plan with wrong_argument is for the sim tests");
@@ -24,6 +26,7 @@ class simulation final : colls::simulated_world::director {
     comms_.reserve(ranks);
     for (int rank = 0; rank < how.ranks; ++rank) {
       comms_.push_back(colls::simulated::join(world_, rank));
+      if (costs) comms_.back().set_costs(*costs);
     }
     world_.run_until([&] { return world_.is_silent(); });
     world_.forget_counts();
@@ -35,6 +38,8 @@ class simulation final : colls::simulated_world::director {
   }
 
   const colls::simulated_world& world() const { return world_; }
+  /// What a rank that no fault has struck calls on.
+  const communicator& comm_of(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
   colls::simulated::ticks duration() const { return ended_ - began_; }
   /// Ranks that nothing can help any more, and for whom they wait.
   std::string stuck() { return silent_ ? world_.waiting() : std::string(); }

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Counts the program's allocations. Sanitizers have their own malloc: under them SANITIZED is
+// defined and nothing is counted. To be included by one file of a program.
+
+#include <atomic>
+#include <cstddef>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+static std::atomic<std::size_t> allocations;
+static std::atomic<std::size_t> blocks_in_use;
+
+#if !defined(SANITIZED)
+// Every allocation of the program comes through here, those of operator new too.
+extern "C" {
+void* __libc_malloc(std::size_t size);                     // NOLINT
+void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
+void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
+void __libc_free(void* memory);                            // NOLINT
+void* malloc(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  blocks_in_use.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t count, std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  blocks_in_use.fetch_add(1, std::memory_order_relaxed);
+  return __libc_calloc(count, size);
+}
+void* realloc(void* memory, std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (memory == nullptr) blocks_in_use.fetch_add(1, std::memory_order_relaxed);
+  return __libc_realloc(memory, size);
+}
+void free(void* memory) {
+  if (memory != nullptr) blocks_in_use.fetch_sub(1, std::memory_order_relaxed);
+  __libc_free(memory);
+}
+}
+#endif
