@@ -34,6 +34,12 @@ int main() {
   });
 }
 """
+PROGRAMS = (
+    ("inproc", INPROC, False),
+    ("tcp, with joining (`colls::run`)", TCP, False),
+    ("the same with `COLLS_SEPARATE_COMPILATION`", TCP, True),
+    ("the file that includes `colls/source.hpp`, once", "#include <colls/source.hpp>\n", True),
+)
 
 
 def note(text):
@@ -64,10 +70,10 @@ def in_turn(commands, rounds):
 def compile_times(include, rounds):
     with tempfile.TemporaryDirectory() as folder:
         rows = []
-        for what, text in (("inproc", INPROC), ("tcp, with joining (`colls::run`)", TCP)):
+        for what, text, separate in PROGRAMS:
             source = os.path.join(folder, "one.cpp")
             with open(source, "w") as file:
-                file.write(text)
+                file.write("#define COLLS_SEPARATE_COMPILATION\n" * separate + text)
             for compiler in ("g++", "clang++-19"):
                 out = os.path.join(folder, "one.o")
                 command = [compiler, "-std=c++20", "-O2", f"-I{include}", "-c", source, "-o", out]
@@ -107,7 +113,7 @@ def main():
     print("\n| all_reduce of 8 B, inproc, all ranks on one thread | us |\n|---|---|")
     alike = [bench, "all_reduce", "--transport", "inproc", "-b", "8", "-e", "8", "--batch", "100"]
     kinds = {f"{ranks} ranks, {how}": alike + ["--ranks", str(ranks), "--algorithm", how]
-             for ranks in (1, 2, 8) for how in ("recursive_doubling", "linear")}
+             for ranks in (1, 2, 8) for how in ("auto", "direct", "recursive_doubling", "linear")}
     for name, row in in_turn(kinds, given.rounds).items():
         print(f"| {name} | {row['us_median']:.2f} |")
 

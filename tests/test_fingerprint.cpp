@@ -138,6 +138,9 @@ const mismatch matrix[] = {
      [](auto& c) { return c.barrier({.algorithm = algorithm::dissemination}); }},
     {"segment", [](auto& c) { return c.all_reduce(ints, {.segment = 64}); },
      [](auto& c) { return c.all_reduce(ints, {.segment = 128}); }},
+    {"radix",
+     [](auto& c) { return c.barrier({.algorithm = algorithm::dissemination, .radix = 2}); },
+     [](auto& c) { return c.barrier({.algorithm = algorithm::dissemination, .radix = 3}); }},
     {"order", [](auto& c) { return c.all_reduce(ints, {.algorithm = algorithm::linear}); },
      [](auto& c) {
        return c.all_reduce(ints, {.algorithm = algorithm::linear, .order = colls::order::rank});
