@@ -117,6 +117,10 @@ def main():
     for name, row in in_turn(kinds, given.rounds).items():
         print(f"| {name} | {row['us_median']:.2f} |")
 
+    note("sums beside streaming loops")
+    print("\n" + subprocess.run([os.path.join(given.build, "bench/kernels")], check=True, text=True,
+                                stdout=subprocess.PIPE).stdout, end="")
+
     print("\n| one all_reduce, -O2 | compiler | CPU s | object KiB |\n|---|---|---|---|")
     for what, compiler, seconds, size in compile_times(os.path.join(given.source, "include"), 2):
         print(f"| {what} | {compiler} | {seconds:.1f} | {size:.0f} |")

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/reduction.hpp>
+#include <colls/reduce.hpp>
 
 #include <doctest/doctest.h>
 
@@ -175,20 +175,52 @@ bool combines_as_called(const Op& op) {
   return combines_right<T>(erase<T, T>(op).op, [&](const T& l, const T& r) { return op(l, r); });
 }
 
+// Two to nine parts, added up into a buffer of its own and into either of the first two, against
+// the same calls of combine one after another.
 template <class T, class Op>
-void require_versions_agree(const Op& op) {
+bool adds_up_parts(const Op& called) {
+  const any_op op = erase<T, T>(called).op;
+  for (std::size_t k = 2; k <= 9; ++k) {
+    for (const std::size_t count : {0, 1, 31, 1021}) {
+      for (std::size_t into = 0; into <= 2; ++into) {
+        std::vector<packed<T>> in;
+        for (std::size_t i = 0; i < k; ++i) in.emplace_back(i % 3 * sizeof(T), count, 100 * i);
+        packed<T> wanted(0, count, 0);
+        packed<T> apart(0, count, 0);
+        op(wanted.data(), in[0].data(), in[1].data(), count);
+        for (std::size_t i = 2; i < k; ++i) {
+          op(wanted.data(), wanted.data(), in[i].data(), count);
+        }
+        packed<T>& out = into < 2 ? in[into] : apart;
+        std::vector<const void*> parts;
+        for (packed<T>& each : in) parts.push_back(each.data());
+        reduce_into(any_buffer(out.data(), count, sizeof(T)), std::span<const void* const>(parts),
+                    op);
+        for (std::size_t i = 0; i < count; ++i) {
+          if (!equal<T>(out[i], wanted[i])) {
+            MESSAGE("element " << i << " of " << count << ", " << k << " parts into " << into);
+            return false;
+          }
+        }
+        if (!out.guards_hold()) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// All versions of a loop, called by call(version, out), write the same bits.
+template <class T, class Loop, class Call>
+void require_versions_agree(const Call& call) {
 #if COLLS_DETAIL_DISPATCH
-  using loop = detail::combine_loop<T, T, Op>;
-  static_assert(loop::vector);
-  using versions = detail::versions<loop>;
+  static_assert(Loop::vector);
+  using versions = detail::versions<Loop>;
   const std::size_t count = 3000;
-  packed<T> left(0, count, 3);
-  packed<T> right(0, count, 77);
   packed<T> basic(0, count, 0);
   packed<T> other(0, count, 0);
-  versions::vector(&op, basic.data(), left.data(), right.data(), count);
+  call(versions::vector, basic.data(), count);
   const auto agrees = [&](auto* version) {
-    version(&op, other.data(), left.data(), right.data(), count);
+    call(version, other.data(), count);
     for (std::size_t i = 0; i < count; ++i) {
       if (!equal<T>(basic[i], other[i])) return false;
     }
@@ -200,8 +232,30 @@ void require_versions_agree(const Op& op) {
     CHECK(agrees(versions::avx512));
   }
 #else
-  (void)op;
+  (void)call;
 #endif
+}
+
+template <class T, class Op>
+void require_sums_agree(const Op& op) {
+  require_versions_agree<T, detail::combine_loop<T, T, Op>>(
+      [&](auto* version, std::byte* out, std::size_t count) {
+        packed<T> left(0, count, 3);
+        packed<T> right(0, count, 77);
+        version(&op, out, left.data(), right.data(), count);
+      });
+}
+
+template <class T, class Op>
+void require_chains_agree(const Op& op) {
+  require_versions_agree<T, detail::chain_loop<T, T, Op>>(
+      [&](auto* version, std::byte* out, std::size_t count) {
+        packed<T> a(0, count, 3);
+        packed<T> b(0, count, 77);
+        packed<T> c(0, count, 511);
+        const void* const parts[] = {a.data(), b.data(), c.data(), a.data()};
+        version(&op, out, parts, count);
+      });
 }
 
 }  // namespace
@@ -230,11 +284,26 @@ TEST_CASE_TEMPLATE("every operation on numbers, in place and out of place, at ev
 
 TEST_CASE_TEMPLATE("all instruction sets give the same bits", T, std::int8_t, std::uint16_t,
                    std::int32_t, std::int64_t, float, double, float16, bfloat16) {
-  require_versions_agree<T>(plus{});
-  require_versions_agree<T>(multiplies{});
-  require_versions_agree<T>(minimum{});
-  require_versions_agree<T>(maximum{});
-  require_versions_agree<T>(logical_or{});
+  require_sums_agree<T>(plus{});
+  require_sums_agree<T>(multiplies{});
+  require_sums_agree<T>(minimum{});
+  require_sums_agree<T>(maximum{});
+  require_sums_agree<T>(logical_or{});
+  require_chains_agree<T>(plus{});
+}
+
+TEST_CASE_TEMPLATE("many parts add up as one after another", T, std::uint8_t, std::int32_t, double,
+                   bfloat16, std::complex<float>) {
+  CHECK(adds_up_parts<T>(plus{}));
+  CHECK(adds_up_parts<T>(multiplies{}));
+  if constexpr (!detail::complex_number<T>) CHECK(adds_up_parts<T>(minimum{}));
+  constexpr plus added;
+  CHECK((erase<T>(added).op.combine_four != nullptr));
+}
+
+TEST_CASE("many parts of users' types keep their order") {
+  CHECK(adds_up_parts<matrix>(product));
+  CHECK(adds_up_parts<int>([](int l, int r) { return l / 3 - r / 5; }));
 }
 
 TEST_CASE_TEMPLATE("complex numbers", T, std::complex<float>, std::complex<double>,

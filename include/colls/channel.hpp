@@ -130,6 +130,11 @@ class basic_channel {
     const folding<Data, Op> what{right, out, &op, incoming::left};
     if (!what.fold(*this, bytes(left).data)) throw error(errc::user_op_failed);
   }
+  /// out = parts[0] (+) parts[1] (+) ..., two parts or more; `out` may be one of the first two.
+  template <buffer Data, class Op>
+  void reduce(Data out, std::span<const void* const> parts, const Op& op) const {
+    if (!guarded([&] { reduce_into(out, parts, op); })) throw error(errc::user_op_failed);
+  }
 
   /// Copies inside this rank; the two do not overlap, or are the same.
   void copy(mutable_bytes to, const_bytes from) const {
@@ -199,30 +204,38 @@ class basic_channel {
 
     /// False: the reduction threw, and the operation has been ended on all ranks.
     bool fold(const basic_channel& net, const std::byte* message) const noexcept {
-      if (net.is_phantom()) return true;
       const auto* const ours = static_cast<const std::byte*>(bytes(mine).data);
-      try {
+      return net.guarded([&] {
         if (side == incoming::left) {
           reduce_into(out, message, ours, *op);
         } else {
           reduce_into(out, ours, message, *op);
         }
-        return true;
-      } catch (...) {
-        failure why(errc::user_op_failed);
-        try {
-          throw;
-        } catch (const std::exception& thrown) {
-          why.say("the reduction threw: %.200s", thrown.what());
-        } catch (...) {
-          why.say("the reduction threw");
-        }
-        // First, so that what runs beside this operation ends too.
-        net.revoke(why);
-        return false;
-      }
+      });
     }
   };
+
+  /// False: the reduction threw, and the operation has been ended on all ranks.
+  template <class Reduce>
+  bool guarded(const Reduce& reduce) const noexcept {
+    if (is_phantom()) return true;
+    try {
+      reduce();
+      return true;
+    } catch (...) {
+      failure why(errc::user_op_failed);
+      try {
+        throw;
+      } catch (const std::exception& thrown) {
+        why.say("the reduction threw: %.200s", thrown.what());
+      } catch (...) {
+        why.say("the reduction threw");
+      }
+      // First, so that what runs beside this operation ends too.
+      revoke(why);
+      return false;
+    }
+  }
 
   struct send_request {
     using operation = decltype(std::declval<Transport&>().send(

@@ -15,6 +15,9 @@ struct any_op {
   /// the two inputs; else it does not overlap them. Throws what a user's operation throws.
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
+  /// out[i] = parts[0][i] (+) ... (+) parts[3][i] in one pass; `out` may be one of them. Null where
+  /// that is no faster.
+  void (*combine_four)(const void* state, void* out, const void* const* parts, std::size_t count);
   const void* state;  // the operation; it lives as long as this is used
   bool commutative;
   bool associative;
@@ -66,7 +69,7 @@ namespace detail {
 
 template <class T, class Working, class Compute, class Op>
 reduction erase_as(const Op& op) {
-  reduction made{{best_version<combine_loop<Working, Compute, Op>>(), &op, commutes<Op>,
+  reduction made{{best_version<combine_loop<Working, Compute, Op>>(), nullptr, &op, commutes<Op>,
                   associates<Op>, op_id(op)},
                  sizeof(T),
                  alignof(T),
@@ -75,6 +78,9 @@ reduction erase_as(const Op& op) {
                  type_id<Compute>(),
                  nullptr,
                  nullptr};
+  if constexpr (chain_loop<Working, Compute, Op>::vector) {
+    made.op.combine_four = best_version<chain_loop<Working, Compute, Op>>();
+  }
   if constexpr (prepares<Op, Compute>) {
     made.prepare = best_version<prepare_loop<T, Compute, Working, Op>>();
   } else if constexpr (!std::is_same_v<T, Working>) {

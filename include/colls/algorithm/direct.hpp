@@ -30,17 +30,18 @@ requires addressable_transport<typename Channel::transport_type> task<> all_redu
   const auto learn = [&](int peer) { return net.recv(peer, bytes(place[peer])); };
   co_await linear::with_all_others(net, learn);
   net.require_good();
+  detail::recycled_vector<const void*> parts(places.size());
   constexpr std::size_t cached = 16 * 1024;
   const std::size_t step = element_size(data) < cached ? cached / element_size(data) : 1;
   for (std::size_t at = 0; at < data.size(); at += step) {
     const std::size_t n = step < data.size() - at ? step : data.size() - at;
-    const Data sum = data.subspan(at, n);
-    for (std::size_t peer = 1; peer < places.size(); ++peer) {
-      net.reduce(sum, sum, placed(data, places[peer], data.size()).subspan(at, n), op);
-    }
-    for (std::size_t peer = 1; peer < places.size(); ++peer) {
-      net.copy(bytes(placed(data, places[peer], data.size()).subspan(at, n)), bytes(sum));
-    }
+    const auto part = [&](std::size_t rank) {
+      return placed(data, places[rank], data.size()).subspan(at, n);
+    };
+    const Data sum = part(0);
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) parts[rank] = part(rank).data();
+    if (parts.size() > 1) net.reduce(sum, parts, op);
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) net.copy(bytes(part(rank)), bytes(sum));
   }
   const auto tell = [&](int peer) { return net.send(peer, token); };
   co_await linear::with_all_others(net, tell);

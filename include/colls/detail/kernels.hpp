@@ -167,6 +167,42 @@ struct combine_loop {
   }
 };
 
+/// out = four inputs combined from the left, as a chain of combine_loops has it. For vector code
+/// alone: other loops wait for the processor, not for memory.
+template <class T, class Compute, class Op>
+struct chain_loop {
+  static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
+
+  [[gnu::always_inline]] static inline void run(const void* state, void* out,
+                                                const void* const* parts, std::size_t count) {
+    if constexpr (sums_parts<T, Compute, Op>) {
+      using part = decltype(T().real());
+      chain_loop<part, part, plus>::run(state, out, parts, 2 * count);
+    } else {
+      decltype(auto) op = operation_of<Op>(state);
+      const void* const a = parts[0];
+      const void* const b = parts[1];
+      const void* const c = parts[2];
+      const void* const d = parts[3];
+      const auto combine = [&](const T& left, const T& right) __attribute__((always_inline)) {
+        return static_cast<T>(
+            op(static_cast<const Compute&>(left), static_cast<const Compute&>(right)));
+      };
+      vector_loop(
+          head<T>(out, count),
+          count, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+            const auto get = [&](const void* from) __attribute__((always_inline)) {
+              return elements.template get<T>(from, i);
+            };
+            const T ab = combine(get(a), get(b));
+            const T abc = combine(ab, get(c));
+            const T abcd = combine(abc, get(d));
+            elements.put(out, i, abcd);
+          });
+    }
+  }
+};
+
 /// out[i] = convert(in[i]) from type T to type To.
 template <bool Vector, class T, class To, class Convert>
 [[gnu::always_inline]] inline void convert_loop(void* out, const void* in, std::size_t count,
