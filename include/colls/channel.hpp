@@ -128,7 +128,8 @@ class basic_channel {
   template <buffer Data, class Op>
   void reduce(Data out, const Data& left, const Data& right, const Op& op) const {
     const folding<Data, Op> what{right, out, &op, incoming::left};
-    if (!what.fold(*this, bytes(left).data)) throw error(errc::user_op_failed);
+    const mutable_bytes message = bytes(left);
+    if (!what.fold(*this, 0, message.data, message.size)) throw error(errc::user_op_failed);
   }
   /// out = parts[0] (+) parts[1] (+) ..., two parts or more; `out` may be one of the first two.
   template <buffer Data, class Op>
@@ -202,14 +203,19 @@ class basic_channel {
     const Op* op;
     incoming side;
 
-    /// False: the reduction threw, and the operation has been ended on all ranks.
-    bool fold(const basic_channel& net, const std::byte* message) const noexcept {
-      const auto* const ours = static_cast<const std::byte*>(bytes(mine).data);
+    /// Folds the piece of the message that begins at `offset`. False: the reduction threw, and the
+    /// operation has been ended on all ranks.
+    bool fold(const basic_channel& net, std::size_t offset, const std::byte* piece,
+              std::size_t size) const noexcept {
+      if (size == 0) return true;
       return net.guarded([&] {
+        const std::size_t element = element_size(mine);
+        const Data into = out.subspan(offset / element, size / element);
+        const auto* const ours = static_cast<const std::byte*>(bytes(mine).data) + offset;
         if (side == incoming::left) {
-          reduce_into(out, message, ours, *op);
+          reduce_into(into, piece, ours, *op);
         } else {
-          reduce_into(out, ours, message, *op);
+          reduce_into(into, ours, piece, *op);
         }
       });
     }
@@ -295,11 +301,12 @@ class basic_channel {
 
     bool start(completion& done) {
       receive_.consume_with(
-          [](void* self, const std::byte* message) {
+          [](void* self, std::size_t offset, const std::byte* piece, std::size_t size) {
             auto& me = *static_cast<fused*>(self);
-            me.folded_ = me.what_.fold(basic_channel(*me.net_, *me.record_), message);
+            if (!me.folded_) return;
+            me.folded_ = me.what_.fold(basic_channel(*me.net_, *me.record_), offset, piece, size);
           },
-          this);
+          this, element_size(what_.mine));
       return receive_.start(done);
     }
     std::error_code result() {
@@ -350,7 +357,9 @@ class basic_channel {
     basic_channel net() const { return {*wanted_.net, *wanted_.record}; }
     void arrived() noexcept {
       ec_ = receive_->result();
-      if (!ec_ && !wanted_.what.fold(net(), scratch_->data())) ec_ = errc::user_op_failed;
+      if (ec_) return;
+      const mutable_bytes message = scratch_->all();
+      if (!wanted_.what.fold(net(), 0, message.data, message.size)) ec_ = errc::user_op_failed;
     }
 
     reduce_request<Data, Op> wanted_;

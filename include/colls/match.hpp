@@ -26,15 +26,20 @@ class filler {
   ~filler() = default;
 };
 
+/// What takes a message in place of a buffer: `piece` begins `offset` bytes into it.
+using folding = void (*)(void* folds, std::size_t offset, const std::byte* piece, std::size_t size);
+
 /// A receive. Listed until a message is paired with it, then in the hands of its `filler`.
 struct posted : keyed {
   static constexpr std::int32_t any_source = -1;
 
   std::byte* data = nullptr;
   std::size_t size = 0;
-  /// If set, the message goes to `fold(folds, message)` in place of a copy to `data`.
-  void (*fold)(void* folds, const std::byte* message) = nullptr;
+  /// If set, the message goes to `fold(folds, offset, piece, size)` in place of a copy to `data`:
+  /// whole, or piece by piece in order, each a multiple of `grain` bytes.
+  folding fold = nullptr;
   void* folds = nullptr;
+  std::size_t grain = 1;
   operation_record* record = nullptr;
   completion* done = nullptr;
   filler* held_by = nullptr;
@@ -51,7 +56,7 @@ struct posted : keyed {
     received = bytes;
     source = from;
     if (fold != nullptr) {
-      fold(folds, message);
+      fold(folds, 0, message, bytes);
     } else if (bytes != 0) {
       std::memcpy(data, message, bytes);
     }

@@ -27,10 +27,12 @@ class receive_operation : posted {
     if (busy()) net_.matching().withdraw(*this);
   }
 
-  /// The message goes to `take(self, message)` in place of the buffer.
-  void consume_with(void (*take)(void*, const std::byte*), void* self) {
+  /// The message goes to `take(self, offset, piece, size)` in place of the buffer, in order and in
+  /// pieces of whole elements of `element` bytes.
+  void consume_with(folding take, void* self, std::size_t element) {
     fold = take;
     folds = self;
+    grain = element;
   }
 
   bool start(completion& waiter) {

@@ -93,8 +93,8 @@ class counted {
                    colls::operation_record& record)
         : net_(net), key_(key), leaf_(net.net_.recv(key, into, record)) {}
     bool start(colls::completion& done) { return leaf_.start(done); }
-    void consume_with(void (*fold)(void*, const std::byte*), void* self) requires consumes {
-      leaf_.consume_with(fold, self);
+    void consume_with(colls::folding fold, void* self, std::size_t element) requires consumes {
+      leaf_.consume_with(fold, self, element);
     }
     std::error_code result() {
       const std::error_code ec = leaf_.result();
