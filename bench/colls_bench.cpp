@@ -3,7 +3,7 @@
 // colls-bench: times one collective over a range of sizes, and checks every result.
 
 #include "colls_bench/inproc.hpp"
-#include "colls_bench/tcp.hpp"
+#include "colls_bench/world.hpp"
 
 #include <cstdio>
 #include <exception>
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     (void)how.pinned();
     // These have no other form.
     how.in_place |= how.collective == "scan" || how.collective == "exscan";
-    if (how.transport == "tcp") return bench::over_tcp(how);
+    if (how.transport != "inproc") return bench::in_a_world(how);
     bench::in_one_process(how);
     return 0;
   } catch (const CLI::ParseError& wrong) {

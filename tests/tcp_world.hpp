@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// All ranks of a TCP world in this process, on one engine: for tests.
+// All ranks of a world in this process, on one engine, with TCP or shared memory between them: for
+// tests.
 
 #include <colls/rendezvous/meet.hpp>
 #include <colls/sync_wait.hpp>
@@ -14,7 +15,8 @@
 
 class tcp_world {
  public:
-  explicit tcp_world(int size) : engine_(colls::engine::of(context_.get_executor())) {
+  explicit tcp_world(int size, const char* transport = "tcp")
+      : engine_(colls::engine::of(context_.get_executor())) {
     std::vector<colls::task<>> joins;
     nets_.resize(static_cast<std::size_t>(size));
     // A listening socket that is handed over: no other test can have its port.
@@ -27,6 +29,7 @@ class tcp_world {
       how.rank = rank;
       how.size = size;
       how.address = "tcp://127.0.0.1:" + std::to_string(port);
+      how.transport = transport;
       how.join_timeout = 20 * colls::seconds;
       if (rank == 0) how.store_fd = shared;
       joins.push_back(join(how));
@@ -70,4 +73,9 @@ class tcp_world {
   boost::asio::io_context context_{1};
   std::shared_ptr<colls::engine> engine_;
   std::vector<std::shared_ptr<colls::tcp_transport>> nets_;
+};
+
+class shm_world : public tcp_world {
+ public:
+  explicit shm_world(int size) : tcp_world(size, "shm") {}
 };

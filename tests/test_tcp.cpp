@@ -16,7 +16,8 @@ using communicator = colls::communicator<colls::tcp_transport>;
 using colls::errc;
 using colls::task;
 
-/// The communicators of all ranks of a tcp_world.
+/// The communicators of all ranks of a world.
+template <class World>
 struct ranks {
   explicit ranks(int size) : world(size) {
     for (int rank = 0; rank < size; ++rank) {
@@ -38,7 +39,7 @@ struct ranks {
     world.kill(rank);
   }
 
-  tcp_world world;
+  World world;
   std::vector<communicator> all;
 };
 
@@ -60,8 +61,9 @@ bool says(const colls::failure& why, const char* words) {
 
 }  // namespace
 
-TEST_CASE("messages of every size arrive whole and in order, wanted early or late") {
-  ranks world(2);
+TEST_CASE_TEMPLATE("messages of every size arrive whole and in order, wanted early or late", World,
+                   tcp_world, shm_world) {
+  ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     const std::size_t sizes[] = {0, 1, 63, 4096, 65535, 65536, 65537, 300'000, 3'000'000};
     for (const bool sender_first : {true, false}) {
@@ -88,8 +90,9 @@ TEST_CASE("messages of every size arrive whole and in order, wanted early or lat
   });
 }
 
-TEST_CASE("a window of unsolicited messages that nobody wants does not stop another tag") {
-  ranks world(2);
+TEST_CASE_TEMPLATE("a window of unsolicited messages that nobody wants does not stop another tag",
+                   World, tcp_world, shm_world) {
+  ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     std::vector<int> block(8000, comm.rank());
     constexpr int unwanted = 200;
@@ -108,8 +111,9 @@ TEST_CASE("a window of unsolicited messages that nobody wants does not stop anot
   });
 }
 
-TEST_CASE("1000 operations in flight on 4 ranks, awaited in a random order") {
-  ranks world(4);
+TEST_CASE_TEMPLATE("1000 operations in flight on 4 ranks, awaited in a random order", World,
+                   tcp_world, shm_world) {
+  ranks<World> world(4);
   world.run([](communicator& comm) -> task<> {
     constexpr std::size_t count = 1000;
     std::vector<std::vector<float>> data(count, std::vector<float>(16 * 1024));
@@ -131,9 +135,10 @@ TEST_CASE("1000 operations in flight on 4 ranks, awaited in a random order") {
   });
 }
 
-TEST_CASE("a dead rank ends the operations of all others, named") {
+TEST_CASE_TEMPLATE("a dead rank ends the operations of all others, named", World, tcp_world,
+                   shm_world) {
   for (const std::size_t count : {std::size_t{1}, std::size_t{100'000}}) {
-    ranks world(4);
+    ranks<World> world(4);
     // Every rank has links to its partners before one of them dies.
     world.run([&](communicator& comm) -> task<> {
       std::vector<float> data(count, 1);
@@ -154,8 +159,9 @@ TEST_CASE("a dead rank ends the operations of all others, named") {
   }
 }
 
-TEST_CASE("a rank that died before any link to it existed is noticed too") {
-  ranks world(3);
+TEST_CASE_TEMPLATE("a rank that died before any link to it existed is noticed too", World,
+                   tcp_world, shm_world) {
+  ranks<World> world(3);
   world.kill(1);
   world.run([](communicator& comm) -> task<> {
     int token = 0;
@@ -165,8 +171,9 @@ TEST_CASE("a rank that died before any link to it existed is noticed too") {
   });
 }
 
-TEST_CASE("a dead rank leaves communicators without it alone") {
-  ranks world(4);
+TEST_CASE_TEMPLATE("a dead rank leaves communicators without it alone", World, tcp_world,
+                   shm_world) {
+  ranks<World> world(4);
   world.run([&](communicator& comm) -> task<> {
     communicator half = co_await comm.split(comm.rank() / 2);
     co_await half.barrier();
@@ -183,7 +190,8 @@ TEST_CASE("a dead rank leaves communicators without it alone") {
   });
 }
 
-TEST_CASE("calls that differ end on every rank, with both sides named") {
+TEST_CASE_TEMPLATE("calls that differ end on every rank, with both sides named", World, tcp_world,
+                   shm_world) {
   struct variant {
     const char* differ;
     colls::operation<> (*call)(communicator&, std::vector<int>&, bool odd);
@@ -218,7 +226,7 @@ TEST_CASE("calls that differ end on every rank, with both sides named") {
   };
   for (const variant& each : variants) {
     CAPTURE(each.differ);
-    ranks world(3);
+    ranks<World> world(3);
     world.run([&](communicator& comm) -> task<> {
       std::vector<int> data(1000, 1);
       // A root may have gone on already: then its next call tells it.
@@ -232,8 +240,8 @@ TEST_CASE("calls that differ end on every rank, with both sides named") {
   }
 }
 
-TEST_CASE("two ranks that both only receive find out") {
-  ranks world(2);
+TEST_CASE_TEMPLATE("two ranks that both only receive find out", World, tcp_world, shm_world) {
+  ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     std::vector<int> data(10, 1);
     const colls::failure why = co_await failure_of(comm.broadcast(data, 1 - comm.rank()));
@@ -243,7 +251,8 @@ TEST_CASE("two ranks that both only receive find out") {
   });
 }
 
-TEST_CASE("lengths that differ in all_to_all_v end both sides, also when they are long") {
+TEST_CASE_TEMPLATE("lengths that differ in all_to_all_v end both sides, also when they are long",
+                   World, tcp_world, shm_world) {
   for (const auto& [how, more] : std::vector<std::pair<colls::algorithm, std::size_t>>{
            {colls::algorithm::automatic, 1},
            {colls::algorithm::automatic, 200'000},
@@ -251,7 +260,7 @@ TEST_CASE("lengths that differ in all_to_all_v end both sides, also when they ar
            {colls::algorithm::bruck, 200'000}}) {
     const colls::options pinned{.algorithm = how};
     const std::size_t longer = more;
-    ranks world(2);
+    ranks<World> world(2);
     world.run([&](communicator& comm) -> task<> {
       const std::size_t out = comm.rank() == 0 ? 10 + longer : 10;
       std::vector<int> from(2 * out, 1);
@@ -270,9 +279,10 @@ TEST_CASE("lengths that differ in all_to_all_v end both sides, also when they ar
   }
 }
 
-TEST_CASE("a dropped collective revokes its communicator on all ranks") {
+TEST_CASE_TEMPLATE("a dropped collective revokes its communicator on all ranks", World, tcp_world,
+                   shm_world) {
   for (const std::size_t count : {std::size_t{10}, std::size_t{3'000'000}}) {
-    ranks world(3);
+    ranks<World> world(3);
     world.run([&](communicator& comm) -> task<> {
       std::vector<float> data(count, 1);
       if (comm.rank() == 1) {
@@ -291,8 +301,9 @@ TEST_CASE("a dropped collective revokes its communicator on all ranks") {
   }
 }
 
-TEST_CASE("a receive that nothing met is withdrawn, and the communicator stays good") {
-  ranks world(2);
+TEST_CASE_TEMPLATE("a receive that nothing met is withdrawn, and the communicator stays good",
+                   World, tcp_world, shm_world) {
+  ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     int token = comm.rank();
     {
@@ -307,8 +318,9 @@ TEST_CASE("a receive that nothing met is withdrawn, and the communicator stays g
   });
 }
 
-TEST_CASE("a late rank is no failure; options.timeout ends the wait for it") {
-  ranks world(2);
+TEST_CASE_TEMPLATE("a late rank is no failure; options.timeout ends the wait for it", World,
+                   tcp_world, shm_world) {
+  ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     const colls::time_point nap = comm.net().now() + 300 * colls::milliseconds;
     if (comm.rank() == 1) co_await comm.net().driver().sleep_until(nap);
@@ -321,8 +333,8 @@ TEST_CASE("a late rank is no failure; options.timeout ends the wait for it") {
   });
 }
 
-TEST_CASE("a rank that has left is named as having left") {
-  ranks world(3);
+TEST_CASE_TEMPLATE("a rank that has left is named as having left", World, tcp_world, shm_world) {
+  ranks<World> world(3);
   world.run([](communicator& comm) -> task<> {
     co_await comm.barrier();
     if (comm.rank() == 2) {
@@ -335,9 +347,10 @@ TEST_CASE("a rank that has left is named as having left") {
   });
 }
 
-TEST_CASE("who opens a link to a rank that has given the communicator up learns why") {
+TEST_CASE_TEMPLATE("who opens a link to a rank that has given the communicator up learns why",
+                   World, tcp_world, shm_world) {
   // A world on another executor has no store that would tell everybody.
-  ranks world(3);
+  ranks<World> world(3);
   boost::asio::io_context context(1);
   std::vector<communicator> copies(3);
   world.run([&](communicator& comm) -> task<> {
@@ -359,8 +372,9 @@ TEST_CASE("who opens a link to a rank that has given the communicator up learns 
   colls::sync_wait(copies[0], colls::when_all(std::move(ends)));
 }
 
-TEST_CASE("dup(executor) gives every rank a world that a thread of its own can turn") {
-  ranks world(3);
+TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its own can turn",
+                   World, tcp_world, shm_world) {
+  ranks<World> world(3);
   std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
   std::vector<communicator> copies(3);
   for (int rank = 0; rank < 3; ++rank) {

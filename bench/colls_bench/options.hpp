@@ -82,7 +82,7 @@ inline void declare_sizes(CLI::App& app, options& given) {
 inline void declare(CLI::App& app, options& given) {
   app.add_option("collective", given.collective, "all_reduce, broadcast, barrier, ...")->required();
   app.add_option("--transport", given.transport)
-      ->check(CLI::IsMember({"inproc", "tcp"}))
+      ->check(CLI::IsMember({"inproc", "shm", "tcp", "hybrid"}))
       ->capture_default_str();
   app.add_option("--ranks", given.ranks, "How many it starts; a launcher's ranks are joined")
       ->check(CLI::Range(1, 1024))

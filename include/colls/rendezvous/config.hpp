@@ -37,10 +37,13 @@ struct config {
   bool insecure = false;
   fixed_text<64> source = "config";  // who said all this
   fixed_text<16> congestion = {};    // congestion control of links; empty: the system's
-  port_list ports = {};              // tried in this order instead of the port in `address`
-  bool served = false;               // a launcher serves the store at `address`
-  bool own_file = false;             // the file in `address` belongs to this job alone
-  int store_fd = -1;                 // rank 0: a socket that listens at `address` already
+  /// `hybrid` (or empty): shared memory inside a host, TCP between hosts. `tcp`: TCP alone. `shm`:
+  /// shared memory, or an error.
+  fixed_text<8> transport = {};
+  port_list ports = {};   // tried in this order instead of the port in `address`
+  bool served = false;    // a launcher serves the store at `address`
+  bool own_file = false;  // the file in `address` belongs to this job alone
+  int store_fd = -1;      // rank 0: a socket that listens at `address` already
 
   /// A world of this process alone.
   static config single() {

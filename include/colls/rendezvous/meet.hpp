@@ -19,6 +19,11 @@ inline void check(const config& cfg) {
     raise(errc::join_failed, "rank %d of %d makes no sense (from %s): 0 <= rank < size", cfg.rank,
           cfg.size, cfg.source.c_str());
   }
+  if (!cfg.transport.empty() && cfg.transport != "hybrid" && cfg.transport != "tcp" &&
+      cfg.transport != "shm") {
+    raise(errc::join_failed, "the transport '%s' is none of hybrid, tcp, shm",
+          cfg.transport.c_str());
+  }
   if (cfg.size > 1 && cfg.address.empty()) {
     raise(errc::join_failed,
           "rank %d of %d (from %s) does not know where the ranks meet: give an address "
@@ -39,6 +44,7 @@ inline config complete(const config& given) {
   if (given.timeout != config{}.timeout) cfg.timeout = given.timeout;
   cfg.insecure |= given.insecure;
   cfg.congestion = given.congestion;
+  if (!given.transport.empty()) cfg.transport = given.transport;
   return cfg;
 }
 
@@ -139,7 +145,7 @@ class meeting {
     all_.address = store_->local_address();
     if (is_open_ground(all_.key, all_.address))
       refuse_open_ground(cfg().rank, all_.address.to_string());
-    if (const std::error_code ec = all_.link_listener.listen({all_.address, 0})) {
+    if (const std::error_code ec = all_.listen()) {
       raise(listen_error(ec), "rank %d cannot listen at %s: %s", cfg().rank,
             all_.address.to_string().c_str(), ec.message().c_str());
     }

@@ -6,6 +6,7 @@
 
 #include <colls/rendezvous/store_file.hpp>
 #include <colls/rendezvous/tcp_store.hpp>
+#include <colls/transport/shm/local_socket.hpp>
 
 #include <memory>
 #include <sstream>
@@ -25,11 +26,23 @@ struct membership {
   std::shared_ptr<store> rendezvous;     // null in a world of one
   std::shared_ptr<store_server> server;  // on the rank that serves the store, else null
   listener link_listener;                // where the other ranks dial; closed in a world of one
+  listener local_listener;               // the same for this user's ranks on this host
   boost::asio::ip::address address;      // of this host, as the other ranks reach it
   secret key;
   std::uint64_t job = 0;
   config cfg;
   std::vector<endpoint> book;  // where every rank listens; empty in a large world: the store says
+
+  /// Opens both listeners.
+  std::error_code listen() {
+    if (const std::error_code ec = link_listener.listen({address, 0})) return ec;
+    if (!(cfg.transport == "tcp")) {
+      if (const std::error_code ec = shm::listen_beside(link_listener, local_listener)) {
+        log_info("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
+      }
+    }
+    return {};
+  }
 
   /// Where a rank listens. The membership must stay where it is until the task has ended.
   task<endpoint> address_of(int peer) const;

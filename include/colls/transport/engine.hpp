@@ -51,6 +51,10 @@ class engine : public std::enable_shared_from_this<engine> {
     virtual bool poll() = 0;
     virtual void sweep(time_point now) = 0;
     virtual bool pending() const = 0;
+    /// The thread is about to sleep: whatever no descriptor tells must wake it. False: poll again.
+    virtual bool arm() { return true; }
+    /// It is awake again.
+    virtual void disarm() {}
 
    protected:
     ~source() = default;
@@ -176,12 +180,32 @@ class engine : public std::enable_shared_from_this<engine> {
     if (dispatch(0) || !queue_.empty()) return;
     sweep();
     if (!queue_.empty()) return;
-    sleep();
+    if (arm_sources() && queue_.empty()) sleep();
+    for (source* transport : polled_) transport->disarm();
   }
 
   /// Somebody outside of a poll may have posted completions: run them soon. Free while driven.
   void kick() {
-    if (driven_ > 0 || kicked_ || queue_.empty()) return;
+    if (!queue_.empty()) turn_soon();
+  }
+
+  /// While entered, `sync_wait` turns the engine and `kick` has nothing to do.
+  void enter() { ++driven_; }
+  void leave() {
+    --driven_;
+    if (polled_.empty()) {
+      kick();
+    } else {
+      turn_soon();
+    }
+  }
+
+ private:
+  static constexpr int batch_size = 64;
+  static constexpr time_point tick = 50 * milliseconds;
+
+  void turn_soon() {
+    if (driven_ > 0 || kicked_) return;
     kicked_ = true;
     boost::asio::post(executor_, [self = weak_from_this()] {
       if (const auto me = self.lock()) {
@@ -191,16 +215,11 @@ class engine : public std::enable_shared_from_this<engine> {
     });
   }
 
-  /// While entered, `sync_wait` turns the engine and `kick` has nothing to do.
-  void enter() { ++driven_; }
-  void leave() {
-    --driven_;
-    kick();
+  bool arm_sources() {
+    bool armed = true;
+    for (source* transport : polled_) armed &= transport->arm();
+    return armed;
   }
-
- private:
-  static constexpr int batch_size = 64;
-  static constexpr time_point tick = 50 * milliseconds;
 
   explicit engine(const boost::asio::any_io_executor& executor)
       : executor_(executor),
@@ -251,9 +270,9 @@ class engine : public std::enable_shared_from_this<engine> {
       bool moved = dispatch(0);
       for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
       moved |= queue_.run();
-      if (!moved) break;
+      if (!moved && arm_sources()) return kick();
     }
-    kick();
+    turn_soon();
   }
 
   void run_others() {

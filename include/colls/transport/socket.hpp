@@ -48,14 +48,17 @@ class descriptor {
 };
 
 inline descriptor open_socket(const endpoint& where) {
-  return descriptor(::socket(where.protocol().family(),
-                             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  return descriptor(
+      ::socket(where.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
 }
 
+/// Of one end of a socket. What stays inside this host is loopback.
 inline endpoint name_of(int fd, decltype(&::getsockname) ask) {
   endpoint found;
   auto size = static_cast<socklen_t>(found.capacity());
-  if (ask(fd, found.data(), &size) == 0) found.resize(size);
+  const bool known = ask(fd, found.data(), &size) == 0 && found.data()->sa_family != AF_UNIX;
+  if (!known) return endpoint(boost::asio::ip::address_v4::loopback(), 0);
+  found.resize(size);
   return found;
 }
 
@@ -110,6 +113,7 @@ class stream final : engine::watcher, engine::source {
     std::size_t left;
     std::size_t moved = 0;
     std::size_t* count = nullptr;  // set: end at the first bytes and say how many
+    bool peeking = false;          // they stay where they are
     bool connecting = false;
     std::error_code ec;
     completion* done = nullptr;
@@ -121,6 +125,12 @@ class stream final : engine::watcher, engine::source {
   auto read_some(mutable_bytes into, std::size_t* count) {
     transfer work(this, into);
     work.count = count;
+    return operation<true>(work);
+  }
+  /// Waits until there is something to read.
+  auto readable() {
+    transfer work(this, {&peeked_, 1});
+    work.peeking = true;
     return operation<true>(work);
   }
   /// Writes all of `from`.
@@ -155,9 +165,7 @@ class stream final : engine::watcher, engine::source {
     ~operation() {
       if (slot() == &work) slot() = nullptr;
     }
-    transfer*& slot() {
-      return Reading ? work.owner->reading_ : work.owner->writing_;
-    }
+    transfer*& slot() { return Reading ? work.owner->reading_ : work.owner->writing_; }
     bool start(completion& done) {
       if (work.ec) return true;
       if (!work.owner->socket_) {
@@ -203,7 +211,8 @@ class stream final : engine::watcher, engine::source {
     }
     while (work.left > 0) {
       const ssize_t moved =
-          Reading ? ::recv(socket_.get(), work.data, work.left, MSG_DONTWAIT)
+          Reading ? ::recv(socket_.get(), work.data, work.left,
+                           MSG_DONTWAIT | (work.peeking ? MSG_PEEK : 0))
                   : ::send(socket_.get(), work.data, work.left, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (moved > 0) {
         work.data += moved;
@@ -265,6 +274,7 @@ class stream final : engine::watcher, engine::source {
   transfer* writing_ = nullptr;
   time_point deadline_ = never;
   std::uint32_t events_ = 0;
+  std::byte peeked_{};
 };
 
 /// A listening TCP socket. `accept` gives one connection at a time; it is polled, so that whoever
@@ -298,8 +308,8 @@ class listener {
 
   /// A connection that waits in the queue, or nothing.
   detail::descriptor accept() {
-    return detail::descriptor(::accept4(socket_.get(), nullptr, nullptr,
-                                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+    return detail::descriptor(
+        ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   }
 
  private:
@@ -330,11 +340,12 @@ class task_group {
  private:
   struct entry : completion, detail::recycled {
     entry(task_group& group, task<> it)
-        : completion([](completion& self) noexcept {
-                       auto& ended = static_cast<entry&>(self);
-                       ended.owner.remove(&ended);
-                     },
-                     &group.engine_.queue()),
+        : completion(
+              [](completion& self) noexcept {
+                auto& ended = static_cast<entry&>(self);
+                ended.owner.remove(&ended);
+              },
+              &group.engine_.queue()),
           owner(group),
           work(std::move(it)) {}
     task_group& owner;

@@ -22,13 +22,20 @@ class tcp_transport final : mover,
                             door::host,
                             failure_listener {
  public:
+  static constexpr bool consumes = true;
+
   tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who)
       : engine_(std::move(on)), who_(std::move(who)), match_(who_->rank), tasks_(*engine_) {
     match_.add(static_cast<mover&>(*this));
     engine_->add(static_cast<engine::source&>(*this));
+    const hello mine = who_->greeting(purpose::link);
     if (who_->link_listener.is_open()) {
-      door_.emplace(*engine_, who_->link_listener, who_->greeting(purpose::link), who_->key,
+      door_.emplace(*engine_, who_->link_listener, mine, who_->key,
                     static_cast<door::host&>(*this));
+    }
+    if (who_->local_listener.is_open()) {
+      local_door_.emplace(*engine_, who_->local_listener, mine, who_->key,
+                          static_cast<door::host&>(*this));
     }
     if (who_->rendezvous != nullptr) {
       who_->rendezvous->listen_for_failures(static_cast<failure_listener*>(this));
@@ -75,7 +82,7 @@ class tcp_transport final : mover,
     who->cfg = who_->cfg;
     mine.node = who_->node;
     if (size == 1) return who;
-    if (const std::error_code ec = who->link_listener.listen({who->address, 0})) {
+    if (const std::error_code ec = who->listen()) {
       detail::raise(errc::join_failed, "rank %d cannot listen at %s: %s", rank,
                     who->address.to_string().c_str(), ec.message().c_str());
     }
@@ -152,13 +159,11 @@ class tcp_transport final : mover,
 
   bool poll() override {
     bool moved = false;
-    if (links_.size() <= 4) {
-      for (auto& [peer, link] : links_) {
-        if (link->is_open()) moved |= link->pump();
-      }
-    } else {
-      moved = engine_->dispatch();
+    const bool few = links_.size() <= 4;
+    for (auto& [peer, link] : links_) {
+      if (link->is_open() && (few || link->has_ring())) moved |= link->pump();
     }
+    if (!few) moved |= engine_->dispatch();
     for (tcp::link* link : to_flush_) moved |= link->flush();
     to_flush_.clear();
     return moved;
@@ -198,7 +203,9 @@ class tcp_transport final : mover,
       }
     }
     door_.reset();
+    local_door_.reset();
     who_->link_listener.close();
+    who_->local_listener.close();
     co_await colls::leave(*who_, deadline);
   }
 
@@ -217,6 +224,14 @@ class tcp_transport final : mover,
     }
   }
   bool pending() const override { return match_.any_under_way(); }
+  bool arm() override {
+    bool armed = true;
+    for (auto& [peer, link] : links_) armed &= link->arm();
+    return armed;
+  }
+  void disarm() override {
+    for (auto& [peer, link] : links_) link->disarm();
+  }
 
   void flush_soon(tcp::link& link) {
     if (std::find(to_flush_.begin(), to_flush_.end(), &link) == to_flush_.end()) {
@@ -504,21 +519,26 @@ class tcp_transport final : mover,
         const endpoint where = co_await who_->address_of(link.peer());
         link.address(detail::text_of(where));
         std::snprintf(why.address, sizeof why.address, "%s", link.address().c_str());
-        stream connection(*engine_);
-        connection.deadline(now() + silence_of_the_dead);
-        const detail::outcome connected = co_await detail::attempt(connection.connect(where));
-        if (connected.ec) {
-          why.say("it cannot be reached: %s", connected.ec.message().c_str());
-          hopeless = connected.ec == std::errc::connection_refused;
-          // On one host only a flood of strangers keeps the system from answering.
-          alive = node_of(link.peer()) == who_->node;
-        } else {
+        const bool dialled = co_await dial_beside(link, where);
+        if (dialled) {
           alive = true;
-          connection.deadline(never);
-          detail::keep_alive(connection.descriptor());
-          const bool wanted = co_await who_->introduce(connection, link.peer());
-          if (wanted && !link.is_open() && !link.ended() && !closing_) {
-            adopt(link, connection.release());
+        } else {
+          stream connection(*engine_);
+          connection.deadline(now() + silence_of_the_dead);
+          const detail::outcome connected = co_await detail::attempt(connection.connect(where));
+          if (connected.ec) {
+            why.say("it cannot be reached: %s", connected.ec.message().c_str());
+            hopeless = connected.ec == std::errc::connection_refused;
+            // On one host only a flood of strangers keeps the system from answering.
+            alive = node_of(link.peer()) == who_->node;
+          } else {
+            alive = true;
+            connection.deadline(never);
+            detail::keep_alive(connection.descriptor());
+            const bool wanted = co_await who_->introduce(connection, link.peer());
+            if (wanted && !link.is_open() && !link.ended() && !closing_) {
+              adopt(link, connection.release());
+            }
           }
         }
       } catch (const error& thrown) {
@@ -526,7 +546,8 @@ class tcp_transport final : mover,
         why.say("%.300s", what.detail);
         // Who computes in the middle of a handshake finds it refused, but not again and again.
         refusals = what.code == errc::auth_failed ? refusals + 1 : 0;
-        hopeless = refusals == 3 || what.code == errc::protocol_error;
+        hopeless =
+            refusals == 3 || what.code == errc::protocol_error || what.code == errc::peer_failed;
       }
       if (link.is_open() || hopeless) break;
       if (alive) heard = now();
@@ -553,6 +574,71 @@ class tcp_transport final : mover,
     }
   }
 
+  // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
+  task<bool> dial_beside(tcp::link& link, endpoint where) {
+    const bool only = who_->cfg.transport == "shm";
+    if (!who_->local_listener.is_open() || node_of(link.peer()) != who_->node) {
+      if (only) detail::raise(errc::peer_failed, "it is not on this host, and shm was asked for");
+      co_return false;
+    }
+    detail::descriptor socket;
+    std::error_code ec = shm::connect_beside(where, socket);
+    if (ec == std::errc::resource_unavailable_try_again) co_return true;  // too many at its door
+    if (!ec && !shm::is_own_user(socket.get())) {
+      ec = std::make_error_code(std::errc::permission_denied);
+    }
+    if (ec) {
+      if (only) {
+        detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
+                      ec.message().c_str());
+      }
+      if (!std::exchange(link.told_why, true)) {
+        log_info("rank %d reaches rank %d by tcp, not by shared memory: %s", rank(), link.peer(),
+                 ec.message().c_str());
+      }
+      co_return false;
+    }
+    // A rank that computes answers late; one that dies ends the connection.
+    stream connection(*engine_, std::move(socket));
+    const bool accepted = co_await who_->introduce(connection, link.peer());
+    if (!accepted || link.is_open() || link.ended() || closing_) co_return true;
+    shm::segment memory;
+    auto ring = std::make_unique<shm::ring>();
+    ec = memory.make(shm::link_bytes);
+    if (!ec) ec = ring->map(memory, 0);
+    if (ec) {
+      log_info("rank %d reaches rank %d by a local socket, not by shared memory: %s", rank(),
+               link.peer(), ec.message().c_str());
+    }
+    if (!shm::pass_descriptor(connection.descriptor(), ec ? -1 : memory.descriptor())) {
+      co_return true;
+    }
+    link.open(connection.release(), ec ? nullptr : std::move(ring));
+    co_return true;
+  }
+
+  // The other side of it: the memory comes after the verdict.
+  task<> admit_beside(std::unique_ptr<stream> guest, int peer) {
+    guest->deadline(never);
+    co_await guest->readable();
+    shm::segment memory;
+    std::unique_ptr<shm::ring> ring;
+    detail::descriptor passed = shm::take_descriptor(guest->descriptor());
+    if (passed) {
+      ring = std::make_unique<shm::ring>();
+      std::error_code ec = memory.adopt(std::move(passed), shm::link_bytes);
+      if (!ec) ec = ring->map(memory, 1);
+      if (ec) {
+        detail::raise(errc::unreachable, "rank %d cannot map rank %d's memory: %s", rank(), peer,
+                      ec.message().c_str());
+      }
+    }
+    tcp::link& link = link_for(peer);
+    if (link.is_open() || link.ended()) co_return;
+    link.address("a process of this host");
+    link.open(guest->release(), std::move(ring));
+  }
+
   void adopt(tcp::link& link, detail::descriptor socket) {
     detail::keep_alive(socket.get());
     if (!who_->cfg.congestion.empty()) {
@@ -571,13 +657,20 @@ class tcp_transport final : mover,
 
   task<> admit(std::unique_ptr<stream> guest, int peer, purpose what) {
     try {
-      const bool known = what == purpose::link && peer >= 0 && peer < size() && peer != rank();
+      const bool local = shm::is_local(guest->descriptor());
+      const bool known = what == purpose::link && peer >= 0 && peer < size() && peer != rank() &&
+                         (!local || shm::is_own_user(guest->descriptor()));
       const verdict answer = !known || closing_ ? verdict::not_now
                              : is_welcome(peer) ? verdict::accepted
                                                 : verdict::duplicate;
       co_await give_verdict(*guest, answer);
+      if (answer != verdict::accepted) co_return;
+      if (local) {
+        co_await admit_beside(std::move(guest), peer);
+        co_return;
+      }
       tcp::link& link = link_for(peer);
-      if (answer == verdict::accepted && !link.is_open() && !link.ended()) {
+      if (!link.is_open() && !link.ended()) {
         link.address(detail::text_of(guest->remote()));
         adopt(link, guest->release());
       }
@@ -730,8 +823,9 @@ class tcp_transport final : mover,
   bool leaving_ = false;  // close() has begun
   bool closing_ = false;  // goodbye was said
   std::optional<door> door_;
+  std::optional<door> local_door_;
   task_group tasks_;  // last: its tasks use all of the above
 };
-static_assert(transport<tcp_transport>);
+static_assert(consuming_transport<tcp_transport>);
 
 }  // namespace colls

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// link: one TCP connection to one peer: what is to be written, what is being read.
+// link: one connection to one peer: what is to be written, what is being read. Its bytes go through
+// a socket, or through memory that both processes share; then the socket only tells of death, and
+// wakes.
 
 #include <colls/match.hpp>
+#include <colls/transport/shm/ring.hpp>
 #include <colls/transport/socket.hpp>
 #include <colls/transport/tcp/frame.hpp>
 
@@ -34,7 +37,7 @@ struct outgoing : keyed {
   std::size_t written = 0;  // of header and payload
   bool waits = false;       // for a grant
   bool queued = false;
-  bool reminded = false;  // its header has gone ahead
+  bool reminded = false;      // its header has gone ahead
   outgoing* after = nullptr;  // in the link's queue
 
   std::size_t whole() const { return sizeof frame + size; }
@@ -86,7 +89,10 @@ class link final : public engine::watcher, public filler {
   link(engine& on, link_owner& owner, int peer) : engine_(on), owner_(owner), peer_(peer) {}
   link(const link&) = delete;
   link& operator=(const link&) = delete;
-  ~link() { shut(); }
+  ~link() {
+    give_gathered();
+    shut();
+  }
 
   int peer() const { return peer_; }
   bool is_open() const { return static_cast<bool>(socket_); }
@@ -98,11 +104,13 @@ class link final : public engine::watcher, public filler {
   void address(std::string where) { address_ = std::move(where); }
 
   bool dialing = false;
+  bool told_why = false;        // the log has why it does not go through shared memory
   key_table<outgoing> waiting;  // sends that wait for a grant
 
   /// Takes an authenticated connection over and writes what has gathered.
-  void open(detail::descriptor socket) {
+  void open(detail::descriptor socket, std::unique_ptr<shm::ring> shared = nullptr) {
     socket_ = std::move(socket);
+    ring_ = std::move(shared);
     events_ = EPOLLIN;
     engine_.watch(socket_.get(), events_, *this);
     flush();
@@ -233,6 +241,7 @@ class link final : public engine::watcher, public filler {
     if (target_ == &receive) {
       target_ = nullptr;
       into_ = nullptr;  // the rest of the payload is thrown away
+      give_gathered();
     }
     if (early_ != nullptr && early_->wanted == &receive) early_->wanted = nullptr;
   }
@@ -248,8 +257,13 @@ class link final : public engine::watcher, public filler {
 
   /// Where the payload of the frame being read goes: a receive, an early message, or nowhere.
   void deliver_to(posted& receive) {
-    target_ = &receive;
     into_ = receive.data;
+    if (receive.fold != nullptr && (!ring_ || receive.grain > longest_grain)) {
+      gathered_ = owner_.matching().take_scratch(receive.received);
+      if (gathered_.memory == nullptr) return refuse_for_memory(receive);
+      into_ = static_cast<std::byte*>(gathered_.memory);
+    }
+    target_ = &receive;
     receive.held_by = this;
   }
   void deliver_to(early& message) {
@@ -259,6 +273,7 @@ class link final : public engine::watcher, public filler {
 
   /// Writes what it can. An error is judged by the reader, who may find a last word of the peer.
   bool flush() {
+    if (ring_) return flush_ring();
     bool moved = false;
     while (is_open() && !idle()) {
       iovec parts[16];
@@ -295,6 +310,7 @@ class link final : public engine::watcher, public filler {
 
   /// Reads what it can. False: nothing was there.
   bool pump() {
+    if (ring_) return pump_ring();
     bool moved = false;
     for (int rounds = 0; is_open() && !ended_ && rounds < 64; ++rounds) {
       // Payload first into its place, what follows it into the read-ahead buffer, in one call.
@@ -323,15 +339,23 @@ class link final : public engine::watcher, public filler {
       const auto size = static_cast<std::size_t>(got);
       const std::size_t body = std::min(size, payload_left_);
       if (into_ != nullptr) into_ += body;
-      if (early_ != nullptr) early_->filled += body;
-      if (target_ != nullptr) target_->record->bytes += body;
-      payload_left_ -= body;
+      note_payload(body);
       ahead_size_ += size - body;
-      if (body > 0 && payload_left_ == 0) end_of_payload();
       parse();
       if (size < wanted) break;
     }
     return moved;
+  }
+
+  /// Whether its bytes go through shared memory: nobody tells when some have come.
+  bool has_ring() const { return ring_ != nullptr; }
+  /// The thread is about to sleep: the peer shall wake it. False: something can be done already.
+  bool arm() {
+    if (!ring_ || !is_open()) return true;
+    return ring_->sleep() && !(!idle() && flush());
+  }
+  void disarm() {
+    if (ring_) ring_->wake();
   }
 
   void shut_writing() { ::shutdown(socket_.get(), SHUT_WR); }
@@ -405,22 +429,27 @@ class link final : public engine::watcher, public filler {
     const auto pop = [&](outgoing& send) {
       send.written += take(send.whole() - send.written);
       if (send.written < send.whole()) return false;
-      first_ = send.after;
-      if (first_ == nullptr) last_ = nullptr;
-      send.queued = false;
-      if (inline_ == &send) {
-        inline_ = nullptr;
-        send.on = nullptr;
-        send.record->bytes += send.size;
-      } else {
-        send.finish();
-      }
+      written(send);
       return true;
     };
     erase(tail_);
     if (first_ != nullptr && first_->written > 0 && !pop(*first_)) return;
     erase(control_);
     while (sent > 0 && first_ != nullptr) pop(*first_);
+  }
+
+  // The first send is written whole.
+  void written(outgoing& send) {
+    first_ = send.after;
+    if (first_ == nullptr) last_ = nullptr;
+    send.queued = false;
+    if (inline_ == &send) {
+      inline_ = nullptr;
+      send.on = nullptr;
+      send.record->bytes += send.size;
+    } else {
+      send.finish();
+    }
   }
 
   void want_write(bool wanted) {
@@ -433,6 +462,7 @@ class link final : public engine::watcher, public filler {
   }
 
   void ready(std::uint32_t events) override {
+    if (ring_) return listen();
     if ((events & static_cast<std::uint32_t>(EPOLLOUT)) != 0) flush();
     if (is_open()) pump();
     if (is_open()) flush();
@@ -449,11 +479,8 @@ class link final : public engine::watcher, public filler {
           std::memcpy(into_, ahead_ + at, part);
           into_ += part;
         }
-        if (early_ != nullptr) early_->filled += part;
-        if (target_ != nullptr) target_->record->bytes += part;
         at += part;
-        payload_left_ -= part;
-        if (payload_left_ == 0) end_of_payload();
+        note_payload(part);
         continue;
       }
       if (ahead_size_ - at < sizeof(header)) break;
@@ -463,28 +490,51 @@ class link final : public engine::watcher, public filler {
         fail(0, "a frame that no rank of colls would send");
         return;
       }
-      const bool message = frame.kind == kind::data;
-      const std::size_t body =
-          message || frame.kind == kind::grant || frame.kind == kind::announce ? 0 : frame.length;
+      const std::size_t body = control_size(frame);
       if (ahead_size_ - at < sizeof frame + body) break;
       const std::byte* const payload = ahead_ + at + sizeof frame;
       at += sizeof frame + body;
-      if (message && (frame.flags & flag::header_alone) == 0) payload_left_ = frame.length;
-      into_ = nullptr;
-      target_ = nullptr;
-      early_ = nullptr;
-      owner_.received(*this, frame, payload);
-      if (message && (frame.flags & flag::header_alone) == 0 && payload_left_ == 0) {
-        end_of_payload();
-      }
+      begin_frame(frame, payload);
     }
     ahead_size_ -= at;
     if (at > 0 && ahead_size_ > 0) std::memmove(ahead_, ahead_ + at, ahead_size_);
   }
 
+  // Payload of a frame that is not data.
+  static std::size_t control_size(const header& frame) {
+    const bool has_none =
+        frame.kind == kind::data || frame.kind == kind::grant || frame.kind == kind::announce;
+    return has_none ? 0 : frame.length;
+  }
+
+  void begin_frame(const header& frame, const std::byte* payload) {
+    const bool has_payload = frame.kind == kind::data && (frame.flags & flag::header_alone) == 0;
+    if (has_payload) payload_left_ = frame.length;
+    taken_ = 0;
+    into_ = nullptr;
+    target_ = nullptr;
+    early_ = nullptr;
+    owner_.received(*this, frame, payload);
+    if (has_payload && payload_left_ == 0) end_of_payload();
+  }
+
+  void note_payload(std::size_t size) {
+    if (size == 0) return;
+    if (early_ != nullptr) early_->filled += size;
+    if (target_ != nullptr) target_->record->bytes += size;
+    taken_ += size;
+    payload_left_ -= size;
+    if (payload_left_ == 0) end_of_payload();
+  }
+
   void end_of_payload() {
     if (posted* const receive = std::exchange(target_, nullptr)) {
       receive->held_by = nullptr;
+      if (gathered_.memory != nullptr) {
+        receive->fold(receive->folds, 0, static_cast<std::byte*>(gathered_.memory),
+                      receive->received);
+        give_gathered();
+      }
       receive->done->post();
     }
     if (early* const message = std::exchange(early_, nullptr)) {
@@ -495,6 +545,160 @@ class link final : public engine::watcher, public filler {
       }
     }
     into_ = nullptr;
+  }
+
+  void give_gathered() {
+    if (gathered_.memory != nullptr) {
+      owner_.matching().give_scratch(std::exchange(gathered_, {}));
+    }
+  }
+  void refuse_for_memory(posted& receive) {
+    owner_.matching().revoke(*receive.record->communicator, failure(errc::not_enough_memory));
+    into_ = nullptr;
+    receive.received = 0;
+    receive.finish(make_error_code(errc::not_enough_memory));
+  }
+
+  // ---- through shared memory
+
+  bool flush_ring() {
+    bool moved = false;
+    while (is_open() && !idle() && ring_->has_slot()) {
+      if (!tail_.empty()) {
+        const std::size_t piece = write_piece({}, tail_.data(), tail_.size());
+        if (piece == 0) break;
+        tail_.erase(tail_.begin(), tail_.begin() + static_cast<std::ptrdiff_t>(piece));
+      } else if (first_ != nullptr && (first_->written > 0 || control_.empty())) {
+        if (!write_some(*first_)) break;
+      } else {
+        header frame;
+        std::memcpy(&frame, control_.data(), sizeof frame);
+        const std::size_t size = control_size(frame);
+        if (size > shm::longest_inline && ring_->room(size) < size) break;
+        ring_->write(frame, control_.data() + sizeof frame, size);
+        control_.erase(control_.begin(),
+                       control_.begin() + static_cast<std::ptrdiff_t>(sizeof frame + size));
+      }
+      moved = true;
+    }
+    wake_peer();
+    return moved;
+  }
+
+  // How much was written; 0: there is no room now.
+  std::size_t write_piece(const header& frame, const std::byte* from, std::size_t size) {
+    const std::size_t piece = std::min(size, shm::longest_piece);
+    if (ring_->room(piece) < piece) return 0;
+    ring_->write(frame, from, piece);
+    return piece;
+  }
+  bool write_some(outgoing& send) {
+    if (send.written == 0) {
+      if (send.size <= shm::longest_inline) {
+        ring_->write(send.frame, send.data, send.size);
+        send.written = send.whole();
+      } else {
+        const std::size_t piece = write_piece(send.frame, send.data, send.size);
+        if (piece == 0) return false;
+        send.written = sizeof send.frame + piece;
+      }
+    } else {
+      const std::size_t done = send.written - sizeof send.frame;
+      const std::size_t piece = write_piece({}, send.data + done, send.size - done);
+      if (piece == 0) return false;
+      send.written += piece;
+    }
+    if (send.written == send.whole()) written(send);
+    return true;
+  }
+
+  bool pump_ring() {
+    bool moved = false;
+    for (int rounds = 0; is_open() && !ended_ && rounds < 256; ++rounds) {
+      const shm::slot* const next = ring_->front();
+      if (next == nullptr) break;
+      moved = true;
+      if (!take_slot(*next)) {
+        fail(0, "a frame that no rank of colls would send");
+        return true;
+      }
+      ring_->settle();
+    }
+    if (moved && is_open()) wake_peer();
+    return moved;
+  }
+
+  // False: it cannot be.
+  bool take_slot(const shm::slot& next) {
+    const header frame = next.frame;
+    if (frame.kind == kind{}) {
+      if (payload_left_ == 0 || !ring_->pop(next)) return false;
+      take_payload();
+      return ring_->readable() <= payload_left_;
+    }
+    if (payload_left_ > 0 || !plausible(frame)) return false;
+    std::byte short_payload[shm::longest_inline];
+    std::memcpy(short_payload, next.data, sizeof short_payload);
+    const std::size_t piece = next.piece;
+    const std::size_t control = control_size(frame);
+    const bool is_short = piece == 0 && frame.length <= shm::longest_inline;
+    if (piece > frame.length || (control > 0 && !is_short && piece != control)) return false;
+    if (!ring_->pop(next)) return false;
+    const std::byte* const payload = is_short ? short_payload : ring_->data();
+    begin_frame(frame, payload);
+    if (control > 0 && !is_short) ring_->take(control);
+    if (payload_left_ == 0 || !is_open()) return true;
+    if (is_short) {
+      take_in(payload, payload_left_);
+    } else {
+      take_payload();
+    }
+    return ring_->readable() <= payload_left_;
+  }
+
+  // A reduction takes whole elements; the rest stays until more has come.
+  void take_payload() {
+    std::size_t size = std::min(ring_->readable(), payload_left_);
+    if (into_ == nullptr && target_ != nullptr && size < payload_left_) {
+      size -= (taken_ + size) % target_->grain;
+    }
+    if (size == 0) return;
+    take_in(ring_->data(), size);
+    ring_->take(size);
+  }
+  void take_in(const std::byte* from, std::size_t size) {
+    if (into_ != nullptr) {
+      std::memcpy(into_, from, size);
+      into_ += size;
+    } else if (target_ != nullptr) {
+      target_->fold(target_->folds, taken_, from, size);
+    }
+    note_payload(size);
+  }
+
+  void wake_peer() {
+    if (ring_->must_wake()) (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
+  // The socket says that the peer woke us, or that it is gone; what it wrote before counts.
+  void listen() {
+    char bells[256];
+    ssize_t got = 0;
+    do {
+      got = ::recv(socket_.get(), bells, sizeof bells, MSG_DONTWAIT);
+    } while (got == static_cast<ssize_t>(sizeof bells));
+    const int why = got < 0 ? errno : 0;
+    const bool over = got == 0 || (got < 0 && !detail::would_block());
+    bool moved = true;
+    while (moved && is_open()) moved = pump_ring() && over;
+    if (!is_open()) return;
+    if (!over) {
+      flush();
+    } else if (got == 0) {
+      end_of_file();
+    } else {
+      fail(why);
+    }
   }
 
   void end_of_file() {
@@ -526,8 +730,14 @@ class link final : public engine::watcher, public filler {
   std::vector<banked> grants_;
   std::size_t unreturned_ = 0;
 
+  // Elements longer than this are put together before they are reduced.
+  static constexpr std::size_t longest_grain = 4096;
+
+  std::unique_ptr<shm::ring> ring_;
   std::size_t payload_left_ = 0;
-  std::byte* into_ = nullptr;  // null: thrown away
+  std::size_t taken_ = 0;      // of the payload being read
+  std::byte* into_ = nullptr;  // null: to the target's reduction, or thrown away
+  match::block gathered_;      // where a payload lies that is reduced when it is whole
   posted* target_ = nullptr;
   early* early_ = nullptr;
   std::size_t ahead_size_ = 0;

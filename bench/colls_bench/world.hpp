@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The ranks as processes with TCP between them: those of a launcher, or our own.
+// The ranks as processes: those of a launcher, or our own.
 
 #include "measure.hpp"
 #include "processes.hpp"
@@ -12,9 +12,10 @@
 
 namespace bench {
 
-inline int over_tcp(const options& how) {
+inline int in_a_world(const options& how) {
   const auto rank_main = [&](colls::config place) {
     place.congestion = how.congestion;
+    place.transport = how.transport;
     return colls::run([&](colls::world& world) -> colls::task<> { co_await measure(world, how); },
                       place);
   };

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// ring: frames from one process to another through memory that both have mapped.
+//
+// A frame takes a slot, one cache line that carries its own number, so that a short message is one
+// line that moves once. Longer payload lies in a ring of bytes beside the slots; what a slot adds
+// to it is whole when the slot's number is there. Every line has one writer.
+
+#include <colls/transport/shm/segment.hpp>
+#include <colls/transport/tcp/frame.hpp>
+
+#include <algorithm>
+#include <atomic>
+
+namespace colls::shm {
+
+inline constexpr std::size_t slots = 512;
+inline constexpr std::size_t ring_bytes = 256 * 1024;
+/// Longest payload in the slot itself.
+inline constexpr std::size_t longest_inline = 24;
+/// Longest piece of a payload that is told at once: the reader works on one while the next is
+/// written.
+inline constexpr std::size_t longest_piece = 32 * 1024;
+
+struct alignas(64) slot {
+  std::atomic<std::uint32_t> number;  // of the frame, from 1: the line is whole
+  std::uint32_t piece;                // bytes that it adds to the ring of bytes
+  tcp::header frame;                  // kind 0: only goes on with the payload before
+  std::byte data[longest_inline];
+};
+static_assert(sizeof(slot) == 64);
+
+/// What the reader has done with, and whether it sleeps: then whoever moves something wakes it.
+struct alignas(128) reader_line {
+  std::atomic<std::uint64_t> slots_done;
+  std::atomic<std::uint64_t> bytes_done;
+};
+struct alignas(128) sleeper_line {
+  std::atomic<std::uint32_t> asleep;
+};
+
+/// One direction as it lies in the segment.
+struct direction {
+  reader_line reader;
+  sleeper_line sleeper;  // the reader's side
+  alignas(4096) slot all[slots];
+};
+inline constexpr std::size_t direction_bytes = (sizeof(direction) + 4095) / 4096 * 4096;
+inline constexpr std::size_t link_bytes = 2 * (direction_bytes + ring_bytes);
+
+/// This process's end of both directions.
+class ring {
+ public:
+  /// `side` 0 or 1: which of the two directions this process writes.
+  std::error_code map(const segment& from, int side) {
+    const auto place = [](int which) {
+      return static_cast<std::size_t>(which) * (direction_bytes + ring_bytes);
+    };
+    for (int which : {side, 1 - side}) {
+      const int mine = which == side ? 0 : 1;
+      if (const auto ec = lines_[mine].map(from, place(which), direction_bytes)) return ec;
+      if (const auto ec = bytes_[mine].map(from, place(which) + direction_bytes, ring_bytes, 2)) {
+        return ec;
+      }
+    }
+    return {};
+  }
+
+  // ---- writing
+
+  /// Room for bytes now; `wanted` of them would do.
+  std::size_t room(std::size_t wanted) {
+    if (ring_bytes - (bytes_written_ - bytes_done_) < wanted) {
+      bytes_done_ = out().reader.bytes_done.load(std::memory_order_acquire);
+    }
+    return ring_bytes - static_cast<std::size_t>(bytes_written_ - bytes_done_);
+  }
+  bool has_slot() {
+    if (slots_written_ - slots_done_ < slots) return true;
+    slots_done_ = out().reader.slots_done.load(std::memory_order_acquire);
+    return slots_written_ - slots_done_ < slots;
+  }
+
+  /// Writes a frame with `size` bytes of its payload; the caller has asked for a slot and, unless
+  /// they fit into it, for room.
+  void write(const tcp::header& frame, const std::byte* data, std::size_t size) {
+    slot& next = out().all[slots_written_ % slots];
+    std::memcpy(static_cast<void*>(&next.frame), &frame, sizeof frame);
+    if (size <= longest_inline && frame.length == size) {
+      next.piece = 0;
+      if (size != 0) std::memcpy(next.data, data, size);
+    } else {
+      next.piece = static_cast<std::uint32_t>(size);
+      std::memcpy(bytes_[0].data() + bytes_written_ % ring_bytes, data, size);
+      bytes_written_ += size;
+    }
+    ++slots_written_;
+    next.number.store(static_cast<std::uint32_t>(slots_written_), std::memory_order_release);
+    told_ = true;
+  }
+
+  // ---- reading
+
+  /// The next frame, or null.
+  const slot* front() const {
+    const slot& next = in().all[slots_read_ % slots];
+    return next.number.load(std::memory_order_acquire) ==
+                   static_cast<std::uint32_t>(slots_read_ + 1)
+               ? &next
+               : nullptr;
+  }
+  /// The slot may be written again. False: it says what cannot be.
+  bool pop(const slot& read) {
+    const std::size_t piece = read.piece;
+    if (piece > ring_bytes - readable_) return false;
+    readable_ += piece;
+    ++slots_read_;
+    return true;
+  }
+  /// Payload that has come and was not taken.
+  std::size_t readable() const { return readable_; }
+  const std::byte* data() const { return bytes_[1].data() + bytes_read_ % ring_bytes; }
+  void take(std::size_t size) {
+    readable_ -= size;
+    bytes_read_ += size;
+    if (bytes_read_ - bytes_told_ >= ring_bytes / 4 || slots_read_ - slots_told_ >= slots / 4) {
+      tell();
+    }
+  }
+  void settle() {
+    if (slots_read_ - slots_told_ >= slots / 4) tell();
+  }
+
+  // ---- sleeping
+
+  /// Asks to be woken; false: there is something to read already.
+  bool sleep() {
+    in().sleeper.asleep.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return front() == nullptr;
+  }
+  void wake() { in().sleeper.asleep.store(0, std::memory_order_relaxed); }
+  /// Whether the other side sleeps and knows nothing of what was done here since the last time.
+  bool must_wake() {
+    if (!std::exchange(told_, false)) return false;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic<std::uint32_t>& asleep = out().sleeper.asleep;
+    return asleep.load(std::memory_order_relaxed) != 0 &&
+           asleep.exchange(0, std::memory_order_relaxed) != 0;
+  }
+
+ private:
+  direction& out() const { return *reinterpret_cast<direction*>(lines_[0].data()); }
+  direction& in() const { return *reinterpret_cast<direction*>(lines_[1].data()); }
+
+  void tell() {
+    reader_line& line = in().reader;
+    slots_told_ = slots_read_;
+    bytes_told_ = bytes_read_;
+    line.slots_done.store(slots_told_, std::memory_order_release);
+    line.bytes_done.store(bytes_told_, std::memory_order_release);
+    told_ = true;
+  }
+
+  mapping lines_[2];  // what this side writes, what it reads
+  mapping bytes_[2];
+  std::uint64_t slots_written_ = 0;
+  std::uint64_t slots_done_ = 0;
+  std::uint64_t bytes_written_ = 0;
+  std::uint64_t bytes_done_ = 0;
+  std::uint64_t slots_read_ = 0;
+  std::uint64_t slots_told_ = 0;
+  std::uint64_t bytes_read_ = 0;
+  std::uint64_t bytes_told_ = 0;
+  std::size_t readable_ = 0;
+  bool told_ = false;
+};
+
+}  // namespace colls::shm

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// segment: memory that two processes of one host share. It has no name, so nothing stays behind.
+
+#include <colls/transport/socket.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstring>
+
+namespace colls::shm {
+
+/// A memfd of a fixed size: whoever maps it cannot be cut off from its pages by the other side.
+class segment {
+ public:
+  segment() = default;
+
+  /// `size` bytes of zeros, all of them there: what the system cannot give is missing now, not at
+  /// the first touch.
+  std::error_code make(std::size_t size) {
+    fd_ = detail::descriptor(::memfd_create("colls", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0 ||
+        ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 ||
+        ::fcntl(fd_.get(), F_ADD_SEALS, fixed) != 0) {
+      return failed();
+    }
+    size_ = size;
+    return {};
+  }
+
+  /// Another process's, if it is `size` bytes that stay.
+  std::error_code adopt(detail::descriptor from, std::size_t size) {
+    fd_ = std::move(from);
+    struct stat found {};
+    const int seals = ::fcntl(fd_.get(), F_GET_SEALS);
+    if (::fstat(fd_.get(), &found) != 0 || seals < 0) return failed();
+    if (found.st_size != static_cast<off_t>(size) || (seals & fixed) != fixed) {
+      fd_ = {};
+      return make_error_code(errc::protocol_error);
+    }
+    size_ = size;
+    return {};
+  }
+
+  int descriptor() const { return fd_.get(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  static constexpr int fixed = F_SEAL_SHRINK | F_SEAL_GROW;
+
+  std::error_code failed() {
+    const std::error_code ec = detail::last_error();
+    fd_ = {};
+    return ec;
+  }
+
+  detail::descriptor fd_;
+  std::size_t size_ = 0;
+};
+
+/// Some pages of a segment in this process's memory. A ring is mapped twice in a row, so that
+/// whatever lies across its end is one piece.
+class mapping {
+ public:
+  mapping() = default;
+  mapping(mapping&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  mapping& operator=(mapping&& other) noexcept {
+    std::swap(base_, other.base_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~mapping() {
+    if (base_ != nullptr) ::munmap(base_, size_);
+  }
+
+  std::error_code map(const segment& from, std::size_t offset, std::size_t size, int times = 1) {
+    const std::size_t whole = size * static_cast<std::size_t>(times);
+    void* const place =
+        ::mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED) return detail::last_error();
+    base_ = static_cast<std::byte*>(place);
+    size_ = whole;
+    for (std::byte* at = base_; at != base_ + whole; at += size) {
+      if (::mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+                 from.descriptor(), static_cast<off_t>(offset)) == MAP_FAILED) {
+        return detail::last_error();
+      }
+    }
+    return {};
+  }
+
+  std::byte* data() const { return base_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace colls::shm
