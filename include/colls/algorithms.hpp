@@ -236,6 +236,10 @@ struct catalogue {
   static constexpr auto barrier = rows<collective::barrier, task<>(Channel)>();
   static constexpr auto broadcast = rows<collective::broadcast, task<>(Channel, data, int)>();
   static constexpr auto all_reduce = rows<collective::all_reduce, task<>(Channel, data, op)>();
+  /// Of those, the ones that read another buffer than they write: no copy before.
+  static constexpr auto all_reduce_apart = std::to_array<row<task<>(Channel, data, data, op)>>({
+      {{algorithm::ring, needs::commutative}, &ring::all_reduce_apart<Channel, data, op>},
+  });
   static constexpr auto reduce = rows<collective::reduce, task<>(Channel, data, data, int, op)>();
   static constexpr auto reduce_scatter =
       rows<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();

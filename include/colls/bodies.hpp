@@ -42,6 +42,11 @@ struct bodies {
     return {work, count, by.accumulate_size};
   }
 
+  /// Whether an algorithm may read `in` and write `out` as they are.
+  static bool moves_nothing(any_buffer in, any_buffer out, const reduction& by) {
+    return in.data() != out.data() && in_storage(by) && by.finish == nullptr;
+  }
+
   /// In place on `out`, after a copy or in a wide working buffer: all_reduce and the scans. Where
   /// nothing is left to do after the algorithm, no coroutine stands round it.
   static task<> in_place(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,

@@ -79,8 +79,8 @@ class core final : public call_queue {
   void progress() override;
   void kick() override;
 
-  /// Chooses an algorithm of `rows` and starts it, or refuses the call: `body(channel, algorithm)`
-  /// is its coroutine, `print` all of the fingerprint but the plan.
+  /// Chooses an algorithm of `rows` and starts it, or refuses the call: `body(channel, row)` is its
+  /// coroutine, `print` all of the fingerprint but the plan.
   template <class Rows, class Body>
   operation<> launch(call<void>* made, const Rows& rows, const question& asked, fingerprint print,
                      const options& how, checks& check, std::size_t working_bytes, Body body);

@@ -15,20 +15,26 @@
 
 namespace colls::ring {
 
-/// Afterwards rank r holds the finished chunk r; the other chunks are scratch. Sends (p-1)/p of the
-/// buffer in p-1 rounds. The fold starts at another rank for each chunk, so the operation has to
-/// commute. One lane: `parts` may be a segment.
+/// Afterwards rank r holds the finished chunk r in `out`; its other chunks are scratch. `in` is
+/// only read, and may be `out`. Sends (p-1)/p of the buffer in p-1 rounds. The fold starts at
+/// another rank for each chunk, so the operation has to commute. One lane: `parts` may be a
+/// segment.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce_scatter_in_place(Channel net, Data data,
-                                                                             partition parts,
-                                                                             Op op) {
+requires commutative_for<Op, element_t<Data>> task<> reduce_scatter_to_chunks(Channel net, Data in,
+                                                                              Data out,
+                                                                              partition parts,
+                                                                              Op op) {
   const pattern::ring ring(net.rank(), net.size());
-  const chunks chunk(data, parts);
+  const chunks own(in, parts);
+  const chunks chunk(out, parts);
+  if (net.size() == 1) net.copy(bytes(chunk[0]), bytes(own[0]));
   for (int step = 1; step < net.size(); ++step) {
-    const Data partial = chunk[ring.back(step)];  // what we absorbed one step ago; at first our own
-    const Data mine = chunk[ring.back(step + 1)];  // absorbs what the previous rank gathered of it
+    // What we absorbed one step ago, at first our own; then what the previous rank gathered.
+    const Data partial = step == 1 ? own[ring.back(step)] : chunk[ring.back(step)];
+    const Data mine = own[ring.back(step + 1)];
+    const Data sum = chunk[ring.back(step + 1)];
     co_await when_all(net.send(ring.next, bytes(partial)),
-                      net.recv_reduce(ring.prev, mine, mine, op, incoming::left));
+                      net.recv_reduce(ring.prev, mine, sum, op, incoming::left));
   }
 }
 
@@ -107,18 +113,26 @@ task<> neighbour_exchange(Channel net, Data data, partition parts) {
   }
 }
 
-/// Afterwards every rank holds the same sum in `data`. 2(p-1) rounds, in which a rank sends
-/// 2(p-1)/p of the buffer: no all_reduce sends less. The operation has to commute.
+/// Afterwards every rank holds the same sum in `out`; `in` is only read, and may be `out`. 2(p-1)
+/// rounds, in which a rank sends 2(p-1)/p of the buffer: no all_reduce sends less. The operation
+/// has to commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> all_reduce(Channel net, Data data, Op op) {
-  const partition parts(data.size(), net.size());
-  const int segments = net.segments(parts.longest() * element_size(data));
+requires commutative_for<Op, element_t<Data>> task<> all_reduce_apart(Channel net, Data in,
+                                                                      Data out, Op op) {
+  const partition parts(out.size(), net.size());
+  const int segments = net.segments(parts.longest() * element_size(out));
   const auto piece = [=](Channel lane, int k) -> task<> {
     const partition part = parts.segment(k, segments);
-    co_await reduce_scatter_in_place(lane, data, part, op);
-    co_await all_gather_segment(lane, data, part);
+    co_await reduce_scatter_to_chunks(lane, in, out, part, op);
+    co_await all_gather_segment(lane, out, part);
   };
   co_await in_lanes(net, net.width(), segments, piece);
+}
+
+/// The same in place.
+template <channel Channel, buffer Data, class Op>
+requires commutative_for<Op, element_t<Data>> task<> all_reduce(Channel net, Data data, Op op) {
+  return all_reduce_apart(net, data, data, op);
 }
 
 }  // namespace colls::ring

@@ -140,7 +140,7 @@ operation<> core<Transport>::launch(call<void>* made, const Rows& rows, const qu
   print.lanes = static_cast<std::uint32_t>(chosen.by.lanes);
   print.radix = static_cast<std::uint32_t>(chosen.by.radix);
   return begin(made, print, how, chosen.by, working_bytes, [&](operation_record& record) {
-    return body(basic_channel<Transport>(*net_, record), chosen.found->run);
+    return body(basic_channel<Transport>(*net_, record), *chosen.found);
   });
 }
 
@@ -156,12 +156,18 @@ operation<> core<Transport>::everywhere(const reducing_call& call, std::uint32_t
       .require(!partly_overlap(in, out), "in and out overlap in part");
   const question asked = asks(What, in.size(), state().size(), call.by, how);
   const fingerprint print = print_of(call.by, print_of(What, type, in, in.size(), -1, how), how);
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
     if constexpr (What == collective::exscan) {
-      return run::exscan(net, algorithm, in, out, call.by);
+      return run::exscan(net, chosen.run, in, out, call.by);
     } else {
+      if constexpr (What == collective::all_reduce) {
+        const auto* const apart = find(all::all_reduce_apart, chosen.how);
+        if (apart != nullptr && run::moves_nothing(in, out, call.by)) {
+          return apart->run(net, in, out, call.by.op);
+        }
+      }
       const int ranks = What == collective::scan ? net.rank() + 1 : net.size();
-      return run::in_place(net, algorithm, in, out, call.by, ranks);
+      return run::in_place(net, chosen.run, in, out, call.by, ranks);
     }
   };
   return launch(call.made, all::template algorithms<What>(), asked, print, how, check, asked.bytes,
@@ -191,8 +197,8 @@ operation<> core<Transport>::grouped(const reducing_call& call, std::uint32_t ty
   const fingerprint print = print_of(
       call.by, print_of(collective::all_reduce, type, parts.front(), total, -1, how, sizes), how);
   constexpr std::size_t packed_up_to = 64 * 1024;
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
-    return run::grouped(net, algorithm, std::move(parts), call.by, asked.bytes <= packed_up_to);
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+    return run::grouped(net, chosen.run, std::move(parts), call.by, asked.bytes <= packed_up_to);
   };
   return launch(call.made, all::all_reduce, asked, print, how, check, asked.bytes, body);
 }
@@ -213,8 +219,8 @@ operation<> core<Transport>::at_root(const reducing_call& call, std::uint32_t ty
   const question asked = asks(collective::reduce, in.size(), state().size(), call.by, how);
   const fingerprint print =
       print_of(call.by, print_of(collective::reduce, type, in, in.size(), root, how), how);
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
-    return run::reduce(net, algorithm, in, net.rank() == root ? out : any_buffer(), root, call.by);
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+    return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root, call.by);
   };
   return launch(call.made, all::reduce, asked, print, how, check, asked.bytes, body);
 }
@@ -246,8 +252,8 @@ operation<> core<Transport>::in_parts(const reducing_call& call, std::uint32_t t
   const question asked = asks(collective::reduce_scatter, in.size(), size, call.by, how);
   const fingerprint print = print_of(
       call.by, print_of(collective::reduce_scatter, type, in, in.size(), -1, how, shares), how);
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
-    return run::reduce_scatter(net, algorithm, in, out, std::move(shares), call.by);
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+    return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), call.by);
   };
   return launch(call.made, all::reduce_scatter, asked, print, how, check, asked.bytes, body);
 }
@@ -262,8 +268,8 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
   check_root(check, root, state().size());
   const question asked{collective::broadcast, data.size() * data.element_size(), state().size()};
   const fingerprint print = print_of(collective::broadcast, type, data, data.size(), root, how);
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
-    return algorithm(net, data, root);
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+    return chosen.run(net, data, root);
   };
   return launch(made, all::broadcast, asked, print, how, check, 0, body);
 }
@@ -276,7 +282,9 @@ operation<> core<Transport>::barrier(const options& how) {
   const question asked{collective::barrier, 0, state().size()};
   fingerprint print;
   print.what = collective::barrier;
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) { return algorithm(net); };
+  const auto body = [](basic_channel<Transport> net, const auto& chosen) {
+    return chosen.run(net);
+  };
   return launch(made, all::barrier, asked, print, how, check, 0, body);
 }
 
@@ -306,8 +314,8 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
   }
   const question asked{collective::all_gather, out.size() * out.element_size(), size};
   const fingerprint print = print_of(collective::all_gather, type, in, out.size(), -1, how, shares);
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
-    return run::all_gather(net, algorithm, in, out, std::move(shares));
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+    return run::all_gather(net, chosen.run, in, out, std::move(shares));
   };
   return launch(made, all::all_gather, asked, print, how, check, 0, body);
 }
@@ -346,8 +354,8 @@ operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buf
   constexpr bool gathers = What == collective::gather;
   const fingerprint print = print_of(What, type, mine, total, root, how, shares);
   const any_buffer everything = rank == root ? whole : any_buffer(nullptr, 0, mine.element_size());
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
-    return run::rooted(net, algorithm, gathers ? mine : everything, gathers ? everything : mine,
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+    return run::rooted(net, chosen.run, gathers ? mine : everything, gathers ? everything : mine,
                        mine.size(), std::move(shares), root);
   };
   return launch(made, all::template algorithms<What>(), asked, print, how, check, 0, body);
@@ -397,8 +405,8 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                        state().size()};
   fingerprint print = print_of(collective::all_to_all, type, in, count, -1, how);
   print.shape = equal_blocks ? 0 : 1;
-  const auto body = [&](basic_channel<Transport> net, auto* algorithm) {
-    return run::all_to_all(net, algorithm, in, out, std::move(sends), std::move(receives));
+  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+    return run::all_to_all(net, chosen.run, in, out, std::move(sends), std::move(receives));
   };
   return launch(made, all::all_to_all, asked, print, how, check, 0, body);
 }
