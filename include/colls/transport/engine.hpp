@@ -164,7 +164,7 @@ class engine : public std::enable_shared_from_this<engine> {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
     // Direct calls serve the sockets that somebody waits for; the others need epoll now and then.
-    if (++polls_ % 32 == 0) moved |= dispatch(0);
+    if (++polls_ % 512 == 0) moved |= dispatch(0);
     if (polls_ % 256 == 0) sweep();
     return queue_.run() || moved;
   }
@@ -174,7 +174,7 @@ class engine : public std::enable_shared_from_this<engine> {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
-      if (idle_polls % 64 == 0) run_others();
+      if (idle_polls % 512 == 0) run_others();
       return;
     }
     if (dispatch(0) || !queue_.empty()) return;
@@ -192,12 +192,9 @@ class engine : public std::enable_shared_from_this<engine> {
   /// While entered, `sync_wait` turns the engine and `kick` has nothing to do.
   void enter() { ++driven_; }
   void leave() {
-    --driven_;
-    if (polled_.empty()) {
-      kick();
-    } else {
-      turn_soon();
-    }
+    if (--driven_ > 0) return;
+    arm_sources();
+    if (!polled_.empty() || !queue_.empty()) turn_soon();
   }
 
  private:

@@ -53,7 +53,10 @@ class tcp_transport final : mover,
   int size() const { return who_->size; }
   match& matching() override { return match_; }
   run_queue& queue() { return engine_->queue(); }
-  void kick() { engine_->kick(); }
+  void kick() {
+    for (tcp::link* link : rings_) link->wake_peer();
+    engine_->kick();
+  }
   time_point now() const { return engine_->now(); }
   const char* name() const { return "tcp"; }
   static constexpr network_cost costs() { return tcp_cost; }
@@ -159,11 +162,15 @@ class tcp_transport final : mover,
 
   bool poll() override {
     bool moved = false;
-    const bool few = links_.size() <= 4;
-    for (auto& [peer, link] : links_) {
-      if (link->is_open() && (few || link->has_ring())) moved |= link->pump();
+    for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
+    const std::size_t sockets = links_.size() - rings_.size();
+    if (sockets > 4) {
+      moved |= engine_->dispatch();
+    } else if (sockets > 0) {
+      for (auto& [peer, link] : links_) {
+        if (link->is_open() && !link->has_ring()) moved |= link->pump();
+      }
     }
-    if (!few) moved |= engine_->dispatch();
     for (tcp::link* link : to_flush_) moved |= link->flush();
     to_flush_.clear();
     return moved;
@@ -226,14 +233,15 @@ class tcp_transport final : mover,
   bool pending() const override { return match_.any_under_way(); }
   bool arm() override {
     bool armed = true;
-    for (auto& [peer, link] : links_) armed &= link->arm();
+    for (tcp::link* link : rings_) armed &= link->arm();
     return armed;
   }
   void disarm() override {
-    for (auto& [peer, link] : links_) link->disarm();
+    for (tcp::link* link : rings_) link->disarm();
   }
 
   void flush_soon(tcp::link& link) {
+    if (link.idle()) return;
     if (std::find(to_flush_.begin(), to_flush_.end(), &link) == to_flush_.end()) {
       to_flush_.push_back(&link);
     }
@@ -287,8 +295,8 @@ class tcp_transport final : mover,
       const int peer = receive.key.peer;
       if (peer == posted::any_source) return false;
       const bool large = !receive.key.is_point_to_point() && receive.size > tcp::eager_limit;
-      const auto found = links_.find(peer);
-      if (found != links_.end() && (found->second->ended() || found->second->said_goodbye())) {
+      const tcp::link* const known = known_link(peer);
+      if (known != nullptr && (known->ended() || known->said_goodbye())) {
         match_.unlist(receive);
         receive.ec = left(peer, *receive.record);
         return true;
@@ -613,7 +621,7 @@ class tcp_transport final : mover,
     if (!shm::pass_descriptor(connection.descriptor(), ec ? -1 : memory.descriptor())) {
       co_return true;
     }
-    link.open(connection.release(), ec ? nullptr : std::move(ring));
+    open(link, connection.release(), ec ? nullptr : std::move(ring));
     co_return true;
   }
 
@@ -636,7 +644,12 @@ class tcp_transport final : mover,
     tcp::link& link = link_for(peer);
     if (link.is_open() || link.ended()) co_return;
     link.address("a process of this host");
-    link.open(guest->release(), std::move(ring));
+    open(link, guest->release(), std::move(ring));
+  }
+
+  void open(tcp::link& link, detail::descriptor socket, std::unique_ptr<shm::ring> ring) {
+    if (ring) rings_.push_back(&link);
+    link.open(std::move(socket), std::move(ring));
   }
 
   void adopt(tcp::link& link, detail::descriptor socket) {
@@ -686,11 +699,18 @@ class tcp_transport final : mover,
     return !link.is_open() && !link.ended() && !(link.dialing && rank() < peer);
   }
   tcp::link& link_for(int peer) {
+    if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
     std::unique_ptr<tcp::link>& slot = links_[peer];
     if (slot == nullptr) {
       slot = std::make_unique<tcp::link>(*engine_, static_cast<tcp::link_owner&>(*this), peer);
     }
+    last_used_ = slot.get();
     return *slot;
+  }
+  tcp::link* known_link(int peer) {
+    if (last_used_ != nullptr && last_used_->peer() == peer) return last_used_;
+    const auto found = links_.find(peer);
+    return found == links_.end() ? nullptr : found->second.get();
   }
 
   // ---- ends
@@ -818,6 +838,8 @@ class tcp_transport final : mover,
   std::shared_ptr<membership> who_;
   match match_;
   std::unordered_map<int, std::unique_ptr<tcp::link>> links_;
+  tcp::link* last_used_ = nullptr;
+  std::vector<tcp::link*> rings_;  // the links through shared memory
   std::vector<tcp::link*> to_flush_;
   int reports_ = 0;
   bool leaving_ = false;  // close() has begun

@@ -349,14 +349,23 @@ class link final : public engine::watcher, public filler {
 
   /// Whether its bytes go through shared memory: nobody tells when some have come.
   bool has_ring() const { return ring_ != nullptr; }
+  /// Tells a sleeping peer what was written. Not at each write: the check waits for the write to
+  /// reach memory, and there is other work meanwhile. To be called before the thread turns to
+  /// something else.
+  void wake_peer() {
+    if (is_open() && ring_->must_wake()) {
+      (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+  }
   /// The thread is about to sleep: the peer shall wake it. False: something can be done already.
   bool arm() {
-    if (!ring_ || !is_open()) return true;
-    return ring_->sleep() && !(!idle() && flush());
+    if (!is_open()) return true;
+    const bool nothing_came = ring_->sleep();
+    const bool nothing_went = idle() || !flush_ring();
+    wake_peer();
+    return nothing_came && nothing_went;
   }
-  void disarm() {
-    if (ring_) ring_->wake();
-  }
+  void disarm() { ring_->wake(); }
 
   void shut_writing() { ::shutdown(socket_.get(), SHUT_WR); }
 
@@ -581,7 +590,6 @@ class link final : public engine::watcher, public filler {
       }
       moved = true;
     }
-    wake_peer();
     return moved;
   }
 
@@ -624,7 +632,8 @@ class link final : public engine::watcher, public filler {
       }
       ring_->settle();
     }
-    if (moved && is_open()) wake_peer();
+    if (!idle()) moved |= flush_ring();
+    wake_peer();
     return moved;
   }
 
@@ -676,10 +685,6 @@ class link final : public engine::watcher, public filler {
     note_payload(size);
   }
 
-  void wake_peer() {
-    if (ring_->must_wake()) (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-
   // The socket says that the peer woke us, or that it is gone; what it wrote before counts.
   void listen() {
     char bells[256];
@@ -691,10 +696,8 @@ class link final : public engine::watcher, public filler {
     const bool over = got == 0 || (got < 0 && !detail::would_block());
     bool moved = true;
     while (moved && is_open()) moved = pump_ring() && over;
-    if (!is_open()) return;
-    if (!over) {
-      flush();
-    } else if (got == 0) {
+    if (!is_open() || !over) return;
+    if (got == 0) {
       end_of_file();
     } else {
       fail(why);
