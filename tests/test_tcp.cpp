@@ -411,3 +411,28 @@ TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its 
   for (std::thread& each : threads) each.join();
   CHECK(sums == std::vector<int>{6, 6, 6});
 }
+
+TEST_CASE("without memory to share, ranks of one host go on by a socket") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{4096, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  ranks<shm_world> world(3);
+  world.run([](communicator& comm) -> task<> {
+    std::vector<int> data(100'000, comm.rank());
+    co_await comm.all_reduce(data);
+    CHECK(data.back() == 3);
+  });
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+}
+
+TEST_CASE("a world that may not use shared memory has no local door") {
+  const auto listens = [](tcp_world& world) {
+    colls::detail::descriptor found;
+    return !colls::shm::connect_beside(world[0].members().link_listener.local(), found);
+  };
+  tcp_world tcp(2);
+  shm_world shm(2);
+  CHECK(!listens(tcp));
+  CHECK(listens(shm));
+}

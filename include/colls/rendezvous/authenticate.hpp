@@ -87,6 +87,7 @@ inline std::uint64_t hash_of(std::string_view text) {
 inline mutable_bytes whole(auto& array) { return {array.data(), array.size()}; }
 
 inline std::string text_of(const endpoint& where) {
+  if (where.port() == 0) return "a local socket";
   return host_and_port(where.address().to_string(), where.port());
 }
 

@@ -18,6 +18,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
@@ -156,8 +157,12 @@ class engine : public std::enable_shared_from_this<engine> {
     return std::exchange(in_batch_, 0) > 0;
   }
 
-  /// How many polls may find nothing before the thread sleeps: 0 when ranks outnumber cores.
-  void spin(unsigned polls) { spin_ = polls; }
+  /// How many polls may find nothing before the thread gives its core away: 0 when ranks outnumber
+  /// cores. Then it lets others run between polls, for at most that time, and sleeps.
+  void spin(unsigned polls, time_point yielding = 0) {
+    spin_ = polls;
+    yielding_ = yielding;
+  }
 
   /// The driver's part. `poll` must not be called from a completion.
   bool poll() {
@@ -172,10 +177,21 @@ class engine : public std::enable_shared_from_this<engine> {
   void idle(unsigned idle_polls) {
     if (idle_polls <= spin_) {
 #if defined(__x86_64__)
-      __builtin_ia32_pause();
+      // It takes as long as a message: not while one may be on its way.
+      if (idle_polls > 64) __builtin_ia32_pause();
 #endif
       if (idle_polls % 512 == 0) run_others();
       return;
+    }
+    if (yielding_ > 0) {
+      // By the clock: where other programs want the core, who yields may wait for long, and who
+      // sleeps and is woken comes first.
+      const time_point time = now();
+      if (idle_polls == spin_ + 1) yielding_since_ = time;
+      if (time - yielding_since_ < yielding_) {
+        ::sched_yield();
+        return;
+      }
     }
     if (dispatch(0) || !queue_.empty()) return;
     sweep();
@@ -340,6 +356,8 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int driven_ = 0;
   unsigned spin_ = 0;
+  time_point yielding_ = 0;
+  time_point yielding_since_ = 0;
   unsigned polls_ = 0;
   bool waiting_ = false;
   bool ticking_ = false;

@@ -647,9 +647,12 @@ class tcp_transport final : mover,
     open(link, guest->release(), std::move(ring));
   }
 
-  void open(tcp::link& link, detail::descriptor socket, std::unique_ptr<shm::ring> ring) {
+  void open(tcp::link& link, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr) {
     if (ring) rings_.push_back(&link);
     link.open(std::move(socket), std::move(ring));
+    match_.each_failed(link.peer(), [&](const communicator_state& communicator) {
+      tell_revoked(link, communicator.id(), communicator.why());
+    });
   }
 
   void adopt(tcp::link& link, detail::descriptor socket) {
@@ -658,10 +661,7 @@ class tcp_transport final : mover,
       ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, who_->cfg.congestion.data(),
                    static_cast<socklen_t>(who_->cfg.congestion.size()));
     }
-    link.open(std::move(socket));
-    match_.each_failed(link.peer(), [&](const communicator_state& communicator) {
-      tell_revoked(link, communicator.id(), communicator.why());
-    });
+    open(link, std::move(socket));
   }
 
   void enter(std::unique_ptr<stream> guest, const hello& who) override {

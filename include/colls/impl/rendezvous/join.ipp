@@ -30,9 +30,10 @@ class join_call final : public call<world>, call_owner {
 COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
   const time_point inactivity = how.timeout;
   auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
-  // A rank that spins while it waits takes the core of one that could work.
+  // A rank that spins while it waits takes the core of one that could work; to let that one run is
+  // cheaper than to sleep and be woken.
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  on->spin(who->local_size <= cores ? 5000 : 0);
+  on->spin(who->local_size <= cores ? 5000 : 0, 200'000);
   const int rank = who->rank;
   const int size = who->size;
   auto net = std::make_shared<tcp_transport>(std::move(on), std::move(who));

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -22,6 +23,11 @@ class segment {
   /// `size` bytes of zeros, all of them there: what the system cannot give is missing now, not at
   /// the first touch.
   std::error_code make(std::size_t size) {
+    // A file that outgrows this limit ends the process.
+    rlimit longest{};
+    if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur < size) {
+      return std::make_error_code(std::errc::file_too_large);
+    }
     fd_ = detail::descriptor(::memfd_create("colls", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0 ||
         ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 ||

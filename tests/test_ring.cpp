@@ -1,0 +1,157 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/transport/shm/ring.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace {
+
+using namespace colls;
+using namespace colls::shm;
+
+/// Both ends of a link in this process.
+struct ends {
+  segment memory;
+  ring one;
+  ring other;
+
+  ends() {
+    REQUIRE(!memory.make(link_bytes));
+    REQUIRE(!one.map(memory, 0));
+    segment same;
+    REQUIRE(!same.adopt(detail::descriptor(::dup(memory.descriptor())), link_bytes));
+    REQUIRE(!other.map(same, 1));
+  }
+};
+
+tcp::header frame(std::uint64_t sequence, std::size_t length) {
+  return tcp::header_for(tcp::kind::data, {0, 1, sequence, 0}, length, 7);
+}
+
+std::vector<std::byte> pattern(std::size_t size, std::size_t seed) {
+  std::vector<std::byte> all(size);
+  for (std::size_t i = 0; i < size; ++i) all[i] = static_cast<std::byte>(i * 31 + seed);
+  return all;
+}
+
+bool is(const std::byte* found, const std::vector<std::byte>& wanted) {
+  return std::memcmp(found, wanted.data(), wanted.size()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a short payload lies in the slot, both ways, for many rounds") {
+  ends link;
+  for (std::uint64_t i = 0; i < 5 * slots; ++i) {
+    const std::vector<std::byte> word = pattern(i % (longest_inline + 1), i);
+    CHECK(link.other.front() == nullptr);
+    REQUIRE(link.one.has_slot());
+    link.one.write(frame(i, word.size()), word.data(), word.size());
+    const slot* const seen = link.other.front();
+    REQUIRE(seen != nullptr);
+    CHECK(seen->frame.sequence == i);
+    CHECK(seen->frame.length == word.size());
+    CHECK(seen->piece == 0);
+    CHECK(is(seen->data, word));
+    CHECK(link.other.pop(*seen));
+    CHECK(link.other.readable() == 0);
+    link.other.settle();
+    CHECK(link.one.front() == nullptr);
+  }
+}
+
+TEST_CASE("a writer that is not read runs out of slots and of room, and gets both back") {
+  ends link;
+  std::uint64_t written = 0;
+  const std::vector<std::byte> block = pattern(1000, 3);
+  while (link.one.has_slot() && link.one.room(block.size()) >= block.size()) {
+    link.one.write(frame(++written, block.size()), block.data(), block.size());
+  }
+  CHECK(written == ring_bytes / block.size());
+  CHECK(link.one.room(1) == ring_bytes % block.size());
+  std::uint64_t read = 0;
+  while (const slot* const seen = link.other.front()) {
+    CHECK(seen->frame.sequence == ++read);
+    CHECK(link.other.pop(*seen));
+    CHECK(is(link.other.data(), block));
+    link.other.take(block.size());
+    link.other.settle();
+  }
+  CHECK(read == written);
+  CHECK(link.one.room(ring_bytes / 2) >= ring_bytes / 2);
+
+  written = 0;
+  while (link.one.has_slot()) link.one.write(frame(++written, 0), nullptr, 0);
+  // The reader tells by quarters.
+  CHECK(written > slots * 3 / 4);
+  CHECK(written <= slots);
+}
+
+TEST_CASE("payload across the end of the ring is one piece") {
+  ends link;
+  const std::vector<std::byte> piece = pattern(longest_piece - 64, 5);
+  for (int i = 0; i < 40; ++i) {
+    REQUIRE(link.one.room(piece.size()) >= piece.size());
+    link.one.write(frame(1, piece.size()), piece.data(), piece.size());
+    const slot* const seen = link.other.front();
+    REQUIRE(seen != nullptr);
+    REQUIRE(link.other.pop(*seen));
+    CHECK(link.other.readable() == piece.size());
+    CHECK(is(link.other.data(), piece));
+    link.other.take(piece.size());
+  }
+}
+
+TEST_CASE("a slot that claims more than the ring holds is refused") {
+  ends link;
+  const std::vector<std::byte> piece = pattern(100, 5);
+  link.one.write(frame(1, 100), piece.data(), piece.size());
+  auto* const seen = const_cast<slot*>(link.other.front());
+  seen->piece = static_cast<std::uint32_t>(ring_bytes + 1);
+  CHECK(!link.other.pop(*seen));
+}
+
+TEST_CASE("who sleeps is woken once, by whoever wrote or made room") {
+  ends link;
+  CHECK(!link.one.must_wake());
+  CHECK(link.other.sleep());
+  CHECK(!link.one.must_wake());
+  link.one.write(frame(1, 0), nullptr, 0);
+  CHECK(!link.other.sleep());
+  CHECK(link.one.must_wake());
+  CHECK(!link.one.must_wake());
+  link.one.write(frame(2, 0), nullptr, 0);
+  CHECK(!link.one.must_wake());
+  link.other.sleep();
+  link.other.wake();
+  link.one.write(frame(3, 0), nullptr, 0);
+  CHECK(!link.one.must_wake());
+
+  CHECK(link.one.sleep());
+  for (int i = 0; i < 3; ++i) {
+    const slot* const seen = link.other.front();
+    REQUIRE(seen != nullptr);
+    CHECK(link.other.pop(*seen));
+    link.other.settle();
+  }
+  CHECK(!link.other.must_wake());
+}
+
+TEST_CASE("memory that is missing, too short, or can be taken away is refused") {
+  segment made;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{4096, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  CHECK(made.make(link_bytes) == std::errc::file_too_large);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+
+  REQUIRE(!made.make(4096));
+  segment taken;
+  CHECK(taken.adopt(detail::descriptor(::dup(made.descriptor())), 8192) == errc::protocol_error);
+  detail::descriptor loose(::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(loose.get(), 4096) == 0);
+  CHECK(taken.adopt(std::move(loose), 4096) == errc::protocol_error);
+}
