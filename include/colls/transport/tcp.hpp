@@ -512,8 +512,9 @@ class tcp_transport final : mover,
   }
 
   // A link that is dropped before it is authenticated is dialled again while anyone needs it: a
-  // peer whose system takes connections lives, however long it computes. When two ranks dial each
-  // other the lower rank's link stays.
+  // peer whose system takes connections lives, however long it computes. No attempt lasts longer
+  // than an operation may wait for a byte. When two ranks dial each other the lower rank's link
+  // stays.
   task<> dial(tcp::link& link) {
     failure why(errc::peer_failed);
     why.culprit = link.peer();
@@ -521,7 +522,8 @@ class tcp_transport final : mover,
     time_point heard = now();
     int refusals = 0;
     bool hopeless = false;
-    while (!link.is_open() && !link.ended() && !closing_ && !hopeless) {
+    bool wanted = true;
+    while (wanted && !link.is_open() && !link.ended() && !closing_ && !hopeless) {
       bool alive = false;
       try {
         const endpoint where = co_await who_->address_of(link.peer());
@@ -541,10 +543,10 @@ class tcp_transport final : mover,
             alive = node_of(link.peer()) == who_->node;
           } else {
             alive = true;
-            connection.deadline(never);
+            connection.deadline(patience());
             detail::keep_alive(connection.descriptor());
-            const bool wanted = co_await who_->introduce(connection, link.peer());
-            if (wanted && !link.is_open() && !link.ended() && !closing_) {
+            const bool accepted = co_await who_->introduce(connection, link.peer());
+            if (accepted && !link.is_open() && !link.ended() && !closing_) {
               adopt(link, connection.release());
             }
           }
@@ -554,10 +556,14 @@ class tcp_transport final : mover,
         why.say("%.300s", what.detail);
         // Who computes in the middle of a handshake finds it refused, but not again and again.
         refusals = what.code == errc::auth_failed ? refusals + 1 : 0;
+        if (what.code == errc::timeout) {
+          alive = true;
+          wanted = is_needed(link);
+        }
         hopeless =
             refusals == 3 || what.code == errc::protocol_error || what.code == errc::peer_failed;
       }
-      if (link.is_open() || hopeless) break;
+      if (link.is_open() || hopeless || !wanted) break;
       if (alive) heard = now();
       hopeless = now() - heard >= silence_of_the_dead;
       co_await engine_->sleep_until(now() + pause);
@@ -580,6 +586,16 @@ class tcp_transport final : mover,
     } else {
       match_.died(link.peer(), why);
     }
+  }
+
+  // Whether an operation waits for it.
+  bool is_needed(tcp::link& link) {
+    bool any = !match_.waiting_for(link.peer()).empty();
+    link.each_send([&](const tcp::outgoing&) { any = true; });
+    return any;
+  }
+  time_point patience() const {
+    return who_->cfg.timeout == never ? never : now() + who_->cfg.timeout;
   }
 
   // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
@@ -608,6 +624,7 @@ class tcp_transport final : mover,
     }
     // A rank that computes answers late; one that dies ends the connection.
     stream connection(*engine_, std::move(socket));
+    connection.deadline(patience());
     const bool accepted = co_await who_->introduce(connection, link.peer());
     if (!accepted || link.is_open() || link.ended() || closing_) co_return true;
     shm::segment memory;
@@ -627,7 +644,7 @@ class tcp_transport final : mover,
 
   // The other side of it: the memory comes after the verdict.
   task<> admit_beside(std::unique_ptr<stream> guest, int peer) {
-    guest->deadline(never);
+    guest->deadline(patience());
     co_await guest->readable();
     shm::segment memory;
     std::unique_ptr<shm::ring> ring;
