@@ -189,6 +189,11 @@ class engine : public std::enable_shared_from_this<engine> {
       const time_point time = now();
       if (idle_polls == spin_ + 1) yielding_since_ = time;
       if (time - yielding_since_ < yielding_) {
+        // Who else comes to our sockets need not wait for 512 yields.
+        if (time - served_ >= milliseconds) {
+          served_ = time;
+          if (dispatch(0)) return;
+        }
         ::sched_yield();
         return;
       }
@@ -358,6 +363,7 @@ class engine : public std::enable_shared_from_this<engine> {
   unsigned spin_ = 0;
   time_point yielding_ = 0;
   time_point yielding_since_ = 0;
+  time_point served_ = 0;
   unsigned polls_ = 0;
   bool waiting_ = false;
   bool ticking_ = false;
