@@ -18,10 +18,10 @@ struct ends {
   ring other;
 
   ends() {
-    REQUIRE(!memory.make(link_bytes));
+    REQUIRE(!memory.make(link_bytes(shortest_ring)));
     REQUIRE(!one.map(memory, 0));
     segment same;
-    REQUIRE(!same.adopt(detail::descriptor(::dup(memory.descriptor())), link_bytes));
+    REQUIRE(!same.adopt(detail::descriptor(::dup(memory.descriptor()))));
     REQUIRE(!other.map(same, 1));
   }
 };
@@ -69,8 +69,8 @@ TEST_CASE("a writer that is not read runs out of slots and of room, and gets bot
   while (link.one.has_slot() && link.one.room(block.size()) >= block.size()) {
     link.one.write(frame(++written, block.size()), block.data(), block.size());
   }
-  CHECK(written == ring_bytes / block.size());
-  CHECK(link.one.room(1) == ring_bytes % block.size());
+  CHECK(written == shortest_ring / block.size());
+  CHECK(link.one.room(1) == shortest_ring % block.size());
   std::uint64_t read = 0;
   while (const slot* const seen = link.other.front()) {
     CHECK(seen->frame.sequence == ++read);
@@ -80,7 +80,7 @@ TEST_CASE("a writer that is not read runs out of slots and of room, and gets bot
     link.other.settle();
   }
   CHECK(read == written);
-  CHECK(link.one.room(ring_bytes / 2) >= ring_bytes / 2);
+  CHECK(link.one.room(shortest_ring / 2) >= shortest_ring / 2);
 
   written = 0;
   while (link.one.has_slot()) link.one.write(frame(++written, 0), nullptr, 0);
@@ -109,7 +109,7 @@ TEST_CASE("a slot that claims more than the ring holds is refused") {
   const std::vector<std::byte> piece = pattern(100, 5);
   link.one.write(frame(1, 100), piece.data(), piece.size());
   auto* const seen = const_cast<slot*>(link.other.front());
-  seen->piece = static_cast<std::uint32_t>(ring_bytes + 1);
+  seen->piece = static_cast<std::uint32_t>(shortest_ring + 1);
   CHECK(!link.other.pop(*seen));
 }
 
@@ -139,19 +139,33 @@ TEST_CASE("who sleeps is woken once, by whoever wrote or made room") {
   CHECK(!link.other.must_wake());
 }
 
+TEST_CASE("ranks that share cores have longer rings, and many ranks no more memory for it") {
+  CHECK(ring_for(2, 2) == shortest_ring);
+  CHECK(ring_for(3, 2) == longest_ring);
+  CHECK(ring_for(8, 2) == longest_ring);
+  CHECK(ring_for(16, 2) == longest_ring / 2);
+  CHECK(ring_for(1000, 2) == shortest_ring);
+}
+
 TEST_CASE("memory that is missing, too short, or can be taken away is refused") {
   segment made;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit small{4096, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  CHECK(made.make(link_bytes) == std::errc::file_too_large);
+  CHECK(made.make(link_bytes(shortest_ring)) == std::errc::file_too_large);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
 
   REQUIRE(!made.make(4096));
   segment taken;
-  CHECK(taken.adopt(detail::descriptor(::dup(made.descriptor())), 8192) == errc::protocol_error);
+  REQUIRE(!taken.adopt(detail::descriptor(::dup(made.descriptor()))));
+  ring short_one;
+  CHECK(short_one.map(taken, 0) == errc::protocol_error);
+  segment odd;
+  REQUIRE(!odd.make(link_bytes(shortest_ring + 4096)));
+  ring odd_one;
+  CHECK(odd_one.map(odd, 0) == errc::protocol_error);
   detail::descriptor loose(::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(loose.get(), 4096) == 0);
-  CHECK(taken.adopt(std::move(loose), 4096) == errc::protocol_error);
+  CHECK(taken.adopt(std::move(loose)) == errc::protocol_error);
 }

@@ -10,6 +10,7 @@
 #include <colls/transport.hpp>
 #include <colls/transport/tcp/link.hpp>
 
+#include <thread>
 #include <unordered_map>
 
 namespace colls {
@@ -629,7 +630,8 @@ class tcp_transport final : mover,
     if (!accepted || link.is_open() || link.ended() || closing_) co_return true;
     shm::segment memory;
     auto ring = std::make_unique<shm::ring>();
-    ec = memory.make(shm::link_bytes);
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    ec = memory.make(shm::link_bytes(shm::ring_for(who_->local_size, cores)));
     if (!ec) ec = ring->map(memory, 0);
     if (ec) {
       log_info("rank %d reaches rank %d by a local socket, not by shared memory: %s", rank(),
@@ -651,7 +653,7 @@ class tcp_transport final : mover,
     detail::descriptor passed = shm::take_descriptor(guest->descriptor());
     if (passed) {
       ring = std::make_unique<shm::ring>();
-      std::error_code ec = memory.adopt(std::move(passed), shm::link_bytes);
+      std::error_code ec = memory.adopt(std::move(passed));
       if (!ec) ec = ring->map(memory, 1);
       if (ec) {
         detail::raise(errc::unreachable, "rank %d cannot map rank %d's memory: %s", rank(), peer,

@@ -13,11 +13,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
 namespace colls::shm {
 
 inline constexpr std::size_t slots = 512;
-inline constexpr std::size_t ring_bytes = 256 * 1024;
+/// A ring of bytes is a power of two between these. The shortest stays in the cache; a longer one
+/// saves ranks that share a core from taking turns too often.
+inline constexpr std::size_t shortest_ring = 256 * 1024;
+inline constexpr std::size_t longest_ring = 2 * 1024 * 1024;
 /// Longest payload in the slot itself.
 inline constexpr std::size_t longest_inline = 24;
 /// Longest piece of a payload that is told at once: the reader works on one while the next is
@@ -48,20 +52,35 @@ struct direction {
   alignas(4096) slot all[slots];
 };
 inline constexpr std::size_t direction_bytes = (sizeof(direction) + 4095) / 4096 * 4096;
-inline constexpr std::size_t link_bytes = 2 * (direction_bytes + ring_bytes);
+constexpr std::size_t link_bytes(std::size_t ring) { return 2 * (direction_bytes + ring); }
+
+/// For so many ranks on so many cores of one host.
+constexpr std::size_t ring_for(int ranks, int cores) {
+  std::size_t ring = shortest_ring;
+  while (ranks > cores && ring < longest_ring && ring * static_cast<std::size_t>(ranks) < 16 << 20) {
+    ring *= 2;
+  }
+  return ring;
+}
 
 /// This process's end of both directions.
 class ring {
  public:
   /// `side` 0 or 1: which of the two directions this process writes.
   std::error_code map(const segment& from, int side) {
-    const auto place = [](int which) {
-      return static_cast<std::size_t>(which) * (direction_bytes + ring_bytes);
+    const std::size_t half = from.size() / 2;
+    bytes_in_ring_ = half - direction_bytes;
+    if (half <= direction_bytes || bytes_in_ring_ < shortest_ring ||
+        bytes_in_ring_ > longest_ring || !std::has_single_bit(bytes_in_ring_)) {
+      return make_error_code(errc::protocol_error);
+    }
+    const auto place = [half](int which) {
+      return static_cast<std::size_t>(which) * half;
     };
     for (int which : {side, 1 - side}) {
       const int mine = which == side ? 0 : 1;
       if (const auto ec = lines_[mine].map(from, place(which), direction_bytes)) return ec;
-      if (const auto ec = bytes_[mine].map(from, place(which) + direction_bytes, ring_bytes, 2)) {
+      if (const auto ec = bytes_[mine].map(from, place(which) + direction_bytes, bytes_in_ring_, 2)) {
         return ec;
       }
     }
@@ -72,10 +91,10 @@ class ring {
 
   /// Room for bytes now; `wanted` of them would do.
   std::size_t room(std::size_t wanted) {
-    if (ring_bytes - (bytes_written_ - bytes_done_) < wanted) {
+    if (bytes_in_ring_ - (bytes_written_ - bytes_done_) < wanted) {
       bytes_done_ = out().reader.bytes_done.load(std::memory_order_acquire);
     }
-    return ring_bytes - static_cast<std::size_t>(bytes_written_ - bytes_done_);
+    return bytes_in_ring_ - static_cast<std::size_t>(bytes_written_ - bytes_done_);
   }
   bool has_slot() {
     if (slots_written_ - slots_done_ < slots) return true;
@@ -93,7 +112,7 @@ class ring {
       if (size != 0) std::memcpy(next.data, data, size);
     } else {
       next.piece = static_cast<std::uint32_t>(size);
-      std::memcpy(bytes_[0].data() + bytes_written_ % ring_bytes, data, size);
+      std::memcpy(bytes_[0].data() + bytes_written_ % bytes_in_ring_, data, size);
       bytes_written_ += size;
     }
     ++slots_written_;
@@ -114,18 +133,18 @@ class ring {
   /// The slot may be written again. False: it says what cannot be.
   bool pop(const slot& read) {
     const std::size_t piece = read.piece;
-    if (piece > ring_bytes - readable_) return false;
+    if (piece > bytes_in_ring_ - readable_) return false;
     readable_ += piece;
     ++slots_read_;
     return true;
   }
   /// Payload that has come and was not taken.
   std::size_t readable() const { return readable_; }
-  const std::byte* data() const { return bytes_[1].data() + bytes_read_ % ring_bytes; }
+  const std::byte* data() const { return bytes_[1].data() + bytes_read_ % bytes_in_ring_; }
   void take(std::size_t size) {
     readable_ -= size;
     bytes_read_ += size;
-    if (bytes_read_ - bytes_told_ >= ring_bytes / 4 || slots_read_ - slots_told_ >= slots / 4) {
+    if (bytes_read_ - bytes_told_ >= bytes_in_ring_ / 4 || slots_read_ - slots_told_ >= slots / 4) {
       tell();
     }
   }
@@ -166,6 +185,7 @@ class ring {
 
   mapping lines_[2];  // what this side writes, what it reads
   mapping bytes_[2];
+  std::size_t bytes_in_ring_ = 0;
   std::uint64_t slots_written_ = 0;
   std::uint64_t slots_done_ = 0;
   std::uint64_t bytes_written_ = 0;

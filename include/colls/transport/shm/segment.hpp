@@ -38,17 +38,17 @@ class segment {
     return {};
   }
 
-  /// Another process's, if it is `size` bytes that stay.
-  std::error_code adopt(detail::descriptor from, std::size_t size) {
+  /// Another process's, if its pages stay.
+  std::error_code adopt(detail::descriptor from) {
     fd_ = std::move(from);
     struct stat found {};
     const int seals = ::fcntl(fd_.get(), F_GET_SEALS);
     if (::fstat(fd_.get(), &found) != 0 || seals < 0) return failed();
-    if (found.st_size != static_cast<off_t>(size) || (seals & fixed) != fixed) {
+    if (found.st_size <= 0 || (seals & fixed) != fixed) {
       fd_ = {};
       return make_error_code(errc::protocol_error);
     }
-    size_ = size;
+    size_ = static_cast<std::size_t>(found.st_size);
     return {};
   }
 
