@@ -530,10 +530,8 @@ class tcp_transport final : mover,
         const endpoint where = co_await who_->address_of(link.peer());
         link.address(detail::text_of(where));
         std::snprintf(why.address, sizeof why.address, "%s", link.address().c_str());
-        const bool dialled = co_await dial_beside(link, where);
-        if (dialled) {
-          alive = true;
-        } else {
+        const bool dialled = co_await dial_beside(link, where, &alive);
+        if (!dialled) {
           stream connection(*engine_);
           connection.deadline(now() + silence_of_the_dead);
           const detail::outcome connected = co_await detail::attempt(connection.connect(where));
@@ -600,7 +598,8 @@ class tcp_transport final : mover,
   }
 
   // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
-  task<bool> dial_beside(tcp::link& link, endpoint where) {
+  // `*alive`: its system took the connection.
+  task<bool> dial_beside(tcp::link& link, endpoint where, bool* alive) {
     const bool only = who_->cfg.transport == "shm";
     if (!who_->local_listener.is_open() || node_of(link.peer()) != who_->node) {
       if (only) detail::raise(errc::peer_failed, "it is not on this host, and shm was asked for");
@@ -608,7 +607,8 @@ class tcp_transport final : mover,
     }
     detail::descriptor socket;
     std::error_code ec = shm::connect_beside(where, socket);
-    if (ec == std::errc::resource_unavailable_try_again) co_return true;  // too many at its door
+    *alive = !ec || ec == std::errc::resource_unavailable_try_again;
+    if (*alive && ec) co_return true;  // too many at its door
     if (!ec && !shm::is_own_user(socket.get())) {
       ec = std::make_error_code(std::errc::permission_denied);
     }
