@@ -252,7 +252,8 @@ class tcp_transport final : mover,
     bool any = reports_ > 0;
     for (auto& [peer, link] : links_) {
       if (link->is_open()) link->flush();
-      any |= !link->idle() && !link->ended() && (link->is_open() || link->dialing);
+      any |= !link->idle() && !link->ended() &&
+             (link->is_open() || link->dialing || link->promised);
     }
     return any;
   }
@@ -488,7 +489,7 @@ class tcp_transport final : mover,
   /// The link to a peer; opens at its first use.
   tcp::link& link_to(int peer) {
     tcp::link& link = link_for(peer);
-    if (!link.is_open() && !link.dialing && !link.ended() && !leaving_) {
+    if (!link.is_open() && !link.dialing && !link.promised && !link.ended() && !leaving_) {
       if (peer == rank()) {
         open_to_self(link);
       } else {
@@ -644,13 +645,14 @@ class tcp_transport final : mover,
     co_return true;
   }
 
-  // The other side of it: the memory comes after the verdict.
+  // The other side of it: the memory comes after the verdict, or the dialler has thought better.
   task<> admit_beside(std::unique_ptr<stream> guest, int peer) {
     guest->deadline(patience());
     co_await guest->readable();
     shm::segment memory;
     std::unique_ptr<shm::ring> ring;
-    detail::descriptor passed = shm::take_descriptor(guest->descriptor());
+    detail::descriptor passed;
+    if (!shm::take_descriptor(guest->descriptor(), passed)) co_return;
     if (passed) {
       ring = std::make_unique<shm::ring>();
       std::error_code ec = memory.adopt(std::move(passed));
@@ -688,6 +690,7 @@ class tcp_transport final : mover,
   }
 
   task<> admit(std::unique_ptr<stream> guest, int peer, purpose what) {
+    bool promised = false;
     try {
       const bool local = shm::is_local(guest->descriptor());
       const bool known = what == purpose::link && peer >= 0 && peer < size() && peer != rank() &&
@@ -695,20 +698,24 @@ class tcp_transport final : mover,
       const verdict answer = !known || closing_ ? verdict::not_now
                              : is_welcome(peer) ? verdict::accepted
                                                 : verdict::duplicate;
+      promised = answer == verdict::accepted;
+      if (promised) link_for(peer).promised = true;
       co_await give_verdict(*guest, answer);
-      if (answer != verdict::accepted) co_return;
+      if (!promised) co_return;
+      tcp::link& link = link_for(peer);
       if (local) {
         co_await admit_beside(std::move(guest), peer);
-        co_return;
-      }
-      tcp::link& link = link_for(peer);
-      if (!link.is_open() && !link.ended()) {
+      } else if (!link.is_open() && !link.ended()) {
         link.address(detail::text_of(guest->remote()));
         adopt(link, guest->release());
       }
     } catch (const error& thrown) {
       log_debug("rank %d went away while it was let in: %s", peer, thrown.record().detail);
     }
+    if (!promised) co_return;
+    tcp::link& link = link_for(peer);
+    link.promised = false;
+    if (!link.is_open() && is_needed(link)) link_to(peer);
   }
 
   bool is_welcome(int peer) const {

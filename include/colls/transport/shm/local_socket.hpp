@@ -90,8 +90,8 @@ inline bool pass_descriptor(int socket, int passed) {
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-/// The byte and what came with it; nothing if the other side had nothing to pass.
-inline detail::descriptor take_descriptor(int socket) {
+/// The byte and what came with it, if the other side had something to pass. False: it is gone.
+inline bool take_descriptor(int socket, detail::descriptor& passed) {
   char word = 0;
   iovec part{&word, 1};
   alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
@@ -100,14 +100,14 @@ inline detail::descriptor take_descriptor(int socket) {
   message.msg_iovlen = 1;
   message.msg_control = room;
   message.msg_controllen = sizeof room;
-  if (::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) return {};
+  if (::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) return false;
   const cmsghdr* const extra = CMSG_FIRSTHDR(&message);
-  if (extra == nullptr || extra->cmsg_level != SOL_SOCKET || extra->cmsg_type != SCM_RIGHTS) {
-    return {};
+  if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
+    int found = -1;
+    std::memcpy(&found, CMSG_DATA(extra), sizeof found);
+    passed = detail::descriptor(found);
   }
-  int passed = -1;
-  std::memcpy(&passed, CMSG_DATA(extra), sizeof passed);
-  return detail::descriptor(passed);
+  return true;
 }
 
 }  // namespace colls::shm

@@ -104,6 +104,7 @@ class link final : public engine::watcher, public filler {
   void address(std::string where) { address_ = std::move(where); }
 
   bool dialing = false;
+  bool promised = false;        // the peer was let in, and the link opens in a moment
   bool told_why = false;        // the log has why it does not go through shared memory
   key_table<outgoing> waiting;  // sends that wait for a grant
 
