@@ -40,6 +40,15 @@ inline constexpr network_cost tcp_cost{
     .reduce_per_kib = 100'000,
     .least_segment = 2 << 20,
 };
+/// The same where the ranks of a host share memory: a byte is copied into it, and copied or reduced
+/// out of it; a link cuts messages into pieces of its own.
+inline constexpr network_cost hybrid_cost{
+    .near = {110'000, 90'000, 120'000},
+    .far = tcp_cost.far,
+    .host_per_kib = tcp_cost.host_per_kib,
+    .reduce_per_kib = 30'000,
+    .least_segment = 2 << 20,
+};
 /// Of a network that nothing is known of.
 inline constexpr network_cost some_cost{
     .near = {1'000'000, 100'000, 80'000}, .far = {}, .least_segment = 8 << 10};

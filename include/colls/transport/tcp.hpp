@@ -60,7 +60,7 @@ class tcp_transport final : mover,
   }
   time_point now() const { return engine_->now(); }
   const char* name() const { return "tcp"; }
-  static constexpr network_cost costs() { return tcp_cost; }
+  network_cost costs() const { return who_->cfg.transport == "tcp" ? tcp_cost : hybrid_cost; }
   engine& driver() { return *engine_; }
   int node_of(int rank) const { return who_->node_of[static_cast<std::size_t>(rank)]; }
   const std::shared_ptr<engine>& shared_engine() const { return engine_; }
