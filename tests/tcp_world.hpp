@@ -79,3 +79,8 @@ class shm_world : public tcp_world {
  public:
   explicit shm_world(int size) : tcp_world(size, "shm") {}
 };
+
+class hybrid_world : public tcp_world {
+ public:
+  explicit hybrid_world(int size) : tcp_world(size, "hybrid") {}
+};

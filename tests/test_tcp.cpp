@@ -412,17 +412,27 @@ TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its 
   CHECK(sums == std::vector<int>{6, 6, 6});
 }
 
-TEST_CASE("without memory to share, ranks of one host go on by a socket") {
+TEST_CASE("without memory to share, ranks of one host go on by a socket, unless shm was asked for") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit small{4096, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  ranks<shm_world> world(3);
-  world.run([](communicator& comm) -> task<> {
-    std::vector<int> data(100'000, comm.rank());
-    co_await comm.all_reduce(data);
-    CHECK(data.back() == 3);
-  });
+  {
+    ranks<hybrid_world> world(3);
+    world.run([](communicator& comm) -> task<> {
+      std::vector<int> data(100'000, comm.rank());
+      co_await comm.all_reduce(data);
+      CHECK(data.back() == 3);
+    });
+  }
+  {
+    ranks<shm_world> world(3);
+    world.run([](communicator& comm) -> task<> {
+      const colls::failure why = co_await failure_of(comm.barrier());
+      CHECK(why.code == errc::peer_failed);
+      CHECK(says(why, "it cannot be reached by shared memory"));
+    });
+  }
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
 }
 

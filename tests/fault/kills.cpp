@@ -64,10 +64,13 @@ TEST_CASE("kill -9 of any rank at any moment ends all others, and they name it")
     CAPTURE(victim);
     CAPTURE(count);
     CAPTURE(delay);
-    job all(size, [=](colls::world& world, const line& test) -> task<> {
-      test.say("ready");
-      co_await work(world, count);
-    });
+    job all(
+        size,
+        [=](colls::world& world, const line& test) -> task<> {
+          test.say("ready");
+          co_await work(world, count);
+        },
+        {.transport = round % 2 == 0 ? "hybrid" : "tcp"});
     CHECK(all.all_say("ready"));
     ::usleep(delay);
     const double killed_at = now();

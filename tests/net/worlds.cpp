@@ -82,13 +82,16 @@ bool has(const std::string& command) { return shell("command -v " + command).sta
 // Below the range from which the system draws ports for others.
 std::string port(int which) { return std::to_string(21000 + ::getpid() % 900 * 10 + which); }
 
-/// Three processes that nobody but their variables introduces to each other.
-std::string by_hand(const std::string& address, const std::string& at) {
+/// Three processes that nobody but their variables introduces to each other; rank 2's command
+/// begins with `in`.
+std::string by_hand(const std::string& address, const std::string& at, const std::string& in = "") {
   return "export WORLD_SIZE=3 MASTER_ADDR=" + address + " MASTER_PORT=" + at +
          "\n"
          "RANK=0 $program & a=$!\n"
          "RANK=1 $program & b=$!\n"
-         "RANK=2 $program & c=$!\n"
+         "RANK=2 " +
+         in +
+         " $program & c=$!\n"
          "wait $a && wait $b && wait $c\n";
 }
 
@@ -209,6 +212,22 @@ TEST_CASE("by hand over IPv6") {
   check_all(shell(by_hand("::1", port(3))));
 }
 
+TEST_CASE("a rank of another user and one with its own processes, beside the others") {
+  const std::string user = "setpriv --reuid 65534 --clear-groups";
+  if (shell(user + " test -x $program").status != 0) {
+    MESSAGE("skipped: another user needs root, and must reach the program");
+    return;
+  }
+  const std::string reasons = "export COLLS_LOG=info\n";
+  const outcome other_user = shell(reasons + by_hand("127.0.0.1", port(7), user));
+  check_all(other_user);
+  CHECK(other_user.text.find("not by shared memory: ") != std::string::npos);
+  const outcome own_processes =
+      shell(reasons + by_hand("127.0.0.1", port(8), "unshare --pid --fork"));
+  check_all(own_processes);
+  CHECK(own_processes.text.find("not by shared memory: ") == std::string::npos);
+}
+
 TEST_CASE("two hosts with a common secret") {
   const two_hosts hosts;
   if (!hosts.are_up()) return;
@@ -238,6 +257,9 @@ TEST_CASE("two hosts without a secret") {
   CHECK(refused.text.find("COLLS_SECRET_FILE") != std::string::npos);
   CHECK(names_in(refused.text).empty());
 
-  const std::string trusted = by_hand + "COLLS_INSECURE=1 ";
-  check_all(hosts.run(trusted + "RANK=0 $program", trusted + "RANK=1 $program"));
+  // One machine after all, but neither has the other's sockets.
+  const std::string trusted = by_hand + "COLLS_INSECURE=1 COLLS_LOG=info ";
+  const outcome apart = hosts.run(trusted + "RANK=0 $program", trusted + "RANK=1 $program");
+  check_all(apart);
+  CHECK(apart.text.find("by tcp, not by shared memory: Connection refused") != std::string::npos);
 }

@@ -607,7 +607,9 @@ class tcp_transport final : mover,
       co_return false;
     }
     detail::descriptor socket;
-    std::error_code ec = shm::connect_beside(where, socket);
+    std::error_code ec = std::make_error_code(std::errc::connection_refused);
+    // It may take us for another user.
+    if (link.refused_beside < 3) ec = shm::connect_beside(where, socket);
     *alive = !ec || ec == std::errc::resource_unavailable_try_again;
     if (*alive && ec) co_return true;  // too many at its door
     if (!ec && !shm::is_own_user(socket.get())) {
@@ -627,16 +629,26 @@ class tcp_transport final : mover,
     // A rank that computes answers late; one that dies ends the connection.
     stream connection(*engine_, std::move(socket));
     connection.deadline(patience());
-    const bool accepted = co_await who_->introduce(connection, link.peer());
+    bool accepted = false;
+    try {
+      accepted = co_await who_->introduce(connection, link.peer());
+    } catch (const error& thrown) {
+      if (thrown.record().code == errc::unreachable) ++link.refused_beside;
+      throw;
+    }
     if (!accepted || link.is_open() || link.ended() || closing_) co_return true;
     shm::segment memory;
     auto ring = std::make_unique<shm::ring>();
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     ec = memory.make(shm::link_bytes(shm::ring_for(who_->local_size, cores)));
     if (!ec) ec = ring->map(memory, 0);
-    if (ec) {
-      log_info("rank %d reaches rank %d by a local socket, not by shared memory: %s", rank(),
-               link.peer(), ec.message().c_str());
+    if (ec && only) {
+      detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
+                    ec.message().c_str());
+    }
+    if (ec && !std::exchange(told_of_memory_, true)) {
+      log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s", rank(),
+               ec.message().c_str());
     }
     if (!shm::pass_descriptor(connection.descriptor(), ec ? -1 : memory.descriptor())) {
       co_return true;
@@ -868,6 +880,7 @@ class tcp_transport final : mover,
   std::vector<tcp::link*> rings_;  // the links through shared memory
   std::vector<tcp::link*> to_flush_;
   int reports_ = 0;
+  bool told_of_memory_ = false;
   bool leaving_ = false;  // close() has begun
   bool closing_ = false;  // goodbye was said
   std::optional<door> door_;

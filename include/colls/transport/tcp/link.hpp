@@ -105,6 +105,7 @@ class link final : public engine::watcher, public filler {
 
   bool dialing = false;
   bool promised = false;        // the peer was let in, and the link opens in a moment
+  int refused_beside = 0;       // at the peer's local socket
   bool told_why = false;        // the log has why it does not go through shared memory
   key_table<outgoing> waiting;  // sends that wait for a grant
 
