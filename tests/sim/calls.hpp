@@ -67,7 +67,7 @@ class call {
       return "wrote outside of its buffers";
     std::vector<std::byte> given(in_->size());
     fill(given.data(), in_first(), in_size());
-    if (std::memcmp(given.data(), in_->data(), given.size()) != 0) return "wrote its input";
+    if (!std::equal(given.begin(), given.end(), in_->data())) return "wrote its input";
     const std::vector<std::byte> want = wanted();
     for (std::size_t i = 0; i < want.size(); i += with_.size) {
       if (std::memcmp(out_->data() + i, want.data() + i, with_.size) == 0) continue;

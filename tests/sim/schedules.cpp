@@ -70,6 +70,8 @@ bool all_are_wanted() {
   return std::getenv("COLLS_SIM_SEED") == nullptr && std::getenv("COLLS_SIM_SCENARIO") == nullptr;
 }
 
+constexpr ticks per_us = 1000 * colls::simulated::per_nanosecond;
+
 std::string title(const row& of) { return name(of.what) + std::string(" ") + name(of.how); }
 
 struct measured {
@@ -108,7 +110,11 @@ std::optional<closed_forms::cost> expected(const scenario& of) {
   closed_forms::call what{colls::partition(of.n, of.ranks), sizeof(std::uint32_t)};
   what.segment = of.segment;
   what.radix = of.radix;
-  what.nodes.assign(index(of.ranks), 1);
+  const auto wires = colls::simulated::topology::parse(of.wires);
+  const int group = wires.kind == colls::simulated::topology::shape::nodes ? wires.group : 1;
+  for (int rank = 0; rank < of.ranks; rank += group) {
+    what.nodes.push_back(std::min(group, of.ranks - rank));
+  }
   return closed_forms::of(of.call.what, of.call.how, what);
 }
 
@@ -137,6 +143,53 @@ TEST_CASE("messages, bytes and rounds are those of the closed forms") {
         REQUIRE(paid.messages == says->messages);
         REQUIRE(paid.bytes == says->bytes);
         REQUIRE(paid.rounds == says->rounds);
+      }
+    }
+  }
+}
+
+TEST_CASE("costs on nodes are those of the closed forms") {
+  if (!all_are_wanted()) return;
+  for (const row& each : rows()) {
+    for (int p = 1; p <= 33; ++p) {
+      if (each.needs_even_ranks && p % 2 != 0) continue;
+      for (const char* wires : {"nodes:2", "nodes:3", "nodes:8"}) {
+        for (const std::size_t n : {std::size_t{0}, index(p + 1), std::size_t{100'000}}) {
+          scenario of;
+          of.call = each;
+          of.ranks = p;
+          of.n = each.what == collective::barrier ? 0 : n;
+          if (each.what == collective::all_to_all) of.n = index(p) * 7;
+          of.wires = wires;
+          of.segment = std::size_t{1} << 40;
+          of.radix = 3;
+          INFO(title(each), ", ", p, " ranks, ", wires, ", ", of.n, " elements");
+          REQUIRE(measure(of).paid == *expected(of));
+        }
+      }
+    }
+  }
+}
+
+// After 100 ms of virtual time ranks announce for whom they wait, and remind of what waits for
+// them.
+TEST_CASE("a call may take long") {
+  if (!all_are_wanted()) return;
+  for (const row& each : rows()) {
+    for (const char* wires : {"flat", "nodes:1", "nodes:3", "fat_tree:2:1", "torus:7"}) {
+      for (const std::size_t segment : {std::size_t{1} << 40, std::size_t{70'000}}) {
+        scenario of;
+        of.call = each;
+        of.ranks = each.needs_even_ranks ? 8 : 7;
+        of.wires = each.needs_even_ranks && *wires == 't' ? "torus:8" : wires;
+        // Longer than what is sent unasked, and pieces of two lengths.
+        of.n = each.what == collective::all_to_all ? 7 * 8 * 2'500 : 7 * 17'000 + 5;
+        if (each.what == collective::barrier) of.n = 0;
+        if (each.what == collective::barrier) of.latency_us = 200'000;
+        of.bandwidth = 1e-3;
+        of.segment = segment;
+        INFO(title(each), ", ", wires, ", segments of ", segment);
+        CHECK(measure(of).time > 100'000 * per_us);
       }
     }
   }

@@ -107,6 +107,7 @@ class simulated_transport final : mover, filler {
   inline void unlink(outgoing& send);
   inline void detach(outgoing& send);
   inline void go_ahead(outgoing& send);
+  inline void remind(outgoing& send);
   inline void ask(posted& receive);
   inline bool grant(posted& receive, flight& header);
 
@@ -118,6 +119,7 @@ class simulated_transport final : mover, filler {
   inline void filled(flight& message);
   inline bool settle(posted& receive, flight& message);
   inline void header(flight& message);
+  inline void reminded(flight& message);
   inline void heard(const word& said);
   inline void sweep();
   void abandon(posted& receive) override {

@@ -178,6 +178,21 @@ inline void simulated_transport::go_ahead(outgoing& send) {
   }
 }
 
+// Its header, behind all that has left before: it tells the length and asks for nothing.
+inline void simulated_transport::remind(outgoing& send) {
+  send.reminded = true;
+  flight& message = make(send);
+  message.send = nullptr;
+  send.message = nullptr;
+  message.header = message.reminder = message.leaving = true;
+  message.hops = world_.network_.hops(rank(), message.to);
+  message.tail = std::max(world_.now_, sends_until_);
+  if (message.hops > 0) {
+    world_.push(message.tail, simulated_world::event::kind::hop, message.to, &message);
+  }
+  world_.push(message.tail, simulated_world::event::kind::left, rank(), &message);
+}
+
 // ---- a rank receives
 
 inline bool simulated_transport::start(posted& receive) {
@@ -233,6 +248,10 @@ inline bool simulated_transport::grant(posted& receive, flight& header) {
 }
 
 inline void simulated_transport::taken(flight& message) {
+  if (message.reminder) {
+    reminded(message);
+    return;
+  }
   if (message.header) {
     header(message);
     return;
@@ -341,6 +360,15 @@ inline void simulated_transport::header(flight& message) {
   }
 }
 
+// Its receiver may expect another length, and then neither would end.
+inline void simulated_transport::reminded(flight& message) {
+  if (match_.inspect(message.key, message.hash)) {
+    posted* const receive = match_.first(message.key);
+    if (receive != nullptr) match_.check(*receive, message.size, message.hash);
+  }
+  world_.release(message);
+}
+
 // ---- what ranks tell each other
 
 inline void simulated_transport::say(int peer, word&& said) {
@@ -357,12 +385,9 @@ inline void simulated_transport::say(int peer, word&& said) {
 inline void simulated_transport::heard(const word& said) {
   const int teller = said.news ? rank() : said.from;
   switch (said.what) {
-    case word::kind::announce: {
-      if (!match_.inspect(said.key, said.hash) || !said.sends) break;
-      posted* const receive = match_.first(said.key);
-      if (receive != nullptr) match_.check(*receive, said.size, said.hash);
+    case word::kind::announce:
+      match_.inspect(said.key, said.hash);
       break;
-    }
     case word::kind::dispute:
       match_.compare(said.from, said.key.communicator, said.key.sequence, said.print);
       break;
@@ -438,19 +463,13 @@ inline void simulated_transport::dispute(int peer, std::uint32_t communicator,
   say(peer, std::move(said));
 }
 
-// Deadlines; and who has long waited to send says so, since its receiver may expect another length.
+// Deadlines; and who has long waited to send says so.
 inline void simulated_transport::sweep() {
   match_.sweep(now());
   waiting_.each([&](outgoing& send) {
-    if (send.reminded || now() - send.record->started < 100 * milliseconds) return;
-    send.reminded = true;
-    word said;
-    said.what = word::kind::announce;
-    said.key = send.key;
-    said.hash = send.record->hash;
-    said.size = send.size;
-    said.sends = !send.key.is_point_to_point();
-    say(send.key.peer, std::move(said));
+    const bool direct = send.key.is_point_to_point();
+    if (direct || send.reminded || now() - send.record->started < 100 * milliseconds) return;
+    remind(send);
   });
 }
 
@@ -653,7 +672,7 @@ inline void simulated_world::left(flight& message) {
     release(message);
     return;
   }
-  if (traced_) trace_[message.trace - 1].left = now_;
+  if (traced_ && !message.reminder) trace_[message.trace - 1].left = now_;
   if (message.hops == 0) travel(message);
 }
 
@@ -683,9 +702,14 @@ inline void simulated_world::hop(flight& message) {
 // or for the receiver, or never gets there.
 inline bool simulated_world::arrive(flight& message) {
   simulated_transport& rank = ranks_[message.to];
-  if (message.header) return true;
+  if (message.header && !message.reminder) return true;
   if (message.lost) {
     release(message);
+    return false;
+  }
+  if (message.reminder) {
+    if (now_ >= rank.takes_until_) return true;
+    push(rank.takes_until_, event::kind::taken, message.to, &message);
     return false;
   }
   rank.bytes_until_ = std::max(now_ - network_.overhead(), rank.bytes_until_ + message.port);

@@ -60,9 +60,10 @@ struct flight final : arrival {
   std::size_t filled = 0;   // bytes of it that the receive has
   std::uint32_t trace = 0;  // its number in the trace, from 1 on
   bool header = false;
-  bool kept = false;   // a header that waits for a receive
-  bool asked = false;  // a point-to-point message that goes to the receive that granted it
-  bool lost = false;   // the sender died or withdrew it before it had left
+  bool reminder = false;  // a header of a collective's message that waits to be asked for
+  bool kept = false;      // a header that waits for a receive
+  bool asked = false;     // a point-to-point message that goes to the receive that granted it
+  bool lost = false;      // the sender died or withdrew it before it had left
   bool damaged = false;
   bool leaving = false;  // its sender has yet to learn that it has left,
   bool over = false;     // though it has been taken: a rank may stand still
@@ -78,10 +79,8 @@ struct word {
   kind what = kind::announce;
   std::int32_t from = -1;  // who speaks, or of whom it is
   std::int32_t to = -1;
-  bool news = false;     // from the store, not from `from`
-  message_key key;       // with the speaker as peer
-  std::size_t size = 0;  // of the message that an announcement is for, if it is for one
-  bool sends = false;
+  bool news = false;  // from the store, not from `from`
+  message_key key;    // with the speaker as peer
   std::uint64_t hash = 0;
   fingerprint print;
   failure why;
