@@ -410,7 +410,9 @@ TEST_CASE("ways through the networks") {
     CHECK_THROWS_AS(topology::parse(bad), std::invalid_argument);
   }
   CHECK_THROWS_AS(net("torus:4x3x2", 23), std::invalid_argument);
-  how.bandwidth = 0;
+  how.bandwidth = 1e-6;
+  CHECK(net("flat", 2).link_time(std::size_t{1} << 43) > 0);
+  how.bandwidth = 1e-300;
   CHECK_THROWS_AS(net("flat", 2), std::invalid_argument);
 }
 
@@ -445,6 +447,13 @@ TEST_CASE("a plan is its text") {
   CHECK(read.is_fatal());
   CHECK(plan::parse("delay 5us\n\n# nothing\n pieces # bit by bit\nfreeze 0 @1 1s").text() ==
         "freeze 0 @1 1s; delay 5000ns; pieces");
+  CHECK(plan::parse("kill\t2  @3\r\n\r\npieces\r\n").text() == "kill 2 @3; pieces");
+  try {
+    plan::parse(std::string(100, '\x1b') + std::string(1, '\0'));
+    FAIL("read garbage");
+  } catch (const std::invalid_argument& wrong) {
+    CHECK(wrong.what() == "the plan's '" + std::string(60, '?') + "...': no such fault");
+  }
   CHECK(plan::parse("").empty());
   CHECK(!plan::parse("freeze 0 @1 1s").is_fatal());
 

@@ -85,6 +85,8 @@ void check(const options& how) {
   check_memory(how);
 }
 
+constexpr std::size_t most_told = 8;  // of the ranks whose calls failed
+
 // Exit status: 0 if all went well.
 int simulate(const options& how) {
   const auto begin = std::chrono::steady_clock::now();
@@ -92,13 +94,17 @@ int simulate(const options& how) {
   const std::unique_ptr<job> what = make_job(how);
   simulation done(how, *what);
   int status = 0;
+  std::size_t failures = 0;
   done.each_failure([&](const colls::failure& why) {
     if (why.code == colls::errc::not_applicable || why.code == colls::errc::invalid_argument) {
       throw refusal(why.detail);
     }
     if (why.code == colls::errc::not_enough_memory) throw std::bad_alloc();
-    std::fprintf(stderr, "%s\n", colls::detail::explain(why).c_str());
+    if (++failures <= most_told) std::fprintf(stderr, "%s\n", colls::detail::explain(why).c_str());
   });
+  if (failures > most_told) {
+    std::fprintf(stderr, "colls-sim: and %zu more ranks\n", failures - most_told);
+  }
   if (const std::string stuck = done.stuck(); !stuck.empty()) {
     std::fprintf(stderr, "colls-sim: nothing will ever happen:\n%s", stuck.c_str());
   }

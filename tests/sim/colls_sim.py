@@ -72,6 +72,13 @@ def test_times():
         check(f"{command}: {found}", found is not None and abs(found["time_us"] - time) < 1e-3)
 
 
+def test_long_call():
+    """What tells of messages that have long waited does not overtake those before them."""
+    found = result("reduce --algorithm double_tree --ranks 48 --bytes 268435392 --segment 2M --topology nodes:8"
+                   " --latency-us 5 --overhead-us 0.3 --bandwidth 3 --payload phantom")
+    check(f"long call: {found}", found is not None and found["time_us"] > 200000)
+
+
 def test_same_seed():
     """Two runs of one seed are alike, whatever the plan; another seed is another run."""
     with tempfile.TemporaryDirectory() as folder:
@@ -103,6 +110,8 @@ def test_refusals():
     with tempfile.TemporaryDirectory() as folder:
         wrong = pathlib.Path(folder, "plan")
         wrong.write_text("explode 2 @3\n")
+        garbage = pathlib.Path(folder, "garbage")
+        garbage.write_bytes(bytes(range(256)) * 9)
         for command in (
             "all_produce --ranks 4 --count 8",
             f"{good} --algorithm rong",
@@ -124,6 +133,13 @@ def test_refusals():
             f"{good} --latency-us -1",
             f"{good} --plan {folder}/none",
             f"{good} --plan {wrong}",
+            f"{good} --plan {garbage}",
+            f"{good} --plan {folder}",
+            f"{good} --seed -1",
+            "all_reduce --ranks 4 --count -8",
+            "all_reduce --ranks 4 --bytes -8",
+            f"{good} --bandwidth nan",
+            f"{good} --bandwidth 1e-300",
             f"{good} --trace {folder}/no/such/file",
             "all_reduce --ranks 33 --count 8 --draw x.svg",
             f"{good} --colour red",
@@ -134,7 +150,7 @@ def test_refusals():
 
 
 def main():
-    for test in (test_pairs, test_times, test_same_seed, test_many_ranks, test_refusals):
+    for test in (test_pairs, test_times, test_long_call, test_same_seed, test_many_ranks, test_refusals):
         test()
     for failure in failures:
         print(failure)

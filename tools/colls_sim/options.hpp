@@ -8,9 +8,10 @@
 
 #include <colls/transport/simulated.hpp>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
-#include <sstream>
 #include <string>
 
 namespace sim {
@@ -79,19 +80,25 @@ struct options {
     made.traced = !trace.empty() || !draw.empty();
     if (plan.empty()) return made;
     std::ifstream file(plan);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (!file) throw refusal("cannot read the plan " + plan);
-    made.plan = colls::simulated::plan::parse(text.str());
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    if (!file || std::filesystem::is_directory(plan)) throw refusal("cannot read the plan " + plan);
+    made.plan = colls::simulated::plan::parse(text);
     return made;
   }
 };
 
 inline void declare(CLI::App& app, options& given) {
+  // CLI11 takes -1 for the largest number that there is.
+  const CLI::Validator natural(
+      [](std::string& text) {
+        const bool is_one = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+        return is_one ? std::string() : "'" + text + "' is no number from 0 on";
+      },
+      "");
   app.add_option("collective", given.collective, "all_reduce, broadcast, barrier, ...")->required();
   app.add_option("--algorithm", given.algorithm, "A name, or auto")->capture_default_str();
   app.add_option("--ranks", given.ranks)->required();
-  app.add_option("--count", given.count, "Elements of the whole vector");
+  app.add_option("--count", given.count, "Elements of the whole vector")->check(natural);
   app.add_option("--bytes", given.bytes, "The same in bytes: 8, 64K, 16M")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--dtype", given.dtype)
@@ -111,7 +118,7 @@ inline void declare(CLI::App& app, options& given) {
   app.add_option("--bandwidth", given.network.bandwidth, "GB/s of a link")->capture_default_str();
   app.add_option("--topology", given.topology, "flat, nodes:8, fat_tree:16:4, torus:8x8x4")
       ->capture_default_str();
-  app.add_option("--seed", given.seed)->capture_default_str();
+  app.add_option("--seed", given.seed)->check(natural)->capture_default_str();
   app.add_option("--payload", given.payload, "phantom: messages have lengths and no bytes")
       ->check(CLI::IsMember({"real", "phantom"}))
       ->capture_default_str();

@@ -87,13 +87,15 @@ class sentence {
   explicit sentence(std::string_view text) : all_(text), rest_(text) {}
 
   std::string_view word() {
-    while (!rest_.empty() && rest_.front() == ' ') rest_.remove_prefix(1);
-    const std::string_view found = next_part(rest_, ' ');
-    if (found.empty()) fail("it ends too early");
+    if (is_over()) fail("it ends too early");
+    rest_.remove_prefix(rest_.find_first_not_of(blank));
+    const std::string_view found = rest_.substr(0, rest_.find_first_of(blank));
+    rest_.remove_prefix(found.size());
     return found;
   }
+  bool is_over() const { return rest_.find_first_not_of(blank) == std::string_view::npos; }
   void end() {
-    if (rest_.find_first_not_of(' ') != std::string_view::npos) fail("it goes on too long");
+    if (!is_over()) fail("it goes on too long");
   }
   template <class Number>
   Number number(std::string_view digits, const char* of) {
@@ -123,11 +125,20 @@ class sentence {
     if (length == 0 || count > to_ticks(100'000 * seconds) / length) fail(how);
     return count * length;
   }
+  /// In one line that a terminal can show, whatever the plan is.
   [[noreturn]] void fail(const char* why) const {
-    throw std::invalid_argument("the plan's '" + std::string(all_) + "': " + why);
+    constexpr std::size_t most = 60;
+    std::string shown(all_.substr(0, most));
+    for (char& each : shown) {
+      if (each < ' ' || each > '~') each = '?';
+    }
+    throw std::invalid_argument("the plan's '" + shown + (all_.size() > most ? "..." : "") +
+                                "': " + why);
   }
 
  private:
+  static constexpr const char* blank = " \t\r";
+
   std::string_view all_;
   std::string_view rest_;
 };
@@ -189,8 +200,8 @@ inline plan plan::parse(std::string_view text) {
     line = line.substr(0, line.find('#'));
     while (!line.empty()) {
       const std::string_view part = detail::next_part(line, ';');
-      if (part.find_first_not_of(' ') == std::string_view::npos) continue;
       detail::sentence sentence(part);
+      if (sentence.is_over()) continue;
       const std::string_view name = sentence.word();
       if (name == "delay") {
         made.delay = sentence.duration();

@@ -103,7 +103,9 @@ class network {
       if (!(us >= 0) || us > 1e9) throw std::invalid_argument("a time is negative or too long");
       return static_cast<ticks>(std::llround(us * 1e6));
     };
-    if (!(how.bandwidth > 0)) throw std::invalid_argument("the bandwidth must be more than 0 GB/s");
+    if (!(how.bandwidth >= 1e-6)) {
+      throw std::invalid_argument("the bandwidth must be 0.000001 GB/s or more");
+    }
     latency_ = time(how.latency_us);
     overhead_ = time(how.overhead_us);
     per_byte_ = 1000 / how.bandwidth;
@@ -172,9 +174,13 @@ class network {
   }
 
  private:
+  static constexpr double longest =
+      1e16;  // beyond all deadlines, and many of them are a time still
+
   static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   static ticks duration(double per_byte, std::size_t size) {
-    return static_cast<ticks>(per_byte * static_cast<double>(size) + 0.5);
+    const double time = per_byte * static_cast<double>(size) + 0.5;
+    return static_cast<ticks>(time < longest ? time : longest);
   }
   std::int64_t groups() const { return (std::int64_t{ranks_} + wiring_.group - 1) / wiring_.group; }
   int group(int rank) const { return rank / wiring_.group; }
