@@ -32,6 +32,7 @@ constexpr network networks[] = {
     {"flat, 30 us, 1.25 GB/s", 30, 2, 1.25, "flat"},
     {"nodes of 8 that share a link, 5 us, 3 GB/s", 5, 0.3, 3, "nodes:8"},
     {"nodes of 4 that share a link, 10 us, 6 GB/s", 10, 1, 6, "nodes:4"},
+    {"nodes of 6 that share a link, 20 us, 10 GB/s", 20, 0.5, 10, "nodes:6"},
 };
 
 /// All ranks find out what their network costs.
@@ -50,6 +51,9 @@ network_cost measured(sim::options how) {
 
 nlohmann::json point(const network& on, sim::options call, const network_cost& costs) {
   const auto time_us = [&](const sim::simulation& done) {
+    done.each_failure([&](const colls::failure& why) {
+      throw std::runtime_error(call.algorithm + ": " + colls::detail::explain(why));
+    });
     if (!done.is_whole()) throw std::runtime_error(call.collective + " by " + call.algorithm);
     return static_cast<double>(done.duration()) * 1e-6;
   };
@@ -59,12 +63,14 @@ nlohmann::json point(const network& on, sim::options call, const network_cost& c
   const double took = time_us(chosen);
   const auto told = chosen.comm_of(0).explain(call.what(), call.bytes.value_or(0));
   nlohmann::json times;
+  nlohmann::json predicted;
   double best = took;
   for (const auto& each : told.all) {
     call.algorithm = name(each.by.how);
     const auto pinned = sim::make_job(call);
     const double other = time_us(sim::simulation(call, *pinned, costs));
     times[call.algorithm] = other;
+    predicted[call.algorithm] = static_cast<double>(each.takes.time) * 1e-6;
     best = std::min(best, other);
   }
   return {{"network", on.name},
@@ -73,7 +79,8 @@ nlohmann::json point(const network& on, sim::options call, const network_cost& c
           {"bytes", call.bytes.value_or(0)},
           {"chosen", name(told.chosen.how)},
           {"ratio", took / best},
-          {"times_us", times}};
+          {"times_us", times},
+          {"predicted_us", predicted}};
 }
 
 }  // namespace

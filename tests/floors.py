@@ -22,7 +22,7 @@ FLOORS = {
         [],
         "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/kernels"
         " fingerprint reduction partition pattern"
-        " pattern/circulant pattern/trees network_cost cost_parts costs",
+        " pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),

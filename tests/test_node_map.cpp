@@ -11,6 +11,7 @@ TEST_CASE("ranks are counted by host, in the order of their ranks") {
   const node_map map(6, [&](int rank) { return hosts[rank]; });
   CHECK(map.nodes() == 3);
   CHECK(map.smallest() == 1);
+  CHECK(map.largest() == 3);
   const int ranks_of[] = {3, 2, 1};
   const int first[] = {0, 1, 5};
   for (int node = 0; node < 3; ++node) {
@@ -30,6 +31,7 @@ TEST_CASE("every rank of equal nodes has its counterparts") {
   const node_map map(12, [](int rank) { return rank % 4; });
   CHECK(map.nodes() == 4);
   CHECK(map.smallest() == 3);
+  CHECK(map.largest() == 3);
   for (int local = 0; local < 3; ++local) {
     for (int node = 0; node < 4; ++node) {
       CHECK(map.ranks_across(local)[node] == 4 * local + node);

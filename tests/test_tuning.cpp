@@ -174,13 +174,37 @@ TEST_CASE("between hosts, what crosses once for each host wins") {
   two_levels.host_per_kib = 80'000;
   colls::tuning tuning;
   const plan open{algorithm::automatic, 0, 0, 0};
-  const question call{collective::all_reduce, 1 << 20, 48, true, colls::order::any, true};
+  const question call{collective::all_reduce, 1 << 16, 48, true, colls::order::any, true};
   const algorithm_set some = of({algorithm::recursive_halving, algorithm::circulant,
                                  algorithm::ring, algorithm::hierarchical});
   tuning.set(two_levels, 8);
   CHECK(tuning.choose(call, open, some).how == algorithm::hierarchical);
   tuning.set(two_levels);
   CHECK(tuning.choose(call, open, some).how != algorithm::hierarchical);
+}
+
+TEST_CASE("children on other hosts are paid for") {
+  network_cost two_levels = simple;
+  two_levels.near = {1'000'000, 0, 0};
+  two_levels.far = {10'000'000, 0, 10 * 1'024'000};
+  two_levels.host_per_kib = 10 * 1'024'000;
+  const auto us = [&](collective what, std::uint64_t bytes, int p, int on_host, int radix) {
+    const plan by{algorithm::knomial_tree, 0, 1, radix};
+    return static_cast<double>(costs(two_levels, what, bytes, p, on_host).of(by).time) * 1e-6;
+  };
+  // One edge between two hosts, whether their ranks are the children of one level or of two.
+  CHECK(us(collective::broadcast, 100, 8, 4, 4) == doctest::Approx(10 + 1 + 1));
+  CHECK(us(collective::broadcast, 100, 8, 4, 2) == doctest::Approx(10 + 1 + 1 + 1));
+  // Four children on the other host, whose link takes one after another.
+  CHECK(us(collective::broadcast, 100, 8, 4, 8) == doctest::Approx(10 + 4 * 1));
+  // Four are on other hosts than their parents, two of whom are on other hosts than theirs.
+  CHECK(us(collective::broadcast, 100, 9, 4, 3) == doctest::Approx(2 * (10 + 1) + 2 * 1));
+  // Long ones are asked for one after another.
+  CHECK(us(collective::reduce, 100'000, 4, 4, 4) == doctest::Approx(3 * 1));
+  CHECK(us(collective::reduce, 1'000, 4, 4, 4) == doctest::Approx(1));
+  CHECK(us(collective::reduce, 100'000, 4, 1, 4) == doctest::Approx(3 * (10 + 1000)));
+  // The last host has fewer ranks, and the others' edges stay where they are.
+  CHECK(us(collective::broadcast, 100, 7, 4, 2) == doctest::Approx(10 + 1 + 1));
 }
 
 TEST_CASE("explain tells what a call does, alike on all ranks") {

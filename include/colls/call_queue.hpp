@@ -27,7 +27,7 @@ class call_queue : public call_owner {
   /// The costs that calls are chosen by; equal on all ranks, while no call is under way.
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
-    choices_.set(net, has_levels && nodes().nodes() > 1 ? nodes().smallest() : 0);
+    choices_.set(net, has_levels && nodes().nodes() > 1 ? nodes().largest() : 0);
   }
   bool whole_world() const { return world_; }
   bool is_open() const { return open_; }

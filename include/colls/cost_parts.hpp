@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cost_parts: what the parts cost that collectives are made of: stars, trees, rings, pipelines.
+// cost_parts: what the parts cost that collectives are made of: exchanges of all with all, rings,
+// cubes, circles.
 
 #include <colls/fwd.hpp>
 #include <colls/network_cost.hpp>
@@ -78,6 +79,7 @@ class cost_parts {
   // ---- one message
 
   constexpr bool one_host() const { return on_host_ >= ranks_; }
+  constexpr std::uint64_t hosts() const { return (p_ + number(on_host_) - 1) / number(on_host_); }
   /// How many of the ranks of a host have a peer on another one, if all have theirs `distance`
   /// further on the circle.
   constexpr int crossing(int distance) const {
@@ -102,37 +104,32 @@ class cost_parts {
   constexpr picoseconds around(std::uint64_t bytes, int distance) const {
     return hop(bytes, crossing(distance));
   }
-  /// With the partner whose number differs in that bit.
+  /// The same in one of several rounds whose distances add up to no more than a host has ranks: who
+  /// waits for another host in one of them waits for none in the others. What crosses takes its
+  /// time.
+  constexpr picoseconds around(std::uint64_t bytes, int distance, bool waits) const {
+    if (one_host() || waits) return around(bytes, distance);
+    return net_.near.latency + 2 * net_.near.overhead + moving(bytes, crossing(distance));
+  }
+  /// With the corner of the hypercube whose number differs in that bit.
   constexpr picoseconds across(std::uint64_t bytes, int bit) const {
-    const bool inside = one_host() || (bit < 30 && on_host_ % (2 << bit) == 0);
-    return hop(bytes, inside ? 0 : crossing(1 << bit));
+    if (one_host()) return hop(bytes, 0);
+    // Where some fold, a corner may stand for two ranks; the last bit parts these from the others.
+    const bool wide = left_over() > 0 && bit + 1 < cube_rounds();
+    const int distance = 1 << (wide ? bit + 1 : bit);
+    const bool inside = on_host_ % (std::int64_t{left_over() > 0 ? 4 : 2} << bit) == 0;
+    if (inside) return hop(bytes, 0);
+    return hop(bytes, wide ? (crossing(distance) + 1) / 2 : crossing(distance));
+  }
+  /// Between the ranks 0 and 1, 2 and 3, ...
+  constexpr picoseconds fold(std::uint64_t bytes) const {
+    return hop(bytes, one_host() || on_host_ % 2 == 0 ? 0 : 1);
   }
   constexpr int cube_rounds() const { return pattern::bit_width(ranks_) - 1; }
   constexpr std::uint64_t left_over() const { return p_ - (std::uint64_t{1} << cube_rounds()); }
 
   // ---- parts that collectives are made of
 
-  /// From the root to every other rank, one message of `bytes` each, or the other way: that many
-  /// come in while one is taken.
-  constexpr part star_out(std::uint64_t bytes) const {
-    const std::uint64_t far = one_host() ? 0 : p_ - number(on_host_);
-    const picoseconds near_gap = net_.near.overhead + over(bytes, net_.near.per_kib);
-    const picoseconds crossing =
-        far == 0 ? 0
-                 : (p_ - 1 - far) * near_gap +
-                       (far - 1) * larger(net_.far.overhead, over(bytes, net_.far.per_kib));
-    return {p_ - 1, (p_ - 1) * bytes,
-            hop(bytes, far > 0 ? 1 : 0) + larger((p_ - 2) * near_gap, crossing)};
-  }
-  constexpr part star_in(std::uint64_t bytes) const {
-    const std::uint64_t far = one_host() ? 0 : p_ - number(on_host_);
-    const auto each = [&](const link_cost& link) {
-      return larger(link.overhead, over(bytes, link.per_kib));
-    };
-    return {p_ - 1, (p_ - 1) * bytes,
-            hop(bytes, far > 0 ? 1 : 0) +
-                larger((p_ - 2) * each(net_.near), far > 0 ? (far - 1) * each(net_.far) : 0)};
-  }
   /// Every rank and every other one, all beginning with the same.
   constexpr part mesh(std::uint64_t bytes) const {
     const std::uint64_t h = number(on_host_);
@@ -152,42 +149,6 @@ class cost_parts {
     time += (p_ - 1 - number(near_by)) * around(bytes, on_host_);
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes, time};
   }
-  /// `bytes` down (or up) a k-nomial tree. A path takes a hop where it branches off and, for each
-  /// child that is served before, a gap.
-  constexpr part tree(std::uint64_t bytes, int radix) const {
-    const std::uint64_t k = number(radix);
-    picoseconds full = 0;  // of the tree of k^level ranks
-    picoseconds time = 0;  // of the ranks that the digits so far make
-    std::uint64_t left = p_ - 1;
-    for (std::uint64_t step = 1; step <= p_ - 1; step *= k, left /= k) {
-      const bool inside = one_host() || step < number(on_host_);
-      const picoseconds down = hop(bytes, inside ? 0 : 1);
-      const link_cost& link = inside ? net_.near : net_.far;
-      const picoseconds each = link.overhead + over(bytes, link.per_kib);
-      // Children 1, ..., digit of this level; the last one has what the lower digits make.
-      const std::uint64_t digit = left % k;
-      if (digit > 0) {
-        const picoseconds partial = down + time;
-        const picoseconds others = digit > 1 ? down + (digit - 1) * each + full : 0;
-        time = larger(partial, larger(others, digit * each + full));
-      }
-      full = larger(down + (k - 2) * each + full, (k - 1) * each + full);
-    }
-    return {p_ - 1, (p_ - 1) * bytes, time};
-  }
-  /// Chunks to or from the root down a binomial tree.
-  constexpr part chunk_tree() const {
-    part sum{p_ - 1, 0, 0};
-    for (std::uint64_t step = 1; step < p_; step *= 2) {
-      const std::uint64_t held = chunk_ * (step < p_ - step ? step : p_ - step);
-      sum.wire += hop(held, step < number(on_host_) || one_host() ? 0 : 1);
-      // Ranks with this bit: their chunks travel this step.
-      const std::uint64_t with_bit =
-          p_ / (2 * step) * step + (p_ % (2 * step) > step ? p_ % (2 * step) - step : 0);
-      sum.bytes += with_bit * chunk_;
-    }
-    return sum;
-  }
   /// Chunks exchanged over a hypercube, each time twice as many.
   constexpr part chunk_cube(std::uint64_t folded) const {
     const std::uint64_t corners = std::uint64_t{1} << cube_rounds();
@@ -196,23 +157,30 @@ class cost_parts {
     for (int bit = 0; bit < cube_rounds(); ++bit) {
       sum.wire += across(n_ / (corners >> bit), bit);
     }
-    if (left_over() > 0) sum.wire += hop(n_, 0) + hop(chunk_, 0) + folded;
+    if (left_over() > 0) sum.wire += fold(n_) + fold(chunk_) + folded;
     return sum;
   }
-  /// Chunks over the circulant graph of `ranks` ranks, all on one host or each on its own with
-  /// `crossing` of them side by side.
-  constexpr part circle(int ranks, std::uint64_t chunk, bool inside, int crossing_all) const {
-    part sum{0, number(ranks) * number(ranks - 1) * chunk, 0};
+  /// Chunks over the circulant graph of some ranks, of which the first `filled` have one. `time`:
+  /// of a message of so many bytes to the rank `skip` further, when all within have `left` to go.
+  template <class Time>
+  constexpr part circle(int ranks, std::uint64_t chunk, int filled, const Time& time) const {
+    part sum{0, number(ranks - 1) * number(filled) * chunk, 0};
     for (int left = ranks; left > 1; left = (left + 1) / 2) {
       const int skip = (left + 1) / 2;
-      const int across = inside ? 0 : crossing_all > 0 ? crossing_all : crossing(skip);
+      const int most_filled = left - skip < filled ? left - skip : filled;
       sum.messages += number(ranks);
-      sum.wire += hop(number(left - skip) * chunk, across);
+      sum.wire += time(number(most_filled) * chunk, skip, left - 1);
     }
     return sum;
   }
-  constexpr part circle() const { return circle(ranks_, chunk_, one_host(), 0); }
-
+  constexpr part circle() const {
+    int waits = -1;  // how often someone waits for another host in the rounds of short distances
+    return circle(ranks_, chunk_, ranks_, [&](std::uint64_t bytes, int skip, int way) {
+      if (skip >= on_host_) return around(bytes, skip);
+      if (waits < 0) waits = (way + on_host_ - 1) / on_host_;
+      return around(bytes, skip, waits-- > 0);
+    });
+  }
   /// Segments in lanes: a lane's step takes a hop, and those of all lanes together a gap each.
   /// `steps` of them follow each other.
   constexpr picoseconds lanes_around(std::uint64_t steps, const plan& by, bool reduces) const {
@@ -220,7 +188,10 @@ class cost_parts {
     const std::uint64_t piece = (chunk_ + s - 1) / s;
     const picoseconds local = reduces ? over(piece, net_.reduce_per_kib) : 0;
     const int one = one_host() ? 0 : 1;
-    const picoseconds alone = hop(piece, one) + local;
+    // A short piece meets other hosts now and then; who asks for a long one waits for the slowest.
+    const std::uint64_t far = piece > eager || steps < hosts() ? steps : hosts();
+    const picoseconds alone =
+        (far * hop(piece, one) + (steps - far) * hop(piece, 0)) / steps + local;
     const link_cost& link = one_host() ? net_.near : net_.far;
     const picoseconds each = link.overhead + larger(moving(piece, one), local);
     const std::uint64_t width = number(by.lanes);
@@ -234,48 +205,18 @@ class cost_parts {
     return {p_ * (p_ - 1) * pieces(chunk_, by.segment), p_ * (p_ - 1) * chunk_,
             lanes_around(p_ - 1, by, reduces)};
   }
-  /// Segments of a buffer handed on `depth` times; each keeps a rank busy for `sends` gaps.
-  constexpr part line(std::uint64_t bytes, std::uint64_t depth, std::uint64_t sends, const plan& by,
-                      bool reduces) const {
-    const std::uint64_t s = pieces(bytes, by.segment);
-    const std::uint64_t piece = (bytes + s - 1) / s;
-    const picoseconds local = reduces ? over(piece, net_.reduce_per_kib) : 0;
-    const picoseconds busy = sends * (gap(piece) + local);
-    const std::uint64_t hosts = one_host() ? 0 : (p_ - 1) / number(on_host_);
-    const std::uint64_t far = hosts < depth ? hosts : depth;
-    const picoseconds down = far * hop(piece, 1) + (depth - far) * hop(piece, 0) +
-                             depth * ((sends - 1) * gap(piece) / 2 + local);
-    const picoseconds lane = (hop(piece, far > 0 ? 1 : 0) + busy) / number(by.lanes);
-    return {(p_ - 1) * s, (p_ - 1) * bytes, down + (s - 1) * larger(busy, lane)};
-  }
-  /// Both halves of the buffer over two trees, up or down.
-  constexpr part two_trees(const plan& by, bool reduces) const {
-    const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
-    part half = line(n_ / 2, depth, 2, by, reduces);
-    const std::uint64_t s = pieces(n_ / 2, by.segment);
-    const picoseconds each = gap((n_ / 2 + s - 1) / s);
-    half.wire += each;  // the root has both halves
-    // Who sums up takes in one side after the other, while its own parent waits.
-    if (reduces) half.wire += (s - 1) * each / 2;
-    // Who stands high has both children on other hosts, in both trees.
-    const std::uint64_t leaving = p_ > 3 * number(on_host_) ? 5 : 3;
-    if (!reduces && !one_host()) {
-      half.wire = larger(half.wire, s * leaving * over((n_ / 2 + s - 1) / s, net_.host_per_kib));
+  /// Chunks exchanged with both neighbours by turns, all but the first time two of them.
+  constexpr part neighbours() const {
+    const std::uint64_t rounds = p_ / 2;
+    if (one_host() || on_host_ % 2 != 0) {
+      return {p_ * rounds, (p_ - 1) * n_, around(chunk_, 1) + (rounds - 1) * around(2 * chunk_, 1)};
     }
-    half.messages *= 2;
-    half.bytes = (p_ - 1) * n_;
-    return half;
-  }
-  /// Up and down again: a lane has its segment until that is back.
-  constexpr part two_trees_and_back(const plan& by) const {
-    const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
-    const std::uint64_t s = pieces(n_ / 2, by.segment);
-    const std::uint64_t piece = (n_ / 2 + s - 1) / s;
-    const part once = line(piece, depth, 2, {}, true);
-    const picoseconds there = 2 * once.wire;
-    const picoseconds busy = 4 * gap(piece) + 2 * over(piece, net_.reduce_per_kib);
-    return {4 * (p_ - 1) * s, 2 * (p_ - 1) * n_,
-            there + (s - 1) * larger(busy, there / number(by.lanes))};
+    // All whose partners are on other hosts have them at once, two of each host; short messages
+    // need not wait for each other.
+    const std::uint64_t far = rounds / 2;
+    const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager ? 2 : 1);
+    return {p_ * rounds, (p_ - 1) * n_,
+            hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
   /// Digits of distances: rounds of messages to up to k-1 peers. `blocks(step, peers)` are those of
   /// one of them.
@@ -291,7 +232,9 @@ class cost_parts {
       const std::uint64_t waits = bytes > eager ? 2 * (peers - 1) : peers - 1;
       const int middle = step * (1 + circle.peers(step)) / 2;
       const picoseconds each = larger(gap(bytes), moving(bytes, crossing(middle)));
-      sum.wire += around(bytes, step) + waits * each;
+      const auto stays = [&](int at) { return at < ranks_ && at * circle.peers(at) < on_host_; };
+      const bool crosses = !stays(step) || !stays(circle.after(step));
+      sum.wire += around(bytes, step, crosses) + waits * each;
     }
     return sum;
   }

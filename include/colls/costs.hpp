@@ -7,18 +7,18 @@
 //
 // All of it is integer arithmetic, so that ranks that other compilers have built choose the same.
 
-#include <colls/cost_parts.hpp>
+#include <colls/cost_trees.hpp>
 
 namespace colls {
 
 /// The costs of calls of one collective with `bytes` in the whole vector, of one rank for
-/// all_to_all, between `ranks` ranks, `on_host` of them side by side on each host (all of them: one
-/// host). Chunks count as equally long.
-class costs : detail::cost_parts {
+/// all_to_all, between `ranks` ranks, `on_host` of them side by side on each host but perhaps the
+/// last (all of them: one host). Chunks count as equally long.
+class costs : detail::cost_trees {
  public:
   constexpr costs(const network_cost& net, collective what, std::uint64_t bytes, int ranks,
                   int on_host)
-      : cost_parts(net, bytes, ranks, on_host), what_(what) {}
+      : cost_trees(net, bytes, ranks, on_host), what_(what) {}
 
   constexpr cost of(const plan& by) const { return finish(ranks_ > 1 ? parts(by) : part()); }
 
@@ -60,7 +60,9 @@ class costs : detail::cost_parts {
         return all_gather(by);
       case collective::gather:
       case collective::scatter:
-        if (by.how != algorithm::linear) return chunk_tree();
+        if (by.how != algorithm::linear) {
+          return chunk_tree(what_ == collective::gather ? way::up : way::down);
+        }
         return what_ == collective::gather ? star_in(chunk_) : star_out(chunk_);
       case collective::all_to_all:
         return all_to_all(by);
@@ -77,7 +79,7 @@ class costs : detail::cost_parts {
       case algorithm::dissemination:
         return digits(by.radix, [](int) { return std::uint64_t{0}; });
       case algorithm::binomial_tree:
-        return tree(0, 2) + tree(0, 2);
+        return tree(0, 2, way::up) + tree(0, 2, way::down);
       default:
         return star_in(0) + star_out(0);
     }
@@ -86,11 +88,11 @@ class costs : detail::cost_parts {
   constexpr part broadcast(const plan& by) const {
     switch (by.how) {
       case algorithm::binomial_tree:
-        return tree(n_, 2);
+        return tree(n_, 2, way::down);
       case algorithm::knomial_tree:
-        return tree(n_, by.radix);
+        return tree(n_, by.radix, way::down);
       case algorithm::scatter_all_gather:
-        return chunk_tree() + ring(by, false);
+        return chunk_tree(way::down) + ring(by, false);
       case algorithm::chain:
         return line(n_, p_ - 1, 1, by, false);
       case algorithm::double_tree:
@@ -116,20 +118,19 @@ class costs : detail::cost_parts {
   }
 
   constexpr part reduce(const plan& by) const {
-    const std::uint64_t levels = number(pattern::doubling_rounds(ranks_));
     switch (by.how) {
       case algorithm::binomial_tree:
-        return reduced(tree(n_, 2), levels * n_);
+        return tree(n_, 2, way::up);
       case algorithm::knomial_tree:
-        return reduced(tree(n_, by.radix), levels * n_);
+        return tree(n_, by.radix, way::up);
       case algorithm::reduce_scatter_gather:
-        return copied(reduced(circle(), n_ - chunk_), n_) + chunk_tree();
+        return copied(reduced(circle(), n_ - chunk_), n_) + chunk_tree(way::up);
       case algorithm::chain:
         return line(n_, p_ - 1, 1, by, true);
       case algorithm::double_tree:
         return two_trees(by, true);
       default:
-        return reduced(star_in(n_), (p_ - 1) * n_);
+        return star_sum(n_);
     }
   }
 
@@ -149,14 +150,14 @@ class costs : detail::cost_parts {
         if (left_over() == 0) return sum;
         // Nobody waits for both who gave first and who gets last, if few did.
         const bool many = 2 * left_over() > corners;
-        sum.wire += hop(n_, 0) + (many ? hop(n_, 0) : gap(n_));
+        sum.wire += fold(n_) + (many ? fold(n_) : gap(n_));
         return reduced(sum, n_);
       }
       case algorithm::recursive_halving: {
         part sum{2 * corners * rounds + 2 * left_over(), 2 * (corners - 1 + left_over()) * n_, 0,
                  n_ - n_ / corners};
         for (int bit = 0; bit < cube_rounds(); ++bit) sum.wire += 2 * across(n_ >> (bit + 1), bit);
-        return left_over() > 0 ? reduced(sum + part{0, 0, 2 * hop(n_, 0)}, n_) : sum;
+        return left_over() > 0 ? reduced(sum + part{0, 0, 2 * fold(n_)}, n_) : sum;
       }
       case algorithm::double_tree:
         return two_trees_and_back(by);
@@ -171,19 +172,26 @@ class costs : detail::cost_parts {
         return sum;
       }
       default:
-        return reduced(star_in(n_), (p_ - 1) * n_) + star_out(n_);
+        return star_sum(n_) + star_out(n_);
     }
   }
   constexpr part hierarchical() const {
     const int inside = one_host() ? ranks_ : on_host_;
-    const int hosts = (ranks_ + inside - 1) / inside;
-    const std::uint64_t share = (n_ + number(inside) - 1) / number(inside);
-    const std::uint64_t piece = (share + number(hosts) - 1) / number(hosts);
-    const part within = circle(inside, share, true, 0);
-    const part between = circle(hosts, piece, hosts == 1, inside);
+    const int across = static_cast<int>(hosts());
+    // The last host may have fewer ranks; so many share the data on each.
+    const int sharing = ranks_ - (across - 1) * inside;
+    const std::uint64_t share = (n_ + number(sharing) - 1) / number(sharing);
+    const std::uint64_t piece = (share + number(across) - 1) / number(across);
+    const auto near = [&](std::uint64_t bytes, int, int) { return hop(bytes, 0); };
+    const auto far = [&](std::uint64_t bytes, int, int) { return hop(bytes, sharing); };
+    const part within = circle(inside, share, sharing, near);
+    const part smallest = circle(sharing, share, sharing, near);
+    const part between = circle(across, piece, across, far);
     part sum;
-    sum.messages = 2 * (number(hosts) * within.messages + number(inside) * between.messages);
-    sum.bytes = 2 * (number(hosts) * within.bytes + number(inside) * between.bytes);
+    sum.messages = 2 * (number(across - 1) * within.messages + smallest.messages +
+                        number(sharing) * between.messages);
+    sum.bytes =
+        2 * (number(across - 1) * within.bytes + smallest.bytes + number(sharing) * between.bytes);
     sum.wire = 2 * (within.wire + between.wire);
     return copied(reduced(sum, n_ + share), 2 * n_ + 2 * share);
   }
@@ -220,8 +228,7 @@ class costs : detail::cost_parts {
         return sum;
       }
       case algorithm::neighbour_exchange:
-        return {p_ * (p_ / 2), (p_ - 1) * n_,
-                around(chunk_, 1) + (p_ / 2 - 1) * around(2 * chunk_, 1)};
+        return neighbours();
       default:
         return mesh(chunk_);
     }
@@ -258,7 +265,7 @@ class costs : detail::cost_parts {
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
           // The last round's first message is the second of a rank that takes in none.
-          sum.wire += 2 * far <= ranks_ ? around(n_, far) : gap(n_);
+          sum.wire += 2 * far <= ranks_ ? around(n_, far, 2 * far >= on_host_) : gap(n_);
           sum.touched += n_;
         }
         sum.bytes = sum.messages * n_;

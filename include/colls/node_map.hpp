@@ -34,6 +34,7 @@ class node_map {
     for (const int ranks : sizes) {
       first_.push_back(first_.back() + ranks);
       if (smallest_ == 0 || ranks < smallest_) smallest_ = ranks;
+      if (ranks > largest_) largest_ = ranks;
     }
     by_node_.resize(places_.size());
     by_column_.resize(sizes.size() * static_cast<std::size_t>(smallest_));
@@ -55,6 +56,7 @@ class node_map {
   int ranks_of(int node) const { return first(node + 1) - first(node); }
   /// Ranks of the smallest node.
   int smallest() const { return smallest_; }
+  int largest() const { return largest_; }
 
   /// The ranks of a node.
   const int* ranks_on(int node) const { return by_node_.data() + first(node); }
@@ -71,6 +73,7 @@ class node_map {
   std::vector<int> by_node_;    // ranks
   std::vector<int> by_column_;  // ranks
   int smallest_ = 0;
+  int largest_ = 0;
 };
 
 }  // namespace colls

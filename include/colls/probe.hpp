@@ -18,7 +18,8 @@ struct sample {
   picoseconds empty = 0;    // one message each way
   picoseconds burst = 0;    // `more` further ones
   picoseconds full = 0;     // one of `size` bytes
-  picoseconds reduced = 0;  // the same, and summed up
+  picoseconds pair = 0;     // two of them at once
+  picoseconds reduced = 0;  // one, and summed up
 
   static constexpr int more = 8;
   static constexpr std::size_t size = 256 * 1024;
@@ -27,6 +28,8 @@ struct sample {
     return all > part ? all - part : 0;
   }
   picoseconds per_kib() const { return beyond(full, empty) / (size / 1024); }
+  /// Where others' messages keep a link busy, a latency passes meanwhile.
+  picoseconds per_kib_of_more() const { return beyond(pair, full) / (size / 1024); }
   link_cost link() const {
     const picoseconds overhead = beyond(burst, empty) / more;
     return {beyond(empty, 2 * overhead), overhead, per_kib()};
@@ -49,7 +52,7 @@ task<picoseconds> time_of(Channel net, Exchange exchange) {
 }
 
 template <channel Channel>
-task<sample> exchanges(Channel net, int peer) {
+task<sample> exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);
   sample found;
   if (peer < 0) co_return found;
@@ -71,9 +74,18 @@ task<sample> exchanges(Channel net, int peer) {
   const auto reduced = [&] {
     return when_all(net.send(peer, out), net.recv_reduce(peer, sum, sum, add, incoming::left));
   };
+  const auto pair = [&] {
+    const auto give = [&](int) { return net.send(peer, out); };
+    const auto take = [&](int) { return net.recv(peer, in); };
+    return when_all(each_of(0, 2, give), each_of(0, 2, take));
+  };
+  found.full = co_await time_of(net, full);
+  if (!alone) {
+    found.pair = co_await time_of(net, pair);
+    co_return found;
+  }
   found.empty = co_await time_of(net, messages(1));
   found.burst = co_await time_of(net, messages(1 + sample::more));
-  found.full = co_await time_of(net, full);
   found.reduced = co_await time_of(net, reduced);
   co_return found;
 }
@@ -90,9 +102,10 @@ task<> measure(Channel net, network_cost& costs) {
   const bool has_far = far_node < map.nodes() && at.local < map.smallest();
   const int counterpart = has_far ? map.ranks_across(at.local)[far_node] : -1;
 
-  const sample near = co_await exchanges(net, has_near ? map.ranks_on(at.node)[near_peer] : -1);
-  const sample far = co_await exchanges(net, at.local == 0 ? counterpart : -1);
-  const sample crowd = co_await exchanges(net, counterpart);
+  const sample near =
+      co_await exchanges(net, has_near ? map.ranks_on(at.node)[near_peer] : -1, true);
+  const sample far = co_await exchanges(net, at.local == 0 ? counterpart : -1, true);
+  const sample crowd = co_await exchanges(net, counterpart, false);
 
   const link_cost one = near.link();
   const link_cost other = far.link();
@@ -105,7 +118,7 @@ task<> measure(Channel net, network_cost& costs) {
       other.latency,
       other.overhead,
       other.per_kib,
-      crowd.per_kib() / static_cast<picoseconds>(map.smallest()),
+      crowd.per_kib_of_more() / static_cast<picoseconds>(map.smallest()),
       (reducing > far_reducing ? reducing : far_reducing) / (sample::size / 1024)};
   const any_buffer slowest(all.data(), all.size(), sizeof(picoseconds));
   constexpr maximum greatest;
