@@ -163,9 +163,12 @@ def check(root):
     root = pathlib.Path(root) / "colls"
     problems, graph = [], {}
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
-        # impl/NAME.ipp is the second half of NAME.hpp, which includes it last.
+        # impl/NAME.ipp is the second half of NAME.hpp, which includes it last; so are all of
+        # impl/NAME/*.ipp together, where NAME/*.hpp are others.
         half = path.suffix == ".ipp"
         header = path.relative_to(root / "impl" if half else root).with_suffix("").as_posix()
+        if half and not (root / f"{header}.hpp").is_file():
+            header = header.rpartition("/")[0]
         graph.setdefault(header, [])
         if place(header) is None:
             problems.append(f"{header}: give it a floor (tests/floors.py)")
@@ -175,7 +178,7 @@ def check(root):
                 problems.append(f'{header}: includes "{name}"; write <colls/...> in full')
                 continue
             if name.startswith("colls/"):
-                if name == f"colls/impl/{header}.ipp":
+                if re.fullmatch(rf"colls/impl/{header}(/\w+)?\.ipp", name) and (root.parent / name).is_file():
                     continue
                 target = re.sub(r"^(impl/)?(.*)\.(hpp|cuh|ipp)$", r"\2", name[len("colls/"):])
                 if not (root.parent / name).is_file():
