@@ -226,6 +226,51 @@ TEST_CASE("times on the flat network are those of LogGP") {
   }
 }
 
+TEST_CASE("what messages cost is found out, and a rank that dies meanwhile is named") {
+  if (!all_are_wanted()) return;
+  constexpr int victim = 5;
+  int good = 0;
+  for (const std::uint64_t event : {1U, 2U, 7U, 40U, 300U, 1'000'000U}) {
+    colls::simulated_world::settings how;
+    how.network.latency_us = 10;
+    how.network.overhead_us = 1;
+    how.network.bandwidth = 6;
+    how.network.wiring = colls::simulated::topology::parse("nodes:4");
+    how.plan = plan::parse("kill 5 @" + std::to_string(event));
+    colls::simulated_world world(8, how);
+    std::vector<communicator> comms;
+    std::vector<colls::operation<>> measuring;
+    for (int rank = 0; rank < 8; ++rank) comms.push_back(colls::simulated::join(world, rank));
+    for (communicator& each : comms) measuring.push_back(each.measure());
+    INFO("event ", event);
+    REQUIRE(world.run_until([&] {
+      for (int rank = 0; rank < 8; ++rank) {
+        if (rank != victim && !measuring[index(rank)].started().is_done()) return false;
+      }
+      return true;
+    }));
+    CHECK(world.time() < colls::simulated::to_ticks(20 * colls::seconds));
+    if (world.happened().empty()) ++good;
+    for (int rank = 0; rank < 8; ++rank) {
+      if (rank == victim) continue;
+      const colls::failure& why = measuring[index(rank)].why();
+      if (!world.happened().empty()) {
+        CHECK((why.code == errc::peer_failed && why.culprit == victim));
+        continue;
+      }
+      REQUIRE(why.code == errc{});
+      const colls::network_cost found = comms[index(rank)].tuning().costs();
+      CHECK(double(found.near.latency) == doctest::Approx(2.5e6).epsilon(0.1));
+      CHECK(double(found.far.latency) == doctest::Approx(11e6).epsilon(0.1));
+      CHECK(double(found.far.overhead) == doctest::Approx(1e6).epsilon(0.1));
+      CHECK(double(found.near.per_kib) == doctest::Approx(1.024e6 / 24).epsilon(0.1));
+      CHECK(double(found.far.per_kib) == doctest::Approx(1.024e6 / 6).epsilon(0.1));
+      CHECK(double(found.host_per_kib) == doctest::Approx(1.024e6 / 6).epsilon(0.1));
+    }
+  }
+  CHECK(good == 1);
+}
+
 TEST_CASE("a rank may die at any point of any algorithm") {
   if (!all_are_wanted()) return;
   std::size_t points = 0;
