@@ -83,4 +83,48 @@ TEST_CASE("two that feed each other do not keep the driver for ever") {
   CHECK_FALSE(queue.empty());
 }
 
+TEST_CASE("what is watched is looked at by every run, until it has come about") {
+  struct condition : colls::watched {
+    bool look() noexcept override {
+      ++looks;
+      if (!holds) return false;
+      waiter->post();
+      return true;
+    }
+    bool holds = false;
+    int looks = 0;
+    completion* waiter = nullptr;
+  };
+  run_queue queue;
+  std::vector<int> order;
+  noted one(queue, order, 1);
+  noted two(queue, order, 2);
+  condition first;
+  condition second;
+  first.waiter = &one;
+  second.waiter = &two;
+  CHECK_FALSE(queue.is_watching());
+  queue.watch(first);
+  queue.watch(second);
+  CHECK_FALSE(queue.run());
+  CHECK(first.looks == 1);
+  CHECK(second.looks == 1);
+  first.holds = true;
+  CHECK(queue.run());
+  CHECK(order == std::vector<int>{1});
+  CHECK(queue.is_watching());
+  CHECK_FALSE(queue.run());
+  CHECK(first.looks == 2);
+  CHECK(second.looks == 3);
+  {
+    condition gone;
+    queue.watch(gone);
+  }
+  queue.watch(first);
+  queue.unwatch(second);
+  CHECK(queue.run());
+  CHECK_FALSE(queue.is_watching());
+  CHECK(order == std::vector<int>{1, 1});
+}
+
 }  // namespace

@@ -63,6 +63,28 @@ class completion {
   completion* prev_ = nullptr;
 };
 
+/// A condition that nobody posts, such as memory that a device writes: it is looked at whenever the
+/// queue that watches it is run, and drivers do not sleep meanwhile.
+class watched {
+ public:
+  watched() = default;
+  watched(const watched&) = delete;
+  watched& operator=(const watched&) = delete;
+
+ protected:
+  inline ~watched();
+
+ private:
+  friend class run_queue;
+
+  /// True: it has come about, who waits was posted, and it is watched no more.
+  virtual bool look() noexcept = 0;
+
+  run_queue* by_ = nullptr;
+  watched* next_ = nullptr;
+  watched* prev_ = nullptr;
+};
+
 /// The completions of one thread, in the order they were posted. It must outlive them.
 class run_queue {
  public:
@@ -87,6 +109,7 @@ class run_queue {
   /// Runs what is posted, also what that posts, at most `limit` of them, so that two operations
   /// that feed each other cannot keep the driver from its sockets. True: something ran.
   bool run(std::size_t limit = 256) noexcept {
+    if (first_watched_ != nullptr) look();
     bool ran = false;
     for (; limit > 0 && !empty(); --limit, ran = true) {
       completion& first = *head_.next_;
@@ -96,9 +119,37 @@ class run_queue {
     return ran;
   }
 
+  void watch(watched& what) noexcept {
+    what.by_ = this;
+    what.prev_ = nullptr;
+    what.next_ = first_watched_;
+    if (first_watched_ != nullptr) first_watched_->prev_ = &what;
+    first_watched_ = &what;
+  }
+  void unwatch(watched& what) noexcept {
+    (what.prev_ != nullptr ? what.prev_->next_ : first_watched_) = what.next_;
+    if (what.next_ != nullptr) what.next_->prev_ = what.prev_;
+    what.by_ = nullptr;
+  }
+  bool is_watching() const { return first_watched_ != nullptr; }
+
  private:
+  // Looking only posts, so the list changes nowhere but here.
+  void look() noexcept {
+    for (watched* at = first_watched_; at != nullptr;) {
+      watched* const following = at->next_;
+      if (at->look()) unwatch(*at);
+      at = following;
+    }
+  }
+
   completion head_;
+  watched* first_watched_ = nullptr;
 };
+
+inline watched::~watched() {
+  if (by_ != nullptr) by_->unwatch(*this);
+}
 
 inline void completion::post() noexcept { queue_->push(*this); }
 

@@ -96,7 +96,13 @@ struct promise_base : recycled {
     own_awaiter(const own_awaiter&) = delete;
     bool await_ready() { return operation_.start(promise_.self); }
     void await_suspend(std::coroutine_handle<>) noexcept {}
-    decltype(auto) await_resume() { return unwrap(operation_.result()); }
+    decltype(auto) await_resume() {
+      if constexpr (std::is_void_v<decltype(operation_.result())>) {
+        operation_.result();
+      } else {
+        return unwrap(operation_.result());
+      }
+    }
 
    private:
     Operation operation_;

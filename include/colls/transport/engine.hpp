@@ -207,7 +207,7 @@ class engine : public std::enable_shared_from_this<engine> {
 
   /// Somebody outside of a poll may have posted completions: run them soon. Free while driven.
   void kick() {
-    if (!queue_.empty()) turn_soon();
+    if (!queue_.empty() || queue_.is_watching()) turn_soon();
   }
 
   /// While entered, `sync_wait` turns the engine and `kick` has nothing to do.
@@ -215,7 +215,7 @@ class engine : public std::enable_shared_from_this<engine> {
   void leave() {
     if (--driven_ > 0) return;
     arm_sources();
-    if (!polled_.empty() || !queue_.empty()) turn_soon();
+    if (!polled_.empty() || !queue_.empty() || queue_.is_watching()) turn_soon();
   }
 
  private:
@@ -300,6 +300,12 @@ class engine : public std::enable_shared_from_this<engine> {
   }
 
   void sleep() {
+    if (queue_.is_watching()) {
+      const timespec nap{0, watched_nap};
+      ::nanosleep(&nap, nullptr);
+      run_others();
+      return;
+    }
     time_point nap = tick;
     for (const timer* waiting : timers_) nap = std::min(nap, waiting->due_ - now());
     if (nap <= 0) return;

@@ -109,7 +109,7 @@ class thread_transport final : mover {
       return;
     }
     match_.sweep(now());
-    if (queue_.empty()) inbox_.sleep(tick);
+    if (queue_.empty()) inbox_.sleep(queue_.is_watching() ? watched_nap : tick);
   }
   void enter() {}
   void leave() {}
