@@ -64,6 +64,11 @@ FLOORS = {
         " transport/simulated",
         ["boost", "openssl"],
     ),
+    "gpu": (
+        ["vocabulary", "coroutines"],
+        "cuda/api cuda/check cuda/memory cuda/stream",
+        ["cuda"],
+    ),
     "all": (
         ["vocabulary", "coroutines", "contracts", "facade", "models"],
         "inproc threads simulated colls",

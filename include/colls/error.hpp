@@ -40,6 +40,8 @@ enum class errc {
   stale_store,
   too_many_files,
   file_failed,
+  no_device,
+  device_failed,
 };
 
 namespace detail {
@@ -111,6 +113,12 @@ constexpr errc_words words(errc code) {
       return {"file_failed",
               "check the path, its permissions, the space on its disk, and what is in the file; "
               "nothing was changed"};
+    case errc::no_device:
+      return {"no_device", "check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES"};
+    case errc::device_failed:
+      return {"device_failed",
+              "a call of CUDA went wrong; after an error of a kernel the process can use that device "
+              "no more"};
   }
   return {"unknown error", ""};
 }

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The calls of the CUDA runtime that colls makes, all of them and nothing else: with
+// COLLS_CUDA_STAND_IN a test links a stand-in for them, and no CUDA header is needed.
+
+#include <colls/buffer.hpp>
+
+#include <cstdint>
+
+#ifndef COLLS_CUDA_STAND_IN
+#if !__has_include(<cuda_runtime_api.h>)
+#error "colls/cuda needs the headers of the CUDA toolkit: nvcc, or -I/usr/local/cuda/include"
+#endif
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#endif
+
+namespace colls::cuda::api {
+
+/// A cudaError_t.
+using status = int;
+inline constexpr status success = 0;
+inline constexpr status invalid_value = 1;
+inline constexpr status out_of_memory = 2;
+inline constexpr status stub_library = 34;
+inline constexpr status insufficient_driver = 35;
+inline constexpr status no_device = 100;
+inline constexpr status not_ready = 600;
+inline constexpr status not_supported = 801;
+inline constexpr status driver_mismatch = 803;
+
+const char* name(status);
+const char* text(status);
+
+/// Whose memory a pointer is: `other` is everything that CUDA has not allocated or registered.
+enum class place : std::uint8_t { other, pinned, device, managed };
+struct location {
+  place where = place::other;
+  int device = -1;
+};
+
+// An event, by its handle.
+struct event_ref {
+  void* handle = nullptr;
+};
+
+status count_devices(int& count);
+status current_device(int& device);
+status use_device(int device);
+status count_processors(int device, int& count);
+
+status allocate(void*& memory, std::size_t bytes);
+status release(void* memory);
+/// Page-locked, and mapped into the address space of all devices.
+status allocate_pinned(void*& memory, std::size_t bytes);
+status release_pinned(void* memory);
+status locate(const void* memory, location& found);
+
+/// A stream that does not wait for the default stream.
+status make_stream(stream_ref& made);
+status destroy_stream(stream_ref stream);
+/// Whether all its work is done: success, not_ready, or what went wrong.
+status query(stream_ref stream);
+status synchronize(stream_ref stream);
+
+status make_event(event_ref& made);
+status destroy_event(event_ref event);
+status record(event_ref event, stream_ref stream);
+/// What is enqueued on the stream after this waits for the event's last record.
+status wait(stream_ref stream, event_ref event);
+
+status copy(void* to, const void* from, std::size_t bytes, stream_ref stream);
+/// The GPU writes `value` to pinned memory when the stream gets there, after all that the stream
+/// wrote before; not_supported where it cannot.
+status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream);
+/// What pinned memory holds, before whatever is read after this.
+std::uint32_t read(const std::uint32_t* pinned);
+/// A thread of the driver calls `function`, which makes no CUDA call.
+status call(void (*function)(void*), void* argument, stream_ref stream);
+
+#ifdef COLLS_CUDA_STAND_IN
+
+/// In place of a kernel's launch: `body(closure, thread, threads)` for every thread of the grid.
+/// Copies `bytes` of the closure.
+status launch(void (*body)(const void*, std::size_t, std::size_t), const void* closure,
+              std::size_t bytes, std::size_t threads, stream_ref stream);
+
+#else
+
+inline cudaStream_t native(stream_ref stream) { return static_cast<cudaStream_t>(stream.handle); }
+inline cudaEvent_t native(event_ref event) { return static_cast<cudaEvent_t>(event.handle); }
+
+inline const char* name(status of) { return cudaGetErrorName(static_cast<cudaError_t>(of)); }
+inline const char* text(status of) { return cudaGetErrorString(static_cast<cudaError_t>(of)); }
+
+inline status count_devices(int& count) { return cudaGetDeviceCount(&count); }
+inline status current_device(int& device) { return cudaGetDevice(&device); }
+inline status use_device(int device) { return cudaSetDevice(device); }
+inline status count_processors(int device, int& count) {
+  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+}
+
+inline status allocate(void*& memory, std::size_t bytes) { return cudaMalloc(&memory, bytes); }
+inline status release(void* memory) { return cudaFree(memory); }
+inline status allocate_pinned(void*& memory, std::size_t bytes) {
+  return cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+}
+inline status release_pinned(void* memory) { return cudaFreeHost(memory); }
+inline status locate(const void* memory, location& found) {
+  cudaPointerAttributes known{};
+  const status result = cudaPointerGetAttributes(&known, memory);
+  if (result != success) return result;
+  found.device = known.device;
+  switch (known.type) {
+    case cudaMemoryTypeHost:
+      found.where = place::pinned;
+      break;
+    case cudaMemoryTypeDevice:
+      found.where = place::device;
+      break;
+    case cudaMemoryTypeManaged:
+      found.where = place::managed;
+      break;
+    default:
+      found.where = place::other;
+      break;
+  }
+  return success;
+}
+
+inline status make_stream(stream_ref& made) {
+  cudaStream_t stream = nullptr;
+  const status result = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  made.handle = stream;
+  return result;
+}
+inline status destroy_stream(stream_ref stream) { return cudaStreamDestroy(native(stream)); }
+inline status query(stream_ref stream) { return cudaStreamQuery(native(stream)); }
+inline status synchronize(stream_ref stream) { return cudaStreamSynchronize(native(stream)); }
+
+inline status make_event(event_ref& made) {
+  cudaEvent_t event = nullptr;
+  const status result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  made.handle = event;
+  return result;
+}
+inline status destroy_event(event_ref event) { return cudaEventDestroy(native(event)); }
+inline status record(event_ref event, stream_ref stream) {
+  return cudaEventRecord(native(event), native(stream));
+}
+inline status wait(stream_ref stream, event_ref event) {
+  return cudaStreamWaitEvent(native(stream), native(event), 0);
+}
+
+inline status copy(void* to, const void* from, std::size_t bytes, stream_ref stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream));
+}
+inline status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream) {
+  // A function of the driver, found at run time: a program starts where no driver is.
+  using function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+  static const function write_value = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t asked = cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &found,
+                                                               12000, cudaEnableDefault, &how);
+    const bool good = asked == cudaSuccess && how == cudaDriverEntryPointSuccess;
+    return good ? reinterpret_cast<function>(found) : nullptr;
+  }();
+  if (write_value == nullptr) return not_supported;
+  return static_cast<status>(write_value(native(stream), reinterpret_cast<CUdeviceptr>(pinned),
+                                         value, CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+inline std::uint32_t read(const std::uint32_t* pinned) {
+  return __atomic_load_n(pinned, __ATOMIC_ACQUIRE);
+}
+inline status call(void (*function)(void*), void* argument, stream_ref stream) {
+  return cudaLaunchHostFunc(native(stream), function, argument);
+}
+
+#endif
+
+}  // namespace colls::cuda::api

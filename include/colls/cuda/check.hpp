@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Errors of CUDA as errors of colls, and the devices there are.
+
+#include <colls/cuda/api.hpp>
+#include <colls/error.hpp>
+
+namespace colls::cuda {
+
+/// What an error of CUDA is among those of colls.
+inline errc code_of(api::status how) {
+  switch (how) {
+    case api::out_of_memory:
+      return errc::not_enough_memory;
+    case api::stub_library:
+    case api::insufficient_driver:
+    case api::driver_mismatch:
+    case api::no_device:
+      return errc::no_device;
+    default:
+      return errc::device_failed;
+  }
+}
+
+/// A call of CUDA that went wrong: which one, and CUDA's words for it.
+inline failure failed(api::status how, const char* call) {
+  failure why(code_of(how));
+  if (why.code == errc::no_device) {
+    why.say("no CUDA device: %s (%s)", api::text(how), api::name(how));
+  } else {
+    why.say("%s: %s (%s)", call, api::text(how), api::name(how));
+  }
+  return why;
+}
+
+/// Throws `colls::error` where a call of CUDA went wrong.
+inline void check(api::status how, const char* call) {
+  if (how != api::success) throw error(failed(how, call));
+}
+
+/// How many devices this process sees (CUDA_VISIBLE_DEVICES); `errc::no_device` if there is none,
+/// also where no driver is.
+inline int devices() {
+  int count = 0;
+  check(api::count_devices(count), "cudaGetDeviceCount");
+  if (count == 0) throw error(failed(api::no_device, "cudaGetDeviceCount"));
+  return count;
+}
+
+/// Makes a device the thread's current one, as long as it lives.
+class on_device {
+ public:
+  explicit on_device(int device) {
+    check(api::current_device(before_), "cudaGetDevice");
+    if (device != before_) check(api::use_device(device), "cudaSetDevice");
+  }
+  on_device(const on_device&) = delete;
+  ~on_device() { (void)api::use_device(before_); }
+
+ private:
+  int before_ = 0;
+};
+
+}  // namespace colls::cuda

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Memory of a device and pinned memory of the host, freed when their owner goes.
+
+#include <colls/cuda/check.hpp>
+
+#include <utility>
+#include <vector>
+
+namespace colls::cuda {
+
+namespace detail {
+
+/// Elements that a call of CUDA allocated and another one frees.
+template <class T, api::status (*Take)(void*&, std::size_t), api::status (*Give)(void*)>
+class owned {
+ public:
+  owned() = default;
+  explicit owned(std::size_t count, const char* call) : count_(count) {
+    if (count > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T)) {
+      throw error(errc::not_enough_memory, call);
+    }
+    if (count != 0) check(Take(memory_, count * sizeof(T)), call);
+  }
+  owned(owned&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  owned& operator=(owned&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~owned() {
+    if (memory_ != nullptr) (void)Give(memory_);
+  }
+
+  T* data() const { return static_cast<T*>(memory_); }
+  std::size_t size() const { return count_; }
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+}  // namespace detail
+
+/// `count` elements in the memory of the thread's current device; what they hold is undefined.
+template <class T>
+class device_buffer : public detail::owned<T, api::allocate, api::release> {
+ public:
+  device_buffer() = default;
+  explicit device_buffer(std::size_t count)
+      : detail::owned<T, api::allocate, api::release>(count, "cudaMalloc") {}
+
+  device_span<T> span() const { return {this->data(), this->size()}; }
+};
+
+/// `count` elements of page-locked memory of the host, which copies of any device reach by
+/// themselves; what they hold is undefined. Taking and freeing it takes long.
+template <class T>
+class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release_pinned> {
+ public:
+  pinned_buffer() = default;
+  explicit pinned_buffer(std::size_t count)
+      : detail::owned<T, api::allocate_pinned, api::release_pinned>(count, "cudaHostAlloc") {}
+};
+
+/// Pinned memory that is used again: blocks of powers of two bytes. For one thread.
+class pinned_pool {
+ public:
+  class block {
+   public:
+    block(pinned_pool& of, std::size_t bytes) : pool_(of), memory_(of.take(bytes)) {}
+    block(const block&) = delete;
+    ~block() { pool_.give(std::move(memory_)); }
+    std::byte* data() const { return memory_.data(); }
+
+   private:
+    pinned_pool& pool_;
+    pinned_buffer<std::byte> memory_;
+  };
+
+ private:
+  static constexpr std::size_t smallest = 4096;
+
+  pinned_buffer<std::byte> take(std::size_t bytes) {
+    std::size_t size = smallest;
+    while (size < bytes) size *= 2;
+    for (pinned_buffer<std::byte>& kept : free_) {
+      if (kept.size() != size) continue;
+      std::swap(kept, free_.back());
+      pinned_buffer<std::byte> taken = std::move(free_.back());
+      free_.pop_back();
+      return taken;
+    }
+    free_.reserve(++blocks_);  // so that giving it back cannot fail
+    return pinned_buffer<std::byte>(size);
+  }
+  void give(pinned_buffer<std::byte>&& used) noexcept { free_.push_back(std::move(used)); }
+
+  std::vector<pinned_buffer<std::byte>> free_;
+  std::size_t blocks_ = 0;
+};
+
+}  // namespace colls::cuda

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Streams and events, and awaiting a stream: the GPU writes a number, the driver of the coroutine
+// reads it. No thread, no call of CUDA per look.
+
+#include <colls/cuda/memory.hpp>
+#include <colls/operation.hpp>
+
+#include <optional>
+
+namespace colls::cuda {
+
+/// A point in a stream's work, for other streams to wait for.
+class event {
+ public:
+  event() { check(api::make_event(event_), "cudaEventCreate"); }
+  event(const event&) = delete;
+  ~event() { (void)api::destroy_event(event_); }
+  api::event_ref ref() const { return event_; }
+
+ private:
+  api::event_ref event_;
+};
+
+/// A stream of a device, made here; its end waits for its work. Work of other streams, the default
+/// stream's too, runs beside it. For one thread.
+class stream {
+ public:
+  explicit stream(int device) : device_(device) {
+    const on_device guard(device);
+    marks_.emplace();
+    line_ = pinned_buffer<std::uint32_t>(16);
+    *line_.data() = 0;
+    check(api::make_stream(stream_), "cudaStreamCreate");
+  }
+  stream(const stream&) = delete;
+  ~stream() {
+    (void)api::synchronize(stream_);
+    (void)api::destroy_stream(stream_);
+  }
+
+  int device() const { return device_; }
+  stream_ref ref() const { return stream_; }
+
+  /// What comes here after this waits for all that `other`, a stream of the same device, has now.
+  void follow(stream_ref other) {
+    const on_device guard(device_);  // whose default stream is meant
+    check(api::record(marks_->ref(), other), "cudaEventRecord");
+    check(api::wait(stream_, marks_->ref()), "cudaStreamWaitEvent");
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes != 0) check(api::copy(to, from, bytes, stream_), "cudaMemcpyAsync");
+  }
+
+  /// An operation that ends when all that was given to the stream before it is done:
+  /// `co_await s.reached()`. Throws where the device failed. Dropping it waits for the stream,
+  /// since what the stream uses may go with it.
+  class landing;
+  struct request {
+    using operation = landing;
+    stream* on;
+  };
+  request reached() { return {this}; }
+
+ private:
+  int device_;
+  std::optional<event> marks_;
+  pinned_buffer<std::uint32_t> line_;  // the number that the stream has got to
+  std::uint32_t last_ = 0;
+  stream_ref stream_;
+};
+
+class stream::landing : watched {
+ public:
+  explicit landing(const request& wanted) : on_(*wanted.on) {}
+
+  bool start(completion& done) {
+    number_ = ++on_.last_;
+    status_ = api::write(on_.line_.data(), number_, on_.stream_);
+    if (status_ == api::not_supported) status_ = api::call(arrive, this, on_.stream_);
+    if (status_ != api::success || has_landed()) return true;
+    done_ = &done;
+    done.queue()->watch(*this);
+    return false;
+  }
+  void result() const { check(status_, "the work of a stream"); }
+
+  ~landing() {
+    if (done_ != nullptr) (void)api::synchronize(on_.stream_);
+  }
+
+ private:
+  static void arrive(void* self) {
+    const auto& me = *static_cast<const landing*>(self);
+    __atomic_store_n(me.on_.line_.data(), me.number_, __ATOMIC_RELEASE);
+  }
+  // Numbers wrap around.
+  bool has_landed() const {
+    return static_cast<std::int32_t>(api::read(on_.line_.data()) - number_) >= 0;
+  }
+  bool look() noexcept override {
+    if (!has_landed()) {
+      // A stream that has failed writes nothing more.
+      if (++looks_ % 1024 != 0) return false;
+      const api::status state = api::query(on_.stream_);
+      if (state == api::success || state == api::not_ready) return false;
+      status_ = state;
+    }
+    std::exchange(done_, nullptr)->post();
+    return true;
+  }
+
+  stream& on_;
+  std::uint32_t number_ = 0;
+  unsigned looks_ = 0;
+  api::status status_ = api::success;
+  completion* done_ = nullptr;  // while it is watched
+};
+
+}  // namespace colls::cuda

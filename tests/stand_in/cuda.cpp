@@ -1,0 +1,468 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include "cuda.hpp"
+
+#include <colls/cuda/api.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+
+namespace stand_in {
+namespace {
+
+namespace api = colls::cuda::api;
+using colls::stream_ref;
+
+constexpr int invalid_handle = 400;
+
+struct range {
+  const std::byte* begin;
+  std::size_t size;
+  bool meets(const std::byte* other, std::size_t bytes) const {
+    return begin < other + bytes && other < begin + size;
+  }
+};
+
+struct stream;
+struct event {
+  int device = 0;
+  std::uint64_t recorded = 0;  // the last record that was asked for
+  std::uint64_t reached = 0;   // the last one that was done
+  stream* last = nullptr;
+};
+
+struct command {
+  std::function<void()> work;
+  std::vector<range> touches;
+  event* waits = nullptr;  // for this record
+  std::uint64_t record = 0;
+  const std::uint32_t* writes = nullptr;
+};
+
+struct stream {
+  int device = 0;
+  std::deque<command> commands;
+};
+
+struct allocation {
+  std::size_t size;
+  api::place where;
+  int device;
+};
+
+struct state {
+  std::recursive_mutex guard;
+  machine what;
+  std::mt19937_64 random;
+  int broken = 0;
+  std::map<int, stream> defaults;
+  std::vector<std::unique_ptr<stream>> streams;
+  std::vector<std::unique_ptr<event>> events;  // kept: a handle that was destroyed is known as such
+  std::vector<event*> dead_events;
+  std::map<const std::byte*, allocation> memory;
+  std::vector<std::string> complaints;
+  std::map<std::string, int> calls;
+  std::map<std::string, std::pair<int, int>> faults;  // (nth, status)
+};
+
+state& gpu() {
+  static state one;
+  return one;
+}
+thread_local int current = 0;
+
+bool chance(int percent) { return static_cast<int>(gpu().random() % 100) < percent; }
+void complain(std::string what) { gpu().complaints.push_back(std::move(what)); }
+
+stream& of(stream_ref by) {
+  if (by.handle == nullptr) {
+    stream& found = gpu().defaults[current];
+    found.device = current;
+    return found;
+  }
+  return *static_cast<stream*>(by.handle);
+}
+std::vector<stream*> all_streams() {
+  std::vector<stream*> all;
+  for (auto& [device, one] : gpu().defaults) all.push_back(&one);
+  for (auto& one : gpu().streams) all.push_back(one.get());
+  return all;
+}
+
+bool can_run(const stream& on) {
+  if (on.commands.empty()) return false;
+  const command& first = on.commands.front();
+  return first.waits == nullptr || first.waits->reached >= first.record;
+}
+void run_first(stream& on) {
+  const command first = std::move(on.commands.front());
+  on.commands.pop_front();
+  if (first.work && gpu().broken == 0) first.work();
+}
+/// Does the first `count` commands, and of other streams what they wait for.
+void run_until(stream& on, std::size_t count) {
+  while (count-- > 0 && !on.commands.empty()) {
+    while (!can_run(on)) {
+      command& first = on.commands.front();
+      stream& other = *first.waits->last;
+      if (other.commands.empty()) break;
+      run_until(other, 1);
+    }
+    run_first(on);
+  }
+}
+/// What nobody waits for is done early now and then.
+void run_some() {
+  while (chance(gpu().what.eager_percent)) {
+    const std::vector<stream*> all = all_streams();
+    if (all.empty()) return;
+    stream& one = *all[gpu().random() % all.size()];
+    if (can_run(one)) run_first(one);
+  }
+}
+void enqueue(stream_ref on, command what) {
+  of(on).commands.push_back(std::move(what));
+  run_some();
+}
+
+/// The start of every call: counts it, and says what it must fail with.
+class entry {
+ public:
+  explicit entry(const char* function) : lock_(gpu().guard) {
+    ++gpu().calls[function];
+    const auto planned = gpu().faults.find(function);
+    if (planned != gpu().faults.end() && --planned->second.first == 0) {
+      status_ = planned->second.second;
+      gpu().faults.erase(planned);
+    } else if (gpu().what.devices == 0) {
+      status_ = api::no_device;
+    } else {
+      status_ = gpu().broken;
+    }
+  }
+  bool failed() const { return status_ != api::success; }
+  int status() const { return status_; }
+
+ private:
+  std::lock_guard<std::recursive_mutex> lock_;
+  int status_;
+};
+
+const std::pair<const std::byte* const, allocation>* find(const void* at) {
+  const auto* const wanted = static_cast<const std::byte*>(at);
+  auto after = gpu().memory.upper_bound(wanted);
+  if (after == gpu().memory.begin()) return nullptr;
+  --after;
+  return wanted < after->first + after->second.size ? &*after : nullptr;
+}
+
+void check_range(const char* what, const void* at, std::size_t bytes) {
+  const auto* const found = find(at);
+  if (found == nullptr) {
+    complain(std::string(what) + " is neither device memory nor pinned");
+  } else if (static_cast<const std::byte*>(at) + bytes > found->first + found->second.size) {
+    complain(std::string(what) + " leaves its allocation");
+  }
+}
+
+int take(void*& memory, std::size_t bytes, api::place where) {
+  memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (memory == nullptr) return api::out_of_memory;
+  std::memset(memory, 0xcd, bytes);
+  gpu().memory[static_cast<const std::byte*>(memory)] = {bytes, where, current};
+  return api::success;
+}
+
+int give(void* memory, api::place where) {
+  const auto found = gpu().memory.find(static_cast<const std::byte*>(memory));
+  if (found == gpu().memory.end() || found->second.where != where) {
+    complain("memory is released that was not taken");
+    return api::invalid_value;
+  }
+  for (stream* on : all_streams()) {
+    for (const command& each : on->commands) {
+      for (const range& used : each.touches) {
+        if (used.meets(found->first, found->second.size)) {
+          complain("memory is released under pending work");
+        }
+      }
+    }
+  }
+  std::memset(memory, 0xdd, found->second.size);
+  gpu().memory.erase(found);
+  std::free(memory);
+  return api::success;
+}
+
+}  // namespace
+
+void boot(machine what) {
+  state& all = gpu();
+  const std::lock_guard lock(all.guard);
+  all.what = what;
+  all.random.seed(what.seed);
+  all.broken = 0;
+  all.defaults.clear();
+  all.streams.clear();
+  all.events.clear();
+  all.dead_events.clear();
+  for (const auto& [at, size] : all.memory) std::free(const_cast<std::byte*>(at));
+  all.memory.clear();
+  all.complaints.clear();
+  all.calls.clear();
+  all.faults.clear();
+  current = 0;
+}
+
+std::vector<std::string> complaints() {
+  const std::lock_guard lock(gpu().guard);
+  return gpu().complaints;
+}
+std::size_t pending() {
+  const std::lock_guard lock(gpu().guard);
+  std::size_t count = 0;
+  for (const stream* on : all_streams()) count += on->commands.size();
+  return count;
+}
+std::size_t allocations() {
+  const std::lock_guard lock(gpu().guard);
+  return gpu().memory.size();
+}
+int calls(const char* function) {
+  const std::lock_guard lock(gpu().guard);
+  return gpu().calls[function];
+}
+void fail(const char* function, int status, int nth) {
+  const std::lock_guard lock(gpu().guard);
+  gpu().faults[function] = {nth, status};
+}
+void break_devices(int status) {
+  const std::lock_guard lock(gpu().guard);
+  gpu().broken = status;
+}
+
+void* make_stream(int device) {
+  const std::lock_guard lock(gpu().guard);
+  gpu().streams.push_back(std::make_unique<stream>());
+  gpu().streams.back()->device = device;
+  return gpu().streams.back().get();
+}
+void enqueue(void* on, void (*work)(void*), void* argument) {
+  const std::lock_guard lock(gpu().guard);
+  enqueue(stream_ref{on}, {[work, argument] { work(argument); }, {}, nullptr, 0, nullptr});
+}
+void synchronize(void* on) { (void)api::synchronize({on}); }
+
+}  // namespace stand_in
+
+namespace colls::cuda::api {
+
+using namespace stand_in;
+
+const char* name(status of) {
+  switch (of) {
+    case success:
+      return "cudaSuccess";
+    case invalid_value:
+      return "cudaErrorInvalidValue";
+    case out_of_memory:
+      return "cudaErrorMemoryAllocation";
+    case no_device:
+      return "cudaErrorNoDevice";
+    case insufficient_driver:
+      return "cudaErrorInsufficientDriver";
+    case not_ready:
+      return "cudaErrorNotReady";
+    case not_supported:
+      return "cudaErrorNotSupported";
+    case invalid_handle:
+      return "cudaErrorInvalidResourceHandle";
+  }
+  return "cudaErrorUnknown";
+}
+const char* text(status of) { return of == no_device ? "no device in the stand-in" : "stand-in"; }
+
+status count_devices(int& count) {
+  const entry now("count_devices");
+  count = gpu().what.devices;
+  return now.status();
+}
+status current_device(int& device) {
+  const entry now("current_device");
+  device = current;
+  return now.status();
+}
+status use_device(int device) {
+  const entry now("use_device");
+  if (now.failed()) return now.status();
+  if (device < 0 || device >= gpu().what.devices) return 101;
+  current = device;
+  return success;
+}
+status count_processors(int, int& count) {
+  const entry now("count_processors");
+  count = 3;
+  return now.status();
+}
+
+status allocate(void*& memory, std::size_t bytes) {
+  const entry now("allocate");
+  return now.failed() ? now.status() : take(memory, bytes, place::device);
+}
+status release(void* memory) {
+  const entry now("release");
+  return give(memory, place::device);
+}
+status allocate_pinned(void*& memory, std::size_t bytes) {
+  const entry now("allocate_pinned");
+  return now.failed() ? now.status() : take(memory, bytes, place::pinned);
+}
+status release_pinned(void* memory) {
+  const entry now("release_pinned");
+  return give(memory, place::pinned);
+}
+status locate(const void* memory, location& found) {
+  const entry now("locate");
+  if (now.failed()) return now.status();
+  const auto* const known = find(memory);
+  found = known != nullptr ? location{known->second.where, known->second.device} : location{};
+  return success;
+}
+
+status make_stream(stream_ref& made) {
+  const entry now("make_stream");
+  if (!now.failed()) made.handle = stand_in::make_stream(current);
+  return now.status();
+}
+status destroy_stream(stream_ref on) {
+  const entry now("destroy_stream");
+  if (!of(on).commands.empty() && gpu().broken == 0)
+    complain("a stream is destroyed with its work");
+  of(on).commands.clear();
+  return now.status();
+}
+status query(stream_ref on) {
+  const entry now("query");
+  if (now.failed()) return now.status();
+  return of(on).commands.empty() ? success : not_ready;
+}
+status synchronize(stream_ref on) {
+  const entry now("synchronize");
+  run_until(of(on), of(on).commands.size());
+  return now.status();
+}
+
+status make_event(event_ref& made) {
+  const entry now("make_event");
+  if (now.failed()) return now.status();
+  gpu().events.push_back(std::make_unique<event>());
+  gpu().events.back()->device = current;
+  made.handle = gpu().events.back().get();
+  return success;
+}
+status destroy_event(event_ref of) {
+  const entry now("destroy_event");
+  gpu().dead_events.push_back(static_cast<event*>(of.handle));
+  return now.status();
+}
+status record(event_ref mark, stream_ref on) {
+  const entry now("record");
+  if (now.failed()) return now.status();
+  auto* const known = static_cast<event*>(mark.handle);
+  const auto& dead = gpu().dead_events;
+  if (std::find(dead.begin(), dead.end(), known) != dead.end()) return invalid_handle;
+  if (known->device != of(on).device) return invalid_handle;
+  const std::uint64_t number = ++known->recorded;
+  known->last = &of(on);
+  enqueue(on, {[known, number] { known->reached = std::max(known->reached, number); },
+               {},
+               nullptr,
+               0,
+               nullptr});
+  return success;
+}
+status wait(stream_ref on, event_ref mark) {
+  const entry now("wait");
+  if (now.failed()) return now.status();
+  auto* const known = static_cast<event*>(mark.handle);
+  enqueue(on, {{}, {}, known, known->recorded, nullptr});
+  return success;
+}
+
+status copy(void* to, const void* from, std::size_t bytes, stream_ref on) {
+  const entry now("copy");
+  if (now.failed()) return now.status();
+  check_range("the target of a copy", to, bytes);
+  check_range("the source of a copy", from, bytes);
+  enqueue(on, {[=] { std::memcpy(to, from, bytes); },
+               {{static_cast<const std::byte*>(to), bytes},
+                {static_cast<const std::byte*>(from), bytes}},
+               nullptr,
+               0,
+               nullptr});
+  return success;
+}
+status write(std::uint32_t* pinned, std::uint32_t value, stream_ref on) {
+  const entry now("write");
+  if (now.failed()) return now.status();
+  if (!gpu().what.streams_write) return not_supported;
+  check_range("what a stream writes", pinned, sizeof value);
+  enqueue(on, {[=] { *pinned = value; },
+               {{reinterpret_cast<const std::byte*>(pinned), sizeof value}},
+               nullptr,
+               0,
+               pinned});
+  return success;
+}
+status call(void (*function)(void*), void* argument, stream_ref on) {
+  const entry now("call");
+  if (now.failed()) return now.status();
+  enqueue(on, {[=] { function(argument); }, {}, nullptr, 0, nullptr});
+  return success;
+}
+/// Somebody waits for this number: the streams that will write it get on, sooner or later.
+std::uint32_t read(const std::uint32_t* pinned) {
+  const std::lock_guard lock(gpu().guard);
+  if (!chance(50)) {
+    bool found = false;
+    for (stream* on : all_streams()) {
+      for (std::size_t i = 0; i < on->commands.size() && !found; ++i) {
+        found = on->commands[i].writes == pinned;
+        if (found) run_until(*on, i + 1);
+      }
+    }
+    if (!found && !gpu().what.streams_write) {
+      for (stream* on : all_streams()) run_until(*on, 1);
+    }
+  }
+  return *pinned;
+}
+
+status launch(void (*body)(const void*, std::size_t, std::size_t), const void* closure,
+              std::size_t bytes, std::size_t threads, stream_ref on) {
+  const entry now("launch");
+  if (now.failed()) return now.status();
+  const auto kept =
+      std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
+  std::memcpy(kept->data(), closure, bytes);
+  const std::size_t first = gpu().random() % threads;
+  enqueue(on, {[=] {
+                 for (std::size_t i = 0; i < threads; ++i) {
+                   body(kept->data(), (first + i) % threads, threads);
+                 }
+               },
+               {},
+               nullptr,
+               0,
+               nullptr});
+  return success;
+}
+
+}  // namespace colls::cuda::api

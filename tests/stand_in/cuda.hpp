@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// A STAND-IN for the CUDA runtime, on host memory: no GPU takes part, and nothing that passes with
+// it says that it works on one. It shows whether colls waits for what it has to wait for. Streams
+// do their work as late as they may (when somebody waits for it) or at once, by a seed, in any
+// order that their events allow; device memory is host memory that nothing has copied to yet.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stand_in {
+
+struct machine {
+  int devices = 1;
+  std::uint64_t seed = 1;
+  int eager_percent = 20;     // how often somebody's work is done before anybody waits for it
+  bool streams_write = true;  // false: colls takes the callback of the host instead
+};
+
+/// A new machine. Nothing of the last one is used any more.
+void boot(machine what);
+
+/// What CUDA forbids, or colls promises not to do, and was done all the same: memory that was
+/// released under pending work, copies beyond an allocation, to memory that is not pinned, ...
+std::vector<std::string> complaints();
+
+/// Commands of streams that have not been done.
+std::size_t pending();
+/// Allocations that live.
+std::size_t allocations();
+/// Calls of a function of the seam since boot.
+int calls(const char* function);
+
+/// The n-th call of this function from now on fails (once).
+void fail(const char* function, int status, int nth = 1);
+/// A sticky error: from now on the devices do nothing, and say this.
+void break_devices(int status);
+
+/// A user's stream, its kernels and their end.
+void* make_stream(int device = 0);
+void enqueue(void* stream, void (*work)(void*), void* argument);
+void synchronize(void* stream);
+
+}  // namespace stand_in

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/cuda/memory.hpp>
+
+#include <doctest/doctest.h>
+
+#include "stand_in/cuda.hpp"
+
+namespace cuda = colls::cuda;
+
+namespace {
+
+TEST_CASE("buffers are freed once, by whoever has them last") {
+  stand_in::boot({});
+  {
+    cuda::device_buffer<double> one(100);
+    CHECK(one.span().size() == 100);
+    CHECK(one.span().data() == one.data());
+    cuda::device_buffer<double> other = std::move(one);
+    CHECK(one.data() == nullptr);
+    one = std::move(other);
+    CHECK(one.size() == 100);
+    CHECK(stand_in::allocations() == 1);
+    const cuda::pinned_buffer<int> pinned(10);
+    CHECK(stand_in::allocations() == 2);
+    const cuda::device_buffer<int> none(0);
+    CHECK(none.data() == nullptr);
+    CHECK(stand_in::allocations() == 2);
+  }
+  CHECK(stand_in::allocations() == 0);
+  CHECK(stand_in::complaints().empty());
+}
+
+TEST_CASE("memory that is not there is not_enough_memory") {
+  stand_in::boot({});
+  stand_in::fail("allocate", cuda::api::out_of_memory);
+  const auto code_of = [](auto make) {
+    try {
+      make();
+    } catch (const colls::error& thrown) {
+      return static_cast<colls::errc>(thrown.code().value());
+    }
+    return colls::errc{};
+  };
+  CHECK(code_of([] { cuda::device_buffer<int>(1); }) == colls::errc::not_enough_memory);
+  CHECK(code_of([] { cuda::device_buffer<int>(SIZE_MAX / 2); }) == colls::errc::not_enough_memory);
+  CHECK(code_of([] { cuda::device_buffer<int>(1); }) == colls::errc{});
+}
+
+TEST_CASE("a pool takes no memory for what was given back") {
+  stand_in::boot({});
+  {
+    cuda::pinned_pool pool;
+    std::byte* first = nullptr;
+    {
+      const cuda::pinned_pool::block one(pool, 5000);
+      const cuda::pinned_pool::block two(pool, 100'000);
+      first = one.data();
+      CHECK(one.data() != two.data());
+    }
+    CHECK(stand_in::allocations() == 2);
+    for (int i = 0; i < 10; ++i) {
+      const cuda::pinned_pool::block again(pool, 8192);
+      CHECK(again.data() == first);
+      const cuda::pinned_pool::block large(pool, 70'000);
+    }
+    CHECK(stand_in::allocations() == 2);
+    stand_in::fail("allocate_pinned", cuda::api::out_of_memory);
+    CHECK_THROWS_AS(cuda::pinned_pool::block(pool, 1), colls::error);
+    const cuda::pinned_pool::block small(pool, 1);
+    CHECK(stand_in::allocations() == 3);
+  }
+  CHECK(stand_in::allocations() == 0);
+}
+
+}  // namespace

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/cuda/stream.hpp>
+
+#include <colls/task.hpp>
+#include <colls/transport/inproc.hpp>
+#include <colls/when_all.hpp>
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "stand_in/cuda.hpp"
+
+namespace cuda = colls::cuda;
+
+namespace {
+
+static_assert(colls::startable<cuda::stream::landing>);
+static_assert(colls::request<cuda::stream::request>);
+
+/// Device memory and pinned memory, and a stream between them.
+struct fixture {
+  colls::inproc_world world{1};
+  cuda::stream stream{0};
+  cuda::device_buffer<int> device{1000};
+  cuda::pinned_buffer<int> pinned{1000};
+};
+
+TEST_CASE("who awaits a stream goes on when its work is done, in every order of the machine") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    stand_in::boot({.seed = seed, .streams_write = seed % 4 != 0});
+    {
+      fixture with;
+      const auto round_trip = [&]() -> colls::task<> {
+        for (int round = 0; round < 3; ++round) {
+          std::iota(with.pinned.data(), with.pinned.data() + 1000, round);
+          with.stream.copy(with.device.data(), with.pinned.data(), 4000);
+          co_await with.stream.reached();
+          std::fill_n(with.pinned.data(), 1000, -1);
+          with.stream.copy(with.pinned.data(), with.device.data(), 4000);
+          co_await with.stream.reached();
+          for (int i = 0; i < 1000; ++i) REQUIRE(with.pinned.data()[i] == round + i);
+        }
+      };
+      colls::sync_wait(with.world, round_trip());
+      CHECK_FALSE(with.world.queue().is_watching());
+    }
+    CHECK(stand_in::complaints().empty());
+    CHECK(stand_in::allocations() == 0);
+  }
+}
+
+TEST_CASE("a stream that follows another one waits for what that had been given") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    stand_in::boot({.seed = seed});
+    fixture with;
+    void* const users = stand_in::make_stream();
+    std::fill_n(with.device.data(), 1000, 0);
+    stand_in::enqueue(
+        users, [](void* data) { std::fill_n(static_cast<int*>(data), 1000, 7); },
+        with.device.data());
+    with.stream.follow({users});
+    with.stream.copy(with.pinned.data(), with.device.data(), 4000);
+    const auto wait = [&]() -> colls::task<> { co_await with.stream.reached(); };
+    colls::sync_wait(with.world, wait());
+    REQUIRE(with.pinned.data()[999] == 7);
+  }
+}
+
+TEST_CASE("many may await streams at a time") {
+  stand_in::boot({});
+  fixture with;
+  cuda::stream other(0);
+  int ended = 0;
+  const auto one = [&](cuda::stream& on) -> colls::task<> {
+    co_await on.reached();
+    ++ended;
+  };
+  std::vector<colls::task<>> all;
+  for (int i = 0; i < 10; ++i) all.push_back(one(i % 3 == 0 ? other : with.stream));
+  colls::sync_wait(with.world, colls::when_all(std::move(all)));
+  CHECK(ended == 10);
+  CHECK_FALSE(with.world.queue().is_watching());
+}
+
+TEST_CASE("a coroutine that is dropped waits for the stream before its memory goes") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    stand_in::boot({.seed = seed, .eager_percent = 0, .streams_write = seed % 2 == 0});
+    {
+      fixture with;
+      const auto copies = [&]() -> colls::task<> {
+        const cuda::pinned_buffer<int> mine(1000);
+        with.stream.copy(mine.data(), with.device.data(), 4000);
+        co_await with.stream.reached();
+      };
+      colls::task<> dropped = copies();
+      colls::completion nobody([](colls::completion&) noexcept {}, &with.world.queue());
+      const bool ended = dropped.start(nobody);
+      if (!ended) CHECK(stand_in::pending() > 0);
+      dropped = {};
+      CHECK(stand_in::pending() == 0);
+      CHECK_FALSE(with.world.queue().is_watching());
+    }
+    CHECK(stand_in::complaints().empty());
+  }
+}
+
+TEST_CASE("a device that fails ends the wait with its error") {
+  stand_in::boot({.eager_percent = 0});
+  {
+    fixture with;
+    const auto code_of = [&](int status) {
+      const auto wait = [&]() -> colls::task<> {
+        with.stream.copy(with.device.data(), with.pinned.data(), 4000);
+        if (status != 0) stand_in::break_devices(status);
+        co_await with.stream.reached();
+      };
+      try {
+        colls::sync_wait(with.world, wait());
+      } catch (const colls::error& thrown) {
+        return static_cast<colls::errc>(thrown.code().value());
+      }
+      return colls::errc{};
+    };
+    CHECK(code_of(0) == colls::errc{});
+    CHECK(code_of(700) == colls::errc::device_failed);
+  }
+  // The same where it fails under the wait.
+  int suspended = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    stand_in::boot({.seed = seed, .eager_percent = 0});
+    fixture with;
+    const auto wait = [&]() -> colls::task<> { co_await with.stream.reached(); };
+    colls::task<> waiting = wait();
+    struct noted : colls::completion {
+      bool ended = false;
+    } done;
+    done.become([](colls::completion& self) noexcept { static_cast<noted&>(self).ended = true; },
+                colls::completion(nullptr, &with.world.queue()));
+    if (waiting.start(done)) continue;
+    ++suspended;
+    stand_in::break_devices(700);
+    for (int polls = 0; polls < 5000 && !done.ended; ++polls) (void)with.world.poll();
+    REQUIRE(done.ended);
+    CHECK_THROWS_AS(waiting.result(), colls::error);
+  }
+  CHECK(suspended > 0);
+}
+
+}  // namespace
