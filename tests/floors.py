@@ -66,7 +66,7 @@ FLOORS = {
     ),
     "gpu": (
         ["vocabulary", "coroutines"],
-        "cuda/api cuda/check cuda/memory cuda/stream",
+        "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce",
         ["cuda"],
     ),
     "all": (

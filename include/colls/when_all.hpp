@@ -205,7 +205,7 @@ auto each_of(int first, int last, const Make& make) {
   using operation = detail::awaited<decltype(make(first))>;
   std::vector<operation, detail::recycling_allocator<operation>> operations;
   operations.reserve(static_cast<std::size_t>(last > first ? last - first : 0));
-  for (int i = first; i < last; ++i) operations.emplace_back(make(i));
+  for (int i = first; i < last; ++i) (void)operations.emplace_back(make(i));
   return when_all(std::move(operations));
 }
 

@@ -1,0 +1,333 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Reductions in a GPU's memory: one pass over up to 8 inputs, of any element type, by any operation
+// whose call is __host__ __device__.
+
+#include <colls/cuda/check.hpp>
+#include <colls/op.hpp>
+
+#include <array>
+#include <new>
+
+#if !defined(__CUDACC__) && !defined(COLLS_CUDA_STAND_IN)
+#error "colls/cuda/reduce.cuh has kernels: compile this file with nvcc, as a .cu"
+#endif
+
+#ifdef __CUDA_ARCH__
+#define COLLS_DETAIL_UNROLL _Pragma("unroll")
+#else
+#define COLLS_DETAIL_UNROLL
+#endif
+
+namespace colls::cuda {
+
+namespace detail {
+
+/// What a thread reads and writes at once.
+struct alignas(16) quad {
+  std::uint32_t words[4];
+};
+
+template <class T>
+COLLS_HOST_DEVICE constexpr std::size_t elements_of_pack() {
+  std::size_t bytes = sizeof(T);
+  while (bytes % sizeof(quad) != 0) bytes += sizeof(T);
+  return bytes <= 64 ? bytes / sizeof(T) : 0;
+}
+/// The fewest elements that are whole quads; 0: too many, elements go one by one.
+template <class T>
+inline constexpr std::size_t pack_size = elements_of_pack<T>();
+
+template <class T>
+union pack {
+  COLLS_HOST_DEVICE pack() {}
+  quad quads[pack_size<T> * sizeof(T) / sizeof(quad)];
+  T at[pack_size<T>];
+};
+
+/// Conversions, by the instruction where there is one. (The bits of a NaN are then the GPU's.)
+COLLS_ANYWHERE
+template <class Compute, class T>
+COLLS_HOST_DEVICE Compute widen(const T& x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float16> && std::is_same_v<Compute, float>) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits()));
+    return wide;
+  }
+#endif
+  return static_cast<Compute>(x);
+}
+COLLS_ANYWHERE
+template <class T, class Compute>
+COLLS_HOST_DEVICE T narrow(const Compute& x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<Compute, float> && std::is_same_v<T, float16>) {
+    std::uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return T::from_bits(bits);
+  }
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<Compute, float> && std::is_same_v<T, bfloat16>) {
+    std::uint16_t bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return T::from_bits(bits);
+  }
+#endif
+#endif
+  return static_cast<T>(x);
+}
+
+/// The call of the operation, where an execution space is checked: what runs on the CPU alone does
+/// not compile here.
+#ifdef __CUDA_ARCH__
+template <class Compute, class Op>
+__device__ Compute combine(const Op& op, const Compute& left, const Compute& right) {
+  return static_cast<Compute>(op(left, right));
+}
+#else
+template <class Compute, class Op>
+Compute combine(const Op& op, const Compute& left, const Compute& right) {
+  return static_cast<Compute>(op(left, right));
+}
+#endif
+
+/// What a kernel does beyond combining: prepare every input, finish every result.
+struct stages {
+  bool prepare = false;
+  int finish = 0;  // the number of ranks; 0: the result is not finished
+};
+
+/// The body of the kernel, for one thread of `threads`: out[i] = in[0][i] (+) in[1][i] (+) ... for
+/// its share of the elements, `second` the same. Elements are combined in type Compute and rounded
+/// once. Each is read before it is written, by one thread: `out` may be an input.
+template <class T, class Compute, class Op, std::size_t Inputs>
+struct fold {
+  static_assert(Inputs >= 1 && Inputs <= 8, "colls: a kernel folds 1 to 8 inputs");
+
+  T* out;
+  T* second;  // null: there is none
+  const T* in[Inputs];
+  std::size_t count;
+  Op op;
+  stages also;
+
+  /// The elements before the pointers reach a quad; SIZE_MAX: they never do together.
+  COLLS_HOST_DEVICE std::size_t head() const {
+    if constexpr (pack_size<T> == 0) return SIZE_MAX;
+    const auto past = [](const T* at) {
+      return reinterpret_cast<std::uintptr_t>(at) % sizeof(quad);
+    };
+    const std::uintptr_t mine = past(out);
+    bool same = second == nullptr || past(second) == mine;
+    for (std::size_t i = 0; i < Inputs; ++i) same &= past(in[i]) == mine;
+    if (!same) return SIZE_MAX;
+    for (std::size_t n = 0; n < sizeof(quad); ++n) {
+      if ((mine + n * sizeof(T)) % sizeof(quad) == 0) return n;
+    }
+    return SIZE_MAX;
+  }
+
+  COLLS_ANYWHERE
+  COLLS_HOST_DEVICE void operator()(std::size_t thread, std::size_t threads) const {
+    const std::size_t before = head();
+    if constexpr (pack_size<T> != 0) {
+      if (before < count) {
+        constexpr std::size_t size = pack_size<T>;
+        const std::size_t packs = (count - before) / size;
+        // Loads in flight before the first is used: that is what reaches the memory's bandwidth.
+        constexpr std::size_t together = Inputs <= 2 ? 4 : Inputs <= 4 ? 2 : 1;
+        std::size_t at = thread;
+        for (; at + (together - 1) * threads < packs; at += together * threads) {
+          fold_packs<together>(before, at, threads);
+        }
+        for (; at < packs; at += threads) fold_packs<1>(before, at, threads);
+        fold_elements(thread, threads, before);
+        fold_elements(before + packs * size + thread, threads, count);
+        return;
+      }
+    }
+    fold_elements(thread, threads, count);
+  }
+
+ private:
+  COLLS_ANYWHERE
+  COLLS_HOST_DEVICE Compute taken(const T& x) const {
+    if constexpr (colls::detail::prepares<Op, Compute>) {
+      if (also.prepare) return op.prepare(widen<Compute>(x));
+    }
+    return widen<Compute>(x);
+  }
+  COLLS_ANYWHERE
+  COLLS_HOST_DEVICE T given(const Compute& x) const {
+    if constexpr (colls::detail::finishes<Op, Compute>) {
+      if (also.finish != 0) return narrow<T>(static_cast<Compute>(op.finish(x, also.finish)));
+    }
+    return narrow<T>(x);
+  }
+  /// Of the inputs that `input(i)` gives.
+  COLLS_ANYWHERE
+  COLLS_HOST_DEVICE T folded(const auto& input) const {
+    if constexpr (Inputs == 1) {
+      return given(taken(input(0)));
+    } else {
+      return given(combined<1>(taken(input(0)), input));
+    }
+  }
+  COLLS_ANYWHERE
+  template <std::size_t Next>
+  COLLS_HOST_DEVICE Compute combined(const Compute& left, const auto& input) const {
+    const Compute more = combine<Compute>(op, left, taken(input(Next)));
+    if constexpr (Next + 1 < Inputs) {
+      return combined<Next + 1>(more, input);
+    } else {
+      return more;
+    }
+  }
+
+  COLLS_ANYWHERE
+  template <std::size_t Together>
+  COLLS_HOST_DEVICE void fold_packs(std::size_t before, std::size_t at, std::size_t threads) const {
+    constexpr std::size_t size = pack_size<T>;
+    constexpr std::size_t quads = size * sizeof(T) / sizeof(quad);
+    const auto place = [&](auto* base, std::size_t k) {
+      return base + before + (at + k * threads) * size;
+    };
+    pack<T> loaded[Together][Inputs];
+    COLLS_DETAIL_UNROLL
+    for (std::size_t k = 0; k < Together; ++k) {
+      COLLS_DETAIL_UNROLL
+      for (std::size_t i = 0; i < Inputs; ++i) {
+        const auto* const from = reinterpret_cast<const quad*>(place(in[i], k));
+        COLLS_DETAIL_UNROLL
+        for (std::size_t q = 0; q < quads; ++q) loaded[k][i].quads[q] = from[q];
+      }
+    }
+    COLLS_DETAIL_UNROLL
+    for (std::size_t k = 0; k < Together; ++k) {
+      pack<T> done;
+      COLLS_DETAIL_UNROLL
+      for (std::size_t e = 0; e < size; ++e) {
+        const auto input = [&](std::size_t i) -> const T& { return loaded[k][i].at[e]; };
+        put(done.at[e], folded(input));
+      }
+      auto* const to = reinterpret_cast<quad*>(place(out, k));
+      COLLS_DETAIL_UNROLL
+      for (std::size_t q = 0; q < quads; ++q) to[q] = done.quads[q];
+      if (second != nullptr) {
+        auto* const copy = reinterpret_cast<quad*>(place(second, k));
+        COLLS_DETAIL_UNROLL
+        for (std::size_t q = 0; q < quads; ++q) copy[q] = done.quads[q];
+      }
+    }
+  }
+
+  COLLS_ANYWHERE
+  COLLS_HOST_DEVICE void fold_elements(std::size_t first, std::size_t step, std::size_t end) const {
+    for (std::size_t i = first; i < end; i += step) {
+      const auto input = [&](std::size_t k) -> const T& { return in[k][i]; };
+      const T done = folded(input);
+      put(out[i], done);
+      if (second != nullptr) put(second[i], done);
+    }
+  }
+
+  /// Trivially copyable, but perhaps not assignable.
+  COLLS_HOST_DEVICE static void put(T& to, const T& value) {
+    new (static_cast<void*>(&to)) T(value);
+  }
+};
+
+#ifdef __CUDACC__
+// Hidden: two shared libraries with the same kernel keep their own.
+#pragma GCC visibility push(hidden)
+template <class Kernel>
+__global__ void __launch_bounds__(256) run(Kernel kernel) {
+  kernel(std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
+}
+#pragma GCC visibility pop
+#endif
+
+/// A grid that stays: as many blocks as the device runs at a time, if there is work for them.
+template <class Kernel>
+void launch(const Kernel& kernel, std::size_t work, stream_ref on) {
+  static_assert(std::is_trivially_copyable_v<Kernel>);
+  constexpr std::size_t block = 256;
+  constexpr std::size_t blocks_per_processor = 8;
+  int device = 0;
+  int processors = 0;
+  check(api::current_device(device), "cudaGetDevice");
+  check(api::count_processors(device, processors), "cudaDeviceGetAttribute");
+  const std::size_t most = static_cast<std::size_t>(processors) * blocks_per_processor;
+  const std::size_t wanted = (work + block - 1) / block;
+  const std::size_t blocks = wanted < most ? wanted : most;
+#ifdef __CUDACC__
+  Kernel copy = kernel;
+  void* arguments[] = {&copy};
+  check(cudaLaunchKernel(reinterpret_cast<const void*>(&run<Kernel>),
+                         dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(block)),
+                         arguments, 0, api::native(on)),
+        "the launch of a reduction");
+#else
+  check(api::launch(
+            [](const void* closure, std::size_t thread, std::size_t threads) {
+              (*static_cast<const Kernel*>(closure))(thread, threads);
+            },
+            &kernel, sizeof kernel, blocks * block, on),
+        "the launch of a reduction");
+#endif
+}
+
+template <class T>
+void require_aligned(const T* pointer) {
+  if (reinterpret_cast<std::uintptr_t>(pointer) % alignof(T) == 0) return;
+  throw error(errc::invalid_argument, "a device buffer is not aligned as its elements have to be");
+}
+template <class T>
+void require_apart(const T* one, const T* other, std::size_t count) {
+  if (one == nullptr || other == nullptr || one == other) return;
+  if (one >= other + count || other >= one + count) return;
+  throw error(errc::invalid_argument, "device buffers of a reduction overlap in part");
+}
+
+}  // namespace detail
+
+}  // namespace colls::cuda
+
+#undef COLLS_DETAIL_UNROLL
+
+namespace colls {
+
+/// out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., from the left, in the device memory of the
+/// thread's current device, when `on` gets there; `second`, if any, holds the same. Sums of halves
+/// are made in float and rounded once. Each buffer has out.size() elements, and `out` and `second`
+/// may be inputs. All of them stay alive until the stream has done it. Throws
+/// `errc::invalid_argument` before anything is launched.
+template <class T, class Op, std::size_t Inputs>
+void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
+                 stream_ref on, T* second = nullptr, cuda::detail::stages also = {}) {
+  using compute = default_accumulate_t<Op, T>;
+  static_assert(check_reduction<Op, T>());
+  static_assert(
+      sizeof(Op) <= 64 && std::is_trivially_copyable_v<Op>,
+      "colls: an operation is copied to the device: at most 64 bytes, trivially copyable");
+  if (out.size() == 0) return;
+  cuda::detail::require_aligned(out.data());
+  cuda::detail::require_aligned(second);
+  cuda::detail::require_apart<T>(out.data(), second, out.size());
+  for (const T* const input : inputs) {
+    cuda::detail::require_aligned(input);
+    cuda::detail::require_apart<T>(out.data(), input, out.size());
+    cuda::detail::require_apart<T>(second, input, out.size());
+  }
+  if (second == out.data()) second = nullptr;
+  using kernel = cuda::detail::fold<T, compute, Op, Inputs>;
+  constexpr std::size_t each = cuda::detail::pack_size<T> != 0 ? cuda::detail::pack_size<T> : 1;
+  kernel body{out.data(), second, {}, out.size(), op, also};
+  for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = inputs[i];
+  cuda::detail::launch(body, (out.size() + each - 1) / each, on);
+}
+
+}  // namespace colls

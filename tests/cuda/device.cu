@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+
+// colls/cuda with the CUDA toolkit: that it compiles, that a machine without a GPU or driver gets an
+// error of colls, and where there is a GPU that its kernels calculate what the CPU does.
+
+#include <colls/cuda/reduce.cuh>
+#include <colls/cuda/stream.hpp>
+#include <colls/inproc.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+struct best {
+  float value;
+  int where;
+  unsigned votes;
+};
+struct better {
+  __host__ __device__ best operator()(const best& a, const best& b) const {
+    best made = b.value > a.value ? b : a;
+    made.votes = a.votes + b.votes;
+    return made;
+  }
+};
+
+float number(std::size_t i) { return static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000) / 7.0f; }
+template <class T>
+T drawn(std::size_t i) {
+  if constexpr (std::is_same_v<T, best>) {
+    return {number(i), static_cast<int>(i), 1};
+  } else {
+    return static_cast<T>(number(i));
+  }
+}
+
+/// The kernel's result beside that of its body on the CPU.
+template <class T, std::size_t Inputs, class Op>
+colls::task<> compare(const char* what, std::size_t count, std::size_t shift, Op op, int& wrong) {
+  colls::cuda::stream on(0);
+  std::array<std::vector<T>, Inputs> host;
+  std::vector<colls::cuda::device_buffer<T>> device;
+  std::array<const T*, Inputs> on_device;
+  colls::cuda::pinned_buffer<T> pinned(count);
+  for (std::size_t i = 0; i < Inputs; ++i) {
+    device.emplace_back(count + shift);
+    for (std::size_t k = 0; k < count; ++k) {
+      host[i].push_back(drawn<T>(7 * k + i));
+      pinned.data()[k] = host[i][k];
+    }
+    on_device[i] = device[i].data() + shift;
+    on.copy(device[i].data() + shift, pinned.data(), count * sizeof(T));
+    co_await on.reached();
+  }
+  colls::cuda::device_buffer<T> out(count + shift);
+  reduce_into(colls::device_span(out.data() + shift, count), on_device, op, on.ref());
+  on.copy(pinned.data(), out.data() + shift, count * sizeof(T));
+  co_await on.reached();
+
+  using compute = colls::default_accumulate_t<Op, T>;
+  std::vector<T> want(count);
+  colls::cuda::detail::fold<T, compute, Op, Inputs> body{want.data(), nullptr, {}, count, op, {}};
+  for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = host[i].data();
+  body(0, 1);
+  const bool same = std::memcmp(pinned.data(), want.data(), count * sizeof(T)) == 0;
+  std::printf("%s %s, %zu inputs of %zu\n", same ? "ok   " : "WRONG", what, Inputs, count);
+  wrong += same ? 0 : 1;
+}
+
+colls::task<> compare_all(int& wrong) {
+  for (const std::size_t count : {1ul, 1000ul, 10'000'019ul}) {
+    for (const std::size_t shift : {0ul, 3ul}) {
+      co_await compare<float, 2>("float plus", count, shift, colls::plus(), wrong);
+      co_await compare<colls::bfloat16, 3>("bfloat16 plus", count, shift, colls::plus(), wrong);
+      co_await compare<colls::float16, 4>("float16 plus", count, shift, colls::plus(), wrong);
+      co_await compare<best, 8>("a struct, user's operation", count, shift, better(), wrong);
+      const auto twice = [] __host__ __device__(int a, int b) { return 2 * a - b; };
+      co_await compare<int, 2>("int, lambda", count, shift, twice, wrong);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  int count = 0;
+  try {
+    count = colls::cuda::devices();
+  } catch (const colls::error& none) {
+    if (none.code() != colls::errc::no_device) return 1;
+    std::printf("%s\n", none.what());
+  }
+  if (count == 0) {
+    try {
+      const colls::cuda::stream stream(0);
+      return 1;
+    } catch (const colls::error& none) {
+      return none.code() == colls::errc::no_device ? 0 : 1;
+    }
+  }
+  int wrong = 0;
+  colls::inproc_world alone(1);
+  colls::sync_wait(alone, compare_all(wrong));
+  std::printf("%d wrong\n", wrong);
+  return wrong == 0 ? 0 : 1;
+}
