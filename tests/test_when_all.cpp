@@ -76,6 +76,19 @@ TEST_CASE("nested") {
   CHECK(order == std::vector<int>{1, 2});
 }
 
+TEST_CASE("a part may turn the driver while the others are still to be started") {
+  stepper on;
+  std::vector<int> order;
+  const auto turns = [](stepper& with, std::vector<int>& in) -> task<> {
+    while (with.poll()) {
+    }
+    in.push_back(0);
+    co_return;
+  };
+  colls::sync_wait(on, when_all(note(on, 1, order, 1), turns(on, order), note(on, 1, order, 2)));
+  CHECK(order == std::vector<int>{1, 0, 2});
+}
+
 TEST_CASE("destroyed unfinished at any moment") {
   for (int steps = 0; steps < 12; ++steps) {
     CAPTURE(steps);

@@ -37,12 +37,12 @@ class join : public completion {
   }
   bool wait(completion& done) {
     done_ = &done;
-    return pending_ == 0;
+    return --pending_ == 0;
   }
 
  private:
   completion* done_ = nullptr;
-  int pending_ = 0;
+  int pending_ = 1;  // and the start itself, under which a part may run the queue (`done()`)
 };
 
 template <class Operation>
