@@ -146,6 +146,8 @@ TEST_CASE("the least predicted time is chosen, with what pieces serve it best") 
   // What is asked for stays.
   const plan kept = tuning.choose(call, {chain, 12'345, 0, 7}, of({chain}));
   CHECK((kept.segment == 12'345 && kept.radix == 7));
+  // Also an algorithm without pieces uses a lane.
+  CHECK(tuning.choose({collective::all_to_all, 1000, 5}, open, of({bruck})).lanes == 1);
 }
 
 TEST_CASE("no choice is worse than another of the table") {

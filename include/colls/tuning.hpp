@@ -106,6 +106,7 @@ class tuning {
       in_pieces(costs, by, consider);
       return best;
     }
+    if (by.lanes == 0) by.lanes = 1;  // it uses one, and is told so
     for (int radix = 2; radix <= most_radix; radix = radix < 4 ? radix + 1 : 2 * radix) {
       by.radix = radix;
       consider(by);
