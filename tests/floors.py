@@ -65,8 +65,8 @@ FLOORS = {
         ["boost", "openssl"],
     ),
     "gpu": (
-        ["vocabulary", "coroutines"],
-        "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce",
+        ["vocabulary", "coroutines", "contracts", "algorithms", "facade"],
+        "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce cuda/staged cuda/attach",
         ["cuda"],
     ),
     "all": (

@@ -75,10 +75,16 @@ using range_element_t = std::remove_cv_t<detail::pointee<std::remove_reference_t
 
 namespace detail {
 
-template <class Range>
+template <class Memory, class Range>
 constexpr void check_range() {
-  static_assert(std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, host_memory>,
-                "colls: this communicator moves host memory: device_span needs one for devices");
+  static_assert(std::is_same_v<Memory, device_memory> ||
+                    std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, host_memory>,
+                "colls: this communicator moves host memory: device_span needs one for devices, "
+                "which colls::cuda::attach makes of it (<colls/cuda/attach.hpp>)");
+  static_assert(std::is_same_v<Memory, host_memory> ||
+                    std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, device_memory>,
+                "colls: this communicator moves device memory: pass a colls::device_span, or call "
+                "the communicator that it was attached to");
   static_assert(outlives_the_call<Range>,
                 "colls: the data is a temporary that would be destroyed before the operation ends: "
                 "give it a name, or pass a std::span");
@@ -89,21 +95,25 @@ constexpr void check_range() {
 }
 
 /// The range as algorithms know it. Algorithms never write what a caller gave as input.
-template <class Range>
+template <class Memory = host_memory, class Range>
 any_buffer erased(Range&& data) {
-  check_range<Range&&>();
+  check_range<Memory, Range&&>();
   return {const_cast<range_element_t<Range>*>(std::data(data)), std::size(data),
           sizeof(range_element_t<Range>)};
 }
-inline any_buffer erased(none_t) { return {}; }
-
-/// The same where the call writes.
-template <class Range>
-any_buffer output(Range&& data) {
-  static_assert(writable_range<Range>, "colls: this buffer is const, and the call writes it");
-  return erased(std::forward<Range>(data));
+template <class Memory = host_memory>
+any_buffer erased(none_t) {
+  return {};
 }
-inline any_buffer output(none_t) { return {}; }
+
+/// Stands for a buffer that a call may not use; `checks` says why, in those words.
+inline any_buffer unusable(const char* why) { return {const_cast<char*>(why), SIZE_MAX, 1}; }
+inline constexpr char no_device_memory[] =
+    "a device_span is not in the memory of a device: a pointer of the host, or one that was freed";
+inline constexpr char other_devices_memory[] =
+    "a device_span is in the memory of another device than the communicator's";
+inline constexpr char beyond_its_memory[] =
+    "a device_span ends beyond the memory that was allocated";
 
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
@@ -150,8 +160,11 @@ class checks {
     }
     return *this;
   }
-  /// A size that came of a subtraction the wrong way or of a -1.
+  /// A size that came of a subtraction the wrong way or of a -1, or no buffer for this call.
   checks& fits(const any_buffer& data) {
+    for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory}) {
+      require(data.data() != wrong, "%s", wrong);
+    }
     return require(data.size() <= PTRDIFF_MAX / data.element_size(),
                    "a buffer has %zu elements, more than memory can hold", data.size());
   }

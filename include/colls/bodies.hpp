@@ -113,6 +113,11 @@ struct bodies {
     narrow(net, by, out, mine, net.size());
   }
 
+  static task<> broadcast(Channel net, run<task<>(Channel, any_buffer, int)> algorithm,
+                          any_buffer data, int root) {
+    return algorithm(net, data, root);
+  }
+
   /// Many buffers, one operation, no copy: each buffer is reduced in lanes of its own. Small ones
   /// are packed, so that their latency is paid once.
   static task<> grouped(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,

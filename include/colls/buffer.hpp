@@ -105,6 +105,14 @@ struct memory_space<device_span<T>> {
 template <class Buffer>
 using memory_space_t = typename memory_space<Buffer>::type;
 
+/// The memory that the communicators of a transport work on; specialised where it is a device's.
+template <class Transport>
+struct transport_memory {
+  using type = host_memory;
+};
+template <class Transport>
+using transport_memory_t = typename transport_memory<Transport>::type;
+
 template <class Buffer>
 constexpr std::size_t element_size(const Buffer& data) {
   if constexpr (std::same_as<element_t<Buffer>, any_element>) {

@@ -157,6 +157,7 @@ class call_queue : public call_owner {
   }
 
   void enter(call_base& made, const options& how) {
+    made.stream = how.stream;
     made.started = how.timeout ? now() : never;
     if (how.timeout && how.timeout.count() < never - made.started) {
       made.deadline = made.started + how.timeout.count();

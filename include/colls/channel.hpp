@@ -178,6 +178,11 @@ class basic_channel {
     net_->matching().revoke(*record_->communicator, why);
   }
 
+  /// The same operation on the transport that this one stands on (memory of a device is staged).
+  template <class Below>
+  requires std::same_as<Below, typename Transport::below_type>
+  operator basic_channel<Below>() const { return {net_->below(), *record_}; }
+
   Transport& net() const { return *net_; }
   operation_record& record() const { return *record_; }
 

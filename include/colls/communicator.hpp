@@ -16,7 +16,11 @@ template <class... Ranges>
 struct group {
   static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges> && ...),
                 "colls: a group is of buffers that the operation may write");
-  explicit group(Ranges&&... ranges) : parts{detail::erased(std::forward<Ranges>(ranges))...} {}
+  static constexpr bool on_device =
+      (std::is_same_v<memory_space_t<std::remove_cvref_t<Ranges>>, device_memory> && ...);
+  using memory = std::conditional_t<on_device, device_memory, host_memory>;
+  explicit group(Ranges&&... ranges)
+      : parts{detail::erased<memory>(std::forward<Ranges>(ranges))...} {}
   using element_type = std::common_type_t<range_element_t<Ranges>...>;
   static_assert((std::is_same_v<element_type, range_element_t<Ranges>> && ...),
                 "colls: the buffers of a group have one element type");
@@ -112,7 +116,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op> &&
            !readable_range<Op>) operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
-    const any_buffer whole = detail::output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data));
     return everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -126,7 +130,7 @@ class communicator {
                                                            options how = {}) {
     same_element<In, Out>();
     return everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), op, how);
+        erased(std::forward<In>(in)), output(std::forward<Out>(out)), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_reduce(In&& in, Out&& out, options how) {
@@ -137,9 +141,12 @@ class communicator {
   requires(!detail::is_options<Op>) operation<> all_reduce(const colls::group<Ranges...>& buffers,
                                                            Op op = {}, options how = {}) {
     using element = typename colls::group<Ranges...>::element_type;
+    static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, memory>,
+                  "colls: the group is in host memory and the communicator moves device memory, or "
+                  "the other way round");
     return core_->grouped(
         reducing<collective::all_reduce, Pinned, element>(op, how), element_id<element>(),
-        std::vector<any_buffer>(std::begin(buffers.parts), std::end(buffers.parts)), how);
+        usable(std::begin(buffers.parts), std::end(buffers.parts)), how);
   }
   template <algorithm Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, options how) {
@@ -150,7 +157,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>) operation<> reduce(Data&& data, int root, Op op = {},
                                                        options how = {}) {
-    const any_buffer whole = detail::output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data));
     return at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -164,8 +171,8 @@ class communicator {
                                                                                int root, Op op = {},
                                                                                options how = {}) {
     same_element<In, Out>();
-    return at_root<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                detail::output(std::forward<Out>(out)), root, op,
+    return at_root<Pinned, range_element_t<In>>(erased(std::forward<In>(in)),
+                                                output(std::forward<Out>(out)), root, op,
                                                 how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
@@ -181,7 +188,7 @@ class communicator {
                                                                options how = {}) {
     same_element<In, Out>();
     return in_parts<Pinned, range_element_t<In>>(
-        detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)), {}, op, how);
+        erased(std::forward<In>(in)), output(std::forward<Out>(out)), {}, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> reduce_scatter(In&& in, Out&& out, options how) {
@@ -194,8 +201,8 @@ class communicator {
                                                                  const Counts& counts, Op op = {},
                                                                  options how = {}) {
     same_element<In, Out>();
-    return in_parts<Pinned, range_element_t<In>>(detail::erased(std::forward<In>(in)),
-                                                 detail::output(std::forward<Out>(out)),
+    return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in)),
+                                                 output(std::forward<Out>(out)),
                                                  detail::count_list(counts), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
@@ -208,7 +215,7 @@ class communicator {
   /// Rank r holds the reduction of the data of ranks 0 to r, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>) operation<> scan(Data&& data, Op op = {}, options how = {}) {
-    const any_buffer whole = detail::output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data));
     return everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -218,7 +225,7 @@ class communicator {
   /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>) operation<> exscan(Data&& data, Op op = {}, options how = {}) {
-    const any_buffer whole = detail::output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data));
     return everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -232,7 +239,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> broadcast(Data&& data, int root, options how = {}) {
     pin<collective::broadcast, Pinned>(how);
-    return core_->broadcast(type_of<Data>(), detail::output(std::forward<Data>(data)), root, how);
+    return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data)), root, how);
   }
   /// Ends when every rank has called it.
   template <algorithm Pinned = algorithm::automatic>
@@ -247,16 +254,16 @@ class communicator {
   operation<> all_gather(In&& in, Out&& out, options how = {}) {
     same_element<In, Out>();
     pin<collective::all_gather, Pinned>(how);
-    return core_->all_gather(type_of<In>(), detail::erased(std::forward<In>(in)),
-                             detail::output(std::forward<Out>(out)), {}, how);
+    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in)),
+                             output(std::forward<Out>(out)), {}, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, options how = {}) {
     same_element<In, Out>();
     pin<collective::all_gather, Pinned>(how);
-    return core_->all_gather(type_of<In>(), detail::erased(std::forward<In>(in)),
-                             detail::output(std::forward<Out>(out)), detail::count_list(counts),
+    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in)),
+                             output(std::forward<Out>(out)), detail::count_list(counts),
                              how);
   }
 
@@ -268,7 +275,7 @@ class communicator {
     same_element<In, Out>();
     pin<collective::gather, Pinned>(how);
     return core_->template rooted<collective::gather>(
-        type_of<In>(), detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
+        type_of<In>(), erased(std::forward<In>(in)), output(std::forward<Out>(out)),
         {}, root, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
@@ -279,7 +286,7 @@ class communicator {
     same_element<In, Out>();
     pin<collective::gather, Pinned>(how);
     return core_->template rooted<collective::gather>(
-        type_of<In>(), detail::erased(std::forward<In>(in)), detail::output(std::forward<Out>(out)),
+        type_of<In>(), erased(std::forward<In>(in)), output(std::forward<Out>(out)),
         detail::count_list(counts), root, how);
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
@@ -290,8 +297,8 @@ class communicator {
     same_element<Out, In>();
     pin<collective::scatter, Pinned>(how);
     return core_->template rooted<collective::scatter>(
-        type_of<Out>(), detail::output(std::forward<Out>(out)),
-        detail::erased(std::forward<In>(in)), {}, root, how);
+        type_of<Out>(), output(std::forward<Out>(out)),
+        erased(std::forward<In>(in)), {}, root, how);
   }
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
@@ -301,8 +308,8 @@ class communicator {
     same_element<Out, In>();
     pin<collective::scatter, Pinned>(how);
     return core_->template rooted<collective::scatter>(
-        type_of<Out>(), detail::output(std::forward<Out>(out)),
-        detail::erased(std::forward<In>(in)), detail::count_list(counts), root, how);
+        type_of<Out>(), output(std::forward<Out>(out)),
+        erased(std::forward<In>(in)), detail::count_list(counts), root, how);
   }
 
   /// Block j of rank i's `in` becomes block i of rank j's `out`.
@@ -310,8 +317,8 @@ class communicator {
   operation<> all_to_all(In&& in, Out&& out, options how = {}) {
     same_element<In, Out>();
     pin<collective::all_to_all, Pinned>(how);
-    return core_->all_to_all(type_of<In>(), detail::erased(std::forward<In>(in)),
-                             detail::output(std::forward<Out>(out)), {}, {}, how);
+    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in)),
+                             output(std::forward<Out>(out)), {}, {}, how);
   }
   /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
   /// on i equals recv_counts[i] on j.
@@ -321,8 +328,8 @@ class communicator {
                            const RecvCounts& recv_counts, options how = {}) {
     same_element<In, Out>();
     pin<collective::all_to_all, Pinned>(how);
-    return core_->all_to_all(type_of<In>(), detail::erased(std::forward<In>(in)),
-                             detail::output(std::forward<Out>(out)),
+    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in)),
+                             output(std::forward<Out>(out)),
                              detail::count_list(send_counts), detail::count_list(recv_counts), how);
   }
 
@@ -332,19 +339,19 @@ class communicator {
   /// in order.
   template <readable_range Data>
   operation<> send(Data&& data, int to, int tag = 0, options how = {}) {
-    return core_->send(detail::erased(std::forward<Data>(data)), to, tag, how);
+    return core_->send(erased(std::forward<Data>(data)), to, tag, how);
   }
   /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
   template <readable_range Data>
   operation<received> recv(Data&& data, peer from, int tag = 0, options how = {}) {
-    return core_->recv(detail::output(std::forward<Data>(data)), from, tag, how);
+    return core_->recv(output(std::forward<Data>(data)), from, tag, how);
   }
   /// Both at once; neither waits for the other.
   template <readable_range Out, readable_range In>
   operation<received> send_recv(Out&& out, int to, In&& in, peer from, int tag = 0,
                                 options how = {}) {
-    return core_->send_recv(detail::erased(std::forward<Out>(out)), to,
-                            detail::output(std::forward<In>(in)), from, tag, how);
+    return core_->send_recv(erased(std::forward<Out>(out)), to,
+                            output(std::forward<In>(in)), from, tag, how);
   }
 
   // ---- communicators
@@ -388,6 +395,13 @@ class communicator {
     return core_->dup(on, how);
   }
 
+  /// The same ranks again, on a transport that `make` makes of this one's, for memory of another
+  /// kind: calls on it do not meet calls on this one. `shape` is equal on all ranks.
+  template <class Make>
+  auto over(std::uint64_t shape, const Make& make, options how = {}) {
+    return core_->over(make(core_->shared_net()), shape, how);
+  }
+
   /// Gives the communicator up on all ranks, for a reason that all of them will see.
   void revoke(const char* reason) {
     if (!core_->is_open()) return;
@@ -418,6 +432,31 @@ class communicator {
       static_assert(std::is_same_v<range_element_t<One>, range_element_t<Other>>,
                     "colls: both buffers have one element type");
     }
+  }
+
+  using memory = transport_memory_t<Transport>;
+
+  /// The range as algorithms know it; one that the transport cannot use as what says so.
+  template <class Range>
+  any_buffer erased(Range&& data) const {
+    return usable(detail::erased<memory>(std::forward<Range>(data)));
+  }
+  template <class Range>
+  any_buffer output(Range&& data) const {
+    static_assert(detail::is_none<Range> || writable_range<Range>,
+                  "colls: this buffer is const, and the call writes it");
+    return erased(std::forward<Range>(data));
+  }
+  any_buffer usable(any_buffer data) const {
+    if constexpr (std::is_same_v<memory, device_memory>) {
+      if (const char* const wrong = core_->net().wrong_with(data)) return detail::unusable(wrong);
+    }
+    return data;
+  }
+  std::vector<any_buffer> usable(const any_buffer* first, const any_buffer* last) const {
+    std::vector<any_buffer> all;
+    for (; first != last; ++first) all.push_back(usable(*first));
+    return all;
   }
 
   /// Where it is not supported, the check of the data says so, in one sentence.

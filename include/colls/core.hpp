@@ -71,6 +71,10 @@ class core final : public call_queue {
                                            const options& how);
   template <class Executor>
   operation<communicator<Transport>> dup(const Executor& on, const options& how);
+  /// A communicator of the same ranks on a transport that stands on ours.
+  template <class Made>
+  operation<communicator<Made>> over(std::shared_ptr<Made> net, std::uint64_t shape,
+                                     const options& how);
   operation<> close(time_span deadline);
 
  private:

@@ -4,6 +4,7 @@
 
 // What a rank knows of its communicators and of the operations under way on them.
 
+#include <colls/buffer.hpp>
 #include <colls/clock.hpp>
 #include <colls/fingerprint.hpp>
 #include <colls/node_map.hpp>
@@ -32,6 +33,7 @@ struct operation_record {
   int lanes = 1;                                   // segments in flight
   int radix = 4;                                   // of the algorithms that have one
   time_point announce_after = 100 * milliseconds;  // from `started`; doubled each time
+  stream_ref stream;                               // the caller's, whose work comes first
   bool late = false;                               // the log has told who is waited for
   /// What a deadline does in place of revoking the communicator (point to point).
   void (*expired)(operation_record& self, const failure& why) = nullptr;

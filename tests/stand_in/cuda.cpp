@@ -48,6 +48,7 @@ struct command {
 
 struct stream {
   int device = 0;
+  bool is_users = false;
   std::deque<command> commands;
 };
 
@@ -195,6 +196,10 @@ int give(void* memory, api::place where) {
       }
     }
   }
+  // As cudaFree does; but what colls has enqueued stays, to be complained of.
+  for (stream* on : all_streams()) {
+    if (on->is_users) run_until(*on, on->commands.size());
+  }
   std::memset(memory, 0xdd, found->second.size);
   gpu().memory.erase(found);
   std::free(memory);
@@ -252,6 +257,7 @@ void* make_stream(int device) {
   const std::lock_guard lock(gpu().guard);
   gpu().streams.push_back(std::make_unique<stream>());
   gpu().streams.back()->device = device;
+  gpu().streams.back()->is_users = true;
   return gpu().streams.back().get();
 }
 void enqueue(void* on, void (*work)(void*), void* argument) {
@@ -338,8 +344,10 @@ status locate(const void* memory, location& found) {
 
 status make_stream(stream_ref& made) {
   const entry now("make_stream");
-  if (!now.failed()) made.handle = stand_in::make_stream(current);
-  return now.status();
+  if (now.failed()) return now.status();
+  made.handle = stand_in::make_stream(current);
+  static_cast<stream*>(made.handle)->is_users = false;
+  return success;
 }
 status destroy_stream(stream_ref on) {
   const entry now("destroy_stream");

@@ -58,9 +58,9 @@ struct split_word {
   std::uint32_t free_ids = 0;
 };
 
-template <class Transport>
-task<communicator<Transport>> divide(basic_channel<Transport> net, core<Transport>& parent,
-                                     split_word mine) {
+template <class Transport, class Made>
+task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& parent,
+                                split_word mine, std::shared_ptr<Made> over) {
   const id_candidates ids(parent.matching(), net.record());
   mine.free_ids = ids.free();
   std::vector<split_word> words(static_cast<std::size_t>(net.size()));
@@ -74,7 +74,7 @@ task<communicator<Transport>> divide(basic_channel<Transport> net, core<Transpor
     free_on_all &= word.free_ids;
     if (word.color >= 0) colors.push_back(word.color);
   }
-  if (mine.color < 0) co_return communicator<Transport>();
+  if (mine.color < 0) co_return communicator<Made>();
   std::sort(colors.begin(), colors.end());
   colors.erase(std::unique(colors.begin(), colors.end()), colors.end());
   const auto color = std::lower_bound(colors.begin(), colors.end(), mine.color) - colors.begin();
@@ -93,12 +93,12 @@ task<communicator<Transport>> divide(basic_channel<Transport> net, core<Transpor
   while (ranks[static_cast<std::size_t>(rank)] != net.rank()) ++rank;
   for (int& member : ranks) member = parent.state().world_rank(member);
   const int size = static_cast<int>(ranks.size());
-  auto made = std::make_unique<core<Transport>>(
-      parent.shared_net(), id, rank, size,
+  auto made = std::make_unique<core<Made>>(
+      std::move(over), id, rank, size,
       std::make_shared<const std::vector<int>>(std::move(ranks)), false);
   made->state().inactivity = parent.state().inactivity;
   made->set_costs(parent.choices().costs());
-  co_return communicator<Transport>(std::move(made));
+  co_return communicator<Made>(std::move(made));
 }
 
 template <class Transport>
@@ -109,7 +109,20 @@ operation<communicator<Transport>> core<Transport>::split(int color, int key, st
   print.what = collective::split;
   print.shape = shape;
   return begin(made, print, how, plan(), 0, [&](operation_record& record) {
-    return divide<Transport>({*net_, record}, *this, {color, key, 0});
+    return divide<Transport, Transport>({*net_, record}, *this, {color, key, 0}, net_);
+  });
+}
+
+template <class Transport>
+template <class Made>
+operation<communicator<Made>> core<Transport>::over(std::shared_ptr<Made> net, std::uint64_t shape,
+                                                    const options& how) {
+  auto* const made = make<communicator<Made>>(collective::split);
+  fingerprint print;
+  print.what = collective::split;
+  print.shape = mix(3, shape);  // no split, no group, no world of its own
+  return begin(made, print, how, plan(), 0, [&](operation_record& record) {
+    return divide<Transport, Made>({*net_, record}, *this, {0, state().rank(), 0}, std::move(net));
   });
 }
 

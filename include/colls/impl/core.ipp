@@ -152,6 +152,7 @@ operation<> core<Transport>::everywhere(const reducing_call& call, std::uint32_t
   using run = bodies<basic_channel<Transport>>;
   checks check(What);
   check.fits(in)
+      .fits(out)
       .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
       .require(!partly_overlap(in, out), "in and out overlap in part");
   const question asked = asks(What, in.size(), state().size(), call.by, how);
@@ -212,7 +213,7 @@ operation<> core<Transport>::at_root(const reducing_call& call, std::uint32_t ty
   check.fits(in);
   check_root(check, root, state().size());
   if (state().rank() == root) {
-    check
+    check.fits(out)
         .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
         .require(!partly_overlap(in, out), "in and out overlap in part");
   }
@@ -262,6 +263,7 @@ template <class Transport>
 operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int root,
                                        const options& how) {
   using all = catalogue<basic_channel<Transport>>;
+  using run = bodies<basic_channel<Transport>>;
   auto* const made = make(collective::broadcast);
   checks check(collective::broadcast);
   check.fits(data);
@@ -269,7 +271,7 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
   const question asked{collective::broadcast, data.size() * data.element_size(), state().size()};
   const fingerprint print = print_of(collective::broadcast, type, data, data.size(), root, how);
   const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
-    return chosen.run(net, data, root);
+    return run::broadcast(net, chosen.run, data, root);
   };
   return launch(made, all::broadcast, asked, print, how, check, 0, body);
 }

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/cuda/attach.hpp>
+
+#include <colls/run.hpp>
+#include <colls/threads.hpp>
+
+#include <doctest/doctest.h>
+
+#include "stand_in/user.hpp"
+#include "tcp_threads.hpp"
+
+// The same over threads and over TCP, where ranks really run at a time. The stand-in is no GPU.
+
+namespace cuda = colls::cuda;
+
+namespace {
+
+template <class World>
+colls::task<> attach_and_call(World& world) {
+  auto gpu = co_await cuda::attach<cuda::staged>(world, cuda::device_for(world), {512, 3});
+  for (const std::size_t n : {0u, 5u, 600u}) co_await stand_in::every_collective(gpu, n);
+  co_await gpu.close();
+}
+
+TEST_CASE("every collective between threads") {
+  for (const int ranks : {2, 3}) {
+    stand_in::boot({.seed = static_cast<std::uint64_t>(ranks)});
+    colls::threads::run(ranks, [](colls::threads::communicator& comm) -> colls::task<> {
+      co_await attach_and_call(comm);
+    });
+    CHECK(stand_in::complaints().empty());
+    CHECK(stand_in::allocations() == 0);
+  }
+}
+
+TEST_CASE("every collective over TCP") {
+  stand_in::boot({.seed = 7});
+  const std::vector<int> statuses =
+      run_tcp(3, [](colls::world& world) -> colls::task<> { co_await attach_and_call(world); });
+  CHECK(statuses == std::vector<int>{0, 0, 0});
+  CHECK(stand_in::complaints().empty());
+  CHECK(stand_in::allocations() == 0);
+}
+
+TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
+  stand_in::boot({.seed = 3});
+  const std::vector<int> statuses = run_tcp(2, [](colls::world& world) -> colls::task<> {
+    auto gpu = co_await cuda::attach(world, 0, {512, 2});
+    cuda::device_buffer<int> data(5000);
+    if (world.rank() == 1) stand_in::fail("wait", 700);
+    colls::errc got{};
+    try {
+      co_await gpu.all_reduce(data.span());
+    } catch (const colls::error& thrown) {
+      got = static_cast<colls::errc>(thrown.code().value());
+    }
+    CHECK(got == colls::errc::device_failed);
+    // The world is good: only what was made of it failed.
+    std::vector<int> one{1};
+    co_await world.all_reduce(one);
+    CHECK(one[0] == 2);
+  });
+  CHECK(statuses == std::vector<int>{0, 0});
+}
+
+}  // namespace
