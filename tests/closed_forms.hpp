@@ -39,6 +39,7 @@ struct call {
   int lanes = 1;
   int radix = 4;
   std::vector<int> nodes{};  // how many ranks each has; none: one node of all
+  bool lends = false;        // the transport lends, and nothing was lent: direct goes by messages
 
   int ranks() const { return parts.ranks(); }
   std::uint64_t bytes() const { return parts.total() * element; }
@@ -408,8 +409,45 @@ std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Byte
   return sum;
 }
 
+/// direct between processes, where nothing is lent: a card of three numbers for each pair of ranks,
+/// and then the data.
+inline std::optional<cost> direct_by_messages(collective what, const call& of) {
+  const int p = of.ranks();
+  if (p == 1) return cost{};
+  const std::uint64_t others = number(p - 1);
+  const std::uint64_t pairs = number(p) * others;
+  const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
+  constexpr std::uint64_t card = 3 * 8;
+  cost sum{pairs, pairs * card, 1 + of.in_turn(pieces)};
+  const auto add = [&](std::uint64_t messages, std::uint64_t bytes) {
+    sum.messages += messages;
+    sum.bytes += bytes;
+  };
+  switch (what) {
+    case collective::all_reduce:
+      add(2 * pairs * pieces, 2 * others * of.bytes());
+      return sum;
+    case collective::reduce_scatter:
+      add(pairs * pieces, others * of.bytes());
+      return sum;
+    case collective::reduce:
+      add(pairs * pieces, others * of.bytes());
+      add(others * pieces, of.bytes() - of.share(of.root));
+      return sum;
+    case collective::all_gather:
+      add(pairs, others * of.bytes());
+      sum.rounds = 2;
+      return sum;
+    case collective::broadcast:
+      return cost{2 * others, others * (card + of.bytes()), 1};
+    default:
+      return {};
+  }
+}
+
 /// Nothing where the collective has no such algorithm.
 inline std::optional<cost> of(collective what, algorithm how, const call& of) {
+  if (how == algorithm::direct && of.lends) return direct_by_messages(what, of);
   switch (what) {
     case collective::barrier:
       return detail::barrier(how, of);

@@ -21,7 +21,7 @@ FLOORS = {
     "vocabulary": (
         [],
         "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/kernels"
-        " fingerprint reduction partition pattern"
+        " fingerprint reduction partition pattern shared_buffer"
         " pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
         [],
     ),
@@ -29,7 +29,7 @@ FLOORS = {
     "contracts": (["vocabulary", "coroutines"], "node_map key_table record match receive transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
-        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/ring"
+        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/lending algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
         " algorithm/composed algorithm/hierarchical algorithm/direct algorithm/bruck"
@@ -43,7 +43,7 @@ FLOORS = {
     ),
     "sockets": (
         ["vocabulary", "coroutines", "contracts"],
-        "transport/engine transport/socket transport/shm/segment transport/shm/local_socket",
+        "transport/engine transport/socket transport/shm/segment transport/shm/arena transport/shm/local_socket",
         ["boost"],
     ),
     "joining": (

@@ -29,6 +29,7 @@ struct options {
   std::string dtype = "float";
   std::string op = "plus";
   int root = 0;
+  bool registered = false;
   bool in_place = false;
   std::string congestion;
   std::string json;
@@ -96,6 +97,8 @@ inline void declare(CLI::App& app, options& given) {
       ->check(CLI::IsMember({"plus", "maximum"}))
       ->capture_default_str();
   app.add_option("-r,--root", given.root)->capture_default_str();
+  app.add_option("--registered", given.registered, "1: in memory that peers may work in")
+      ->capture_default_str();
   app.add_option("--in-place", given.in_place)->capture_default_str();
 }
 

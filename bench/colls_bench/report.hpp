@@ -58,7 +58,7 @@ class report {
                                         {"dtype", how_.dtype},
                                         {"op", how_.op},
                                         {"in_place", how_.in_place},
-                                        {"registered", false},
+                                        {"registered", how_.registered},
                                         {"us_min", at(0) * 1e6},
                                         {"us_median", median * 1e6},
                                         {"us_p99", at(0.99) * 1e6},

@@ -10,12 +10,46 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace bench {
+
+/// Elements in this process's own memory, or in what peers may work in.
+template <class T>
+class elements {
+ public:
+  template <class Communicator>
+  elements(Communicator& comm, bool registered) {
+    if (registered) allocate_ = [&comm](std::size_t n) { return comm.template allocate<T>(n); };
+  }
+  void resize(std::size_t n) {
+    if (n == count_) return;
+    count_ = n;
+    if (allocate_) {
+      lent_ = {};
+      lent_ = allocate_(n);
+    } else {
+      own_.resize(n);
+    }
+  }
+  T* data() { return allocate_ ? lent_.data() : own_.data(); }
+  const T* data() const { return allocate_ ? lent_.data() : own_.data(); }
+  std::size_t size() const { return count_; }
+  T* begin() { return data(); }
+  T* end() { return data() + count_; }
+  T& operator[](std::size_t i) { return data()[i]; }
+  const T& operator[](std::size_t i) const { return data()[i]; }
+
+ private:
+  std::function<colls::shared_buffer<T>(std::size_t)> allocate_;
+  std::vector<T> own_;
+  colls::shared_buffer<T> lent_;
+  std::size_t count_ = 0;
+};
 
 /// One collective on one rank. `bytes` is the whole vector, as in nccl-tests.
 class workload {
@@ -34,7 +68,8 @@ class workload {
 template <class Communicator, class T>
 class reduction : public workload {
  public:
-  reduction(Communicator& comm, const options& how) : comm_(comm), how_(how) {
+  reduction(Communicator& comm, const options& how)
+      : comm_(comm), how_(how), in_(comm, how.registered), out_(comm, how.registered) {
     call_.algorithm = how.pinned();
   }
 
@@ -63,7 +98,7 @@ class reduction : public workload {
     return static_cast<T>(all);
   }
   /// Elements that differ from those of the whole vector beginning at `offset`.
-  std::uint64_t differ(const std::vector<T>& found, std::size_t offset, int last) const {
+  std::uint64_t differ(const elements<T>& found, std::size_t offset, int last) const {
     std::uint64_t wrong = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {
       wrong += std::memcmp(&found[i], &(scratch_ = total(offset + i, last)), sizeof(T)) != 0;
@@ -74,13 +109,13 @@ class reduction : public workload {
   colls::operation<> with_op(Call call) {
     return how_.op == "plus" ? call(colls::plus{}) : call(colls::maximum{});
   }
-  const std::vector<T>& result() const { return how_.in_place ? in_ : out_; }
+  const elements<T>& result() const { return how_.in_place ? in_ : out_; }
 
   Communicator& comm_;
   const options& how_;
   colls::options call_;
-  std::vector<T> in_;
-  std::vector<T> out_;
+  elements<T> in_;
+  elements<T> out_;
   mutable T scratch_{};
 };
 
@@ -166,7 +201,8 @@ class reduce_scatter final : public reduction<Communicator, T> {
 template <class Communicator>
 class movement : public workload {
  public:
-  movement(Communicator& comm, const options& how) : comm_(comm), how_(how) {
+  movement(Communicator& comm, const options& how)
+      : comm_(comm), how_(how), in_(comm, how.registered), out_(comm, how.registered) {
     call_.algorithm = how.pinned();
     if (how.in_place) throw std::invalid_argument("--in-place 1 is for collectives that reduce");
   }
@@ -195,8 +231,8 @@ class movement : public workload {
   Communicator& comm_;
   const options& how_;
   colls::options call_;
-  std::vector<unsigned char> in_;
-  std::vector<unsigned char> out_;
+  elements<unsigned char> in_;
+  elements<unsigned char> out_;
 };
 
 template <class Communicator>

@@ -145,6 +145,27 @@ constexpr void each_direct_algorithm(See see) {
   }
 }
 
+/// The same for those that take ranks which lend each other their buffers.
+template <collective What, class See>
+constexpr void each_lending_algorithm(See see) {
+  using op = any_op;
+  using data = any_buffer;
+  if constexpr (What == collective::broadcast) {
+    see({algorithm::direct}, COLLS_OVER(direct::broadcast<Channel, data>));
+  }
+  if constexpr (What == collective::reduce) {
+    see({algorithm::direct, needs::nothing, order::rank},
+        COLLS_OVER(direct::reduce<Channel, data, op>));
+  }
+  if constexpr (What == collective::reduce_scatter) {
+    see({algorithm::direct, needs::nothing, order::rank},
+        COLLS_OVER(direct::reduce_scatter<Channel, data, op>));
+  }
+  if constexpr (What == collective::all_gather) {
+    see({algorithm::direct}, COLLS_OVER(direct::all_gather<Channel, data>));
+  }
+}
+
 #undef COLLS_OVER
 
 /// Calls `visit.operator()<What>()` for a collective that is known at run time.
@@ -169,6 +190,7 @@ constexpr bool offers(collective what, algorithm how, bool commutes) {
   with_collective(what, [&]<collective What>() {
     each_algorithm<What>(see);
     each_direct_algorithm<What>(see);
+    each_lending_algorithm<What>(see);
   });
   return found;
 }
@@ -199,13 +221,15 @@ template <channel Channel>
 struct catalogue {
   using op = any_op;
   using data = any_buffer;
+  static constexpr bool lends = lending_transport<typename Channel::transport_type>;
 
   template <collective What, class See>
   static constexpr void each(See see) {
     each_algorithm<What>(see);
-    if constexpr (addressable_transport<typename Channel::transport_type>) {
+    if constexpr (addressable_transport<typename Channel::transport_type> || lends) {
       each_direct_algorithm<What>(see);
     }
+    if constexpr (lends) each_lending_algorithm<What>(see);
   }
   /// Those that can do a call.
   static algorithm_set legal(const question& call) {
@@ -237,9 +261,18 @@ struct catalogue {
   static constexpr auto broadcast = rows<collective::broadcast, task<>(Channel, data, int)>();
   static constexpr auto all_reduce = rows<collective::all_reduce, task<>(Channel, data, op)>();
   /// Of those, the ones that read another buffer than they write: no copy before.
-  static constexpr auto all_reduce_apart = std::to_array<row<task<>(Channel, data, data, op)>>({
-      {{algorithm::ring, needs::commutative}, &ring::all_reduce_apart<Channel, data, op>},
-  });
+  static constexpr auto all_reduce_apart = [] {
+    using apart = row<task<>(Channel, data, data, op)>;
+    constexpr apart by_ring{{algorithm::ring, needs::commutative},
+                            &ring::all_reduce_apart<Channel, data, op>};
+    if constexpr (lends) {
+      constexpr apart in_place{{algorithm::direct, needs::nothing, order::rank},
+                               &direct::all_reduce_apart<Channel, data, op>};
+      return std::array{by_ring, in_place};
+    } else {
+      return std::array{by_ring};
+    }
+  }();
   static constexpr auto reduce = rows<collective::reduce, task<>(Channel, data, data, int, op)>();
   static constexpr auto reduce_scatter =
       rows<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();

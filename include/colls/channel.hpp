@@ -60,6 +60,8 @@ class basic_channel {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// Rank in the world of one of ours.
+  int world_rank(int rank) const { return key(rank).peer; }
 
   /// How many segments may be in flight, and into how many a chunk is cut; equal on all ranks.
   int width() const { return record_->lanes; }

@@ -6,6 +6,7 @@
 
 #include <colls/algorithms.hpp>
 #include <colls/core.hpp>
+#include <colls/shared_buffer.hpp>
 
 #include <memory>
 
@@ -108,6 +109,17 @@ class communicator {
   /// commutes. Local: sends nothing.
   explanation explain(collective what, std::uint64_t bytes, const options& how = {}) const {
     return core_->explain(what, bytes, how);
+  }
+
+  /// `count` elements, all zero bytes, which the other ranks of this host may read and write while
+  /// an operation on them lasts: then a large buffer is read once and written once, and nothing is
+  /// copied between. This rank's alone, of any length. Throws `not_enough_memory`.
+  template <supported_type T>
+  shared_buffer<T> allocate(std::size_t count) {
+    std::shared_ptr<std::byte> memory;
+    if (count <= PTRDIFF_MAX / sizeof(T)) memory = core_->allocate(count * sizeof(T));
+    if (memory == nullptr) throw error(errc::not_enough_memory);
+    return {std::move(memory), count};
   }
 
   // ---- reductions

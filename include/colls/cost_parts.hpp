@@ -43,6 +43,7 @@ class cost_parts {
 
   static constexpr std::uint64_t most = std::uint64_t{1} << 42;  // nothing overflows
   static constexpr std::uint64_t eager = 64 * 1024;  // longer messages wait to be asked for
+  static constexpr std::uint64_t card_bytes = 3 * 8;
 
   struct part {
     std::uint64_t messages = 0;
@@ -80,6 +81,8 @@ class cost_parts {
 
   constexpr bool one_host() const { return on_host_ >= ranks_; }
   constexpr std::uint64_t hosts() const { return (p_ + number(on_host_) - 1) / number(on_host_); }
+  /// A choice cannot know who lends: where all can, all do.
+  constexpr bool lends() const { return one_host() && net_.lent_per_kib > 0; }
   /// How many of the ranks of a host have a peer on another one, if all have theirs `distance`
   /// further on the circle.
   constexpr int crossing(int distance) const {
@@ -217,6 +220,19 @@ class cost_parts {
     const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager ? 2 : 1);
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
+  }
+  /// What ranks tell each other who may lend their buffers: where those lie.
+  constexpr part cards() const { return mesh(card_bytes); }
+  /// One rank of a pair works on so many bytes where they lie, and says when it has.
+  constexpr part worked(part told, std::uint64_t bytes) const {
+    told.wire += over(bytes, net_.lent_per_kib);
+    return told;
+  }
+  /// Chunks to or from all others by messages, in segments.
+  constexpr part chunks_apart(const plan& by) const {
+    part sum = mesh(chunk_);
+    sum.messages *= pieces(chunk_, by.segment);
+    return sum;
   }
   /// Digits of distances: rounds of messages to up to k-1 peers. `blocks(step, peers)` are those of
   /// one of them.

@@ -102,6 +102,8 @@ class costs : detail::cost_trees {
         const std::uint64_t rounds = s - 1 + number(pattern::doubling_rounds(ranks_));
         return {(p_ - 1) * s, (p_ - 1) * n_, rounds * around((n_ + s - 1) / s, on_host_)};
       }
+      case algorithm::direct:
+        return star_out(card_bytes) + (lends() ? worked(star_in(0), 2 * n_) : star_out(n_));
       default:
         return star_out(n_);
     }
@@ -129,6 +131,12 @@ class costs : detail::cost_trees {
         return line(n_, p_ - 1, 1, by, true);
       case algorithm::double_tree:
         return two_trees(by, true);
+      case algorithm::direct: {
+        if (lends()) return cards() + worked(mesh(0), n_ + chunk_);
+        part last = star_in(chunk_);
+        last.messages *= pieces(chunk_, by.segment);
+        return cards() + reduced(chunks_apart(by), n_ - chunk_) + last;
+      }
       default:
         return star_sum(n_);
     }
@@ -166,6 +174,10 @@ class costs : detail::cost_trees {
       case algorithm::hierarchical:
         return hierarchical();
       case algorithm::direct: {
+        if (!net_.one_thread) {
+          if (lends()) return cards() + worked(mesh(0), 2 * n_);
+          return cards() + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
+        }
         part sum = star_in(sizeof(void*)) + star_out(0);
         sum.copied = 2 * (p_ - 1) * n_;
         sum.touched = sum.copied;
@@ -206,6 +218,9 @@ class costs : detail::cost_trees {
         return copied(reduced(circle(), n_ - chunk_), n_);
       case algorithm::pairwise:
         return reduced(rounds_of_one(chunk_), n_ - chunk_);
+      case algorithm::direct:
+        return cards() +
+               (lends() ? worked(mesh(0), n_ + chunk_) : reduced(chunks_apart(by), n_ - chunk_));
       default:
         return reduced(mesh(chunk_), n_ - chunk_);
     }
@@ -229,6 +244,8 @@ class costs : detail::cost_trees {
       }
       case algorithm::neighbour_exchange:
         return neighbours();
+      case algorithm::direct:
+        return cards() + (lends() ? worked(mesh(0), 2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
     }

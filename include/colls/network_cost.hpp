@@ -25,6 +25,7 @@ struct network_cost {
   link_cost far;                       // between hosts
   picoseconds host_per_kib = 0;        // of far bytes, all ranks of a host together
   picoseconds reduce_per_kib = 0;      // of bytes that a rank reduces or copies itself
+  picoseconds lent_per_kib = 0;        // of bytes in peers' lent buffers; 0: nobody lends any
   std::uint64_t least_segment = 4096;  // bytes; shorter pieces gain nothing
   bool one_thread = false;             // one thread does the work of all ranks: only sums count
 
@@ -47,6 +48,7 @@ inline constexpr network_cost hybrid_cost{
     .far = tcp_cost.far,
     .host_per_kib = tcp_cost.host_per_kib,
     .reduce_per_kib = 30'000,
+    .lent_per_kib = 15'000,
     .least_segment = 2 << 20,
 };
 /// Of a network that nothing is known of.

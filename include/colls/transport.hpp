@@ -71,4 +71,18 @@ concept phantom_transport = consuming_transport<Transport> && requires(const Tra
   { net.is_phantom() } -> std::same_as<bool>;
 };
 
+/// A refinement: an operation can lend its buffers to peers, which work in them where they lie.
+/// `net.allocate(size)` gives memory for such buffers. `loan(net)` is one operation's part:
+/// `place_for(peer, bytes)` says where they lie for a peer, or 0; `ticket()` is its permission;
+/// `settle()` says that all peers are done. It is destroyed when nobody touches them any more, and
+/// waits for that. `net.view_of(peer)` is what this rank sees of a peer: `at(place, size)`;
+/// `raise()`, a fence and then `is_open(ticket)` before anything is touched; `lower()` afterwards.
+template <class Transport>
+concept lending_transport = transport<Transport> && requires(Transport& net) {
+  typename Transport::loan;
+  typename Transport::view;
+  { net.allocate(std::size_t()) } -> std::same_as<std::shared_ptr<std::byte>>;
+  { net.view_of(0) } -> std::same_as<typename Transport::view*>;
+};
+
 }  // namespace colls

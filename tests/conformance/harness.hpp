@@ -30,6 +30,7 @@ class traffic {
   std::uint64_t bytes = 0;
   std::uint64_t rounds = 0;
   std::vector<int> hosts;  // of the ranks, if not what the transport says
+  bool lends = false;      // the transport does
 
   void sent(int from, int to, int lane, std::size_t size) {
     ++messages;
@@ -50,9 +51,22 @@ class traffic {
   std::map<std::array<int, 2>, std::uint64_t> heard_;
 };
 
+/// What a transport that lends has besides.
+template <colls::transport Transport>
+struct lending_of {};
+template <colls::lending_transport Transport>
+struct lending_of<Transport> {
+  class loan : public Transport::loan {
+   public:
+    template <class Counted>
+    explicit loan(Counted& net) : Transport::loan(net.counts()) {}
+  };
+  using view = typename Transport::view;
+};
+
 /// A transport that counts what is sent.
 template <colls::transport Transport>
-class counted {
+class counted : public lending_of<Transport> {
   using receive = decltype(std::declval<Transport&>().recv(
       std::declval<colls::message_key>(), colls::mutable_bytes{},
       std::declval<colls::operation_record&>()));
@@ -116,6 +130,11 @@ class counted {
                       colls::operation_record& record) {
     return {*this, key, into, record};
   }
+  auto* view_of(int peer) requires colls::lending_transport<Transport> { return net_.view_of(peer); }
+  auto allocate(std::size_t size) requires colls::lending_transport<Transport> {
+    return net_.allocate(size);
+  }
+  Transport& counts() const { return net_; }
   bool poll() { return net_.poll(); }
   colls::time_point now() const { return net_.now(); }
   colls::match& matching() { return net_.matching(); }
@@ -161,6 +180,7 @@ class team {
   traffic run(colls::collective what, pieces cut, const Body& body) {
     sent_ = {};
     sent_.hosts = hosts_;
+    sent_.lends = colls::lending_transport<transport>;
     std::vector<std::unique_ptr<call>> calls;
     std::vector<colls::task<>> tasks;
     for (const auto& each : members_) {

@@ -7,6 +7,8 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 
 using namespace processes;
@@ -28,6 +30,31 @@ task<> work(colls::communicator<colls::tcp_transport>& comm, std::size_t count) 
     co_await comm.broadcast(data, 1 % comm.size());
     std::fill(data.begin(), data.end(), 1.F);
   }
+}
+
+/// All_reduces without end in memory that every rank lends, until one fails. Then nobody writes
+/// there any more.
+task<> work_in_lent_memory(colls::world& comm, std::size_t count, std::chrono::milliseconds limit) {
+  colls::shared_buffer<float> data = comm.allocate<float>(count);
+  std::exception_ptr why;
+  try {
+    for (;;) {
+      std::fill(data.begin(), data.end(), 1.F);
+      co_await comm.all_reduce(data, {.algorithm = colls::algorithm::direct, .timeout = limit});
+      const auto sum = static_cast<float>(comm.size());
+      if (std::count(data.begin(), data.end(), sum) != std::ssize(data)) {
+        throw colls::error(errc::user_op_failed, "a wrong sum");
+      }
+    }
+  } catch (const colls::error&) {
+    why = std::current_exception();
+  }
+  std::fill(data.begin(), data.end(), -7.F);
+  ::usleep(1'000'000);
+  if (std::count(data.begin(), data.end(), -7.F) != std::ssize(data)) {
+    throw colls::error(errc::user_op_failed, "a peer wrote after the end");
+  }
+  std::rethrow_exception(why);
 }
 
 /// All but the victim end by an error that names it. Gives the longest time from the kill to that.
@@ -240,5 +267,52 @@ TEST_CASE("under colls-run a killed rank is named by the launcher and by every o
     CHECK(it.shows("peer_failed: " + name, 2));
     CHECK(contains(it.err(), "colls-run: " + name + " failed: killed by SIGKILL"));
     CHECK(it.left().empty());
+  }
+}
+
+TEST_CASE("kill -9 of a rank that works in its peers' memory") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 8; ++round) {
+    const int size = 2 + round % 3;
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
+    const std::size_t count = round % 2 == 0 ? 1'000'000 : 100'000;
+    CAPTURE(round);
+    job all(size, [=](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      test.say("ready");
+      co_await work_in_lent_memory(world, count, std::chrono::minutes(1));
+    });
+    CHECK(all.all_say("ready"));
+    ::usleep(static_cast<unsigned>(20'000 + random() % 30'000));
+    all.kill(victim);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == victim) continue;
+      const ending& end = all.wait(rank);
+      CAPTURE(end.what);
+      CHECK(end.code == errc::peer_failed);
+      CHECK(end.culprit == victim);
+    }
+  }
+}
+
+TEST_CASE("who is stopped in its peers' memory, and goes on later, finds other pages") {
+  std::mt19937 random(8);
+  for (int round = 0; round < 6; ++round) {
+    CAPTURE(round);
+    job all(3, [=](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      test.say("ready");
+      co_await work_in_lent_memory(world, 1'000'000, std::chrono::milliseconds(1500));
+    });
+    CHECK(all.all_say("ready"));
+    ::usleep(static_cast<unsigned>(20'000 + random() % 30'000));
+    all.stop(2);
+    ::usleep(2'100'000);
+    all.go_on(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      const ending& end = all.wait(rank);
+      CAPTURE(end.what);
+      CHECK(end.code == errc::timeout);
+    }
   }
 }

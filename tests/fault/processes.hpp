@@ -114,6 +114,8 @@ class job {
   pid_t pid(int rank) const { return at(rank).pid; }
   void tell(int rank) { REQUIRE(::write(at(rank).in, "!", 1) == 1); }
   void kill(int rank) { ::kill(at(rank).pid, SIGKILL); }
+  void stop(int rank) { ::kill(at(rank).pid, SIGSTOP); }
+  void go_on(int rank) { ::kill(at(rank).pid, SIGCONT); }
 
   /// The next line that a rank says; empty: none came in time, or it has ended.
   std::string hear(int rank, double limit = 30) {

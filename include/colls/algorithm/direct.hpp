@@ -2,20 +2,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct: nothing is sent but where the data lies. For ranks that see each other's memory.
+// direct: nothing is sent but where the data lies. For ranks that see each other's memory; what a
+// rank does not lend goes by messages, the same way.
 
+#include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>
+#include <colls/partition.hpp>
 
 namespace colls::direct {
 
-/// Afterwards every rank holds the same sum in `data`, with the bits of the sequential sum. Rank 0
-/// learns where all buffers lie, adds them up where they are, piece by piece of the cache's size,
-/// and writes each piece to all: every input is read once and every output written once. 2(p-1)
-/// messages, of which none carries data.
+/// Afterwards every rank holds the same sum in `data`, with the bits of the sequential sum, where
+/// all ranks run on one thread. Rank 0 learns where all buffers lie, adds them up where they are,
+/// piece by piece of the cache's size, and writes each piece to all: every input is read once and
+/// every output written once. 2(p-1) messages, of which none carries data.
 template <channel Channel, buffer Data, class Op>
-requires addressable_transport<typename Channel::transport_type> task<> all_reduce(Channel net,
-                                                                                   Data data,
-                                                                                   Op op) {
+task<> all_reduce_by_one(Channel net, Data data, Op op) {
   void* mine = data.data();
   const any_buffer where(&mine, 1, sizeof mine);
   const mutable_bytes token;
@@ -45,6 +46,318 @@ requires addressable_transport<typename Channel::transport_type> task<> all_redu
   }
   const auto tell = [&](int peer) { return net.send(peer, token); };
   co_await linear::with_all_others(net, tell);
+}
+
+/// No input lies where the sum goes.
+inline constexpr int apart = -1;
+
+/// Leaves in `sum` the sum in rank order of a chunk: `own` here, `offset` elements into the input
+/// of every other rank. The input of rank `aliased` lies where `sum` does. One pass over all
+/// inputs, piece by piece; `deliver(first, count)` follows each piece while it is in the cache.
+template <channel Channel, buffer Data, class Op, class Deliver>
+task<> fold_seen(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
+                 int aliased, Op op, Deliver deliver) {
+  const std::size_t element = element_size(own);
+  const std::size_t longest = std::max(element, peers.cached);
+  const scratch memory(net.scratch_bytes(aliased > 1 ? longest : 0));
+  const auto work = [&](std::size_t at, std::size_t n) {
+    const auto part = [&](int rank) {
+      return rank == net.rank() ? own.subspan(at, n)
+                                : placed(own, peers.in_of(rank) + (offset + at) * element, n);
+    };
+    Data partial = part(0);
+    for (int rank = 1; rank < net.size(); ++rank) {
+      const Data into = rank < aliased ? placed(own, memory.data(), n) : sum.subspan(at, n);
+      net.reduce(into, partial, part(rank), op);
+      partial = into;
+    }
+    deliver(at, n);
+  };
+  co_await peers.in_pieces(own.size(), element, work);
+}
+
+/// The same where some inputs come as messages, in `sum`'s own memory; `sum` may be `own`.
+template <channel Channel, buffer Data, class Op>
+task<> fold_mixed(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
+                  Op op) {
+  const int mine = net.rank();
+  const std::size_t element = element_size(own);
+  const bool in_place = own.data() == sum.data();
+  const scratch memory(net.scratch_like(own, in_place && mine > 1 ? own.size() : 0));
+  const Data lower = in_place && mine > 1 ? placed(own, memory.data(), own.size()) : sum;
+  const auto part = [&](int rank, std::size_t at, std::size_t n) {
+    return placed(own, peers.in_of(rank) + (offset + at) * element, n);
+  };
+  Data partial = own;
+  int next = 1;
+  if (mine == 1) {
+    const auto work = [&](std::size_t at, std::size_t n) {
+      net.reduce(sum.subspan(at, n), part(0, at, n), own.subspan(at, n), op);
+    };
+    if (peers.sees_in(0)) {
+      co_await peers.in_pieces(own.size(), element, work);
+    } else {
+      co_await net.recv_reduce(0, own, sum, op, incoming::left);
+    }
+    partial = sum;
+    next = 2;
+  } else if (mine > 1) {
+    const auto work = [&](std::size_t at, std::size_t n) {
+      net.copy(bytes(lower.subspan(at, n)), bytes(part(0, at, n)));
+    };
+    if (peers.sees_in(0)) {
+      co_await peers.in_pieces(own.size(), element, work);
+    } else {
+      co_await net.recv(0, bytes(lower));
+    }
+    partial = lower;
+  }
+  for (int rank = next; rank < net.size(); ++rank) {
+    const Data into = rank < mine ? lower : sum;
+    const auto work = [&](std::size_t at, std::size_t n) {
+      net.reduce(into.subspan(at, n), partial.subspan(at, n), part(rank, at, n), op);
+    };
+    if (rank == mine) {
+      net.reduce(into, partial, own, op);
+    } else if (peers.sees_in(rank)) {
+      co_await peers.in_pieces(own.size(), element, work);
+    } else {
+      co_await net.recv_reduce(rank, partial, into, op, incoming::right);
+    }
+    partial = into;
+  }
+}
+
+template <channel Channel>
+bool sees_all(const Channel& net, const lending<Channel>& peers) {
+  for (int peer = 0; peer < net.size(); ++peer) {
+    if (peer != net.rank() && !peers.sees_in(peer)) return false;
+  }
+  return true;
+}
+
+/// This rank's chunk of `in` goes to whoever does not see it.
+template <channel Channel, buffer Data>
+task<> give_chunks(Channel net, lending<Channel>& peers, Data in, partition parts) {
+  const chunks chunk(in, parts);
+  const auto blind = [&](int peer) { return !peers.lends_in(peer); };
+  const auto give = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
+  co_await peers.with_those(blind, give);
+}
+
+/// The sum of this rank's chunk, and then to every rank's `out`.
+template <channel Channel, buffer Data, class Op>
+task<> sum_for_all(Channel net, Channel results, lending<Channel>& peers, Data in, Data out,
+                   partition parts, Op op) {
+  const std::size_t offset = parts.offset(net.rank());
+  const Data own = chunks(in, parts)[net.rank()];
+  const Data sum = chunks(out, parts)[net.rank()];
+  const std::size_t element = element_size(out);
+  const auto spread = [&](std::size_t at, std::size_t n) {
+    for (int peer = 0; peer < net.size(); ++peer) {
+      if (peer == net.rank() || !peers.sees_out(peer)) continue;
+      const Data there = placed(sum, peers.out_of(peer) + (offset + at) * element, n);
+      net.copy(bytes(there), bytes(sum.subspan(at, n)));
+    }
+  };
+  if (sees_all(net, peers)) {
+    const int aliased = in.data() == out.data() ? net.rank() : apart;
+    co_await fold_seen(net, peers, own, offset, sum, aliased, op, spread);
+  } else {
+    co_await fold_mixed(net, peers, own, offset, sum, op);
+    co_await peers.in_pieces(sum.size(), element, spread);
+  }
+  const auto blind = [&](int peer) { return !peers.sees_out(peer); };
+  const auto give = [&](int peer) { return results.send(peer, bytes(sum)); };
+  co_await peers.with_those(blind, give);
+}
+
+/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
+/// only read, and may be `out`. Each rank adds up one chunk, reading it where it lies, and writes
+/// it to all: each input is read once and each output written once. Where buffers are not lent,
+/// 2(p-1)/p of the buffer is sent by each rank.
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> all_reduce_apart(Channel net,
+                                                                                     Data in,
+                                                                                     Data out,
+                                                                                     Op op) {
+  if (net.size() == 1) {
+    net.copy(bytes(out), bytes(in));
+    co_return;
+  }
+  lending<Channel> peers(net, bytes(in), bytes(out));
+  co_await peers.begin();
+  const partition parts(out.size(), net.size());
+  const int segments = net.segments(parts.longest() * element_size(out));
+  const auto piece = [&](Channel lane, int k) -> task<> {
+    const partition part = parts.segment(k, segments);
+    const Channel results = lane.lane(lane.width());
+    const chunks sums(out, part);
+    const auto blind = [&](int peer) { return !peers.lends_out(peer); };
+    const auto take = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
+    co_await when_all(give_chunks(lane, peers, in, part),
+                      sum_for_all(lane, results, peers, in, out, part, op),
+                      peers.with_those(blind, take));
+  };
+  co_await in_lanes(net, net.width(), segments, piece);
+  co_await peers.end();
+}
+
+/// Afterwards every rank holds the same sum in `data`, with the bits of the sequential sum.
+template <channel Channel, buffer Data, class Op>
+task<> all_reduce(Channel net, Data data, Op op) {
+  if constexpr (lending_transport<typename Channel::transport_type>) {
+    return all_reduce_apart(net, data, data, op);
+  } else {
+    static_assert(addressable_transport<typename Channel::transport_type>);
+    return all_reduce_by_one(net, data, op);
+  }
+}
+
+/// Afterwards rank r holds the finished chunk r in `out`, with the bits of the sequential sum; `in`
+/// is only read, and `out` may be exactly this rank's chunk of it. Every rank reads its chunk where
+/// it lies, or is sent it.
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> reduce_scatter(
+    Channel net, Data in, Data out, partition parts, Op op) {
+  if (net.size() == 1) {
+    net.copy(bytes(out), bytes(in));
+    co_return;
+  }
+  lending<Channel> peers(net, bytes(in), const_bytes());
+  co_await peers.begin();
+  const int segments = net.segments(parts.longest() * element_size(in));
+  const std::size_t start = parts.offset(net.rank());
+  const auto piece = [&](Channel lane, int k) -> task<> {
+    const partition part = parts.segment(k, segments);
+    const std::size_t offset = part.offset(lane.rank());
+    const Data own = chunks(in, part)[lane.rank()];
+    const Data sum = out.subspan(offset - start, own.size());
+    const auto nothing = [](std::size_t, std::size_t) {};
+    const int aliased = own.data() == sum.data() ? lane.rank() : apart;
+    const auto fold = [&]() -> task<> {
+      if (sees_all(lane, peers)) {
+        return fold_seen(lane, peers, own, offset, sum, aliased, op, nothing);
+      }
+      return fold_mixed(lane, peers, own, offset, sum, op);
+    };
+    co_await when_all(give_chunks(lane, peers, in, part), fold());
+  };
+  co_await in_lanes(net, net.width(), segments, piece);
+  co_await peers.end();
+}
+
+/// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
+/// is not looked at. `in` is only read; on the root it may be `out`. Each rank adds up one chunk,
+/// in the root's memory if it sees that, else it sends it.
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> reduce(Channel net, Data in,
+                                                                           Data out, int root,
+                                                                           Op op) {
+  const bool at_root = net.rank() == root;
+  if (net.size() == 1) {
+    net.copy(bytes(out), bytes(in));
+    co_return;
+  }
+  lending<Channel> peers(net, bytes(in), at_root ? bytes(out) : mutable_bytes());
+  co_await peers.begin();
+  const partition parts(in.size(), net.size());
+  const std::size_t element = element_size(in);
+  const int segments = net.segments(parts.longest() * element);
+  const auto nothing = [](std::size_t, std::size_t) {};
+  const auto piece = [&](Channel lane, int k) -> task<> {
+    const partition part = parts.segment(k, segments);
+    const Channel results = lane.lane(lane.width());
+    const std::size_t offset = part.offset(lane.rank());
+    const Data own = chunks(in, part)[lane.rank()];
+    const bool all_seen = sees_all(lane, peers);
+    if (!at_root && all_seen && peers.sees_out(root)) {
+      const Data there = placed(own, peers.out_of(root) + offset * element, own.size());
+      const int aliased = peers.is_in_place(root) ? root : apart;
+      co_await when_all(give_chunks(lane, peers, in, part),
+                        fold_seen(lane, peers, own, offset, there, aliased, op, nothing));
+      co_return;
+    }
+    const scratch memory(lane.scratch_like(own, at_root ? 0 : own.size()));
+    const Data sum = at_root ? chunks(out, part)[root] : placed(own, memory.data(), own.size());
+    const int aliased = own.data() == sum.data() ? root : apart;
+    const auto fold = [&]() -> task<> {
+      if (all_seen) return fold_seen(lane, peers, own, offset, sum, aliased, op, nothing);
+      return fold_mixed(lane, peers, own, offset, sum, op);
+    };
+    const auto blind = [&](int peer) { return at_root && !peers.lends_out(peer); };
+    const auto take = [&](int peer) { return results.recv(peer, bytes(chunks(out, part)[peer])); };
+    co_await when_all(give_chunks(lane, peers, in, part), fold(), peers.with_those(blind, take));
+    if (at_root) co_return;
+    if (peers.sees_out(root)) {
+      const auto spread = [&](std::size_t at, std::size_t n) {
+        net.copy({peers.out_of(root) + (offset + at) * element, n * element},
+                 bytes(sum.subspan(at, n)));
+      };
+      co_await peers.in_pieces(sum.size(), element, spread);
+    } else {
+      co_await results.send(root, bytes(sum));
+    }
+  };
+  co_await in_lanes(net, net.width(), segments, piece);
+  co_await peers.end();
+}
+
+/// Before, rank r holds chunk r in its place in `data`; afterwards every rank holds all chunks.
+/// Each rank copies what it sees of the others and is sent the rest.
+template <channel Channel, buffer Data>
+requires lending_transport<typename Channel::transport_type> task<> all_gather(Channel net,
+                                                                               Data data,
+                                                                               partition parts) {
+  if (net.size() == 1) co_return;
+  lending<Channel> peers(net, bytes(data), const_bytes());
+  co_await peers.begin();
+  const chunks chunk(data, parts);
+  const std::size_t element = element_size(data);
+  const auto give = [&](int peer) { return net.send(peer, bytes(chunk[net.rank()])); };
+  const auto take = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
+  const auto copy = [&]() -> task<> {
+    // Each begins with its neighbour, so that not all read the same memory at once.
+    for (int i = 1; i < net.size(); ++i) {
+      const int peer = (net.rank() + i) % net.size();
+      if (!peers.sees_in(peer)) continue;
+      const Data here = chunk[peer];
+      const std::size_t start = parts.offset(peer) * element;
+      const auto work = [&](std::size_t at, std::size_t n) {
+        net.copy(bytes(here.subspan(at, n)),
+                 {peers.in_of(peer) + start + at * element, n * element});
+      };
+      co_await peers.in_pieces(here.size(), element, work);
+    }
+  };
+  const auto blind = [&](int peer) { return !peers.lends_in(peer); };
+  const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
+  co_await when_all(peers.with_those(blind, give), copy(), peers.with_those(unseen, take));
+  co_await peers.end();
+}
+
+/// Afterwards `data` of every rank holds what `data` of the root held: each copies it from there,
+/// or is sent it.
+template <channel Channel, buffer Data>
+requires lending_transport<typename Channel::transport_type> task<> broadcast(Channel net,
+                                                                              Data data, int root) {
+  const bool from_here = net.rank() == root;
+  lending<Channel> peers(net, bytes(data), const_bytes(), from_here);
+  co_await peers.begin(root);
+  if (from_here) {
+    const auto blind = [&](int peer) { return !peers.lends_in(peer); };
+    const auto give = [&](int peer) { return net.send(peer, bytes(data)); };
+    co_await peers.with_those(blind, give);
+  } else if (peers.sees_in(root)) {
+    const std::size_t element = element_size(data);
+    const auto work = [&](std::size_t at, std::size_t n) {
+      net.copy(bytes(data.subspan(at, n)), {peers.in_of(root) + at * element, n * element});
+    };
+    co_await peers.in_pieces(data.size(), element, work);
+  } else {
+    co_await net.recv(root, bytes(data));
+  }
+  co_await peers.end();
 }
 
 }  // namespace colls::direct

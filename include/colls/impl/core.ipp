@@ -8,6 +8,7 @@
 #include <colls/bodies.hpp>
 #include <colls/point_to_point.hpp>
 #include <colls/probe.hpp>
+#include <colls/shared_buffer.hpp>
 
 namespace colls::detail {
 
@@ -22,6 +23,15 @@ core<Transport>::core(std::shared_ptr<Transport> net, std::uint32_t id, int rank
 template <class Transport>
 core<Transport>::~core() {
   leave();
+}
+
+template <class Transport>
+std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
+  if constexpr (lending_transport<Transport>) {
+    return net_->allocate(size);
+  } else {
+    return own_memory(size);
+  }
 }
 
 template <class Transport>

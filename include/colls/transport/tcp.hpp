@@ -7,6 +7,7 @@
 #include <colls/receive.hpp>
 #include <colls/rendezvous/door.hpp>
 #include <colls/rendezvous/meet.hpp>
+#include <colls/shared_buffer.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/tcp/link.hpp>
 
@@ -60,7 +61,7 @@ class tcp_transport final : mover,
   }
   time_point now() const { return engine_->now(); }
   const char* name() const { return "tcp"; }
-  network_cost costs() const { return who_->cfg.transport == "tcp" ? tcp_cost : hybrid_cost; }
+  network_cost costs() const { return shares_memory() ? hybrid_cost : tcp_cost; }
   engine& driver() { return *engine_; }
   int node_of(int rank) const { return who_->node_of[static_cast<std::size_t>(rank)]; }
   const std::shared_ptr<engine>& shared_engine() const { return engine_; }
@@ -154,6 +155,69 @@ class tcp_transport final : mover,
   using recv_operation = receive_operation<tcp_transport>;
   friend recv_operation;
 
+  /// `size` bytes of zeros in which the ranks of this host may work while an operation on them
+  /// lasts; where there are none, or no memory can be shared, this process's own. Null: there is no
+  /// memory.
+  std::shared_ptr<std::byte> allocate(std::size_t size) {
+    if (has_arena()) {
+      if (std::byte* const at = arena_->allocate(size)) {
+        return {at, [owner = arena_](std::byte* memory) { owner->free(memory); }};
+      }
+    }
+    return detail::own_memory(size);
+  }
+
+  /// What one operation lends.
+  class loan {
+   public:
+    explicit loan(tcp_transport& net) : net_(net) { net_.loans_.push_back(this); }
+    loan(const loan&) = delete;
+    loan& operator=(const loan&) = delete;
+    ~loan() {
+      std::erase(net_.loans_, this);
+      if (ticket_ == 0) return;
+      if (settled_) {
+        net_.arena_->close(ticket_);
+      } else {
+        net_.take_back(ticket_, lent_);
+      }
+    }
+
+    shm::place place_for(int peer, const_bytes data) {
+      if (net_.arena_ == nullptr) return 0;
+      const tcp::link* const to = net_.known_link(peer);
+      if (to == nullptr || !to->is_seen || to->ended()) return 0;
+      const shm::place found = net_.arena_->locate(data);
+      if (found != 0 && data.data != lent_[0] && data.data != lent_[1]) {
+        lent_[lent_[0] != nullptr ? 1 : 0] = data.data;
+      }
+      return found;
+    }
+    /// 0: too many operations lend.
+    shm::ticket ticket() {
+      if (ticket_ == 0) ticket_ = net_.arena_->open();
+      return ticket_;
+    }
+    void settle() {
+      if (spoiled_) {
+        throw error(errc::peer_failed, "a peer was stopped while it worked in this memory");
+      }
+      settled_ = true;
+    }
+
+   private:
+    friend tcp_transport;
+    tcp_transport& net_;
+    bool spoiled_ = false;
+    shm::ticket ticket_ = 0;
+    const std::byte* lent_[2] = {};
+    bool settled_ = false;
+  };
+  using view = shm::arena_view;
+  view* view_of(int peer) {
+    tcp::link* const from = known_link(peer);
+    return from == nullptr ? nullptr : from->view.get();
+  }
   send_operation send(const message_key& to, const_bytes from, operation_record& record) {
     return {*this, to, from, record};
   }
@@ -396,6 +460,9 @@ class tcp_transport final : mover,
       case tcp::kind::goodbye:
         from.heard_goodbye();
         needed(from.peer());
+        break;
+      case tcp::kind::mapped:
+        from.is_seen = true;
         break;
     }
     flush_soon(from);
@@ -681,8 +748,10 @@ class tcp_transport final : mover,
   }
 
   void open(tcp::link& link, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr) {
-    if (ring) rings_.push_back(&link);
+    const bool shares = ring != nullptr;
+    if (shares) rings_.push_back(&link);
     link.open(std::move(socket), std::move(ring));
+    if (shares && arena_ != nullptr) link.lend(*arena_);
     match_.each_failed(link.peer(), [&](const communicator_state& communicator) {
       tell_revoked(link, communicator.id(), communicator.why());
     });
@@ -749,6 +818,72 @@ class tcp_transport final : mover,
     if (last_used_ != nullptr && last_used_->peer() == peer) return last_used_;
     const auto found = links_.find(peer);
     return found == links_.end() ? nullptr : found->second.get();
+  }
+
+  // ---- lending
+
+  // Whether ranks of one host do at all; equal on all ranks.
+  bool shares_memory() const { return !(who_->cfg.transport == "tcp"); }
+
+  // Made at the first use.
+  bool has_arena() {
+    if (arena_ != nullptr || !may_lend_) return arena_ != nullptr;
+    may_lend_ = false;
+    if (!shares_memory() || !who_->local_listener.is_open()) return false;
+    auto made = std::make_shared<shm::arena>();
+    if (const std::error_code ec = made->make(size())) {
+      log_info("rank %d has no memory for its peers to work in: %s", rank(), ec.message().c_str());
+      return false;
+    }
+    arena_ = std::move(made);
+    for (tcp::link* link : rings_) {
+      if (link->is_open()) link->lend(*arena_);
+    }
+    return true;
+  }
+
+  void lent(tcp::link& from, detail::descriptor arena) override {
+    if (from.view != nullptr) return;
+    shm::segment theirs;
+    auto mapped = std::make_unique<shm::arena_view>();
+    std::error_code ec = theirs.adopt(std::move(arena));
+    if (!ec) ec = mapped->map(theirs, size(), rank());
+    if (ec) {
+      log_info("rank %d cannot see the memory that rank %d lends: %s", rank(), from.peer(),
+               ec.message().c_str());
+      return;
+    }
+    from.view = std::move(mapped);
+    tcp::header frame;
+    frame.kind = tcp::kind::mapped;
+    from.control(frame);
+    flush_soon(from);
+  }
+
+  // Other operations that lend the same block have their results in its old pages.
+  bool retire(const std::byte* buffer) {
+    for (loan* other : loans_) {
+      for (const std::byte* lent : other->lent_) {
+        other->spoiled_ |= lent != nullptr && arena_->same_block(lent, buffer);
+      }
+    }
+    return arena_->retire(buffer);
+  }
+
+  // An operation has ended, and peers may be in its buffers: until each has looked up, has died, or
+  // has been stopped there, which takes other pages.
+  void take_back(shm::ticket lent, const std::byte* const (&buffers)[2]) noexcept {
+    arena_->revoke(lent);
+    const time_point began = now();
+    bool retired = false;
+    for (auto& [peer, link] : links_) {
+      while (link->is_seen && !retired && arena_->is_inside(peer) && !link->peer_is_gone()) {
+        ::sched_yield();
+        if (now() - began < patience_of_loans) continue;
+        retired = true;
+        for (const std::byte* buffer : buffers) retired &= buffer == nullptr || retire(buffer);
+      }
+    }
   }
 
   // ---- ends
@@ -871,6 +1006,7 @@ class tcp_transport final : mover,
 
   static constexpr int receives_from_self = -1;
   static constexpr time_point silence_of_the_dead = 10 * seconds;
+  static constexpr time_point patience_of_loans = 200 * milliseconds;
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<membership> who_;
@@ -879,6 +1015,9 @@ class tcp_transport final : mover,
   tcp::link* last_used_ = nullptr;
   std::vector<tcp::link*> rings_;  // the links through shared memory
   std::vector<tcp::link*> to_flush_;
+  std::shared_ptr<shm::arena> arena_;
+  bool may_lend_ = true;
+  std::vector<loan*> loans_;
   int reports_ = 0;
   bool told_of_memory_ = false;
   bool leaving_ = false;  // close() has begun
@@ -887,6 +1026,6 @@ class tcp_transport final : mover,
   std::optional<door> local_door_;
   task_group tasks_;  // last: its tasks use all of the above
 };
-static_assert(consuming_transport<tcp_transport>);
+static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transport>);
 
 }  // namespace colls

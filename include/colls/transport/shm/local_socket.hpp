@@ -90,24 +90,31 @@ inline bool pass_descriptor(int socket, int passed) {
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-/// The byte and what came with it, if the other side had something to pass. False: it is gone.
-inline bool take_descriptor(int socket, detail::descriptor& passed) {
-  char word = 0;
-  iovec part{&word, 1};
+/// Reads up to `size` bytes, and a descriptor if one came with them. As `recv`.
+inline ssize_t take_with_descriptor(int socket, char* bytes, std::size_t size,
+                                    detail::descriptor& passed) {
+  iovec part{bytes, size};
   alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = room;
   message.msg_controllen = sizeof room;
-  if (::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) return false;
+  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got <= 0) return got;
   const cmsghdr* const extra = CMSG_FIRSTHDR(&message);
   if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
     int found = -1;
     std::memcpy(&found, CMSG_DATA(extra), sizeof found);
     passed = detail::descriptor(found);
   }
-  return true;
+  return got;
+}
+
+/// The byte and what came with it, if the other side had something to pass. False: it is gone.
+inline bool take_descriptor(int socket, detail::descriptor& passed) {
+  char word = 0;
+  return take_with_descriptor(socket, &word, 1, passed) == 1;
 }
 
 }  // namespace colls::shm

@@ -74,13 +74,13 @@ class ring {
         bytes_in_ring_ > longest_ring || !std::has_single_bit(bytes_in_ring_)) {
       return make_error_code(errc::protocol_error);
     }
-    const auto place = [half](int which) {
+    const auto start = [half](int which) {
       return static_cast<std::size_t>(which) * half;
     };
     for (int which : {side, 1 - side}) {
       const int mine = which == side ? 0 : 1;
-      if (const auto ec = lines_[mine].map(from, place(which), direction_bytes)) return ec;
-      if (const auto ec = bytes_[mine].map(from, place(which) + direction_bytes, bytes_in_ring_, 2)) {
+      if (const auto ec = lines_[mine].map(from, start(which), direction_bytes)) return ec;
+      if (const auto ec = bytes_[mine].map(from, start(which) + direction_bytes, bytes_in_ring_, 2)) {
         return ec;
       }
     }

@@ -23,6 +23,13 @@ class segment {
   /// `size` bytes of zeros, all of them there: what the system cannot give is missing now, not at
   /// the first touch.
   std::error_code make(std::size_t size) {
+    if (const std::error_code ec = make_empty(size)) return ec;
+    return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0 ? std::error_code()
+                                                                       : failed();
+  }
+
+  /// `size` bytes of which none is there yet.
+  std::error_code make_empty(std::size_t size) {
     // A file that outgrows this limit ends the process.
     rlimit longest{};
     if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur < size) {
@@ -30,7 +37,6 @@ class segment {
     }
     fd_ = detail::descriptor(::memfd_create("colls", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0 ||
-        ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 ||
         ::fcntl(fd_.get(), F_ADD_SEALS, fixed) != 0) {
       return failed();
     }
@@ -97,6 +103,28 @@ class mapping {
         return detail::last_error();
       }
     }
+    return {};
+  }
+
+  /// `size` bytes from the beginning, of which pages come as they are touched.
+  std::error_code map_later(const segment& from, std::size_t size) {
+    void* const place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                               from.descriptor(), 0);
+    if (place == MAP_FAILED) return detail::last_error();
+    base_ = static_cast<std::byte*>(place);
+    size_ = size;
+    return {};
+  }
+
+  /// Other pages with the same contents take this one's addresses.
+  std::error_code replace(const segment& from, std::size_t offset) {
+    mapping fresh;
+    if (const std::error_code ec = fresh.map(from, offset, size_)) return ec;
+    std::memcpy(fresh.base_, base_, size_);
+    if (::mremap(fresh.base_, size_, size_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) == MAP_FAILED) {
+      return detail::last_error();
+    }
+    fresh.base_ = nullptr;
     return {};
   }
 

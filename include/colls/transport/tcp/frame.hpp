@@ -22,6 +22,7 @@ enum class kind : std::uint8_t {
   revoke,       // payload: a failure
   goodbye,      // I leave; nothing follows
   fingerprint,  // payload: what I called under this number
+  mapped,       // I see the memory that you have passed
 };
 
 namespace flag {
@@ -60,7 +61,8 @@ inline bool plausible(const header& frame) {
     case kind::grant:
     case kind::announce: return true;
     case kind::revoke: return frame.length == sizeof(failure);
-    case kind::goodbye: return frame.length == 0;
+    case kind::goodbye:
+    case kind::mapped: return frame.length == 0;
     case kind::fingerprint: return frame.length == sizeof(fingerprint);
   }
   return false;

@@ -7,6 +7,8 @@
 // wakes.
 
 #include <colls/match.hpp>
+#include <colls/transport/shm/arena.hpp>
+#include <colls/transport/shm/local_socket.hpp>
 #include <colls/transport/shm/ring.hpp>
 #include <colls/transport/socket.hpp>
 #include <colls/transport/tcp/frame.hpp>
@@ -78,6 +80,8 @@ class link_owner {
  public:
   virtual void received(link& from, const header& frame, const std::byte* payload) = 0;
   virtual void lost(link& which, const failure& why) = 0;
+  /// The peer lets this rank see its arena.
+  virtual void lent(link& from, detail::descriptor arena) = 0;
   virtual match& matching() = 0;
 
  protected:
@@ -107,6 +111,8 @@ class link final : public engine::watcher, public filler {
   bool promised = false;        // the peer was let in, and the link opens in a moment
   int refused_beside = 0;       // at the peer's local socket
   bool told_why = false;        // the log has why it does not go through shared memory
+  bool is_seen = false;         // the peer has mapped this rank's arena
+  std::unique_ptr<shm::arena_view> view;
   key_table<outgoing> waiting;  // sends that wait for a grant
 
   /// Takes an authenticated connection over and writes what has gathered.
@@ -369,6 +375,17 @@ class link final : public engine::watcher, public filler {
   }
   void disarm() { ring_->wake(); }
 
+  /// Lets the peer see this rank's arena.
+  void lend(const shm::arena& own) {
+    (void)shm::pass_descriptor(socket_.get(), own.memory().descriptor());
+  }
+  /// Whether the peer's process has ended: it touches nothing any more.
+  bool peer_is_gone() const {
+    if (!socket_) return hung_up_;
+    pollfd now{socket_.get(), 0, 0};
+    return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
+  }
+
   void shut_writing() { ::shutdown(socket_.get(), SHUT_WR); }
 
   void shut() {
@@ -384,6 +401,7 @@ class link final : public engine::watcher, public filler {
     std::snprintf(why.address, sizeof why.address, "%s", address_.c_str());
     why.say("%s", sentence == nullptr ? std::strerror(system_error) : sentence);
     ended_ = true;
+    hung_up_ = sentence == nullptr;
     shut();
     owner_.lost(*this, why);
   }
@@ -691,11 +709,15 @@ class link final : public engine::watcher, public filler {
   void listen() {
     char bells[256];
     ssize_t got = 0;
+    int why = 0;
     do {
-      got = ::recv(socket_.get(), bells, sizeof bells, MSG_DONTWAIT);
-    } while (got == static_cast<ssize_t>(sizeof bells));
-    const int why = got < 0 ? errno : 0;
-    const bool over = got == 0 || (got < 0 && !detail::would_block());
+      detail::descriptor passed;
+      got = shm::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
+      why = got < 0 ? errno : 0;
+      if (passed) owner_.lent(*this, std::move(passed));
+    } while (got > 0);
+    errno = why;
+    const bool over = got == 0 || !detail::would_block();
     bool moved = true;
     while (moved && is_open()) moved = pump_ring() && over;
     if (!is_open() || !over) return;
@@ -712,6 +734,7 @@ class link final : public engine::watcher, public filler {
       return;
     }
     ended_ = true;
+    hung_up_ = true;
     shut();
     owner_.lost(*this, failure(errc::closed));
   }
@@ -724,6 +747,7 @@ class link final : public engine::watcher, public filler {
   std::uint32_t events_ = 0;
   bool goodbye_received_ = false;
   bool ended_ = false;
+  bool hung_up_ = false;
 
   // Written in this order: the rest of a withdrawn frame, the rest of the first send if it has
   // begun, control frames, the other sends.

@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the ranks of one operation see of each other's buffers, and how they stay out of them once
+// the operation is over.
+
+#include <colls/algorithm/placed.hpp>
+#include <colls/channel.hpp>
+
+#include <algorithm>
+#include <atomic>
+
+namespace colls::direct {
+
+/// What a rank tells each other one before any data moves: where its buffers lie for that one.
+/// Zeros where they lie in memory of its own: then messages carry the data.
+struct card {
+  std::uint64_t ticket = 0;
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+};
+
+/// One rank's part in an operation whose ranks work in each other's buffers. All cards are read,
+/// and with them all fingerprints compared, before anything is touched. When it is destroyed nobody
+/// touches this rank's buffers any more, however the operation has ended.
+template <channel Channel>
+requires lending_transport<typename Channel::transport_type>
+class lending {
+  using transport_type = typename Channel::transport_type;
+
+ public:
+  /// Elements are worked on in pieces of about so many bytes, which stay in the nearest cache;
+  /// between two pieces a rank looks whether all others are still there.
+  static constexpr std::size_t cached = 32 * 1024;
+
+  /// What every rank reads of the others is as long as `in`, and what it writes.
+  lending(Channel net, const_bytes in, const_bytes out, bool lends_in = true)
+      : net_(net),
+        loan_(net.net()),
+        given_(static_cast<std::size_t>(net.size())),
+        seen_(given_.size()),
+        views_(given_.size()),
+        extent_(in.size) {
+    for (int peer = 0; peer < net.size(); ++peer) {
+      if (peer == net.rank()) continue;
+      card& mine = given_[index(peer)];
+      if (lends_in) mine.in = loan_.place_for(net.world_rank(peer), in);
+      mine.out = loan_.place_for(net.world_rank(peer), out);
+      if (mine.in != 0 || mine.out != 0) mine.ticket = loan_.ticket();
+      if (mine.ticket == 0) mine = {};
+    }
+  }
+  lending(const lending&) = delete;
+  lending& operator=(const lending&) = delete;
+
+  /// All tell all; with a root, it tells and the others hear.
+  task<> begin(int root = nobody) {
+    const auto tell = [&](int peer) { return net_.send(peer, whole(given_[index(peer)])); };
+    const auto hear = [&](int peer) { return net_.recv(peer, whole(seen_[index(peer)])); };
+    const auto told = [&](int) { return root == nobody || root == net_.rank(); };
+    const auto heard = [&](int peer) { return root == nobody || root == peer; };
+    co_await when_all(with_those(told, tell), with_those(heard, hear));
+    for (int peer = 0; peer < net_.size(); ++peer) {
+      const card& theirs = seen_[index(peer)];
+      if (theirs.ticket == 0) continue;
+      auto* const view = net_.net().view_of(net_.world_rank(peer));
+      const bool right = view != nullptr &&
+                         (theirs.in == 0 || view->at(theirs.in, extent_) != nullptr) &&
+                         (theirs.out == 0 || view->at(theirs.out, extent_) != nullptr);
+      if (!right) throw error(errc::protocol_error, "a rank lends memory that nobody has mapped");
+      views_[index(peer)] = view;
+    }
+  }
+
+  /// Whether `peer` works in this rank's buffer, and this rank in `peer`'s.
+  bool lends_in(int peer) const { return given_[index(peer)].in != 0; }
+  bool lends_out(int peer) const { return given_[index(peer)].out != 0; }
+  bool sees_in(int peer) const { return seen_[index(peer)].in != 0; }
+  bool sees_out(int peer) const { return seen_[index(peer)].out != 0; }
+  /// Whether `peer` reads and writes the same buffer.
+  bool is_in_place(int peer) const { return seen_[index(peer)].in == seen_[index(peer)].out; }
+
+  std::byte* in_of(int peer) const { return views_[index(peer)]->at(seen_[index(peer)].in, 0); }
+  std::byte* out_of(int peer) const { return views_[index(peer)]->at(seen_[index(peer)].out, 0); }
+
+  /// While it lives, and if it is good, peers' memory may be touched. Not across a suspension.
+  class visit {
+   public:
+    explicit visit(const lending& of) : of_(of) {
+      of_.each_view([](auto& view, const card&) { view.raise(); });
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      of_.each_view([&](auto& view, const card& lent) { good_ &= view.is_open(lent.ticket); });
+    }
+    visit(const visit&) = delete;
+    visit& operator=(const visit&) = delete;
+    ~visit() {
+      of_.each_view([](auto& view, const card&) { view.lower(); });
+    }
+    explicit operator bool() const { return good_; }
+
+   private:
+    const lending& of_;
+    bool good_ = true;
+  };
+
+  /// `work(first, count)` inside a visit for all of `count` elements, piece by piece. Other
+  /// operations of this thread get their turn between some of the pieces.
+  template <class Work>
+  task<> in_pieces(std::size_t count, std::size_t element, Work work) {
+    const std::size_t step = element < cached ? cached / element : 1;
+    const int next = (net_.rank() + 1) % net_.size();
+    std::size_t worked = 0;
+    for (std::size_t at = 0; at < count; at += step) {
+      const std::size_t n = std::min(step, count - at);
+      bool good = false;
+      {
+        const visit inside(*this);
+        good = static_cast<bool>(inside);
+        if (good) work(at, n);
+      }
+      // A peer has given the operation up and says why.
+      if (!good) co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
+      net_.record().bytes += n * element;
+      worked += n * element;
+      if (worked >= turn) {
+        worked = 0;
+        co_await others_first{};
+        net_.require_good();
+      }
+    }
+  }
+
+  /// Says that this rank has left its peers' buffers, and waits until they have left its own.
+  task<> end() {
+    const mutable_bytes token;
+    const auto tell = [&](int peer) { return net_.send(peer, token); };
+    const auto hear = [&](int peer) { return net_.recv(peer, token); };
+    const auto is_seen = [&](int peer) { return seen_[index(peer)].ticket != 0; };
+    const auto is_lent = [&](int peer) { return given_[index(peer)].ticket != 0; };
+    co_await when_all(with_those(is_seen, tell), with_those(is_lent, hear));
+    loan_.settle();
+  }
+
+  /// `make(peer)` for every other rank that `picks(peer)`, all at once.
+  template <class Pick, class Make>
+  auto with_those(const Pick& picks, const Make& make) const {
+    using operation = detail::awaited<decltype(make(0))>;
+    std::vector<operation, detail::recycling_allocator<operation>> operations;
+    operations.reserve(given_.size());
+    for (int peer = 0; peer < net_.size(); ++peer) {
+      if (peer != net_.rank() && picks(peer)) operations.emplace_back(make(peer));
+    }
+    return when_all(std::move(operations));
+  }
+
+ private:
+  // No algorithm has so many lanes.
+  static constexpr int nobodys_lane = 0x7f00;
+  static constexpr int nobody = -1;
+  template <class T>
+  using list = std::vector<T, detail::recycling_allocator<T>>;
+  static constexpr std::size_t turn = 4 * 1024 * 1024;
+
+  struct others_first {
+    bool start(completion& done) {
+      done.post();
+      return false;
+    }
+    void result() {}
+  };
+
+  static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
+  static mutable_bytes whole(card& it) { return {reinterpret_cast<std::byte*>(&it), sizeof it}; }
+  template <class Use>
+  void each_view(Use use) const {
+    for (std::size_t i = 0; i < views_.size(); ++i) {
+      if (views_[i] != nullptr) use(*views_[i], seen_[i]);
+    }
+  }
+
+  Channel net_;
+  typename transport_type::loan loan_;
+  list<card> given_;  // what this rank told
+  list<card> seen_;   // what it was told
+  list<typename transport_type::view*> views_;
+  std::size_t extent_;
+};
+
+}  // namespace colls::direct

@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// shared_buffer: elements in memory that ranks of one host may share.
+
+#include <colls/type.hpp>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace colls {
+
+namespace detail {
+
+/// `size` bytes of zeros of this process alone; null: there is no memory.
+inline std::shared_ptr<std::byte> own_memory(std::size_t size) {
+  constexpr std::align_val_t line{64};
+  auto* const made = static_cast<std::byte*>(::operator new(size, line, std::nothrow));
+  if (made == nullptr) return nullptr;
+  std::memset(made, 0, size);
+  return {made, [](std::byte* memory) { ::operator delete(memory, line); }};
+}
+
+}  // namespace detail
+
+/// What `comm.allocate<T>(n)` gives: `size()` elements, all zero bytes at first. A range like any
+/// other: give it, or a part of it, to any call on any communicator. It lives as long as this
+/// object, which is kept until the operations on it have ended.
+template <supported_type T>
+class shared_buffer {
+ public:
+  using value_type = T;
+
+  shared_buffer() = default;
+  shared_buffer(std::shared_ptr<std::byte> memory, std::size_t count)
+      : memory_(std::move(memory)), count_(count) {}
+  shared_buffer(shared_buffer&& other) noexcept
+      : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}
+  shared_buffer& operator=(shared_buffer&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    count_ = std::exchange(other.count_, 0);
+    return *this;
+  }
+
+  T* data() { return reinterpret_cast<T*>(memory_.get()); }
+  const T* data() const { return reinterpret_cast<const T*>(memory_.get()); }
+  std::size_t size() const { return count_; }
+  T* begin() { return data(); }
+  T* end() { return data() + count_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + count_; }
+  T& operator[](std::size_t i) { return data()[i]; }
+  const T& operator[](std::size_t i) const { return data()[i]; }
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace colls

@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// arena: memory of one rank in which its peers may read and write while an operation lasts.
+//
+// An operation that lends its buffers opens a ticket in its own arena. A peer raises its own line
+// there before it touches anything, looks whether the ticket is still open, and lowers the line
+// after at most a few cells. Whoever takes a ticket back and then sees no line raised knows that
+// nobody touches the buffers any more.
+
+#include <colls/transport/shm/segment.hpp>
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace colls::shm {
+
+/// Where something lies in an arena; 0: nowhere.
+using place = std::uint64_t;
+/// An operation's permission to touch what it lends; 0: none.
+using ticket = std::uint64_t;
+
+/// Addresses that an arena takes; memory it takes as it is asked for.
+inline constexpr std::size_t arena_bytes = std::size_t{1} << 36;
+inline constexpr std::size_t tickets = 256;
+
+struct alignas(64) arena_line {
+  std::atomic<std::uint64_t> word;
+};
+
+/// What an arena begins with: a line for each rank of the world, then the tickets.
+constexpr std::size_t arena_head(int ranks) {
+  return ((static_cast<std::size_t>(ranks) + tickets) * sizeof(arena_line) + 4095) / 4096 * 4096;
+}
+
+/// A rank's own arena.
+class arena {
+ public:
+  std::error_code make(int ranks) {
+    ranks_ = ranks;
+    const std::size_t head = arena_head(ranks);
+    if (const std::error_code ec = memory_.make_empty(arena_bytes)) return ec;
+    if (::fallocate(memory_.descriptor(), 0, 0, static_cast<off_t>(head)) != 0) {
+      return detail::last_error();
+    }
+    return lines_.map(memory_, 0, head);
+  }
+  const segment& memory() const { return memory_; }
+
+  /// Zeros, on pages of their own; null: the system has none to give.
+  std::byte* allocate(std::size_t size) {
+    block made;
+    made.size = (size + page - 1) / page * page;
+    made.place = find(made.size);
+    if (made.place == 0 || ::fallocate(memory_.descriptor(), 0, static_cast<off_t>(made.place),
+                                       static_cast<off_t>(made.size)) != 0) {
+      return nullptr;
+    }
+    taken_[made.place] = made.size;
+    if (made.pages.map(memory_, made.place, made.size)) {
+      give_back(made.place);
+      return nullptr;
+    }
+    std::byte* const at = made.pages.data();
+    blocks_.emplace(at, std::move(made));
+    return at;
+  }
+  /// Nobody has a ticket for it.
+  void free(std::byte* at) {
+    const auto found = blocks_.find(at);
+    give_back(found->second.place);
+    blocks_.erase(found);
+  }
+
+  /// Where that lies; 0 if not all of it is of one block.
+  place locate(const_bytes data) const {
+    auto found = blocks_.upper_bound(data.data);
+    if (found == blocks_.begin() || data.size == 0) return 0;
+    const auto& [at, lies] = *--found;
+    const auto offset = static_cast<std::size_t>(data.data - at);
+    return offset <= lies.size && data.size <= lies.size - offset ? lies.place + offset : 0;
+  }
+
+  bool same_block(const std::byte* one, const std::byte* other) const {
+    const auto found = blocks_.upper_bound(one);
+    return found != blocks_.begin() && found == blocks_.upper_bound(other);
+  }
+
+  /// 0: none is free.
+  ticket open() {
+    for (std::size_t i = 0; i < tickets; ++i) {
+      const std::size_t slot = (next_ + i) % tickets;
+      std::atomic<std::uint64_t>& word = line(static_cast<std::size_t>(ranks_) + slot);
+      if (word.load(std::memory_order_relaxed) != 0) continue;
+      next_ = slot + 1;
+      const ticket made = ++opened_ * tickets + slot;
+      word.store(made, std::memory_order_release);
+      return made;
+    }
+    return 0;
+  }
+  /// Every peer has said that it is done.
+  void close(ticket open) {
+    line(static_cast<std::size_t>(ranks_) + open % tickets).store(0, std::memory_order_release);
+  }
+  /// The operation ends before its peers are done. After this, who is not inside stays outside.
+  void revoke(ticket open) {
+    close(open);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  bool is_inside(int rank) {
+    return line(static_cast<std::size_t>(rank)).load(std::memory_order_acquire) != 0;
+  }
+
+  /// Gives the block of `data` other pages with the same contents, at the same address: a peer that
+  /// stays inside for ever writes to the old ones, which nobody gets again. False: there is no
+  /// memory for it.
+  bool retire(const std::byte* data) {
+    auto found = blocks_.upper_bound(data);
+    if (found == blocks_.begin()) return true;
+    block& old = (--found)->second;
+    const place fresh = find(old.size);
+    if (fresh == 0 || ::fallocate(memory_.descriptor(), 0, static_cast<off_t>(fresh),
+                                  static_cast<off_t>(old.size)) != 0) {
+      return false;
+    }
+    taken_[fresh] = old.size;
+    if (old.pages.replace(memory_, fresh)) return false;
+    old.place = fresh;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t page = 4096;
+
+  struct block {
+    shm::place place = 0;
+    std::size_t size = 0;
+    mapping pages;
+  };
+
+  std::atomic<std::uint64_t>& line(std::size_t i) {
+    return reinterpret_cast<arena_line*>(lines_.data())[i].word;
+  }
+
+  // The first gap that is long enough.
+  place find(std::size_t size) const {
+    place at = arena_head(ranks_);
+    for (const auto& [begin, length] : taken_) {
+      if (begin - at >= size) return at;
+      at = begin + length;
+    }
+    return size <= arena_bytes - at ? at : 0;
+  }
+  void give_back(place at) {
+    const auto found = taken_.find(at);
+    ::fallocate(memory_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(at), static_cast<off_t>(found->second));
+    taken_.erase(found);
+  }
+
+  segment memory_;
+  mapping lines_;
+  int ranks_ = 0;
+  std::map<const std::byte*, block> blocks_;
+  std::map<place, std::size_t> taken_;  // also what was retired
+  std::uint64_t opened_ = 0;
+  std::size_t next_ = 0;
+};
+
+/// A peer's arena, as this process sees it.
+class arena_view {
+ public:
+  std::error_code map(const segment& theirs, int ranks, int rank) {
+    ranks_ = ranks;
+    mine_ = static_cast<std::size_t>(rank);
+    if (theirs.size() != arena_bytes) return make_error_code(errc::protocol_error);
+    return all_.map_later(theirs, arena_bytes);
+  }
+
+  /// Null: no operation's buffer can lie there.
+  std::byte* at(place where, std::size_t size) const {
+    if (where < arena_head(ranks_) || where > arena_bytes || size > arena_bytes - where) {
+      return nullptr;
+    }
+    return all_.data() + where;
+  }
+
+  /// Before anything is touched; a fence comes between this and `is_open`.
+  void raise() { line(mine_).store(1, std::memory_order_relaxed); }
+  bool is_open(ticket lent) const {
+    return line(static_cast<std::size_t>(ranks_) + lent % tickets)
+               .load(std::memory_order_acquire) == lent;
+  }
+  void lower() { line(mine_).store(0, std::memory_order_release); }
+
+ private:
+  std::atomic<std::uint64_t>& line(std::size_t i) const {
+    return reinterpret_cast<arena_line*>(all_.data())[i].word;
+  }
+
+  mapping all_;
+  int ranks_ = 0;
+  std::size_t mine_ = 0;
+};
+
+}  // namespace colls::shm

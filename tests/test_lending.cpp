@@ -1,0 +1,253 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/algorithm/lending.hpp>
+
+#include "tcp_world.hpp"
+
+#include <colls/communicator.hpp>
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+namespace {
+
+using communicator = colls::communicator<colls::tcp_transport>;
+using colls::errc;
+using colls::task;
+
+constexpr colls::options direct{.algorithm = colls::algorithm::direct};
+
+/// Matrices over the integers modulo 2^32: their product is associative and does not commute.
+struct matrix {
+  std::uint32_t a, b, c, d;
+  bool operator==(const matrix&) const = default;
+};
+struct product {
+  matrix operator()(const matrix& x, const matrix& y) const {
+    return {x.a * y.a + x.b * y.c, x.a * y.b + x.b * y.d, x.c * y.a + x.d * y.c,
+            x.c * y.b + x.d * y.d};
+  }
+};
+matrix part(int rank, std::size_t i) {
+  const auto r = static_cast<std::uint32_t>(rank);
+  const auto n = static_cast<std::uint32_t>(i);
+  return {n + 1, r + 2, n * r + 1, 3};
+}
+matrix sum(int ranks, std::size_t i) {
+  matrix all = part(0, i);
+  for (int rank = 1; rank < ranks; ++rank) all = product()(all, part(rank, i));
+  return all;
+}
+
+/// The communicators of all ranks of a world in which memory is shared.
+struct ranks {
+  explicit ranks(int size) : world(size) {
+    for (int rank = 0; rank < size; ++rank) {
+      all.push_back(communicator(std::make_unique<colls::detail::core<colls::tcp_transport>>(
+          world.shared(rank), 0, rank, size, nullptr, false)));
+    }
+  }
+  template <class Main>
+  void run(Main rank_main) {
+    std::vector<task<>> mains;
+    for (communicator& mine : all) mains.push_back(rank_main(mine));
+    colls::sync_wait(world, colls::when_all(std::move(mains)));
+  }
+
+  shm_world world;
+  std::vector<communicator> all;
+};
+
+/// Waits until every rank sees this one's arena.
+task<> seen(communicator& comm, const colls::shared_buffer<matrix>& mine) {
+  const colls::const_bytes memory(reinterpret_cast<const std::byte*>(mine.data()), sizeof(matrix));
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    if (peer == comm.rank()) continue;
+    const std::vector<int> mine_to_send(1);
+    std::vector<int> theirs(1);
+    (void)co_await comm.send_recv(mine_to_send, peer, theirs, peer, 7);
+    while (colls::tcp_transport::loan(comm.net()).place_for(peer, memory) == 0) {
+      co_await comm.net().driver().sleep_until(comm.net().now() + colls::milliseconds / 10);
+    }
+  }
+  co_await comm.barrier();
+}
+
+/// Elements in memory that is lent, or in a vector.
+struct elements {
+  elements(communicator& comm, std::size_t n, bool lent) : plain(lent ? 0 : n) {
+    if (lent) shared = comm.allocate<matrix>(n);
+    all = lent ? std::span<matrix>(shared.data(), n) : std::span<matrix>(plain);
+  }
+  void fill(int rank) {
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = part(rank, i);
+  }
+  bool is_whole_sum(int ranks) const {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!(all[i] == sum(ranks, i))) return false;
+    }
+    return true;
+  }
+  std::vector<matrix> plain;
+  colls::shared_buffer<matrix> shared;
+  std::span<matrix> all;
+};
+
+/// Which ranks lend what.
+bool lends(int kind, int rank, bool input) {
+  switch (kind) {
+    case 0:
+      return true;
+    case 1:
+      return rank % 2 == 0;
+    case 2:
+      return rank % 2 == 1;
+    case 3:
+      return input;
+    case 4:
+      return !input;
+    default:
+      return false;
+  }
+}
+
+task<> every_collective(communicator& comm, std::size_t n, int kind) {
+  const int p = comm.size();
+  const int rank = comm.rank();
+  elements in(comm, n, lends(kind, rank, true));
+  elements out(comm, n, lends(kind, rank, false));
+  in.fill(rank);
+  co_await comm.all_reduce(in.all, out.all, product(), direct);
+  CHECK(out.is_whole_sum(p));
+  co_await comm.all_reduce(in.all, product(), direct);
+  CHECK(in.is_whole_sum(p));
+
+  for (int root = 0; root < p; ++root) {
+    in.fill(rank);
+    co_await comm.reduce(in.all, out.all, root, product(), direct);
+    CHECK((rank != root || out.is_whole_sum(p)));
+    co_await comm.reduce(in.all, root, product(), direct);
+    CHECK((rank != root || in.is_whole_sum(p)));
+    if (rank == root) {
+      in.fill(17);
+    }
+    co_await comm.broadcast(in.all, root, direct);
+    CHECK((n == 0 || (in.all.front() == part(17, 0) && in.all.back() == part(17, n - 1))));
+  }
+
+  // Blocks of n elements for each rank.
+  const auto ranks_in_all = static_cast<std::size_t>(p);
+  const std::size_t mine = static_cast<std::size_t>(rank) * n;
+  elements whole(comm, n * ranks_in_all, lends(kind, rank, true));
+  elements block(comm, n, lends(kind, rank, false));
+  whole.fill(rank);
+  co_await comm.reduce_scatter(whole.all, block.all, product(), direct);
+  bool right = true;
+  for (std::size_t i = 0; i < n; ++i) right &= block.all[i] == sum(p, mine + i);
+  CHECK(right);
+  block.fill(rank);
+  co_await comm.all_gather(block.all, whole.all, direct);
+  for (std::size_t i = 0; i < whole.all.size(); ++i) {
+    right &= n == 0 || whole.all[i] == part(static_cast<int>(i / n), i % n);
+  }
+  CHECK(right);
+}
+
+}  // namespace
+
+TEST_CASE("every collective between ranks that lend all, something or nothing") {
+  for (const int p : {2, 3, 5}) {
+    ranks world(p);
+    world.run([](communicator& comm) -> task<> {
+      const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
+      co_await seen(comm, first);
+      for (int kind = 0; kind < 6; ++kind) {
+        for (const std::size_t n : {0U, 1U, 7U, 3000U, 20'000U}) {
+          CAPTURE(kind);
+          CAPTURE(n);
+          co_await every_collective(comm, n, kind);
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("what is lent is not sent") {
+  ranks world(3);
+  world.run([](communicator& comm) -> task<> {
+    elements data(comm, 100'000, true);
+    co_await seen(comm, data.shared);
+    data.fill(comm.rank());
+    // A peer that was told the place reads it when the operation runs, not when it was called.
+    const auto before = data.all[0];
+    co_await comm.all_reduce(data.all, product(), direct);
+    CHECK(!(before == data.all[0]));
+    CHECK(data.is_whole_sum(3));
+  });
+}
+
+TEST_CASE("a rank that gives an operation up has its buffers for itself afterwards") {
+  ranks world(3);
+  world.run([](communicator& comm) -> task<> {
+    elements data(comm, 1'000'000, true);
+    co_await seen(comm, data.shared);
+    data.fill(comm.rank());
+    if (comm.rank() == 1) {
+      { const colls::operation<> dropped = comm.all_reduce(data.all, product(), direct); }
+      data.fill(40);
+      co_await comm.net().driver().sleep_until(comm.net().now() + 20 * colls::milliseconds);
+      bool untouched = true;
+      for (std::size_t i = 0; i < data.all.size(); ++i) untouched &= data.all[i] == part(40, i);
+      CHECK(untouched);
+    } else {
+      errc seen_code{};
+      try {
+        co_await comm.all_reduce(data.all, product(), direct);
+      } catch (const colls::error& thrown) {
+        seen_code = thrown.record().code;
+      }
+      CHECK(seen_code == errc::cancelled);
+    }
+  });
+}
+
+TEST_CASE("ranks that call differently find out before anything is touched") {
+  ranks world(2);
+  world.run([](communicator& comm) -> task<> {
+    elements data(comm, 1000, true);
+    co_await seen(comm, data.shared);
+    data.fill(comm.rank());
+    errc seen_code{};
+    try {
+      co_await comm.all_reduce(data.all.first(comm.rank() == 0 ? 1000 : 999), product(), direct);
+    } catch (const colls::error& thrown) {
+      seen_code = thrown.record().code;
+    }
+    CHECK(seen_code == errc::mismatch);
+    bool untouched = true;
+    for (std::size_t i = 0; i < 1000; ++i) untouched &= data.all[i] == part(comm.rank(), i);
+    CHECK(untouched);
+  });
+}
+
+TEST_CASE("memory is given back and taken again") {
+  ranks world(2);
+  world.run([](communicator& comm) -> task<> {
+    const matrix* at = nullptr;
+    for (int i = 0; i < 100; ++i) {
+      colls::shared_buffer<matrix> data = comm.allocate<matrix>(100'000);
+      CHECK(data[99'999] == matrix{});
+      data[99'999] = part(1, 1);
+      if (i == 0) co_await seen(comm, data);
+      at = data.data();
+    }
+    CHECK(at != nullptr);
+    errc seen_code{};
+    try {
+      (void)comm.allocate<matrix>(SIZE_MAX / 2);
+    } catch (const colls::error& thrown) {
+      seen_code = thrown.record().code;
+    }
+    CHECK(seen_code == errc::not_enough_memory);
+  });
+}
