@@ -425,6 +425,7 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
   };
   switch (what) {
     case collective::all_reduce:
+      if (of.bytes() <= 4096) return cost{pairs, pairs * of.bytes(), 1};
       add(2 * pairs * pieces, 2 * others * of.bytes());
       return sum;
     case collective::reduce_scatter:

@@ -11,6 +11,9 @@
 
 namespace colls {
 
+/// Bytes up to which `direct` sends a vector whole to all ranks: less than to tell where it lies.
+inline constexpr std::size_t direct_whole = 4096;
+
 /// The costs of calls of one collective with `bytes` in the whole vector, of one rank for
 /// all_to_all, between `ranks` ranks, `on_host` of them side by side on each host but perhaps the
 /// last (all of them: one host). Chunks count as equally long.
@@ -175,6 +178,7 @@ class costs : detail::cost_trees {
         return hierarchical();
       case algorithm::direct: {
         if (!net_.one_thread) {
+          if (n_ <= direct_whole) return reduced(mesh(n_), (p_ - 1) * n_);
           if (lends()) return cards() + worked(mesh(0), 2 * n_);
           return cards() + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
         }

@@ -7,6 +7,7 @@
 
 #include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>
+#include <colls/costs.hpp>
 #include <colls/partition.hpp>
 
 namespace colls::direct {
@@ -172,8 +173,29 @@ task<> sum_for_all(Channel net, Channel results, lending<Channel>& peers, Data i
   co_await peers.with_those(blind, give);
 }
 
+/// The same where each rank sends its whole input to all others and adds all up itself: one round.
+template <channel Channel, buffer Data, class Op>
+task<> all_reduce_whole(Channel net, Data in, Data out, Op op) {
+  const int mine = net.rank();
+  const std::size_t size = bytes(in).size;
+  const scratch memory(net.scratch_bytes(static_cast<std::size_t>(net.size()) * size));
+  const auto part = [&](int rank) {
+    if (rank == mine) return in;
+    return placed(in, memory.data() + static_cast<std::size_t>(rank) * size, in.size());
+  };
+  const auto give = [&](int peer) { return net.send(peer, bytes(in)); };
+  const auto take = [&](int peer) { return net.recv(peer, bytes(part(peer))); };
+  co_await when_all(linear::with_all_others(net, give), linear::with_all_others(net, take));
+  Data partial = part(0);
+  for (int rank = 1; rank < net.size(); ++rank) {
+    const Data into = rank < mine ? part(0) : out;  // `out` may be this rank's part
+    net.reduce(into, partial, part(rank), op);
+    partial = into;
+  }
+}
+
 /// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
-/// only read, and may be `out`. Each rank adds up one chunk, reading it where it lies, and writes
+/// only read, and may be `out`. A short input goes to all. Else each rank adds up one chunk, reading it where it lies, and writes
 /// it to all: each input is read once and each output written once. Where buffers are not lent,
 /// 2(p-1)/p of the buffer is sent by each rank.
 template <channel Channel, buffer Data, class Op>
@@ -183,6 +205,10 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_a
                                                                                      Op op) {
   if (net.size() == 1) {
     net.copy(bytes(out), bytes(in));
+    co_return;
+  }
+  if (bytes(in).size <= direct_whole) {
+    co_await all_reduce_whole(net, in, out, op);
     co_return;
   }
   lending<Channel> peers(net, bytes(in), bytes(out));
