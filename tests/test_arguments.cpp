@@ -232,3 +232,56 @@ TEST_CASE("a refused call is thrown at its await, and can be dropped") {
 }
 
 }  // namespace
+
+TEST_CASE("registered buffers are for one communicator, while their memory is there") {
+  communicators all(2);
+  auto memory = all[1].allocate<int>(10);
+  auto other_memory = all[0].allocate<int>(10);
+  const auto mine = all[1].register_buffer(memory, 2, 6);
+  const auto others = all[0].register_buffer(other_memory, 2, 6);
+  CHECK((mine.data() == memory.data() + 2 && mine.size() == 6));
+  CHECK(all[1].register_buffer(memory).size() == 10);
+  for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{0, 11}, {11, 0}, {5, 6},
+                                     {1, SIZE_MAX}, {SIZE_MAX, 2}}) {
+    errc seen{};
+    try {
+      (void)all[1].register_buffer(memory, first, count);
+    } catch (const colls::error& thrown) {
+      seen = thrown.record().code;
+    }
+    CHECK(seen == errc::invalid_argument);
+  }
+
+  std::fill(memory.begin(), memory.end(), 3);
+  std::fill(other_memory.begin(), other_memory.end(), 4);
+  auto here = all[1].all_reduce(mine);
+  auto there = all[0].all_reduce(others);
+  all.wait(here);
+  all.wait(there);
+  CHECK((mine[0] == 7 && mine[5] == 7 && memory[1] == 3 && memory[8] == 3 && others[5] == 7));
+
+  std::vector<int> six(6);
+  std::vector<int> twelve(12);
+  const auto refused = [&](const char* words, const auto& with) {
+    check_refused(all, words, [&](communicator& c) { return c.all_reduce(with); });
+    check_refused(all, words, [&](communicator& c) { return c.all_reduce(six, with); });
+    check_refused(all, words, [&](communicator& c) { return c.reduce(with, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.reduce_scatter(twelve, with); });
+    check_refused(all, words, [&](communicator& c) { return c.scan(with); });
+    check_refused(all, words, [&](communicator& c) { return c.broadcast(with, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.all_gather(with, twelve); });
+    check_refused(all, words, [&](communicator& c) { return c.gather(with, twelve, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.scatter(twelve, with, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.all_to_all(six, with); });
+    check_refused(all, words, [&](communicator& c) { return c.send(with, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.recv(with, 0); });
+  };
+  refused("a buffer was registered with another communicator: register it with this one", others);
+  refused("a buffer was registered with another communicator: register it with this one",
+          colls::registered_buffer<int>());
+  // Wrong sizes are refused as those of any buffer.
+  check_refused(all, "in has 6 elements, out has 12",
+                [&](communicator& c) { return c.all_reduce(mine, twelve); });
+  memory = {};
+  refused("the memory of a registered buffer was freed: keep it while calls use it", mine);
+}

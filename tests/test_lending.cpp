@@ -172,17 +172,30 @@ TEST_CASE("every collective between ranks that lend all, something or nothing") 
   }
 }
 
-TEST_CASE("what is lent is not sent") {
+TEST_CASE("what is lent is not copied") {
   ranks world(3);
   world.run([](communicator& comm) -> task<> {
-    elements data(comm, 100'000, true);
+    constexpr std::size_t n = 100'000;
+    elements data(comm, n, true);
+    elements plain(comm, n, false);
     co_await seen(comm, data.shared);
+    const auto mine = comm.register_buffer(data.shared);
     data.fill(comm.rank());
-    // A peer that was told the place reads it when the operation runs, not when it was called.
-    const auto before = data.all[0];
-    co_await comm.all_reduce(data.all, product(), direct);
-    CHECK(!(before == data.all[0]));
+    auto in_place = comm.all_reduce(mine, product(), direct);
+    co_await in_place;
     CHECK(data.is_whole_sum(3));
+    CHECK(in_place.copied_bytes() == 0);
+    auto from_root = comm.broadcast(mine, 0, direct);
+    co_await from_root;
+    CHECK(from_root.copied_bytes() == 0);
+    // By messages: of the others' chunks and their sums, two thirds out and in.
+    plain.fill(comm.rank());
+    auto copied = comm.all_reduce(plain.all, product(), direct);
+    co_await copied;
+    CHECK(plain.is_whole_sum(3));
+    const std::uint64_t all = n * sizeof(matrix);
+    CHECK(copied.copied_bytes() > 4 * (2 * all / 3) - 100);
+    CHECK(copied.copied_bytes() < 4 * (2 * all / 3) + 100);
   });
 }
 

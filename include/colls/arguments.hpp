@@ -7,6 +7,7 @@
 #include <colls/buffer.hpp>
 #include <colls/error.hpp>
 #include <colls/op.hpp>
+#include <colls/shared_buffer.hpp>
 
 #include <iterator>
 #include <optional>
@@ -162,7 +163,8 @@ class checks {
   }
   /// A size that came of a subtraction the wrong way or of a -1, or no buffer for this call.
   checks& fits(const any_buffer& data) {
-    for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory}) {
+    for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory,
+                                    registered_and_freed, registered_elsewhere}) {
       require(data.data() != wrong, "%s", wrong);
     }
     return require(data.size() <= PTRDIFF_MAX / data.element_size(),

@@ -303,6 +303,10 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   /// The same without an exception: the failure, whose code is 0 if it went well.
   const failure& why() const { return call_->why(); }
 
+  /// Bytes of the data that this rank copied into and out of messages. 0 where ranks worked in
+  /// buffers that all had lent; whole once it has ended.
+  std::uint64_t copied_bytes() const { return call_->bytes - call_->in_place; }
+
   /// A coroutine that waited for it was destroyed.
   void forget(const completion& waiter) {
     if (call_ != nullptr) call_->forget(waiter);

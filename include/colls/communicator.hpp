@@ -122,6 +122,24 @@ class communicator {
     return {std::move(memory), count};
   }
 
+  /// `count` elements of that memory, from `first` on (without both: all of it), for calls on this
+  /// communicator alone. Throws `invalid_argument` if there are fewer.
+  template <supported_type T>
+  registered_buffer<T> register_buffer(shared_buffer<T>& memory, std::size_t first,
+                                       std::size_t count) {
+    if (first > memory.size() || count > memory.size() - first) {
+      failure wrong(errc::invalid_argument);
+      wrong.say("register_buffer: %zu elements from %zu on, of a buffer that has %zu", count, first,
+                memory.size());
+      throw error(wrong);
+    }
+    return registered_buffer<T>(memory, first, count, core_.operator->());
+  }
+  template <supported_type T>
+  registered_buffer<T> register_buffer(shared_buffer<T>& memory) {
+    return register_buffer(memory, 0, memory.size());
+  }
+
   // ---- reductions
 
   /// Every rank holds the reduction of all ranks' data, in place.
@@ -448,9 +466,12 @@ class communicator {
 
   using memory = transport_memory_t<Transport>;
 
-  /// The range as algorithms know it; one that the transport cannot use as what says so.
+  /// The range as algorithms know it; one that may not be used here as what says so.
   template <class Range>
   any_buffer erased(Range&& data) const {
+    if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
+      if (const char* const wrong = data.wrong_with(core_.get())) return detail::unusable(wrong);
+    }
     return usable(detail::erased<memory>(std::forward<Range>(data)));
   }
   template <class Range>

@@ -27,6 +27,7 @@ struct operation_record {
   time_point deadline = never;   // total; the inactivity deadline is the communicator's
   time_point progressed = 0;     // when a sweep last saw `bytes` change
   std::uint64_t bytes = 0;       // moved so far, sent and received
+  std::uint64_t in_place = 0;    // of them, worked on where they lay, or words about that
   std::uint64_t bytes_seen = 0;  // at the last sweep
   std::uint64_t bytes_expected = 0;
   std::uint64_t segment = 0;                       // bytes; 0: chunks travel whole

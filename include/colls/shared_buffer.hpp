@@ -16,6 +16,11 @@ namespace colls {
 
 namespace detail {
 
+inline constexpr char registered_and_freed[] =
+    "the memory of a registered buffer was freed: keep it while calls use it";
+inline constexpr char registered_elsewhere[] =
+    "a buffer was registered with another communicator: register it with this one";
+
 /// `size` bytes of zeros of this process alone; null: there is no memory.
 inline std::shared_ptr<std::byte> own_memory(std::size_t size) {
   constexpr std::align_val_t line{64};
@@ -26,6 +31,9 @@ inline std::shared_ptr<std::byte> own_memory(std::size_t size) {
 }
 
 }  // namespace detail
+
+template <supported_type T>
+class registered_buffer;
 
 /// What `comm.allocate<T>(n)` gives: `size()` elements, all zero bytes at first. A range like any
 /// other: give it, or a part of it, to any call on any communicator. It lives as long as this
@@ -57,8 +65,51 @@ class shared_buffer {
   const T& operator[](std::size_t i) const { return data()[i]; }
 
  private:
+  friend class registered_buffer<T>;
+
   std::shared_ptr<std::byte> memory_;
   std::size_t count_ = 0;
 };
+
+/// What `comm.register_buffer(memory)` gives: elements of memory from `allocate` for calls on that
+/// communicator. Copied freely; it does not keep the memory. A call with one whose memory was freed,
+/// or on another communicator, is `invalid_argument` and sends nothing.
+template <supported_type T>
+class registered_buffer {
+ public:
+  using value_type = T;
+
+  registered_buffer() = default;
+  registered_buffer(const shared_buffer<T>& of, std::size_t first, std::size_t count,
+                    const void* owner)
+      : memory_(of.memory_), data_(const_cast<T*>(of.data()) + first), count_(count), owner_(owner) {}
+
+  T* data() const { return data_; }
+  std::size_t size() const { return count_; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + count_; }
+  T& operator[](std::size_t i) const { return data_[i]; }
+
+  /// Null: a call of that communicator may use it.
+  const char* wrong_with(const void* communicator) const {
+    if (owner_ != communicator) return detail::registered_elsewhere;
+    return memory_.expired() ? detail::registered_and_freed : nullptr;
+  }
+
+ private:
+  std::weak_ptr<std::byte> memory_;
+  T* data_ = nullptr;
+  std::size_t count_ = 0;
+  const void* owner_ = nullptr;
+};
+
+namespace detail {
+
+template <class Range>
+inline constexpr bool is_registered = false;
+template <class T>
+inline constexpr bool is_registered<registered_buffer<T>> = true;
+
+}  // namespace detail
 
 }  // namespace colls

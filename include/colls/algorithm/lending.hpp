@@ -62,6 +62,11 @@ class lending {
     const auto heard = [&](int peer) { return root == nobody || root == peer; };
     co_await when_all(with_those(told, tell), with_those(heard, hear));
     for (int peer = 0; peer < net_.size(); ++peer) {
+      if (peer == net_.rank()) continue;
+      if (told(peer)) net_.record().in_place += sizeof(card);
+      if (heard(peer)) net_.record().in_place += sizeof(card);
+    }
+    for (int peer = 0; peer < net_.size(); ++peer) {
       const card& theirs = seen_[index(peer)];
       if (theirs.ticket == 0) continue;
       auto* const view = net_.net().view_of(net_.world_rank(peer));
@@ -122,6 +127,7 @@ class lending {
       // A peer has given the operation up and says why.
       if (!good) co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
       net_.record().bytes += n * element;
+      net_.record().in_place += n * element;
       worked += n * element;
       if (worked >= turn) {
         worked = 0;

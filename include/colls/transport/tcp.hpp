@@ -548,7 +548,7 @@ class tcp_transport final : mover,
       return;
     }
     send->frame.flags = tcp::flag::granted;
-    if (from.enqueue(*send)) send->finish();
+    if (from.enqueue(*send)) send->done->post();  // its bytes are counted
   }
 
   // ---- links
