@@ -385,13 +385,17 @@ inline std::optional<cost> exscan(algorithm how, const call& of) {
 
 }  // namespace detail
 
+inline std::optional<cost> direct_by_messages(collective what, const call& of);
+
 /// all_to_all_v where rank i has `bytes(i, j)` for rank j. bruck tells the lengths, 8 bytes each,
 /// ahead of every message.
 template <class Bytes>
 std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Bytes& bytes) {
   call of{colls::partition(0, ranks)};
   of.radix = radix;
-  std::optional<cost> sum = detail::all_to_all(how, of);
+  std::optional<cost> sum = how == algorithm::direct
+                                ? direct_by_messages(collective::all_to_all, of)
+                                : detail::all_to_all(how, of);
   if (!sum) return sum;
   const bool by_hops = how == algorithm::bruck;
   for (int from = 0; from < ranks; ++from) {
@@ -441,6 +445,22 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
       return sum;
     case collective::broadcast:
       return cost{2 * others, others * (card + of.bytes()), 1};
+    case collective::gather:
+    case collective::scatter:
+      return cost{3 * others, 2 * others * card + of.bytes() - of.share(of.root), 2};
+    case collective::all_to_all:
+      return cost{2 * pairs, pairs * card + others * of.bytes(), 2};
+    case collective::scan:
+      return cost{3 * pairs, pairs * card + 2 * others * of.bytes(), 2};
+    case collective::exscan: {
+      // Nobody needs the last rank's part, and rank 0 has no sum.
+      const colls::partition parts(of.parts.total(), p);
+      const std::uint64_t all = of.bytes();
+      return cost{3 * pairs - 2 * others,
+                  pairs * card + 2 * others * all - (all - parts.count(p - 1) * of.element) -
+                      (all - parts.count(0) * of.element),
+                  2};
+    }
     default:
       return {};
   }

@@ -151,6 +151,38 @@ task<> every_collective(communicator& comm, std::size_t n, int kind) {
     right &= n == 0 || whole.all[i] == part(static_cast<int>(i / n), i % n);
   }
   CHECK(right);
+
+  for (int root = 0; root < p; ++root) {
+    whole.fill(99);
+    block.fill(rank);
+    co_await comm.gather(block.all, whole.all, root, direct);
+    for (std::size_t i = 0; i < whole.all.size(); ++i) {
+      right &= whole.all[i] == (rank == root ? part(static_cast<int>(i / n), i % n) : part(99, i));
+    }
+    CHECK(right);
+    whole.fill(root + 50);
+    co_await comm.scatter(whole.all, block.all, root, direct);
+    for (std::size_t i = 0; i < n; ++i) right &= block.all[i] == part(root + 50, mine + i);
+    CHECK(right);
+  }
+  elements turned(comm, n * ranks_in_all, lends(kind, rank, false));
+  whole.fill(rank);
+  co_await comm.all_to_all(whole.all, turned.all, direct);
+  for (std::size_t i = 0; i < turned.all.size(); ++i) {
+    right &= turned.all[i] == part(static_cast<int>(i / n), mine + i % n);
+  }
+  CHECK(right);
+
+  in.fill(rank);
+  co_await comm.scan(in.all, product(), direct);
+  for (std::size_t i = 0; i < n; ++i) right &= in.all[i] == sum(rank + 1, i);
+  CHECK(right);
+  in.fill(rank);
+  co_await comm.exscan(in.all, product(), direct);
+  for (std::size_t i = 0; i < n; ++i) {
+    right &= in.all[i] == (rank == 0 ? part(0, i) : sum(rank, i));
+  }
+  CHECK(right);
 }
 
 }  // namespace

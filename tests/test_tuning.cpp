@@ -48,10 +48,10 @@ const std::initializer_list<pair>& table() {
       {collective::reduce_scatter, {linear, ring, recursive_halving, circulant, pairwise, direct}},
       {collective::all_gather,
        {linear, ring, recursive_doubling, circulant, bruck, neighbour_exchange, direct}},
-      {collective::gather, {linear, binomial_tree}},
-      {collective::scatter, {linear, binomial_tree}},
-      {collective::all_to_all, {linear, pairwise, bruck}},
-      {collective::scan, {linear, recursive_doubling, chain}},
+      {collective::gather, {linear, binomial_tree, direct}},
+      {collective::scatter, {linear, binomial_tree, direct}},
+      {collective::all_to_all, {linear, pairwise, bruck, direct}},
+      {collective::scan, {linear, recursive_doubling, chain, direct}},
   };
   return all;
 }
@@ -124,6 +124,9 @@ TEST_CASE("direct counts as if all lent where all can, and else by its messages"
   CHECK(us(collective::reduce) == doctest::Approx(2.12 + 1.0));
   CHECK(us(collective::all_gather) == doctest::Approx(2.12 + 1.2));
   CHECK(us(collective::broadcast) == doctest::Approx(2.072 + 1.6));
+  CHECK(us(collective::gather) == doctest::Approx(2.072 + 0.4));
+  CHECK(us(collective::all_to_all) == doctest::Approx(2.12 + 1.2));
+  CHECK(us(collective::scan) == doctest::Approx(2.12 + 1.6));
   CHECK(of(collective::all_reduce, 4).messages == 24);
   CHECK(of(collective::all_reduce, 4).bytes == 12 * 24);
   CHECK(of(collective::broadcast, 4).messages == 6);

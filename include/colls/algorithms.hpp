@@ -164,6 +164,23 @@ constexpr void each_lending_algorithm(See see) {
   if constexpr (What == collective::all_gather) {
     see({algorithm::direct}, COLLS_OVER(direct::all_gather<Channel, data>));
   }
+  if constexpr (What == collective::gather) {
+    see({algorithm::direct}, COLLS_OVER(direct::gather<Channel, data>));
+  }
+  if constexpr (What == collective::scatter) {
+    see({algorithm::direct}, COLLS_OVER(direct::scatter<Channel, data>));
+  }
+  if constexpr (What == collective::all_to_all) {
+    see({algorithm::direct}, COLLS_OVER(direct::all_to_all<Channel, data>));
+  }
+  if constexpr (What == collective::scan) {
+    see({algorithm::direct, needs::nothing, order::rank},
+        COLLS_OVER(direct::scan<Channel, data, op>));
+  }
+  if constexpr (What == collective::exscan) {
+    see({algorithm::direct, needs::nothing, order::rank},
+        COLLS_OVER(direct::exscan<Channel, data, op>));
+  }
 }
 
 #undef COLLS_OVER

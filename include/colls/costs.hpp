@@ -63,6 +63,10 @@ class costs : detail::cost_trees {
         return all_gather(by);
       case collective::gather:
       case collective::scatter:
+        if (by.how == algorithm::direct) {
+          const part both = star_in(card_bytes) + part{p_ - 1, (p_ - 1) * card_bytes};
+          return both + (lends() ? worked(star_in(0), 2 * chunk_) : star_in(chunk_));
+        }
         if (by.how != algorithm::linear) {
           return chunk_tree(what_ == collective::gather ? way::up : way::down);
         }
@@ -274,6 +278,8 @@ class costs : detail::cost_trees {
         sum.bytes = p_ * packed * chunk_;
         return copied(sum, 2 * packed * chunk_);
       }
+      case algorithm::direct:
+        return cards() + (lends() ? worked(mesh(0), 2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
     }
@@ -294,6 +300,9 @@ class costs : detail::cost_trees {
       }
       case algorithm::chain:
         return line(n_, p_ - 1, 1, by, true);
+      case algorithm::direct:
+        if (lends()) return cards() + worked(mesh(0), 2 * n_);
+        return cards() + reduced(mesh(chunk_), n_) + mesh(chunk_);
       default:
         return line(n_, p_ - 1, 1, {}, true);
     }

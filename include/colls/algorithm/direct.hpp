@@ -212,7 +212,7 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_a
     co_return;
   }
   lending<Channel> peers(net, bytes(in), bytes(out));
-  co_await peers.begin();
+  co_await peers.begin(bytes(in).size);
   const partition parts(out.size(), net.size());
   const int segments = net.segments(parts.longest() * element_size(out));
   const auto piece = [&](Channel lane, int k) -> task<> {
@@ -251,7 +251,7 @@ requires lending_transport<typename Channel::transport_type> task<> reduce_scatt
     co_return;
   }
   lending<Channel> peers(net, bytes(in), const_bytes());
-  co_await peers.begin();
+  co_await peers.begin(bytes(in).size);
   const int segments = net.segments(parts.longest() * element_size(in));
   const std::size_t start = parts.offset(net.rank());
   const auto piece = [&](Channel lane, int k) -> task<> {
@@ -286,7 +286,7 @@ requires lending_transport<typename Channel::transport_type> task<> reduce(Chann
     co_return;
   }
   lending<Channel> peers(net, bytes(in), at_root ? bytes(out) : mutable_bytes());
-  co_await peers.begin();
+  co_await peers.begin(bytes(in).size);
   const partition parts(in.size(), net.size());
   const std::size_t element = element_size(in);
   const int segments = net.segments(parts.longest() * element);
@@ -337,7 +337,7 @@ requires lending_transport<typename Channel::transport_type> task<> all_gather(C
                                                                                partition parts) {
   if (net.size() == 1) co_return;
   lending<Channel> peers(net, bytes(data), const_bytes());
-  co_await peers.begin();
+  co_await peers.begin(bytes(data).size);
   const chunks chunk(data, parts);
   const std::size_t element = element_size(data);
   const auto give = [&](int peer) { return net.send(peer, bytes(chunk[net.rank()])); };
@@ -347,13 +347,7 @@ requires lending_transport<typename Channel::transport_type> task<> all_gather(C
     for (int i = 1; i < net.size(); ++i) {
       const int peer = (net.rank() + i) % net.size();
       if (!peers.sees_in(peer)) continue;
-      const Data here = chunk[peer];
-      const std::size_t start = parts.offset(peer) * element;
-      const auto work = [&](std::size_t at, std::size_t n) {
-        net.copy(bytes(here.subspan(at, n)),
-                 {peers.in_of(peer) + start + at * element, n * element});
-      };
-      co_await peers.in_pieces(here.size(), element, work);
+      co_await peers.copy_in(chunk[peer], peers.in_of(peer) + parts.offset(peer) * element);
     }
   };
   const auto blind = [&](int peer) { return !peers.lends_in(peer); };
@@ -368,22 +362,197 @@ template <channel Channel, buffer Data>
 requires lending_transport<typename Channel::transport_type> task<> broadcast(Channel net,
                                                                               Data data, int root) {
   const bool from_here = net.rank() == root;
-  lending<Channel> peers(net, bytes(data), const_bytes(), from_here);
-  co_await peers.begin(root);
+  lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes());
+  const auto extent = [&](int) { return bytes(data).size; };
+  const auto told = [&](int) { return from_here; };
+  const auto heard = [&](int peer) { return peer == root; };
+  co_await peers.begin(extent, told, heard);
   if (from_here) {
     const auto blind = [&](int peer) { return !peers.lends_in(peer); };
     const auto give = [&](int peer) { return net.send(peer, bytes(data)); };
     co_await peers.with_those(blind, give);
   } else if (peers.sees_in(root)) {
-    const std::size_t element = element_size(data);
-    const auto work = [&](std::size_t at, std::size_t n) {
-      net.copy(bytes(data.subspan(at, n)), {peers.in_of(root) + at * element, n * element});
-    };
-    co_await peers.in_pieces(data.size(), element, work);
+    co_await peers.copy_in(data, peers.in_of(root));
   } else {
     co_await net.recv(root, bytes(data));
   }
   co_await peers.end();
+}
+
+/// Afterwards chunk r of `all` on the root holds `mine` of rank r; elsewhere `all` is not looked at.
+/// On the root `mine` may be exactly its chunk. Each rank writes where the root sees it, or the root
+/// reads where it sees the rank's, or a message brings it.
+template <channel Channel, buffer Data>
+requires lending_transport<typename Channel::transport_type> task<> gather(Channel net, Data mine,
+                                                                           Data all,
+                                                                           partition parts,
+                                                                           int root) {
+  const bool at_root = net.rank() == root;
+  const chunks chunk(all, parts);
+  const std::size_t element = element_size(mine);
+  const auto in = [&](int peer) { return peer == root ? const_bytes(bytes(mine)) : const_bytes(); };
+  const auto out = [&](int peer) { return at_root ? bytes(chunk[peer]) : mutable_bytes(); };
+  lending<Channel> peers(net, in, out);
+  const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
+  const auto with_root = [&](int peer) { return at_root || peer == root; };
+  co_await peers.begin(extent, with_root, with_root);
+  if (at_root) {
+    net.copy(bytes(chunk[root]), bytes(mine));
+    const auto sent = [&](int peer) { return !peers.lends_out(peer) && !peers.sees_in(peer); };
+    const auto take = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
+    const auto read = [&]() -> task<> {
+      for (int peer = 0; peer < net.size(); ++peer) {
+        if (peer == root || peers.lends_out(peer) || !peers.sees_in(peer)) continue;
+        co_await peers.copy_in(chunk[peer], peers.in_of(peer));
+      }
+    };
+    co_await when_all(peers.with_those(sent, take), read());
+  } else if (peers.sees_out(root)) {
+    co_await peers.copy_out(peers.out_of(root), mine);
+  } else if (!peers.lends_in(root)) {
+    co_await net.send(root, bytes(mine));
+  }
+  co_await peers.end();
+}
+
+/// Afterwards `mine` on rank r holds chunk r of `all` on the root; elsewhere `all` is not looked at.
+/// On the root `mine` may be exactly its chunk. Each rank reads where it sees the root's, or the root
+/// writes where it sees the rank's, or a message brings it.
+template <channel Channel, buffer Data>
+requires lending_transport<typename Channel::transport_type> task<> scatter(Channel net, Data all,
+                                                                            Data mine,
+                                                                            partition parts,
+                                                                            int root) {
+  const bool at_root = net.rank() == root;
+  const chunks chunk(all, parts);
+  const std::size_t element = element_size(mine);
+  const auto in = [&](int peer) {
+    return at_root ? const_bytes(bytes(chunk[peer])) : const_bytes();
+  };
+  const auto out = [&](int peer) { return peer == root ? bytes(mine) : mutable_bytes(); };
+  lending<Channel> peers(net, in, out);
+  const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
+  const auto with_root = [&](int peer) { return at_root || peer == root; };
+  co_await peers.begin(extent, with_root, with_root);
+  if (at_root) {
+    net.copy(bytes(mine), bytes(chunk[root]));
+    const auto sent = [&](int peer) { return !peers.lends_in(peer) && !peers.sees_out(peer); };
+    const auto give = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
+    const auto write = [&]() -> task<> {
+      for (int peer = 0; peer < net.size(); ++peer) {
+        if (peer == root || peers.lends_in(peer) || !peers.sees_out(peer)) continue;
+        co_await peers.copy_out(peers.out_of(peer), chunk[peer]);
+      }
+    };
+    co_await when_all(peers.with_those(sent, give), write());
+  } else if (peers.sees_in(root)) {
+    co_await peers.copy_in(mine, peers.in_of(root));
+  } else if (!peers.lends_out(root)) {
+    co_await net.recv(root, bytes(mine));
+  }
+  co_await peers.end();
+}
+
+/// Afterwards chunk i of `out` holds the chunk of `in` that rank i had for this rank; `in` is only
+/// read and does not overlap `out`. Each rank reads what it sees of the others and is sent the rest.
+template <channel Channel, buffer Data>
+requires lending_transport<typename Channel::transport_type> task<> all_to_all(
+    Channel net, Data in, partition in_parts, Data out, partition out_parts) {
+  const chunks outgoing(in, in_parts);
+  const chunks arriving(out, out_parts);
+  const auto lent = [&](int peer) { return const_bytes(bytes(outgoing[peer])); };
+  const auto nothing = [](int) { return const_bytes(); };
+  lending<Channel> peers(net, lent, nothing);
+  const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
+  const auto all = [](int) { return true; };
+  co_await peers.begin(extent, all, all);
+  net.copy(bytes(arriving[net.rank()]), bytes(outgoing[net.rank()]));
+  const auto blind = [&](int peer) { return !peers.lends_in(peer); };
+  const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
+  const auto give = [&](int peer) { return net.send(peer, bytes(outgoing[peer])); };
+  const auto take = [&](int peer) { return net.recv(peer, bytes(arriving[peer])); };
+  const auto read = [&]() -> task<> {
+    for (int i = 1; i < net.size(); ++i) {
+      const int peer = (net.rank() + i) % net.size();
+      if (peers.sees_in(peer)) co_await peers.copy_in(arriving[peer], peers.in_of(peer));
+    }
+  };
+  co_await when_all(peers.with_those(blind, give), read(), peers.with_those(unseen, take));
+  co_await peers.end();
+}
+
+/// Afterwards `data` on rank r holds the sum over ranks 0 to r, or, if `exclusive`, over the ranks
+/// before r, and that of rank 0 stays as it was; with the bits of the sequential sums. Each rank
+/// adds up one chunk for all, in place where it sees them, else what it was sent, and sends it back.
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> prefixes(Channel net, Data data,
+                                                                             Op op,
+                                                                             bool exclusive) {
+  if (net.size() == 1) co_return;
+  const int p = net.size();
+  const int mine = net.rank();
+  const Channel results = net.lane(1);
+  lending<Channel> peers(net, bytes(data), const_bytes());
+  co_await peers.begin(bytes(data).size);
+  const partition parts(data.size(), p);
+  const chunks chunk(data, parts);
+  const std::size_t element = element_size(data);
+  const std::size_t n = parts.count(mine);
+  const scratch sent(net.scratch_bytes(sees_all(net, peers) ? 0 : static_cast<std::size_t>(p) * n * element));
+  const auto of = [&](int rank) {
+    if (rank == mine) return chunk[mine];
+    if (peers.sees_in(rank)) {
+      return placed(data, peers.in_of(rank) + parts.offset(mine) * element, n);
+    }
+    return placed(data, sent.data() + static_cast<std::size_t>(rank) * n * element, n);
+  };
+  // The last rank's part is in no sum before it, and rank 0 has none.
+  const auto gives = [&](int rank) { return !exclusive || rank < p - 1; };
+  const auto gets = [&](int rank) { return !exclusive || rank > 0; };
+  const auto given = [&](int peer) { return gives(mine) && !peers.lends_in(peer); };
+  const auto taken = [&](int peer) { return gives(peer) && !peers.sees_in(peer); };
+  const auto give = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
+  const auto take = [&](int peer) { return net.recv(peer, bytes(of(peer))); };
+  co_await when_all(peers.with_those(given, give), peers.with_those(taken, take));
+
+  const std::size_t longest = std::max(element, lending<Channel>::cached);
+  const scratch memory(net.scratch_bytes(exclusive ? 2 * longest : 0));
+  const auto work = [&](std::size_t at, std::size_t count) {
+    Data before = of(0).subspan(at, count);
+    if (!exclusive) {
+      for (int rank = 1; rank < p; ++rank) {
+        const Data own = of(rank).subspan(at, count);
+        net.reduce(own, before, own, op);
+        before = own;
+      }
+      return;
+    }
+    for (int rank = 1; rank < p; ++rank) {
+      const Data own = of(rank).subspan(at, count);
+      const Data next = placed(data, memory.data() + (rank % 2 != 0 ? 0 : longest), count);
+      if (rank < p - 1) net.reduce(next, before, own, op);
+      net.copy(bytes(own), bytes(before));
+      before = next;
+    }
+  };
+  co_await peers.in_pieces(n, element, work);
+
+  const auto told = [&](int peer) { return gets(peer) && !peers.sees_in(peer); };
+  const auto awaited = [&](int peer) { return gets(mine) && !peers.lends_in(peer); };
+  const auto tell = [&](int peer) { return results.send(peer, bytes(of(peer))); };
+  const auto hear = [&](int peer) { return results.recv(peer, bytes(chunk[peer])); };
+  co_await when_all(peers.with_those(told, tell), peers.with_those(awaited, hear));
+  co_await peers.end();
+}
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> scan(Channel net, Data data,
+                                                                         Op op) {
+  return prefixes(net, data, op, false);
+}
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> exscan(Channel net, Data data,
+                                                                           Op op) {
+  return prefixes(net, data, op, true);
 }
 
 }  // namespace colls::direct

@@ -34,32 +34,36 @@ class lending {
   /// between two pieces a rank looks whether all others are still there.
   static constexpr std::size_t cached = 32 * 1024;
 
-  /// What every rank reads of the others is as long as `in`, and what it writes.
-  lending(Channel net, const_bytes in, const_bytes out, bool lends_in = true)
+  /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write.
+  template <std::invocable<int> In, std::invocable<int> Out>
+  lending(Channel net, const In& in, const Out& out)
       : net_(net),
         loan_(net.net()),
         given_(static_cast<std::size_t>(net.size())),
         seen_(given_.size()),
-        views_(given_.size()),
-        extent_(in.size) {
+        views_(given_.size()) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank()) continue;
       card& mine = given_[index(peer)];
-      if (lends_in) mine.in = loan_.place_for(net.world_rank(peer), in);
-      mine.out = loan_.place_for(net.world_rank(peer), out);
+      mine.in = loan_.place_for(net.world_rank(peer), in(peer));
+      mine.out = loan_.place_for(net.world_rank(peer), out(peer));
       if (mine.in != 0 || mine.out != 0) mine.ticket = loan_.ticket();
       if (mine.ticket == 0) mine = {};
     }
   }
+  /// The same for all.
+  lending(Channel net, const_bytes in, const_bytes out)
+      : lending(
+            net, [&](int) { return in; }, [&](int) { return out; }) {}
   lending(const lending&) = delete;
   lending& operator=(const lending&) = delete;
 
-  /// All tell all; with a root, it tells and the others hear.
-  task<> begin(int root = nobody) {
+  /// Tells those who are `told(peer)` and hears those who are `heard(peer)`, of whose memory this
+  /// rank touches `extent(peer)` bytes from each place on.
+  template <class Extent, class Told, class Heard>
+  task<> begin(Extent extent, Told told, Heard heard) {
     const auto tell = [&](int peer) { return net_.send(peer, whole(given_[index(peer)])); };
     const auto hear = [&](int peer) { return net_.recv(peer, whole(seen_[index(peer)])); };
-    const auto told = [&](int) { return root == nobody || root == net_.rank(); };
-    const auto heard = [&](int peer) { return root == nobody || root == peer; };
     co_await when_all(with_those(told, tell), with_those(heard, hear));
     for (int peer = 0; peer < net_.size(); ++peer) {
       if (peer == net_.rank()) continue;
@@ -71,11 +75,17 @@ class lending {
       if (theirs.ticket == 0) continue;
       auto* const view = net_.net().view_of(net_.world_rank(peer));
       const bool right = view != nullptr &&
-                         (theirs.in == 0 || view->at(theirs.in, extent_) != nullptr) &&
-                         (theirs.out == 0 || view->at(theirs.out, extent_) != nullptr);
+                         (theirs.in == 0 || view->at(theirs.in, extent(peer)) != nullptr) &&
+                         (theirs.out == 0 || view->at(theirs.out, extent(peer)) != nullptr);
       if (!right) throw error(errc::protocol_error, "a rank lends memory that nobody has mapped");
       views_[index(peer)] = view;
     }
+  }
+  /// All tell all.
+  task<> begin(std::size_t extent) {
+    const auto of = [=](int) { return extent; };
+    const auto all = [](int) { return true; };
+    return begin(of, all, all);
   }
 
   /// Whether `peer` works in this rank's buffer, and this rank in `peer`'s.
@@ -137,6 +147,24 @@ class lending {
     }
   }
 
+  /// Copies a peer's elements here, or ours there.
+  template <buffer Data>
+  task<> copy_in(Data here, const std::byte* there) {
+    const std::size_t element = element_size(here);
+    const auto work = [&](std::size_t at, std::size_t n) {
+      net_.copy(bytes(here.subspan(at, n)), {there + at * element, n * element});
+    };
+    co_await in_pieces(here.size(), element, work);
+  }
+  template <buffer Data>
+  task<> copy_out(std::byte* there, Data here) {
+    const std::size_t element = element_size(here);
+    const auto work = [&](std::size_t at, std::size_t n) {
+      net_.copy({there + at * element, n * element}, bytes(here.subspan(at, n)));
+    };
+    co_await in_pieces(here.size(), element, work);
+  }
+
   /// Says that this rank has left its peers' buffers, and waits until they have left its own.
   task<> end() {
     const mutable_bytes token;
@@ -163,7 +191,6 @@ class lending {
  private:
   // No algorithm has so many lanes.
   static constexpr int nobodys_lane = 0x7f00;
-  static constexpr int nobody = -1;
   template <class T>
   using list = std::vector<T, detail::recycling_allocator<T>>;
   static constexpr std::size_t turn = 4 * 1024 * 1024;
@@ -190,7 +217,6 @@ class lending {
   list<card> given_;  // what this rank told
   list<card> seen_;   // what it was told
   list<typename transport_type::view*> views_;
-  std::size_t extent_;
 };
 
 }  // namespace colls::direct

@@ -188,9 +188,7 @@ class tcp_transport final : mover,
       const tcp::link* const to = net_.known_link(peer);
       if (to == nullptr || !to->is_seen || to->ended()) return 0;
       const shm::place found = net_.arena_->locate(data);
-      if (found != 0 && data.data != lent_[0] && data.data != lent_[1]) {
-        lent_[lent_[0] != nullptr ? 1 : 0] = data.data;
-      }
+      if (found != 0 && !is_lent(data.data)) lent_[lent_[0] != nullptr ? 1 : 0] = data.data;
       return found;
     }
     /// 0: too many operations lend.
@@ -207,10 +205,18 @@ class tcp_transport final : mover,
 
    private:
     friend tcp_transport;
+
+    bool is_lent(const std::byte* data) const {
+      for (const std::byte* const lent : lent_) {
+        if (lent != nullptr && net_.arena_->same_block(lent, data)) return true;
+      }
+      return false;
+    }
+
     tcp_transport& net_;
     bool spoiled_ = false;
     shm::ticket ticket_ = 0;
-    const std::byte* lent_[2] = {};
+    const std::byte* lent_[2] = {};  // of each block
     bool settled_ = false;
   };
   using view = shm::arena_view;
