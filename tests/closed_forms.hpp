@@ -428,6 +428,8 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
     sum.bytes += bytes;
   };
   switch (what) {
+    case collective::barrier:
+      return cost{pairs, 0, 1};
     case collective::all_reduce:
       if (of.bytes() <= 4096) return cost{pairs, pairs * of.bytes(), 1};
       add(2 * pairs * pieces, 2 * others * of.bytes());

@@ -58,7 +58,7 @@ FLOORS = {
     "models": (
         ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
         "transport/inproc transport/threads/inbox transport/threads/message transport/threads"
-        " transport/tcp/frame transport/shm/ring transport/tcp/link transport/tcp"
+        " transport/tcp/frame transport/shm/ring transport/tcp/link transport/tcp/share transport/tcp"
         " transport/simulated/clock_queue transport/simulated/network transport/simulated/faults"
         " transport/simulated/trace transport/simulated/links transport/simulated/message"
         " transport/simulated",

@@ -300,3 +300,94 @@ TEST_CASE("memory is given back and taken again") {
     CHECK(seen_code == errc::not_enough_memory);
   });
 }
+
+TEST_CASE("short vectors go to all, many operations at a time and awaited in any order") {
+  for (const int p : {2, 3, 5}) {
+    ranks world(p);
+    world.run([](communicator& comm) -> task<> {
+      for (const std::size_t n : {1U, 2U, 100U, 256U}) {
+        constexpr std::size_t calls = 150;
+        std::vector<std::vector<matrix>> data(calls, std::vector<matrix>(n));
+        std::vector<colls::operation<>> started;
+        for (std::size_t k = 0; k < calls; ++k) {
+          for (std::size_t i = 0; i < n; ++i) data[k][i] = part(comm.rank(), k + i);
+          started.push_back(comm.all_reduce(data[k], product(), direct));
+          if (k % 10 == 0) co_await comm.barrier(direct);
+        }
+        bool right = true;
+        for (std::size_t k = calls; k-- > 0;) {
+          co_await started[k];
+          for (std::size_t i = 0; i < n; ++i) right &= data[k][i] == sum(comm.size(), k + i);
+        }
+        CHECK(right);
+      }
+    });
+  }
+}
+
+namespace {
+
+/// How a short all_reduce of `count` elements fails on this rank.
+task<colls::failure> failure_of_short(communicator& comm, std::size_t count, colls::options how) {
+  how.algorithm = colls::algorithm::direct;
+  std::vector<int> data(count);
+  try {
+    co_await comm.all_reduce(data, how);
+  } catch (const colls::error& thrown) {
+    co_return thrown.record();
+  }
+  co_return colls::failure();
+}
+
+/// Nobody is in the barrier any more when it returns.
+task<> all_are_here(communicator& comm) {
+  co_await comm.barrier(direct);
+  std::vector<int> token(1);
+  if (comm.rank() == 0) {
+    for (int peer = 1; peer < comm.size(); ++peer) (void)co_await comm.recv(token, peer, 8);
+    for (int peer = 1; peer < comm.size(); ++peer) co_await comm.send(token, peer, 8);
+  } else {
+    co_await comm.send(token, 0, 8);
+    (void)co_await comm.recv(token, 0, 8);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that does not send its short vector is named") {
+  ranks world(3);
+  world.run([](communicator& comm) -> task<> {
+    co_await all_are_here(comm);
+    if (comm.rank() == 2) co_return;
+    const colls::failure why =
+        co_await failure_of_short(comm, 2, {.timeout = std::chrono::milliseconds(50)});
+    CHECK(why.code == errc::timeout);
+    CHECK(why.culprit == 2);
+  });
+}
+
+TEST_CASE("short vectors of other lengths, or dropped, end the communicator with the culprit named") {
+  {
+    ranks world(3);
+    world.run([](communicator& comm) -> task<> {
+      co_await all_are_here(comm);
+      const colls::failure why = co_await failure_of_short(comm, comm.rank() == 1 ? 3 : 2, {});
+      CHECK(why.code == errc::mismatch);
+    });
+  }
+  ranks world(3);
+  world.run([](communicator& comm) -> task<> {
+    co_await all_are_here(comm);
+    if (comm.rank() == 1) {
+      std::vector<int> data(2);
+      { const colls::operation<> dropped = comm.all_reduce(data, direct); }
+      co_return;
+    }
+    std::vector<int> first(2);
+    auto one = comm.all_reduce(first, direct);  // rank 1 has sent its part of this one
+    const colls::failure why = co_await failure_of_short(comm, 2, {});
+    CHECK(why.code == errc::cancelled);
+    CHECK(why.culprit == 1);
+    (void)one.done();
+  });
+}

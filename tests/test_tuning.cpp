@@ -36,7 +36,7 @@ struct pair {
 const std::initializer_list<pair>& table() {
   using enum algorithm;
   static const std::initializer_list<pair> all{
-      {collective::barrier, {linear, dissemination, binomial_tree}},
+      {collective::barrier, {linear, dissemination, binomial_tree, direct}},
       {collective::broadcast,
        {linear, binomial_tree, knomial_tree, scatter_all_gather, chain, double_tree, circulant,
         direct}},

@@ -150,6 +150,9 @@ template <collective What, class See>
 constexpr void each_lending_algorithm(See see) {
   using op = any_op;
   using data = any_buffer;
+  if constexpr (What == collective::barrier) {
+    see({algorithm::direct}, COLLS_OVER(direct::barrier<Channel>));
+  }
   if constexpr (What == collective::broadcast) {
     see({algorithm::direct}, COLLS_OVER(direct::broadcast<Channel, data>));
   }

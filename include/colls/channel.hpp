@@ -118,6 +118,12 @@ class basic_channel {
     return recv_request{net_, record_, key(peer), into};
   }
 
+  /// Sends `mine` to all other ranks and takes what they send into `parts`, each in the place of its
+  /// rank. Of a channel of the whole communicator.
+  auto share(const_bytes mine, std::byte* parts) const requires sharing_transport<Transport> {
+    return share_request<Transport>{net_, record_, lane_, mine, parts};
+  }
+
   /// out = mine (+) what `peer` sends, or what `peer` sends (+) mine. `out` may be `mine` only if
   /// no concurrent send reads it.
   template <buffer Data, class Op>
@@ -272,6 +278,20 @@ class basic_channel {
     mutable_bytes into;
   };
   using receive = typename recv_request::operation;
+
+  template <class Sharing>
+  struct share_request {
+    using operation = typename Sharing::share_operation;
+    [[gnu::always_inline]] operator operation() const {
+      return {*net, lane, mine, parts, *record};
+    }
+
+    Transport* net;
+    operation_record* record;
+    std::uint16_t lane;
+    const_bytes mine;
+    std::byte* parts;
+  };
 
   template <class Data, class Op>
   class fused;

@@ -223,6 +223,13 @@ class cost_parts {
   }
   /// What ranks tell each other who may lend their buffers: where those lie.
   constexpr part cards() const { return mesh(card_bytes); }
+  /// A short message from every rank to every other one: where memory is shared, each is a line that
+  /// its reader finds.
+  constexpr part shared(std::uint64_t bytes) const {
+    part sum = mesh(bytes);
+    if (lends()) sum.wire = net_.near.latency + (p_ - 1) * gap(bytes);
+    return sum;
+  }
   /// One rank of a pair works on so many bytes where they lie, and says when it has.
   constexpr part worked(part told, std::uint64_t bytes) const {
     told.wire += over(bytes, net_.lent_per_kib);

@@ -87,6 +87,8 @@ class costs : detail::cost_trees {
         return digits(by.radix, [](int) { return std::uint64_t{0}; });
       case algorithm::binomial_tree:
         return tree(0, 2, way::up) + tree(0, 2, way::down);
+      case algorithm::direct:
+        return shared(0);
       default:
         return star_in(0) + star_out(0);
     }
@@ -182,7 +184,7 @@ class costs : detail::cost_trees {
         return hierarchical();
       case algorithm::direct: {
         if (!net_.one_thread) {
-          if (n_ <= direct_whole) return reduced(mesh(n_), (p_ - 1) * n_);
+          if (n_ <= direct_whole) return reduced(shared(n_), (p_ - 1) * n_);
           if (lends()) return cards() + worked(mesh(0), 2 * n_);
           return cards() + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
         }

@@ -279,6 +279,8 @@ class match {
     return nullptr;
   }
   const key_table<posted>& receives() const { return receives_; }
+  /// Whether some message of a collective came before its receive.
+  bool has_arrivals() const { return !arrivals_.empty(); }
   /// The oldest receive of that key, granted or not, still listed.
   posted* first(const message_key& key) const { return receives_.find(key); }
   /// The point-to-point receive that asked for this message, no longer listed.

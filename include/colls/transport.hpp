@@ -85,4 +85,10 @@ concept lending_transport = transport<Transport> && requires(Transport& net) {
   { net.view_of(0) } -> std::same_as<typename Transport::view*>;
 };
 
+/// A refinement: a short message of every rank to every other one is one operation,
+/// `share_operation(net, lane, mine, parts, record)`. `parts` gets what the others sent, each in the
+/// place of its rank.
+template <class Transport>
+concept sharing_transport = transport<Transport> && startable<typename Transport::share_operation>;
+
 }  // namespace colls

@@ -173,44 +173,59 @@ task<> sum_for_all(Channel net, Channel results, lending<Channel>& peers, Data i
   co_await peers.with_those(blind, give);
 }
 
-/// The same where each rank sends its whole input to all others and adds all up itself: one round.
+/// `parts` gets what the other ranks give as `mine`, each in the place of its rank: one round.
+template <channel Channel>
+task<> share_by_messages(Channel net, const_bytes mine, std::byte* parts) {
+  const auto give = [&](int peer) { return net.send(peer, mine); };
+  const auto take = [&](int peer) {
+    return net.recv(peer, {parts + static_cast<std::size_t>(peer) * mine.size, mine.size});
+  };
+  co_await when_all(linear::with_all_others(net, give), linear::with_all_others(net, take));
+}
+template <channel Channel>
+auto share_with_all(Channel net, const_bytes mine, std::byte* parts) {
+  if constexpr (sharing_transport<typename Channel::transport_type>) {
+    return net.share(mine, parts);
+  } else {
+    return share_by_messages(net, mine, parts);
+  }
+}
+
+/// Ends on no rank before all ranks have called it. One round of p(p-1) empty messages.
+template <channel Channel>
+task<> barrier(Channel net) {
+  co_await share_with_all(net, const_bytes(), nullptr);
+}
+
+/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
+/// only read, and may be `out`. Each rank sends its whole input to all others and adds all up itself:
+/// one round.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce_whole(Channel net, Data in, Data out, Op op) {
   const int mine = net.rank();
   const std::size_t size = bytes(in).size;
-  const scratch memory(net.scratch_bytes(static_cast<std::size_t>(net.size()) * size));
+  const int ranks = net.size();
+  const scratch memory(net.scratch_bytes(ranks == 1 ? 0 : static_cast<std::size_t>(ranks) * size));
   const auto part = [&](int rank) {
     if (rank == mine) return in;
     return placed(in, memory.data() + static_cast<std::size_t>(rank) * size, in.size());
   };
-  const auto give = [&](int peer) { return net.send(peer, bytes(in)); };
-  const auto take = [&](int peer) { return net.recv(peer, bytes(part(peer))); };
-  co_await when_all(linear::with_all_others(net, give), linear::with_all_others(net, take));
+  co_await share_with_all(net, bytes(in), memory.data());
   Data partial = part(0);
   for (int rank = 1; rank < net.size(); ++rank) {
     const Data into = rank < mine ? part(0) : out;  // `out` may be this rank's part
     net.reduce(into, partial, part(rank), op);
     partial = into;
   }
+  net.copy(bytes(out), bytes(partial));
 }
 
-/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
-/// only read, and may be `out`. A short input goes to all. Else each rank adds up one chunk, reading it where it lies, and writes
-/// it to all: each input is read once and each output written once. Where buffers are not lent,
-/// 2(p-1)/p of the buffer is sent by each rank.
+/// The same where each rank adds up one chunk, reading it where it lies, and writes it to all: each
+/// input is read once and each output written once. Where buffers are not lent, 2(p-1)/p of the
+/// buffer is sent by each rank.
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> all_reduce_apart(Channel net,
-                                                                                     Data in,
-                                                                                     Data out,
-                                                                                     Op op) {
-  if (net.size() == 1) {
-    net.copy(bytes(out), bytes(in));
-    co_return;
-  }
-  if (bytes(in).size <= direct_whole) {
-    co_await all_reduce_whole(net, in, out, op);
-    co_return;
-  }
+requires lending_transport<typename Channel::transport_type> task<> all_reduce_in_chunks(
+    Channel net, Data in, Data out, Op op) {
   lending<Channel> peers(net, bytes(in), bytes(out));
   co_await peers.begin(bytes(in).size);
   const partition parts(out.size(), net.size());
@@ -229,7 +244,19 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_a
   co_await peers.end();
 }
 
-/// Afterwards every rank holds the same sum in `data`, with the bits of the sequential sum.
+/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
+/// only read, and may be `out`. A short input goes to all ranks.
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> all_reduce_apart(Channel net,
+                                                                                     Data in,
+                                                                                     Data out,
+                                                                                     Op op) {
+  const bool is_short = net.size() == 1 || bytes(in).size <= direct_whole;
+  if (is_short) return all_reduce_whole(net, in, out, op);
+  return all_reduce_in_chunks(net, in, out, op);
+}
+
+/// The same in place.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   if constexpr (lending_transport<typename Channel::transport_type>) {

@@ -10,6 +10,7 @@
 #include <colls/shared_buffer.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/tcp/link.hpp>
+#include <colls/transport/tcp/share.hpp>
 
 #include <thread>
 #include <unordered_map>
@@ -155,6 +156,9 @@ class tcp_transport final : mover,
   using recv_operation = receive_operation<tcp_transport>;
   friend recv_operation;
 
+  using share_operation = tcp::share_operation<tcp_transport>;
+  friend share_operation;
+
   /// `size` bytes of zeros in which the ranks of this host may work while an operation on them
   /// lasts; where there are none, or no memory can be shared, this process's own. Null: there is no
   /// memory.
@@ -232,6 +236,8 @@ class tcp_transport final : mover,
   }
 
   bool poll() override {
+    // Now and then other links have their turn, too.
+    if (!shared_.empty() && take_shared() && ++shared_taken_ % 16 != 0) return true;
     bool moved = false;
     for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
     const std::size_t sockets = links_.size() - rings_.size();
@@ -289,6 +295,7 @@ class tcp_transport final : mover,
 
  private:
   void sweep(time_point time) override {
+    settle_shared([=](share_operation& each) { return each.is_old(time); });
     match_.sweep(time);
     for (auto& [peer, link] : links_) {
       // A large message whose receiver expects a small one would wait without a word.
@@ -410,6 +417,52 @@ class tcp_transport final : mover,
     link.flush();
   }
 
+  // ---- short messages to all
+
+  // The link to it, if that goes through shared memory.
+  tcp::link* ring_to(int peer) {
+    tcp::link* const to = known_link(peer);
+    return to != nullptr && to->has_ring() ? to : nullptr;
+  }
+  // Who never waits would never look at other links.
+  bool may_end_at_once() { return ++shared_in_all_ % 64 != 0; }
+  void list(share_operation& waiting) {
+    waiting.listed_ = true;
+    shared_.push_back(&waiting);
+  }
+  void unlist(share_operation& waiting) {
+    waiting.listed_ = false;
+    std::erase(shared_, &waiting);
+  }
+  bool take_shared() {
+    bool any = false;
+    for (std::size_t i = 0; i < shared_.size();) {
+      share_operation& each = *shared_[i];
+      if (!each.take()) {
+        ++i;
+        continue;
+      }
+      unlist(each);
+      each.end();
+      any = true;
+    }
+    return any;
+  }
+  // Those that `which` picks become other messages, which may end more of them.
+  template <class Which>
+  void settle_shared(Which which) {
+    for (std::size_t i = 0; i < shared_.size();) {
+      share_operation& each = *shared_[i];
+      if (!which(each)) {
+        ++i;
+        continue;
+      }
+      unlist(each);
+      each.settle_later();
+      i = 0;
+    }
+  }
+
   // A message that may not go into its receive. With a dispute under way the receive waits for the
   // verdict, which names both sides.
   bool refused(posted& receive, std::error_code ec, tcp::link* announced) {
@@ -481,6 +534,7 @@ class tcp_transport final : mover,
       from.fail(0, "a long message that nobody had asked for");
       return;
     }
+    settle_shared([&](const share_operation& each) { return each.takes(key); });
     posted* const receive = key.is_point_to_point() && !unsolicited ? match_.take_granted(key)
                                                                     : match_.take(key);
     if (receive != nullptr) {
@@ -940,6 +994,7 @@ class tcp_transport final : mover,
   }
   // `peer` has left: whatever still waits for it, or to be taken by it, waits in vain.
   void needed(int peer) {
+    settle_shared([](const share_operation&) { return true; });
     std::vector<communicator_state*> by = match_.waiting_for(peer);
     link_for(peer).each_send(
         [&](const tcp::outgoing& send) { by.push_back(send.record->communicator); });
@@ -950,6 +1005,15 @@ class tcp_transport final : mover,
 
   void revoked(communicator_state& communicator, const failure& why, int told_by) override {
     if (told_by < 0 && who_->rendezvous != nullptr) tasks_.start(report(why));
+    for (std::size_t i = 0; i < shared_.size();) {
+      share_operation& each = *shared_[i];
+      if (!each.is_of(communicator)) {
+        ++i;
+        continue;
+      }
+      unlist(each);
+      each.fail(why.code);
+    }
     for (auto& [peer, link] : links_) {
       link->fail_sends(why.code, [&](const tcp::outgoing& send) {
         return send.key.communicator == communicator.id();
@@ -1024,6 +1088,9 @@ class tcp_transport final : mover,
   std::shared_ptr<shm::arena> arena_;
   bool may_lend_ = true;
   std::vector<loan*> loans_;
+  std::vector<share_operation*> shared_;  // that wait, in the order of their calls
+  unsigned shared_in_all_ = 0;
+  unsigned shared_taken_ = 0;
   int reports_ = 0;
   bool told_of_memory_ = false;
   bool leaving_ = false;  // close() has begun
@@ -1032,6 +1099,7 @@ class tcp_transport final : mover,
   std::optional<door> local_door_;
   task_group tasks_;  // last: its tasks use all of the above
 };
-static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transport>);
+static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transport> &&
+              sharing_transport<tcp_transport>);
 
 }  // namespace colls

@@ -138,6 +138,37 @@ class link final : public engine::watcher, public filler {
     return std::exchange(inline_, nullptr) == nullptr;
   }
 
+  /// Writes a message to the ring now, or not at all.
+  bool write_whole(const header& frame, const_bytes message) {
+    const bool may = is_open() && !ended_ && !goodbye_received_ && idle() && waiting.empty() &&
+                     weight(message.size) <= allowance;
+    if (!may || !ring_->has_slot()) return false;
+    if (message.size > shm::longest_inline && ring_->room(message.size) < message.size) return false;
+    allowance -= weight(message.size);
+    ring_->write(frame, message.data, message.size);
+    return true;
+  }
+  /// Takes that message off the ring if it is the next one and has come whole.
+  bool take_whole(const header& wanted, std::byte* into) {
+    if (!is_open() || payload_left_ > 0) return false;
+    const shm::slot* const next = ring_->front();
+    if (next == nullptr || std::memcmp(&next->frame, &wanted, sizeof wanted) != 0) return false;
+    const std::size_t size = wanted.length;
+    if (size <= shm::longest_inline) {
+      if (next->piece != 0) return false;
+      if (size != 0) std::memcpy(into, next->data, size);
+      if (!ring_->pop(*next)) return false;
+    } else {
+      if (next->piece != size || !ring_->pop(*next)) return false;
+      std::memcpy(into, ring_->data(), size);
+      ring_->take(size);
+    }
+    ring_->settle();
+    consumed(weight(size));
+    if (!control_.empty()) flush_ring();
+    return true;
+  }
+
   void control(const header& frame, const void* payload = nullptr) {
     const auto* const head = reinterpret_cast<const std::byte*>(&frame);
     control_.insert(control_.end(), head, head + sizeof frame);
