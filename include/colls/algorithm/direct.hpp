@@ -52,6 +52,23 @@ task<> all_reduce_by_one(Channel net, Data data, Op op) {
 /// No input lies where the sum goes.
 inline constexpr int apart = -1;
 
+/// sum = parts[0] (+) parts[1] (+) ..., where `sum` may be part `aliased`. The parts before that one
+/// are added up in `spare`.
+template <channel Channel, buffer Data, class Op>
+void add_up(const Channel& net, Data sum, std::span<const void*> parts, int aliased, void* spare,
+            const Op& op) {
+  if (parts.size() == 1) {
+    return net.copy(bytes(sum), {static_cast<const std::byte*>(parts[0]), bytes(sum).size});
+  }
+  if (aliased > 1) {
+    const auto before = static_cast<std::size_t>(aliased);
+    net.reduce(placed(sum, spare, sum.size()), parts.first(before), op);
+    parts = parts.subspan(before - 1);
+    parts[0] = spare;
+  }
+  net.reduce(sum, parts, op);
+}
+
 /// Leaves in `sum` the sum in rank order of a chunk: `own` here, `offset` elements into the input
 /// of every other rank. The input of rank `aliased` lies where `sum` does. One pass over all
 /// inputs, piece by piece; `deliver(first, count)` follows each piece while it is in the cache.
@@ -61,17 +78,14 @@ task<> fold_seen(Channel net, lending<Channel>& peers, Data own, std::size_t off
   const std::size_t element = element_size(own);
   const std::size_t longest = std::max(element, peers.cached);
   const scratch memory(net.scratch_bytes(aliased > 1 ? longest : 0));
+  detail::recycled_vector<const void*> parts(static_cast<std::size_t>(net.size()));
   const auto work = [&](std::size_t at, std::size_t n) {
-    const auto part = [&](int rank) {
-      return rank == net.rank() ? own.subspan(at, n)
-                                : placed(own, peers.in_of(rank) + (offset + at) * element, n);
-    };
-    Data partial = part(0);
-    for (int rank = 1; rank < net.size(); ++rank) {
-      const Data into = rank < aliased ? placed(own, memory.data(), n) : sum.subspan(at, n);
-      net.reduce(into, partial, part(rank), op);
-      partial = into;
+    for (int rank = 0; rank < net.size(); ++rank) {
+      parts[static_cast<std::size_t>(rank)] = rank == net.rank()
+                                                  ? bytes(own.subspan(at, n)).data
+                                                  : peers.in_of(rank) + (offset + at) * element;
     }
+    add_up(net, sum.subspan(at, n), parts, aliased, memory.data(), op);
     deliver(at, n);
   };
   co_await peers.in_pieces(own.size(), element, work);
@@ -206,18 +220,13 @@ task<> all_reduce_whole(Channel net, Data in, Data out, Op op) {
   const std::size_t size = bytes(in).size;
   const int ranks = net.size();
   const scratch memory(net.scratch_bytes(ranks == 1 ? 0 : static_cast<std::size_t>(ranks) * size));
-  const auto part = [&](int rank) {
-    if (rank == mine) return in;
-    return placed(in, memory.data() + static_cast<std::size_t>(rank) * size, in.size());
-  };
   co_await share_with_all(net, bytes(in), memory.data());
-  Data partial = part(0);
-  for (int rank = 1; rank < net.size(); ++rank) {
-    const Data into = rank < mine ? part(0) : out;  // `out` may be this rank's part
-    net.reduce(into, partial, part(rank), op);
-    partial = into;
+  detail::recycled_vector<const void*> parts(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    parts[static_cast<std::size_t>(rank)] =
+        rank == mine ? bytes(in).data : memory.data() + static_cast<std::size_t>(rank) * size;
   }
-  net.copy(bytes(out), bytes(partial));
+  add_up(net, out, parts, in.data() == out.data() ? mine : apart, memory.data(), op);
 }
 
 /// The same where each rank adds up one chunk, reading it where it lies, and writes it to all: each
