@@ -171,7 +171,7 @@ class communicator {
   requires(!detail::is_options<Op>) operation<> all_reduce(const colls::group<Ranges...>& buffers,
                                                            Op op = {}, options how = {}) {
     using element = typename colls::group<Ranges...>::element_type;
-    static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, memory>,
+    static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, space>,
                   "colls: the group is in host memory and the communicator moves device memory, or "
                   "the other way round");
     return core_->grouped(
@@ -464,7 +464,7 @@ class communicator {
     }
   }
 
-  using memory = transport_memory_t<Transport>;
+  using space = transport_memory_t<Transport>;
 
   /// The range as algorithms know it; one that may not be used here as what says so.
   template <class Range>
@@ -472,7 +472,7 @@ class communicator {
     if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
       if (const char* const wrong = data.wrong_with(core_.get())) return detail::unusable(wrong);
     }
-    return usable(detail::erased<memory>(std::forward<Range>(data)));
+    return usable(detail::erased<space>(std::forward<Range>(data)));
   }
   template <class Range>
   any_buffer output(Range&& data) const {
@@ -481,7 +481,7 @@ class communicator {
     return erased(std::forward<Range>(data));
   }
   any_buffer usable(any_buffer data) const {
-    if constexpr (std::is_same_v<memory, device_memory>) {
+    if constexpr (std::is_same_v<space, device_memory>) {
       if (const char* const wrong = core_->net().wrong_with(data)) return detail::unusable(wrong);
     }
     return data;
