@@ -149,9 +149,10 @@ class share_operation {
           *done_);
       if (!operation.start(each)) ++pending_;
     };
+    pending_ = 1;  // the start itself
     for (sending& each : sends_) begin(each);
     for (receiving& each : receives_) begin(each);
-    return pending_ == 0;
+    return --pending_ == 0;
   }
 
   Transport& net_;
