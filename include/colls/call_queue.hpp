@@ -58,7 +58,11 @@ class call_queue : public call_owner {
                      std::size_t working_bytes, Body body) {
     std::unique_ptr<call<T>> holder(made);
     if (unusable(*made)) return operation<T>(holder.release());
-    made->hash = hash_of(print);
+    if (last_hash_ == 0 || !(print == last_print_)) {
+      last_print_ = print;
+      last_hash_ = hash_of(print);
+    }
+    made->hash = last_hash_;
     made->sequence = state_.take_sequence(print, made->hash);
     made->segment = by.segment;
     made->lanes = by.lanes;
@@ -218,6 +222,8 @@ class call_queue : public call_owner {
   run_queue& queue_;
   communicator_state state_;
   colls::tuning choices_;
+  fingerprint last_print_;  // most calls are as the one before
+  std::uint64_t last_hash_ = 0;
   bool world_;
   bool open_ = true;
   call_base* first_ = nullptr;  // started and not ended, in call order
