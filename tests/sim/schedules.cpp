@@ -326,5 +326,6 @@ TEST_CASE("seeds") {
   }
   const char* const many = std::getenv("COLLS_SIM_SEEDS");
   const std::uint64_t seeds = many != nullptr ? std::strtoull(many, nullptr, 10) : 4000;
+  REQUIRE(seeds > 0);
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) run_seed(seed);
 }

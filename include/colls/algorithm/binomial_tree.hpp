@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// binomial_tree: ceil(log2 p) rounds from or to one root, for short buffers.
+// binomial_tree: ceil(log2 p) rounds, for short buffers. Thakur, Rabenseifner, Gropp (2005).
 
 #include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/rotated.hpp>

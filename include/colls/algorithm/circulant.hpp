@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// circulant: the fewest rounds and the fewest bytes at once, for any number of ranks.
-//
+// circulant: the fewest rounds and the fewest bytes at once, for any number of ranks. Träff,
+// "Optimal, non-pipelined reduce-scatter and allreduce algorithms" (2024).
 // Block i of a rank is that of the rank i ahead. Sums are made in scratch in this order, where what
 // a message carries lies in one piece.
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// knomial_tree: trees in which ranks have up to k-1 children a level, for short buffers where
-// messages overlap: fewer levels than in the binomial tree, which is the same for k = 2.
+// knomial_tree: up to k-1 children a level, for short buffers: fewer levels than a binomial tree,
+// k = 2. Wilkins and others, "Generalized collective algorithms for the exascale era" (2023).
 
 #include <colls/algorithm/placed.hpp>
 #include <colls/channel.hpp>

@@ -247,12 +247,8 @@ inline bool simulated_transport::grant(posted& receive, flight& header) {
 }
 
 inline void simulated_transport::taken(flight& message) {
-  if (message.reminder) {
-    reminded(message);
-    return;
-  }
   if (message.header) {
-    header(message);
+    message.reminder ? reminded(message) : header(message);
     return;
   }
   if (message.damaged) {

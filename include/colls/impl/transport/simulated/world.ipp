@@ -236,7 +236,7 @@ inline bool simulated_world::arrive(flight& message) {
     release(message);
     return false;
   }
-  if (message.reminder) {
+  if (message.header) {
     if (now_ >= rank.takes_until_) return true;
     push(rank.takes_until_, event::kind::taken, message.to, &message);
     return false;
