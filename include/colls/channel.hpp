@@ -188,7 +188,7 @@ class basic_channel {
 
   /// The same operation on the transport that this one stands on (memory of a device is staged).
   template <class Below>
-  requires std::same_as<Below, typename Transport::below_type>
+  requires stands_on<Transport, Below>
   operator basic_channel<Below>() const { return {net_->below(), *record_}; }
 
   Transport& net() const { return *net_; }

@@ -91,4 +91,8 @@ concept lending_transport = transport<Transport> && requires(Transport& net) {
 template <class Transport>
 concept sharing_transport = transport<Transport> && startable<typename Transport::share_operation>;
 
+/// A refinement: it moves what another transport moves, `net.below()`, on other memory.
+template <class Transport, class Below>
+concept stands_on = std::same_as<typename Transport::below_type, Below>;
+
 }  // namespace colls

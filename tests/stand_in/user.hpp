@@ -246,7 +246,8 @@ colls::task<> every_collective(Communicator& gpu, std::size_t n) {
     if (p > 1 && me < 2) {
       auto again = by.used(n);
       if (me == 0) {
-        co_await gpu.send(out.span(), 1, 5, how);
+        auto fresh = by.numbers(n, 0);
+        co_await gpu.send(fresh.span(), 1, 5, how);
         co_await gpu.recv(again.span(), colls::any_source, 6, how);
       } else {
         co_await gpu.recv(again.span(), 0, 5, how);
