@@ -412,6 +412,48 @@ TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its 
   CHECK(sums == std::vector<int>{6, 6, 6});
 }
 
+/// An element of so many numbers.
+template <std::size_t Numbers>
+struct several {
+  int value[Numbers];
+
+  static several of(std::size_t first) {
+    several made;
+    for (std::size_t i = 0; i < Numbers; ++i) made.value[i] = static_cast<int>(first + i);
+    return made;
+  }
+};
+
+template <std::size_t Numbers>
+task<> sum_of_several(communicator& comm, std::size_t count) {
+  using element = several<Numbers>;
+  std::vector<element> data(count);
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  for (std::size_t i = 0; i < count; ++i) data[i] = element::of(i * (rank + 1));
+  const auto sum = [](const element& a, const element& b) {
+    element both;
+    for (std::size_t i = 0; i < Numbers; ++i) both.value[i] = a.value[i] + b.value[i];
+    return both;
+  };
+  co_await comm.all_reduce(data, colls::commutative(sum), {.algorithm = colls::algorithm::ring});
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t k = 0; k < Numbers; ++k) {
+      wrong += data[i].value[k] != static_cast<int>(3 * i + 2 * k);
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE_TEMPLATE("elements of any size are reduced whole, wherever a message is cut", World,
+                   tcp_world, shm_world) {
+  ranks<World> world(2);
+  world.run([](communicator& comm) -> task<> {
+    co_await sum_of_several<3>(comm, 100'000);
+    co_await sum_of_several<1300>(comm, 300);
+  });
+}
+
 TEST_CASE("without memory to share, ranks of one host go on by a socket, unless shm was asked for") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);

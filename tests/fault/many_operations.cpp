@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Very many operations over tcp, at once and in a row: memory, descriptors and threads of each rank
-// stay bounded.
+// Very many operations, at once and in a row: memory, descriptors and threads of each rank stay
+// bounded. And one of very many bytes.
 
 #include "../soak.hpp"
 #include "processes.hpp"
@@ -112,3 +112,43 @@ TEST_CASE("operations in a row leave everything as it was, and none allocates") 
   for (int rank = 0; rank < size; ++rank) all.tell(rank);
   for (int rank = 0; rank < size; ++rank) CHECK(all.wait(rank).status == 0);
 }
+
+#if !defined(SANITIZED)  // it would take minutes
+
+namespace {
+
+/// Bytes that this machine could give now.
+std::size_t available() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::size_t kib = 0;
+  for (std::string unit; file >> name >> kib; std::getline(file, unit)) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("more bytes than 2^31 in one call, copied and reduced") {
+  constexpr std::size_t size = (std::size_t{1} << 31) + 5;
+  if (available() < 4 * size) {
+    MESSAGE("skipped: it takes 4 GiB of memory, and as much should stay free");
+    return;
+  }
+  job all(2, [](colls::world& world, const line& test) -> task<> {
+    const auto mine = static_cast<unsigned char>(world.rank() + 1);
+    std::vector<unsigned char> data(size, mine);
+    data[size - 2] = static_cast<unsigned char>(10 * mine);
+    co_await world.all_reduce(data, {.algorithm = colls::algorithm::ring});
+    bool right = data[0] == 3 && data[size / 2] == 3 && data[size - 2] == 30 && data.back() == 3;
+    if (world.rank() == 0) data.back() = data[size / 2] = 77;
+    co_await world.broadcast(data, 0);
+    right &= data[0] == 3 && data[size / 2] == 77 && data[size - 2] == 30 && data.back() == 77;
+    test.say(right ? "right" : "wrong");
+  });
+  REQUIRE(all.all_say("right", 200));
+  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
+}
+
+#endif
