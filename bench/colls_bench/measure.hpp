@@ -14,7 +14,7 @@ namespace bench {
 template <class Communicator>
 colls::task<> measure(Communicator& comm, const options& how) {
   using clock = std::chrono::steady_clock;
-  const std::unique_ptr<workload> work = make_workload(comm, how);
+  const std::unique_ptr<workload<Communicator>> work = make_workload(comm, how);
   const report to(how, comm.size());
   if (comm.rank() == 0) to.head();
   const bool sized = how.collective != "barrier";
@@ -23,17 +23,35 @@ colls::task<> measure(Communicator& comm, const options& how) {
   std::uint64_t wrong_in_all = 0;
   for (const std::uint64_t bytes : sizes) {
     work->resize(bytes);
-    const int iterations = how.iterations_for(bytes);
+    const int warmup = how.warmup_for(bytes);
+    int iterations = how.iterations_for(bytes);
     std::vector<double> seconds;
+    std::vector<double> spent(1);
+    auto second = clock::now();
+    int turns = 0;
+    int asks = 3;
     work->fill();
-    for (int k = -how.warmup_for(bytes); k < iterations; ++k) {
+    for (int k = -warmup; k < iterations; ++k) {
       // What a sum in place has grown to would overflow sooner or later.
       if (how.in_place) work->fill();
       co_await comm.barrier();
       const auto began = clock::now();
       for (int i = 0; i < how.batch; ++i) co_await work->start();
-      const std::chrono::duration<double> took = clock::now() - began;
+      const auto ended = clock::now();
+      const std::chrono::duration<double> took = ended - began;
       if (k >= 0) seconds.push_back(took.count() / how.batch);
+      if (how.seconds == 0) continue;
+      if (++turns == 1) second = ended;  // the first opens links
+      if (turns != asks) continue;
+      // Now and then the ranks agree on how many turns the time allows.
+      asks *= 10;
+      spent[0] = std::chrono::duration<double>(ended - second).count();
+      co_await comm.all_reduce(spent, colls::maximum{});
+      const double allowed = how.seconds / spent[0] * (turns - 1);
+      if (allowed < iterations) {
+        iterations = std::max(5, static_cast<int>(allowed));
+        k = std::max(k, -(iterations + 9) / 10);
+      }
     }
     work->fill();
     co_await work->start();

@@ -20,11 +20,13 @@ struct options {
   std::string transport = "tcp";
   int ranks = 2;
   std::string algorithm = "auto";
+  std::vector<std::uint64_t> listed_bytes;  // none: from the first to the last
   std::uint64_t first_bytes = 8;
   std::uint64_t last_bytes = 16 << 20;
   double factor = 4;
   int iterations = 0;  // 0: by size
   int warmup = -1;     // -1: a tenth of the iterations
+  double seconds = 0;  // most for one size; 0: no limit
   int batch = 1;
   std::string dtype = "float";
   std::string op = "plus";
@@ -41,9 +43,11 @@ struct options {
   int warmup_for(std::uint64_t bytes) const {
     return warmup >= 0 ? warmup : (iterations_for(bytes) + 9) / 10;
   }
-  /// The sizes from the first to the last, whole multiples of `unit`.
+  /// The sizes listed, or from the first to the last, as whole multiples of `unit`.
   std::vector<std::uint64_t> sizes(std::uint64_t unit) const {
     std::vector<std::uint64_t> all;
+    for (const std::uint64_t bytes : listed_bytes) all.push_back(bytes / unit * unit);
+    if (!all.empty()) return all;
     for (double bytes = static_cast<double>(first_bytes);; bytes *= factor) {
       const auto whole = static_cast<std::uint64_t>(bytes) / unit * unit;
       if (whole > last_bytes) break;
@@ -53,6 +57,7 @@ struct options {
     return all;
   }
   colls::algorithm pinned() const {
+    if (library != "colls") return colls::algorithm::automatic;
     for (int i = 0; i < 256; ++i) {
       const auto how = static_cast<colls::algorithm>(i);
       if (name(how) == algorithm) return how;
@@ -70,8 +75,14 @@ inline void declare_sizes(CLI::App& app, options& given) {
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
   app.add_option("-f,--factor", given.factor, "From one size to the next")->capture_default_str();
+  app.add_option("--sizes", given.listed_bytes, "These and no others: 8,4K,16M")
+      ->transform(CLI::AsSizeValue(false))
+      ->delimiter(',');
   app.add_option("-n,--iters", given.iterations, "0: by size")->capture_default_str();
   app.add_option("-w,--warmup", given.warmup, "-1: a tenth of the iterations")
+      ->capture_default_str();
+  app.add_option("--seconds", given.seconds, "Fewer iterations where a size takes longer; 0: never")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--batch", given.batch, "Calls in a row that are timed as one, after a barrier")
       ->check(CLI::Range(1, 1 << 20))

@@ -50,6 +50,7 @@ class meeting_folder {
     std::error_code ignored;
     if (owner_ == ::getpid()) std::filesystem::remove_all(path_, ignored);
   }
+  std::string path() const { return path_; }
   std::string file() const { return path_ / "store"; }
 
  private:

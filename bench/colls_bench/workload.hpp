@@ -24,7 +24,12 @@ class elements {
  public:
   template <class Communicator>
   elements(Communicator& comm, bool registered) {
-    if (registered) allocate_ = [&comm](std::size_t n) { return comm.template allocate<T>(n); };
+    if (!registered) return;
+    if constexpr (requires { comm.template allocate<T>(1); }) {
+      allocate_ = [&comm](std::size_t n) { return comm.template allocate<T>(n); };
+    } else {
+      throw std::invalid_argument("--registered 1 is for colls");
+    }
   }
   void resize(std::size_t n) {
     if (n == count_) return;
@@ -51,7 +56,12 @@ class elements {
   std::size_t count_ = 0;
 };
 
+/// What a call of the library that is measured gives to await.
+template <class Communicator>
+using call_of = decltype(std::declval<Communicator&>().barrier());
+
 /// One collective on one rank. `bytes` is the whole vector, as in nccl-tests.
+template <class Communicator>
 class workload {
  public:
   virtual ~workload() = default;
@@ -59,14 +69,14 @@ class workload {
   virtual std::uint64_t unit() const = 0;
   virtual void resize(std::uint64_t bytes) = 0;
   virtual void fill() = 0;
-  virtual colls::operation<> start() = 0;
+  virtual call_of<Communicator> start() = 0;
   virtual std::uint64_t wrong() const = 0;
   /// Bus bandwidth over algorithm bandwidth, as nccl-tests defines it.
   virtual double bus_factor() const = 0;
 };
 
 template <class Communicator, class T>
-class reduction : public workload {
+class reduction : public workload<Communicator> {
  public:
   reduction(Communicator& comm, const options& how)
       : comm_(comm), how_(how), in_(comm, how.registered), out_(comm, how.registered) {
@@ -106,7 +116,7 @@ class reduction : public workload {
     return wrong;
   }
   template <class Call>
-  colls::operation<> with_op(Call call) {
+  call_of<Communicator> with_op(Call call) {
     return how_.op == "plus" ? call(colls::plus{}) : call(colls::maximum{});
   }
   const elements<T>& result() const { return how_.in_place ? in_ : out_; }
@@ -123,7 +133,7 @@ template <class Communicator, class T>
 class all_reduce final : public reduction<Communicator, T> {
  public:
   using reduction<Communicator, T>::reduction;
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
       return this->how_.in_place ? this->comm_.all_reduce(this->in_, op, this->call_)
                                  : this->comm_.all_reduce(this->in_, this->out_, op, this->call_);
@@ -139,7 +149,7 @@ template <class Communicator, class T>
 class reduce final : public reduction<Communicator, T> {
  public:
   using reduction<Communicator, T>::reduction;
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
       return this->how_.in_place
                  ? this->comm_.reduce(this->in_, this->how_.root, op, this->call_)
@@ -157,7 +167,7 @@ template <class Communicator, class T, colls::collective What>
 class prefix final : public reduction<Communicator, T> {
  public:
   using reduction<Communicator, T>::reduction;
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
       if constexpr (What == colls::collective::scan) {
         return this->comm_.scan(this->in_, op, this->call_);
@@ -185,7 +195,7 @@ class reduce_scatter final : public reduction<Communicator, T> {
     this->in_.resize(bytes / sizeof(T));
     this->out_.resize(this->in_.size() / static_cast<std::size_t>(this->comm_.size()));
   }
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
       return this->comm_.reduce_scatter(this->in_, this->out_, op, this->call_);
     });
@@ -199,7 +209,7 @@ class reduce_scatter final : public reduction<Communicator, T> {
 
 /// Collectives that only move bytes: every byte's value tells whose it is and where it lay.
 template <class Communicator>
-class movement : public workload {
+class movement : public workload<Communicator> {
  public:
   movement(Communicator& comm, const options& how)
       : comm_(comm), how_(how), in_(comm, how.registered), out_(comm, how.registered) {
@@ -245,7 +255,7 @@ class broadcast final : public movement<Communicator> {
       this->out_[i] = this->is_root() ? this->value(this->how_.root, i) : 0;
     }
   }
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->comm_.broadcast(this->out_, this->how_.root, this->call_);
   }
   std::uint64_t wrong() const override {
@@ -262,7 +272,7 @@ class all_gather final : public movement<Communicator> {
     this->in_.resize(this->block(bytes));
     this->out_.resize(bytes);
   }
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->comm_.all_gather(this->in_, this->out_, this->call_);
   }
   std::uint64_t wrong() const override {
@@ -283,7 +293,7 @@ class gather final : public movement<Communicator> {
     this->in_.resize(this->block(bytes));
     this->out_.resize(this->is_root() ? bytes : 0);
   }
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->comm_.gather(this->in_, this->out_, this->how_.root, this->call_);
   }
   std::uint64_t wrong() const override {
@@ -304,7 +314,7 @@ class scatter final : public movement<Communicator> {
     this->in_.resize(this->is_root() ? bytes : 0);
     this->out_.resize(this->block(bytes));
   }
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->comm_.scatter(this->in_, this->out_, this->how_.root, this->call_);
   }
   std::uint64_t wrong() const override {
@@ -321,7 +331,7 @@ class all_to_all final : public movement<Communicator> {
     this->in_.resize(bytes);
     this->out_.resize(bytes);
   }
-  colls::operation<> start() override {
+  call_of<Communicator> start() override {
     return this->comm_.all_to_all(this->in_, this->out_, this->call_);
   }
   std::uint64_t wrong() const override {
@@ -341,12 +351,12 @@ class barrier final : public movement<Communicator> {
   using movement<Communicator>::movement;
   std::uint64_t unit() const override { return 1; }
   void resize(std::uint64_t) override {}
-  colls::operation<> start() override { return this->comm_.barrier(this->call_); }
+  call_of<Communicator> start() override { return this->comm_.barrier(this->call_); }
   std::uint64_t wrong() const override { return 0; }
 };
 
 template <class Communicator, class T>
-std::unique_ptr<workload> reducing(Communicator& comm, const options& how) {
+std::unique_ptr<workload<Communicator>> reducing(Communicator& comm, const options& how) {
   using colls::collective;
   if (how.collective == "all_reduce")
     return std::make_unique<all_reduce<Communicator, T>>(comm, how);
@@ -364,11 +374,11 @@ std::unique_ptr<workload> reducing(Communicator& comm, const options& how) {
 }
 
 template <class Communicator>
-std::unique_ptr<workload> make_workload(Communicator& comm, const options& how) {
+std::unique_ptr<workload<Communicator>> make_workload(Communicator& comm, const options& how) {
   if (how.root < 0 || how.root >= comm.size()) {
     throw std::invalid_argument("--root is not in 0.." + std::to_string(comm.size() - 1));
   }
-  std::unique_ptr<workload> made;
+  std::unique_ptr<workload<Communicator>> made;
   if (how.dtype == "float") made = reducing<Communicator, float>(comm, how);
   if (how.dtype == "double") made = reducing<Communicator, double>(comm, how);
   if (how.dtype == "int32") made = reducing<Communicator, std::int32_t>(comm, how);
