@@ -1,0 +1,252 @@
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Tables and picture of what compare.py measured, from its lines. --self-test: checks itself."""
+
+import math
+import statistics
+import sys
+import xml.etree.ElementTree
+from html import escape
+
+# Each with its name, colour and dashes; the order is that of columns and of the legend.
+KINDS = {
+    "floor": ("floor", "#9aa0a6", "2 3"),
+    "openmpi": ("Open MPI", "#d9822b", ""),
+    "mpich": ("MPICH", "#3a9d5d", ""),
+    "gloo": ("Gloo", "#a46bc2", ""),
+    "colls": ("colls", "#1f4fb4", ""),
+    "registered": ("colls, registered", "#1f4fb4", "6 3"),
+}
+PEERS = ["openmpi", "mpich", "gloo"]
+TRANSPORTS = ["shm", "tcp"]
+
+
+def size_of(count):
+    for unit in (" B", " KiB", " MiB"):
+        if count < 1024:
+            return f"{count}{unit}"
+        count //= 1024
+    return f"{count} GiB"
+
+
+def time_of(us):
+    for unit in ("us", "ms"):
+        if us < 1000:
+            return f"{us:g} {unit}"
+        us /= 1000
+    return f"{us:g} s"
+
+
+def kind_of(line):
+    return "registered" if line["library"] == "colls" and line["registered"] else line["library"]
+
+
+def is_floor_of(line):
+    """Whether it is the one that bounds an all_reduce of this size."""
+    if line["transport"] == "tcp":
+        return True
+    return line["algorithm"] == ("exchange" if line["bytes"] <= 64 else "add")
+
+
+def summary(lines, best):
+    """{(transport, ranks, collective): {bytes: {kind: (us, algorithm)}}}: of each kind the quickest
+    way, by the median over the launches of their medians, or by the best time of all. A floor is a
+    bound: there the best launch counts, and above 64 KiB, where its gait is luck, the best time."""
+    runs = {}
+    for line in lines:
+        kind = kind_of(line)
+        if kind == "floor" and not is_floor_of(line):
+            continue
+        place = (line["transport"], line["ranks"], line["collective"])
+        least = best or (kind == "floor" and line["bytes"] > 65536)
+        us = line["us_min" if least else "us_median"]
+        runs.setdefault((place, line["bytes"], kind, line["algorithm"]), []).append(us)
+    found = {}
+    for (place, count, kind, algorithm), times in runs.items():
+        us = min(times) if best or kind == "floor" else statistics.median(times)
+        row = found.setdefault(place, {}).setdefault(count, {})
+        row[kind] = min(row.get(kind, (us, algorithm)), (us, algorithm))
+    return found
+
+
+def best_peer(row):
+    return min((row[kind][0] for kind in PEERS if kind in row), default=None)
+
+
+def digits(value):
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def ratio(row, kind="colls"):
+    """Below 1: colls is quicker than every peer."""
+    peer = best_peer(row)
+    return digits(row[kind][0] / peer) if kind in row and peer else ""
+
+
+def table(place, rows):
+    transport, ranks, collective = place
+    kinds = [kind for kind in KINDS if any(kind in row for row in rows.values())]
+    yield f"\n**{collective} over {transport}, {ranks} ranks**, us:\n"
+    heads = ["bytes"] + [KINDS[kind][0] for kind in kinds] + ["colls / best peer"]
+    heads += ["registered / best peer"] * ("registered" in kinds)
+    heads += ["colls / floor"] * ("floor" in kinds)
+    yield "| " + " | ".join(heads) + " |"
+    yield "|" + "---|" * len(heads)
+    for count, row in sorted(rows.items()):
+        cells = [size_of(count)]
+        for kind in kinds:
+            us, algorithm = row.get(kind, (None, ""))
+            named = algorithm if algorithm != "auto" and kind in PEERS else ""
+            cells.append("" if us is None else f"{digits(us)} {named}".strip())
+        cells.append(ratio(row))
+        if "registered" in kinds:
+            cells.append(ratio(row, "registered"))
+        if "floor" in kinds:
+            both = "floor" in row and "colls" in row
+            cells.append(digits(row["colls"][0] / row["floor"][0]) if both else "")
+        yield "| " + " | ".join(cells) + " |"
+
+
+def tables(lines, best=False):
+    """Times of all_reduce (or of the one collective there is); of all others the ratios."""
+    found = summary(lines, best)
+    collectives = list(dict.fromkeys(place[2] for place in found))
+    detailed = "all_reduce" if "all_reduce" in collectives else collectives[0] if collectives else ""
+    for place in sorted(found, key=lambda at: (TRANSPORTS.index(at[0]), at[1])):
+        if place[2] == detailed:
+            yield from table(place, found[place])
+    if len(collectives) == 1:
+        return
+    for transport in TRANSPORTS:
+        places = [place for place in found if place[0] == transport]
+        sizes = sorted({count for place in places for count in found[place]} - {0})
+        if not places:
+            continue
+        yield f"\n**colls' time over the best peer's, {transport}** (below 1: colls is quicker):\n"
+        yield "| collective | ranks | " + " | ".join(size_of(count) for count in sizes) + " |"
+        yield "|---|---|" + "---|" * len(sizes)
+        for place in sorted(places, key=lambda at: (collectives.index(at[2]), at[1])):
+            rows = found[place]
+            for kind in ("colls", "registered"):
+                cells = [ratio(rows.get(count, {}), kind) for count in sizes]
+                if 0 in rows:
+                    cells[0] = ratio(rows[0], kind)
+                if any(cells):
+                    name = place[2] + ", registered" * (kind == "registered")
+                    yield f"| {name} | {place[1]} | " + " | ".join(cells) + " |"
+
+
+# --- the picture ------------------------------------------------------------------------------
+
+WIDTH, HEIGHT, LEFT, TOP, GAP = 400, 280, 62, 74, 96
+
+
+def text(x, y, words, size=11, anchor="start", colour="#222"):
+    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
+            f'fill="{colour}">{escape(words)}</text>')
+
+
+def line_of(points, colour, dashes, width):
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return (f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"'
+            f"{dashed}/>")
+
+
+def panel(x0, y0, title, rows):
+    sizes = sorted(rows)
+    times = [us for row in rows.values() for us, _ in row.values() if us > 0]
+    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+    high = max(high, low + 1)
+    first, last = math.log2(sizes[0]), max(math.log2(sizes[-1]), math.log2(sizes[0]) + 1)
+
+    def at(count, us):
+        return (x0 + (math.log2(count) - first) / (last - first) * WIDTH,
+                y0 + HEIGHT - (math.log10(us) - low) / (high - low) * HEIGHT)
+
+    yield text(x0, y0 - 10, title, 13)
+    for decade in range(low, high + 1):
+        y = at(sizes[0], 10.0**decade)[1]
+        yield line_of([(x0, y), (x0 + WIDTH, y)], "#ddd", "", 1)
+        yield text(x0 - 6, y + 4, time_of(10.0**decade), 11, "end")
+        for part in range(2, 10 if decade < high else 2):
+            y = at(sizes[0], part * 10.0**decade)[1]
+            yield line_of([(x0, y), (x0 + WIDTH, y)], "#f3f3f3", "", 1)
+    for count in sizes:
+        x = at(count, 10.0**low)[0]
+        yield line_of([(x, y0), (x, y0 + HEIGHT)], "#eee", "", 1)
+        yield text(x, y0 + HEIGHT + 16, size_of(count).replace("iB", ""), 11, "middle")
+    yield text(x0 + WIDTH / 2, y0 + HEIGHT + 34, "bytes", 11, "middle")
+    for kind, (name, colour, dashes) in KINDS.items():
+        points = [(count, *row[kind]) for count, row in sorted(rows.items()) if kind in row]
+        ours = kind in ("colls", "registered")
+        yield line_of([at(count, us) for count, us, _ in points], colour, dashes, 2.5 if ours else 1.7)
+        for count, us, algorithm in points:
+            x, y = at(count, us)
+            told = f"{name} {algorithm}, {size_of(count)}: {digits(us)} us"
+            yield (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{3 if ours else 2.3}" fill="{colour}">'
+                   f"<title>{escape(told)}</title></circle>")
+
+
+def picture(lines, best=False):
+    """Time over size, one panel for each transport and number of ranks."""
+    found = summary([line for line in lines if line["bytes"] > 0], best)
+    collectives = list(dict.fromkeys(place[2] for place in found))
+    shown = "all_reduce" if "all_reduce" in collectives else (collectives or [""])[0]
+    places = [place for place in found if place[2] == shown]
+    ranks = sorted({place[1] for place in places})
+    transports = [t for t in TRANSPORTS if any(place[0] == t for place in places)]
+    width = LEFT + max(1, len(transports)) * (WIDTH + GAP) - 40
+    height = TOP + len(ranks) * (HEIGHT + GAP) - 40
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+           f'width="{width}" height="{height}" font-family="sans-serif">',
+           f'<rect width="{width}" height="{height}" fill="white"/>']
+    present = {kind for place in places for row in found[place].values() for kind in row}
+    x = LEFT
+    for kind, (name, colour, dashes) in KINDS.items():
+        if kind in present:
+            out.append(line_of([(x, 20), (x + 28, 20)], colour, dashes, 2.5))
+            out.append(text(x + 34, 24, name))
+            x += 62 + 7 * len(name)
+    for row, p in enumerate(ranks):
+        for column, transport in enumerate(transports):
+            if (transport, p, shown) in found:
+                out += panel(LEFT + column * (WIDTH + GAP), TOP + row * (HEIGHT + GAP),
+                             f"{shown} over {transport}, {p} ranks", found[transport, p, shown])
+    return "\n".join(out + ["</svg>"]) + "\n"
+
+
+def self_test():
+    def line(library, us, algorithm="auto", bytes=4096, registered=False, collective="all_reduce"):
+        return {"library": library, "transport": "shm", "ranks": 2, "collective": collective,
+                "bytes": bytes, "us_median": us, "us_min": us / 2, "algorithm": algorithm,
+                "registered": registered}
+
+    lines = [line("colls", us) for us in (2, 9, 3)] + [line("colls", 1, registered=True)]
+    lines += [line("openmpi", us, "ob1") for us in (4, 5, 40)] + [line("openmpi", 6, "ucx")]
+    lines += [line("mpich", 7), line("floor", 0.5, "add"), line("floor", 0.1, "copy")]
+    lines += [line("colls", 8, bytes=0, collective="barrier"),
+              line("mpich", 2, bytes=0, collective="barrier")]
+    text = "\n".join(tables(lines))
+    expected = {
+        "medians, the best way of a library, the floor that bounds":
+            "| 4 KiB | 0.50 | 5.00 ob1 | 7.00 | 3.00 | 1.00 | 0.60 | 0.20 | 6.00 |",
+        "ratios of all collectives": "| all_reduce | 2 | 0.60 |",
+        "ratios with registered buffers": "| all_reduce, registered | 2 | 0.20 |",
+        "a barrier has one column": "| barrier | 2 | 4.00 |",
+    }
+    failed = [f"{what}: no line {row}" for what, row in expected.items() if row not in text]
+    if "| 4 KiB | 0.25 | 2.00 ob1 | 3.50 | 1.00 | 0.50 |" not in "\n".join(tables(lines, best=True)):
+        failed.append("best times")
+    drawn = xml.etree.ElementTree.fromstring(picture(lines))
+    dots = sum(element.tag.endswith("circle") for element in drawn.iter())
+    if dots != 5:
+        failed.append(f"picture: {dots} dots, not one for each kind")
+    for problem in failed:
+        print(problem)
+    print(f"{len(expected) + 2 - len(failed)} passed, {len(failed)} failed")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["--self-test"]:
+    self_test()
