@@ -91,7 +91,8 @@ void rows(const char* type) {
   constexpr colls::plus plus;
   const colls::any_op op = colls::erase<T>(plus, colls::wire::storage).op;
   constexpr std::size_t piece = 16 * 1024 / sizeof(T);
-  for (const std::size_t kib : {64, 256, 1024, 16 * 1024, 128 * 1024}) {
+  constexpr std::size_t sizes[] = {64, 256, 1024, 16 * 1024, 128 * 1024};
+  for (const std::size_t kib : sizes) {
     vectors in(kib * 1024);
     const std::function<void()> all[] = {
         [&] { stream_two(in[0], in[1], in[2], in.words()); },
