@@ -181,7 +181,7 @@ template <class T, class Op>
 bool adds_up_parts(const Op& called) {
   const any_op op = erase<T, T>(called).op;
   for (std::size_t k = 2; k <= 9; ++k) {
-    for (const std::size_t count : {0, 1, 31, 1021}) {
+    for (const std::size_t count : {0U, 1U, 31U, 1021U}) {
       for (std::size_t into = 0; into <= 2; ++into) {
         std::vector<packed<T>> in;
         for (std::size_t i = 0; i < k; ++i) in.emplace_back(i % 3 * sizeof(T), count, 100 * i);
