@@ -3,8 +3,8 @@
 // memory-floor: what two processes and the memory that they share can do at best.
 //   exchange  each writes N bytes into lines of its own, 56 and a number in each, and reads the
 //             other's: an all_reduce of N bytes has to do as much, and to add besides
-//   add       when both are there, each reads its half of both vectors of N bytes and writes the sum
-//             to both results: an all_reduce of buffers that both can reach
+//   add       when both are there, each reads its half of both vectors of N bytes and writes
+//             the sum to both results: an all_reduce of buffers that both can reach
 //   copy      each copies N bytes of its own
 
 #include "colls_bench/processes.hpp"
@@ -15,6 +15,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+
+#if defined(__x86_64__) && !defined(__clang__)
+#define WIDEST [[gnu::target_clones("default", "avx2", "arch=skylake-avx512"), gnu::optimize("O3")]]
+#else
+#define WIDEST
+#endif
 
 namespace {
 
@@ -65,9 +71,8 @@ void exchange(const memory& all, int rank, std::uint64_t number, const unsigned 
   }
 }
 
-[[gnu::target_clones("avx512f", "avx2", "default"), gnu::optimize("O3")]] void add(
-    const float* a, const float* b, float* one, float* other, std::size_t count) {
-#pragma GCC ivdep
+WIDEST void add(const float* a, const float* b, float* __restrict one, float* __restrict other,
+                std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) one[i] = other[i] = a[i] + b[i];
 }
 
