@@ -210,6 +210,22 @@ TEST_CASE("a copy that fails ends the call on all ranks, and touches nothing aft
   CHECK(seen >= 100);
 }
 
+TEST_CASE("on a device that has failed every call says so") {
+  stand_in::boot({});
+  errc code{};
+  try {
+    colls::inproc::run(1, [&](host_communicator& comm) -> colls::task<> {
+      auto gpu = co_await cuda::attach(comm, 0, {256, 3});
+      const cuda::device_buffer<int> data(10);
+      stand_in::break_devices(700);
+      const auto reducing = [&] { return gpu.all_reduce(data.span()); };
+      code = co_await code_of(reducing);
+    });
+  } catch (const colls::error&) {
+  }
+  CHECK(code == errc::device_failed);
+}
+
 TEST_CASE("a call that is dropped leaves no work behind that uses its buffers") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     stand_in::boot({.seed = seed, .eager_percent = 0});

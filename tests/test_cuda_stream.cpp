@@ -69,6 +69,18 @@ TEST_CASE("a stream that follows another one waits for what that had been given"
   }
 }
 
+TEST_CASE("a stream is of its device, whichever one the thread uses") {
+  stand_in::boot({.devices = 2});
+  colls::inproc_world world(1);
+  cuda::stream on(1);
+  const auto wait = [&]() -> colls::task<> { co_await on.reached(); };
+  colls::sync_wait(world, wait());
+  int now = -1;
+  (void)cuda::api::current_device(now);
+  CHECK(now == 0);
+  CHECK(stand_in::complaints().empty());
+}
+
 TEST_CASE("many may await streams at a time") {
   stand_in::boot({});
   fixture with;

@@ -422,6 +422,7 @@ status write(std::uint32_t* pinned, std::uint32_t value, stream_ref on) {
   if (now.failed()) return now.status();
   if (!gpu().what.streams_write) return not_supported;
   check_range("what a stream writes", pinned, sizeof value);
+  if (of(on).device != current) complain("a stream writes that is not of the current device");
   enqueue(on, {[=] { *pinned = value; },
                {{reinterpret_cast<const std::byte*>(pinned), sizeof value}},
                nullptr,

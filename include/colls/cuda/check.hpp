@@ -54,13 +54,18 @@ class on_device {
  public:
   explicit on_device(int device) {
     check(api::current_device(before_), "cudaGetDevice");
-    if (device != before_) check(api::use_device(device), "cudaSetDevice");
+    if (device == before_) return;
+    check(api::use_device(device), "cudaSetDevice");
+    changed_ = true;
   }
   on_device(const on_device&) = delete;
-  ~on_device() { (void)api::use_device(before_); }
+  ~on_device() {
+    if (changed_) (void)api::use_device(before_);
+  }
 
  private:
   int before_ = 0;
+  bool changed_ = false;
 };
 
 }  // namespace colls::cuda

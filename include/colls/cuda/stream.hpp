@@ -79,8 +79,13 @@ class stream::landing : watched {
 
   bool start(completion& done) {
     number_ = ++on_.last_;
+    // By hand, not by `on_device`: what is started beside this must not see an exception.
+    int before = on_.device_;
+    (void)api::current_device(before);
+    if (before != on_.device_) (void)api::use_device(on_.device_);
     status_ = api::write(on_.line_.data(), number_, on_.stream_);
     if (status_ == api::not_supported) status_ = api::call(arrive, this, on_.stream_);
+    if (before != on_.device_) (void)api::use_device(before);
     if (status_ != api::success || has_landed()) return true;
     done_ = &done;
     done.queue()->watch(*this);
