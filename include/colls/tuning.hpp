@@ -118,8 +118,9 @@ class tuning {
   /// The algorithm of the least predicted time among `legal` ones. Parts of `wanted` that are not 0
   /// are kept.
   plan choose(const question& call, const plan& wanted, algorithm_set legal) const {
-    entry& known = last_[slot(call)];
-    if (known.legal == legal && known.call == call && known.wanted == wanted) return known.chosen;
+    for (const entry& known : last_) {
+      if (known.call == call && known.legal == legal && known.wanted == wanted) return known.chosen;
+    }
     prediction best;
     bool found = false;
     legal.each([&](algorithm how) {
@@ -130,7 +131,7 @@ class tuning {
       best = tried;
       found = true;
     });
-    known = {call, wanted, best.by, legal};
+    last_[next_++ % std::size(last_)] = {call, wanted, best.by, legal};
     return best.by;
   }
   /// The same with all that was to choose from.
@@ -162,12 +163,6 @@ class tuning {
     algorithm_set legal;
   };
 
-  static std::size_t slot(const question& call) {
-    const std::uint64_t mixed =
-        (call.bytes * 31 + static_cast<std::uint64_t>(call.what)) * 0x9e3779b97f4a7c15u;
-    return static_cast<std::size_t>(mixed >> 62);
-  }
-
   /// Whole, and in segments of any power of two, in so many lanes that they fill the way.
   template <class Consider>
   void in_pieces(const colls::costs& costs, plan by, const Consider& consider) const {
@@ -194,7 +189,8 @@ class tuning {
 
   network_cost net_ = some_cost;
   int on_host_ = 0;
-  mutable entry last_[4];
+  mutable entry last_[8];  // a program's calls are few and come again and again
+  mutable unsigned next_ = 0;
 };
 
 }  // namespace colls
