@@ -302,7 +302,11 @@ TEST_CASE_TEMPLATE("many parts add up as one after another", T, std::uint8_t, st
 }
 
 TEST_CASE("many parts of users' types keep their order") {
-  CHECK(adds_up_parts<matrix>(product));
+  const auto bounded = [](const matrix& l, const matrix& r) {
+    const matrix made = product(l, r);
+    return matrix{made.a % 1009, made.b % 1009, made.c % 1009, made.d % 1009};
+  };
+  CHECK(adds_up_parts<matrix>(bounded));
   CHECK(adds_up_parts<int>([](int l, int r) { return l / 3 - r / 5; }));
 }
 
