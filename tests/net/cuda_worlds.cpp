@@ -7,8 +7,8 @@
 
 #include <doctest/doctest.h>
 
-#include "stand_in/user.hpp"
-#include "tcp_threads.hpp"
+#include "../stand_in/user.hpp"
+#include "../tcp_threads.hpp"
 
 // The same over threads and over TCP, where ranks really run at a time. The stand-in is no GPU.
 
