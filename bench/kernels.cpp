@@ -5,6 +5,8 @@
 // next to nothing. Four inputs are added up in pieces of the cache's size, as `direct` does it, and
 // one after another. What is compared runs in turn. Prints Markdown.
 
+#include "colls_bench/widest.hpp"
+
 #include <colls/half.hpp>
 #include <colls/reduce.hpp>
 
@@ -15,12 +17,6 @@
 #include <functional>
 #include <span>
 #include <vector>
-
-#if defined(__x86_64__) && !defined(__clang__)
-#define WIDEST [[gnu::target_clones("default", "avx2", "arch=skylake-avx512"), gnu::optimize("O3")]]
-#else
-#define WIDEST
-#endif
 
 namespace {
 

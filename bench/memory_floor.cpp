@@ -9,18 +9,13 @@
 
 #include "colls_bench/processes.hpp"
 #include "colls_bench/report.hpp"
+#include "colls_bench/widest.hpp"
 
 #include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
-
-#if defined(__x86_64__) && !defined(__clang__)
-#define WIDEST [[gnu::target_clones("default", "avx2", "arch=skylake-avx512"), gnu::optimize("O3")]]
-#else
-#define WIDEST
-#endif
 
 namespace {
 

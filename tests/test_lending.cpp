@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/algorithm/lending.hpp>
 
-#include "tcp_world.hpp"
+#include "tcp_ranks.hpp"
 
 #include <colls/communicator.hpp>
 #include <doctest/doctest.h>
@@ -11,7 +11,6 @@
 
 namespace {
 
-using communicator = colls::communicator<colls::tcp_transport>;
 using colls::errc;
 using colls::task;
 
@@ -38,25 +37,6 @@ matrix sum(int ranks, std::size_t i) {
   for (int rank = 1; rank < ranks; ++rank) all = product()(all, part(rank, i));
   return all;
 }
-
-/// The communicators of all ranks of a world in which memory is shared.
-struct ranks {
-  explicit ranks(int size) : world(size) {
-    for (int rank = 0; rank < size; ++rank) {
-      all.push_back(communicator(std::make_unique<colls::detail::core<colls::tcp_transport>>(
-          world.shared(rank), 0, rank, size, nullptr, false)));
-    }
-  }
-  template <class Main>
-  void run(Main rank_main) {
-    std::vector<task<>> mains;
-    for (communicator& mine : all) mains.push_back(rank_main(mine));
-    colls::sync_wait(world, colls::when_all(std::move(mains)));
-  }
-
-  shm_world world;
-  std::vector<communicator> all;
-};
 
 /// Waits until every rank sees this one's arena.
 task<> seen(communicator& comm, const colls::shared_buffer<matrix>& mine) {
@@ -189,7 +169,7 @@ task<> every_collective(communicator& comm, std::size_t n, int kind) {
 
 TEST_CASE("every collective between ranks that lend all, something or nothing") {
   for (const int p : {2, 3, 5}) {
-    ranks world(p);
+    ranks<shm_world> world(p);
     world.run([](communicator& comm) -> task<> {
       const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
       co_await seen(comm, first);
@@ -205,7 +185,7 @@ TEST_CASE("every collective between ranks that lend all, something or nothing") 
 }
 
 TEST_CASE("what is lent is not copied") {
-  ranks world(3);
+  ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
     constexpr std::size_t n = 100'000;
     elements data(comm, n, true);
@@ -232,7 +212,7 @@ TEST_CASE("what is lent is not copied") {
 }
 
 TEST_CASE("a rank that gives an operation up has its buffers for itself afterwards") {
-  ranks world(3);
+  ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
     elements data(comm, 1'000'000, true);
     co_await seen(comm, data.shared);
@@ -261,7 +241,7 @@ TEST_CASE("a rank that gives an operation up has its buffers for itself afterwar
 }
 
 TEST_CASE("ranks that call differently find out before anything is touched") {
-  ranks world(2);
+  ranks<shm_world> world(2);
   world.run([](communicator& comm) -> task<> {
     elements data(comm, 1000, true);
     co_await seen(comm, data.shared);
@@ -280,7 +260,7 @@ TEST_CASE("ranks that call differently find out before anything is touched") {
 }
 
 TEST_CASE("memory is given back and taken again") {
-  ranks world(2);
+  ranks<shm_world> world(2);
   world.run([](communicator& comm) -> task<> {
     const matrix* at = nullptr;
     for (int i = 0; i < 100; ++i) {
@@ -303,7 +283,7 @@ TEST_CASE("memory is given back and taken again") {
 
 TEST_CASE("short vectors go to all, many operations at a time and awaited in any order") {
   for (const int p : {2, 3, 5}) {
-    ranks world(p);
+    ranks<shm_world> world(p);
     world.run([](communicator& comm) -> task<> {
       for (const std::size_t n : {1U, 2U, 100U, 256U}) {
         constexpr std::size_t calls = 150;
@@ -355,7 +335,7 @@ task<> all_are_here(communicator& comm) {
 }  // namespace
 
 TEST_CASE("a rank that does not send its short vector is named") {
-  ranks world(3);
+  ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
     co_await all_are_here(comm);
     if (comm.rank() == 2) co_return;
@@ -368,14 +348,14 @@ TEST_CASE("a rank that does not send its short vector is named") {
 
 TEST_CASE("short vectors of other lengths, or dropped, end the communicator with the culprit named") {
   {
-    ranks world(3);
+    ranks<shm_world> world(3);
     world.run([](communicator& comm) -> task<> {
       co_await all_are_here(comm);
       const colls::failure why = co_await failure_of_short(comm, comm.rank() == 1 ? 3 : 2, {});
       CHECK(why.code == errc::mismatch);
     });
   }
-  ranks world(3);
+  ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
     co_await all_are_here(comm);
     if (comm.rank() == 1) {

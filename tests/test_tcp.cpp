@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/tcp.hpp>
 
-#include "tcp_world.hpp"
+#include "tcp_ranks.hpp"
 
 #include <colls/communicator.hpp>
 #include <doctest/doctest.h>
@@ -12,36 +12,8 @@
 
 namespace {
 
-using communicator = colls::communicator<colls::tcp_transport>;
 using colls::errc;
 using colls::task;
-
-/// The communicators of all ranks of a world.
-template <class World>
-struct ranks {
-  explicit ranks(int size) : world(size) {
-    for (int rank = 0; rank < size; ++rank) {
-      all.push_back(communicator(std::make_unique<colls::detail::core<colls::tcp_transport>>(
-          world.shared(rank), 0, rank, size, nullptr, false)));
-    }
-  }
-
-  template <class Main>
-  void run(Main rank_main) {
-    std::vector<task<>> mains;
-    for (communicator& mine : all) {
-      if (mine) mains.push_back(rank_main(mine));
-    }
-    colls::sync_wait(world, colls::when_all(std::move(mains)));
-  }
-  void kill(int rank) {
-    all[static_cast<std::size_t>(rank)] = communicator();
-    world.kill(rank);
-  }
-
-  World world;
-  std::vector<communicator> all;
-};
 
 /// Awaits an operation that fails and gives its record.
 template <class Operation>

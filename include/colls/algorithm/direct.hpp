@@ -34,7 +34,7 @@ task<> all_reduce_by_one(Channel net, Data data, Op op) {
   net.require_good();
   detail::recycled_vector<const void*> parts(places.size());
   constexpr std::size_t cached = 16 * 1024;
-  const std::size_t step = element_size(data) < cached ? cached / element_size(data) : 1;
+  const std::size_t step = elements_in(cached, element_size(data));
   for (std::size_t at = 0; at < data.size(); at += step) {
     const std::size_t n = step < data.size() - at ? step : data.size() - at;
     const auto part = [&](std::size_t rank) {
@@ -149,6 +149,15 @@ bool sees_all(const Channel& net, const lending<Channel>& peers) {
     if (peer != net.rank() && !peers.sees_in(peer)) return false;
   }
   return true;
+}
+
+/// `fold_seen` where this rank sees all inputs, else `fold_mixed`.
+template <channel Channel, buffer Data, class Op>
+task<> fold(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
+            int aliased, Op op) {
+  const auto nothing = [](std::size_t, std::size_t) {};
+  if (sees_all(net, peers)) return fold_seen(net, peers, own, offset, sum, aliased, op, nothing);
+  return fold_mixed(net, peers, own, offset, sum, op);
 }
 
 /// This rank's chunk of `in` goes to whoever does not see it.
@@ -295,15 +304,9 @@ requires lending_transport<typename Channel::transport_type> task<> reduce_scatt
     const std::size_t offset = part.offset(lane.rank());
     const Data own = chunks(in, part)[lane.rank()];
     const Data sum = out.subspan(offset - start, own.size());
-    const auto nothing = [](std::size_t, std::size_t) {};
     const int aliased = own.data() == sum.data() ? lane.rank() : apart;
-    const auto fold = [&]() -> task<> {
-      if (sees_all(lane, peers)) {
-        return fold_seen(lane, peers, own, offset, sum, aliased, op, nothing);
-      }
-      return fold_mixed(lane, peers, own, offset, sum, op);
-    };
-    co_await when_all(give_chunks(lane, peers, in, part), fold());
+    co_await when_all(give_chunks(lane, peers, in, part),
+                      fold(lane, peers, own, offset, sum, aliased, op));
   };
   co_await in_lanes(net, net.width(), segments, piece);
   co_await peers.end();
@@ -326,30 +329,26 @@ requires lending_transport<typename Channel::transport_type> task<> reduce(Chann
   const partition parts(in.size(), net.size());
   const std::size_t element = element_size(in);
   const int segments = net.segments(parts.longest() * element);
-  const auto nothing = [](std::size_t, std::size_t) {};
   const auto piece = [&](Channel lane, int k) -> task<> {
     const partition part = parts.segment(k, segments);
     const Channel results = lane.lane(lane.width());
     const std::size_t offset = part.offset(lane.rank());
     const Data own = chunks(in, part)[lane.rank()];
-    const bool all_seen = sees_all(lane, peers);
-    if (!at_root && all_seen && peers.sees_out(root)) {
+    if (!at_root && sees_all(lane, peers) && peers.sees_out(root)) {
       const Data there = placed(own, peers.out_of(root) + offset * element, own.size());
       const int aliased = peers.is_in_place(root) ? root : apart;
       co_await when_all(give_chunks(lane, peers, in, part),
-                        fold_seen(lane, peers, own, offset, there, aliased, op, nothing));
+                        fold(lane, peers, own, offset, there, aliased, op));
       co_return;
     }
     const scratch memory(lane.scratch_like(own, at_root ? 0 : own.size()));
     const Data sum = at_root ? chunks(out, part)[root] : placed(own, memory.data(), own.size());
     const int aliased = own.data() == sum.data() ? root : apart;
-    const auto fold = [&]() -> task<> {
-      if (all_seen) return fold_seen(lane, peers, own, offset, sum, aliased, op, nothing);
-      return fold_mixed(lane, peers, own, offset, sum, op);
-    };
     const auto blind = [&](int peer) { return at_root && !peers.lends_out(peer); };
     const auto take = [&](int peer) { return results.recv(peer, bytes(chunks(out, part)[peer])); };
-    co_await when_all(give_chunks(lane, peers, in, part), fold(), peers.with_those(blind, take));
+    co_await when_all(give_chunks(lane, peers, in, part),
+                      fold(lane, peers, own, offset, sum, aliased, op),
+                      peers.with_those(blind, take));
     if (at_root) co_return;
     if (peers.sees_out(root)) {
       const auto spread = [&](std::size_t at, std::size_t n) {
@@ -517,13 +516,11 @@ requires lending_transport<typename Channel::transport_type> task<> all_to_all(
   co_await peers.end();
 }
 
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r, or, if `exclusive`, over the ranks
-/// before r, and that of rank 0 stays as it was; with the bits of the sequential sums. Each rank
-/// adds up one chunk for all, in place where it sees them, else what it was sent, and sends it back.
-template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> prefixes(Channel net, Data data,
-                                                                             Op op,
-                                                                             bool exclusive) {
+/// Each rank makes the prefixes of one chunk for all, in place where it sees them, else of what it
+/// was sent, and sends them back. `gives(rank)`: its part is in some sum; `gets(rank)`: it has one.
+/// `sum_up(of, at, count)` replaces by sums `count` elements from `at` on of the parts `of(rank)`.
+template <channel Channel, buffer Data, class Gives, class Gets, class SumUp>
+task<> prefixes(Channel net, Data data, Gives gives, Gets gets, SumUp sum_up) {
   if (net.size() == 1) co_return;
   const int p = net.size();
   const int mine = net.rank();
@@ -534,7 +531,8 @@ requires lending_transport<typename Channel::transport_type> task<> prefixes(Cha
   const chunks chunk(data, parts);
   const std::size_t element = element_size(data);
   const std::size_t n = parts.count(mine);
-  const scratch sent(net.scratch_bytes(sees_all(net, peers) ? 0 : static_cast<std::size_t>(p) * n * element));
+  const std::size_t room = static_cast<std::size_t>(p) * n * element;
+  const scratch sent(net.scratch_bytes(sees_all(net, peers) ? 0 : room));
   const auto of = [&](int rank) {
     if (rank == mine) return chunk[mine];
     if (peers.sees_in(rank)) {
@@ -542,35 +540,13 @@ requires lending_transport<typename Channel::transport_type> task<> prefixes(Cha
     }
     return placed(data, sent.data() + static_cast<std::size_t>(rank) * n * element, n);
   };
-  // The last rank's part is in no sum before it, and rank 0 has none.
-  const auto gives = [&](int rank) { return !exclusive || rank < p - 1; };
-  const auto gets = [&](int rank) { return !exclusive || rank > 0; };
   const auto given = [&](int peer) { return gives(mine) && !peers.lends_in(peer); };
   const auto taken = [&](int peer) { return gives(peer) && !peers.sees_in(peer); };
   const auto give = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
   const auto take = [&](int peer) { return net.recv(peer, bytes(of(peer))); };
   co_await when_all(peers.with_those(given, give), peers.with_those(taken, take));
 
-  const std::size_t longest = std::max(element, lending<Channel>::cached);
-  const scratch memory(net.scratch_bytes(exclusive ? 2 * longest : 0));
-  const auto work = [&](std::size_t at, std::size_t count) {
-    Data before = of(0).subspan(at, count);
-    if (!exclusive) {
-      for (int rank = 1; rank < p; ++rank) {
-        const Data own = of(rank).subspan(at, count);
-        net.reduce(own, before, own, op);
-        before = own;
-      }
-      return;
-    }
-    for (int rank = 1; rank < p; ++rank) {
-      const Data own = of(rank).subspan(at, count);
-      const Data next = placed(data, memory.data() + (rank % 2 != 0 ? 0 : longest), count);
-      if (rank < p - 1) net.reduce(next, before, own, op);
-      net.copy(bytes(own), bytes(before));
-      before = next;
-    }
-  };
+  const auto work = [&](std::size_t at, std::size_t count) { sum_up(of, at, count); };
   co_await peers.in_pieces(n, element, work);
 
   const auto told = [&](int peer) { return gets(peer) && !peers.sees_in(peer); };
@@ -580,15 +556,44 @@ requires lending_transport<typename Channel::transport_type> task<> prefixes(Cha
   co_await when_all(peers.with_those(told, tell), peers.with_those(awaited, hear));
   co_await peers.end();
 }
+
+/// Afterwards `data` on rank r holds the sum over ranks 0 to r, with the bits of the sequential sum.
 template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> scan(Channel net, Data data,
                                                                          Op op) {
-  return prefixes(net, data, op, false);
+  const auto all = [](int) { return true; };
+  const auto sum_up = [&](const auto& of, std::size_t at, std::size_t count) {
+    Data before = of(0).subspan(at, count);
+    for (int rank = 1; rank < net.size(); ++rank) {
+      const Data own = of(rank).subspan(at, count);
+      net.reduce(own, before, own, op);
+      before = own;
+    }
+  };
+  co_await prefixes(net, data, all, all, sum_up);
 }
+
+/// Afterwards `data` on rank r > 0 holds the sum over the ranks before r, with the bits of the
+/// sequential sum; that of rank 0 stays as it was.
 template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> exscan(Channel net, Data data,
                                                                            Op op) {
-  return prefixes(net, data, op, true);
+  const int last = net.size() - 1;
+  const auto all_but_last = [&](int rank) { return rank < last; };
+  const auto all_but_first = [](int rank) { return rank > 0; };
+  const std::size_t longest = std::max(element_size(data), lending<Channel>::cached);
+  const scratch memory(net.scratch_bytes(2 * longest));
+  const auto sum_up = [&](const auto& of, std::size_t at, std::size_t count) {
+    Data before = of(0).subspan(at, count);
+    for (int rank = 1; rank <= last; ++rank) {
+      const Data own = of(rank).subspan(at, count);
+      const Data next = placed(data, memory.data() + (rank % 2 != 0 ? 0 : longest), count);
+      if (rank < last) net.reduce(next, before, own, op);
+      net.copy(bytes(own), bytes(before));
+      before = next;
+    }
+  };
+  co_await prefixes(net, data, all_but_last, all_but_first, sum_up);
 }
 
 }  // namespace colls::direct

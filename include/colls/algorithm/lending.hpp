@@ -123,7 +123,7 @@ class lending {
   /// operations of this thread get their turn between some of the pieces.
   template <class Work>
   task<> in_pieces(std::size_t count, std::size_t element, Work work) {
-    const std::size_t step = element < cached ? cached / element : 1;
+    const std::size_t step = elements_in(cached, element);
     const int next = (net_.rank() + 1) % net_.size();
     std::size_t worked = 0;
     for (std::size_t at = 0; at < count; at += step) {

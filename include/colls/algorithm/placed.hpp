@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// placed: working memory seen as a buffer of the type that an algorithm was given.
+// placed: working memory seen as a buffer of the type that an algorithm was given, and its pieces.
 
 #include <colls/buffer.hpp>
 
@@ -16,6 +16,11 @@ constexpr Data placed(const Data& data, void* memory, std::size_t count) {
   } else {
     return Data{static_cast<element_t<Data>*>(memory), count};
   }
+}
+
+/// How many elements of that size are a piece of so many bytes; at least one.
+constexpr std::size_t elements_in(std::size_t bytes, std::size_t element) {
+  return element < bytes ? bytes / element : 1;
 }
 
 }  // namespace colls

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tcp: ranks in processes, over TCP links that open on first use.
+// tcp: ranks in processes, over links that open on first use: TCP between hosts, inside a host memory
+// that both processes share.
 
 #include <colls/receive.hpp>
 #include <colls/rendezvous/door.hpp>

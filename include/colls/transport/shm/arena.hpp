@@ -56,12 +56,8 @@ class arena {
   std::byte* allocate(std::size_t size) {
     block made;
     made.size = (size + page - 1) / page * page;
-    made.place = find(made.size);
-    if (made.place == 0 || ::fallocate(memory_.descriptor(), 0, static_cast<off_t>(made.place),
-                                       static_cast<off_t>(made.size)) != 0) {
-      return nullptr;
-    }
-    taken_[made.place] = made.size;
+    made.place = take(made.size);
+    if (made.place == 0) return nullptr;
     if (made.pages.map(memory_, made.place, made.size)) {
       give_back(made.place);
       return nullptr;
@@ -124,13 +120,8 @@ class arena {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
     block& old = (--found)->second;
-    const place fresh = find(old.size);
-    if (fresh == 0 || ::fallocate(memory_.descriptor(), 0, static_cast<off_t>(fresh),
-                                  static_cast<off_t>(old.size)) != 0) {
-      return false;
-    }
-    taken_[fresh] = old.size;
-    if (old.pages.replace(memory_, fresh)) return false;
+    const place fresh = take(old.size);
+    if (fresh == 0 || old.pages.replace(memory_, fresh)) return false;
     old.place = fresh;
     return true;
   }
@@ -156,6 +147,16 @@ class arena {
       at = begin + length;
     }
     return size <= arena_bytes - at ? at : 0;
+  }
+  // Pages that nobody has; 0: the system has none to give.
+  place take(std::size_t size) {
+    const place at = find(size);
+    if (at == 0 || ::fallocate(memory_.descriptor(), 0, static_cast<off_t>(at),
+                               static_cast<off_t>(size)) != 0) {
+      return 0;
+    }
+    taken_[at] = size;
+    return at;
   }
   void give_back(place at) {
     const auto found = taken_.find(at);
