@@ -17,6 +17,7 @@ import sys
 
 DOCTEST = re.compile(r"\[doctest\] test cases: +\d+ \| +(\d+) passed \| +(\d+) failed")
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed$", flags=re.M)
+ERROR = re.compile(r"ERROR:|Sanitizer")
 SKIPPED = re.compile(r"\bskipped: (.+)$", flags=re.M)
 
 
@@ -41,6 +42,15 @@ def count(test):
     return passed - len(reasons), failed, reasons, why
 
 
+def complaint(test, most=24):
+    """What a failed test says of it: its paragraphs with an error, or else its last lines."""
+    output = "\n".join(test.get(which) or "" for which in ("stdout", "stderr"))
+    output = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    told = [part for part in re.split(r"\n\s*\n|\n=+\n", output) if re.search(ERROR, part)]
+    lines = "\n".join(told).strip().splitlines()[:most] or output.strip().splitlines()[-8:]
+    return [f"  {line.strip()[:300]}" for line in lines]
+
+
 def summary(tests):
     """The lines to print and whether all is well; tests are (stage, entry) pairs."""
     lines, passed, failed, skipped = [], 0, 0, {}
@@ -50,7 +60,7 @@ def summary(tests):
         for reason in reasons:
             skipped[reason] = skipped.get(reason, 0) + 1
         if why:
-            lines.append(f"FAILED {stage}: {test['name']} ({why})")
+            lines += [f"FAILED {stage}: {test['name']} ({why})", *complaint(test)]
     lines += [f"skipped {number}: {reason}" for reason, number in skipped.items()]
     lines.append(f"{passed} passed, {failed} failed, {sum(skipped.values())} skipped")
     return lines, failed == 0 and passed > 0
@@ -82,6 +92,12 @@ def self_test():
         if (ok, bad, len(reasons)) != expected or bool(why) != bool(bad):
             yield f"{result} {stdout!r}: expected {expected}, got {ok, bad, reasons, why}"
     last = [("s", {"name": "t", "result": "OK", "stdout": ""})] * 2
+    output = "a.cpp:1: MESSAGE: x\n\na.cpp:2: ERROR: CHECK( 1 == 2 )\n  logged: 3\n\nz"
+    told = complaint({"stdout": output})
+    if told != ["  a.cpp:2: ERROR: CHECK( 1 == 2 )", "  logged: 3"]:
+        yield f"complaint: {told}"
+    if complaint({"stdout": "", "stderr": "no\nyes"}) != ["  no", "  yes"]:
+        yield "complaint without an error"
     if summary(last) != (["2 passed, 0 failed, 0 skipped"], True) or summary([])[1]:
         yield f"totals: {summary(last)} {summary([])}"
 
