@@ -140,7 +140,9 @@ TEST_CASE("who sleeps is woken once, by whoever wrote or made room") {
 }
 
 TEST_CASE("ranks that share cores have longer rings, and many ranks no more memory for it") {
-  CHECK(ring_for(2, 2) == shortest_ring);
+  CHECK(ring_for(2, 2) == longest_ring);
+  CHECK(ring_for(8, 8) == longest_ring / 4);
+  CHECK(ring_for(64, 64) == shortest_ring);
   CHECK(ring_for(3, 2) == longest_ring);
   CHECK(ring_for(8, 2) == longest_ring);
   CHECK(ring_for(16, 2) == longest_ring / 2);

@@ -18,8 +18,10 @@
 namespace colls::shm {
 
 inline constexpr std::size_t slots = 512;
-/// A ring of bytes is a power of two between these. The shortest stays in the cache; a longer one
-/// saves ranks that share a core from taking turns too often.
+/// A ring of bytes is a power of two between these. All rings into a rank together are longer than
+/// its own cache, so that what it has read has left that before it is written again: a write to a
+/// line that another core still holds takes three times as long. And ranks that share a core take
+/// turns less often with longer ones.
 inline constexpr std::size_t shortest_ring = 256 * 1024;
 inline constexpr std::size_t longest_ring = 2 * 1024 * 1024;
 /// Longest payload in the slot itself.
@@ -56,10 +58,9 @@ constexpr std::size_t link_bytes(std::size_t ring) { return 2 * (direction_bytes
 
 /// For so many ranks on so many cores of one host.
 constexpr std::size_t ring_for(int ranks, int cores) {
+  const std::size_t bytes_in_all = ranks > cores ? 16 << 20 : 4 << 20;
   std::size_t ring = shortest_ring;
-  while (ranks > cores && ring < longest_ring && ring * static_cast<std::size_t>(ranks) < 16 << 20) {
-    ring *= 2;
-  }
+  while (ring < longest_ring && ring * static_cast<std::size_t>(ranks) < bytes_in_all) ring *= 2;
   return ring;
 }
 
