@@ -164,6 +164,8 @@ class engine : public std::enable_shared_from_this<engine> {
     yielding_ = yielding;
   }
 
+  bool spins() const { return spin_ > 0; }
+
   /// The driver's part. `poll` must not be called from a completion.
   bool poll() {
     bool moved = false;

@@ -426,7 +426,10 @@ class tcp_transport final : mover,
     return to != nullptr && to->has_ring() ? to : nullptr;
   }
   // Who never waits would never look at other links.
-  bool may_end_at_once() { return ++shared_in_all_ % 64 != 0; }
+  int looks_at_once() {
+    if (++shared_in_all_ % 64 == 0) return 0;
+    return engine_->spins() ? 100 : 1;
+  }
   void list(share_operation& waiting) {
     waiting.listed_ = true;
     shared_.push_back(&waiting);

@@ -53,7 +53,10 @@ class share_operation {
     }
     // What came before this began lies in match.
     if (unsent != 0 || net_.matching().has_arrivals()) return settle(unsent);
-    if (net_.may_end_at_once() && take()) return true;
+    // Where each rank has a core, the others' lines are often under way already.
+    for (int looks = net_.looks_at_once(); looks > 0; --looks) {
+      if (take()) return true;
+    }
     net_.list(*this);
     return false;
   }
