@@ -152,8 +152,6 @@ TEST_CASE("the least predicted time is chosen, with what pieces serve it best") 
   CHECK(tuning.choose(call, open, some).how == recursive_doubling);
   call.bytes = 64 << 10;
   CHECK(tuning.choose(call, open, some).how == circulant);
-  // What is asked twice is answered alike, and other costs are another answer.
-  CHECK(tuning.choose(call, open, some).how == circulant);
   CHECK(tuning.choose(call, open, of({linear})).how == linear);
   network_cost slow = simple;
   slow.near.latency = 100'000'000'000;

@@ -163,12 +163,9 @@ class checks {
   }
   /// A size that came of a subtraction the wrong way or of a -1, or no buffer for this call.
   checks& fits(const any_buffer& data) {
-    for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory,
-                                    registered_and_freed, registered_elsewhere}) {
-      require(data.data() != wrong, "%s", wrong);
-    }
-    return require(data.size() <= PTRDIFF_MAX / data.element_size(),
-                   "a buffer has %zu elements, more than memory can hold", data.size());
+    std::size_t bytes = 0;
+    const bool counts = !__builtin_mul_overflow(data.size(), data.element_size(), &bytes);
+    return counts && bytes <= PTRDIFF_MAX ? *this : unfit_buffer(data);
   }
   void fail(const failure& wrong) {
     why_ = wrong;
@@ -179,6 +176,14 @@ class checks {
   const failure& why() const { return *why_; }
 
  private:
+  checks& unfit_buffer(const any_buffer& data) {
+    for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory,
+                                    registered_and_freed, registered_elsewhere}) {
+      require(data.data() != wrong, "%s", wrong);
+    }
+    return require(false, "a buffer has %zu elements, more than memory can hold", data.size());
+  }
+
   collective what_;
   std::optional<failure> why_;  // seldom: a good call does not pay for its half kilobyte
 };

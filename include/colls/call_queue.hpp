@@ -8,7 +8,55 @@
 #include <colls/options.hpp>
 #include <colls/tuning.hpp>
 
+namespace colls {
+struct offer;
+}
+
 namespace colls::detail {
+
+/// What all ranks agree on for a call, and how it is done.
+struct agreement {
+  fingerprint print;
+  std::uint64_t hash = 0;
+  plan by;
+
+  agreement() = default;
+  explicit agreement(const fingerprint& call, const plan& how = {})
+      : print(call), hash(hash_of(call)), by(how) {}
+};
+
+/// The last different calls of a communicator: a program's calls are few, and come again and again.
+class known_calls {
+ public:
+  struct entry {
+    fingerprint asked;  // with what options ask for in place of the plan
+    question call;
+    agreement agreed;
+    const offer* chosen = nullptr;
+  };
+
+  /// The call that was asked so before, or null.
+  const entry* find(const fingerprint& asked, const question& call) {
+    for (std::size_t i = 0; i < most; ++i) {
+      const std::size_t at = (newest_ - i) % most;
+      const entry& known = all_[at];
+      if (known.chosen == nullptr || !(known.asked == asked) || !(known.call == call)) continue;
+      newest_ = at;
+      return &known;
+    }
+    return nullptr;
+  }
+  const entry& add(const entry& made) { return all_[++newest_ % most] = made; }
+  void forget() {
+    for (entry& each : all_) each.chosen = nullptr;
+  }
+
+ private:
+  static constexpr std::size_t most = 8;
+
+  entry all_[most];
+  std::size_t newest_ = 0;
+};
 
 /// One rank's side of a communicator, whatever its transport. Its address stays while calls are
 /// under way.
@@ -28,6 +76,7 @@ class call_queue : public call_owner {
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
     choices_.set(net, has_levels && nodes().nodes() > 1 ? nodes().largest() : 0);
+    known_.forget();
   }
   bool whole_world() const { return world_; }
   bool is_open() const { return open_; }
@@ -54,21 +103,17 @@ class call_queue : public call_owner {
 
   /// Numbers a collective and starts it: `body(record)` makes its coroutine.
   template <class T, class Body>
-  operation<T> begin(call<T>* made, const fingerprint& print, const options& how, const plan& by,
+  operation<T> begin(call<T>* made, const agreement& agreed, const options& how,
                      std::size_t working_bytes, Body body) {
     std::unique_ptr<call<T>> holder(made);
     if (unusable(*made)) return operation<T>(holder.release());
-    if (last_hash_ == 0 || !(print == last_print_)) {
-      last_print_ = print;
-      last_hash_ = hash_of(print);
-    }
-    made->hash = last_hash_;
-    made->sequence = state_.take_sequence(print, made->hash);
-    made->segment = by.segment;
-    made->lanes = by.lanes;
-    made->radix = by.radix;
+    made->hash = agreed.hash;
+    made->sequence = state_.take_sequence(agreed.print, agreed.hash);
+    made->segment = agreed.by.segment;
+    made->lanes = agreed.by.lanes;
+    made->radix = agreed.by.radix;
     made->working_bytes = working_bytes;
-    made->bytes_expected = print.count * print.element_size;
+    made->bytes_expected = agreed.print.count * agreed.print.element_size;
     enter(*made, how);
     // From here on an exception drops the call, so that peers need not wait for its number.
     operation<T> started(holder.release());
@@ -142,6 +187,7 @@ class call_queue : public call_owner {
   virtual time_point now() const = 0;
   /// The host of a rank of the world.
   virtual int host_of(int rank) const = 0;
+  known_calls& known() { return known_; }
 
  private:
   // More than this wait in call order for the older ones: working memory stays bounded, and since
@@ -222,8 +268,7 @@ class call_queue : public call_owner {
   run_queue& queue_;
   communicator_state state_;
   colls::tuning choices_;
-  fingerprint last_print_;  // most calls are as the one before
-  std::uint64_t last_hash_ = 0;
+  known_calls known_;
   bool world_;
   bool open_ = true;
   call_base* first_ = nullptr;  // started and not ended, in call order

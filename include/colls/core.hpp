@@ -90,8 +90,9 @@ class core final : public call_queue {
   /// Chooses an algorithm of `rows` and starts it, or refuses the call: `body(channel, row)` is its
   /// coroutine, `print` all of the fingerprint but the plan.
   template <class Rows, class Body>
-  operation<> launch(call<void>* made, const Rows& rows, const question& asked, fingerprint print,
-                     const options& how, checks& check, std::size_t working_bytes, Body body);
+  operation<> launch(call<void>* made, const Rows& rows, const question& asked,
+                     const fingerprint& print, const options& how, checks& check,
+                     std::size_t working_bytes, Body body);
 
   std::shared_ptr<Transport> net_;
 };

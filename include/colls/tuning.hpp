@@ -86,7 +86,6 @@ class tuning {
   void set(const network_cost& net, int ranks_on_host = 0) {
     net_ = net;
     on_host_ = ranks_on_host;
-    for (entry& each : last_) each = {};
   }
 
   /// That algorithm's best pieces, as far as `by` leaves them open (0), and their cost.
@@ -118,9 +117,6 @@ class tuning {
   /// The algorithm of the least predicted time among `legal` ones. Parts of `wanted` that are not 0
   /// are kept.
   plan choose(const question& call, const plan& wanted, algorithm_set legal) const {
-    for (const entry& known : last_) {
-      if (known.call == call && known.legal == legal && known.wanted == wanted) return known.chosen;
-    }
     prediction best;
     bool found = false;
     legal.each([&](algorithm how) {
@@ -131,7 +127,6 @@ class tuning {
       best = tried;
       found = true;
     });
-    last_[next_++ % std::size(last_)] = {call, wanted, best.by, legal};
     return best.by;
   }
   /// The same with all that was to choose from.
@@ -155,13 +150,6 @@ class tuning {
   static constexpr int most_radix = 64;
   static constexpr int most_lanes = 16;
   static constexpr std::uint64_t longest_segment = 2 << 20;
-
-  struct entry {
-    question call;
-    plan wanted;
-    plan chosen;
-    algorithm_set legal;
-  };
 
   /// Whole, and in segments of any power of two, in so many lanes that they fill the way.
   template <class Consider>
@@ -189,8 +177,6 @@ class tuning {
 
   network_cost net_ = some_cost;
   int on_host_ = 0;
-  mutable entry last_[8];  // a program's calls are few and come again and again
-  mutable unsigned next_ = 0;
 };
 
 }  // namespace colls

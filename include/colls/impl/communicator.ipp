@@ -108,7 +108,7 @@ operation<communicator<Transport>> core<Transport>::split(int color, int key, st
   fingerprint print;
   print.what = collective::split;
   print.shape = shape;
-  return begin(made, print, how, plan(), 0, [&](operation_record& record) {
+  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
     return divide<Transport, Transport>({*net_, record}, *this, {color, key, 0}, net_);
   });
 }
@@ -121,7 +121,7 @@ operation<communicator<Made>> core<Transport>::over(std::shared_ptr<Made> net, s
   fingerprint print;
   print.what = collective::split;
   print.shape = mix(3, shape);  // no split, no group, no world of its own
-  return begin(made, print, how, plan(), 0, [&](operation_record& record) {
+  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
     return divide<Transport, Made>({*net_, record}, *this, {0, state().rank(), 0}, std::move(net));
   });
 }
@@ -149,7 +149,7 @@ operation<communicator<Transport>> core<Transport>::dup(const Executor& on, cons
   fingerprint print;
   print.what = collective::split;
   print.shape = 2;  // neither a split nor a group
-  return begin(made, print, how, plan(), 0, [&](operation_record& record) {
+  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
     return dup_on<Transport, Executor>({*net_, record}, *this, on);
   });
 }

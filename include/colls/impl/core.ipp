@@ -52,42 +52,40 @@ void core<Transport>::kick() {
   net_->kick();
 }
 
-/// An algorithm, and how it is to be done.
-template <class Function>
-struct planned {
-  const row<Function>* found = nullptr;
-  plan by;
-};
-
 /// What a choice leaves open is 0.
 inline plan wishes(const options& how) { return {how.algorithm, how.segment, 0, how.radix}; }
 
-/// The algorithm and segments of a call, if `check` has found nothing wrong with it; `check` fails
-/// where it is pinned to what cannot be.
-template <class Catalogue, class Function, std::size_t N>
-planned<Function> choose(const std::array<row<Function>, N>& rows, const tuning& choices,
-                         const question& call, const options& how, checks& check) {
-  planned<Function> made;
+/// The plan of a call, if `check` has found nothing wrong with it; `check` fails where it is pinned
+/// to what cannot be.
+template <class Catalogue, class Rows>
+plan choose(const Rows& rows, const tuning& choices, const question& call, const options& how,
+            checks& check) {
   check.require(how.radix == 0 || how.radix >= 2, "radix %d is not 2 or more", how.radix);
-  if (check.failed()) return made;
+  if (check.failed()) return {};
   algorithm_set legal;
   if (how.algorithm == algorithm::automatic) {
     legal = Catalogue::legal(call);
   } else {
-    made.found = find(rows, how.algorithm);
-    const char* const reason = made.found == nullptr ? "no such algorithm for this collective"
-                                                     : refusal(*made.found, call);
+    const offer* const found = find(rows, how.algorithm);
+    const char* const reason = found == nullptr ? "no such algorithm for this collective"
+                                                : refusal(*found, call);
     if (reason != nullptr) {
       failure wrong(errc::not_applicable);
       wrong.say("%s %s: %s", name(call.what), name(how.algorithm), reason);
       check.fail(wrong);
-      return made;
+      return {};
     }
     legal.add(how.algorithm);
   }
-  made.by = choices.choose(call, wishes(how), legal);
-  made.found = find(rows, made.by.how);
-  return made;
+  return choices.choose(call, wishes(how), legal);
+}
+/// A fingerprint that has what was chosen, or asked for.
+inline fingerprint with(fingerprint print, const plan& by) {
+  print.how = by.how;
+  print.segment = by.segment;
+  print.lanes = static_cast<std::uint32_t>(by.lanes);
+  print.radix = static_cast<std::uint32_t>(by.radix);
+  return print;
 }
 
 inline question asks(collective what, std::size_t count, int ranks, const reduction& by,
@@ -140,17 +138,21 @@ inline void check_counts(checks& check, const std::vector<std::size_t>& offsets,
 template <class Transport>
 template <class Rows, class Body>
 operation<> core<Transport>::launch(call<void>* made, const Rows& rows, const question& asked,
-                                    fingerprint print, const options& how, checks& check,
+                                    const fingerprint& print, const options& how, checks& check,
                                     std::size_t working_bytes, Body body) {
-  const auto chosen =
-      choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked, how, check);
+  using row = typename Rows::value_type;
   if (check.failed()) return refuse(made, check.why());
-  print.how = chosen.by.how;
-  print.segment = chosen.by.segment;
-  print.lanes = static_cast<std::uint32_t>(chosen.by.lanes);
-  print.radix = static_cast<std::uint32_t>(chosen.by.radix);
-  return begin(made, print, how, chosen.by, working_bytes, [&](operation_record& record) {
-    return body(basic_channel<Transport>(*net_, record), *chosen.found);
+  const fingerprint wanted = with(print, wishes(how));
+  const known_calls::entry* known = this->known().find(wanted, asked);
+  if (known == nullptr) {
+    const plan by = choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked, how, check);
+    if (check.failed()) return refuse(made, check.why());
+    known = &this->known().add(
+        {wanted, asked, agreement(with(print, by), by), find(rows, by.how)});
+  }
+  const row& chosen = static_cast<const row&>(*known->chosen);
+  return begin(made, known->agreed, how, working_bytes, [&](operation_record& record) {
+    return body(basic_channel<Transport>(*net_, record), chosen);
   });
 }
 
@@ -435,7 +437,7 @@ operation<> core<Transport>::measure(const options& how) {
     co_await detail::measure(net, costs);
     of.set_costs(costs);
   };
-  return begin(made, print, how, plan(), 0, [&](operation_record& record) {
+  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
     return found({*net_, record}, *this);
   });
 }
