@@ -52,13 +52,14 @@ FLOORS = {
         " rendezvous/process rendezvous/variables rendezvous/environment rendezvous/authenticate"
         " rendezvous/door rendezvous/store rendezvous/store_frame rendezvous/store_server"
         " rendezvous/tcp_store rendezvous/store_file rendezvous/file_store rendezvous/membership"
-        " rendezvous/reach rendezvous/serve rendezvous/meet_file rendezvous/meet",
+        " rendezvous/offshoot rendezvous/reach rendezvous/serve rendezvous/meet_file rendezvous/meet",
         ["boost", "openssl"],
     ),
     "models": (
         ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
         "transport/inproc transport/threads/inbox transport/threads/message transport/threads"
-        " transport/tcp/frame transport/shm/ring transport/tcp/link transport/tcp/share transport/tcp"
+        " transport/tcp/frame transport/shm/ring transport/tcp/link transport/tcp/links transport/tcp/lender"
+        " transport/tcp/opener transport/tcp/share transport/tcp"
         " transport/simulated/clock_queue transport/simulated/network transport/simulated/faults"
         " transport/simulated/trace transport/simulated/links transport/simulated/message"
         " transport/simulated",

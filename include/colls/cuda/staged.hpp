@@ -94,7 +94,6 @@ class staged_transport {
   auto& driver() { return host_->driver(); }
   int node_of(int rank) const { return host_->node_of(rank); }
   task<> close(time_point deadline) { return host_->close(deadline); }
-  const char* name() const { return host_->name(); }
 
  private:
   std::shared_ptr<Host> host_;

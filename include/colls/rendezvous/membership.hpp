@@ -33,10 +33,12 @@ struct membership {
   config cfg;
   std::vector<endpoint> book;  // where every rank listens; empty in a large world: the store says
 
+  /// Whether ranks of one host do; equal on all ranks.
+  bool shares_memory() const { return !(cfg.transport == "tcp"); }
   /// Opens both listeners.
   std::error_code listen() {
     if (const std::error_code ec = link_listener.listen({address, 0})) return ec;
-    if (!(cfg.transport == "tcp")) {
+    if (shares_memory()) {
       if (const std::error_code ec = shm::listen_beside(link_listener, local_listener)) {
         log_info("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
       }
@@ -64,6 +66,7 @@ namespace detail {
 
 inline std::string rank_key(int rank) { return "colls/rank/" + std::to_string(rank); }
 inline std::string host_key(int rank) { return "colls/host/" + std::to_string(rank); }
+inline std::string left_key(int rank) { return "colls/left/" + std::to_string(rank); }
 
 /// What a rank publishes of itself.
 struct rank_card {

@@ -45,7 +45,6 @@ class inproc_transport final : mover {
   inproc_world& driver() { return world_; }
   int node_of(int) const { return 0; }
   task<> close(time_point) { co_return; }
-  const char* name() const { return "inproc"; }
 
   class send_operation final : arrival {
    public:

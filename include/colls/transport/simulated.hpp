@@ -45,7 +45,6 @@ class simulated_transport final : mover, filler {
   simulated_world& driver() { return world_; }
   inline int node_of(int rank) const;
   task<> close(time_point) { co_return; }
-  const char* name() const { return "simulated"; }
   /// Messages have lengths and no bytes; no buffer is looked at.
   inline bool is_phantom() const;
 

@@ -6,15 +6,12 @@
 // that both processes share.
 
 #include <colls/receive.hpp>
-#include <colls/rendezvous/door.hpp>
 #include <colls/rendezvous/meet.hpp>
-#include <colls/shared_buffer.hpp>
+#include <colls/rendezvous/offshoot.hpp>
 #include <colls/transport.hpp>
-#include <colls/transport/tcp/link.hpp>
+#include <colls/transport/tcp/lender.hpp>
+#include <colls/transport/tcp/opener.hpp>
 #include <colls/transport/tcp/share.hpp>
-
-#include <thread>
-#include <unordered_map>
 
 namespace colls {
 
@@ -23,24 +20,21 @@ namespace colls {
 class tcp_transport final : mover,
                             engine::source,
                             tcp::link_owner,
-                            door::host,
+                            tcp::opener::host,
                             failure_listener {
  public:
   static constexpr bool consumes = true;
 
   tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who)
-      : engine_(std::move(on)), who_(std::move(who)), match_(who_->rank), tasks_(*engine_) {
+      : engine_(std::move(on)),
+        who_(std::move(who)),
+        match_(who_->rank),
+        links_(*engine_, static_cast<tcp::link_owner&>(*this)),
+        lender_(*engine_, *who_, links_),
+        opener_(*engine_, *who_, links_, static_cast<tcp::opener::host&>(*this)),
+        tasks_(*engine_) {
     match_.add(static_cast<mover&>(*this));
     engine_->add(static_cast<engine::source&>(*this));
-    const hello mine = who_->greeting(purpose::link);
-    if (who_->link_listener.is_open()) {
-      door_.emplace(*engine_, who_->link_listener, mine, who_->key,
-                    static_cast<door::host&>(*this));
-    }
-    if (who_->local_listener.is_open()) {
-      local_door_.emplace(*engine_, who_->local_listener, mine, who_->key,
-                          static_cast<door::host&>(*this));
-    }
     if (who_->rendezvous != nullptr) {
       who_->rendezvous->listen_for_failures(static_cast<failure_listener*>(this));
     }
@@ -58,12 +52,11 @@ class tcp_transport final : mover,
   match& matching() override { return match_; }
   run_queue& queue() { return engine_->queue(); }
   void kick() {
-    for (tcp::link* link : rings_) link->wake_peer();
+    links_.wake_peers();
     engine_->kick();
   }
   time_point now() const { return engine_->now(); }
-  const char* name() const { return "tcp"; }
-  network_cost costs() const { return shares_memory() ? hybrid_cost : tcp_cost; }
+  network_cost costs() const { return who_->shares_memory() ? hybrid_cost : tcp_cost; }
   engine& driver() { return *engine_; }
   int node_of(int rank) const { return who_->node_of[static_cast<std::size_t>(rank)]; }
   const std::shared_ptr<engine>& shared_engine() const { return engine_; }
@@ -71,52 +64,18 @@ class tcp_transport final : mover,
   const std::shared_ptr<membership>& shared_members() const { return who_; }
 
   /// What the ranks of a communicator tell each other to form a world of its own on another
-  /// executor: where each listens, and on which host it is.
-  struct card {
-    char address[48] = {};
-    std::int32_t port = 0;
-    std::int32_t node = 0;
-  };
-
-  /// Opens this rank's listener for such a world and says where it is.
+  /// executor.
+  using card = offshoot::card;
+  /// Opens this rank's listeners for such a world and says where they are.
   std::shared_ptr<membership> prepare_world(int rank, int size, card& mine) const {
-    auto who = std::make_shared<membership>();
-    who->rank = rank;
-    who->size = size;
-    who->address = who_->address;
-    who->key = who_->key;
-    who->job = who_->job;
-    who->cfg = who_->cfg;
-    mine.node = who_->node;
-    if (size == 1) return who;
-    if (const std::error_code ec = who->listen()) {
-      detail::raise(errc::join_failed, "rank %d cannot listen at %s: %s", rank,
-                    who->address.to_string().c_str(), ec.message().c_str());
-    }
-    const endpoint where = who->link_listener.local();
-    std::snprintf(mine.address, sizeof mine.address, "%s", where.address().to_string().c_str());
-    mine.port = where.port();
-    return who;
+    return offshoot::prepare(*who_, rank, size, mine);
   }
-
   /// The transport of that world, once every rank's card is known. Nobody else may turn the
   /// executor meanwhile.
   static std::shared_ptr<tcp_transport> open_world(const boost::asio::any_io_executor& executor,
                                                    std::shared_ptr<membership> who,
                                                    const std::vector<card>& cards) {
-    who->node_of.clear();
-    for (card each : cards) {
-      each.address[sizeof each.address - 1] = 0;
-      boost::system::error_code bad;
-      const auto address = boost::asio::ip::make_address(each.address, bad);
-      if (bad && who->size > 1) detail::raise(errc::protocol_error, "a rank told no address");
-      who->book.emplace_back(address, static_cast<std::uint16_t>(each.port));
-      who->node_of.push_back(each.node);
-      who->job = mix(who->job, static_cast<std::uint64_t>(each.port));
-    }
-    who->node = who->node_of[static_cast<std::size_t>(who->rank)];
-    who->local_size = static_cast<int>(
-        std::count(who->node_of.begin(), who->node_of.end(), who->node));
+    offshoot::complete(*who, cards);
     return std::make_shared<tcp_transport>(engine::of(executor), std::move(who));
   }
 
@@ -160,75 +119,14 @@ class tcp_transport final : mover,
   using share_operation = tcp::share_operation<tcp_transport>;
   friend share_operation;
 
-  /// `size` bytes of zeros in which the ranks of this host may work while an operation on them
-  /// lasts; where there are none, or no memory can be shared, this process's own. Null: there is no
-  /// memory.
-  std::shared_ptr<std::byte> allocate(std::size_t size) {
-    if (has_arena()) {
-      if (std::byte* const at = arena_->allocate(size)) {
-        return {at, [owner = arena_](std::byte* memory) { owner->free(memory); }};
-      }
-    }
-    return detail::own_memory(size);
-  }
-
-  /// What one operation lends.
-  class loan {
-   public:
-    explicit loan(tcp_transport& net) : net_(net) { net_.loans_.push_back(this); }
-    loan(const loan&) = delete;
-    loan& operator=(const loan&) = delete;
-    ~loan() {
-      std::erase(net_.loans_, this);
-      if (ticket_ == 0) return;
-      if (settled_) {
-        net_.arena_->close(ticket_);
-      } else {
-        net_.take_back(ticket_, lent_);
-      }
-    }
-
-    shm::place place_for(int peer, const_bytes data) {
-      if (net_.arena_ == nullptr) return 0;
-      const tcp::link* const to = net_.known_link(peer);
-      if (to == nullptr || !to->is_seen || to->ended()) return 0;
-      const shm::place found = net_.arena_->locate(data);
-      if (found != 0 && !is_lent(data.data)) lent_[lent_[0] != nullptr ? 1 : 0] = data.data;
-      return found;
-    }
-    /// 0: too many operations lend.
-    shm::ticket ticket() {
-      if (ticket_ == 0) ticket_ = net_.arena_->open();
-      return ticket_;
-    }
-    void settle() {
-      if (spoiled_) {
-        throw error(errc::peer_failed, "a peer was stopped while it worked in this memory");
-      }
-      settled_ = true;
-    }
-
-   private:
-    friend tcp_transport;
-
-    bool is_lent(const std::byte* data) const {
-      for (const std::byte* const lent : lent_) {
-        if (lent != nullptr && net_.arena_->same_block(lent, data)) return true;
-      }
-      return false;
-    }
-
-    tcp_transport& net_;
-    bool spoiled_ = false;
-    shm::ticket ticket_ = 0;
-    const std::byte* lent_[2] = {};  // of each block
-    bool settled_ = false;
+  /// See `tcp::lender`.
+  std::shared_ptr<std::byte> allocate(std::size_t size) { return lender_.allocate(size); }
+  struct loan : tcp::lender::loan {
+    explicit loan(tcp_transport& net) : tcp::lender::loan(net.lender_) {}
   };
   using view = shm::arena_view;
-  view* view_of(int peer) {
-    tcp::link* const from = known_link(peer);
-    return from == nullptr ? nullptr : from->view.get();
-  }
+  view* view_of(int peer) { return lender_.view_of(peer); }
+
   send_operation send(const message_key& to, const_bytes from, operation_record& record) {
     return {*this, to, from, record};
   }
@@ -239,58 +137,44 @@ class tcp_transport final : mover,
   bool poll() override {
     // Now and then other links have their turn, too.
     if (!shared_.empty() && take_shared() && ++shared_taken_ % 16 != 0) return true;
-    bool moved = false;
-    for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
-    const std::size_t sockets = links_.size() - rings_.size();
-    if (sockets > 4) {
-      moved |= engine_->dispatch();
-    } else if (sockets > 0) {
-      for (auto& [peer, link] : links_) {
-        if (link->is_open() && !link->has_ring()) moved |= link->pump();
-      }
-    }
-    for (tcp::link* link : to_flush_) moved |= link->flush();
-    to_flush_.clear();
-    return moved;
+    return links_.poll();
   }
 
   /// Ends no peer's operation: writes what is queued, says goodbye on every link, and reads each to
   /// its end before it is closed, or until the deadline.
   task<> close(time_point deadline) {
-    if (std::exchange(leaving_, true)) co_return;
+    if (!opener_.leave()) co_return;
     // A last word (why a communicator was revoked) may wait for a link that is still being dialled.
     while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-    closing_ = true;
-    for (auto& [peer, link] : links_) {
-      if (!link->is_open()) continue;
+    opener_.close();
+    links_.each([](int, tcp::link& link) {
+      if (!link.is_open()) return;
       tcp::header frame;
       frame.kind = tcp::kind::goodbye;
-      link->control(frame);
-      link->flush();
-    }
+      link.control(frame);
+      link.flush();
+    });
     while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-    for (auto& [peer, link] : links_) {
-      if (link->is_open()) link->shut_writing();
-    }
+    links_.each([](int, tcp::link& link) {
+      if (link.is_open()) link.shut_writing();
+    });
     const auto reading = [this] {
       bool any = false;
-      for (auto& [peer, link] : links_) any |= link->is_open();
+      links_.each([&](int, const tcp::link& link) { any |= link.is_open(); });
       return any;
     };
     while (reading() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-    for (auto& [peer, link] : links_) link->shut();
+    links_.each([](int, tcp::link& link) { link.shut(); });
     if (who_->rendezvous != nullptr) {
       // Who dials us later is told that we have left, not that we died.
       try {
-        co_await who_->rendezvous->set(left_key(rank()), "1", std::min(deadline, now() + seconds));
+        co_await who_->rendezvous->set(detail::left_key(rank()), "1",
+                                       std::min(deadline, now() + seconds));
       } catch (const error& thrown) {
         log_debug("the store is gone already: %s", thrown.record().detail);
       }
     }
-    door_.reset();
-    local_door_.reset();
-    who_->link_listener.close();
-    who_->local_listener.close();
+    opener_.close_doors();
     co_await colls::leave(*who_, deadline);
   }
 
@@ -298,50 +182,34 @@ class tcp_transport final : mover,
   void sweep(time_point time) override {
     settle_shared([=](share_operation& each) { return each.is_old(time); });
     match_.sweep(time);
-    for (auto& [peer, link] : links_) {
+    links_.each([&](int, tcp::link& link) {
       // A large message whose receiver expects a small one would wait without a word.
-      link->waiting.each([&](tcp::outgoing& send) {
+      link.waiting.each([&](tcp::outgoing& send) {
         if (send.reminded || time - send.record->started < 100 * milliseconds) return;
         send.reminded = true;
-        link->control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
-                                      tcp::flag::header_alone | tcp::flag::reminder));
-        flush_soon(*link);
+        link.control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
+                                     tcp::flag::header_alone | tcp::flag::reminder));
+        links_.flush_soon(link);
       });
-    }
+    });
   }
   bool pending() const override { return match_.any_under_way(); }
-  bool arm() override {
-    bool armed = true;
-    for (tcp::link* link : rings_) armed &= link->arm();
-    return armed;
-  }
-  void disarm() override {
-    for (tcp::link* link : rings_) link->disarm();
-  }
-
-  void flush_soon(tcp::link& link) {
-    if (link.idle()) return;
-    if (std::find(to_flush_.begin(), to_flush_.end(), &link) == to_flush_.end()) {
-      to_flush_.push_back(&link);
-    }
-  }
+  bool arm() override { return links_.arm(); }
+  void disarm() override { links_.disarm(); }
 
   bool unwritten() {
     bool any = reports_ > 0;
-    for (auto& [peer, link] : links_) {
-      if (link->is_open()) link->flush();
-      any |= !link->idle() && !link->ended() &&
-             (link->is_open() || link->dialing || link->promised);
-    }
+    links_.each([&](int, tcp::link& link) {
+      if (link.is_open()) link.flush();
+      any |= !link.idle() && !link.ended() && (link.is_open() || link.dialing || link.promised);
+    });
     return any;
   }
-
-  static std::string left_key(int rank) { return "colls/left/" + std::to_string(rank); }
 
   // ---- sending and receiving
 
   bool start(send_operation& send) {
-    tcp::link& link = link_to(send.key.peer);
+    tcp::link& link = opener_.to(send.key.peer);
     if (link.ended() || link.said_goodbye()) {
       send.ec = left(send.key.peer, *send.record);
       return true;
@@ -375,13 +243,13 @@ class tcp_transport final : mover,
       const int peer = receive.key.peer;
       if (peer == posted::any_source) return false;
       const bool large = !receive.key.is_point_to_point() && receive.size > tcp::eager_limit;
-      const tcp::link* const known = known_link(peer);
+      const tcp::link* const known = links_.known(peer);
       if (known != nullptr && (known->ended() || known->said_goodbye())) {
         match_.unlist(receive);
         receive.ec = left(peer, *receive.record);
         return true;
       }
-      if (large) grant(link_to(peer), receive);
+      if (large) grant(opener_.to(peer), receive);
       return false;
     }
     auto& first = static_cast<tcp::early&>(*message);
@@ -407,7 +275,7 @@ class tcp_transport final : mover,
     receive.record->bytes += first.size;
     tcp::link& link = *first.from;
     first.drop();
-    flush_soon(link);
+    links_.flush_soon(link);
     return true;
   }
 
@@ -420,11 +288,7 @@ class tcp_transport final : mover,
 
   // ---- short messages to all
 
-  // The link to it, if that goes through shared memory.
-  tcp::link* ring_to(int peer) {
-    tcp::link* const to = known_link(peer);
-    return to != nullptr && to->has_ring() ? to : nullptr;
-  }
+  tcp::link* ring_to(int peer) { return links_.ring_to(peer); }
   // Who never waits would never look at other links.
   int looks_at_once() {
     if (++shared_in_all_ % 64 == 0) return 0;
@@ -528,7 +392,7 @@ class tcp_transport final : mover,
         from.is_seen = true;
         break;
     }
-    flush_soon(from);
+    links_.flush_soon(from);
   }
 
   void message(tcp::link& from, const tcp::header& frame, const message_key& key) {
@@ -617,337 +481,27 @@ class tcp_transport final : mover,
 
   // ---- links
 
-  /// The link to a peer; opens at its first use.
-  tcp::link& link_to(int peer) {
-    tcp::link& link = link_for(peer);
-    if (!link.is_open() && !link.dialing && !link.promised && !link.ended() && !leaving_) {
-      if (peer == rank()) {
-        open_to_self(link);
-      } else {
-        link.dialing = true;
-        tasks_.start(dial(link));
-      }
-    }
-    return link;
+  void opened(tcp::link& which) override {
+    if (which.has_ring()) lender_.opened(which);
+    match_.each_failed(which.peer(), [&](const communicator_state& communicator) {
+      tell_revoked(which, communicator.id(), communicator.why());
+    });
   }
-
-  // What a rank sends to itself takes the way of all messages, through two links on one socket pair.
-  void open_to_self(tcp::link& out) {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
-      throw error(errc::too_many_files, std::strerror(errno));
-    }
-    detail::descriptor first(ends[0]);
-    std::unique_ptr<tcp::link>& in = links_[receives_from_self];
-    in = std::make_unique<tcp::link>(*engine_, static_cast<tcp::link_owner&>(*this), rank());
-    in->open(detail::descriptor(ends[1]));
-    out.open(std::move(first));
-  }
-
-  // A link that is dropped before it is authenticated is dialled again while anyone needs it: a
-  // peer whose system takes connections lives, however long it computes. No attempt lasts longer
-  // than an operation may wait for a byte. When two ranks dial each other the lower rank's link
-  // stays.
-  task<> dial(tcp::link& link) {
-    failure why(errc::peer_failed);
-    why.culprit = link.peer();
-    time_point pause = 10 * milliseconds;
-    time_point heard = now();
-    int refusals = 0;
-    bool hopeless = false;
-    bool wanted = true;
-    while (wanted && !link.is_open() && !link.ended() && !closing_ && !hopeless) {
-      bool alive = false;
-      try {
-        const endpoint where = co_await who_->address_of(link.peer());
-        link.address(detail::text_of(where));
-        std::snprintf(why.address, sizeof why.address, "%s", link.address().c_str());
-        const bool dialled = co_await dial_beside(link, where, &alive);
-        if (!dialled) {
-          stream connection(*engine_);
-          connection.deadline(now() + silence_of_the_dead);
-          const detail::outcome connected = co_await detail::attempt(connection.connect(where));
-          if (connected.ec) {
-            why.say("it cannot be reached: %s", connected.ec.message().c_str());
-            hopeless = connected.ec == std::errc::connection_refused;
-            // On one host only a flood of strangers keeps the system from answering.
-            alive = node_of(link.peer()) == who_->node;
-          } else {
-            alive = true;
-            connection.deadline(patience());
-            detail::keep_alive(connection.descriptor());
-            const bool accepted = co_await who_->introduce(connection, link.peer());
-            if (accepted && !link.is_open() && !link.ended() && !closing_) {
-              adopt(link, connection.release());
-            }
-          }
-        }
-      } catch (const error& thrown) {
-        const failure& what = thrown.record();
-        why.say("%.300s", what.detail);
-        // Who computes in the middle of a handshake finds it refused, but not again and again.
-        refusals = what.code == errc::auth_failed ? refusals + 1 : 0;
-        if (what.code == errc::timeout) {
-          alive = true;
-          wanted = is_needed(link);
-        }
-        hopeless =
-            refusals == 3 || what.code == errc::protocol_error || what.code == errc::peer_failed;
-      }
-      if (link.is_open() || hopeless || !wanted) break;
-      if (alive) heard = now();
-      hopeless = now() - heard >= silence_of_the_dead;
-      co_await engine_->sleep_until(now() + pause);
-      pause = std::min<time_point>(2 * pause, seconds);
-    }
-    if (hopeless && !link.is_open() && !closing_ && who_->rendezvous != nullptr) {
-      try {
-        const std::vector<std::string> key{left_key(link.peer())};
-        const std::string left = co_await who_->rendezvous->check(key, now() + seconds);
-        if (left == "1") why = left_failure(link.peer());
-      } catch (const error&) {
-        // The store is gone too: what the dialling found stands.
-      }
-    }
-    link.dialing = false;
-    if (!hopeless || link.is_open() || closing_) co_return;
+  void unreachable(tcp::link& which, const failure& why) override {
     if (why.code == errc::closed) {
-      link.heard_goodbye();
-      needed(link.peer());
+      which.heard_goodbye();
+      needed(which.peer());
     } else {
-      match_.died(link.peer(), why);
+      match_.died(which.peer(), why);
     }
   }
-
-  // Whether an operation waits for it.
-  bool is_needed(tcp::link& link) {
+  bool is_needed(tcp::link& link) override {
     bool any = !match_.waiting_for(link.peer()).empty();
     link.each_send([&](const tcp::outgoing&) { any = true; });
     return any;
   }
-  time_point patience() const {
-    return who_->cfg.timeout == never ? never : now() + who_->cfg.timeout;
-  }
-
-  // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
-  // `*alive`: its system took the connection.
-  task<bool> dial_beside(tcp::link& link, endpoint where, bool* alive) {
-    const bool only = who_->cfg.transport == "shm";
-    if (!who_->local_listener.is_open() || node_of(link.peer()) != who_->node) {
-      if (only) detail::raise(errc::peer_failed, "it is not on this host, and shm was asked for");
-      co_return false;
-    }
-    detail::descriptor socket;
-    std::error_code ec = std::make_error_code(std::errc::connection_refused);
-    // It may take us for another user.
-    if (link.refused_beside < 3) ec = shm::connect_beside(where, socket);
-    *alive = !ec || ec == std::errc::resource_unavailable_try_again;
-    if (*alive && ec) co_return true;  // too many at its door
-    if (!ec && !shm::is_own_user(socket.get())) {
-      ec = std::make_error_code(std::errc::permission_denied);
-    }
-    if (ec) {
-      if (only) {
-        detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
-                      ec.message().c_str());
-      }
-      if (!std::exchange(link.told_why, true)) {
-        log_info("rank %d reaches rank %d by tcp, not by shared memory: %s", rank(), link.peer(),
-                 ec.message().c_str());
-      }
-      co_return false;
-    }
-    // A rank that computes answers late; one that dies ends the connection.
-    stream connection(*engine_, std::move(socket));
-    connection.deadline(patience());
-    bool accepted = false;
-    try {
-      accepted = co_await who_->introduce(connection, link.peer());
-    } catch (const error& thrown) {
-      if (thrown.record().code == errc::unreachable) ++link.refused_beside;
-      throw;
-    }
-    if (!accepted || link.is_open() || link.ended() || closing_) co_return true;
-    shm::segment memory;
-    auto ring = std::make_unique<shm::ring>();
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    ec = memory.make(shm::link_bytes(shm::ring_for(who_->local_size, cores)));
-    if (!ec) ec = ring->map(memory, 0);
-    if (ec && only) {
-      detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
-                    ec.message().c_str());
-    }
-    if (ec && !std::exchange(told_of_memory_, true)) {
-      log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s", rank(),
-               ec.message().c_str());
-    }
-    if (!shm::pass_descriptor(connection.descriptor(), ec ? -1 : memory.descriptor())) {
-      co_return true;
-    }
-    open(link, connection.release(), ec ? nullptr : std::move(ring));
-    co_return true;
-  }
-
-  // The other side of it: the memory comes after the verdict, or the dialler has thought better.
-  task<> admit_beside(std::unique_ptr<stream> guest, int peer) {
-    guest->deadline(patience());
-    co_await guest->readable();
-    shm::segment memory;
-    std::unique_ptr<shm::ring> ring;
-    detail::descriptor passed;
-    if (!shm::take_descriptor(guest->descriptor(), passed)) co_return;
-    if (passed) {
-      ring = std::make_unique<shm::ring>();
-      std::error_code ec = memory.adopt(std::move(passed));
-      if (!ec) ec = ring->map(memory, 1);
-      if (ec) {
-        detail::raise(errc::unreachable, "rank %d cannot map rank %d's memory: %s", rank(), peer,
-                      ec.message().c_str());
-      }
-    }
-    tcp::link& link = link_for(peer);
-    if (link.is_open() || link.ended()) co_return;
-    link.address("a process of this host");
-    open(link, guest->release(), std::move(ring));
-  }
-
-  void open(tcp::link& link, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr) {
-    const bool shares = ring != nullptr;
-    if (shares) rings_.push_back(&link);
-    link.open(std::move(socket), std::move(ring));
-    if (shares && arena_ != nullptr) link.lend(*arena_);
-    match_.each_failed(link.peer(), [&](const communicator_state& communicator) {
-      tell_revoked(link, communicator.id(), communicator.why());
-    });
-  }
-
-  void adopt(tcp::link& link, detail::descriptor socket) {
-    detail::keep_alive(socket.get());
-    if (!who_->cfg.congestion.empty()) {
-      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, who_->cfg.congestion.data(),
-                   static_cast<socklen_t>(who_->cfg.congestion.size()));
-    }
-    open(link, std::move(socket));
-  }
-
-  void enter(std::unique_ptr<stream> guest, const hello& who) override {
-    tasks_.start(admit(std::move(guest), who.rank, who.what));
-  }
-
-  task<> admit(std::unique_ptr<stream> guest, int peer, purpose what) {
-    bool promised = false;
-    try {
-      const bool local = shm::is_local(guest->descriptor());
-      const bool known = what == purpose::link && peer >= 0 && peer < size() && peer != rank() &&
-                         (!local || shm::is_own_user(guest->descriptor()));
-      const verdict answer = !known || closing_ ? verdict::not_now
-                             : is_welcome(peer) ? verdict::accepted
-                                                : verdict::duplicate;
-      promised = answer == verdict::accepted;
-      if (promised) link_for(peer).promised = true;
-      co_await give_verdict(*guest, answer);
-      if (!promised) co_return;
-      tcp::link& link = link_for(peer);
-      if (local) {
-        co_await admit_beside(std::move(guest), peer);
-      } else if (!link.is_open() && !link.ended()) {
-        link.address(detail::text_of(guest->remote()));
-        adopt(link, guest->release());
-      }
-    } catch (const error& thrown) {
-      log_debug("rank %d went away while it was let in: %s", peer, thrown.record().detail);
-    }
-    if (!promised) co_return;
-    tcp::link& link = link_for(peer);
-    link.promised = false;
-    if (!link.is_open() && is_needed(link)) link_to(peer);
-  }
-
-  bool is_welcome(int peer) const {
-    const auto found = links_.find(peer);
-    if (found == links_.end()) return true;
-    const tcp::link& link = *found->second;
-    return !link.is_open() && !link.ended() && !(link.dialing && rank() < peer);
-  }
-  tcp::link& link_for(int peer) {
-    if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
-    std::unique_ptr<tcp::link>& slot = links_[peer];
-    if (slot == nullptr) {
-      slot = std::make_unique<tcp::link>(*engine_, static_cast<tcp::link_owner&>(*this), peer);
-    }
-    last_used_ = slot.get();
-    return *slot;
-  }
-  tcp::link* known_link(int peer) {
-    if (last_used_ != nullptr && last_used_->peer() == peer) return last_used_;
-    const auto found = links_.find(peer);
-    return found == links_.end() ? nullptr : found->second.get();
-  }
-
-  // ---- lending
-
-  // Whether ranks of one host do at all; equal on all ranks.
-  bool shares_memory() const { return !(who_->cfg.transport == "tcp"); }
-
-  // Made at the first use.
-  bool has_arena() {
-    if (arena_ != nullptr || !may_lend_) return arena_ != nullptr;
-    may_lend_ = false;
-    if (!shares_memory() || !who_->local_listener.is_open()) return false;
-    auto made = std::make_shared<shm::arena>();
-    if (const std::error_code ec = made->make(size())) {
-      log_info("rank %d has no memory for its peers to work in: %s", rank(), ec.message().c_str());
-      return false;
-    }
-    arena_ = std::move(made);
-    for (tcp::link* link : rings_) {
-      if (link->is_open()) link->lend(*arena_);
-    }
-    return true;
-  }
-
   void lent(tcp::link& from, detail::descriptor arena) override {
-    if (from.view != nullptr) return;
-    shm::segment theirs;
-    auto mapped = std::make_unique<shm::arena_view>();
-    std::error_code ec = theirs.adopt(std::move(arena));
-    if (!ec) ec = mapped->map(theirs, size(), rank());
-    if (ec) {
-      log_info("rank %d cannot see the memory that rank %d lends: %s", rank(), from.peer(),
-               ec.message().c_str());
-      return;
-    }
-    from.view = std::move(mapped);
-    tcp::header frame;
-    frame.kind = tcp::kind::mapped;
-    from.control(frame);
-    flush_soon(from);
-  }
-
-  // Other operations that lend the same block have their results in its old pages.
-  bool retire(const std::byte* buffer) {
-    for (loan* other : loans_) {
-      for (const std::byte* lent : other->lent_) {
-        other->spoiled_ |= lent != nullptr && arena_->same_block(lent, buffer);
-      }
-    }
-    return arena_->retire(buffer);
-  }
-
-  // An operation has ended, and peers may be in its buffers: until each has looked up, has died, or
-  // has been stopped there, which takes other pages.
-  void take_back(shm::ticket lent, const std::byte* const (&buffers)[2]) noexcept {
-    arena_->revoke(lent);
-    const time_point began = now();
-    bool retired = false;
-    for (auto& [peer, link] : links_) {
-      while (link->is_seen && !retired && arena_->is_inside(peer) && !link->peer_is_gone()) {
-        ::sched_yield();
-        if (now() - began < patience_of_loans) continue;
-        retired = true;
-        for (const std::byte* buffer : buffers) retired &= buffer == nullptr || retire(buffer);
-      }
-    }
+    lender_.see(from, std::move(arena));
   }
 
   // ---- ends
@@ -975,21 +529,15 @@ class tcp_transport final : mover,
   void lost(tcp::link& which, const failure& why) override {
     if (which.said_goodbye()) {
       needed(which.peer());
-    } else if (!closing_) {
+    } else if (!opener_.is_closing()) {
       match_.died(which.peer(), why);
     }
     which.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
     which.fail_receive(why.code, [](const posted&) { return true; });
   }
 
-  failure left_failure(int peer) const {
-    failure why(errc::closed);
-    why.culprit = peer;
-    why.say("rank %d has left", peer);
-    return why;
-  }
   std::error_code left(int peer, operation_record& record) {
-    failure why = left_failure(peer);
+    failure why = tcp::has_left(peer);
     why.operation = record.what;
     why.sequence = record.hash != 0 ? record.sequence : 0;
     why.communicator = record.communicator->id();
@@ -1000,10 +548,10 @@ class tcp_transport final : mover,
   void needed(int peer) {
     settle_shared([](const share_operation&) { return true; });
     std::vector<communicator_state*> by = match_.waiting_for(peer);
-    link_for(peer).each_send(
+    links_.at(peer).each_send(
         [&](const tcp::outgoing& send) { by.push_back(send.record->communicator); });
     for (communicator_state* communicator : by) {
-      match_.revoke(*communicator, left_failure(peer));
+      match_.revoke(*communicator, tcp::has_left(peer));
     }
   }
 
@@ -1018,17 +566,17 @@ class tcp_transport final : mover,
       unlist(each);
       each.fail(why.code);
     }
-    for (auto& [peer, link] : links_) {
-      link->fail_sends(why.code, [&](const tcp::outgoing& send) {
+    links_.each([&](int peer, tcp::link& link) {
+      link.fail_sends(why.code, [&](const tcp::outgoing& send) {
         return send.key.communicator == communicator.id();
       });
-      link->fail_receive(why.code, [&](const posted& receive) {
+      link.fail_receive(why.code, [&](const posted& receive) {
         return receive.key.communicator == communicator.id();
       });
-      link->drop_grants(communicator.id());
-      if (peer == told_by || link->ended() || communicator.rank_of(peer) < 0) continue;
-      tell_revoked(*link, communicator.id(), why);
-    }
+      link.drop_grants(communicator.id());
+      if (peer == told_by || link.ended() || communicator.rank_of(peer) < 0) return;
+      tell_revoked(link, communicator.id(), why);
+    });
   }
   static void tell_revoked(tcp::link& link, std::uint32_t communicator, const failure& why) {
     tcp::header frame;
@@ -1040,7 +588,7 @@ class tcp_transport final : mover,
   }
 
   void announce(int peer, const operation_record& waiting) override {
-    tcp::link& link = link_to(peer);
+    tcp::link& link = opener_.to(peer);
     if (link.ended()) return;
     link.control(tcp::header_for(tcp::kind::announce, announcement(peer, waiting), 0, waiting.hash));
     link.flush();
@@ -1053,7 +601,7 @@ class tcp_transport final : mover,
     frame.communicator = communicator;
     frame.sequence = sequence;
     frame.length = sizeof ours;
-    tcp::link& link = link_to(peer);
+    tcp::link& link = opener_.to(peer);
     link.control(frame, &ours);
     link.flush();
   }
@@ -1063,44 +611,31 @@ class tcp_transport final : mover,
     frame.kind = tcp::kind::revoke;
     frame.communicator = why.communicator;
     frame.length = sizeof why;
-    tcp::link& link = link_to(peer);
+    tcp::link& link = opener_.to(peer);
     link.control(frame, &why);
-    flush_soon(link);
+    links_.flush_soon(link);
   }
 
   int awaited_by(const operation_record& sending) override {
     int found = -1;
-    for (auto& [peer, link] : links_) {
-      link->each_send([&, to = peer](const tcp::outgoing& send) {
-        if (send.record == &sending) found = to;
+    links_.each([&](int peer, tcp::link& link) {
+      link.each_send([&](const tcp::outgoing& send) {
+        if (send.record == &sending) found = peer;
       });
-    }
+    });
     return found;
   }
-
-  static constexpr int receives_from_self = -1;
-  static constexpr time_point silence_of_the_dead = 10 * seconds;
-  static constexpr time_point patience_of_loans = 200 * milliseconds;
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<membership> who_;
   match match_;
-  std::unordered_map<int, std::unique_ptr<tcp::link>> links_;
-  tcp::link* last_used_ = nullptr;
-  std::vector<tcp::link*> rings_;  // the links through shared memory
-  std::vector<tcp::link*> to_flush_;
-  std::shared_ptr<shm::arena> arena_;
-  bool may_lend_ = true;
-  std::vector<loan*> loans_;
+  tcp::links links_;
+  tcp::lender lender_;
   std::vector<share_operation*> shared_;  // that wait, in the order of their calls
   unsigned shared_in_all_ = 0;
   unsigned shared_taken_ = 0;
   int reports_ = 0;
-  bool told_of_memory_ = false;
-  bool leaving_ = false;  // close() has begun
-  bool closing_ = false;  // goodbye was said
-  std::optional<door> door_;
-  std::optional<door> local_door_;
+  tcp::opener opener_;
   task_group tasks_;  // last: its tasks use all of the above
 };
 static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transport> &&

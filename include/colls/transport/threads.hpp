@@ -45,7 +45,6 @@ class thread_transport final : mover {
   void kick() {}
   thread_transport& driver() { return *this; }
   int node_of(int) const { return 0; }
-  const char* name() const { return "threads"; }
 
   class send_operation {
    public:

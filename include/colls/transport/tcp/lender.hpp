@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// lender: memory of a rank in which its peers may work while an operation lasts.
+
+#include <colls/rendezvous/membership.hpp>
+#include <colls/shared_buffer.hpp>
+#include <colls/transport/tcp/links.hpp>
+
+#include <sched.h>
+
+#include <memory>
+#include <vector>
+
+namespace colls::tcp {
+
+/// This rank's arena, what its operations lend of it, and the arenas that peers let it see. Nobody
+/// touches what a loan lent once the loan is gone.
+class lender {
+ public:
+  lender(engine& on, const membership& who, links& all) : engine_(on), who_(who), links_(all) {}
+  lender(const lender&) = delete;
+  lender& operator=(const lender&) = delete;
+
+  /// `size` bytes of zeros in which the ranks of this host may work while an operation on them
+  /// lasts; where there are none, or no memory can be shared, this process's own. Null: there is no
+  /// memory.
+  std::shared_ptr<std::byte> allocate(std::size_t size) {
+    if (has_arena()) {
+      if (std::byte* const at = arena_->allocate(size)) {
+        return {at, [owner = arena_](std::byte* memory) { owner->free(memory); }};
+      }
+    }
+    return detail::own_memory(size);
+  }
+
+  /// What one operation lends.
+  class loan {
+   public:
+    explicit loan(lender& of) : lender_(of) { lender_.loans_.push_back(this); }
+    loan(const loan&) = delete;
+    loan& operator=(const loan&) = delete;
+    ~loan() {
+      std::erase(lender_.loans_, this);
+      if (ticket_ == 0) return;
+      if (settled_) {
+        lender_.arena_->close(ticket_);
+      } else {
+        lender_.take_back(*this);
+      }
+    }
+
+    shm::place place_for(int peer, const_bytes data) {
+      if (lender_.arena_ == nullptr) return 0;
+      const link* const to = lender_.links_.known(peer);
+      if (to == nullptr || !to->is_seen || to->ended()) return 0;
+      const shm::place found = lender_.arena_->locate(data);
+      if (found != 0 && !has_lent(data.data)) lent_[lent_[0] != nullptr ? 1 : 0] = data.data;
+      return found;
+    }
+    /// 0: too many operations lend.
+    shm::ticket ticket() {
+      if (ticket_ == 0) ticket_ = lender_.arena_->open();
+      return ticket_;
+    }
+    void settle() {
+      if (spoiled_) {
+        throw error(errc::peer_failed, "a peer was stopped while it worked in this memory");
+      }
+      settled_ = true;
+    }
+
+   private:
+    friend lender;
+
+    // Something of the same block.
+    bool has_lent(const std::byte* data) const {
+      for (const std::byte* const lent : lent_) {
+        if (lent != nullptr && lender_.arena_->same_block(lent, data)) return true;
+      }
+      return false;
+    }
+
+    lender& lender_;
+    bool spoiled_ = false;
+    shm::ticket ticket_ = 0;
+    const std::byte* lent_[2] = {};  // of each block
+    bool settled_ = false;
+  };
+
+  /// A link to a peer on this host has opened.
+  void opened(link& to) {
+    if (arena_ != nullptr) to.lend(*arena_);
+  }
+
+  /// The peer lets this rank see its arena.
+  void see(link& from, detail::descriptor arena) {
+    if (from.view != nullptr) return;
+    shm::segment theirs;
+    auto mapped = std::make_unique<shm::arena_view>();
+    std::error_code ec = theirs.adopt(std::move(arena));
+    if (!ec) ec = mapped->map(theirs, who_.size, who_.rank);
+    if (ec) {
+      log_info("rank %d cannot see the memory that rank %d lends: %s", who_.rank, from.peer(),
+               ec.message().c_str());
+      return;
+    }
+    from.view = std::move(mapped);
+    header frame;
+    frame.kind = kind::mapped;
+    from.control(frame);
+    links_.flush_soon(from);
+  }
+  shm::arena_view* view_of(int peer) {
+    link* const from = links_.known(peer);
+    return from == nullptr ? nullptr : from->view.get();
+  }
+
+ private:
+  static constexpr time_point patience = 200 * milliseconds;
+
+  // Made at the first use.
+  bool has_arena() {
+    if (arena_ != nullptr || !may_make_) return arena_ != nullptr;
+    may_make_ = false;
+    if (!who_.local_listener.is_open()) return false;
+    auto made = std::make_shared<shm::arena>();
+    if (const std::error_code ec = made->make(who_.size)) {
+      log_info("rank %d has no memory for its peers to work in: %s", who_.rank,
+               ec.message().c_str());
+      return false;
+    }
+    arena_ = std::move(made);
+    for (link* to : links_.rings()) {
+      if (to->is_open()) to->lend(*arena_);
+    }
+    return true;
+  }
+
+  // An operation has ended, and peers may be in its buffers: until each has looked up, has died, or
+  // has been stopped there, which takes other pages.
+  void take_back(const loan& ended) noexcept {
+    arena_->revoke(ended.ticket_);
+    const time_point began = engine_.now();
+    bool retired = false;
+    links_.each([&](int peer, const link& to) {
+      while (to.is_seen && !retired && arena_->is_inside(peer) && !to.peer_is_gone()) {
+        ::sched_yield();
+        if (engine_.now() - began < patience) continue;
+        retired = true;
+        for (const std::byte* buffer : ended.lent_) retired &= buffer == nullptr || retire(buffer);
+      }
+    });
+  }
+
+  // Other operations that lend the same block have their results in its old pages.
+  bool retire(const std::byte* buffer) {
+    for (loan* other : loans_) other->spoiled_ |= other->has_lent(buffer);
+    return arena_->retire(buffer);
+  }
+
+  engine& engine_;
+  const membership& who_;
+  links& links_;
+  std::shared_ptr<shm::arena> arena_;
+  bool may_make_ = true;
+  std::vector<loan*> loans_;
+};
+
+}  // namespace colls::tcp

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// links: the links of one rank, by peer, and the turn of each.
+
+#include <colls/transport/tcp/link.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace colls::tcp {
+
+/// A link stays where it is, whether it is open or not, until all of them go.
+class links {
+ public:
+  links(engine& on, link_owner& owner) : engine_(on), owner_(owner) {}
+
+  /// Made, not opened, if it is not there yet.
+  link& at(int peer) {
+    if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
+    std::unique_ptr<link>& slot = all_[peer];
+    if (slot == nullptr) slot = std::make_unique<link>(engine_, owner_, peer);
+    last_used_ = slot.get();
+    return *slot;
+  }
+  /// Null: there is none.
+  link* known(int peer) {
+    if (last_used_ != nullptr && last_used_->peer() == peer) return last_used_;
+    const auto found = all_.find(peer);
+    return found == all_.end() ? nullptr : found->second.get();
+  }
+  /// The link to it, if that goes through shared memory.
+  link* ring_to(int peer) {
+    link* const to = known(peer);
+    return to != nullptr && to->has_ring() ? to : nullptr;
+  }
+  /// The other end of the link from a rank to itself.
+  link& from_self(int rank) {
+    std::unique_ptr<link>& end = all_[receives_from_self];
+    end = std::make_unique<link>(engine_, owner_, rank);
+    return *end;
+  }
+  template <class Visit>
+  void each(Visit visit) {
+    for (auto& [peer, link] : all_) visit(peer, *link);
+  }
+  /// Those through shared memory.
+  const std::vector<link*>& rings() const { return rings_; }
+
+  /// Without `ring` its bytes go through the socket.
+  void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring) {
+    if (ring != nullptr) rings_.push_back(&which);
+    which.open(std::move(socket), std::move(ring));
+  }
+
+  /// Writes what has gathered for it when all links have had their turn.
+  void flush_soon(link& which) {
+    if (which.idle()) return;
+    if (std::find(to_flush_.begin(), to_flush_.end(), &which) == to_flush_.end()) {
+      to_flush_.push_back(&which);
+    }
+  }
+  bool poll() {
+    bool moved = false;
+    for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
+    const std::size_t sockets = all_.size() - rings_.size();
+    if (sockets > 4) {
+      moved |= engine_.dispatch();
+    } else if (sockets > 0) {
+      for (auto& [peer, link] : all_) {
+        if (link->is_open() && !link->has_ring()) moved |= link->pump();
+      }
+    }
+    for (link* each : to_flush_) moved |= each->flush();
+    to_flush_.clear();
+    return moved;
+  }
+
+  void wake_peers() {
+    for (link* each : rings_) each->wake_peer();
+  }
+  bool arm() {
+    bool armed = true;
+    for (link* each : rings_) armed &= each->arm();
+    return armed;
+  }
+  void disarm() {
+    for (link* each : rings_) each->disarm();
+  }
+
+ private:
+  static constexpr int receives_from_self = -1;
+
+  engine& engine_;
+  link_owner& owner_;
+  std::unordered_map<int, std::unique_ptr<link>> all_;
+  link* last_used_ = nullptr;
+  std::vector<link*> rings_;
+  std::vector<link*> to_flush_;
+};
+
+}  // namespace colls::tcp

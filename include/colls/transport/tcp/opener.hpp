@@ -1,0 +1,327 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// opener: opens the links of a rank: dials peers at the first use, and lets in those who dial.
+
+#include <colls/rendezvous/door.hpp>
+#include <colls/rendezvous/membership.hpp>
+#include <colls/transport/tcp/links.hpp>
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace colls::tcp {
+
+/// Why operations end that wait for a rank which has closed its world.
+inline failure has_left(int peer) {
+  failure why(errc::closed);
+  why.culprit = peer;
+  why.say("rank %d has left", peer);
+  return why;
+}
+
+/// Between two ranks one link opens, whoever dials: the lower rank's, if both do. Inside a host it
+/// goes through shared memory where both sides can.
+class opener final : door::host {
+ public:
+  class host {
+   public:
+    /// A link is there, and nothing was read from it yet.
+    virtual void opened(link& which) = 0;
+    /// The peer has died, or left (`errc::closed`): no link to it will ever open.
+    virtual void unreachable(link& which, const failure& why) = 0;
+    /// Whether an operation waits for the peer.
+    virtual bool is_needed(link& which) = 0;
+
+   protected:
+    ~host() = default;
+  };
+
+  opener(engine& on, membership& who, links& all, host& to)
+      : engine_(on), who_(who), links_(all), host_(to), tasks_(on) {
+    const hello mine = who_.greeting(purpose::link);
+    const auto open_door = [&](std::optional<door>& made, listener& at) {
+      if (at.is_open()) made.emplace(engine_, at, mine, who_.key, static_cast<door::host&>(*this));
+    };
+    open_door(door_, who_.link_listener);
+    open_door(local_door_, who_.local_listener);
+  }
+  opener(const opener&) = delete;
+  opener& operator=(const opener&) = delete;
+
+  /// The link to a peer; opens at its first use.
+  link& to(int peer) {
+    link& which = links_.at(peer);
+    if (!which.is_open() && !which.dialing && !which.promised && !which.ended() && !leaving_) {
+      if (peer == who_.rank) {
+        open_to_self(which);
+      } else {
+        which.dialing = true;
+        tasks_.start(dial(which));
+      }
+    }
+    return which;
+  }
+
+  /// False: it was said before. After it no link is dialled, those under way may open.
+  bool leave() { return !std::exchange(leaving_, true); }
+  /// No link opens any more.
+  void close() { closing_ = true; }
+  bool is_closing() const { return closing_; }
+  void close_doors() {
+    door_.reset();
+    local_door_.reset();
+    who_.link_listener.close();
+    who_.local_listener.close();
+  }
+
+ private:
+  // What a rank sends to itself takes the way of all messages, through two links on one socket
+  // pair.
+  void open_to_self(link& out) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
+      throw error(errc::too_many_files, std::strerror(errno));
+    }
+    detail::descriptor first(ends[0]);
+    links_.from_self(who_.rank).open(detail::descriptor(ends[1]));
+    out.open(std::move(first));
+  }
+
+  // ---- dialling
+
+  // A link that is dropped before it is authenticated is dialled again while anyone needs it: a
+  // peer whose system takes connections lives, however long it computes. No attempt lasts longer
+  // than an operation may wait for a byte. When two ranks dial each other the lower rank's link
+  // stays.
+  task<> dial(link& which) {
+    failure why(errc::peer_failed);
+    why.culprit = which.peer();
+    time_point pause = 10 * milliseconds;
+    time_point heard = engine_.now();
+    int refusals = 0;
+    bool hopeless = false;
+    bool wanted = true;
+    while (wanted && !which.is_open() && !which.ended() && !closing_ && !hopeless) {
+      bool alive = false;
+      try {
+        const endpoint where = co_await who_.address_of(which.peer());
+        which.address(detail::text_of(where));
+        std::snprintf(why.address, sizeof why.address, "%s", which.address().c_str());
+        const bool dialled = co_await dial_beside(which, where, &alive);
+        if (!dialled) {
+          stream connection(engine_);
+          connection.deadline(engine_.now() + silence_of_the_dead);
+          const detail::outcome connected = co_await detail::attempt(connection.connect(where));
+          if (connected.ec) {
+            why.say("it cannot be reached: %s", connected.ec.message().c_str());
+            hopeless = connected.ec == std::errc::connection_refused;
+            // On one host only a flood of strangers keeps the system from answering.
+            alive = is_beside(which.peer());
+          } else {
+            alive = true;
+            connection.deadline(patience());
+            detail::keep_alive(connection.descriptor());
+            const bool accepted = co_await who_.introduce(connection, which.peer());
+            if (accepted && !which.is_open() && !which.ended() && !closing_) {
+              adopt(which, connection.release());
+            }
+          }
+        }
+      } catch (const error& thrown) {
+        const failure& what = thrown.record();
+        why.say("%.300s", what.detail);
+        // Who computes in the middle of a handshake finds it refused, but not again and again.
+        refusals = what.code == errc::auth_failed ? refusals + 1 : 0;
+        if (what.code == errc::timeout) {
+          alive = true;
+          wanted = host_.is_needed(which);
+        }
+        hopeless =
+            refusals == 3 || what.code == errc::protocol_error || what.code == errc::peer_failed;
+      }
+      if (which.is_open() || hopeless || !wanted) break;
+      if (alive) heard = engine_.now();
+      hopeless = engine_.now() - heard >= silence_of_the_dead;
+      co_await engine_.sleep_until(engine_.now() + pause);
+      pause = std::min<time_point>(2 * pause, seconds);
+    }
+    if (hopeless && !which.is_open() && !closing_ && who_.rendezvous != nullptr) {
+      try {
+        const std::vector<std::string> key{detail::left_key(which.peer())};
+        const std::string left = co_await who_.rendezvous->check(key, engine_.now() + seconds);
+        if (left == "1") why = has_left(which.peer());
+      } catch (const error&) {
+        // The store is gone too: what the dialling found stands.
+      }
+    }
+    which.dialing = false;
+    if (!hopeless || which.is_open() || closing_) co_return;
+    host_.unreachable(which, why);
+  }
+
+  bool is_beside(int peer) const {
+    return who_.node_of[static_cast<std::size_t>(peer)] == who_.node;
+  }
+  time_point patience() const {
+    return who_.cfg.timeout == never ? never : engine_.now() + who_.cfg.timeout;
+  }
+
+  // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
+  // `*alive`: its system took the connection.
+  task<bool> dial_beside(link& which, endpoint where, bool* alive) {
+    const bool only = who_.cfg.transport == "shm";
+    if (!who_.local_listener.is_open() || !is_beside(which.peer())) {
+      if (only) detail::raise(errc::peer_failed, "it is not on this host, and shm was asked for");
+      co_return false;
+    }
+    detail::descriptor socket;
+    std::error_code ec = std::make_error_code(std::errc::connection_refused);
+    // It may take us for another user.
+    if (which.refused_beside < 3) ec = shm::connect_beside(where, socket);
+    *alive = !ec || ec == std::errc::resource_unavailable_try_again;
+    if (*alive && ec) co_return true;  // too many at its door
+    if (!ec && !shm::is_own_user(socket.get())) {
+      ec = std::make_error_code(std::errc::permission_denied);
+    }
+    if (ec) {
+      if (only) {
+        detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
+                      ec.message().c_str());
+      }
+      if (!std::exchange(which.told_why, true)) {
+        log_info("rank %d reaches rank %d by tcp, not by shared memory: %s", who_.rank,
+                 which.peer(), ec.message().c_str());
+      }
+      co_return false;
+    }
+    // A rank that computes answers late; one that dies ends the connection.
+    stream connection(engine_, std::move(socket));
+    connection.deadline(patience());
+    bool accepted = false;
+    try {
+      accepted = co_await who_.introduce(connection, which.peer());
+    } catch (const error& thrown) {
+      if (thrown.record().code == errc::unreachable) ++which.refused_beside;
+      throw;
+    }
+    if (!accepted || which.is_open() || which.ended() || closing_) co_return true;
+    shm::segment memory;
+    auto ring = std::make_unique<shm::ring>();
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, cores)));
+    if (!ec) ec = ring->map(memory, 0);
+    if (ec && only) {
+      detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
+                    ec.message().c_str());
+    }
+    if (ec && !std::exchange(told_of_memory_, true)) {
+      log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s",
+               who_.rank, ec.message().c_str());
+    }
+    if (!shm::pass_descriptor(connection.descriptor(), ec ? -1 : memory.descriptor())) {
+      co_return true;
+    }
+    open(which, connection.release(), ec ? nullptr : std::move(ring));
+    co_return true;
+  }
+
+  // The other side of it: the memory comes after the verdict, or the dialler has thought better.
+  task<> admit_beside(std::unique_ptr<stream> guest, int peer) {
+    guest->deadline(patience());
+    co_await guest->readable();
+    shm::segment memory;
+    std::unique_ptr<shm::ring> ring;
+    detail::descriptor passed;
+    if (!shm::take_descriptor(guest->descriptor(), passed)) co_return;
+    if (passed) {
+      ring = std::make_unique<shm::ring>();
+      std::error_code ec = memory.adopt(std::move(passed));
+      if (!ec) ec = ring->map(memory, 1);
+      if (ec) {
+        detail::raise(errc::unreachable, "rank %d cannot map rank %d's memory: %s", who_.rank, peer,
+                      ec.message().c_str());
+      }
+    }
+    link& which = links_.at(peer);
+    if (which.is_open() || which.ended()) co_return;
+    which.address("a process of this host");
+    open(which, guest->release(), std::move(ring));
+  }
+
+  void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr) {
+    links_.open(which, std::move(socket), std::move(ring));
+    host_.opened(which);
+  }
+
+  void adopt(link& which, detail::descriptor socket) {
+    detail::keep_alive(socket.get());
+    if (!who_.cfg.congestion.empty()) {
+      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, who_.cfg.congestion.data(),
+                   static_cast<socklen_t>(who_.cfg.congestion.size()));
+    }
+    open(which, std::move(socket));
+  }
+
+  // ---- letting in
+
+  void enter(std::unique_ptr<stream> guest, const hello& who) override {
+    tasks_.start(admit(std::move(guest), who.rank, who.what));
+  }
+
+  task<> admit(std::unique_ptr<stream> guest, int peer, purpose what) {
+    bool promised = false;
+    try {
+      const bool local = shm::is_local(guest->descriptor());
+      const bool known = what == purpose::link && peer >= 0 && peer < who_.size &&
+                         peer != who_.rank && (!local || shm::is_own_user(guest->descriptor()));
+      const verdict answer = !known || closing_ ? verdict::not_now
+                             : is_welcome(peer) ? verdict::accepted
+                                                : verdict::duplicate;
+      promised = answer == verdict::accepted;
+      if (promised) links_.at(peer).promised = true;
+      co_await give_verdict(*guest, answer);
+      if (!promised) co_return;
+      link& which = links_.at(peer);
+      if (local) {
+        co_await admit_beside(std::move(guest), peer);
+      } else if (!which.is_open() && !which.ended()) {
+        which.address(detail::text_of(guest->remote()));
+        adopt(which, guest->release());
+      }
+    } catch (const error& thrown) {
+      log_debug("rank %d went away while it was let in: %s", peer, thrown.record().detail);
+    }
+    if (!promised) co_return;
+    link& which = links_.at(peer);
+    which.promised = false;
+    if (!which.is_open() && host_.is_needed(which)) to(peer);
+  }
+
+  bool is_welcome(int peer) {
+    const link* const known = links_.known(peer);
+    return known == nullptr ||
+           (!known->is_open() && !known->ended() && !(known->dialing && who_.rank < peer));
+  }
+
+  static constexpr time_point silence_of_the_dead = 10 * seconds;
+
+  engine& engine_;
+  membership& who_;
+  links& links_;
+  host& host_;
+  bool told_of_memory_ = false;
+  bool leaving_ = false;
+  bool closing_ = false;
+  std::optional<door> door_;
+  std::optional<door> local_door_;
+  task_group tasks_;  // last: its tasks use all of the above
+};
+
+}  // namespace colls::tcp
