@@ -55,7 +55,7 @@ template <class Call>
 void check_refused(communicators& all, const char* words, const Call& call) {
   CAPTURE(words);
   auto refused = call(all[1]);
-  CHECK(refused.done());
+  REQUIRE(refused.done());
   const colls::failure why = failure_of(all, refused);
   CHECK(why.code == errc::invalid_argument);
   CHECK(std::string(why.detail) == words);
@@ -259,12 +259,23 @@ TEST_CASE("registered buffers are for one communicator, while their memory is th
   all.wait(here);
   all.wait(there);
   CHECK((mine[0] == 7 && mine[5] == 7 && memory[1] == 3 && memory[8] == 3 && others[5] == 7));
+  std::vector<int> here_too(3, 1);
+  std::vector<int> there_too(3, 2);
+  auto grouped_here = all[1].all_reduce(colls::group{mine, here_too});
+  auto grouped_there = all[0].all_reduce(colls::group{others, std::span(there_too)});
+  all.wait(grouped_here);
+  all.wait(grouped_there);
+  CHECK((mine[0] == 14 && others[5] == 14 && here_too[2] == 3 && there_too[0] == 3));
 
   std::vector<int> six(6);
   std::vector<int> twelve(12);
   const auto refused = [&](const char* words, const auto& with) {
     check_refused(all, words, [&](communicator& c) { return c.all_reduce(with); });
     check_refused(all, words, [&](communicator& c) { return c.all_reduce(six, with); });
+    check_refused(all, words,
+                  [&](communicator& c) { return c.all_reduce(colls::group{with, twelve}); });
+    check_refused(all, words,
+                  [&](communicator& c) { return c.all_reduce(colls::group{twelve, six, with}); });
     check_refused(all, words, [&](communicator& c) { return c.reduce(with, 0); });
     check_refused(all, words, [&](communicator& c) { return c.reduce_scatter(twelve, with); });
     check_refused(all, words, [&](communicator& c) { return c.scan(with); });

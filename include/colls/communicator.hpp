@@ -9,6 +9,7 @@
 #include <colls/shared_buffer.hpp>
 
 #include <memory>
+#include <tuple>
 
 namespace colls {
 
@@ -20,12 +21,13 @@ struct group {
   static constexpr bool on_device =
       (std::is_same_v<memory_space_t<std::remove_cvref_t<Ranges>>, device_memory> && ...);
   using memory = std::conditional_t<on_device, device_memory, host_memory>;
-  explicit group(Ranges&&... ranges)
-      : parts{detail::erased<memory>(std::forward<Ranges>(ranges))...} {}
+  explicit group(Ranges&&... all) : ranges(std::forward<Ranges>(all)...) {
+    (detail::check_range<memory, Ranges&&>(), ...);
+  }
   using element_type = std::common_type_t<range_element_t<Ranges>...>;
   static_assert((std::is_same_v<element_type, range_element_t<Ranges>> && ...),
                 "colls: the buffers of a group have one element type");
-  any_buffer parts[sizeof...(Ranges)];
+  std::tuple<Ranges...> ranges;
 };
 template <class... Ranges>
 group(Ranges&&...) -> group<Ranges...>;
@@ -176,7 +178,8 @@ class communicator {
                   "the other way round");
     return core_->grouped(
         reducing<collective::all_reduce, Pinned, element>(op, how), element_id<element>(),
-        usable(std::begin(buffers.parts), std::end(buffers.parts)), how);
+        std::apply([this](auto&... each) { return std::vector{erased(each)...}; }, buffers.ranges),
+        how);
   }
   template <algorithm Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, options how) {
@@ -472,24 +475,17 @@ class communicator {
     if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
       if (const char* const wrong = data.wrong_with(core_.get())) return detail::unusable(wrong);
     }
-    return usable(detail::erased<space>(std::forward<Range>(data)));
+    const any_buffer found = detail::erased<space>(std::forward<Range>(data));
+    if constexpr (std::is_same_v<space, device_memory>) {
+      if (const char* const wrong = core_->net().wrong_with(found)) return detail::unusable(wrong);
+    }
+    return found;
   }
   template <class Range>
   any_buffer output(Range&& data) const {
     static_assert(detail::is_none<Range> || writable_range<Range>,
                   "colls: this buffer is const, and the call writes it");
     return erased(std::forward<Range>(data));
-  }
-  any_buffer usable(any_buffer data) const {
-    if constexpr (std::is_same_v<space, device_memory>) {
-      if (const char* const wrong = core_->net().wrong_with(data)) return detail::unusable(wrong);
-    }
-    return data;
-  }
-  std::vector<any_buffer> usable(const any_buffer* first, const any_buffer* last) const {
-    std::vector<any_buffer> all;
-    for (; first != last; ++first) all.push_back(usable(*first));
-    return all;
   }
 
   /// Where it is not supported, the check of the data says so, in one sentence.
