@@ -487,6 +487,34 @@ TEST_CASE("ranks that disagree on the size of the world") {
   CHECK(all[0].failed->code == errc::join_timeout);
 }
 
+TEST_CASE("ranks that were told different transports: all of them hear of both") {
+  const char* const of_rank[][3] = {
+      {"tcp", "tcp", "shm"}, {"hybrid", "tcp", ""}, {"", "hybrid", "shm"}, {"shm", "", "shm"}};
+  const char* const says[] = {"rank 0 was told to go by tcp and rank 2 by shm",
+                              "rank 0 was told to go by hybrid and rank 1 by tcp",
+                              "rank 0 was told to go by hybrid and rank 2 by shm",
+                              "rank 0 was told to go by shm and rank 1 by hybrid"};
+  for (std::size_t i = 0; i < std::size(says); ++i) {
+    town at;
+    auto all = at.world(3);
+    for (std::size_t r = 0; r < 3; ++r) all[r].cfg.transport = of_rank[i][r];
+    at.meet(all);
+    for (const arrival& who : all) {
+      REQUIRE(who.failed);
+      CHECK(who.failed->code == errc::join_failed);
+      CHECK(contains(who.failed->detail, says[i]));
+      CHECK(contains(who.failed->detail, "COLLS_TRANSPORT"));
+      CHECK(who.took < 5 * seconds);
+    }
+  }
+  town at;
+  auto all = at.world(2);
+  all[1].cfg.transport = "hybrid";  // what rank 0 takes where nothing is said
+  at.meet(all);
+  check_world(at, all);
+  at.leave(all);
+}
+
 TEST_CASE("a rank that dies while the others wait is told at once") {
   town at;
   auto all = at.world(4);

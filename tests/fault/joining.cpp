@@ -186,6 +186,17 @@ TEST_CASE("processes that were told different sizes") {
   check_line(all, 0, {"join_timeout", "rank 1 of 2"});
 }
 
+TEST_CASE("processes that were told different transports") {
+  const int port = next_port();
+  job all({by_hand(0, 3, port), by_hand(1, 3, port, {"COLLS_TRANSPORT=tcp"}), by_hand(2, 3, port)},
+          sum);
+  for (int rank = 0; rank < 3; ++rank) {
+    check_line(all, rank,
+               {"join_failed", "rank 0 was told to go by hybrid and rank 1 by tcp",
+                "COLLS_TRANSPORT"});
+  }
+}
+
 TEST_CASE("killed while the world forms: the others are told at once") {
   for (const int victim : {0, 1}) {
     CAPTURE(victim);

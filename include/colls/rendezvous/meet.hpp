@@ -152,6 +152,7 @@ class meeting {
     rank_card mine = rank_card::of_this_process();
     mine.where = all_.link_listener.local();
     mine.node = cfg().node;
+    if (!cfg().transport.empty()) mine.transport = cfg().transport.str();
     const std::string text = mine.text();
     const std::string held =
         co_await store_->compare_set(rank_key(cfg().rank), {}, text, deadline_);
@@ -202,6 +203,7 @@ class meeting {
   void draw_node_map(const std::vector<std::string>& cards) {
     std::map<std::string, int> numbers;
     std::string boot;
+    std::string transport;
     bool several_machines = false;
     int on_loopback = -1;
     all_.node_of.clear();
@@ -210,6 +212,13 @@ class meeting {
       if (!card) {
         raise(errc::protocol_error, "rank %zu published what no rank of colls would: %.100s", r,
               cards[r].c_str());
+      }
+      if (r == 0) transport = card->transport;
+      if (card->transport != transport) {
+        raise(errc::join_failed,
+              "rank 0 was told to go by %s and rank %zu by %s: COLLS_TRANSPORT has to be the same on "
+              "all ranks",
+              transport.c_str(), r, card->transport.c_str());
       }
       const int next = static_cast<int>(numbers.size());
       all_.node_of.push_back(numbers.try_emplace(card->place(), next).first->second);

@@ -74,13 +74,15 @@ struct rank_card {
   std::string boot;
   std::string host;
   int node = -1;  // the launcher's word
+  std::string transport = "hybrid";
   std::int64_t pid = 0;
   std::uint64_t nonce = 0;
 
   std::string text() const {
     char all[512];
-    std::snprintf(all, sizeof all, "%s %d %s %s %d %lld %llx", where.address().to_string().c_str(),
-                  where.port(), boot.c_str(), host.c_str(), node, static_cast<long long>(pid),
+    std::snprintf(all, sizeof all, "%s %d %s %s %d %s %lld %llx",
+                  where.address().to_string().c_str(), where.port(), boot.c_str(), host.c_str(),
+                  node, transport.c_str(), static_cast<long long>(pid),
                   static_cast<unsigned long long>(nonce));
     return all;
   }
@@ -88,11 +90,12 @@ struct rank_card {
     char address[64];
     char boot[64];
     char host[256];
+    char transport[8];
     int port = 0;
     rank_card card;
     boost::system::error_code bad;
-    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %d", address, &port, boot, host,
-                    &card.node) != 5) {
+    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %d %7s", address, &port, boot, host,
+                    &card.node, transport) != 6) {
       return std::nullopt;
     }
     const auto numeric = boost::asio::ip::make_address(address, bad);
@@ -100,6 +103,7 @@ struct rank_card {
     card.where = {numeric, static_cast<std::uint16_t>(port)};
     card.boot = boot;
     card.host = host;
+    card.transport = transport;
     return card;
   }
   static rank_card of_this_process() {
