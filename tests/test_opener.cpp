@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/transport/tcp/opener.hpp>
+
+#include <colls/channel.hpp>
+#include <colls/transport/tcp.hpp>
+#include <colls/when_all.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+// How a link opens where both ends want it.
+
+namespace {
+
+using colls::task;
+
+/// A rank of a world of two, on an engine that moves when the test says so.
+class rank_of_two {
+ public:
+  rank_of_two(int rank, const colls::membership& parent, colls::offshoot::card& mine)
+      : engine_(colls::engine::of(context_.get_executor())),
+        who_(colls::offshoot::prepare(parent, rank, 2, mine)),
+        state_(1, rank, 2, nullptr) {}
+  rank_of_two(const rank_of_two&) = delete;
+  rank_of_two& operator=(const rank_of_two&) = delete;
+  ~rank_of_two() {
+    work_.reset();
+    if (net_) net_->matching().remove(state_);
+  }
+
+  void open(const std::vector<colls::offshoot::card>& all) {
+    colls::offshoot::complete(*who_, all);
+    net_.emplace(engine_, who_);
+    net_->matching().add(state_);
+    work_.emplace(*engine_);
+  }
+
+  /// A word to the other rank, and the same from it.
+  void begin() {
+    record_.communicator = &state_;
+    record_.sequence = state_.take_sequence({});
+    record_.hash = colls::hash_of({});
+    record_.started = net_->now();
+    record_.deadline = record_.started + 20 * colls::seconds;
+    net_->matching().begin(record_);
+    work_->start(exchange());
+  }
+  void turn() {
+    engine_->poll();
+    engine_->dispatch();
+    engine_->poll();
+  }
+  bool is_done() const { return done_; }
+  bool has_failed() const { return state_.failed(); }
+  const char* why() const { return state_.why().detail; }
+
+  colls::engine& on() { return *engine_; }
+  const colls::membership& who() const { return *who_; }
+
+ private:
+  task<> exchange() {
+    const int other = 1 - state_.rank();
+    const int mine = 10 + state_.rank();
+    int theirs = 0;
+    try {
+      const colls::basic_channel<colls::tcp_transport> net(*net_, record_);
+      const colls::const_bytes word(reinterpret_cast<const std::byte*>(&mine), sizeof mine);
+      co_await colls::when_all(
+          net.send(other, word),
+          net.recv(other, {reinterpret_cast<std::byte*>(&theirs), sizeof theirs}));
+      CHECK(theirs == 10 + other);
+    } catch (const colls::error& thrown) {
+      FAIL_CHECK(thrown.what());
+    }
+    net_->matching().end(record_);
+    done_ = true;
+  }
+
+  boost::asio::io_context context_{1};
+  std::shared_ptr<colls::engine> engine_;
+  std::shared_ptr<colls::membership> who_;
+  std::optional<colls::tcp_transport> net_;
+  colls::communicator_state state_;
+  colls::operation_record record_;
+  bool done_ = false;
+  std::optional<colls::task_group> work_;
+};
+
+struct two {
+  explicit two(const char* transport) {
+    colls::membership parent;
+    parent.address = boost::asio::ip::address_v4::loopback();
+    parent.cfg.transport = transport;
+    std::vector<colls::offshoot::card> cards(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      all[i] = std::make_unique<rank_of_two>(static_cast<int>(i), parent, cards[i]);
+    }
+    for (const auto& each : all) each->open(cards);
+  }
+  rank_of_two& operator[](int rank) { return *all[static_cast<std::size_t>(rank)]; }
+  bool over() const {
+    return (all[0]->is_done() && all[1]->is_done()) || all[0]->has_failed() || all[1]->has_failed();
+  }
+  std::array<std::unique_ptr<rank_of_two>, 2> all;
+};
+
+void check(two& ranks) {
+  for (const auto& each : ranks.all) {
+    CAPTURE(each->why());
+    CHECK(each->is_done());
+    CHECK(!each->has_failed());
+  }
+}
+
+/// Turns both until their exchange is over.
+void finish(two& ranks) {
+  const colls::time_point limit = ranks[0].on().now() + 10 * colls::seconds;
+  while (!ranks.over() && ranks[0].on().now() < limit) {
+    for (const auto& each : ranks.all) each->turn();
+  }
+  // A link that one side has given up would be seen to end.
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& each : ranks.all) each->turn();
+  }
+  check(ranks);
+}
+
+task<> introduce(colls::stream& to, const colls::membership& as, bool* accepted) {
+  *accepted = co_await as.introduce(to, 0);
+}
+
+}  // namespace
+
+TEST_CASE("two ranks that need each other get one link, wherever the other's dialling is") {
+  for (const char* transport : {"tcp", "shm"}) {
+    for (const int first : {0, 1}) {
+      for (const int pace : {0, 1, 3}) {  // turns of the second while the first has one
+        for (int head_start = 0; head_start < 16; ++head_start) {
+          CAPTURE(transport);
+          CAPTURE(first);
+          CAPTURE(pace);
+          CAPTURE(head_start);
+          two ranks(transport);
+          rank_of_two& early = ranks[first];
+          rank_of_two& late = ranks[1 - first];
+          early.begin();
+          for (int i = 0; i < head_start; ++i) {
+            early.turn();
+            for (int k = 0; k < pace; ++k) late.turn();
+          }
+          late.begin();
+          // The first rests in the middle, or the second does.
+          for (int i = 0; i < head_start; ++i) (pace == 0 ? late : early).turn();
+          finish(ranks);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("who has let a peer in does not dial it, unless the peer thinks better") {
+  two ranks("shm");
+  rank_of_two& lower = ranks[0];
+  // Plays rank 1's dialling: it is let in, and is slow to send the memory.
+  colls::detail::descriptor socket;
+  REQUIRE(!colls::shm::connect_beside(lower.who().link_listener.local(), socket));
+  std::optional<colls::stream> slow(std::in_place, lower.on(), std::move(socket));
+  bool accepted = false;
+  {
+    colls::task_group work(lower.on());
+    work.start(introduce(*slow, ranks[1].who(), &accepted));
+    for (int i = 0; i < 1000 && !accepted; ++i) lower.turn();
+  }
+  REQUIRE(accepted);
+  lower.begin();
+  pollfd door{ranks[1].who().local_listener.descriptor(), POLLIN, 0};
+  for (int i = 0; i < 200; ++i) lower.turn();
+  CHECK(::poll(&door, 1, 0) == 0);
+  slow.reset();
+  for (int i = 0; i < 200; ++i) lower.turn();
+  CHECK(::poll(&door, 1, 0) == 1);
+  ranks[1].begin();
+  finish(ranks);
+}
