@@ -64,9 +64,49 @@ struct lending_of<Transport> {
   using view = typename Transport::view;
 };
 
+/// And one that sends to all at once.
+template <colls::transport Transport>
+struct sharing_of {};
+template <colls::sharing_transport Transport>
+struct sharing_of<Transport> {
+  class share_operation {
+   public:
+    template <class Counted>
+    share_operation(Counted& net, std::uint16_t lane, colls::const_bytes mine, std::byte* parts,
+                    colls::operation_record& record)
+        : sent_(net.sent()),
+          rank_(net.rank()),
+          ranks_(record.communicator->size()),
+          lane_(lane),
+          size_(mine.size),
+          leaf_(net.counts(), lane, mine, parts, record) {}
+    bool start(colls::completion& done) {
+      for (int peer = 0; peer < ranks_; ++peer) {
+        if (peer != rank_) sent_.sent(rank_, peer, lane_, size_);
+      }
+      return leaf_.start(done);
+    }
+    std::error_code result() {
+      const std::error_code ec = leaf_.result();
+      for (int peer = 0; peer < ranks_ && !ec; ++peer) {
+        if (peer != rank_) sent_.received(peer, rank_, lane_);
+      }
+      return ec;
+    }
+
+   private:
+    traffic& sent_;
+    int rank_;
+    int ranks_;
+    int lane_;
+    std::size_t size_;
+    typename Transport::share_operation leaf_;
+  };
+};
+
 /// A transport that counts what is sent.
 template <colls::transport Transport>
-class counted : public lending_of<Transport> {
+class counted : public lending_of<Transport>, public sharing_of<Transport> {
   using receive = decltype(std::declval<Transport&>().recv(
       std::declval<colls::message_key>(), colls::mutable_bytes{},
       std::declval<colls::operation_record&>()));
@@ -135,6 +175,7 @@ class counted : public lending_of<Transport> {
     return net_.allocate(size);
   }
   Transport& counts() const { return net_; }
+  traffic& sent() const { return sent_; }
   bool poll() { return net_.poll(); }
   colls::time_point now() const { return net_.now(); }
   colls::match& matching() { return net_.matching(); }
