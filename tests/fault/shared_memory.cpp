@@ -5,6 +5,8 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <set>
@@ -58,6 +60,73 @@ void forbid_shared_memory() {
   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+/// As `ulimit -f` may have it.
+void forbid_long_files() {
+  rlimit longest{};
+  ::getrlimit(RLIMIT_FSIZE, &longest);
+  longest.rlim_cur = 1 << 16;
+  ::setrlimit(RLIMIT_FSIZE, &longest);
+}
+
+/// A /dev/shm of this process's own without room for a byte more.
+bool fill_dev_shm() {
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=4096") != 0) {
+    return false;
+  }
+  std::ofstream rest("/dev/shm/rest");
+  while (rest.put('x').flush()) {
+  }
+  return true;
+}
+
+enum class intruder { let_in, sent_away, sees_memory, lost };
+
+task<> dial_as_rank_1(colls::stream& link, intruder* found) {
+  colls::hello mine;
+  mine.job = colls::detail::hash_of("");
+  mine.rank = 1;
+  mine.world = 2;
+  const colls::secret none;
+  (void)co_await colls::prove(link, mine, none);
+  *found = intruder::sent_away;
+  (void)co_await colls::await_verdict(link, mine);
+  *found = intruder::let_in;
+}
+
+/// What a process of that user, who knows whatever ranks know, gets of rank 0: a link, or sight of
+/// its memory.
+intruder intrude(uid_t user, pid_t rank, int port) {
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    auto found = intruder::lost;
+    try {
+      if (::setresuid(user, user, user) != 0) ::_exit(static_cast<int>(found));
+      boost::asio::io_context io(1);
+      const auto on = colls::engine::of(io.get_executor());
+      colls::detail::descriptor socket;
+      const colls::endpoint door(boost::asio::ip::make_address("127.0.0.1"),
+                                 static_cast<std::uint16_t>(port));
+      if (!colls::shm::connect_beside(door, socket)) {
+        colls::stream link(*on, std::move(socket));
+        link.deadline(on->now() + 10 * colls::seconds);
+        colls::sync_wait(*on, dial_as_rank_1(link, &found));
+      }
+    } catch (const colls::error&) {
+    }
+    const std::string files = "/proc/" + std::to_string(rank) + "/fd";
+    if (found == intruder::sent_away && ::access(files.c_str(), R_OK) == 0) {
+      found = intruder::sees_memory;
+    }
+    ::_exit(static_cast<int>(found));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  return WIFEXITED(status) ? static_cast<intruder>(WEXITSTATUS(status)) : intruder::lost;
+}
+
 task<> sum(colls::world& world, const line& test) {
   std::vector<int> data(100'000, world.rank());
   co_await world.all_reduce(data);
@@ -78,6 +147,8 @@ TEST_CASE("nothing is left in any folder, and no name, after kill -9") {
   const std::set<std::string> before = left_behind();
   job all(3, [](colls::world& world, const line& test) -> task<> {
     test.say(std::to_string(world.net().members().link_listener.local().port()));
+    auto lent = world.allocate<int>(100'000);
+    co_await world.all_reduce(lent);
     co_await sum(world, test);
   });
   strings ports;
@@ -95,21 +166,54 @@ TEST_CASE("nothing is left in any folder, and no name, after kill -9") {
 }
 
 TEST_CASE("without permission to share memory ranks go by sockets, and say why once") {
-  job all(3, [](colls::world& world, const line& test) -> task<> {
-    forbid_shared_memory();
-    co_await sum(world, test);
+  const struct {
+    void (*forbid)();
+    const char* reason;
+  } all_ways[] = {{forbid_shared_memory, "not by shared memory: Operation not permitted"},
+                  {forbid_long_files, "not by shared memory: File too large"}};
+  for (const auto& way : all_ways) {
+    CAPTURE(way.reason);
+    job all(3, [=](colls::world& world, const line& test) -> task<> {
+      way.forbid();
+      co_await sum(world, test);
+    });
+    REQUIRE(all.all_say("right"));
+    int told = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      CHECK(shared_by(all.pid(rank)) == 0);
+      const int here = lines_with(all.log(rank), way.reason);
+      CHECK(here <= 1);
+      told += here;
+      all.tell(rank);
+    }
+    CHECK(told > 0);
+    for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
+  }
+}
+
+TEST_CASE("a /dev/shm without room is no matter: shared memory has no name") {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: a /dev/shm of its own needs root");
+    return;
+  }
+  job all(2, [](colls::world& world, const line& test) -> task<> {
+    const bool full = fill_dev_shm();
+    test.say(full ? "full" : "skipped");
+    if (full) co_await sum(world, test);
   });
+  const std::string first = all.hear(0);
+  if (first == "skipped") {
+    MESSAGE("skipped: no mount here");
+    return;
+  }
+  REQUIRE((first == "full" && all.hear(1) == "full"));
   REQUIRE(all.all_say("right"));
-  int told = 0;
-  for (int rank = 0; rank < 3; ++rank) {
-    CHECK(shared_by(all.pid(rank)) == 0);
-    const int here = lines_with(all.log(rank), "not by shared memory: Operation not permitted");
-    CHECK(here <= 1);
-    told += here;
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(shared_by(all.pid(rank)) > 0);
+    CHECK(!contains(all.log(rank), "shared memory"));
     all.tell(rank);
   }
-  CHECK(told > 0);
-  for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
+  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
 }
 
 TEST_CASE("COLLS_TRANSPORT says which: tcp shares nothing") {
@@ -140,4 +244,28 @@ TEST_CASE("a rank that has become another user shares no memory with the others"
     }
     for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
   }
+}
+
+TEST_CASE("another user of this host, who knows all that ranks know, gets no memory of theirs") {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: another user needs root");
+    return;
+  }
+  job all(2, [](colls::world& world, const line& test) -> task<> {
+    test.say(std::to_string(world.net().members().link_listener.local().port()));
+    colls::engine& on = world.net().driver();
+    while (!test.told()) co_await on.sleep_until(on.now() + colls::milliseconds);
+    co_await sum(world, test);
+  });
+  const int port = std::stoi(all.hear(0));
+  (void)all.hear(1);
+  CHECK(intrude(65534, all.pid(0), port) == intruder::sent_away);
+  CHECK(intrude(0, all.pid(0), port) == intruder::let_in);  // who may do so is of the same user
+  for (int rank = 0; rank < 2; ++rank) all.tell(rank);
+  REQUIRE(all.all_say("right"));
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(shared_by(all.pid(rank)) > 0);
+    all.tell(rank);
+  }
+  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
 }
