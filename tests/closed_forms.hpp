@@ -431,9 +431,10 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
     case collective::barrier:
       return cost{pairs, 0, 1};
     case collective::all_reduce:
-      if (of.bytes() <= 4096) return cost{pairs, pairs * of.bytes(), 1};
-      add(2 * pairs * pieces, 2 * others * of.bytes());
-      return sum;
+      if (of.bytes() <= 8192 / others) return cost{pairs, pairs * of.bytes(), 1};
+      // Each piece has cards of its own.
+      return cost{3 * pairs * pieces, pairs * card * pieces + 2 * others * of.bytes(),
+                  2 * of.in_turn(pieces)};
     case collective::reduce_scatter:
       add(pairs * pieces, others * of.bytes());
       return sum;

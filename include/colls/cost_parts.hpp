@@ -223,6 +223,12 @@ class cost_parts {
   }
   /// What ranks tell each other who may lend their buffers: where those lie.
   constexpr part cards() const { return mesh(card_bytes); }
+  /// The same for each piece.
+  constexpr part cards(const plan& by) const {
+    const std::uint64_t s = pieces(chunk_, by.segment);
+    const part once = cards();
+    return {s * once.messages, s * once.bytes, s * once.wire};
+  }
   /// A short message from every rank to every other one: where memory is shared, each is a line that
   /// its reader finds.
   constexpr part shared(std::uint64_t bytes) const {

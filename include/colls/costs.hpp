@@ -11,8 +11,10 @@
 
 namespace colls {
 
-/// Bytes up to which `direct` sends a vector whole to all ranks: less than to tell where it lies.
-inline constexpr std::size_t direct_whole = 4096;
+/// Whether `direct` sends a vector whole to all ranks: that takes less than to tell where it lies.
+constexpr bool goes_whole(std::size_t bytes, int ranks) {
+  return ranks == 1 || bytes <= 8192 / static_cast<std::size_t>(ranks - 1);
+}
 
 /// The costs of calls of one collective with `bytes` in the whole vector, of one rank for
 /// all_to_all, between `ranks` ranks, `on_host` of them side by side on each host but perhaps the
@@ -184,9 +186,9 @@ class costs : detail::cost_trees {
         return hierarchical();
       case algorithm::direct: {
         if (!net_.one_thread) {
-          if (n_ <= direct_whole) return reduced(shared(n_), (p_ - 1) * n_);
+          if (goes_whole(n_, ranks_)) return reduced(shared(n_), (p_ - 1) * n_);
           if (lends()) return cards() + worked(mesh(0), 2 * n_);
-          return cards() + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
+          return cards(by) + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
         }
         part sum = star_in(sizeof(void*)) + star_out(0);
         sum.copied = 2 * (p_ - 1) * n_;

@@ -77,10 +77,13 @@ concept phantom_transport = consuming_transport<Transport> && requires(const Tra
 /// `settle()` says that all peers are done. It is destroyed when nobody touches them any more, and
 /// waits for that. `net.view_of(peer)` is what this rank sees of a peer: `at(place, size)`;
 /// `raise()`, a fence and then `is_open(ticket)` before anything is touched; `lower()` afterwards.
+/// A `desk(net)` has up to `size` bytes of such memory for one operation at `data()`, or null.
 template <class Transport>
 concept lending_transport = transport<Transport> && requires(Transport& net) {
   typename Transport::loan;
   typename Transport::view;
+  typename Transport::desk;
+  { net.lends(const_bytes()) } -> std::same_as<bool>;
   { net.allocate(std::size_t()) } -> std::same_as<std::shared_ptr<std::byte>>;
   { net.view_of(0) } -> std::same_as<typename Transport::view*>;
 };

@@ -61,6 +61,13 @@ struct lending_of<Transport> {
     template <class Counted>
     explicit loan(Counted& net) : Transport::loan(net.counts()) {}
   };
+  // None: what has no messages cannot be counted. tests/test_lending.cpp works at desks.
+  struct desk {
+    static constexpr std::size_t size = Transport::desk::size;
+    template <class Counted>
+    explicit desk(Counted&) {}
+    std::byte* data() const { return nullptr; }
+  };
   using view = typename Transport::view;
 };
 
@@ -171,6 +178,9 @@ class counted : public lending_of<Transport>, public sharing_of<Transport> {
     return {*this, key, into, record};
   }
   auto* view_of(int peer) requires colls::lending_transport<Transport> { return net_.view_of(peer); }
+  bool lends(colls::const_bytes data) const requires colls::lending_transport<Transport> {
+    return net_.lends(data);
+  }
   auto allocate(std::size_t size) requires colls::lending_transport<Transport> {
     return net_.allocate(size);
   }

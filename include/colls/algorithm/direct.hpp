@@ -239,27 +239,52 @@ task<> all_reduce_whole(Channel net, Data in, Data out, Op op) {
 }
 
 /// The same where each rank adds up one chunk, reading it where it lies, and writes it to all: each
-/// input is read once and each output written once. Where buffers are not lent, 2(p-1)/p of the
-/// buffer is sent by each rank.
+/// input is read once and each output written once. What a rank does not lend it copies to a desk
+/// for those who read it there, and takes the sums from the desk. Where peers see neither, 2(p-1)/p
+/// of the buffer is sent by each rank.
 template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> all_reduce_in_chunks(
     Channel net, Data in, Data out, Op op) {
-  lending<Channel> peers(net, bytes(in), bytes(out));
-  co_await peers.begin(bytes(in).size);
   const partition parts(out.size(), net.size());
-  const int segments = net.segments(parts.longest() * element_size(out));
-  const auto piece = [&](Channel lane, int k) -> task<> {
-    const partition part = parts.segment(k, segments);
-    const Channel results = lane.lane(lane.width());
-    const chunks sums(out, part);
-    const auto blind = [&](int peer) { return !peers.lends_out(peer); };
-    const auto take = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
-    co_await when_all(give_chunks(lane, peers, in, part),
-                      sum_for_all(lane, results, peers, in, out, part, op),
-                      peers.with_those(blind, take));
-  };
-  co_await in_lanes(net, net.width(), segments, piece);
+  const chunks inputs(in, parts);
+  const chunks sums(out, parts);
+  const desk<Channel> copy(net, bytes(in), bytes(out));
+  const chunks copies(placed(in, copy.data(), in.size()), parts);
+  lending<Channel> peers(net, copy.in(), copy.out());
+  for (int peer = 0; peer < net.size(); ++peer) {
+    if (!copy.has_in() || !peers.lends_in(peer)) continue;
+    net.copy(bytes(copies[peer]), bytes(inputs[peer]));
+    net.record().bytes += bytes(inputs[peer]).size;
+  }
+  co_await peers.begin(bytes(in).size);
+  const Channel results = net.lane(net.width());
+  const auto blind = [&](int peer) { return !peers.lends_out(peer); };
+  const auto take = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
+  co_await when_all(give_chunks(net, peers, in, parts),
+                    sum_for_all(net, results, peers, in, out, parts, op),
+                    peers.with_those(blind, take));
   co_await peers.end();
+  for (int peer = 0; peer < net.size(); ++peer) {
+    if (!copy.has_out() || !peers.lends_out(peer)) continue;
+    net.copy(bytes(sums[peer]), bytes(copies[peer]));
+    net.record().bytes += bytes(sums[peer]).size;
+  }
+}
+/// Piece by piece of what a desk holds.
+template <channel Channel, buffer Data, class Op>
+requires lending_transport<typename Channel::transport_type> task<> all_reduce_in_pieces(
+    Channel net, Data in, Data out, Op op) {
+  const std::size_t step = elements_in(desk<Channel>::size, element_size(in));
+  const auto least = static_cast<int>((in.size() + step - 1) / step);
+  const std::size_t chunk = partition(in.size(), net.size()).longest() * element_size(in);
+  const int count = std::max(least, net.segments(chunk));
+  const partition pieces(in.size(), count);
+  const auto piece = [&](Channel lane, int k) {
+    const std::size_t at = pieces.offset(k);
+    const std::size_t n = pieces.count(k);
+    return all_reduce_in_chunks(lane, in.subspan(at, n), out.subspan(at, n), op);
+  };
+  co_await in_lanes(net, net.width(), count, piece);
 }
 
 /// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
@@ -269,9 +294,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_a
                                                                                      Data in,
                                                                                      Data out,
                                                                                      Op op) {
-  const bool is_short = net.size() == 1 || bytes(in).size <= direct_whole;
-  if (is_short) return all_reduce_whole(net, in, out, op);
-  return all_reduce_in_chunks(net, in, out, op);
+  if (goes_whole(bytes(in).size, net.size())) return all_reduce_whole(net, in, out, op);
+  return all_reduce_in_pieces(net, in, out, op);
 }
 
 /// The same in place.

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 namespace colls::direct {
 
@@ -19,6 +20,42 @@ struct card {
   std::uint64_t ticket = 0;
   std::uint64_t in = 0;
   std::uint64_t out = 0;
+};
+
+/// What peers see of a rank's input and output: themselves where they are lent, else a desk that
+/// holds copies; themselves, too, where there is none. Destroyed after what was lent of it.
+template <channel Channel>
+class desk {
+  using memory_type = typename Channel::transport_type::desk;
+
+ public:
+  static constexpr std::size_t size = memory_type::size;
+
+  desk(const Channel& net, const_bytes in, mutable_bytes out) : in_(in), out_(out) {
+    const bool sees_in = net.net().lends(in);
+    const bool sees_out = net.net().lends(out);
+    if ((sees_in && sees_out) || in.size > size) return;
+    memory_.emplace(net.net());
+    if (memory_->data() == nullptr) return;
+    has_in_ = !sees_in;
+    has_out_ = !sees_out;
+    if (has_in_) in_ = {memory_->data(), in.size};
+    if (has_out_) out_ = {memory_->data(), out.size};
+  }
+
+  /// What to lend.
+  const_bytes in() const { return in_; }
+  mutable_bytes out() const { return out_; }
+  bool has_in() const { return has_in_; }
+  bool has_out() const { return has_out_; }
+  std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
+
+ private:
+  std::optional<memory_type> memory_;
+  const_bytes in_;
+  mutable_bytes out_;
+  bool has_in_ = false;
+  bool has_out_ = false;
 };
 
 /// One rank's part in an operation whose ranks work in each other's buffers. All cards are read,

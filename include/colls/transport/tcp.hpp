@@ -121,6 +121,10 @@ class tcp_transport final : mover,
 
   /// See `tcp::lender`.
   std::shared_ptr<std::byte> allocate(std::size_t size) { return lender_.allocate(size); }
+  bool lends(const_bytes data) const { return lender_.has(data); }
+  struct desk : tcp::lender::desk {
+    explicit desk(tcp_transport& net) : tcp::lender::desk(net.lender_) {}
+  };
   struct loan : tcp::lender::loan {
     explicit loan(tcp_transport& net) : tcp::lender::loan(net.lender_) {}
   };

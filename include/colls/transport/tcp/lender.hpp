@@ -35,6 +35,40 @@ class lender {
     return detail::own_memory(size);
   }
 
+  /// Whether peers may work there.
+  bool has(const_bytes data) const { return arena_ != nullptr && arena_->locate(data) != 0; }
+
+  /// Memory to work in that peers may see: up to `size` bytes, as long as it lives; null: there is
+  /// none. Destroyed after what was lent of it.
+  class desk {
+   public:
+    static constexpr std::size_t size = 2 * 1024 * 1024;
+
+    explicit desk(lender& of) : lender_(of) {
+      if (lender_.desks_.empty()) {
+        if (lender_.has_arena()) memory_ = lender_.arena_->allocate(size);
+      } else {
+        memory_ = lender_.desks_.back();
+        lender_.desks_.pop_back();
+      }
+    }
+    desk(const desk&) = delete;
+    desk& operator=(const desk&) = delete;
+    ~desk() {
+      if (memory_ == nullptr) return;
+      if (lender_.desks_.size() < kept_desks) {
+        lender_.desks_.push_back(memory_);
+      } else {
+        lender_.arena_->free(memory_);
+      }
+    }
+    std::byte* data() const { return memory_; }
+
+   private:
+    lender& lender_;
+    std::byte* memory_ = nullptr;
+  };
+
   /// What one operation lends.
   class loan {
    public:
@@ -119,6 +153,7 @@ class lender {
 
  private:
   static constexpr time_point patience = 200 * milliseconds;
+  static constexpr std::size_t kept_desks = 4;
 
   // Made at the first use.
   bool has_arena() {
@@ -166,6 +201,7 @@ class lender {
   std::shared_ptr<shm::arena> arena_;
   bool may_make_ = true;
   std::vector<loan*> loans_;
+  std::vector<std::byte*> desks_;  // that nobody uses
 };
 
 }  // namespace colls::tcp
