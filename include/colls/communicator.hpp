@@ -178,7 +178,8 @@ class communicator {
                   "the other way round");
     return core_->grouped(
         reducing<collective::all_reduce, Pinned, element>(op, how), element_id<element>(),
-        std::apply([this](auto&... each) { return std::vector{erased(each)...}; }, buffers.ranges),
+        std::apply([this](auto&... each) { return std::vector{this->erased(each)...}; },
+                   buffers.ranges),
         how);
   }
   template <algorithm Pinned = algorithm::automatic, class... Ranges>
