@@ -28,6 +28,22 @@ KIB, MIB = 1 << 10, 1 << 20
 FEW_SIZES = [8, 64, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB]
 SIZES = [8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB]
 PEERS = compare_report.PEERS
+TREES = ["linear", "binomial_tree"]
+ALGORITHMS = {  # those of algorithms.hpp
+    "all_reduce": ["linear", "ring", "recursive_doubling", "recursive_halving", "double_tree",
+                   "circulant", "hierarchical"],
+    "reduce_scatter": ["linear", "ring", "recursive_halving", "circulant", "pairwise"],
+    "all_gather": ["linear", "ring", "recursive_doubling", "circulant", "bruck",
+                   "neighbour_exchange"],
+    "broadcast": TREES + ["knomial_tree", "scatter_all_gather", "chain", "double_tree",
+                          "circulant"],
+    "reduce": TREES + ["knomial_tree", "reduce_scatter_gather", "chain", "double_tree"],
+    "gather": TREES,
+    "scatter": TREES,
+    "all_to_all": ["linear", "pairwise", "bruck"],
+    "scan": ["linear", "recursive_doubling", "chain"],
+    "barrier": ["linear", "dissemination", "binomial_tree"],
+}
 MPIRUN = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 UCX = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
 
@@ -80,6 +96,16 @@ def ways(bench, transport, collective, ranks):
             yield Way("floor", kind, [f"{bench}/memory-floor", kind])
         if not over_shm:
             yield Way("floor", "exchange", [f"{bench}/tcp-floor"])
+
+
+def forced_ways(bench, transport, collective, ranks):
+    """auto, and every algorithm that it could have taken."""
+    for algorithm in ["auto"] + ALGORITHMS[collective] + ["direct"]:
+        in_place = ["--in-place", "1"] * (collective == "scan")
+        if algorithm == "neighbour_exchange" and ranks % 2:
+            continue
+        yield Way("colls", algorithm, [f"{bench}/colls-bench", collective, "--transport", transport,
+                                       "--ranks", str(ranks), "--algorithm", algorithm, *in_place])
 
 
 def sized(way, collective, ranks, sizes):
@@ -179,10 +205,11 @@ def measure(given, results):
     bench = given.build / "bench"
     here = {library for library in PEERS if (bench / f"compare-{library}").is_file()}
     for library in PEERS:
-        if library not in here:
+        if library not in here and not given.forced:
             print(f"left out: {library}: its library is not installed (./dev setup --compare)")
     groups = [(t, p, c) for p in given.ranks for c in given.collectives for t in given.transports]
-    beside = {(t, p, c): [way for way in ways(bench, t, c, p) if way.library not in PEERS
+    made = forced_ways if given.forced else ways
+    beside = {(t, p, c): [way for way in made(bench, t, c, p) if way.library not in PEERS
                           or way.library in here] for t, p, c in groups}
     progress = Progress(sum(map(len, beside.values())) * given.launches)
     shown, good, useless = set(), set(), set()
@@ -245,6 +272,8 @@ def main():
     whole.add_argument("--file", type=pathlib.Path, help="the lines; default BUILD/compare.jsonl")
     whole.add_argument("--picture", type=pathlib.Path, help="default: beside the lines, .svg")
     whole.add_argument("--draw", action="store_true", help="measure nothing, show what FILE has")
+    whole.add_argument("--forced", action="store_true",
+                       help="no peers: colls' choice beside each algorithm that it has")
     whole.add_argument("--best", action="store_true",
                        help="show the best times instead of medians: for a machine that is busy")
     given = whole.parse_args()
@@ -266,9 +295,12 @@ def main():
         except KeyboardInterrupt:
             print("\nbroken off; this is what there is so far", file=sys.stderr)
         lines, complaints = results.lines, results.complaints
-    print("\n".join(compare_report.tables(lines, given.best)))
-    given.picture.write_text(compare_report.picture(lines, given.best))
-    print(f"lines: {given.file}; picture: {given.picture}")
+    if given.forced:
+        print("\n".join(compare_report.choices(lines)))
+    else:
+        print("\n".join(compare_report.tables(lines, given.best)))
+        given.picture.write_text(compare_report.picture(lines, given.best))
+        print(f"lines: {given.file}; picture: {given.picture}")
     for complaint in complaints:
         print(complaint, file=sys.stderr)
     sys.exit(bool(complaints))

@@ -136,6 +136,28 @@ def tables(lines, best=False):
                     yield f"| {name} | {place[1]} | " + " | ".join(cells) + " |"
 
 
+def choices(lines):
+    """How often colls' choice is nearly as quick as the quickest of its algorithms."""
+    runs = {}
+    for line in lines:
+        point = (line["transport"], line["ranks"], line["collective"], line["bytes"])
+        runs.setdefault(point, {}).setdefault(line["algorithm"], []).append(line["us_median"])
+    yield "| transport | ranks | points | within 5 % of the best | within 10 % | worst |"
+    yield "|---|---|---|---|---|---|"
+    places = {}
+    for (transport, ranks, collective, count), ways in sorted(runs.items()):
+        times = {how: statistics.median(us) for how, us in ways.items()}
+        best = min(times, key=times.get)
+        worse = (times["auto"] / times[best], f"{collective} of {size_of(count)}, {best}")
+        places.setdefault((transport, ranks), []).append(worse)
+    for (transport, ranks), points in places.items():
+        within = [sum(ratio <= limit for ratio, _ in points) for limit in (1.05, 1.1)]
+        worst = max(points)
+        yield (f"| {transport} | {ranks} | {len(points)} | "
+               + " | ".join(f"{n} ({100 * n / len(points):.0f} %)" for n in within)
+               + f" | {worst[0]:.2f}: {worst[1]} was best |")
+
+
 # --- the picture ------------------------------------------------------------------------------
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 400, 280, 62, 74, 96
