@@ -4,7 +4,7 @@
 // What colls does on a GPU beside what the GPU can do: ./dev gpu builds and runs this. All ranks share
 // one device. Exits with 77 where there is none.
 
-#include <colls/cuda/attach.hpp>
+#include <colls/cuda/staged.hpp>
 #include <colls/cuda/reduce.cuh>
 #include <colls/inproc.hpp>
 #include <colls/threads.hpp>

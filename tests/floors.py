@@ -67,7 +67,7 @@ FLOORS = {
     ),
     "gpu": (
         ["vocabulary", "coroutines", "contracts", "algorithms", "facade"],
-        "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce cuda/staged cuda/attach",
+        "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce cuda/attach cuda/staged",
         ["cuda"],
     ),
     "all": (

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/cuda/attach.hpp>
+#include <colls/cuda/staged.hpp>
 
 #include <colls/inproc.hpp>
 
@@ -141,7 +141,7 @@ TEST_CASE("ranks that stage otherwise are told when they attach") {
   try {
     colls::inproc::run(2, [&](host_communicator& comm) -> colls::task<> {
       const auto attaching = [&comm] {
-        return cuda::attach(comm, 0, {1024, comm.rank() == 0 ? 2 : 3});
+        return cuda::attach<cuda::staged>(comm, 0, {1024, comm.rank() == 0 ? 2 : 3});
       };
       codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(attaching);
     });
@@ -151,7 +151,7 @@ TEST_CASE("ranks that stage otherwise are told when they attach") {
   CHECK(codes[1] == errc::mismatch);
   CHECK_THROWS_AS(colls::inproc::run(1,
                                      [](host_communicator& comm) -> colls::task<> {
-                                       auto gpu = co_await cuda::attach(comm, 0, {0, 2});
+                                       auto gpu = co_await cuda::attach<cuda::staged>(comm, 0, {0, 2});
                                      }),
                   colls::error);
 }
@@ -161,7 +161,7 @@ TEST_CASE("without a device attaching ends with no_device") {
   errc attached{};
   errc chosen{};
   colls::inproc::run(1, [&](host_communicator& comm) -> colls::task<> {
-    const auto attaching = [&comm] { return cuda::attach(comm, 0); };
+    const auto attaching = [&comm] { return cuda::attach<cuda::staged>(comm, 0); };
     attached = co_await code_of(attaching);
     try {
       (void)cuda::device_for(comm);
@@ -190,7 +190,7 @@ TEST_CASE("a copy that fails ends the call on all ranks, and touches nothing aft
     std::vector<errc> codes(3);
     try {
       colls::inproc::run(3, [&](host_communicator& comm) -> colls::task<> {
-        auto gpu = co_await cuda::attach(comm, 0, {256, 3});
+        auto gpu = co_await cuda::attach<cuda::staged>(comm, 0, {256, 3});
         stand_in::user by;
         auto data = by.numbers(1000, comm.rank());
         if (comm.rank() == 1) stand_in::fail("copy", 700, static_cast<int>(seed * 3 % 97) + 1);
@@ -215,7 +215,7 @@ TEST_CASE("on a device that has failed every call says so") {
   errc code{};
   try {
     colls::inproc::run(1, [&](host_communicator& comm) -> colls::task<> {
-      auto gpu = co_await cuda::attach(comm, 0, {256, 3});
+      auto gpu = co_await cuda::attach<cuda::staged>(comm, 0, {256, 3});
       const cuda::device_buffer<int> data(10);
       stand_in::break_devices(700);
       const auto reducing = [&] { return gpu.all_reduce(data.span()); };
@@ -231,7 +231,7 @@ TEST_CASE("a call that is dropped leaves no work behind that uses its buffers") 
     stand_in::boot({.seed = seed, .eager_percent = 0});
     try {
       colls::inproc::run(2, [&](host_communicator& comm) -> colls::task<> {
-        auto gpu = co_await cuda::attach(comm, 0, {256, 3});
+        auto gpu = co_await cuda::attach<cuda::staged>(comm, 0, {256, 3});
         stand_in::user by;
         auto data = by.numbers(1000, comm.rank());
         {

@@ -81,7 +81,7 @@ constexpr void check_range() {
   static_assert(std::is_same_v<Memory, device_memory> ||
                     std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, host_memory>,
                 "colls: this communicator moves host memory: device_span needs one for devices, "
-                "which colls::cuda::attach makes of it (<colls/cuda/attach.hpp>)");
+                "which colls::cuda::attach makes of it (<colls/cuda/staged.hpp> and its like)");
   static_assert(std::is_same_v<Memory, host_memory> ||
                     std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, device_memory>,
                 "colls: this communicator moves device memory: pass a colls::device_span, or call "

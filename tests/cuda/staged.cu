@@ -4,7 +4,7 @@
 // Calls on device memory between threads, staged through pinned memory. Without a GPU: that it
 // compiles, and that attaching ends with an error of colls.
 
-#include <colls/cuda/attach.hpp>
+#include <colls/cuda/staged.hpp>
 #include <colls/cuda/reduce.cuh>
 #include <colls/threads.hpp>
 
@@ -126,7 +126,7 @@ int main() {
     bool refused = false;
     colls::threads::run(1, [&](colls::threads::communicator& comm) -> colls::task<> {
       try {
-        auto gpu = co_await colls::cuda::attach(comm, 0);
+        auto gpu = co_await colls::cuda::attach<colls::cuda::staged>(comm, 0);
       } catch (const colls::error& thrown) {
         refused = thrown.code() == colls::errc::no_device;
       }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // build error: colls: this communicator moves device memory: pass a colls::device_span
 #define COLLS_CUDA_STAND_IN
-#include <colls/cuda/attach.hpp>
+#include <colls/cuda/staged.hpp>
 #include <colls/inproc.hpp>
 
 #include <vector>

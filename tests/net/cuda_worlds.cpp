@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/cuda/attach.hpp>
+#include <colls/cuda/staged.hpp>
 
 #include <colls/run.hpp>
 #include <colls/threads.hpp>
@@ -46,7 +46,7 @@ TEST_CASE("every collective over TCP") {
 TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
   stand_in::boot({.seed = 3});
   const std::vector<int> statuses = run_tcp(2, [](colls::world& world) -> colls::task<> {
-    auto gpu = co_await cuda::attach(world, 0, {512, 2});
+    auto gpu = co_await cuda::attach<cuda::staged>(world, 0, {512, 2});
     cuda::device_buffer<int> data(5000);
     if (world.rank() == 1) stand_in::fail("wait", 700);
     colls::errc got{};

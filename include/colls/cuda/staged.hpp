@@ -7,6 +7,7 @@
 
 #include <colls/algorithms.hpp>
 #include <colls/bodies.hpp>
+#include <colls/cuda/attach.hpp>
 #include <colls/cuda/stream.hpp>
 #include <colls/point_to_point.hpp>
 
@@ -449,3 +450,25 @@ struct messages<cuda::staged_transport<Host>> {
 }  // namespace detail
 
 }  // namespace colls
+
+namespace colls::cuda {
+
+/// A model for `attach`: every transport of the host, through pinned memory. Reductions are made by
+/// the CPU. A call has how.slots pieces of how.segment bytes, rounded up to powers of two, in pinned
+/// memory.
+struct staged {
+  using settings = staging;
+
+  template <class Transport>
+  static auto attach(communicator<Transport>& comm, int device, const staging& how, options call) {
+    if (how.segment == 0 || how.slots < 1) {
+      throw error(errc::invalid_argument, "a staging has a segment and at least one slot");
+    }
+    const auto make = [&](std::shared_ptr<Transport> host) {
+      return std::make_shared<staged_transport<Transport>>(std::move(host), device, how);
+    };
+    return comm.over(mix(how.segment, static_cast<std::uint64_t>(how.slots)), make, call);
+  }
+};
+
+}  // namespace colls::cuda
