@@ -4,6 +4,9 @@
 
 #include <colls/cuda/api.hpp>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -56,6 +59,10 @@ struct allocation {
   std::size_t size;
   api::place where;
   int device;
+  std::uint64_t number;
+  int file = -1;            // of memory that can be opened a second time
+  bool is_opened = false;   // another process's
+  bool is_orphan = false;   // whose owner has freed it
 };
 
 struct state {
@@ -68,6 +75,8 @@ struct state {
   std::vector<std::unique_ptr<event>> events;  // kept: a handle that was destroyed is known as such
   std::vector<event*> dead_events;
   std::map<const std::byte*, allocation> memory;
+  std::uint64_t allocated = 0;
+  int processes = 0;
   std::vector<std::string> complaints;
   std::map<std::string, int> calls;
   std::map<std::string, std::pair<int, int>> faults;  // (nth, status)
@@ -170,40 +179,83 @@ void check_range(const char* what, const void* at, std::size_t bytes) {
     complain(std::string(what) + " is neither device memory nor pinned");
   } else if (static_cast<const std::byte*>(at) + bytes > found->first + found->second.size) {
     complain(std::string(what) + " leaves its allocation");
+  } else if (found->second.is_orphan) {
+    complain(std::string(what) + " is another process's, which has freed it");
   }
 }
 
+std::size_t whole_pages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+std::byte* map(int file, std::size_t bytes) {
+  void* const at =
+      ::mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
+}
+
 int take(void*& memory, std::size_t bytes, api::place where) {
-  memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  allocation made{bytes, where, current, ++gpu().allocated};
+  if (gpu().what.processes && where == api::place::device) {
+    made.file = ::memfd_create("stand-in", MFD_CLOEXEC);
+    if (::ftruncate(made.file, static_cast<off_t>(whole_pages(bytes))) != 0) std::abort();
+    memory = map(made.file, bytes);
+  } else {
+    memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  }
   if (memory == nullptr) return api::out_of_memory;
   std::memset(memory, 0xcd, bytes);
-  gpu().memory[static_cast<const std::byte*>(memory)] = {bytes, where, current};
+  gpu().memory[static_cast<const std::byte*>(memory)] = made;
   return api::success;
+}
+void free_pages(const std::byte* at, const allocation& what) {
+  auto* const memory = const_cast<std::byte*>(at);
+  if (what.file < 0 && !what.is_opened) return std::free(memory);
+  ::munmap(memory, whole_pages(what.size));
+  if (what.file >= 0) ::close(what.file);
+}
+
+void check_unused(const std::byte* at, std::size_t bytes, const char* otherwise) {
+  for (stream* on : all_streams()) {
+    for (const command& each : on->commands) {
+      for (const range& used : each.touches) {
+        if (used.meets(at, bytes)) complain(otherwise);
+      }
+    }
+  }
 }
 
 int give(void* memory, api::place where) {
   const auto found = gpu().memory.find(static_cast<const std::byte*>(memory));
-  if (found == gpu().memory.end() || found->second.where != where) {
+  if (found == gpu().memory.end() || found->second.where != where || found->second.is_opened) {
     complain("memory is released that was not taken");
     return api::invalid_value;
   }
-  for (stream* on : all_streams()) {
-    for (const command& each : on->commands) {
-      for (const range& used : each.touches) {
-        if (used.meets(found->first, found->second.size)) {
-          complain("memory is released under pending work");
-        }
-      }
-    }
+  check_unused(found->first, found->second.size, "memory is released under pending work");
+  for (auto& [at, other] : gpu().memory) {
+    if (!other.is_opened || other.number != found->second.number) continue;
+    check_unused(at, other.size, "memory is released under pending work of another process");
+    other.is_orphan = true;
   }
   // As cudaFree does; but what colls has enqueued stays, to be complained of.
   for (stream* on : all_streams()) {
     if (on->is_users) run_until(*on, on->commands.size());
   }
   std::memset(memory, 0xdd, found->second.size);
+  free_pages(found->first, found->second);
   gpu().memory.erase(found);
-  std::free(memory);
   return api::success;
+}
+
+/// What a kernel may touch: all device memory that its arguments point to.
+std::vector<range> pointed_to(const void* closure, std::size_t bytes) {
+  std::vector<range> all;
+  for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    const std::byte* pointer = nullptr;
+    std::memcpy(&pointer, static_cast<const std::byte*>(closure) + at, sizeof pointer);
+    const auto* const found = find(pointer);
+    if (found == nullptr) continue;
+    check_range("what a kernel works on", pointer, 1);
+    all.push_back({pointer, 1});
+  }
+  return all;
 }
 
 }  // namespace
@@ -218,8 +270,9 @@ void boot(machine what) {
   all.streams.clear();
   all.events.clear();
   all.dead_events.clear();
-  for (const auto& [at, size] : all.memory) std::free(const_cast<std::byte*>(at));
+  for (const auto& [at, each] : all.memory) free_pages(at, each);
   all.memory.clear();
+  all.processes = 0;
   all.complaints.clear();
   all.calls.clear();
   all.faults.clear();
@@ -317,6 +370,20 @@ status count_processors(int, int& count) {
   count = 3;
   return now.status();
 }
+status identify(int device, device_id& id) {
+  const entry now("identify");
+  id.words[0] = static_cast<std::byte>(device + 1);
+  return now.status();
+}
+status reach(int device) {
+  const entry now("reach");
+  if (now.failed()) return now.status();
+  return device == current || gpu().what.peers ? success : not_supported;
+}
+std::uint64_t process() {
+  const std::lock_guard lock(gpu().guard);
+  return gpu().what.processes ? static_cast<std::uint64_t>(++gpu().processes) : 1;
+}
 
 status allocate(void*& memory, std::size_t bytes) {
   const entry now("allocate");
@@ -340,6 +407,56 @@ status locate(const void* memory, location& found) {
   const auto* const known = find(memory);
   found = known != nullptr ? location{known->second.where, known->second.device} : location{};
   return success;
+}
+
+status find_allocation(const void* memory, allocation& found) {
+  const entry now("find_allocation");
+  if (now.failed()) return now.status();
+  const auto* const known = find(memory);
+  if (known == nullptr) return invalid_value;
+  found = {const_cast<std::byte*>(known->first), known->second.size, known->second.number};
+  return success;
+}
+status share(memory_handle& shared, void* base) {
+  const entry now("share");
+  if (now.failed()) return now.status();
+  const auto* const known = find(base);
+  if (known == nullptr || known->first != base || known->second.file < 0) return invalid_value;
+  std::memcpy(shared.words, &known->second.number, sizeof known->second.number);
+  return success;
+}
+status open(void*& base, const memory_handle& shared) {
+  const entry now("open");
+  if (now.failed()) return now.status();
+  if (!gpu().what.ipc) return not_supported;
+  std::uint64_t number = 0;
+  std::memcpy(&number, shared.words, sizeof number);
+  const stand_in::allocation* owners = nullptr;
+  int times = 1;
+  for (const auto& [at, each] : gpu().memory) {
+    if (each.number != number) continue;
+    if (!each.is_opened) owners = &each;
+    times += each.is_opened ? 1 : 0;
+  }
+  if (owners == nullptr) return invalid_handle;
+  if (times >= gpu().processes) complain("memory is opened twice, or by its owner");
+  stand_in::allocation opened{owners->size, place::device, owners->device, number};
+  opened.is_opened = true;
+  base = map(owners->file, owners->size);
+  gpu().memory[static_cast<const std::byte*>(base)] = opened;
+  return success;
+}
+status close(void* base) {
+  const entry now("close");
+  const auto found = gpu().memory.find(static_cast<const std::byte*>(base));
+  if (found == gpu().memory.end() || !found->second.is_opened) {
+    complain("memory is closed that was not opened");
+    return invalid_value;
+  }
+  check_unused(found->first, found->second.size, "memory is closed under pending work");
+  free_pages(found->first, found->second);
+  gpu().memory.erase(found);
+  return now.status();
 }
 
 status make_stream(stream_ref& made) {
@@ -467,7 +584,7 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
                    body(kept->data(), (first + i) % threads, threads);
                  }
                },
-               {},
+               pointed_to(closure, bytes),
                nullptr,
                0,
                nullptr});

@@ -18,18 +18,22 @@ struct machine {
   std::uint64_t seed = 1;
   int eager_percent = 20;     // how often somebody's work is done before anybody waits for it
   bool streams_write = true;  // false: colls takes the callback of the host instead
+  bool processes = false;     // every rank counts as a process of its own
+  bool ipc = true;            // processes may open each other's memory
+  bool peers = true;          // devices may work in each other's memory
 };
 
 /// A new machine. Nothing of the last one is used any more.
 void boot(machine what);
 
 /// What CUDA forbids, or colls promises not to do, and was done all the same: memory that was
-/// released under pending work, copies beyond an allocation, to memory that is not pinned, ...
+/// released under pending work, copies beyond an allocation, to memory that is not pinned, work in
+/// another process's memory after that has freed it or this one has closed it, ...
 std::vector<std::string> complaints();
 
 /// Commands of streams that have not been done.
 std::size_t pending();
-/// Allocations that live.
+/// Allocations that live, and those of other processes that are open.
 std::size_t allocations();
 /// Calls of a function of the seam since boot.
 int calls(const char* function);

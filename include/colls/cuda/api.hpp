@@ -8,6 +8,8 @@
 #include <colls/buffer.hpp>
 
 #include <cstdint>
+#include <cstring>
+#include <random>
 
 #ifndef COLLS_CUDA_STAND_IN
 #if !__has_include(<cuda_runtime_api.h>)
@@ -27,6 +29,7 @@ inline constexpr status out_of_memory = 2;
 inline constexpr status stub_library = 34;
 inline constexpr status insufficient_driver = 35;
 inline constexpr status no_device = 100;
+inline constexpr status peers_already = 704;
 inline constexpr status not_ready = 600;
 inline constexpr status not_supported = 801;
 inline constexpr status driver_mismatch = 803;
@@ -46,10 +49,31 @@ struct event_ref {
   void* handle = nullptr;
 };
 
+/// What cudaMalloc gave: an allocation that took a freed one's place has another number.
+struct allocation {
+  std::byte* base = nullptr;
+  std::size_t size = 0;
+  std::uint64_t number = 0;
+};
+/// An allocation in words that another process of this machine understands.
+struct memory_handle {
+  std::byte words[64] = {};
+};
+/// A device, whatever number a process gives it.
+struct device_id {
+  std::byte words[16] = {};
+  friend bool operator==(const device_id&, const device_id&) = default;
+};
+
 status count_devices(int& count);
 status current_device(int& device);
 status use_device(int device);
 status count_processors(int device, int& count);
+status identify(int device, device_id& id);
+/// Lets the current device work in another one's memory, as far as this process has it.
+status reach(int device);
+/// Not 0, and another number in each process.
+std::uint64_t process();
 
 status allocate(void*& memory, std::size_t bytes);
 status release(void* memory);
@@ -57,6 +81,13 @@ status release(void* memory);
 status allocate_pinned(void*& memory, std::size_t bytes);
 status release_pinned(void* memory);
 status locate(const void* memory, location& found);
+
+status find_allocation(const void* memory, allocation& found);
+/// For other processes; of an allocation's base.
+status share(memory_handle& shared, void* base);
+/// Another process's allocation in this one's memory, for the current device: once at a time.
+status open(void*& base, const memory_handle& shared);
+status close(void* base);
 
 /// A stream that does not wait for the default stream.
 status make_stream(stream_ref& made);
@@ -89,6 +120,20 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
 
 #else
 
+static_assert(sizeof(memory_handle) == sizeof(cudaIpcMemHandle_t));
+
+/// A function of the driver, found at run time: a program starts where no driver is. Null: there is
+/// no such function.
+template <class Function>
+Function driver_function(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t asked =
+      cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how);
+  const bool good = asked == cudaSuccess && how == cudaDriverEntryPointSuccess;
+  return good ? reinterpret_cast<Function>(found) : nullptr;
+}
+
 inline cudaStream_t native(stream_ref stream) { return static_cast<cudaStream_t>(stream.handle); }
 inline cudaEvent_t native(event_ref event) { return static_cast<cudaEvent_t>(event.handle); }
 
@@ -100,6 +145,29 @@ inline status current_device(int& device) { return cudaGetDevice(&device); }
 inline status use_device(int device) { return cudaSetDevice(device); }
 inline status count_processors(int device, int& count) {
   return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+}
+inline status identify(int device, device_id& id) {
+  cudaDeviceProp known{};
+  const status result = cudaGetDeviceProperties(&known, device);
+  static_assert(sizeof known.uuid == sizeof id.words);
+  std::memcpy(id.words, &known.uuid, sizeof id.words);
+  return result;
+}
+inline status reach(int device) {
+  int current = 0;
+  const status result = cudaGetDevice(&current);
+  if (result != success || current == device) return result;
+  const status enabled = cudaDeviceEnablePeerAccess(device, 0);
+  if (enabled != peers_already) return enabled;
+  (void)cudaGetLastError();  // nobody's error
+  return success;
+}
+inline std::uint64_t process() {
+  static const std::uint64_t drawn = [] {
+    std::random_device random;
+    return (std::uint64_t{random()} << 32 | random()) | 1;
+  }();
+  return drawn;
 }
 
 inline status allocate(void*& memory, std::size_t bytes) { return cudaMalloc(&memory, bytes); }
@@ -130,6 +198,36 @@ inline status locate(const void* memory, location& found) {
   return success;
 }
 
+inline status find_allocation(const void* memory, allocation& found) {
+  using range = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
+  using attribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
+  static const range get_range = driver_function<range>("cuMemGetAddressRange");
+  static const attribute get_attribute = driver_function<attribute>("cuPointerGetAttribute");
+  if (get_range == nullptr || get_attribute == nullptr) return not_supported;
+  const auto at = reinterpret_cast<CUdeviceptr>(memory);
+  CUdeviceptr base = 0;
+  const auto asked = static_cast<status>(get_range(&base, &found.size, at));
+  if (asked != success) return asked;
+  found.base = reinterpret_cast<std::byte*>(base);
+  unsigned long long number = 0;
+  const auto numbered =
+      static_cast<status>(get_attribute(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID, at));
+  found.number = number;
+  return numbered;
+}
+inline status share(memory_handle& shared, void* base) {
+  cudaIpcMemHandle_t made{};
+  const status result = cudaIpcGetMemHandle(&made, base);
+  std::memcpy(shared.words, &made, sizeof made);
+  return result;
+}
+inline status open(void*& base, const memory_handle& shared) {
+  cudaIpcMemHandle_t from{};
+  std::memcpy(&from, shared.words, sizeof from);
+  return cudaIpcOpenMemHandle(&base, from, cudaIpcMemLazyEnablePeerAccess);
+}
+inline status close(void* base) { return cudaIpcCloseMemHandle(base); }
+
 inline status make_stream(stream_ref& made) {
   cudaStream_t stream = nullptr;
   const status result = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -158,16 +256,8 @@ inline status copy(void* to, const void* from, std::size_t bytes, stream_ref str
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream));
 }
 inline status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream) {
-  // A function of the driver, found at run time: a program starts where no driver is.
   using function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
-  static const function write_value = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t asked = cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &found,
-                                                               12000, cudaEnableDefault, &how);
-    const bool good = asked == cudaSuccess && how == cudaDriverEntryPointSuccess;
-    return good ? reinterpret_cast<function>(found) : nullptr;
-  }();
+  static const function write_value = driver_function<function>("cuStreamWriteValue32");
   if (write_value == nullptr) return not_supported;
   return static_cast<status>(write_value(native(stream), reinterpret_cast<CUdeviceptr>(pinned),
                                          value, CU_STREAM_WRITE_VALUE_DEFAULT));
