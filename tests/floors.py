@@ -67,7 +67,8 @@ FLOORS = {
     ),
     "gpu": (
         ["vocabulary", "coroutines", "contracts", "algorithms", "facade"],
-        "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce cuda/attach cuda/staged",
+        "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce cuda/attach cuda/staged"
+        " cuda/door cuda/mapped cuda/visit cuda/ipc",
         ["cuda"],
     ),
     "all": (

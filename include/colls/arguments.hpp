@@ -115,6 +115,8 @@ inline constexpr char other_devices_memory[] =
     "a device_span is in the memory of another device than the communicator's";
 inline constexpr char beyond_its_memory[] =
     "a device_span ends beyond the memory that was allocated";
+inline constexpr char unaligned_memory[] =
+    "a device_span does not begin where its elements are aligned, as a GPU needs them";
 
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
@@ -178,7 +180,7 @@ class checks {
  private:
   checks& unfit_buffer(const any_buffer& data) {
     for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory,
-                                    registered_and_freed, registered_elsewhere}) {
+                                    unaligned_memory, registered_and_freed, registered_elsewhere}) {
       require(data.data() != wrong, "%s", wrong);
     }
     return require(false, "a buffer has %zu elements, more than memory can hold", data.size());

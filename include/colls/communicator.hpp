@@ -478,6 +478,12 @@ class communicator {
     }
     const any_buffer found = detail::erased<space>(std::forward<Range>(data));
     if constexpr (std::is_same_v<space, device_memory>) {
+      if constexpr (!detail::is_none<Range>) {
+        constexpr std::size_t alignment = alignof(range_element_t<Range>);
+        if (reinterpret_cast<std::uintptr_t>(found.data()) % alignment != 0) {
+          return detail::unusable(detail::unaligned_memory);
+        }
+      }
       if (const char* const wrong = core_->net().wrong_with(found)) return detail::unusable(wrong);
     }
     return found;
@@ -522,7 +528,15 @@ class communicator {
     pin<What, Pinned, commutative_for<Op, T>>(how);
     detail::call<void>* const made = core_->make(What);
     const Op& kept = *new (static_cast<void*>(made->op)) Op(op);
-    return {made, erase<T>(kept, how.wire)};
+    reduction by = erase<T>(kept, how.wire);
+    if constexpr (requires { requires Transport::reduces_on_device; }) {
+      constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };
+      static_assert(has_kernel,
+                    "colls: this communicator reduces on the device: a reduction of device memory "
+                    "needs <colls/cuda/reduce.cuh> and nvcc");
+      if constexpr (has_kernel) by.on_device = &detail::device_kernel<T, Op>::launch;
+    }
+    return {made, by};
   }
 
   template <collective What, algorithm Pinned, class T, class Op>

@@ -44,6 +44,18 @@ constexpr bool is_commutative(const Op& op) {
   }
 }
 
+/// A reduction in the memory of a device: out = in[0] (+) in[1] (+) ..., prepared, and finished as
+/// of so many ranks; `second`, if any, gets the same.
+struct device_pass {
+  const void* const* in;
+  std::size_t inputs;
+  void* out;
+  void* second;
+  std::size_t count;
+  int ranks;
+  stream_ref on;
+};
+
 /// What the facade needs of one (element type, accumulate type, operation).
 struct reduction {
   any_op op;  // over the working buffer's elements
@@ -59,6 +71,10 @@ struct reduction {
   /// Back again, with the number of ranks: null if they stay as they are.
   void (*finish)(const void* state, void* storage_out, const void* accumulate_in, std::size_t n,
                  int ranks);
+
+  /// All of it by a kernel of the thread's current device, in elements as the user has them, for up
+  /// to 8 inputs; null: the CPU does it.
+  void (*on_device)(const void* state, const device_pass& what) = nullptr;
 };
 
 /// Stands for the accumulate type that suits operation and element type: float for sums and
@@ -66,6 +82,10 @@ struct reduction {
 struct automatic_accumulate {};
 
 namespace detail {
+
+/// `launch(state, pass)`: what `reduction::on_device` is; <colls/cuda/reduce.cuh> defines it.
+template <class T, class Op>
+struct device_kernel;
 
 template <class T, class Working, class Compute, class Op>
 reduction erase_as(const Op& op) {

@@ -60,9 +60,9 @@ struct allocation {
   api::place where;
   int device;
   std::uint64_t number;
-  int file = -1;            // of memory that can be opened a second time
-  bool is_opened = false;   // another process's
-  bool is_orphan = false;   // whose owner has freed it
+  int file = -1;           // of memory that can be opened a second time
+  bool is_opened = false;  // another process's
+  bool is_orphan = false;  // whose owner has freed it
 };
 
 struct state {
@@ -186,8 +186,7 @@ void check_range(const char* what, const void* at, std::size_t bytes) {
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 std::byte* map(int file, std::size_t bytes) {
-  void* const at =
-      ::mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* const at = ::mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
@@ -584,10 +583,7 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
                    body(kept->data(), (first + i) % threads, threads);
                  }
                },
-               pointed_to(closure, bytes),
-               nullptr,
-               0,
-               nullptr});
+               pointed_to(closure, bytes), nullptr, 0, nullptr});
   return success;
 }
 

@@ -41,7 +41,7 @@ inline number value(int rank, std::size_t i) {
 
 class user {
  public:
-  user() : stream_(make_stream()) {}
+  explicit user(int device = 0) : device_(device), stream_(make_stream(device)) {}
   user(const user&) = delete;
   ~user() { synchronize(stream_); }
 
@@ -58,6 +58,7 @@ class user {
   }
   template <class T, class Make>
   colls::cuda::device_buffer<T> filled(std::size_t count, Make make) {
+    const colls::cuda::on_device here(device_);
     colls::cuda::device_buffer<T> made(count);
     T* const to = made.data();
     later([to, count, make] {
@@ -74,6 +75,7 @@ class user {
   }
 
  private:
+  int device_;
   void* stream_;
   std::deque<std::function<void()>> work_;
 };
@@ -93,7 +95,7 @@ colls::task<> every_collective(Communicator& gpu, std::size_t n) {
   const int me = gpu.rank();
   const auto ranks = static_cast<std::size_t>(p);
   const auto mine = static_cast<std::size_t>(me);
-  user by;
+  user by(gpu.net().stage().down().device());
   const colls::options how = by.on_stream();
   const auto sum = [p](std::size_t i) {
     number all = 0;

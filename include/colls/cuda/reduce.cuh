@@ -7,6 +7,7 @@
 
 #include <colls/cuda/check.hpp>
 #include <colls/op.hpp>
+#include <colls/reduction.hpp>
 
 #include <array>
 #include <new>
@@ -329,5 +330,45 @@ void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs,
   for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = inputs[i];
   cuda::detail::launch(body, (out.size() + each - 1) / each, on);
 }
+
+namespace detail {
+
+template <class T, class Op>
+struct device_kernel {
+  static_assert(!std::is_same_v<T, long double>, "colls: a GPU has no long double");
+
+  static void launch(const void* state, const device_pass& what) {
+    const Op& op = *static_cast<const Op*>(state);
+    switch (what.inputs) {
+      case 1:
+        return launch_of<1>(op, what);
+      case 2:
+        return launch_of<2>(op, what);
+      case 3:
+        return launch_of<3>(op, what);
+      case 4:
+        return launch_of<4>(op, what);
+      case 5:
+        return launch_of<5>(op, what);
+      case 6:
+        return launch_of<6>(op, what);
+      case 7:
+        return launch_of<7>(op, what);
+      default:
+        return launch_of<8>(op, what);
+    }
+  }
+
+ private:
+  template <std::size_t Inputs>
+  static void launch_of(const Op& op, const device_pass& what) {
+    std::array<const T*, Inputs> in{};
+    for (std::size_t i = 0; i < Inputs; ++i) in[i] = static_cast<const T*>(what.in[i]);
+    reduce_into(device_span<T>{static_cast<T*>(what.out), what.count}, in, op, what.on,
+                static_cast<T*>(what.second), {true, what.ranks});
+  }
+};
+
+}  // namespace detail
 
 }  // namespace colls

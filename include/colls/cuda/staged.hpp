@@ -19,6 +19,13 @@ namespace colls::cuda {
 struct staging {
   std::size_t segment = 1 << 20;  // bytes of a piece
   int slots = 4;                  // pieces under way at a time
+
+  void check() const {
+    if (segment == 0 || slots < 1) {
+      throw error(errc::invalid_argument, "a staging has a segment and at least one slot");
+    }
+  }
+  std::uint64_t shape() const { return mix(segment, static_cast<std::uint64_t>(slots)); }
 };
 
 /// One rank's streams and pinned memory for its device.
@@ -461,13 +468,11 @@ struct staged {
 
   template <class Transport>
   static auto attach(communicator<Transport>& comm, int device, const staging& how, options call) {
-    if (how.segment == 0 || how.slots < 1) {
-      throw error(errc::invalid_argument, "a staging has a segment and at least one slot");
-    }
+    how.check();
     const auto make = [&](std::shared_ptr<Transport> host) {
       return std::make_shared<staged_transport<Transport>>(std::move(host), device, how);
     };
-    return comm.over(mix(how.segment, static_cast<std::uint64_t>(how.slots)), make, call);
+    return comm.over(how.shape(), make, call);
   }
 };
 

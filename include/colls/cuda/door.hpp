@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// door: who works in a rank's device memory, and whether an operation still lets them in. A page of
+// the host that ranks of other processes see as well.
+//
+// A rank that is to work in another one's buffers raises its own line at that one's door, then
+// looks whether the operation's ticket is open. Whoever takes a ticket back and then sees no line
+// raised knows that nobody will touch the buffers any more.
+
+#include <colls/cuda/api.hpp>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+namespace colls::cuda {
+
+/// What a thread of this process cannot have in common with another one of it.
+inline std::uint64_t this_thread() {
+  static thread_local const char mine = 0;
+  return reinterpret_cast<std::uintptr_t>(&mine);
+}
+
+/// A rank's line at a door: what it says of itself, and how many operations have it inside.
+struct alignas(64) door_line {
+  std::atomic<std::uint64_t> inside;
+  std::atomic<std::uint64_t> process;
+  std::atomic<std::uint64_t> thread;
+  std::atomic<void*> stream;
+};
+struct door_page {
+  static constexpr std::size_t tickets = 64;
+
+  std::uint64_t name;
+  std::atomic<std::uint64_t> open[tickets];
+  static constexpr std::size_t bytes(int ranks) {
+    return 1024 + static_cast<std::size_t>(ranks) * sizeof(door_line);
+  }
+  door_line& line(int rank) {
+    return reinterpret_cast<door_line*>(reinterpret_cast<std::byte*>(this) + 1024)[rank];
+  }
+};
+static_assert(sizeof(door_page) <= 1024);
+
+/// Where another process of this host finds a door, and what it reads there.
+struct door_address {
+  std::int64_t process = 0;
+  std::int64_t file = 0;
+  std::uint64_t name = 0;
+};
+
+/// A door in this process's memory.
+class mapped_door {
+ public:
+  mapped_door() = default;
+  mapped_door(int file, int ranks) : size_(door_page::bytes(ranks)) {
+    struct stat found {};
+    if (::fstat(file, &found) != 0 || static_cast<std::size_t>(found.st_size) != size_) return;
+    void* const at = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (at != MAP_FAILED) page_ = static_cast<door_page*>(at);
+  }
+  mapped_door(mapped_door&& other) noexcept
+      : page_(std::exchange(other.page_, nullptr)), size_(other.size_) {}
+  mapped_door& operator=(mapped_door&& other) noexcept {
+    std::swap(page_, other.page_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~mapped_door() {
+    if (page_ != nullptr) ::munmap(page_, size_);
+  }
+
+  explicit operator bool() const { return page_ != nullptr; }
+  door_page& page() const { return *page_; }
+
+ private:
+  door_page* page_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// A rank's own door. It has none, and no address, where the system gives no memory.
+class door {
+ public:
+  explicit door(int ranks) : ranks_(ranks), file_(::memfd_create("colls", MFD_CLOEXEC)) {
+    const auto size = static_cast<off_t>(door_page::bytes(ranks));
+    if (file_ < 0 || ::ftruncate(file_, size) != 0) return;
+    here_ = mapped_door(file_, ranks);
+    if (here_) page().name = reinterpret_cast<std::uintptr_t>(this) ^ api::process();
+  }
+  door(const door&) = delete;
+  ~door() {
+    if (file_ >= 0) ::close(file_);
+  }
+
+  door_address address() const { return {::getpid(), file_, page().name}; }
+
+  /// An operation's permission to work in what it lends; 0: there is none.
+  std::uint64_t open() {
+    for (std::size_t i = 0; here_ && i < door_page::tickets; ++i) {
+      std::atomic<std::uint64_t>& ticket = page().open[++opened_ % door_page::tickets];
+      if (ticket.load(std::memory_order_relaxed) != 0) continue;
+      ticket.store(opened_, std::memory_order_release);
+      return opened_;
+    }
+    return 0;
+  }
+  /// All others have said that they are done.
+  void close(std::uint64_t ticket) {
+    page().open[ticket % door_page::tickets].store(0, std::memory_order_release);
+  }
+  /// The operation ends before that: waits until nobody is inside any more. Of a rank for which
+  /// `is_gone(rank)` nothing is expected. False: one has stayed inside for a second, without which
+  /// no work of a stream takes so long.
+  template <class Gone>
+  bool revoke(std::uint64_t ticket, std::uint64_t process, const Gone& is_gone) {
+    close(ticket);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      door_line& line = page().line(rank);
+      while (line.inside.load(std::memory_order_acquire) != 0 && !is_gone(rank)) {
+        if (line.process == process && line.thread == this_thread()) {
+          // A rank of this thread, which does not go on before this one does.
+          (void)api::synchronize({line.stream});
+          break;
+        }
+        if (std::chrono::steady_clock::now() > limit) return false;
+        ::sched_yield();
+      }
+    }
+    return true;
+  }
+
+ private:
+  door_page& page() const { return here_.page(); }
+
+  int ranks_;
+  int file_;
+  mapped_door here_;
+  std::uint64_t opened_ = 0;
+};
+
+/// Another rank's door, seen from here.
+class door_view {
+ public:
+  door_view() = default;
+  door_view(const door_address& at, int ranks) : name_(at.name) {
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(at.process),
+                  static_cast<long long>(at.file));
+    const int file = ::open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) return;
+    there_ = mapped_door(file, ranks);
+    ::close(file);
+    if (there_ && there_.page().name != at.name) there_ = {};
+  }
+
+  bool is_of(const door_address& at) const { return there_ && name_ == at.name; }
+  explicit operator bool() const { return static_cast<bool>(there_); }
+
+  /// A fence comes between this and `is_open`. What is done meanwhile is work of `stream`.
+  void raise(int rank, std::uint64_t process, stream_ref stream) {
+    door_line& line = there_.page().line(rank);
+    line.process = process;
+    line.thread = this_thread();
+    line.stream = stream.handle;
+    line.inside.fetch_add(1, std::memory_order_relaxed);
+  }
+  bool is_open(std::uint64_t ticket) const {
+    return there_.page().open[ticket % door_page::tickets].load(std::memory_order_acquire) ==
+           ticket;
+  }
+  void lower(int rank) { there_.page().line(rank).inside.fetch_sub(1, std::memory_order_release); }
+
+ private:
+  mapped_door there_;
+  std::uint64_t name_ = 0;
+};
+
+}  // namespace colls::cuda

@@ -1,0 +1,277 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// cuda_ipc: ranks of one host work where each other's device memory lies. Of the ranks that share a
+// GPU one does all of their work, so that no kernel waits for another process. What ranks cannot
+// see of each other, and messages, are staged.
+
+#include <colls/cuda/staged.hpp>
+#include <colls/cuda/visit.hpp>
+
+namespace colls::cuda {
+
+/// A transport of the host, for communicators whose buffers are in device memory that other ranks
+/// see.
+template <transport Host>
+class ipc_transport : public staged_transport<Host> {
+ public:
+  static constexpr bool reduces_on_device = true;
+
+  ipc_transport(std::shared_ptr<Host> host, int device, const staging& how)
+      : staged_transport<Host>(host, device, how),
+        here_(std::make_unique<neighbourhood>(device, host->rank(), host->size())) {}
+
+  neighbourhood& here() const { return *here_; }
+
+ private:
+  std::unique_ptr<neighbourhood> here_;
+};
+
+}  // namespace colls::cuda
+
+namespace colls {
+
+template <class Host>
+struct transport_memory<cuda::ipc_transport<Host>> {
+  using type = device_memory;
+};
+
+namespace detail {
+
+/// The host's algorithms, for what is staged.
+template <class Host>
+struct catalogue<basic_channel<cuda::ipc_transport<Host>>> : catalogue<basic_channel<Host>> {};
+
+/// Messages of point to point are staged.
+template <class Host>
+struct messages<cuda::ipc_transport<Host>> : messages<cuda::staged_transport<Host>> {};
+
+/// What calls run: each its work in one visit.
+template <class Host>
+struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
+  using channel = basic_channel<cuda::ipc_transport<Host>>;
+  using below = basic_channel<Host>;
+  using staged_channel = basic_channel<cuda::staged_transport<Host>>;
+  using staged = bodies<staged_channel>;
+  using visit = cuda::visit<below>;
+  template <class Function>
+  using run = Function*;
+  using offsets = std::vector<std::size_t>;
+
+  static bool moves_nothing(any_buffer, any_buffer, const reduction&) { return false; }
+
+  /// all_reduce and scan.
+  static task<> in_place(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
+                         any_buffer in, any_buffer out, reduction by, int ranks) {
+    const bool is_scan = net.record().what == collective::scan;
+    const auto work = [&](visit& call) {
+      if (is_scan) {
+        prefixes(call, by, net.size(), in.size(), 0);
+      } else {
+        sum(call, by, net.size(), in.size(), each_rank(net.size()));
+      }
+    };
+    const bool done = co_await together(net, in, out, work);
+    if (!done) co_await staged::in_place(as_staged(net), algorithm, in, out, by, ranks);
+  }
+
+  static task<> exscan(channel net, run<task<>(below, any_buffer, any_op)> algorithm, any_buffer in,
+                       any_buffer out, reduction by) {
+    const auto work = [&](visit& call) { prefixes(call, by, net.size(), in.size(), 1); };
+    const bool done = co_await together(net, in, out, work);
+    if (!done) co_await staged::exscan(as_staged(net), algorithm, in, out, by);
+  }
+
+  static task<> reduce(channel net,
+                       run<task<>(below, any_buffer, any_buffer, int, any_op)> algorithm,
+                       any_buffer in, any_buffer out, int root, reduction by) {
+    const auto work = [&](visit& call) { sum(call, by, net.size(), in.size(), {root}); };
+    const bool done = co_await together(net, in, out, work);
+    if (!done) co_await staged::reduce(as_staged(net), algorithm, in, out, root, by);
+  }
+
+  static task<> broadcast(channel net, run<task<>(below, any_buffer, int)> algorithm,
+                          any_buffer data, int root) {
+    const auto work = [&](visit& call) {
+      for (const int rank : each_rank(net.size())) {
+        if (call.works_for(rank)) call.copy(call.out(rank), call.in(root), bytes(data).size);
+      }
+    };
+    const bool done = co_await together(net, data, data, work);
+    if (!done) co_await staged::broadcast(as_staged(net), algorithm, data, root);
+  }
+
+  /// One buffer after the other.
+  static task<> grouped(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
+                        std::vector<any_buffer> group, reduction by, bool) {
+    for (const any_buffer& part : group) {
+      co_await in_place(net, algorithm, part, part, by, net.size());
+    }
+  }
+
+  static task<> reduce_scatter(
+      channel net, run<task<>(below, any_buffer, any_buffer, partition, any_op)> algorithm,
+      any_buffer in, any_buffer out, offsets table, reduction by) {
+    const partition parts = shares_of(table, out.size(), net.size());
+    const std::size_t element = in.element_size();
+    const auto work = [&](visit& call) {
+      for (const int rank : each_rank(net.size())) {
+        if (!call.works_for(rank)) continue;
+        const auto ins = inputs(call, net.size(), parts.offset(rank) * element);
+        call.fold(by, ins, {call.out(rank)}, parts.count(rank), net.size());
+      }
+    };
+    const bool done = co_await together(net, in, out, work);
+    if (!done) {
+      co_await staged::reduce_scatter(as_staged(net), algorithm, in, out, std::move(table), by);
+    }
+  }
+
+  static task<> all_gather(channel net, run<task<>(below, any_buffer, partition)> algorithm,
+                           any_buffer in, any_buffer out, offsets table) {
+    const partition parts = shares_of(table, in.size(), net.size());
+    const std::size_t element = in.element_size();
+    const auto work = [&](visit& call) {
+      for (const int rank : each_rank(net.size())) {
+        if (call.works_for(rank)) gather_to(call, rank, parts, element);
+      }
+    };
+    const bool done = co_await together(net, in, out, work);
+    if (!done) co_await staged::all_gather(as_staged(net), algorithm, in, out, std::move(table));
+  }
+
+  /// gather and scatter: `share` elements are this rank's, all lie on the root.
+  static task<> rooted(channel net,
+                       run<task<>(below, any_buffer, any_buffer, partition, int)> algorithm,
+                       any_buffer first, any_buffer second, std::size_t share, offsets table,
+                       int root) {
+    const partition parts = shares_of(table, share, net.size());
+    const bool gathers = net.record().what == collective::gather;
+    const std::size_t element = first.element_size();
+    const auto work = [&](visit& call) {
+      if (gathers) {
+        if (call.works_for(root)) gather_to(call, root, parts, element);
+        return;
+      }
+      for (const int rank : each_rank(net.size())) {
+        if (!call.works_for(rank)) continue;
+        call.copy(call.out(rank), call.in(root) + parts.offset(rank) * element,
+                  parts.count(rank) * element);
+      }
+    };
+    const bool done = co_await together(net, first, second, work);
+    if (!done) {
+      co_await staged::rooted(as_staged(net), algorithm, first, second, share, std::move(table),
+                              root);
+    }
+  }
+
+  /// Where counts are a rank's own, who works does not know the others': that is staged, as what is
+  /// in place on any rank.
+  static task<> all_to_all(
+      channel net, run<task<>(below, any_buffer, partition, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, offsets sends, offsets receives) {
+    const std::size_t block = bytes(in).size / static_cast<std::size_t>(net.size());
+    const auto work = [&](visit& call) {
+      for (const int to : each_rank(net.size())) {
+        if (!call.works_for(to)) continue;
+        for (const int from : each_rank(net.size())) {
+          call.copy(call.out(to) + static_cast<std::size_t>(from) * block,
+                    call.in(from) + static_cast<std::size_t>(to) * block, block);
+        }
+      }
+    };
+    bool done = false;
+    if (sends.empty() && receives.empty()) {
+      done = co_await together(net, in, out, work, in.data() != out.data() || in.size() == 0);
+    }
+    if (!done) {
+      co_await staged::all_to_all(as_staged(net), algorithm, in, out, std::move(sends),
+                                  std::move(receives));
+    }
+  }
+
+ private:
+  static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
+
+  /// `work(visit)` on the ranks that work, after what all ranks' streams had when they called.
+  /// False: the call is staged, on all ranks.
+  template <class Work>
+  static task<bool> together(channel net, any_buffer in, any_buffer out, const Work& work,
+                             bool lends = true) {
+    const below host = net;
+    cuda::neighbourhood& here = net.net().here();
+    if (net.size() > cuda::most_visitors || host.nodes().nodes() > 1) co_return false;
+    here.by().follow(net.record().stream);
+    visit call(host, here, bytes(in), bytes(out), lends);
+    co_await here.by().reached();
+    const bool possible = co_await call.begin();
+    if (possible) co_await call.run(work);
+    co_return possible;
+  }
+
+  static std::vector<int> each_rank(int ranks) {
+    std::vector<int> all;
+    for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
+    return all;
+  }
+  static std::vector<const void*> inputs(const visit& call, int ranks, std::size_t at) {
+    std::vector<const void*> all;
+    for (int rank = 0; rank < ranks; ++rank) all.push_back(call.in(rank) + at);
+    return all;
+  }
+  static void gather_to(visit& call, int to, const partition& parts, std::size_t element) {
+    for (int from = 0; from < parts.ranks(); ++from) {
+      call.copy(call.out(to) + parts.offset(from) * element, call.in(from),
+                parts.count(from) * element);
+    }
+  }
+  /// This rank's share of the sum of all inputs, to each of the outputs.
+  static void sum(visit& call, const reduction& by, int ranks, std::size_t count,
+                  const std::vector<int>& outputs) {
+    const partition parts(count, call.workers());
+    const std::size_t at = parts.offset(call.number()) * by.storage_size;
+    std::vector<std::byte*> outs;
+    for (const int rank : outputs) outs.push_back(call.out(rank) + at);
+    call.fold(by, inputs(call, ranks, at), outs, parts.count(call.number()), ranks);
+  }
+  /// The same for the sums over the ranks up to each one, or before it: the highest first, since
+  /// what it overwrites no other one needs.
+  static void prefixes(visit& call, const reduction& by, int ranks, std::size_t count,
+                       int left_out) {
+    const partition parts(count, call.workers());
+    const std::size_t at = parts.offset(call.number()) * by.storage_size;
+    for (int rank = ranks - 1; rank >= left_out; --rank) {
+      const int summed = rank + 1 - left_out;
+      call.fold(by, inputs(call, summed, at), {call.out(rank) + at}, parts.count(call.number()),
+                summed);
+    }
+  }
+};
+
+}  // namespace detail
+
+}  // namespace colls
+
+namespace colls::cuda {
+
+/// A model for `attach`: ranks of one host whose device memory others can map (legacy CUDA IPC, or
+/// threads of one process) work where it lies, by kernels: up to 8 ranks, on one GPU or several
+/// that reach each other. Where that cannot be, calls are staged by `how`, and a line of the log
+/// says why. Memory that was given to a call stays mapped by other ranks until the communicator
+/// ends, or they see other memory in its place.
+struct cuda_ipc {
+  using settings = staging;
+
+  template <class Transport>
+  static auto attach(communicator<Transport>& comm, int device, const staging& how, options call) {
+    how.check();
+    const auto make = [&](std::shared_ptr<Transport> host) {
+      return std::make_shared<ipc_transport<Transport>>(std::move(host), device, how);
+    };
+    return comm.over(mix(how.shape(), 1), make, call);
+  }
+};
+
+}  // namespace colls::cuda

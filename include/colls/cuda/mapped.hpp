@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Device memory of other ranks in this process's addresses, and this rank's in words for them.
+
+#include <colls/cuda/check.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace colls::cuda {
+
+/// A buffer as its rank tells others of it.
+struct lent_buffer {
+  api::memory_handle shared;
+  std::uint64_t at = 0;    // in that rank's process
+  std::uint64_t size = 0;  // bytes; 0: there is none
+  std::uint64_t base = 0;  // of its allocation
+  std::uint64_t whole = 0;
+  std::uint64_t number = 0;  // of its allocation
+  std::int64_t refusal = 0;  // why no other process can open it; 0: it can
+};
+
+/// What this rank tells others of its memory. An allocation's handle is asked for once.
+class shared_memory {
+ public:
+  lent_buffer lend(const_bytes data) {
+    lent_buffer made;
+    if (data.size == 0) return made;
+    made.at = reinterpret_cast<std::uintptr_t>(data.data);
+    made.size = data.size;
+    api::allocation found;
+    made.refusal = api::find_allocation(data.data, found);
+    if (made.refusal != api::success) return made;
+    made.base = reinterpret_cast<std::uintptr_t>(found.base);
+    made.whole = found.size;
+    made.number = found.number;
+    for (const known& each : known_) {
+      if (each.number != found.number) continue;
+      made.shared = each.shared;
+      return made;
+    }
+    made.refusal = api::share(made.shared, found.base);
+    if (made.refusal != api::success) return made;
+    if (known_.size() == most) known_.erase(known_.begin());
+    known_.push_back({found.number, made.shared});
+    return made;
+  }
+
+ private:
+  static constexpr std::size_t most = 64;
+  struct known {
+    std::uint64_t number;
+    api::memory_handle shared;
+  };
+  std::vector<known> known_;
+};
+
+/// Memory of other processes that this rank has opened. It stays open for the next call, until its
+/// owner tells of another allocation in its place, or much else was opened since.
+class mapped_memory {
+ public:
+  struct piece {
+    int rank;
+    lent_buffer of;
+    void* base;
+    int uses;
+    std::uint64_t last;
+  };
+
+  mapped_memory() = default;
+  mapped_memory(const mapped_memory&) = delete;
+  ~mapped_memory() {
+    for (const auto& each : pieces_) (void)api::close(each->base);
+  }
+
+  /// The allocation of what `rank` lends, for the thread's current device, until it is given back.
+  /// Null: `why` says why not.
+  piece* take(int rank, const lent_buffer& lent, api::status& why) {
+    for (const auto& each : pieces_) {
+      if (each->rank == rank && each->of.base == lent.base && each->of.number == lent.number) {
+        ++each->uses;
+        each->last = ++taken_;
+        return each.get();
+      }
+    }
+    const auto is_stale = [&](const std::unique_ptr<piece>& each) {
+      const bool elsewhere =
+          each->of.base + each->of.whole <= lent.base || lent.base + lent.whole <= each->of.base;
+      return each->rank == rank && each->uses == 0 && !elsewhere;
+    };
+    close_those(is_stale);
+    if (pieces_.size() >= most) {
+      std::uint64_t oldest = UINT64_MAX;
+      for (const auto& each : pieces_) {
+        if (each->uses == 0) oldest = std::min(oldest, each->last);
+      }
+      close_those([&](const std::unique_ptr<piece>& each) { return each->last == oldest; });
+    }
+    void* base = nullptr;
+    why = api::open(base, lent.shared);
+    if (why != api::success) return nullptr;
+    pieces_.push_back(std::make_unique<piece>(piece{rank, lent, base, 1, ++taken_}));
+    return pieces_.back().get();
+  }
+  static void give_back(piece& taken) { --taken.uses; }
+
+ private:
+  static constexpr std::size_t most = 128;
+
+  template <class Pick>
+  void close_those(const Pick& pick) {
+    const auto is_closed = [&](const std::unique_ptr<piece>& each) {
+      if (!pick(each)) return false;
+      (void)api::close(each->base);
+      return true;
+    };
+    pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), is_closed), pieces_.end());
+  }
+
+  std::vector<std::unique_ptr<piece>> pieces_;
+  std::uint64_t taken_ = 0;
+};
+
+}  // namespace colls::cuda

@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// visit: one operation whose ranks see each other's device memory. One rank of each GPU does its
+// work, by kernels and copies of its stream; the others wait for its word. No stream waits for
+// another process, since that one may die.
+
+#include <colls/algorithm/direct.hpp>
+#include <colls/cuda/door.hpp>
+#include <colls/cuda/mapped.hpp>
+#include <colls/cuda/stream.hpp>
+#include <colls/log.hpp>
+
+#include <map>
+
+namespace colls::cuda {
+
+/// As many ranks as a kernel has inputs.
+inline constexpr int most_visitors = 8;
+
+/// What each rank tells all others before any data moves: its inputs are there by then, and what
+/// its outputs held is not needed any more.
+struct visiting_card {
+  std::uint64_t process = 0;
+  api::device_id gpu;
+  std::int64_t device = 0;
+  std::uint64_t ticket = 0;  // 0: it lends nothing
+  door_address door;
+  lent_buffer in;
+  lent_buffer out;
+};
+
+/// What a rank has for such operations.
+class neighbourhood {
+ public:
+  neighbourhood(int device, int rank, int ranks)
+      : rank_(rank), ranks_(ranks), door_(ranks), by_(device) {
+    check(api::identify(device, gpu_), "cudaGetDeviceProperties");
+  }
+
+  stream& by() { return by_; }
+  cuda::door& door() { return door_; }
+  int rank() const { return rank_; }
+  std::uint64_t process() const { return process_; }
+
+  visiting_card introduce(const_bytes in, const_bytes out) {
+    visiting_card made;
+    made.process = process_;
+    made.gpu = gpu_;
+    made.device = by_.device();
+    made.ticket = door_.open();
+    if (made.ticket == 0) return made;
+    made.door = door_.address();
+    made.in = memory_.lend(in);
+    made.out = memory_.lend(out);
+    return made;
+  }
+
+  /// That rank's door; null: it cannot be seen from here.
+  door_view* door_of(int rank, const visiting_card& theirs) {
+    door_view& seen = doors_[rank];
+    if (!seen.is_of(theirs.door)) seen = door_view(theirs.door, ranks_);
+    return seen ? &seen : nullptr;
+  }
+
+  /// Where what a rank lends lies in this process; null: nowhere, `why` says why. A mapping is
+  /// added to `taken`.
+  std::byte* place_of(int rank, const visiting_card& theirs, const lent_buffer& lent,
+                      std::vector<mapped_memory::piece*>& taken, api::status& why) {
+    if (theirs.process == process_) {
+      why = api::reach(static_cast<int>(theirs.device));
+      return why == api::success ? reinterpret_cast<std::byte*>(lent.at) : nullptr;
+    }
+    why = static_cast<api::status>(lent.refusal);
+    if (why != api::success) return nullptr;
+    mapped_memory::piece* const found = mapped_.take(rank, lent, why);
+    if (found == nullptr) return nullptr;
+    taken.push_back(found);
+    return static_cast<std::byte*>(found->base) + (lent.at - lent.base);
+  }
+
+  /// Says once why calls are staged.
+  void refuse(int rank, const char* why) {
+    if (refused_) return;
+    refused_ = true;
+    log_warn("rank %d does not work in device memory of rank %d, calls are staged: %s", rank_, rank,
+             why);
+  }
+
+ private:
+  int rank_;
+  int ranks_;
+  std::uint64_t process_ = api::process();
+  api::device_id gpu_;
+  cuda::door door_;
+  std::map<int, door_view> doors_;
+  shared_memory memory_;
+  bool refused_ = false;
+  mapped_memory mapped_;  // closed once the stream has done its work
+  stream by_;
+};
+
+/// One rank's part in one operation. When it is destroyed nobody touches this rank's buffers any
+/// more, and this rank nobody else's, however the operation has ended.
+template <channel Channel>
+class visit {
+ public:
+  /// `lends`: whether this rank's buffers suit; else the operation is staged on all ranks.
+  visit(Channel net, neighbourhood& here, const_bytes in, const_bytes out, bool lends)
+      : net_(net),
+        here_(here),
+        cards_(static_cast<std::size_t>(net.size())),
+        in_(cards_.size()),
+        out_(cards_.size()) {
+    if (lends) cards_[own()] = here.introduce(in, out);
+    in_[own()] = const_cast<std::byte*>(in.data);
+    out_[own()] = const_cast<std::byte*>(out.data);
+  }
+  visit(const visit&) = delete;
+  ~visit() {
+    if (inside_) {
+      (void)api::synchronize(here_.by().ref());
+      leave();
+    }
+    for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
+    if (cards_[own()].ticket == 0) return;
+    const auto is_gone = [&](int rank) {
+      const communicator_state& of = *net_.record().communicator;
+      return of.failed() && of.why().code == errc::peer_failed && of.why().culprit == rank;
+    };
+    if (here_.door().revoke(cards_[own()].ticket, here_.process(), is_gone)) return;
+    log_warn("rank %d ends an operation while another rank may still work in its device memory",
+             here_.rank());
+  }
+
+  /// After this rank's buffers are ready: whether all ranks' are lent, and seen by those who work.
+  /// Equal on all ranks.
+  task<bool> begin() {
+    co_await tell_all(0, bytes_of(cards_[own()]), bytes_of(cards_[0]).data);
+    bool lent = true;
+    for (const visiting_card& each : cards_) lent &= each.ticket != 0;
+    if (lent) {
+      std::vector<char> seen(cards_.size(), 0);
+      auto* const all = reinterpret_cast<std::byte*>(seen.data());
+      seen[own()] = !works() || sees_all() ? 1 : 0;
+      const const_bytes verdict(all + own(), 1);
+      co_await tell_all(1, verdict, all);
+      for (const char each : seen) lent &= each != 0;
+      if (refusal_ != nullptr) here_.refuse(refused_, refusal_);
+    }
+    if (!lent) settle();
+    co_return lent;
+  }
+
+  /// `work(*this)` where this rank works, on its stream; ends when all have done theirs.
+  template <class Work>
+  task<> run(const Work& work) {
+    if (works()) {
+      const int next = (net_.rank() + 1) % net_.size();
+      // Somebody has given the operation up, and says why.
+      if (!enter()) co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
+      {
+        const on_device guard(here_.by().device());
+        work(*this);
+      }
+      co_await here_.by().reached();
+      leave();
+    }
+    co_await tell_all(2, const_bytes(), nullptr);
+    settle();
+  }
+
+  /// Who works for a rank: the first one on its GPU.
+  int worker_of(int rank) const {
+    int first = 0;
+    while (!(cards_[index(first)].gpu == cards_[index(rank)].gpu)) ++first;
+    return first;
+  }
+  bool works_for(int rank) const { return worker_of(rank) == net_.rank(); }
+  bool works() const { return works_for(net_.rank()); }
+  /// How many ranks work, and how many of them come before this one.
+  int workers() const { return workers_before(net_.size()); }
+  int number() const { return workers_before(net_.rank()); }
+
+  std::byte* in(int rank) const { return in_[index(rank)]; }
+  std::byte* out(int rank) const { return out_[index(rank)]; }
+
+  void copy(std::byte* to, const std::byte* from, std::size_t size) {
+    if (to == from || size == 0) return;
+    here_.by().copy(to, from, size);
+    count(size);
+  }
+  /// outs = ins[0] (+) ins[1] (+) ..., prepared, and finished as of so many ranks.
+  void fold(const reduction& by, const std::vector<const void*>& ins,
+            const std::vector<std::byte*>& outs, std::size_t elements, int ranks) {
+    if (elements == 0) return;
+    const std::size_t size = elements * by.storage_size;
+    void* const second = outs.size() > 1 ? outs[1] : nullptr;
+    by.on_device(by.op.state,
+                 {ins.data(), ins.size(), outs[0], second, elements, ranks, here_.by().ref()});
+    count(size);
+    for (std::size_t i = 2; i < outs.size(); ++i) copy(outs[i], outs[0], size);
+  }
+
+ private:
+  // No algorithm has so many lanes.
+  static constexpr int nobodys_lane = 0x7f00;
+
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  std::size_t own() const { return index(net_.rank()); }
+  static mutable_bytes bytes_of(visiting_card& it) {
+    return {reinterpret_cast<std::byte*>(&it), sizeof it};
+  }
+  int workers_before(int end) const {
+    int count = 0;
+    for (int rank = 0; rank < end; ++rank) count += worker_of(rank) == rank ? 1 : 0;
+    return count;
+  }
+  void count(std::size_t size) {
+    net_.record().bytes += size;
+    net_.record().in_place += size;
+  }
+
+  task<> tell_all(int lane, const_bytes mine, std::byte* all) {
+    const std::uint64_t before = net_.record().bytes;
+    co_await direct::share_with_all(net_.lane(lane), mine, all);
+    net_.record().in_place += net_.record().bytes - before;  // words about data, no data
+  }
+
+  template <class Use>
+  void each_other(const Use& use) const {
+    for (int rank = 0; rank < net_.size(); ++rank) {
+      if (rank != net_.rank()) use(rank, net_.world_rank(rank));
+    }
+  }
+
+  bool sees_all() {
+    const on_device guard(here_.by().device());
+    doors_.resize(cards_.size());
+    each_other([&](int rank, int world) {
+      const visiting_card& theirs = cards_[index(rank)];
+      const auto refuse = [&](const char* why) {
+        refusal_ = why;
+        refused_ = world;
+      };
+      doors_[index(rank)] = here_.door_of(world, theirs);
+      if (doors_[index(rank)] == nullptr) {
+        refuse("its process cannot be seen from here (another pid namespace or user)");
+      }
+      const auto find = [&](const lent_buffer& lent) -> std::byte* {
+        if (refusal_ != nullptr || lent.size == 0) return nullptr;
+        api::status why = api::success;
+        std::byte* const place = here_.place_of(world, theirs, lent, taken_, why);
+        if (place == nullptr) refuse(api::text(why));
+        return place;
+      };
+      in_[index(rank)] = find(theirs.in);
+      out_[index(rank)] = find(theirs.out);
+    });
+    return refusal_ == nullptr;
+  }
+
+  bool enter() {
+    each_other([&](int rank, int) {
+      doors_[index(rank)]->raise(here_.rank(), here_.process(), here_.by().ref());
+    });
+    inside_ = true;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    bool good = true;
+    each_other(
+        [&](int rank, int) { good &= doors_[index(rank)]->is_open(cards_[index(rank)].ticket); });
+    return good;
+  }
+  /// The stream has done its work.
+  void leave() {
+    each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank()); });
+    inside_ = false;
+  }
+  void settle() {
+    if (cards_[own()].ticket != 0) here_.door().close(std::exchange(cards_[own()].ticket, 0));
+  }
+
+  Channel net_;
+  neighbourhood& here_;
+  std::vector<visiting_card> cards_;
+  std::vector<std::byte*> in_;
+  std::vector<std::byte*> out_;
+  std::vector<door_view*> doors_;
+  std::vector<mapped_memory::piece*> taken_;
+  const char* refusal_ = nullptr;  // why this rank cannot see all
+  int refused_ = 0;
+  bool inside_ = false;
+};
+
+}  // namespace colls::cuda

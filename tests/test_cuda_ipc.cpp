@@ -1,0 +1,339 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/cuda/ipc.hpp>
+
+#include <colls/cuda/reduce.cuh>
+#include <colls/inproc.hpp>
+#include <colls/threads.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+
+#include "stand_in/user.hpp"
+
+// Ranks that work in each other's device memory. The stand-in is no GPU: it shows that what has to
+// be waited for is waited for.
+
+namespace cuda = colls::cuda;
+
+namespace {
+
+using colls::errc;
+using stand_in::number;
+using host_communicator = colls::inproc::communicator;
+
+void check_clean() {
+  for (const std::string& each : stand_in::complaints()) FAIL(each);
+  CHECK(stand_in::allocations() == 0);
+}
+
+template <class Communicator, class Main>
+colls::task<> attached(Communicator& comm, const Main& rank_main) {
+  const int device = cuda::device_for(comm);
+  auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device, {512, 2});
+  co_await rank_main(gpu);
+}
+/// `rank_main(gpu)` on every rank, each on its device.
+template <class Main>
+void run(int ranks, stand_in::machine what, const Main& rank_main) {
+  stand_in::boot(what);
+  colls::inproc::run(ranks, [&](host_communicator& comm) { return attached(comm, rank_main); });
+  check_clean();
+}
+template <class Main>
+void run_threads(int ranks, stand_in::machine what, const Main& rank_main) {
+  stand_in::boot(what);
+  colls::threads::run(
+      ranks, [&](colls::threads::communicator& comm) { return attached(comm, rank_main); });
+  check_clean();
+}
+
+template <class Make>
+colls::task<errc> code_of(Make make) {
+  try {
+    co_await make();
+  } catch (const colls::error& thrown) {
+    co_return static_cast<errc>(thrown.code().value());
+  }
+  co_return errc{};
+}
+
+constexpr auto sum_of_two = [](std::size_t i) {
+  return stand_in::value(0, i) + stand_in::value(1, i);
+};
+
+TEST_CASE("every collective, by the seeds of the machine") {
+  std::uint64_t seed = 0;
+  for (const bool processes : {false, true}) {
+    for (const int devices : {1, 2, 3}) {
+      for (const int ranks : {1, 2, 3, 5}) {
+        for (const std::size_t n : {0u, 1u, 13u, 700u}) {
+          for (int round = 0; round < 3; ++round) {
+            ++seed;
+            const stand_in::machine what{.devices = devices,
+                                         .seed = seed,
+                                         .eager_percent = static_cast<int>(seed % 3 * 40),
+                                         .streams_write = seed % 5 != 0,
+                                         .processes = processes};
+            run(ranks, what, [n](auto& gpu) { return stand_in::every_collective(gpu, n); });
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every collective between threads, of one process and of several") {
+  for (const bool processes : {false, true}) {
+    for (const int devices : {1, 2}) {
+      for (const int ranks : {2, 3, 4}) {
+        const stand_in::machine what{.devices = devices, .seed = 5, .processes = processes};
+        run_threads(ranks, what, [](auto& gpu) -> colls::task<> {
+          for (const std::size_t n : {0u, 5u, 600u}) co_await stand_in::every_collective(gpu, n);
+        });
+      }
+    }
+  }
+}
+
+/// A few calls of two ranks; `reports(gpu, copied)` gets the bytes that went through messages.
+colls::task<> sums(auto& gpu, std::uint64_t& copied) {
+  stand_in::user by(gpu.net().here().by().device());
+  auto data = by.numbers(1000, gpu.rank());
+  auto out = by.used(1000);
+  auto first = gpu.all_reduce(data.span(), out.span(), by.on_stream());
+  co_await first;
+  auto second = gpu.broadcast(data.span(), 1, by.on_stream());
+  co_await second;
+  copied = first.copied_bytes() + second.copied_bytes();
+  stand_in::expect("sum", out.data(), 1000, sum_of_two);
+  stand_in::expect("sent", data.data(), 1000, [](std::size_t i) { return stand_in::value(1, i); });
+  co_await gpu.barrier();
+}
+
+TEST_CASE("data stays on the device: one kernel and one copy, nothing by messages") {
+  for (const bool processes : {false, true}) {
+    run(2, {.processes = processes}, [&](auto& gpu) -> colls::task<> {
+      std::uint64_t copied = 1;
+      co_await sums(gpu, copied);
+      CHECK(copied == 0);
+      CHECK(stand_in::calls("launch") == 1);
+      CHECK(stand_in::calls("copy") == 1);
+      CHECK(stand_in::calls("open") == (processes ? 2 : 0));
+    });
+  }
+}
+
+TEST_CASE("ranks on GPUs of their own each do a share") {
+  run(2, {.devices = 2, .processes = true}, [&](auto& gpu) -> colls::task<> {
+    std::uint64_t copied = 1;
+    co_await sums(gpu, copied);
+    CHECK(copied == 0);
+    CHECK(stand_in::calls("launch") == 2);
+    CHECK(stand_in::calls("open") == 4);
+  });
+}
+
+TEST_CASE("what was opened is used again; memory in a freed one's place is opened anew") {
+  run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    auto data = by.numbers(1000, gpu.rank());
+    for (int i = 0; i < 10; ++i) {
+      co_await gpu.all_reduce(data.span(), by.on_stream());
+      auto part = data.span().subspan(100, 50);
+      co_await gpu.all_reduce(part, colls::maximum(), by.on_stream());
+    }
+    co_await gpu.barrier();
+    CHECK(stand_in::calls("open") == 1);
+    for (int i = 0; i < 300; ++i) {
+      auto fresh = by.numbers(1000, gpu.rank());
+      co_await gpu.all_reduce(fresh.span(), by.on_stream());
+      stand_in::expect("fresh", fresh.data(), 1000, sum_of_two);
+    }
+    co_await gpu.barrier();
+    CHECK(stand_in::calls("open") == 301);
+    CHECK(stand_in::calls("close") >= 301 - 128);
+  });
+}
+
+TEST_CASE("where memory cannot be shared, calls are staged") {
+  const auto is_staged = [](auto& gpu) -> colls::task<> {
+    std::uint64_t copied = 0;
+    co_await sums(gpu, copied);
+    CHECK(copied != 0);
+    CHECK(stand_in::calls("launch") == 0);
+    co_await stand_in::every_collective(gpu, 20);
+  };
+  run(2, {.processes = true, .ipc = false}, is_staged);
+  run(2, {.devices = 2, .peers = false}, is_staged);
+  run(9, {}, [](auto& gpu) { return stand_in::every_collective(gpu, 20); });
+  CHECK(stand_in::calls("launch") == 0);
+}
+
+TEST_CASE("a handle that cannot be made or opened stages that call alone") {
+  for (const char* const function : {"share", "open", "find_allocation"}) {
+    run(2, {.processes = true}, [function](auto& gpu) -> colls::task<> {
+      // Of what rank 1 lends to rank 0, which opens it.
+      const int nth = std::string(function) == "open" ? 1 : 3;
+      if (gpu.rank() == 0) stand_in::fail(function, 801, nth);
+      co_await gpu.barrier();
+      std::uint64_t copied = 0;
+      co_await sums(gpu, copied);
+      CHECK(copied != 0);
+      co_await sums(gpu, copied);
+      CHECK(copied == 0);
+    });
+  }
+}
+
+TEST_CASE("two calls at a time, awaited the other way round") {
+  run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    auto one = by.numbers(10'000, gpu.rank());
+    auto other = by.numbers(10'000, gpu.rank());
+    auto first = gpu.all_reduce(one.span(), by.on_stream());
+    auto second = gpu.all_reduce(other.span(), by.on_stream());
+    co_await second;
+    co_await first;
+    stand_in::expect("first", one.data(), 10'000, sum_of_two);
+    stand_in::expect("second", other.data(), 10'000, sum_of_two);
+  });
+}
+
+TEST_CASE("more calls at a time than a rank has tickets") {
+  run(2, {}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    std::deque<cuda::device_buffer<number>> buffers;
+    std::vector<colls::operation<>> calls;
+    for (int i = 0; i < 100; ++i) {
+      buffers.push_back(by.numbers(10, gpu.rank()));
+      calls.push_back(gpu.all_reduce(buffers.back().span(), by.on_stream()));
+    }
+    for (auto& each : calls) co_await each;
+    for (const auto& each : buffers) stand_in::expect("one of many", each.data(), 10, sum_of_two);
+  });
+}
+
+TEST_CASE("buffers that cannot be used are refused before anything is launched") {
+  run(2, {.devices = 2}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    auto good = by.numbers(100, gpu.rank());
+    std::vector<number> host(100);
+    number* freed = nullptr;
+    {
+      const cuda::device_buffer<number> gone(100);
+      freed = gone.data();
+    }
+    auto elsewhere = stand_in::user(1 - gpu.rank()).numbers(100, 0);
+    auto* const askew = reinterpret_cast<number*>(reinterpret_cast<std::byte*>(good.data()) + 4);
+    const auto reduces = [&](number* data, std::size_t count) {
+      return [&gpu, data, count] { return gpu.all_reduce(colls::device_span(data, count)); };
+    };
+    const errc of_host = co_await code_of(reduces(host.data(), 100));
+    const errc of_freed = co_await code_of(reduces(freed, 100));
+    const errc of_other = co_await code_of(reduces(elsewhere.data(), 100));
+    const errc of_long = co_await code_of(reduces(good.data(), 101));
+    const errc of_askew = co_await code_of(reduces(askew, 99));
+    const auto grouped = [&] {
+      const colls::device_span one(askew, 10);
+      const auto other = good.span();
+      return gpu.all_reduce(colls::group{other, one});
+    };
+    const errc of_group = co_await code_of(grouped);
+    for (const errc each : {of_host, of_freed, of_other, of_long, of_askew, of_group}) {
+      CHECK(each == errc::invalid_argument);
+    }
+    CHECK(stand_in::calls("launch") == 0);
+    co_await gpu.barrier();
+    const errc of_good = co_await code_of(reduces(good.data(), 100));
+    CHECK(of_good == errc{});
+  });
+}
+
+TEST_CASE("a split of a communicator, and one made after it") {
+  run(4, {.devices = 2, .processes = true}, [](auto& gpu) -> colls::task<> {
+    auto half = co_await gpu.split(gpu.rank() / 2);
+    stand_in::user by(gpu.net().here().by().device());
+    auto data = by.numbers(300, gpu.rank());
+    co_await half.all_reduce(data.span(), by.on_stream());
+    const int first = gpu.rank() / 2 * 2;
+    stand_in::expect("half", data.data(), 300, [first](std::size_t i) {
+      return stand_in::value(first, i) + stand_in::value(first + 1, i);
+    });
+    co_await half.close();
+    co_await stand_in::every_collective(gpu, 30);
+  });
+}
+
+TEST_CASE("what fails on the device ends the call on all ranks, and touches nothing afterwards") {
+  int seen = 0;
+  for (const char* const function : {"launch", "write", "record", "wait", "reach"}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      stand_in::boot(
+          {.devices = 2, .seed = seed, .eager_percent = static_cast<int>(seed % 2 * 30)});
+      std::vector<errc> codes(3);
+      try {
+        colls::inproc::run(3, [&](host_communicator& comm) -> colls::task<> {
+          const int device = cuda::device_for(comm);
+          auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device, {512, 2});
+          stand_in::user by(device);
+          auto data = by.numbers(1000, comm.rank());
+          if (comm.rank() == 1) stand_in::fail(function, 700, static_cast<int>(seed % 3) + 1);
+          const auto reducing = [&] { return gpu.all_reduce(data.span(), by.on_stream()); };
+          codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(reducing);
+        });
+      } catch (const colls::error&) {
+      }
+      for (const errc each : codes) {
+        CHECK((each == errc::device_failed || each == errc{}));
+        seen += each == errc::device_failed ? 1 : 0;
+      }
+      check_clean();
+    }
+  }
+  CHECK(seen >= 100);
+}
+
+/// Ranks of which one drops its call after some polls and frees its buffers at once.
+template <class Communicator>
+colls::task<> drop_one(Communicator& comm, std::uint64_t seed) {
+  const int device = cuda::device_for(comm);
+  auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device, {512, 2});
+  stand_in::user by(device);
+  const bool drops = comm.rank() == static_cast<int>(seed % 2);
+  if (drops) {
+    auto data = by.numbers(1000, comm.rank());
+    auto dropped = gpu.all_reduce(data.span(), by.on_stream());
+    for (std::uint64_t polls = 0; polls < seed / 2 % 12; ++polls) (void)dropped.done();
+    co_await comm.barrier();
+    for (std::uint64_t polls = 0; polls < seed / 24 % 12; ++polls) (void)dropped.done();
+  } else {
+    auto data = by.numbers(1000, comm.rank());
+    auto call = gpu.all_reduce(data.span(), by.on_stream());
+    co_await comm.barrier();
+    const auto waiting = [&]() -> colls::task<> { co_await call; };
+    const errc code = co_await code_of(waiting);
+    INFO(static_cast<int>(code));
+    CHECK((code == errc{} || code == errc::cancelled));
+  }
+}
+
+TEST_CASE("who drops a call waits until nobody works in its buffers") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    stand_in::boot({.devices = seed % 3 == 0 ? 2 : 1, .seed = seed, .eager_percent = 0});
+    colls::inproc::run(2, [&](host_communicator& comm) { return drop_one(comm, seed); });
+    check_clean();
+  }
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    stand_in::boot({.devices = seed % 3 == 0 ? 2 : 1,
+                    .seed = seed,
+                    .eager_percent = 0,
+                    .processes = seed % 2 == 0});
+    colls::threads::run(2,
+                        [&](colls::threads::communicator& comm) { return drop_one(comm, seed); });
+    check_clean();
+  }
+}
+
+}  // namespace
