@@ -4,68 +4,14 @@
 // What colls does on a GPU beside what the GPU can do: ./dev gpu builds and runs this. All ranks share
 // one device. Exits with 77 where there is none.
 
-#include <colls/cuda/staged.hpp>
-#include <colls/cuda/reduce.cuh>
 #include <colls/inproc.hpp>
 #include <colls/threads.hpp>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <vector>
+#include "gpu_figures.hpp"
 
 namespace {
 
-using colls::cuda::check;
-
-constexpr std::size_t large = std::size_t{256} << 20;   // bytes of a buffer of the kernels
-constexpr std::size_t staged = std::size_t{64} << 20;   // bytes of a staged call
-constexpr int repeats = 15;
-
-struct line {
-  char what[64];
-  double got;
-  const char* unit;
-  double share;  // of the floor beside it; 0: none
-};
-std::vector<line> table;
-
-void note(const char* what, double got, const char* unit, double share = 0) {
-  line made{{}, got, unit, share};
-  std::snprintf(made.what, sizeof made.what, "%s", what);
-  table.push_back(made);
-}
-
-double now() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-double median(std::vector<double> all) {
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
-}
-
-/// Seconds on the device that `enqueue(stream)` takes, the median of some.
-template <class Enqueue>
-double on_the_device(colls::cuda::stream& on, const Enqueue& enqueue) {
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  check(cudaEventCreate(&begin), "cudaEventCreate");
-  check(cudaEventCreate(&end), "cudaEventCreate");
-  std::vector<double> all;
-  for (int i = 0; i < repeats + 3; ++i) {
-    check(cudaEventRecord(begin, colls::cuda::api::native(on.ref())), "cudaEventRecord");
-    enqueue();
-    check(cudaEventRecord(end, colls::cuda::api::native(on.ref())), "cudaEventRecord");
-    check(cudaEventSynchronize(end), "cudaEventSynchronize");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    if (i >= 3) all.push_back(ms * 1e-3);
-  }
-  (void)cudaEventDestroy(begin);
-  (void)cudaEventDestroy(end);
-  return median(all);
-}
+constexpr std::size_t staged = std::size_t{64} << 20;  // bytes of a staged call
 
 template <class T, std::size_t Inputs>
 void kernel(const char* what, colls::cuda::stream& on, double copy) {
@@ -96,14 +42,8 @@ colls::task<> await_latency(colls::cuda::stream& on) {
 
 void kernels_and_streams() {
   colls::cuda::stream on(0);
-  double copy = 0;
-  {
-    const colls::cuda::device_buffer<std::byte> from(large);
-    const colls::cuda::device_buffer<std::byte> to(large);
-    check(cudaMemset(from.data(), 0, large), "cudaMemset");
-    copy = 2.0 * large / on_the_device(on, [&] { on.copy(to.data(), from.data(), large); });
-    note("device copy, 256 MiB", copy * 1e-9, "GB/s");
-  }
+  const double copy = copy_rate(on);
+  note("device copy, 256 MiB", copy * 1e-9, "GB/s");
   kernel<float, 2>("reduce, 2 x 256 MiB float", on, copy);
   kernel<float, 3>("reduce, 3 x 256 MiB float", on, copy);
   kernel<float, 4>("reduce, 4 x 256 MiB float", on, copy);
@@ -112,21 +52,6 @@ void kernels_and_streams() {
   kernel<colls::bfloat16, 4>("reduce, 4 x 256 MiB bfloat16", on, copy);
   colls::inproc_world alone(1);
   colls::sync_wait(alone, await_latency(on));
-}
-
-/// Median seconds of the slower rank.
-template <class Communicator, class Call>
-colls::task<double> of_calls(Communicator& comm, Call call) {
-  std::vector<double> all;
-  for (int i = 0; i < repeats + 3; ++i) {
-    co_await comm.barrier();
-    const double begin = now();
-    co_await call();
-    std::vector<double> took{now() - begin};
-    co_await comm.all_reduce(took, colls::maximum());
-    if (i >= 3) all.push_back(took[0]);
-  }
-  co_return median(all);
 }
 
 colls::task<> staged_calls(colls::threads::communicator& comm) {
@@ -174,11 +99,9 @@ int main() {
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   kernels_and_streams();
   colls::threads::run(2, staged_calls);
+  colls::threads::run(2, [](colls::threads::communicator& comm) {
+    return mapped_calls(comm, "threads");
+  });
   std::printf("%s, driver %d, runtime %d; all ranks share one device\n", what.name, driver, runtime);
-  std::printf("%-48s %10s %-5s %s\n", "what", "got", "", "of its floor");
-  for (const line& each : table) {
-    std::printf("%-48s %10.2f %-5s ", each.what, each.got, each.unit);
-    if (each.share != 0) std::printf("%.2f", each.share);
-    std::printf("\n");
-  }
+  print_table();
 }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/cuda/staged.hpp>
 
+#include <colls/cuda/ipc.hpp>
+#include <colls/cuda/reduce.cuh>
 #include <colls/run.hpp>
 #include <colls/threads.hpp>
 
@@ -16,9 +18,9 @@ namespace cuda = colls::cuda;
 
 namespace {
 
-template <class World>
+template <class Model = cuda::staged, class World>
 colls::task<> attach_and_call(World& world) {
-  auto gpu = co_await cuda::attach<cuda::staged>(world, cuda::device_for(world), {512, 3});
+  auto gpu = co_await cuda::attach<Model>(world, cuda::device_for(world), {512, 3});
   for (const std::size_t n : {0u, 5u, 600u}) co_await stand_in::every_collective(gpu, n);
   co_await gpu.close();
 }
@@ -41,6 +43,20 @@ TEST_CASE("every collective over TCP") {
   CHECK(statuses == std::vector<int>{0, 0, 0});
   CHECK(stand_in::complaints().empty());
   CHECK(stand_in::allocations() == 0);
+}
+
+TEST_CASE("every collective where ranks see each other's device memory, over TCP") {
+  for (const int devices : {1, 2}) {
+    stand_in::boot({.devices = devices, .seed = 7, .processes = true});
+    const std::vector<int> statuses = run_tcp(3, [](colls::world& world) -> colls::task<> {
+      co_await attach_and_call<cuda::cuda_ipc>(world);
+    });
+    CHECK(statuses == std::vector<int>{0, 0, 0});
+    CHECK(stand_in::complaints().empty());
+    CHECK(stand_in::allocations() == 0);
+    CHECK(stand_in::calls("open") > 0);
+    CHECK(stand_in::calls("launch") > 0);
+  }
 }
 
 TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {

@@ -70,12 +70,6 @@ class mapped_memory {
     std::uint64_t last;
   };
 
-  mapped_memory() = default;
-  mapped_memory(const mapped_memory&) = delete;
-  ~mapped_memory() {
-    for (const auto& each : pieces_) (void)api::close(each->base);
-  }
-
   /// The allocation of what `rank` lends, for the thread's current device, until it is given back.
   /// Null: `why` says why not.
   piece* take(int rank, const lent_buffer& lent, api::status& why) {
@@ -106,6 +100,11 @@ class mapped_memory {
     return pieces_.back().get();
   }
   static void give_back(piece& taken) { --taken.uses; }
+
+  /// For that device, once no operation uses any of it.
+  void close_all() {
+    close_those([](const std::unique_ptr<piece>&) { return true; });
+  }
 
  private:
   static constexpr std::size_t most = 128;

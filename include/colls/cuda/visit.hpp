@@ -38,6 +38,14 @@ class neighbourhood {
       : rank_(rank), ranks_(ranks), door_(ranks), by_(device) {
     check(api::identify(device, gpu_), "cudaGetDeviceProperties");
   }
+  neighbourhood(const neighbourhood&) = delete;
+  ~neighbourhood() {
+    int before = by_.device();
+    (void)api::current_device(before);
+    (void)api::use_device(by_.device());
+    mapped_.close_all();
+    (void)api::use_device(before);
+  }
 
   stream& by() { return by_; }
   cuda::door& door() { return door_; }
@@ -97,7 +105,7 @@ class neighbourhood {
   std::map<int, door_view> doors_;
   shared_memory memory_;
   bool refused_ = false;
-  mapped_memory mapped_;  // closed once the stream has done its work
+  mapped_memory mapped_;
   stream by_;
 };
 

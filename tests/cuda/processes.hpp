@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Two ranks as processes of their own, for programs that use CUDA: it does not survive a fork, so
+// nothing may have touched it before.
+
+#include <colls/run.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+/// `rank_main(world)` in two processes; the status of the one that went wrong, or 0. It may be the
+/// plan that one is killed.
+template <class Main>
+int in_processes(const Main& rank_main, bool one_is_killed = false) {
+  char folder[] = "/tmp/colls-cuda-XXXXXX";
+  if (::mkdtemp(folder) == nullptr) return 1;
+  std::fflush(stdout);
+  pid_t started[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    started[rank] = ::fork();
+    if (started[rank] != 0) continue;
+    colls::config how;
+    how.rank = rank;
+    how.size = 2;
+    how.address = std::string("file://") + folder + "/meet";
+    const int status = colls::run(rank_main, how);
+    std::fflush(stdout);
+    ::_exit(status);
+  }
+  int bad = 0;
+  for (const pid_t each : started) {
+    int status = 0;
+    ::waitpid(each, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) bad = WEXITSTATUS(status);
+    if (WIFSIGNALED(status) && !(WTERMSIG(status) == SIGKILL && one_is_killed)) bad = 1;
+  }
+  std::filesystem::remove_all(folder);
+  return bad;
+}
