@@ -9,12 +9,14 @@
 
 int main() {
   const auto rank_main = [](colls::world& world) -> colls::task<int> {
+    bool is_there = true;
     try {
       (void)colls::cuda::devices();
     } catch (const colls::error& none) {
       if (world.rank() == 0) std::printf("%s\n", none.what());
-      co_return 77;
+      is_there = false;
     }
+    if (!is_there) co_return 77;
     co_await mapped_calls(world, "processes");
     if (world.rank() == 0) print_table();
     co_return 0;

@@ -187,6 +187,25 @@ TEST_CASE("a handle that cannot be made or opened stages that call alone") {
   }
 }
 
+TEST_CASE("lengths that differ between two ranks end all_to_all_v on both") {
+  stand_in::boot({});
+  std::vector<errc> codes(2);
+  colls::inproc::run(2, [&](host_communicator& comm) -> colls::task<> {
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 0);
+    stand_in::user by;
+    auto in = by.numbers(20, comm.rank());
+    auto out = by.used(20);
+    const std::vector<std::size_t> even{10, 10};
+    const std::vector<std::size_t> other{comm.rank() == 0 ? 10u : 9u, 10};
+    const auto calling = [&] {
+      return gpu.all_to_all_v(in.span().subspan(0, other[0] + 10), other, out.span(), even);
+    };
+    codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(calling);
+  });
+  CHECK(codes == std::vector<errc>{errc::mismatch, errc::mismatch});
+  CHECK(stand_in::calls("copy") == 0);
+}
+
 TEST_CASE("two calls at a time, awaited the other way round") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
     stand_in::user by(gpu.net().here().by().device());

@@ -167,25 +167,32 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  /// Where counts are a rank's own, who works does not know the others': that is staged, as what is
-  /// in place on any rank.
+  /// Where counts are a rank's own, all tell all of theirs first. What is in place on any rank is
+  /// staged.
   static task<> all_to_all(
       channel net, run<task<>(below, any_buffer, partition, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
-    const std::size_t block = bytes(in).size / static_cast<std::size_t>(net.size());
+    const std::size_t block = in.size() / static_cast<std::size_t>(net.size());
+    std::vector<blocks> of(
+        static_cast<std::size_t>(net.size()),
+        {shares_of(sends, block, net.size()), shares_of(receives, block, net.size())});
+    if (reaches_all(net) && !(sends.empty() && receives.empty())) {
+      co_await exchange(net, of);
+    }
+    const std::size_t element = in.element_size();
     const auto work = [&](visit& call) {
       for (const int to : each_rank(net.size())) {
         if (!call.works_for(to)) continue;
         for (const int from : each_rank(net.size())) {
-          call.copy(call.out(to) + static_cast<std::size_t>(from) * block,
-                    call.in(from) + static_cast<std::size_t>(to) * block, block);
+          const span part = of[static_cast<std::size_t>(from)].sent[to];
+          const std::size_t at = of[static_cast<std::size_t>(to)].received[from].first;
+          call.copy(call.out(to) + at * element, call.in(from) + part.first * element,
+                    part.count * element);
         }
       }
     };
-    bool done = false;
-    if (sends.empty() && receives.empty()) {
-      done = co_await together(net, in, out, work, in.data() != out.data() || in.size() == 0);
-    }
+    const bool is_apart = in.data() != out.data() || in.size() == 0;
+    const bool done = co_await together(net, in, out, work, is_apart);
     if (!done) {
       co_await staged::all_to_all(as_staged(net), algorithm, in, out, std::move(sends),
                                   std::move(receives));
@@ -194,6 +201,45 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
 
  private:
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
+  static bool reaches_all(const channel& net) {
+    return net.size() <= cuda::most_visitors && net.nodes().nodes() == 1;
+  }
+
+  /// Elements of a buffer.
+  struct span {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+  };
+  /// Which a rank sends to each other one, and where it takes what they send.
+  struct blocks {
+    span sent[cuda::most_visitors];
+    span received[cuda::most_visitors];
+
+    blocks(const partition& from, const partition& to) {
+      for (int rank = 0; rank < from.ranks() && rank < cuda::most_visitors; ++rank) {
+        sent[rank] = {from.offset(rank), from.count(rank)};
+        received[rank] = {to.offset(rank), to.count(rank)};
+      }
+    }
+  };
+  /// Replaces all but this rank's by those that the others have.
+  static task<> exchange(channel net, std::vector<blocks>& of) {
+    const below host = net;
+    auto* const all = reinterpret_cast<std::byte*>(of.data());
+    const auto mine = static_cast<std::size_t>(net.rank());
+    const const_bytes own(all + mine * sizeof(blocks), sizeof(blocks));
+    co_await direct::share_with_all(host, own, all);
+    for (int rank = 0; rank < net.size(); ++rank) {
+      const std::uint64_t sent = of[static_cast<std::size_t>(rank)].sent[mine].count;
+      const std::uint64_t received = of[mine].received[rank].count;
+      if (sent == received) continue;
+      failure why(errc::mismatch);
+      why.say("rank %d sends %llu elements to rank %d, which receives %llu", rank,
+              static_cast<unsigned long long>(sent), net.rank(),
+              static_cast<unsigned long long>(received));
+      throw error(why);
+    }
+  }
 
   /// `work(visit)` on the ranks that work, after what all ranks' streams had when they called.
   /// False: the call is staged, on all ranks.
@@ -202,7 +248,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
                              bool lends = true) {
     const below host = net;
     cuda::neighbourhood& here = net.net().here();
-    if (net.size() > cuda::most_visitors || host.nodes().nodes() > 1) co_return false;
+    if (!reaches_all(net)) co_return false;
     here.by().follow(net.record().stream);
     visit call(host, here, bytes(in), bytes(out), lends);
     co_await here.by().reached();

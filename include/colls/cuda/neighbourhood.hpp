@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// neighbourhood: what a rank keeps of the ranks whose device memory it sees, and they of it.
+
+#include <colls/cuda/door.hpp>
+#include <colls/cuda/mapped.hpp>
+#include <colls/cuda/stream.hpp>
+#include <colls/log.hpp>
+
+#include <map>
+
+namespace colls::cuda {
+
+/// As many ranks as a kernel has inputs.
+inline constexpr int most_visitors = 8;
+
+/// What each rank tells all others before any data moves: its inputs are there by then, and what
+/// its outputs held is not needed any more.
+struct visiting_card {
+  std::uint64_t process = 0;
+  api::device_id gpu;
+  std::int64_t device = 0;
+  std::uint64_t ticket = 0;  // 0: it lends nothing
+  door_address door;
+  lent_buffer in;
+  lent_buffer out;
+};
+
+/// What a rank has for such operations.
+class neighbourhood {
+ public:
+  neighbourhood(int device, int rank, int ranks)
+      : rank_(rank), ranks_(ranks), door_(ranks), by_(device) {
+    check(api::identify(device, gpu_), "cudaGetDeviceProperties");
+  }
+  neighbourhood(const neighbourhood&) = delete;
+  ~neighbourhood() {
+    int before = by_.device();
+    (void)api::current_device(before);
+    (void)api::use_device(by_.device());
+    mapped_.close_all();
+    (void)api::use_device(before);
+  }
+
+  stream& by() { return by_; }
+  cuda::door& door() { return door_; }
+  int rank() const { return rank_; }
+  std::uint64_t process() const { return process_; }
+
+  visiting_card introduce(const_bytes in, const_bytes out) {
+    visiting_card made;
+    made.process = process_;
+    made.gpu = gpu_;
+    made.device = by_.device();
+    made.ticket = door_.open();
+    if (made.ticket == 0) return made;
+    made.door = door_.address();
+    made.in = memory_.lend(in);
+    made.out = memory_.lend(out);
+    return made;
+  }
+
+  /// That rank's door; null: it cannot be seen from here.
+  door_view* door_of(int rank, const visiting_card& theirs) {
+    door_view& seen = doors_[rank];
+    if (!seen.is_of(theirs.door)) seen = door_view(theirs.door, ranks_);
+    return seen ? &seen : nullptr;
+  }
+
+  /// Where what a rank lends lies in this process; null: nowhere, `why` says why. A mapping is
+  /// added to `taken`.
+  std::byte* place_of(int rank, const visiting_card& theirs, const lent_buffer& lent,
+                      std::vector<mapped_memory::piece*>& taken, api::status& why) {
+    if (theirs.process == process_) {
+      const auto [at, is_new] = reached_.try_emplace(static_cast<int>(theirs.device));
+      if (is_new) at->second = api::reach(at->first);
+      why = at->second;
+      return why == api::success ? reinterpret_cast<std::byte*>(lent.at) : nullptr;
+    }
+    why = static_cast<api::status>(lent.refusal);
+    if (why != api::success) return nullptr;
+    mapped_memory::piece* const found = mapped_.take(rank, lent, why);
+    if (found == nullptr) return nullptr;
+    taken.push_back(found);
+    return static_cast<std::byte*>(found->base) + (lent.at - lent.base);
+  }
+
+  /// Says once why calls are staged.
+  void refuse(int rank, const char* why) {
+    if (refused_) return;
+    refused_ = true;
+    log_warn("rank %d does not work in device memory of rank %d, calls are staged: %s", rank_, rank,
+             why);
+  }
+
+ private:
+  int rank_;
+  int ranks_;
+  std::uint64_t process_ = api::process();
+  api::device_id gpu_;
+  cuda::door door_;
+  std::map<int, door_view> doors_;
+  std::map<int, api::status> reached_;  // devices that this one works in
+  shared_memory memory_;
+  bool refused_ = false;
+  mapped_memory mapped_;
+  stream by_;
+};
+
+}  // namespace colls::cuda
