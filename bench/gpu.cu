@@ -88,7 +88,7 @@ int main() {
   try {
     (void)colls::cuda::devices();
   } catch (const colls::error& none) {
-    std::printf("%s\n", none.what());
+    std::printf("skipped: %s\n", none.what());
     return 77;
   }
   cudaDeviceProp what{};

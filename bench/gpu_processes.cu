@@ -13,7 +13,7 @@ int main() {
     try {
       (void)colls::cuda::devices();
     } catch (const colls::error& none) {
-      if (world.rank() == 0) std::printf("%s\n", none.what());
+      if (world.rank() == 0) std::printf("skipped: %s\n", none.what());
       is_there = false;
     }
     if (!is_there) co_return 77;
