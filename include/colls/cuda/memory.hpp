@@ -66,41 +66,45 @@ class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release
       : detail::owned<T, api::allocate_pinned, api::release_pinned>(count, "cudaHostAlloc") {}
 };
 
-/// Pinned memory that is used again: blocks of powers of two bytes. For one thread.
-class pinned_pool {
+/// Memory that is used again: blocks of powers of two bytes. For one thread, and a device's memory
+/// with that device as the current one.
+template <class Buffer>
+class memory_pool {
  public:
   class block {
    public:
-    block(pinned_pool& of, std::size_t bytes) : pool_(of), memory_(of.take(bytes)) {}
+    block(memory_pool& of, std::size_t bytes) : pool_(of), memory_(of.take(bytes)) {}
     block(const block&) = delete;
     ~block() { pool_.give(std::move(memory_)); }
     std::byte* data() const { return memory_.data(); }
 
    private:
-    pinned_pool& pool_;
-    pinned_buffer<std::byte> memory_;
+    memory_pool& pool_;
+    Buffer memory_;
   };
 
  private:
   static constexpr std::size_t smallest = 4096;
 
-  pinned_buffer<std::byte> take(std::size_t bytes) {
+  Buffer take(std::size_t bytes) {
     std::size_t size = smallest;
     while (size < bytes) size *= 2;
-    for (pinned_buffer<std::byte>& kept : free_) {
+    for (Buffer& kept : free_) {
       if (kept.size() != size) continue;
       std::swap(kept, free_.back());
-      pinned_buffer<std::byte> taken = std::move(free_.back());
+      Buffer taken = std::move(free_.back());
       free_.pop_back();
       return taken;
     }
     free_.reserve(++blocks_);  // so that giving it back cannot fail
-    return pinned_buffer<std::byte>(size);
+    return Buffer(size);
   }
-  void give(pinned_buffer<std::byte>&& used) noexcept { free_.push_back(std::move(used)); }
+  void give(Buffer&& used) noexcept { free_.push_back(std::move(used)); }
 
-  std::vector<pinned_buffer<std::byte>> free_;
+  std::vector<Buffer> free_;
   std::size_t blocks_ = 0;
 };
+using pinned_pool = memory_pool<pinned_buffer<std::byte>>;
+using device_pool = memory_pool<device_buffer<std::byte>>;
 
 }  // namespace colls::cuda

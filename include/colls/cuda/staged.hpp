@@ -47,25 +47,7 @@ class staging_area {
     up_.follow(callers);
   }
 
-  /// Why a call cannot use a buffer, or null. Nothing is read or written. What a device that has
-  /// failed answers is for the call to say.
-  const char* wrong_with(const any_buffer& data) const {
-    const std::size_t most = PTRDIFF_MAX / data.element_size();
-    if (data.size() == 0 || data.size() > most) return nullptr;
-    const auto* const first = static_cast<const std::byte*>(data.data());
-    api::location found;
-    if (api::locate(first, found) != api::success) return nullptr;
-    if (!on_a_device(found)) return colls::detail::no_device_memory;
-    if (found.device != down_.device()) return colls::detail::other_devices_memory;
-    const bool known = api::locate(first + bytes(data).size - 1, found) == api::success;
-    return known && on_a_device(found) ? nullptr : colls::detail::beyond_its_memory;
-  }
-
  private:
-  static bool on_a_device(const api::location& found) {
-    return found.where == api::place::device || found.where == api::place::managed;
-  }
-
   // The streams go first, once their work is done.
   pinned_pool pool_;
   stream down_;
@@ -84,7 +66,10 @@ class staged_transport {
 
   Host& below() const { return *host_; }
   staging_area& stage() const { return *stage_; }
-  const char* wrong_with(const any_buffer& data) const { return stage_->wrong_with(data); }
+  int device() const { return stage_->down().device(); }
+  const char* wrong_with(const any_buffer& data) const {
+    return cuda::wrong_with(data, device());
+  }
 
   int rank() const { return host_->rank(); }
   int size() const { return host_->size(); }

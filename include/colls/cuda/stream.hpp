@@ -24,6 +24,13 @@ class event {
   api::event_ref event_;
 };
 
+/// How far a stream has come: a word of pinned memory that it writes, and the last number that was
+/// asked for.
+struct milestone {
+  std::uint32_t* word = nullptr;
+  std::uint32_t last = 0;
+};
+
 /// A stream of a device, made here; its end waits for its work. Work of other streams, the default
 /// stream's too, runs beside it. For one thread.
 class stream {
@@ -33,6 +40,7 @@ class stream {
     marks_.emplace();
     line_ = pinned_buffer<std::uint32_t>(16);
     *line_.data() = 0;
+    passed_.word = line_.data();
     check(api::make_stream(stream_), "cudaStreamCreate");
   }
   stream(const stream&) = delete;
@@ -61,56 +69,61 @@ class stream {
   class landing;
   struct request {
     using operation = landing;
-    stream* on;
+    int device;
+    stream_ref on;
+    milestone* passed;  // of no other stream
   };
-  request reached() { return {this}; }
+  request reached() { return {device_, stream_, &passed_}; }
 
  private:
   int device_;
   std::optional<event> marks_;
   pinned_buffer<std::uint32_t> line_;  // the number that the stream has got to
-  std::uint32_t last_ = 0;
+  milestone passed_;
   stream_ref stream_;
 };
 
 class stream::landing : watched {
  public:
-  explicit landing(const request& wanted) : on_(*wanted.on) {}
+  explicit landing(const request& wanted)
+      : device_(wanted.device), on_(wanted.on), passed_(*wanted.passed) {}
 
   bool start(completion& done) {
-    number_ = ++on_.last_;
+    number_ = ++passed_.last;
     // By hand, not by `on_device`: what is started beside this must not see an exception.
-    int before = on_.device_;
+    int before = device_;
     (void)api::current_device(before);
-    if (before != on_.device_) (void)api::use_device(on_.device_);
-    status_ = api::write(on_.line_.data(), number_, on_.stream_);
-    if (status_ == api::not_supported) status_ = api::call(arrive, this, on_.stream_);
-    if (before != on_.device_) (void)api::use_device(before);
+    if (before != device_) (void)api::use_device(device_);
+    status_ = api::write(passed_.word, number_, on_);
+    if (status_ == api::not_supported) status_ = api::call(arrive, this, on_);
+    if (before != device_) (void)api::use_device(before);
     if (status_ != api::success || has_landed()) return true;
     done_ = &done;
     done.queue()->watch(*this);
     return false;
   }
   void result() const { check(status_, "the work of a stream"); }
+  /// Started and not ended.
+  bool is_awaited() const { return done_ != nullptr; }
 
   ~landing() {
-    if (done_ != nullptr) (void)api::synchronize(on_.stream_);
+    if (is_awaited()) (void)api::synchronize(on_);
   }
 
  private:
   static void arrive(void* self) {
     const auto& me = *static_cast<const landing*>(self);
-    __atomic_store_n(me.on_.line_.data(), me.number_, __ATOMIC_RELEASE);
+    __atomic_store_n(me.passed_.word, me.number_, __ATOMIC_RELEASE);
   }
   // Numbers wrap around.
   bool has_landed() const {
-    return static_cast<std::int32_t>(api::read(on_.line_.data()) - number_) >= 0;
+    return static_cast<std::int32_t>(api::read(passed_.word) - number_) >= 0;
   }
   bool look() noexcept override {
     if (!has_landed()) {
       // A stream that has failed writes nothing more.
       if (++looks_ % 1024 != 0) return false;
-      const api::status state = api::query(on_.stream_);
+      const api::status state = api::query(on_);
       if (state == api::success || state == api::not_ready) return false;
       status_ = state;
     }
@@ -118,7 +131,9 @@ class stream::landing : watched {
     return true;
   }
 
-  stream& on_;
+  int device_;
+  stream_ref on_;
+  milestone& passed_;
   std::uint32_t number_ = 0;
   unsigned looks_ = 0;
   api::status status_ = api::success;
