@@ -105,7 +105,7 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
     return more[static_cast<std::size_t>(c.rank())];
   };
   const auto kept_order = [](int a, int b) { return a + b; };
-  for (int number = 1; number <= static_cast<int>(direct); ++number) {
+  for (int number = 1; number <= static_cast<int>(native); ++number) {
     const auto how = static_cast<algorithm>(number);
     const auto any_of = [&](auto... known) { return ((how == known) || ...); };
     const auto pin = [&](bool exists, const auto& call) { check_pin(how, exists, call); };

@@ -51,6 +51,12 @@ constexpr void check_op() {
       "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
+/// A transport whose library reduces that by itself, where others need a kernel.
+template <class Transport, collective What, class T, class Op>
+concept library_reduces = requires {
+  requires Transport::template has_reduction<What, T, Op>;
+};
+
 /// What a communicator stands on. A call on none, or on one that was moved away, throws.
 template <class Core>
 class core_owner : public std::unique_ptr<Core> {
@@ -529,12 +535,16 @@ class communicator {
     detail::call<void>* const made = core_->make(What);
     const Op& kept = *new (static_cast<void*>(made->op)) Op(op);
     reduction by = erase<T>(kept, how.wire);
-    if constexpr (requires { requires Transport::reduces_on_device; }) {
+    if constexpr (requires { requires Transport::reduces_on_device; } &&
+                  !detail::library_reduces<Transport, What, T, Op>) {
       constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };
       static_assert(has_kernel,
                     "colls: this communicator reduces on the device: a reduction of device memory "
                     "needs <colls/cuda/reduce.cuh> and nvcc");
       if constexpr (has_kernel) by.on_device = &detail::device_kernel<T, Op>::launch;
+      if constexpr (requires { requires Transport::folds_in_order; }) {
+        by.op.commutative = by.op.associative = false;
+      }
     }
     return {made, by};
   }

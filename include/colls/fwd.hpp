@@ -49,6 +49,7 @@ enum class algorithm : std::uint8_t {
   reduce_scatter_gather,
   hierarchical,
   direct,
+  native,
 };
 
 /// `any` lets the algorithm sum in its own order; `rank` asks for the bits of the sequential sum.
@@ -75,7 +76,8 @@ constexpr const char* name(algorithm how) {
                                    "dissemination",              "circulant",
                                    "chain",      "neighbour_exchange",
                                    "scatter_all_gather",         "reduce_scatter_gather",
-                                   "hierarchical",               "direct"};
+                                   "hierarchical",               "direct",
+                                   "native"};
   const auto index = static_cast<std::size_t>(how);
   return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";
 }

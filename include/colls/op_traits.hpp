@@ -126,7 +126,7 @@ constexpr bool check_reduction() {
 /// The number of an operation in fingerprints: fixed for the built-in ones; of any other callable
 /// it is made of its traits and its name.
 template <class Op>
-constexpr std::uint32_t op_id(const Op&) {
+constexpr std::uint32_t op_id() {
   if constexpr (detail::is_builtin_op<Op>) {
     return Op::op_number;
   } else {
@@ -135,6 +135,10 @@ constexpr std::uint32_t op_id(const Op&) {
     if constexpr (detail::named<Op>) hash.add(static_cast<const char*>(Op::name));
     return hash.of_user();
   }
+}
+template <class Op>
+constexpr std::uint32_t op_id(const Op&) {
+  return op_id<Op>();
 }
 
 /// What programs, messages and JSON call a built-in operation; any other is a "user operation".

@@ -52,8 +52,9 @@ struct device_pass {
   void* out;
   void* second;
   std::size_t count;
-  int ranks;
+  int ranks;  // 0: not finished
   stream_ref on;
+  bool is_prepared = false;  // the inputs are already
 };
 
 /// What the facade needs of one (element type, accumulate type, operation).

@@ -365,7 +365,7 @@ struct device_kernel {
     std::array<const T*, Inputs> in{};
     for (std::size_t i = 0; i < Inputs; ++i) in[i] = static_cast<const T*>(what.in[i]);
     reduce_into(device_span<T>{static_cast<T*>(what.out), what.count}, in, op, what.on,
-                static_cast<T*>(what.second), {true, what.ranks});
+                static_cast<T*>(what.second), {!what.is_prepared, what.ranks});
   }
 };
 

@@ -65,6 +65,13 @@ plan choose(const Rows& rows, const tuning& choices, const question& call, const
   algorithm_set legal;
   if (how.algorithm == algorithm::automatic) {
     legal = Catalogue::legal(call);
+    if (legal == algorithm_set()) {
+      failure wrong(errc::not_applicable);
+      wrong.say("%s: no algorithm of this communicator gives the bits of the sequential order",
+                name(call.what));
+      check.fail(wrong);
+      return {};
+    }
   } else {
     const offer* const found = find(rows, how.algorithm);
     const char* const reason = found == nullptr ? "no such algorithm for this collective"
