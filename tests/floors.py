@@ -68,7 +68,8 @@ FLOORS = {
     "gpu": (
         ["vocabulary", "coroutines", "contracts", "algorithms", "facade"],
         "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce cuda/attach cuda/staged"
-        " cuda/door cuda/mapped cuda/neighbourhood cuda/visit cuda/ipc",
+        " cuda/door cuda/mapped cuda/neighbourhood cuda/visit cuda/ipc"
+        " cuda/nccl_api cuda/nccl_clique cuda/nccl",
         ["cuda"],
     ),
     "all": (

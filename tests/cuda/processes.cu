@@ -7,57 +7,7 @@
 
 #include <colls/cuda/ipc.hpp>
 
-#include "calls.hpp"
-#include "processes.hpp"
+using tested = colls::cuda::cuda_ipc;
+#include "between_processes.hpp"
 
-namespace {
-
-using colls::cuda::cuda_ipc;
-
-colls::task<int> all_sizes(colls::world& world) {
-  if (!is_there()) {
-    co_await attach_to_nothing<cuda_ipc>(world);
-    co_return wrong;
-  }
-  for (const std::size_t n : {1ul, 1000ul, 1'000'003ul}) {
-    co_await calls<cuda_ipc>(world, n);
-    if (world.rank() == 0) std::printf("ok    2 processes, %zu elements\n", n);
-  }
-  co_return wrong;
-}
-
-/// Rank 1 dies in the middle of a loop of calls; rank 0 is told, and its device goes on.
-colls::task<> killed(colls::world& world) {
-  if (!is_there()) co_return;
-  const int device = colls::cuda::device_for(world);
-  auto gpu = co_await colls::cuda::attach<cuda_ipc>(world, device);
-  const colls::cuda::on_device here(device);
-  const std::size_t n = 20'000'000;
-  colls::cuda::device_buffer<float> data(n);
-  colls::errc code{};
-  try {
-    for (int i = 0; i < 1000; ++i) {
-      auto call = gpu.all_reduce(data.span());
-      if (i == 20 && world.rank() == 1) ::raise(SIGKILL);
-      co_await call;
-    }
-  } catch (const colls::error& thrown) {
-    code = static_cast<colls::errc>(thrown.code().value());
-  }
-  colls::cuda::stream after(device);
-  const colls::cuda::device_buffer<float> fresh(n);
-  after.copy(fresh.data(), data.data(), n * sizeof(float));
-  co_await after.reached();
-  const bool told = code == colls::errc::peer_failed;
-  std::printf("%s a process that is killed\n", told ? "ok   " : "WRONG");
-  std::fflush(stdout);
-  ::_exit(told ? 0 : 1);
-}
-
-}  // namespace
-
-int main() {
-  int bad = in_processes(all_sizes);
-  if (bad == 0) bad = in_processes(killed, true);
-  return bad;
-}
+int main() { return between_processes(); }

@@ -28,6 +28,8 @@ int in_processes(const Main& rank_main, bool one_is_killed = false) {
     started[rank] = ::fork();
     if (started[rank] != 0) continue;
     colls::config how;
+    // NCCL before 2.30 takes two processes on one GPU only if they are of two hosts.
+    ::setenv("NCCL_HOSTID", rank == 0 ? "colls-0" : "colls-1", 1);
     how.rank = rank;
     how.size = 2;
     how.address = std::string("file://") + folder + "/meet";

@@ -3,12 +3,14 @@
 #include <colls/cuda/staged.hpp>
 
 #include <colls/cuda/ipc.hpp>
+#include <colls/cuda/nccl.hpp>
 #include <colls/cuda/reduce.cuh>
 #include <colls/run.hpp>
 #include <colls/threads.hpp>
 
 #include <doctest/doctest.h>
 
+#include "../stand_in/nccl.hpp"
 #include "../stand_in/user.hpp"
 #include "../tcp_threads.hpp"
 
@@ -18,9 +20,9 @@ namespace cuda = colls::cuda;
 
 namespace {
 
-template <class Model = cuda::staged, class World>
-colls::task<> attach_and_call(World& world) {
-  auto gpu = co_await cuda::attach<Model>(world, cuda::device_for(world), {512, 3});
+template <class Model, class World>
+colls::task<> attach_and_call(World& world, typename Model::settings how) {
+  auto gpu = co_await cuda::attach<Model>(world, cuda::device_for(world), how);
   for (const std::size_t n : {0u, 5u, 600u}) co_await stand_in::every_collective(gpu, n);
   co_await gpu.close();
 }
@@ -29,7 +31,7 @@ TEST_CASE("every collective between threads") {
   for (const int ranks : {2, 3}) {
     stand_in::boot({.seed = static_cast<std::uint64_t>(ranks)});
     colls::threads::run(ranks, [](colls::threads::communicator& comm) -> colls::task<> {
-      co_await attach_and_call(comm);
+      co_await attach_and_call<cuda::staged>(comm, {512, 3});
     });
     CHECK(stand_in::complaints().empty());
     CHECK(stand_in::allocations() == 0);
@@ -39,7 +41,9 @@ TEST_CASE("every collective between threads") {
 TEST_CASE("every collective over TCP") {
   stand_in::boot({.seed = 7});
   const std::vector<int> statuses =
-      run_tcp(3, [](colls::world& world) -> colls::task<> { co_await attach_and_call(world); });
+      run_tcp(3, [](colls::world& world) -> colls::task<> {
+    co_await attach_and_call<cuda::staged>(world, {512, 3});
+  });
   CHECK(statuses == std::vector<int>{0, 0, 0});
   CHECK(stand_in::complaints().empty());
   CHECK(stand_in::allocations() == 0);
@@ -49,13 +53,33 @@ TEST_CASE("every collective where ranks see each other's device memory, over TCP
   for (const int devices : {1, 2}) {
     stand_in::boot({.devices = devices, .seed = 7, .processes = true});
     const std::vector<int> statuses = run_tcp(3, [](colls::world& world) -> colls::task<> {
-      co_await attach_and_call<cuda::cuda_ipc>(world);
+      co_await attach_and_call<cuda::cuda_ipc>(world, {512, 3});
     });
     CHECK(statuses == std::vector<int>{0, 0, 0});
     CHECK(stand_in::complaints().empty());
     CHECK(stand_in::allocations() == 0);
     CHECK(stand_in::calls("open") > 0);
     CHECK(stand_in::calls("launch") > 0);
+  }
+}
+
+TEST_CASE("every collective by NCCL, between threads and over TCP") {
+  for (const bool by_tcp : {false, true}) {
+    stand_in::boot({.seed = 7});
+    stand_in::boot_nccl();
+    const auto rank_main = [](auto& comm) -> colls::task<> {
+      co_await attach_and_call<cuda::nccl>(comm, {});
+    };
+    if (by_tcp) {
+      CHECK(run_tcp(3, [&](colls::world& world) { return rank_main(world); }) ==
+            std::vector<int>{0, 0, 0});
+    } else {
+      colls::threads::run(3, [&](colls::threads::communicator& comm) { return rank_main(comm); });
+    }
+    for (const std::string& each : stand_in::complaints()) FAIL_CHECK(each);
+    CHECK(stand_in::allocations() == 0);
+    CHECK(stand_in::nccl_alive() == 0);
+    CHECK(stand_in::nccl_aborted() == 0);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <utility>
 
 namespace stand_in {
 namespace {
@@ -47,12 +48,15 @@ struct command {
   event* waits = nullptr;  // for this record
   std::uint64_t record = 0;
   const std::uint32_t* writes = nullptr;
+  std::function<bool()> step{};  // true: it may be done
+  const void* meeting = nullptr;
 };
 
 struct stream {
   int device = 0;
   bool is_users = false;
   std::deque<command> commands;
+  bool is_running = false;  // under somebody who waits for it
 };
 
 struct allocation {
@@ -109,6 +113,7 @@ std::vector<stream*> all_streams() {
 bool can_run(const stream& on) {
   if (on.commands.empty()) return false;
   const command& first = on.commands.front();
+  if (first.step && gpu().broken == 0) return first.step();
   return first.waits == nullptr || first.waits->reached >= first.record;
 }
 void run_first(stream& on) {
@@ -116,17 +121,38 @@ void run_first(stream& on) {
   on.commands.pop_front();
   if (first.work && gpu().broken == 0) first.work();
 }
-/// Does the first `count` commands, and of other streams what they wait for.
-void run_until(stream& on, std::size_t count) {
-  while (count-- > 0 && !on.commands.empty()) {
-    while (!can_run(on)) {
-      command& first = on.commands.front();
-      stream& other = *first.waits->last;
-      if (other.commands.empty()) break;
-      run_until(other, 1);
-    }
-    run_first(on);
+bool get_on(stream& on);
+/// Does the first `count` commands, and of other streams what they wait for. False: something else
+/// has to come first.
+bool run_until(stream& on, std::size_t count) {
+  if (std::exchange(on.is_running, true)) return false;
+  bool done = true;
+  while (done && count > 0 && !on.commands.empty()) {
+    done = get_on(on);
+    if (done) --count;
   }
+  on.is_running = false;
+  return done;
+}
+bool get_on(stream& on) {
+  const command& first = on.commands.front();
+  if (first.step && !can_run(on)) {
+    for (stream* other : all_streams()) {
+      const auto meets = [&](const command& each) { return each.meeting == first.meeting; };
+      const auto found = std::find_if(other->commands.begin(), other->commands.end(), meets);
+      if (other == &on || found == other->commands.end()) continue;
+      (void)run_until(*other, static_cast<std::size_t>(found - other->commands.begin()));
+      if (!other->commands.empty()) (void)can_run(*other);
+    }
+    if (!can_run(on)) return false;
+  }
+  while (!can_run(on)) {
+    stream& other = *first.waits->last;
+    if (other.commands.empty()) break;
+    if (!run_until(other, 1)) return false;
+  }
+  run_first(on);
+  return true;
 }
 /// What nobody waits for is done early now and then.
 void run_some() {
@@ -316,6 +342,23 @@ void enqueue(void* on, void (*work)(void*), void* argument) {
   const std::lock_guard lock(gpu().guard);
   enqueue(stream_ref{on}, {[work, argument] { work(argument); }, {}, nullptr, 0, nullptr});
 }
+void enqueue_meeting(void* on, const void* meeting, std::function<bool()> step,
+                     const std::vector<span>& uses) {
+  std::vector<range> touches;
+  for (const span& each : uses) {
+    check_range("what NCCL works on", each.first, each.bytes);
+    touches.push_back({static_cast<const std::byte*>(each.first), each.bytes});
+  }
+  enqueue(stream_ref{on}, {{}, std::move(touches), nullptr, 0, nullptr, std::move(step), meeting});
+}
+std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(gpu().guard); }
+int fault_of(const char* function) {
+  const entry now(function);
+  return now.status();
+}
+int draw(int below) { return static_cast<int>(gpu().random() % static_cast<unsigned>(below)); }
+void note(std::string what) { complain(std::move(what)); }
+
 void synchronize(void* on) { (void)api::synchronize({on}); }
 
 }  // namespace stand_in
@@ -479,7 +522,9 @@ status query(stream_ref on) {
 }
 status synchronize(stream_ref on) {
   const entry now("synchronize");
-  run_until(of(on), of(on).commands.size());
+  if (!run_until(of(on), of(on).commands.size()) && gpu().broken == 0) {
+    complain("a stream is waited for that cannot get on");
+  }
   return now.status();
 }
 

@@ -8,6 +8,8 @@
 // order that their events allow; device memory is host memory that nothing has copied to yet.
 
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -47,5 +49,21 @@ void break_devices(int status);
 void* make_stream(int device = 0);
 void enqueue(void* stream, void (*work)(void*), void* argument);
 void synchronize(void* stream);
+
+// For the stand-ins of what stands on CUDA; they hold the lock.
+
+std::unique_lock<std::recursive_mutex> lock();
+struct span {
+  const void* first;
+  std::size_t bytes;
+};
+/// Work of a stream that is done when `step()` says so, which is asked once its turn has come. Who
+/// waits for it gets other streams on up to their part in the meeting.
+void enqueue_meeting(void* stream, const void* meeting, std::function<bool()> step,
+                     const std::vector<span>& uses);
+/// Counts a call of a function, and says what it must fail with.
+int fault_of(const char* function);
+int draw(int below);
+void note(std::string complaint);
 
 }  // namespace stand_in

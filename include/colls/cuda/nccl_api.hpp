@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The calls of NCCL that colls makes, all of them and nothing else: with COLLS_CUDA_STAND_IN a test
+// links a stand-in for them, and no header of NCCL is needed.
+
+#include <colls/cuda/api.hpp>
+
+#ifndef COLLS_CUDA_STAND_IN
+#if !__has_include(<nccl.h>)
+#error "colls/cuda/nccl.hpp needs NCCL's header: -I the folder of nccl.h, and link with -lnccl"
+#endif
+#include <nccl.h>
+#endif
+
+namespace colls::cuda::nccl_api {
+
+/// A ncclResult_t.
+using status = int;
+inline constexpr status success = 0;
+inline constexpr status unhandled_cuda_error = 1;
+inline constexpr status system_error = 2;
+inline constexpr status internal_error = 3;
+inline constexpr status invalid_argument = 4;
+inline constexpr status invalid_usage = 5;
+inline constexpr status remote_error = 6;
+inline constexpr status in_progress = 7;
+
+const char* text(status);
+
+/// A ncclDataType_t.
+enum class type : int {
+  int8,
+  uint8,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float16,
+  float32,
+  float64,
+  bfloat16
+};
+/// A ncclRedOp_t.
+enum class op : int { sum, prod, max, min, avg };
+
+// A communicator of NCCL, by its handle.
+struct comm_ref {
+  void* handle = nullptr;
+};
+struct unique_id {
+  char bytes[128];
+};
+
+/// As NCCL counts: 22809 is 2.28.9.
+status version(int& found);
+status make_id(unique_id& made);
+/// Calls on it wait for nothing: they answer in_progress, and async_error says what became of them;
+/// meanwhile there is no other call on it.
+status make_comm(comm_ref& made, int ranks, const unique_id& id, int rank);
+status async_error(comm_ref comm, status& found);
+/// Ends what is under way on the device, and frees all of it.
+status abort(comm_ref comm);
+/// The first step of leaving in good order: what this rank has sent arrives.
+status finalize(comm_ref comm);
+status destroy(comm_ref comm);
+
+/// What comes between is enqueued together.
+status group_start();
+status group_end();
+status all_reduce(const void* in, void* out, std::size_t count, type of, op by, comm_ref comm,
+                  stream_ref stream);
+status reduce(const void* in, void* out, std::size_t count, type of, op by, int root,
+              comm_ref comm, stream_ref stream);
+status reduce_scatter(const void* in, void* out, std::size_t count_of_out, type of, op by,
+                      comm_ref comm, stream_ref stream);
+status broadcast(const void* in, void* out, std::size_t bytes, int root, comm_ref comm,
+                 stream_ref stream);
+status all_gather(const void* in, void* out, std::size_t bytes_of_in, comm_ref comm,
+                  stream_ref stream);
+status send(const void* from, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
+status recv(void* into, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
+
+#ifdef COLLS_CUDA_STAND_IN
+
+inline constexpr int header_version = 22809;
+
+#else
+
+inline constexpr int header_version = NCCL_VERSION_CODE;
+
+static_assert(ncclInProgress == in_progress && ncclRemoteError == remote_error &&
+              ncclInvalidUsage == invalid_usage);
+static_assert(ncclInt8 == static_cast<int>(type::int8) &&
+              ncclUint64 == static_cast<int>(type::uint64) &&
+              ncclFloat16 == static_cast<int>(type::float16) &&
+              ncclFloat64 == static_cast<int>(type::float64) &&
+              ncclBfloat16 == static_cast<int>(type::bfloat16));
+static_assert(ncclSum == static_cast<int>(op::sum) && ncclProd == static_cast<int>(op::prod) &&
+              ncclMax == static_cast<int>(op::max) && ncclMin == static_cast<int>(op::min) &&
+              ncclAvg == static_cast<int>(op::avg));
+static_assert(sizeof(ncclUniqueId) == sizeof(unique_id));
+
+inline ncclComm_t native(comm_ref comm) { return static_cast<ncclComm_t>(comm.handle); }
+inline ncclDataType_t native(type of) { return static_cast<ncclDataType_t>(of); }
+inline ncclRedOp_t native(op by) { return static_cast<ncclRedOp_t>(by); }
+
+inline const char* text(status of) { return ncclGetErrorString(static_cast<ncclResult_t>(of)); }
+
+inline status version(int& found) { return ncclGetVersion(&found); }
+inline status make_id(unique_id& made) {
+  return ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(&made));
+}
+inline status make_comm(comm_ref& made, int ranks, const unique_id& id, int rank) {
+  ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
+  how.blocking = 0;
+  ncclComm_t comm = nullptr;
+  const status result = ncclCommInitRankConfig(
+      &comm, ranks, *reinterpret_cast<const ncclUniqueId*>(&id), rank, &how);
+  made.handle = comm;
+  return result;
+}
+inline status async_error(comm_ref comm, status& found) {
+  ncclResult_t state = ncclSuccess;
+  const status result = ncclCommGetAsyncError(native(comm), &state);
+  found = state;
+  return result;
+}
+inline status abort(comm_ref comm) { return ncclCommAbort(native(comm)); }
+inline status finalize(comm_ref comm) { return ncclCommFinalize(native(comm)); }
+inline status destroy(comm_ref comm) { return ncclCommDestroy(native(comm)); }
+
+inline status group_start() { return ncclGroupStart(); }
+inline status group_end() { return ncclGroupEnd(); }
+inline status all_reduce(const void* in, void* out, std::size_t count, type of, op by,
+                         comm_ref comm, stream_ref stream) {
+  return ncclAllReduce(in, out, count, native(of), native(by), native(comm), api::native(stream));
+}
+inline status reduce(const void* in, void* out, std::size_t count, type of, op by, int root,
+                     comm_ref comm, stream_ref stream) {
+  return ncclReduce(in, out, count, native(of), native(by), root, native(comm),
+                    api::native(stream));
+}
+inline status reduce_scatter(const void* in, void* out, std::size_t count_of_out, type of, op by,
+                             comm_ref comm, stream_ref stream) {
+  return ncclReduceScatter(in, out, count_of_out, native(of), native(by), native(comm),
+                           api::native(stream));
+}
+inline status broadcast(const void* in, void* out, std::size_t bytes, int root, comm_ref comm,
+                        stream_ref stream) {
+  return ncclBroadcast(in, out, bytes, ncclInt8, root, native(comm), api::native(stream));
+}
+inline status all_gather(const void* in, void* out, std::size_t bytes_of_in, comm_ref comm,
+                         stream_ref stream) {
+  return ncclAllGather(in, out, bytes_of_in, ncclInt8, native(comm), api::native(stream));
+}
+inline status send(const void* from, std::size_t bytes, int peer, comm_ref comm,
+                   stream_ref stream) {
+  return ncclSend(from, bytes, ncclInt8, peer, native(comm), api::native(stream));
+}
+inline status recv(void* into, std::size_t bytes, int peer, comm_ref comm, stream_ref stream) {
+  return ncclRecv(into, bytes, ncclInt8, peer, native(comm), api::native(stream));
+}
+
+#endif
+
+}  // namespace colls::cuda::nccl_api
