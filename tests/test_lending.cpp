@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <memory>
 
 namespace {
 
@@ -208,6 +209,35 @@ TEST_CASE("what is lent is not copied") {
     const std::uint64_t all = n * sizeof(matrix);
     CHECK(copied.copied_bytes() > 2 * (2 * all / 3) - 100);
     CHECK(copied.copied_bytes() < 2 * (2 * all / 3) + 100);
+  });
+}
+
+TEST_CASE("operations that find no desk go by messages, and desks are few") {
+  ranks<shm_world> world(3);
+  world.run([](communicator& comm) -> task<> {
+    using desk = colls::tcp_transport::desk;
+    const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
+    co_await seen(comm, first);
+    constexpr std::size_t n = 3000;
+    constexpr std::uint64_t at_desks = 2 * (2 * n / 3) * sizeof(matrix);
+    elements data(comm, n, false);
+    std::vector<std::unique_ptr<desk>> taken;
+    for (const bool has_desk : {true, false, true}) {
+      // Some ranks work at desks, others do not.
+      while (!has_desk && comm.rank() > 0 && taken.size() < 100) {
+        taken.push_back(std::make_unique<desk>(comm.net()));
+        if (taken.back()->data() == nullptr) break;
+      }
+      CHECK(taken.size() * desk::size <= 32 << 20);
+      data.fill(comm.rank());
+      auto sum = comm.all_reduce(data.all, product(), direct);
+      co_await sum;
+      CHECK(data.is_whole_sum(3));
+      const bool went_there = sum.copied_bytes() < at_desks + 100;
+      CHECK((went_there || !has_desk));
+      CHECK((!went_there || has_desk));
+      taken.clear();
+    }
   });
 }
 

@@ -39,28 +39,24 @@ class lender {
   bool has(const_bytes data) const { return arena_ != nullptr && arena_->locate(data) != 0; }
 
   /// Memory to work in that peers may see: up to `size` bytes, as long as it lives; null: there is
-  /// none. Destroyed after what was lent of it.
+  /// none, or others use all there may be. Destroyed after what was lent of it.
   class desk {
    public:
     static constexpr std::size_t size = 2 * 1024 * 1024;
 
     explicit desk(lender& of) : lender_(of) {
-      if (lender_.desks_.empty()) {
-        if (lender_.has_arena()) memory_ = lender_.arena_->allocate(size);
-      } else {
+      if (!lender_.desks_.empty()) {
         memory_ = lender_.desks_.back();
         lender_.desks_.pop_back();
+      } else if (lender_.desks_made_ < most_desks && lender_.has_arena()) {
+        memory_ = lender_.arena_->allocate(size);
+        if (memory_ != nullptr) ++lender_.desks_made_;
       }
     }
     desk(const desk&) = delete;
     desk& operator=(const desk&) = delete;
     ~desk() {
-      if (memory_ == nullptr) return;
-      if (lender_.desks_.size() < kept_desks) {
-        lender_.desks_.push_back(memory_);
-      } else {
-        lender_.arena_->free(memory_);
-      }
+      if (memory_ != nullptr) lender_.desks_.push_back(memory_);
     }
     std::byte* data() const { return memory_; }
 
@@ -153,7 +149,8 @@ class lender {
 
  private:
   static constexpr time_point patience = 200 * milliseconds;
-  static constexpr std::size_t kept_desks = 4;
+  // New pages cost more than a desk saves, and many operations may be under way.
+  static constexpr int most_desks = 8;
 
   // Made at the first use.
   bool has_arena() {
@@ -202,6 +199,7 @@ class lender {
   bool may_make_ = true;
   std::vector<loan*> loans_;
   std::vector<std::byte*> desks_;  // that nobody uses
+  int desks_made_ = 0;
 };
 
 }  // namespace colls::tcp
