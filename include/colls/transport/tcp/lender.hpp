@@ -48,7 +48,9 @@ class lender {
       if (!lender_.desks_.empty()) {
         memory_ = lender_.desks_.back();
         lender_.desks_.pop_back();
-      } else if (lender_.desks_made_ < most_desks && lender_.has_arena()) {
+      } else if (lender_.desks_made_ < most_desks && !lender_.links_.rings().empty() &&
+                 lender_.has_arena()) {
+        lender_.desks_.reserve(most_desks);  // so that giving it back cannot fail
         memory_ = lender_.arena_->allocate(size);
         if (memory_ != nullptr) ++lender_.desks_made_;
       }
