@@ -6,6 +6,8 @@
 //   add       when both are there, each reads its half of both vectors of N bytes and writes
 //             the sum to both results: an all_reduce of buffers that both can reach
 //   copy      each copies N bytes of its own
+//   over_read     each copies N bytes over what the other has read
+//   over_written  each copies N bytes over what the other has read, and then written to each line
 
 #include "colls_bench/processes.hpp"
 #include "colls_bench/report.hpp"
@@ -71,6 +73,15 @@ WIDEST void add(const float* a, const float* b, float* __restrict one, float* __
   for (std::size_t i = 0; i < count; ++i) one[i] = other[i] = a[i] + b[i];
 }
 
+/// Reads what the other one copied last, and writes to its lines, too.
+void take(float* from, std::vector<float>& to, bool writes) {
+  std::memcpy(to.data(), from, to.size() * sizeof(float));
+  constexpr std::size_t a_line = 64 / sizeof(float);
+  for (std::size_t i = 0; writes && i < to.size(); i += a_line) {
+    *static_cast<volatile float*>(from + i) = 0;
+  }
+}
+
 int measure(int rank, const memory& all, const bench::options& how) {
   const bench::report to(how, 2);
   if (rank == 0) to.head();
@@ -87,8 +98,13 @@ int measure(int rank, const memory& all, const bench::options& how) {
     const std::size_t size = rank == 0 ? count / 2 : count - count / 2;
     const int warmup = how.warmup_for(bytes);
     const int iterations = std::min(how.iterations_for(bytes), 1 << 16);
+    std::vector<float> taken(count);
     for (int k = -warmup; k < iterations; ++k) {
       meet();
+      if (how.collective.starts_with("over_")) {
+        take(all.out[1 - rank], taken, how.collective == "over_written");
+        meet();
+      }
       const auto began = clock_type::now();
       if (how.collective == "exchange") {
         exchange(all, rank, number + 1, from, into, bytes);
@@ -128,7 +144,7 @@ int main(int argc, char** argv) {
   how.op = "none";
   app.add_option("what", how.collective)
       ->required()
-      ->check(CLI::IsMember({"exchange", "add", "copy"}));
+      ->check(CLI::IsMember({"exchange", "add", "copy", "over_read", "over_written"}));
   bench::declare_sizes(app, how);
   try {
     app.parse(argc, argv);
