@@ -445,6 +445,9 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
     call made(area, with, net.record());
     cuda::turns::place turn(with.line());
     co_await turn.come();
+    // A call before it may have failed: another communicator of NCCL would wait for nobody.
+    const communicator_state& group = *net.record().communicator;
+    if (group.failed()) throw error(group.why());
     made.begin();
     if (!with.is_made()) co_await make(net, made);
     made.choose_stream();

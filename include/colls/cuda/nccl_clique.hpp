@@ -315,8 +315,9 @@ class nccl_call::landing : watched, completion {
     become(
         [](completion& self) noexcept {
           auto& me = static_cast<landing&>(self);
+          if (me.done_ == nullptr) return;  // the stream got through after the communicator failed
           me.arrived();
-          me.done_->run();
+          std::exchange(me.done_, nullptr)->run();
         },
         done);
     if (stream_.start(*this)) {

@@ -68,8 +68,11 @@ class visit {
   task<> run(const Work& work) {
     if (works()) {
       const int next = (net_.rank() + 1) % net_.size();
-      // Somebody has given the operation up, and says why.
-      if (!enter()) co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
+      if (!enter()) {
+        // Somebody has given the operation up, and says why once nobody is inside.
+        leave();
+        co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
+      }
       {
         const on_device guard(here_.by().device());
         work(*this);
@@ -182,7 +185,7 @@ class visit {
         [&](int rank, int) { good &= doors_[index(rank)]->is_open(cards_[index(rank)].ticket); });
     return good;
   }
-  /// The stream has done its work.
+  /// The stream has done its work, or was given none.
   void leave() {
     each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank()); });
     inside_ = false;
