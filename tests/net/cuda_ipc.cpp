@@ -10,7 +10,7 @@
 
 #include <atomic>
 
-#include "stand_in/user.hpp"
+#include "../stand_in/user.hpp"
 
 // Ranks that work in each other's device memory. The stand-in is no GPU: it shows that what has to
 // be waited for is waited for.
