@@ -16,6 +16,7 @@ namespace cuda = colls::cuda;
 namespace {
 
 using colls::errc;
+using stand_in::code_of;
 using host_communicator = colls::inproc::communicator;
 
 /// `rank_main(gpu)` on every rank, with few bytes in a piece.
@@ -75,16 +76,6 @@ TEST_CASE("a steady state takes no memory of the device or of the host's pinned"
     CHECK(stand_in::allocations() == before);
     co_await gpu.barrier();
   });
-}
-
-template <class Make>
-colls::task<errc> code_of(Make make) {
-  try {
-    co_await make();
-  } catch (const colls::error& thrown) {
-    co_return static_cast<errc>(thrown.code().value());
-  }
-  co_return errc{};
 }
 
 TEST_CASE("buffers that are not in the device's memory are refused, and the communicator is good") {

@@ -20,6 +20,7 @@ namespace cuda = colls::cuda;
 namespace {
 
 using colls::errc;
+using stand_in::code_of;
 using stand_in::number;
 using host_communicator = colls::inproc::communicator;
 
@@ -47,16 +48,6 @@ void run_threads(int ranks, stand_in::machine what, const Main& rank_main) {
   colls::threads::run(
       ranks, [&](colls::threads::communicator& comm) { return attached(comm, rank_main); });
   check_clean();
-}
-
-template <class Make>
-colls::task<errc> code_of(Make make) {
-  try {
-    co_await make();
-  } catch (const colls::error& thrown) {
-    co_return static_cast<errc>(thrown.code().value());
-  }
-  co_return errc{};
 }
 
 constexpr auto sum_of_two = [](std::size_t i) {

@@ -20,6 +20,7 @@ namespace cuda = colls::cuda;
 namespace {
 
 using colls::errc;
+using stand_in::code_of;
 using host_communicator = colls::inproc::communicator;
 
 /// Nothing was done that CUDA or NCCL forbid, and nothing is left.
@@ -40,16 +41,6 @@ void run(int ranks, stand_in::machine what, const Main& rank_main, int late_perc
   check_left();
   CHECK(stand_in::nccl_aborted() == 0);
   CHECK(stand_in::nccl_mismatches() == 0);
-}
-
-template <class Make>
-colls::task<errc> code_of(Make make) {
-  try {
-    co_await make();
-  } catch (const colls::error& thrown) {
-    co_return static_cast<errc>(thrown.code().value());
-  }
-  co_return errc{};
 }
 
 TEST_CASE("every collective, by the seeds of the machine") {

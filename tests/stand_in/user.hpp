@@ -80,6 +80,17 @@ class user {
   std::deque<std::function<void()>> work_;
 };
 
+/// What ends `make()`, which gives something to await; none: nothing did.
+template <class Make>
+colls::task<colls::errc> code_of(Make make) {
+  try {
+    co_await make();
+  } catch (const colls::error& thrown) {
+    co_return static_cast<colls::errc>(thrown.code().value());
+  }
+  co_return colls::errc{};
+}
+
 /// Device memory as whoever awaited the call may read it now.
 template <class T, class Make>
 void expect(const char* what, const T* got, std::size_t count, Make want) {
