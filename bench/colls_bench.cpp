@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // colls-bench: times one collective over a range of sizes, and checks every result.
 
+#include "colls_bench/command_line.hpp"
 #include "colls_bench/inproc.hpp"
 #include "colls_bench/world.hpp"
 
@@ -15,6 +16,13 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     (void)how.pinned();
+    if (how.on_device() && how.transport == "inproc") {
+      throw std::invalid_argument("ranks with memory of a device are processes: --transport tcp");
+    }
+    if (how.on_device() && bench::measure_on_devices == nullptr) {
+      throw std::invalid_argument(
+          "this program has no memory of a device; build-gpu/colls-bench, of ./dev gpu, has");
+    }
     // These have no other form.
     how.in_place |= how.collective == "scan" || how.collective == "exscan";
     if (how.transport != "inproc") return bench::in_a_world(how);

@@ -4,9 +4,11 @@
 // What colls does on a GPU beside what the GPU can do: ./dev gpu builds and runs this. All ranks share
 // one device. Exits with 77 where there is none.
 
+#include <colls/cuda/ipc.hpp>
 #include <colls/inproc.hpp>
 #include <colls/threads.hpp>
 
+#include "colls_bench/copy_rate.hpp"
 #include "gpu_figures.hpp"
 
 namespace {
@@ -42,7 +44,7 @@ colls::task<> await_latency(colls::cuda::stream& on) {
 
 void kernels_and_streams() {
   colls::cuda::stream on(0);
-  const double copy = copy_rate(on);
+  const double copy = bench::copy_rate();
   note("device copy, 256 MiB", copy * 1e-9, "GB/s");
   kernel<float, 2>("reduce, 2 x 256 MiB float", on, copy);
   kernel<float, 3>("reduce, 3 x 256 MiB float", on, copy);
@@ -82,6 +84,28 @@ colls::task<> staged_calls(colls::threads::communicator& comm) {
   co_await gpu.close();
 }
 
+/// all_reduce in place where ranks see each other's memory. The floor reads each input once and
+/// writes each output once.
+colls::task<> mapped_calls(colls::threads::communicator& comm) {
+  const colls::cuda::on_device here(0);
+  auto gpu = co_await colls::cuda::attach<colls::cuda::cuda_ipc>(comm, 0);
+  co_await comm.barrier();
+  const double copy = comm.rank() == 0 ? bench::copy_rate() : 0;
+  const std::size_t most = large / sizeof(float);
+  const colls::cuda::device_buffer<float> data(most);
+  check(cudaMemset(data.data(), 0, large), "cudaMemset");
+  for (const std::size_t count : {std::size_t{2}, std::size_t{16 * 1024}, most / 4, most}) {
+    const auto call = [&] { return gpu.all_reduce(data.span().subspan(0, count)); };
+    const double takes = co_await of_calls(comm, call);
+    const double bytes = static_cast<double>(count * sizeof(float));
+    char what[64];
+    std::snprintf(what, sizeof what, "cuda_ipc all_reduce, 2 threads, %.0f KiB", bytes / 1024);
+    if (comm.rank() == 0)
+      note(what, takes * 1e6, "us", count < most / 4 ? 0 : 4 * bytes / copy / takes);
+  }
+  co_await gpu.close();
+}
+
 }  // namespace
 
 int main() {
@@ -99,9 +123,7 @@ int main() {
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   kernels_and_streams();
   colls::threads::run(2, staged_calls);
-  colls::threads::run(2, [](colls::threads::communicator& comm) {
-    return mapped_calls(comm, "threads");
-  });
+  colls::threads::run(2, mapped_calls);
   std::printf("%s, driver %d, runtime %d; all ranks share one device\n", what.name, driver, runtime);
   print_table();
 }

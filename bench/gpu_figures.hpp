@@ -4,8 +4,9 @@
 
 // A table of figures of a GPU, and calls measured for it.
 
-#include <colls/cuda/ipc.hpp>
+#include <colls/communicator.hpp>
 #include <colls/cuda/reduce.cuh>
+#include <colls/cuda/stream.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -71,14 +72,6 @@ inline void print_table() {
   }
 }
 
-/// Bytes read and written in a second by the device's own copy.
-inline double copy_rate(colls::cuda::stream& on) {
-  const colls::cuda::device_buffer<std::byte> from(large);
-  const colls::cuda::device_buffer<std::byte> to(large);
-  check(cudaMemset(from.data(), 0, large), "cudaMemset");
-  return 2.0 * large / on_the_device(on, [&] { on.copy(to.data(), from.data(), large); });
-}
-
 /// Median seconds of the slower rank.
 template <class Communicator, class Call>
 colls::task<double> of_calls(Communicator& comm, Call call) {
@@ -92,28 +85,4 @@ colls::task<double> of_calls(Communicator& comm, Call call) {
     if (i >= 3) all.push_back(took[0]);
   }
   co_return median(all);
-}
-
-/// all_reduce in place where ranks see each other's memory. The floor reads each input once and
-/// writes each output once.
-template <class Transport>
-colls::task<> mapped_calls(colls::communicator<Transport>& comm, const char* who) {
-  const colls::cuda::on_device here(0);
-  auto gpu = co_await colls::cuda::attach<colls::cuda::cuda_ipc>(comm, 0);
-  colls::cuda::stream on(0);
-  co_await comm.barrier();
-  const double copy = comm.rank() == 0 ? copy_rate(on) : 0;
-  const std::size_t most = large / sizeof(float);
-  const colls::cuda::device_buffer<float> data(most);
-  check(cudaMemset(data.data(), 0, large), "cudaMemset");
-  for (const std::size_t count : {std::size_t{2}, std::size_t{16 * 1024}, most / 4, most}) {
-    const auto call = [&] { return gpu.all_reduce(data.span().subspan(0, count)); };
-    const double takes = co_await of_calls(comm, call);
-    const double bytes = static_cast<double>(count * sizeof(float));
-    char what[64];
-    std::snprintf(what, sizeof what, "cuda_ipc all_reduce, 2 %s, %.0f KiB", who, bytes / 1024);
-    if (comm.rank() == 0)
-      note(what, takes * 1e6, "us", count < most / 4 ? 0 : 4 * bytes / copy / takes);
-  }
-  co_await gpu.close();
 }

@@ -9,6 +9,7 @@
 //   over_read     each copies N bytes over what the other has read
 //   over_written  each copies N bytes over what the other has read, and then written to each line
 
+#include "colls_bench/command_line.hpp"
 #include "colls_bench/processes.hpp"
 #include "colls_bench/report.hpp"
 #include "colls_bench/widest.hpp"

@@ -4,6 +4,7 @@
 // bytes and reads as many, with non-blocking calls in a loop, and nothing else: an all_reduce of N
 // bytes between two ranks has to move as much, and to add besides.
 
+#include "colls_bench/command_line.hpp"
 #include "colls_bench/processes.hpp"
 #include "colls_bench/report.hpp"
 
@@ -13,6 +14,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 
 namespace {
 

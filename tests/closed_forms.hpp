@@ -142,6 +142,8 @@ inline std::optional<cost> barrier(algorithm how, const call& of) {
     case algorithm::dissemination:
       return cost{number(p) * radix_exchange(p, of.radix).peers, 0,
                   radix_exchange(p, of.radix).rounds};
+    case algorithm::direct:
+      return cost{};
     default:
       return {};
   }
@@ -330,7 +332,7 @@ inline std::optional<cost> all_reduce(algorithm how, const call& of) {
       return sum;
     }
     case algorithm::direct:
-      return cost{2 * number(p - 1), number(p - 1) * sizeof(void*), p > 1 ? 2U : 0U};
+      return cost{};
     default:
       return {};
   }
@@ -385,7 +387,7 @@ inline std::optional<cost> exscan(algorithm how, const call& of) {
 
 }  // namespace detail
 
-inline std::optional<cost> direct_by_messages(collective what, const call& of);
+inline std::optional<cost> direct_by_cards(collective what, const call& of);
 
 /// all_to_all_v where rank i has `bytes(i, j)` for rank j. bruck tells the lengths, 8 bytes each,
 /// ahead of every message.
@@ -394,7 +396,7 @@ std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Byte
   call of{colls::partition(0, ranks)};
   of.radix = radix;
   std::optional<cost> sum = how == algorithm::direct
-                                ? direct_by_messages(collective::all_to_all, of)
+                                ? direct_by_cards(collective::all_to_all, of)
                                 : detail::all_to_all(how, of);
   if (!sum) return sum;
   const bool by_hops = how == algorithm::bruck;
@@ -413,14 +415,62 @@ std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Byte
   return sum;
 }
 
+/// Whether direct has one round, in which all data goes to those who need it.
+inline bool goes_whole(collective what, const call& of) {
+  const std::uint64_t p = number(of.ranks());
+  switch (what) {
+    case collective::barrier:
+      return true;
+    case collective::all_gather:
+    case collective::gather:
+    case collective::scatter:
+    case collective::all_to_all:
+      return of.bytes() <= 32768;
+    case collective::broadcast:
+      return of.bytes() * p <= 32768;
+    case collective::reduce_scatter:
+      return of.bytes() <= 16384;
+    default:
+      return of.bytes() * p <= 16384;
+  }
+}
+inline std::optional<cost> direct_whole(collective what, const call& of) {
+  const std::uint64_t others = number(of.ranks() - 1);
+  const std::uint64_t pairs = number(of.ranks()) * others;
+  switch (what) {
+    case collective::barrier:
+      return cost{pairs, 0, 1};
+    case collective::all_reduce:
+      return cost{pairs, pairs * of.bytes(), 1};
+    case collective::reduce_scatter:
+    case collective::all_gather:
+    case collective::all_to_all:
+      return cost{pairs, others * of.bytes(), 1};
+    case collective::broadcast:
+    case collective::reduce:
+      return cost{others, others * of.bytes(), 1};
+    case collective::gather:
+    case collective::scatter:
+      return cost{others, of.bytes() - of.share(of.root), 1};
+    case collective::scan:
+    case collective::exscan:
+      return cost{pairs / 2, pairs / 2 * of.bytes(), 1};
+    default:
+      return {};
+  }
+}
+
 /// direct between processes, where nothing is lent: a card of three numbers for each pair of ranks,
 /// and then the data.
-inline std::optional<cost> direct_by_messages(collective what, const call& of) {
+inline std::optional<cost> direct_by_cards(collective what, const call& of) {
   const int p = of.ranks();
   if (p == 1) return cost{};
   const std::uint64_t others = number(p - 1);
   const std::uint64_t pairs = number(p) * others;
   const std::uint64_t pieces = of.segments(of.parts.longest() * of.element);
+  const std::uint64_t elements = std::max<std::uint64_t>(2 * 1024 * 1024 / of.element, 1);
+  const std::uint64_t unlent =
+      std::max<std::uint64_t>((of.parts.total() + elements - 1) / elements, 1);
   constexpr std::uint64_t card = 3 * 8;
   cost sum{pairs, pairs * card, 1 + of.in_turn(pieces)};
   const auto add = [&](std::uint64_t messages, std::uint64_t bytes) {
@@ -428,10 +478,7 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
     sum.bytes += bytes;
   };
   switch (what) {
-    case collective::barrier:
-      return cost{pairs, 0, 1};
     case collective::all_reduce:
-      if (of.bytes() <= 8192 / others) return cost{pairs, pairs * of.bytes(), 1};
       // Each piece has cards of its own.
       return cost{3 * pairs * pieces, pairs * card * pieces + 2 * others * of.bytes(),
                   2 * of.in_turn(pieces)};
@@ -439,6 +486,7 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
       add(pairs * pieces, others * of.bytes());
       return sum;
     case collective::reduce:
+      if (p == 2) return cost{pairs + 1, pairs * card + of.bytes(), 2};
       add(pairs * pieces, others * of.bytes());
       add(others * pieces, of.bytes() - of.share(of.root));
       return sum;
@@ -454,16 +502,8 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
     case collective::all_to_all:
       return cost{2 * pairs, pairs * card + others * of.bytes(), 2};
     case collective::scan:
-      return cost{3 * pairs, pairs * card + 2 * others * of.bytes(), 2};
-    case collective::exscan: {
-      // Nobody needs the last rank's part, and rank 0 has no sum.
-      const colls::partition parts(of.parts.total(), p);
-      const std::uint64_t all = of.bytes();
-      return cost{3 * pairs - 2 * others,
-                  pairs * card + 2 * others * all - (all - parts.count(p - 1) * of.element) -
-                      (all - parts.count(0) * of.element),
-                  2};
-    }
+    case collective::exscan:
+      return cost{pairs + others * unlent, pairs * card + others * of.bytes(), number(p)};
     default:
       return {};
   }
@@ -471,7 +511,10 @@ inline std::optional<cost> direct_by_messages(collective what, const call& of) {
 
 /// Nothing where the collective has no such algorithm.
 inline std::optional<cost> of(collective what, algorithm how, const call& of) {
-  if (how == algorithm::direct && of.lends) return direct_by_messages(what, of);
+  if (how == algorithm::direct && of.lends) {
+    const bool whole = of.ranks() > 1 && goes_whole(what, of);
+    return whole ? direct_whole(what, of) : direct_by_cards(what, of);
+  }
   switch (what) {
     case collective::barrier:
       return detail::barrier(how, of);

@@ -20,19 +20,19 @@ import tempfile
 FLOORS = {
     "vocabulary": (
         [],
-        "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/kernels"
+        "version fwd clock log error buffer half type detail/arithmetic detail/registers op_traits op detail/kernels"
         " fingerprint reduction partition pattern shared_buffer"
         " pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
-    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match receive transport reduce channel", []),
+    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match receive round transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
-        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/lending algorithm/ring"
+        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/whole algorithm/lending algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
-        " algorithm/composed algorithm/hierarchical algorithm/direct algorithm/bruck"
+        " algorithm/composed algorithm/hierarchical algorithm/meeting algorithm/direct algorithm/direct_copies algorithm/direct_scans algorithm/bruck"
         " algorithm/pairwise algorithm/dissemination",
         [],
     ),
@@ -57,9 +57,9 @@ FLOORS = {
     ),
     "models": (
         ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
-        "transport/inproc transport/threads/inbox transport/threads/message transport/threads"
+        "transport/inproc/meeting transport/inproc transport/threads/inbox transport/threads/message transport/threads"
         " transport/tcp/frame transport/shm/ring transport/tcp/link transport/tcp/links transport/tcp/lender"
-        " transport/tcp/opener transport/tcp/share transport/tcp"
+        " transport/tcp/opener transport/tcp/round transport/tcp"
         " transport/simulated/clock_queue transport/simulated/network transport/simulated/faults"
         " transport/simulated/trace transport/simulated/links transport/simulated/message"
         " transport/simulated",

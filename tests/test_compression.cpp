@@ -75,10 +75,10 @@ TEST_CASE("without compression the sum is the plain all_reduce") {
   }
 }
 
-// Where ranks see each other's memory, none of it would be sent.
+// Where ranks meet, nothing would be sent.
 struct counted_messages : conformance::counted<colls::inproc_transport> {
   using counted::counted;
-  static constexpr bool addressable = false;
+  void meet() = delete;
 };
 
 TEST_CASE("compressed buckets send half the bytes") {

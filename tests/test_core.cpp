@@ -5,8 +5,11 @@
 #include "communicators.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
+#include <span>
 #include <stdexcept>
+#include <string>
 
 // What a communicator does with many calls, with messages between two ranks, and with errors.
 
@@ -172,6 +175,9 @@ TEST_CASE("an operation of the user that throws ends the call on all ranks") {
   const call calls[] = {
       [](auto& c, auto& a, auto&) { return c.all_reduce(a, throwing{3}); },
       [](auto& c, auto& a, auto&) {
+        return c.template all_reduce<algorithm::direct>(a, throwing{3});
+      },
+      [](auto& c, auto& a, auto&) {
         return c.template all_reduce<algorithm::ring>(a, throwing{3});
       },
       [](auto& c, auto& a, auto&) {
@@ -269,6 +275,110 @@ TEST_CASE("run rethrows the error that came first, and no rank waits for one tha
     std::vector<int> data(3, comm.rank());
     if (comm.rank() == 0) co_await comm.send(data, 1);
     if (comm.rank() == 1) co_await comm.recv(data, 0);
+  });
+}
+
+TEST_CASE("where all ranks meet but one that calls something else, all end and both are named") {
+  using call = operation<> (*)(communicator&, std::vector<int>&);
+  const call meets = [](auto& c, auto& a) { return c.template all_reduce<algorithm::direct>(a); };
+  const call others[] = {
+      [](auto& c, auto&) { return c.template barrier<algorithm::direct>(); },
+      [](auto& c, auto& a) {
+        return c.template all_reduce<algorithm::direct>(std::span(a).first(2));
+      },
+      [](auto& c, auto& a) {
+        return c.template all_reduce<algorithm::direct>(a, colls::maximum{});
+      },
+      [](auto& c, auto& a) { return c.template all_reduce<algorithm::ring>(a); },
+      [](auto& c, auto& a) { return c.broadcast(a, c.rank()); },
+      // Waits for a message, and says so after 100 ms.
+      [](auto& c, auto& a) { return c.broadcast(a, (c.rank() + 1) % 3); },
+  };
+  int number = 0;
+  for (const call& differs : others) {
+    CAPTURE(number++);
+    for (const int first : {0, 1, 2}) {
+      for (const int other : {0, 2}) {
+        communicators all(3);
+        std::vector<int> data[3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
+        std::vector<operation<>> kept;
+        for (int i = 0; i < 3; ++i) {
+          const int rank = (first + i) % 3;
+          kept.push_back((rank == other ? differs : meets)(all[rank], data[rank]));
+        }
+        for (operation<>& each : kept) {
+          const colls::failure why = failure_of(all, each);
+          if (why.code == errc{}) continue;  // a root that had only to send
+          CHECK(why.code == errc::mismatch);
+          CHECK(says(why, "rank " + std::to_string(other) + " called"));
+          CHECK(says(why, "called all_reduce of 3 x int32"));
+        }
+        for (int rank = 0; rank < 3; ++rank) CHECK(all[rank].failed() != nullptr);
+      }
+    }
+  }
+}
+
+TEST_CASE("where all ranks meet but one, they end by a deadline or its leaving, and name it") {
+  using call = operation<> (*)(communicator&, std::vector<int>&, const colls::options&);
+  const call calls[] = {
+      [](auto& c, auto& a, auto& how) { return c.all_reduce(a, how); },
+      [](auto& c, auto&, auto& how) { return c.barrier(how); },
+  };
+  for (const call& each : calls) {
+    for (const int late : {0, 1, 2}) {
+      for (const bool leaves : {false, true}) {
+        communicators all(3);
+        std::vector<int> data[3] = {{1}, {2}, {3}};
+        colls::options how{.algorithm = algorithm::direct};
+        if (!leaves) how.timeout = std::chrono::milliseconds(20);
+        std::vector<operation<>> kept;
+        for (int rank = 0; rank < 3; ++rank) {
+          if (rank != late) kept.push_back(each(all[rank], data[rank], how));
+        }
+        if (leaves) all.wait(all[late].close());
+        for (operation<>& waits : kept) {
+          const colls::failure why = failure_of(all, waits);
+          CHECK(why.code == (leaves ? errc::closed : errc::timeout));
+          CHECK(why.culprit == late);
+          if (!leaves) CHECK(why.waited_for == late);
+        }
+        CHECK(data[late][0] == late + 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks of several communicators meet apart, in whatever order they call on them") {
+  constexpr int p = 6;
+  colls::inproc::run(p, [](communicator& world) -> task<> {
+    const int me = world.rank();
+    communicator half = co_await world.split(me % 2, -me);
+    communicator same = co_await half.dup();
+    communicator pair = co_await half.split(half.rank() / 2);
+    communicator* const of[] = {&world, &half, &same, &pair};
+    const colls::options how{.algorithm = algorithm::direct};
+    for (int turn = 0; turn < 20; ++turn) {
+      // Each rank begins with another one, and awaits in another order again.
+      std::vector<std::vector<double>> data;
+      for (int i = 0; i < 4; ++i) data.emplace_back(turn % 5 == 4 ? 10'000 : turn, me + i);
+      std::vector<operation<>> kept;
+      for (int i = 0; i < 4; ++i) {
+        const auto at = static_cast<std::size_t>((i + me + turn) % 4);
+        kept.push_back(of[at]->all_reduce(data[at], how));
+      }
+      std::vector<operation<>> barriers;
+      for (communicator* const each : of) barriers.push_back(each->barrier(how));
+      for (int i = 0; i < 4; ++i) co_await kept[static_cast<std::size_t>((i + 3 * me + 1) % 4)];
+      for (operation<>& each : barriers) co_await each;
+      for (std::size_t i = 0; i < 4; ++i) {
+        double sum = 0;
+        for (int rank = 0; rank < of[i]->size(); ++rank) {
+          sum += of[i]->world_rank(rank) + static_cast<double>(i);
+        }
+        CHECK(data[i] == std::vector<double>(data[i].size(), sum));
+      }
+    }
   });
 }
 

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <deque>
+
 #include "stand_in/cuda.hpp"
 
 namespace cuda = colls::cuda;
@@ -50,7 +52,7 @@ TEST_CASE("memory that is not there is not_enough_memory") {
 TEST_CASE("a pool takes no memory for what was given back") {
   stand_in::boot({});
   {
-    cuda::pinned_pool pool;
+    cuda::pinned_pool pool(0);
     std::byte* first = nullptr;
     {
       const cuda::pinned_pool::block one(pool, 5000);
@@ -71,6 +73,29 @@ TEST_CASE("a pool takes no memory for what was given back") {
     CHECK(stand_in::allocations() == 3);
   }
   CHECK(stand_in::allocations() == 0);
+}
+
+TEST_CASE("a pool lets go of what was not needed for long") {
+  stand_in::boot({.devices = 2});
+  {
+    cuda::pinned_pool pool(1);
+    {
+      std::deque<cuda::pinned_pool::block> many;
+      for (std::size_t i = 0; i < 20; ++i) many.emplace_back(pool, std::size_t{4096} << i % 5);
+    }
+    CHECK(stand_in::allocations() == 20);
+    for (int i = 0; i < 3000; ++i) {
+      const cuda::pinned_pool::block one(pool, 4096);
+      const cuda::pinned_pool::block other(pool, 8192);
+    }
+    CHECK(stand_in::allocations() == 2);
+    CHECK(stand_in::calls("allocate_pinned") == 20);
+    int now = -1;
+    (void)cuda::api::current_device(now);
+    CHECK(now == 0);
+  }
+  CHECK(stand_in::allocations() == 0);
+  CHECK(stand_in::complaints().empty());
 }
 
 }  // namespace

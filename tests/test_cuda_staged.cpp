@@ -65,6 +65,14 @@ TEST_CASE("two calls at a time, awaited the other way round") {
   });
 }
 
+TEST_CASE("a call waits for no other one's stream") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const stand_in::machine what{.seed = seed, .eager_percent = static_cast<int>(seed % 3 * 40)};
+    run(2, what, {1024, 2},
+        [](auto& gpu) { return stand_in::calls_that_streams_wait_for(gpu, 5'000); });
+  }
+}
+
 TEST_CASE("a steady state takes no memory of the device or of the host's pinned") {
   run(2, {}, {1024, 2}, [](auto& gpu) -> colls::task<> {
     stand_in::user by;
@@ -250,6 +258,11 @@ TEST_CASE("a split of a communicator of devices is one") {
     });
     co_await half.close();
   });
+}
+
+TEST_CASE("the device that a thread uses is the user's affair") {
+  run(3, {.devices = 2}, {1024, 2},
+      [](auto& gpu) { return stand_in::calls_from_another_device(gpu); });
 }
 
 }  // namespace

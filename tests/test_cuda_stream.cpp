@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <deque>
 #include <numeric>
 #include <vector>
 
@@ -66,6 +67,36 @@ TEST_CASE("a stream that follows another one waits for what that had been given"
     const auto wait = [&]() -> colls::task<> { co_await with.stream.reached(); };
     colls::sync_wait(with.world, wait());
     REQUIRE(with.pinned.data()[999] == 7);
+  }
+}
+
+TEST_CASE("what a stream has before it follows another one does not wait for that") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    stand_in::boot({.seed = seed});
+    bool open = false;
+    fixture with;
+    void* const first = stand_in::make_stream();
+    void* const then = stand_in::make_stream();
+    {
+      const auto guard = stand_in::lock();
+      const auto is_open = [&open] { return open; };
+      stand_in::enqueue_meeting(then, &open, is_open, {});
+    }
+    stand_in::enqueue(first, [](void*) {}, nullptr);
+    with.stream.follow({first});
+    const auto wait = [&]() -> colls::task<> { co_await with.stream.reached(); };
+    colls::task<> before = wait();
+    colls::completion nobody([](colls::completion&) noexcept {}, &with.world.queue());
+    bool ended = before.start(nobody);
+    with.stream.follow({then});
+    for (int polls = 0; polls < 100 && !ended; ++polls) {
+      (void)with.world.poll();
+      ended = !with.world.queue().is_watching();
+    }
+    CHECK(ended);
+    open = true;
+    colls::sync_wait(with.world, wait());
+    CHECK(stand_in::complaints().empty());
   }
 }
 
@@ -159,6 +190,24 @@ TEST_CASE("a device that fails ends the wait with its error") {
     CHECK_THROWS_AS(waiting.result(), colls::error);
   }
   CHECK(suspended > 0);
+}
+
+TEST_CASE("streams that calls had at a time go when calls need them no more") {
+  stand_in::boot({});
+  {
+    cuda::stream_pool pool(0);
+    {
+      std::deque<cuda::stream_pool::loan> many;
+      for (int i = 0; i < 20; ++i) many.emplace_back(pool);
+    }
+    for (int i = 0; i < 3000; ++i) {
+      const cuda::stream_pool::loan one(pool);
+      const cuda::stream_pool::loan other(pool);
+    }
+    CHECK(stand_in::calls("make_stream") == 20);
+    CHECK(stand_in::calls("destroy_stream") == 18);
+  }
+  CHECK(stand_in::calls("destroy_stream") == 20);
 }
 
 }  // namespace

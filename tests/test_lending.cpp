@@ -7,6 +7,7 @@
 #include <colls/communicator.hpp>
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -102,6 +103,59 @@ task<> every_collective(communicator& comm, std::size_t n, int kind) {
   CHECK(out.is_whole_sum(p));
   co_await comm.all_reduce(in.all, product(), direct);
   CHECK(in.is_whole_sum(p));
+
+  // The same of numbers, which are added up in one pass over all inputs.
+  const auto numbers = [](const elements& of) {
+    return std::span<std::uint32_t>(reinterpret_cast<std::uint32_t*>(of.all.data()),
+                                    4 * of.all.size());
+  };
+  std::uint32_t factor = 0;
+  for (int r = 0; r < p; ++r) factor += static_cast<std::uint32_t>(r * r + 1);
+  const auto number = [](std::size_t i) { return static_cast<std::uint32_t>(i) * 2'654'435'761u; };
+  const auto fill = [&](std::uint32_t by) {
+    for (std::size_t i = 0; i < 4 * n; ++i) numbers(in)[i] = by * number(i);
+  };
+  const auto are_sums = [&](std::span<const std::uint32_t> of) {
+    for (std::size_t i = 0; i < of.size(); ++i) {
+      if (of[i] != factor * number(i)) return false;
+    }
+    return true;
+  };
+  fill(static_cast<std::uint32_t>(rank * rank + 1));
+  co_await comm.all_reduce(numbers(in), numbers(out), colls::plus(), direct);
+  CHECK(are_sums(numbers(out)));
+  co_await comm.all_reduce(numbers(in), colls::plus(), direct);
+  CHECK(are_sums(numbers(in)));
+  fill(static_cast<std::uint32_t>(rank * rank + 1));
+  co_await comm.reduce(numbers(in), numbers(out), p - 1, colls::plus(), direct);
+  CHECK((rank != p - 1 || are_sums(numbers(out))));
+  co_await comm.reduce(numbers(in), p - 1, colls::plus(), direct);
+  CHECK((rank != p - 1 || are_sums(numbers(in))));
+
+  // However they are rounded, all ranks get the same bits, whichever input lies where the sum goes.
+  const auto halves = [](const elements& of) {
+    return std::span<colls::bfloat16>(reinterpret_cast<colls::bfloat16*>(of.all.data()),
+                                      8 * of.all.size());
+  };
+  for (std::size_t i = 0; i < 8 * n; ++i) {
+    halves(in)[i] =
+        colls::bfloat16(static_cast<float>(number(i) >> 9) * static_cast<float>(rank + 1));
+  }
+  constexpr colls::options rounded{.algorithm = colls::algorithm::direct,
+                                   .wire = colls::wire::storage};
+  co_await comm.all_reduce(halves(in), colls::plus(), rounded);
+  std::vector<std::uint16_t> least(8 * n);
+  std::vector<std::uint16_t> greatest(8 * n);
+  bool plausible = true;
+  for (std::size_t i = 0; i < 8 * n; ++i) {
+    least[i] = greatest[i] = halves(in)[i].bits();
+    const float wanted = static_cast<float>(number(i) >> 9) * static_cast<float>(p * (p + 1) / 2);
+    plausible &= std::abs(halves(in)[i] - wanted) <= wanted / 40;
+  }
+  CHECK(plausible);
+  co_await comm.all_reduce(least, colls::minimum());
+  co_await comm.all_reduce(greatest, colls::maximum());
+  CHECK(least == greatest);
 
   for (int root = 0; root < p; ++root) {
     in.fill(rank);
@@ -311,93 +365,24 @@ TEST_CASE("memory is given back and taken again") {
   });
 }
 
-TEST_CASE("short vectors go to all, many operations at a time and awaited in any order") {
-  for (const int p : {2, 3, 5}) {
-    ranks<shm_world> world(p);
-    world.run([](communicator& comm) -> task<> {
-      for (const std::size_t n : {1U, 2U, 100U, 256U}) {
-        constexpr std::size_t calls = 150;
-        std::vector<std::vector<matrix>> data(calls, std::vector<matrix>(n));
-        std::vector<colls::operation<>> started;
-        for (std::size_t k = 0; k < calls; ++k) {
-          for (std::size_t i = 0; i < n; ++i) data[k][i] = part(comm.rank(), k + i);
-          started.push_back(comm.all_reduce(data[k], product(), direct));
-          if (k % 10 == 0) co_await comm.barrier(direct);
-        }
-        bool right = true;
-        for (std::size_t k = calls; k-- > 0;) {
-          co_await started[k];
-          for (std::size_t i = 0; i < n; ++i) right &= data[k][i] == sum(comm.size(), k + i);
-        }
-        CHECK(right);
-      }
-    });
-  }
-}
-
-namespace {
-
-/// How a short all_reduce of `count` elements fails on this rank.
-task<colls::failure> failure_of_short(communicator& comm, std::size_t count, colls::options how) {
-  how.algorithm = colls::algorithm::direct;
-  std::vector<int> data(count);
-  try {
-    co_await comm.all_reduce(data, how);
-  } catch (const colls::error& thrown) {
-    co_return thrown.record();
-  }
-  co_return colls::failure();
-}
-
-/// Nobody is in the barrier any more when it returns.
-task<> all_are_here(communicator& comm) {
-  co_await comm.barrier(direct);
-  std::vector<int> token(1);
-  if (comm.rank() == 0) {
-    for (int peer = 1; peer < comm.size(); ++peer) (void)co_await comm.recv(token, peer, 8);
-    for (int peer = 1; peer < comm.size(); ++peer) co_await comm.send(token, peer, 8);
-  } else {
-    co_await comm.send(token, 0, 8);
-    (void)co_await comm.recv(token, 0, 8);
-  }
-}
-
-}  // namespace
-
-TEST_CASE("a rank that does not send its short vector is named") {
+TEST_CASE("sums in the element's type have the same bits whoever lends") {
+  constexpr std::size_t n = 30'000;
   ranks<shm_world> world(3);
-  world.run([](communicator& comm) -> task<> {
-    co_await all_are_here(comm);
-    if (comm.rank() == 2) co_return;
-    const colls::failure why =
-        co_await failure_of_short(comm, 2, {.timeout = std::chrono::milliseconds(50)});
-    CHECK(why.code == errc::timeout);
-    CHECK(why.culprit == 2);
-  });
-}
-
-TEST_CASE("short vectors of other lengths, or dropped, end the communicator with the culprit named") {
-  {
-    ranks<shm_world> world(3);
-    world.run([](communicator& comm) -> task<> {
-      co_await all_are_here(comm);
-      const colls::failure why = co_await failure_of_short(comm, comm.rank() == 1 ? 3 : 2, {});
-      CHECK(why.code == errc::mismatch);
-    });
-  }
-  ranks<shm_world> world(3);
-  world.run([](communicator& comm) -> task<> {
-    co_await all_are_here(comm);
-    if (comm.rank() == 1) {
-      std::vector<int> data(2);
-      { const colls::operation<> dropped = comm.all_reduce(data, direct); }
-      co_return;
+  std::vector<colls::bfloat16> first;
+  world.run([&](communicator& comm) -> task<> {
+    colls::options how = direct;
+    how.wire = colls::wire::storage;
+    for (const int kind : {5, 1, 0}) {
+      auto shared = comm.allocate<colls::bfloat16>(n);
+      std::vector<colls::bfloat16> plain(n);
+      const bool lent = lends(kind, comm.rank(), true);
+      const std::span<colls::bfloat16> data = lent ? std::span(shared.data(), n) : std::span(plain);
+      // Rounded after each addition 1 stays; rounded once it does not.
+      for (auto& each : data) each = colls::bfloat16(comm.rank() == 0 ? 1.0f : 0.0029296875f);
+      co_await comm.all_reduce(data, colls::plus(), how);
+      if (first.empty()) first.assign(data.begin(), data.end());
+      CHECK(std::memcmp(first.data(), data.data(), n * sizeof(colls::bfloat16)) == 0);
+      co_await comm.barrier();
     }
-    std::vector<int> first(2);
-    auto one = comm.all_reduce(first, direct);  // rank 1 has sent its part of this one
-    const colls::failure why = co_await failure_of_short(comm, 2, {});
-    CHECK(why.code == errc::cancelled);
-    CHECK(why.culprit == 1);
-    (void)one.done();
   });
 }

@@ -109,7 +109,7 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
     const auto how = static_cast<algorithm>(number);
     const auto any_of = [&](auto... known) { return ((how == known) || ...); };
     const auto pin = [&](bool exists, const auto& call) { check_pin(how, exists, call); };
-    pin(any_of(linear, dissemination, binomial_tree),
+    pin(any_of(linear, dissemination, binomial_tree, direct),
         [](communicator& c, options o) { return c.barrier(o); });
     pin(any_of(linear, binomial_tree, knomial_tree, scatter_all_gather, chain, double_tree,
                circulant),
@@ -273,6 +273,11 @@ TEST_CASE("sums of bfloat16 are rounded once, or at each hop with wire::storage"
     CHECK(static_cast<float>(data[9]) == 260.0f);
     data = fill();
     co_await comm.all_reduce(data, {.order = colls::order::rank, .wire = colls::wire::storage});
+    CHECK(static_cast<float>(data[9]) == 256.0f);
+    // Also where all inputs are at hand at once: no bit depends on that.
+    data = fill();
+    co_await comm.all_reduce(
+        data, {.algorithm = colls::algorithm::direct, .wire = colls::wire::storage});
     CHECK(static_cast<float>(data[9]) == 256.0f);
   });
   communicators all(2);

@@ -175,39 +175,76 @@ bool combines_as_called(const Op& op) {
   return combines_right<T>(erase<T, T>(op).op, [&](const T& l, const T& r) { return op(l, r); });
 }
 
-// Two to nine parts, added up into a buffer of its own and into either of the first two, against
-// the same calls of combine one after another.
-template <class T, class Op>
+// Where the sums of some parts go: to memory of its own, or to a part's.
+constexpr std::size_t apart = 99;
+
+/// Two to nine parts, added up into memory of their own and into every part that it may be, against
+/// the same calls made element by element in type Compute and rounded once.
+template <class T, class Compute = T, class Op>
 bool adds_up_parts(const Op& called) {
-  const any_op op = erase<T, T>(called).op;
+  const any_op op = erase<T, Compute>(called, wire::storage).op;
+  const bool folds = op.fold != nullptr;
   for (std::size_t k = 2; k <= 9; ++k) {
-    for (const std::size_t count : {0U, 1U, 31U, 1021U}) {
-      for (std::size_t into = 0; into <= 2; ++into) {
-        std::vector<packed<T>> in;
-        for (std::size_t i = 0; i < k; ++i) in.emplace_back(i % 3 * sizeof(T), count, 100 * i);
-        packed<T> wanted(0, count, 0);
-        packed<T> apart(0, count, 0);
-        op(wanted.data(), in[0].data(), in[1].data(), count);
-        for (std::size_t i = 2; i < k; ++i) {
-          op(wanted.data(), wanted.data(), in[i].data(), count);
-        }
-        packed<T>& out = into < 2 ? in[into] : apart;
-        std::vector<const void*> parts;
-        for (packed<T>& each : in) parts.push_back(each.data());
-        reduce_into(any_buffer(out.data(), count, sizeof(T)), std::span<const void* const>(parts),
-                    op);
-        for (std::size_t i = 0; i < count; ++i) {
-          if (!equal<T>(out[i], wanted[i])) {
-            MESSAGE("element " << i << " of " << count << ", " << k << " parts into " << into);
-            return false;
+    for (const std::size_t count : {0U, 1U, 2U, 15U, 64U, 67U, 1021U}) {
+      for (const std::size_t into : {apart, std::size_t{0}, std::size_t{1}, k / 2, k - 1}) {
+        if (into != apart && into > 1 && !folds) continue;
+        for (const std::size_t also : {apart, k - 1, std::size_t{0}}) {
+          if (also == into && also != apart) continue;
+          std::vector<packed<T>> in;
+          for (std::size_t i = 0; i < k; ++i) {
+            in.emplace_back(i % 3 * sizeof(T) + (k > 5 ? i : 0), count, 100 * i);
           }
+          packed<T> first(k % 4 * sizeof(T), count, 0);
+          packed<T> second(k % 2, count, 0);
+          packed<T>& out = into == apart ? first : in[into];
+          packed<T>& copy = also == apart ? second : in[also];
+          std::vector<const void*> parts;
+          for (packed<T>& each : in) parts.push_back(each.data());
+          reduce_into(any_buffer(out.data(), count, sizeof(T)), std::span<const void* const>(parts),
+                      op, folds ? copy.data() : nullptr);
+          for (std::size_t i = 0; i < count; ++i) {
+            Compute sum = static_cast<Compute>(sample<T>(i));
+            for (std::size_t j = 1; j < k; ++j) {
+              sum = called(sum, static_cast<Compute>(sample<T>(100 * j + i)));
+            }
+            const T wanted = static_cast<T>(sum);
+            if (!equal<T>(out[i], wanted) || (folds && !equal<T>(copy[i], wanted))) {
+              MESSAGE("element " << i << " of " << count << ", " << k << " parts into " << into
+                                 << " and " << also);
+              return false;
+            }
+          }
+          for (std::size_t j = 0; j < k; ++j) {
+            const bool kept = j != into && (!folds || j != also);
+            if (!in[j].guards_hold()) return false;
+            if (kept && count != 0 && !equal<T>(in[j][count / 2], sample<T>(100 * j + count / 2))) {
+              return false;
+            }
+          }
+          if (!first.guards_hold() || !second.guards_hold()) return false;
         }
-        if (!out.guards_hold()) return false;
       }
     }
   }
   return true;
 }
+
+#if COLLS_DETAIL_DISPATCH
+bool supports(detail::isa set) {
+  switch (set) {
+    case detail::isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    case detail::isa::avx512:
+      return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512dq");
+    case detail::isa::avx512_bf16:
+      return supports(detail::isa::avx512) && __builtin_cpu_supports("avx512bf16");
+    case detail::isa::basic:
+      break;
+  }
+  return true;
+}
+#endif
 
 // All versions of a loop, called by call(version, out), write the same bits.
 template <class T, class Loop, class Call>
@@ -226,19 +263,19 @@ void require_versions_agree(const Call& call) {
     }
     return true;
   };
-  if (__builtin_cpu_supports("avx2")) CHECK(agrees(versions::avx2));
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq")) {
-    CHECK(agrees(versions::avx512));
+  if (supports(detail::isa::avx2)) CHECK(agrees(versions::avx2));
+  if (supports(detail::isa::avx512)) CHECK(agrees(versions::avx512));
+  if constexpr (COLLS_DETAIL_BFLOAT16_INSTRUCTION && Loop::rounds_to_bfloat16) {
+    if (supports(detail::isa::avx512_bf16)) CHECK(agrees(versions::avx512_bf16));
   }
 #else
   (void)call;
 #endif
 }
 
-template <class T, class Op>
+template <class T, class Compute = T, class Op>
 void require_sums_agree(const Op& op) {
-  require_versions_agree<T, detail::combine_loop<T, T, Op>>(
+  require_versions_agree<T, detail::combine_loop<T, Compute, Op>>(
       [&](auto* version, std::byte* out, std::size_t count) {
         packed<T> left(0, count, 3);
         packed<T> right(0, count, 77);
@@ -246,16 +283,50 @@ void require_sums_agree(const Op& op) {
       });
 }
 
-template <class T, class Op>
-void require_chains_agree(const Op& op) {
-  require_versions_agree<T, detail::chain_loop<T, T, Op>>(
-      [&](auto* version, std::byte* out, std::size_t count) {
-        packed<T> a(0, count, 3);
-        packed<T> b(0, count, 77);
-        packed<T> c(0, count, 511);
-        const void* const parts[] = {a.data(), b.data(), c.data(), a.data()};
-        version(&op, out, parts, count);
-      });
+template <class T, class Compute = T, class Op>
+void require_folds_agree(const Op& op) {
+  for (std::size_t inputs = 2; inputs <= 8; ++inputs) {
+    require_versions_agree<T, detail::fold_loop<T, Compute, Op>>(
+        [&](auto* version, std::byte* out, std::size_t count) {
+          std::vector<packed<T>> in;
+          std::vector<const void*> parts;
+          for (std::size_t i = 0; i < inputs; ++i) in.emplace_back(0, count, 3 + 77 * i);
+          for (packed<T>& each : in) parts.push_back(each.data());
+          packed<T> second(0, count, 0);
+          version(&op, out, second.data(), parts.data(), inputs, count);
+          REQUIRE(std::memcmp(out, second.data(), count * sizeof(T)) == 0);
+        });
+  }
+}
+
+/// Every pattern of bits plus others, by this version of the loop for many inputs.
+template <class T>
+int wrong_sums(auto* version) {
+  constexpr std::size_t patterns = 0x10000;
+  constexpr unsigned others[] = {0,      0x8000, 1,      0x8001, 0x007f, 0x0080, 0x807f, 0x03ff,
+                                 0x0400, 0x8400, 0x3c00, 0x3c01, 0xbc00, 0x3f80, 0x3f81, 0xbf80,
+                                 0x4049, 0x7bff, 0x7c00, 0xfc00, 0x7c01, 0x7e01, 0xfe00, 0x7f7f,
+                                 0xff7f, 0x7f80, 0xff80, 0x7f81, 0x7fc1, 0xffff, 0x1234, 0xb4d7};
+  std::vector<T> left(patterns);
+  // Neighbours are far from each other, so that few of them need the same care.
+  for (std::size_t i = 0; i < patterns; ++i) {
+    left[i] = T::from_bits(static_cast<std::uint16_t>(i * 40'503));
+  }
+  std::vector<T> right(patterns);
+  std::vector<T> out(patterns);
+  int wrong = 0;
+  for (const unsigned other : others) {
+    const T added = T::from_bits(static_cast<std::uint16_t>(other));
+    std::fill(right.begin(), right.end(), added);
+    const void* const parts[] = {left.data(), right.data()};
+    version(nullptr, out.data(), nullptr, parts, 2, patterns);
+    for (std::size_t i = 0; i < patterns; ++i) {
+      const T wanted = left[i] + added;
+      const bool same = out[i].bits() == wanted.bits();
+      wrong += std::isnan(float(wanted)) ? !std::isnan(float(out[i])) : !same;
+    }
+  }
+  return wrong;
 }
 
 }  // namespace
@@ -294,16 +365,37 @@ TEST_CASE_TEMPLATE("all instruction sets give the same bits", T, std::int8_t, st
   require_sums_agree<T>(minimum{});
   require_sums_agree<T>(maximum{});
   require_sums_agree<T>(logical_or{});
-  require_chains_agree<T>(plus{});
+  require_folds_agree<T>(plus{});
+  require_folds_agree<T>(minimum{});
+  if constexpr (half_type<T>) {
+    require_sums_agree<T, float>(plus{});
+    require_folds_agree<T, float>(plus{});
+  }
+}
+
+TEST_CASE_TEMPLATE("sums of halves are those of float rounded to nearest even, for every pattern",
+                   T, float16, bfloat16) {
+  using versions = detail::versions<detail::fold_loop<T, float, plus>>;
+  CHECK(wrong_sums<T>(versions::plain) == 0);
+  CHECK(wrong_sums<T>(versions::vector) == 0);
+#if COLLS_DETAIL_DISPATCH
+  if (supports(detail::isa::avx2)) CHECK(wrong_sums<T>(versions::avx2) == 0);
+  if (supports(detail::isa::avx512)) CHECK(wrong_sums<T>(versions::avx512) == 0);
+  if constexpr (COLLS_DETAIL_BFLOAT16_INSTRUCTION && std::is_same_v<T, bfloat16>) {
+    if (supports(detail::isa::avx512_bf16)) CHECK(wrong_sums<T>(versions::avx512_bf16) == 0);
+  }
+#endif
 }
 
 TEST_CASE_TEMPLATE("many parts add up as one after another", T, std::uint8_t, std::int32_t, double,
-                   bfloat16, std::complex<float>) {
+                   float16, bfloat16, std::complex<float>) {
   CHECK(adds_up_parts<T>(plus{}));
   CHECK(adds_up_parts<T>(multiplies{}));
   if constexpr (!detail::complex_number<T>) CHECK(adds_up_parts<T>(minimum{}));
+  if constexpr (half_type<T>) CHECK((adds_up_parts<T, float>(plus{})));
+  if constexpr (half_type<T>) CHECK((adds_up_parts<T, float>(multiplies{})));
   constexpr plus added;
-  CHECK((erase<T>(added).op.combine_four != nullptr));
+  CHECK((erase<T>(added).op.fold != nullptr));
 }
 
 TEST_CASE("many parts of users' types keep their order") {

@@ -114,24 +114,33 @@ TEST_CASE("times are those of the longest chain") {
 TEST_CASE("direct counts as if all lent where all can, and else by its messages") {
   network_cost beside = simple;
   beside.lent_per_kib = 102'400;  // 0.1 ns a byte
-  const auto of = [&](collective what, int on_host) {
-    return costs(beside, what, 8000, 4, on_host).of({algorithm::direct});
+  const auto of = [&](collective what, std::uint64_t bytes, int on_host) {
+    return costs(beside, what, bytes, 4, on_host).of({algorithm::direct});
   };
-  const auto us = [&](collective what) { return static_cast<double>(of(what, 4).time) * 1e-6; };
+  const auto us = [&](collective what, std::uint64_t bytes) {
+    return static_cast<double>(of(what, bytes, 4).time) * 1e-6;
+  };
   // Two rounds of 1 us, of which cards are 0.12 us more, and the bytes that a rank works on.
-  CHECK(us(collective::all_reduce) == doctest::Approx(2.12 + 1.6));
-  CHECK(us(collective::reduce_scatter) == doctest::Approx(2.12 + 1.0));
-  CHECK(us(collective::reduce) == doctest::Approx(2.12 + 1.0));
-  CHECK(us(collective::all_gather) == doctest::Approx(2.12 + 1.2));
-  CHECK(us(collective::broadcast) == doctest::Approx(2.072 + 1.6));
-  CHECK(us(collective::gather) == doctest::Approx(2.072 + 0.4));
-  CHECK(us(collective::all_to_all) == doctest::Approx(2.12 + 1.2));
-  CHECK(us(collective::scan) == doctest::Approx(2.12 + 1.6));
-  CHECK(of(collective::all_reduce, 4).messages == 24);
-  CHECK(of(collective::all_reduce, 4).bytes == 12 * 24);
-  CHECK(of(collective::broadcast, 4).messages == 6);
+  constexpr std::uint64_t n = 80'000;
+  CHECK(us(collective::all_reduce, n) == doctest::Approx(2.12 + 16));
+  CHECK(us(collective::reduce_scatter, n) == doctest::Approx(2.12 + 10));
+  CHECK(us(collective::reduce, n) == doctest::Approx(2.12 + 10));
+  CHECK(us(collective::all_gather, n) == doctest::Approx(2.12 + 12));
+  CHECK(us(collective::broadcast, n) == doctest::Approx(2.072 + 16));
+  CHECK(us(collective::gather, n) == doctest::Approx(2.072 + 4));
+  CHECK(us(collective::all_to_all, n) == doctest::Approx(2.12 + 12));
+  CHECK(us(collective::scan, n) == doctest::Approx(2.12 + 16));
+  CHECK(of(collective::all_reduce, n, 4).messages == 24);
+  CHECK(of(collective::all_reduce, n, 4).bytes == 12 * 24);
+  CHECK(of(collective::broadcast, n, 4).messages == 6);
   // Between hosts nobody does.
-  CHECK(of(collective::all_reduce, 2).bytes == 12 * 24 + 2 * 12 * 2000);
+  CHECK(of(collective::all_reduce, n, 2).bytes == 12 * 24 + 2 * 12 * 20'000);
+  // Short ones take one round: 1 us, and three messages of 1 ns a byte.
+  CHECK(us(collective::all_reduce, 1000) == doctest::Approx(4.0));
+  CHECK(us(collective::broadcast, 1000) == doctest::Approx(4.0));
+  CHECK(us(collective::all_gather, 1000) == doctest::Approx(1.75));
+  CHECK(of(collective::scan, 1000, 4).messages == 6);
+  CHECK(of(collective::reduce, 1000, 4).bytes == 3000);
 }
 
 algorithm_set of(std::initializer_list<algorithm> list) {

@@ -12,7 +12,8 @@ namespace bench {
 
 inline void in_one_process(const options& how) {
   colls::inproc::run(how.ranks, [&](colls::inproc::communicator& comm) -> colls::task<> {
-    co_await measure(comm, how);
+    const auto work = make_workload(comm, how);
+    co_await measure(*work, comm, how);
   });
 }
 

@@ -11,18 +11,20 @@
 
 namespace bench {
 
-template <class Communicator>
-colls::task<> measure(Communicator& comm, const options& how) {
+/// `host` is what the ranks meet and tell each other times by. `rate`: bytes in a second that a
+/// floor beside the calls reads and writes, or 0.
+template <class Communicator, class Host>
+colls::task<> measure(workload<Communicator>& work, Host& host, const options& how,
+                      double rate = 0) {
   using clock = std::chrono::steady_clock;
-  const std::unique_ptr<workload<Communicator>> work = make_workload(comm, how);
-  const report to(how, comm.size());
-  if (comm.rank() == 0) to.head();
+  const report to(how, host.size(), rate != 0);
+  if (host.rank() == 0) to.head();
   const bool sized = how.collective != "barrier";
   const std::vector<std::uint64_t> sizes =
-      sized ? how.sizes(work->unit()) : std::vector<std::uint64_t>{0};
+      sized ? how.sizes(work.unit()) : std::vector<std::uint64_t>{0};
   std::uint64_t wrong_in_all = 0;
   for (const std::uint64_t bytes : sizes) {
-    work->resize(bytes);
+    work.resize(bytes);
     const int warmup = how.warmup_for(bytes);
     int iterations = how.iterations_for(bytes);
     std::vector<double> seconds;
@@ -30,13 +32,13 @@ colls::task<> measure(Communicator& comm, const options& how) {
     auto second = clock::now();
     int turns = 0;
     int asks = 3;
-    work->fill();
+    work.fill();
     for (int k = -warmup; k < iterations; ++k) {
       // What a sum in place has grown to would overflow sooner or later.
-      if (how.in_place) work->fill();
-      co_await comm.barrier();
+      if (how.in_place) work.fill();
+      co_await host.barrier();
       const auto began = clock::now();
-      for (int i = 0; i < how.batch; ++i) co_await work->start();
+      for (int i = 0; i < how.batch; ++i) co_await work.start();
       const auto ended = clock::now();
       const std::chrono::duration<double> took = ended - began;
       if (k >= 0) seconds.push_back(took.count() / how.batch);
@@ -46,22 +48,25 @@ colls::task<> measure(Communicator& comm, const options& how) {
       // Now and then the ranks agree on how many turns the time allows.
       asks *= 10;
       spent[0] = std::chrono::duration<double>(ended - second).count();
-      co_await comm.all_reduce(spent, colls::maximum{});
+      co_await host.all_reduce(spent, colls::maximum{});
       const double allowed = how.seconds / spent[0] * (turns - 1);
       if (allowed < iterations) {
         iterations = std::max(5, static_cast<int>(allowed));
         k = std::max(k, -(iterations + 9) / 10);
       }
     }
-    work->fill();
-    co_await work->start();
-    std::uint64_t wrong[1] = {work->wrong()};
-    co_await comm.all_reduce(wrong);
-    co_await comm.all_reduce(seconds, colls::maximum{});
+    work.fill();
+    co_await work.start();
+    std::uint64_t wrong[1] = {work.wrong()};
+    std::uint64_t touched[1] = {work.touched()};
+    co_await host.all_reduce(wrong);
+    if (rate != 0) co_await host.all_reduce(touched);
+    co_await host.all_reduce(seconds, colls::maximum{});
     wrong_in_all += wrong[0];
-    if (comm.rank() == 0) {
+    if (host.rank() == 0) {
       const std::uint64_t element = how.dtype == "double" ? 8 : how.dtype == "bfloat16" ? 2 : 4;
-      to.line(bytes, element, seconds, work->bus_factor(), wrong[0]);
+      const double floor = rate == 0 ? 0 : static_cast<double>(touched[0]) / rate;
+      to.line(bytes, element, seconds, work.bus_factor(), wrong[0], floor);
     }
   }
   if (wrong_in_all != 0) throw std::runtime_error(std::to_string(wrong_in_all) + " are wrong");

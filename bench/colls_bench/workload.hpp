@@ -18,11 +18,22 @@
 
 namespace bench {
 
-/// Elements in this process's own memory, or in what peers may work in.
-template <class T>
+/// Elements whose i-th is not `value(i)`, bit for bit.
+template <class T, class Value>
+std::uint64_t differing(const T* found, std::size_t count, Value value) {
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const T expected = value(i);
+    wrong += std::memcmp(found + i, &expected, sizeof(T)) != 0;
+  }
+  return wrong;
+}
+
+/// Elements in this process's own memory, or in what peers may work in; those of a device are in
+/// device.hpp.
+template <class Communicator, class T>
 class elements {
  public:
-  template <class Communicator>
   elements(Communicator& comm, bool registered) {
     if (!registered) return;
     if constexpr (requires { comm.template allocate<T>(1); }) {
@@ -46,8 +57,20 @@ class elements {
   std::size_t size() const { return count_; }
   T* begin() { return data(); }
   T* end() { return data() + count_; }
-  T& operator[](std::size_t i) { return data()[i]; }
-  const T& operator[](std::size_t i) const { return data()[i]; }
+
+  /// What a call is given.
+  elements& view() { return *this; }
+  /// Element i becomes `value(i)`.
+  template <class Value>
+  void fill(Value value) {
+    T* const to = data();
+    for (std::size_t i = 0; i < count_; ++i) to[i] = value(i);
+  }
+  /// Those of `count` elements from `at` on whose i-th is not `value(i)`, bit for bit.
+  template <class Value>
+  std::uint64_t differ(std::size_t at, std::size_t count, Value value) const {
+    return differing(data() + at, count, value);
+  }
 
  private:
   std::function<colls::shared_buffer<T>(std::size_t)> allocate_;
@@ -73,15 +96,19 @@ class workload {
   virtual std::uint64_t wrong() const = 0;
   /// Bus bandwidth over algorithm bandwidth, as nccl-tests defines it.
   virtual double bus_factor() const = 0;
+  /// Bytes that this rank gives to be read, and those that it is to get.
+  virtual std::uint64_t touched() const = 0;
 };
 
 template <class Communicator, class T>
 class reduction : public workload<Communicator> {
  public:
-  reduction(Communicator& comm, const options& how)
-      : comm_(comm), how_(how), in_(comm, how.registered), out_(comm, how.registered) {
-    call_.algorithm = how.pinned();
-  }
+  reduction(Communicator& comm, const options& how, const colls::options& call)
+      : comm_(comm),
+        how_(how),
+        call_(call),
+        in_(comm, how.registered),
+        out_(comm, how.registered) {}
 
   std::uint64_t unit() const override { return sizeof(T); }
   void resize(std::uint64_t bytes) override {
@@ -89,8 +116,12 @@ class reduction : public workload<Communicator> {
     out_.resize(how_.in_place ? 0 : in_.size());
   }
   void fill() override {
-    for (std::size_t i = 0; i < in_.size(); ++i) in_[i] = static_cast<T>(part(comm_.rank(), i));
-    std::fill(out_.begin(), out_.end(), static_cast<T>(-1.0F));
+    const int mine = comm_.rank();
+    in_.fill([mine](std::size_t i) { return static_cast<T>(part(mine, i)); });
+    out_.fill([](std::size_t) { return static_cast<T>(-1.0F); });
+  }
+  std::uint64_t touched() const override {
+    return (in_.size() + (how_.in_place ? in_ : out_).size()) * sizeof(T);
   }
 
  protected:
@@ -108,25 +139,20 @@ class reduction : public workload<Communicator> {
     return static_cast<T>(all);
   }
   /// Elements that differ from those of the whole vector beginning at `offset`.
-  std::uint64_t differ(const elements<T>& found, std::size_t offset, int last) const {
-    std::uint64_t wrong = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      wrong += std::memcmp(&found[i], &(scratch_ = total(offset + i, last)), sizeof(T)) != 0;
-    }
-    return wrong;
+  std::uint64_t differ(std::size_t offset, int last) const {
+    const elements<Communicator, T>& found = how_.in_place ? in_ : out_;
+    return found.differ(0, found.size(), [&](std::size_t i) { return total(offset + i, last); });
   }
   template <class Call>
   call_of<Communicator> with_op(Call call) {
     return how_.op == "plus" ? call(colls::plus{}) : call(colls::maximum{});
   }
-  const elements<T>& result() const { return how_.in_place ? in_ : out_; }
 
   Communicator& comm_;
   const options& how_;
   colls::options call_;
-  elements<T> in_;
-  elements<T> out_;
-  mutable T scratch_{};
+  elements<Communicator, T> in_;
+  elements<Communicator, T> out_;
 };
 
 template <class Communicator, class T>
@@ -135,13 +161,12 @@ class all_reduce final : public reduction<Communicator, T> {
   using reduction<Communicator, T>::reduction;
   call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
-      return this->how_.in_place ? this->comm_.all_reduce(this->in_, op, this->call_)
-                                 : this->comm_.all_reduce(this->in_, this->out_, op, this->call_);
+      return this->how_.in_place
+                 ? this->comm_.all_reduce(this->in_.view(), op, this->call_)
+                 : this->comm_.all_reduce(this->in_.view(), this->out_.view(), op, this->call_);
     });
   }
-  std::uint64_t wrong() const override {
-    return this->differ(this->result(), 0, this->comm_.size() - 1);
-  }
+  std::uint64_t wrong() const override { return this->differ(0, this->comm_.size() - 1); }
   double bus_factor() const override { return 2.0 * (this->comm_.size() - 1) / this->comm_.size(); }
 };
 
@@ -152,15 +177,20 @@ class reduce final : public reduction<Communicator, T> {
   call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
       return this->how_.in_place
-                 ? this->comm_.reduce(this->in_, this->how_.root, op, this->call_)
-                 : this->comm_.reduce(this->in_, this->out_, this->how_.root, op, this->call_);
+                 ? this->comm_.reduce(this->in_.view(), this->how_.root, op, this->call_)
+                 : this->comm_.reduce(this->in_.view(), this->out_.view(), this->how_.root, op,
+                                      this->call_);
     });
   }
   std::uint64_t wrong() const override {
     if (this->comm_.rank() != this->how_.root) return 0;
-    return this->differ(this->result(), 0, this->comm_.size() - 1);
+    return this->differ(0, this->comm_.size() - 1);
   }
   double bus_factor() const override { return 1; }
+  std::uint64_t touched() const override {
+    const bool gets = this->comm_.rank() == this->how_.root;
+    return this->in_.size() * sizeof(T) * (gets ? 2 : 1);
+  }
 };
 
 template <class Communicator, class T, colls::collective What>
@@ -170,15 +200,15 @@ class prefix final : public reduction<Communicator, T> {
   call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
       if constexpr (What == colls::collective::scan) {
-        return this->comm_.scan(this->in_, op, this->call_);
+        return this->comm_.scan(this->in_.view(), op, this->call_);
       } else {
-        return this->comm_.exscan(this->in_, op, this->call_);
+        return this->comm_.exscan(this->in_.view(), op, this->call_);
       }
     });
   }
   std::uint64_t wrong() const override {
     const int last = this->comm_.rank() - (What == colls::collective::exscan ? 1 : 0);
-    return last < 0 ? 0 : this->differ(this->result(), 0, last);
+    return last < 0 ? 0 : this->differ(0, last);
   }
   double bus_factor() const override { return 1; }
 };
@@ -197,12 +227,12 @@ class reduce_scatter final : public reduction<Communicator, T> {
   }
   call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
-      return this->comm_.reduce_scatter(this->in_, this->out_, op, this->call_);
+      return this->comm_.reduce_scatter(this->in_.view(), this->out_.view(), op, this->call_);
     });
   }
   std::uint64_t wrong() const override {
     const std::size_t first = this->out_.size() * static_cast<std::size_t>(this->comm_.rank());
-    return this->differ(this->out_, first, this->comm_.size() - 1);
+    return this->differ(first, this->comm_.size() - 1);
   }
   double bus_factor() const override { return 1.0 * (this->comm_.size() - 1) / this->comm_.size(); }
 };
@@ -211,16 +241,17 @@ class reduce_scatter final : public reduction<Communicator, T> {
 template <class Communicator>
 class movement : public workload<Communicator> {
  public:
-  movement(Communicator& comm, const options& how)
-      : comm_(comm), how_(how), in_(comm, how.registered), out_(comm, how.registered) {
-    call_.algorithm = how.pinned();
+  movement(Communicator& comm, const options& how, const colls::options& call)
+      : comm_(comm), how_(how), call_(call), in_(comm, how.registered), out_(comm, how.registered) {
     if (how.in_place) throw std::invalid_argument("--in-place 1 is for collectives that reduce");
   }
   std::uint64_t unit() const override { return static_cast<std::uint64_t>(comm_.size()); }
   void fill() override {
-    for (std::size_t i = 0; i < in_.size(); ++i) in_[i] = value(comm_.rank(), i);
-    std::fill(out_.begin(), out_.end(), static_cast<unsigned char>(0));
+    const int mine = comm_.rank();
+    in_.fill([mine](std::size_t i) { return value(mine, i); });
+    out_.fill([](std::size_t) { return static_cast<unsigned char>(0); });
   }
+  std::uint64_t touched() const override { return in_.size() + out_.size(); }
   double bus_factor() const override { return 1.0 * (comm_.size() - 1) / comm_.size(); }
 
  protected:
@@ -233,16 +264,14 @@ class movement : public workload<Communicator> {
   }
   /// Bytes of `out` from `at` on that are not those of `rank` from `from` on.
   std::uint64_t differ(std::size_t at, std::size_t count, int rank, std::size_t from) const {
-    std::uint64_t wrong = 0;
-    for (std::size_t i = 0; i < count; ++i) wrong += out_[at + i] != value(rank, from + i);
-    return wrong;
+    return out_.differ(at, count, [=](std::size_t i) { return value(rank, from + i); });
   }
 
   Communicator& comm_;
   const options& how_;
   colls::options call_;
-  elements<unsigned char> in_;
-  elements<unsigned char> out_;
+  elements<Communicator, unsigned char> in_;
+  elements<Communicator, unsigned char> out_;
 };
 
 template <class Communicator>
@@ -251,12 +280,14 @@ class broadcast final : public movement<Communicator> {
   using movement<Communicator>::movement;
   void resize(std::uint64_t bytes) override { this->out_.resize(bytes); }
   void fill() override {
-    for (std::size_t i = 0; i < this->out_.size(); ++i) {
-      this->out_[i] = this->is_root() ? this->value(this->how_.root, i) : 0;
-    }
+    const bool sends = this->is_root();
+    const int root = this->how_.root;
+    this->out_.fill([=](std::size_t i) {
+      return sends ? movement<Communicator>::value(root, i) : static_cast<unsigned char>(0);
+    });
   }
   call_of<Communicator> start() override {
-    return this->comm_.broadcast(this->out_, this->how_.root, this->call_);
+    return this->comm_.broadcast(this->out_.view(), this->how_.root, this->call_);
   }
   std::uint64_t wrong() const override {
     return this->differ(0, this->out_.size(), this->how_.root, 0);
@@ -273,7 +304,7 @@ class all_gather final : public movement<Communicator> {
     this->out_.resize(bytes);
   }
   call_of<Communicator> start() override {
-    return this->comm_.all_gather(this->in_, this->out_, this->call_);
+    return this->comm_.all_gather(this->in_.view(), this->out_.view(), this->call_);
   }
   std::uint64_t wrong() const override {
     std::uint64_t wrong = 0;
@@ -294,7 +325,7 @@ class gather final : public movement<Communicator> {
     this->out_.resize(this->is_root() ? bytes : 0);
   }
   call_of<Communicator> start() override {
-    return this->comm_.gather(this->in_, this->out_, this->how_.root, this->call_);
+    return this->comm_.gather(this->in_.view(), this->out_.view(), this->how_.root, this->call_);
   }
   std::uint64_t wrong() const override {
     std::uint64_t wrong = 0;
@@ -315,7 +346,7 @@ class scatter final : public movement<Communicator> {
     this->out_.resize(this->block(bytes));
   }
   call_of<Communicator> start() override {
-    return this->comm_.scatter(this->in_, this->out_, this->how_.root, this->call_);
+    return this->comm_.scatter(this->in_.view(), this->out_.view(), this->how_.root, this->call_);
   }
   std::uint64_t wrong() const override {
     const std::size_t n = this->out_.size();
@@ -332,7 +363,7 @@ class all_to_all final : public movement<Communicator> {
     this->out_.resize(bytes);
   }
   call_of<Communicator> start() override {
-    return this->comm_.all_to_all(this->in_, this->out_, this->call_);
+    return this->comm_.all_to_all(this->in_.view(), this->out_.view(), this->call_);
   }
   std::uint64_t wrong() const override {
     std::uint64_t wrong = 0;
@@ -356,40 +387,46 @@ class barrier final : public movement<Communicator> {
 };
 
 template <class Communicator, class T>
-std::unique_ptr<workload<Communicator>> reducing(Communicator& comm, const options& how) {
+std::unique_ptr<workload<Communicator>> reducing(Communicator& comm, const options& how,
+                                                 const colls::options& call) {
   using colls::collective;
   if (how.collective == "all_reduce")
-    return std::make_unique<all_reduce<Communicator, T>>(comm, how);
-  if (how.collective == "reduce") return std::make_unique<reduce<Communicator, T>>(comm, how);
+    return std::make_unique<all_reduce<Communicator, T>>(comm, how, call);
+  if (how.collective == "reduce") return std::make_unique<reduce<Communicator, T>>(comm, how, call);
   if (how.collective == "reduce_scatter") {
-    return std::make_unique<reduce_scatter<Communicator, T>>(comm, how);
+    return std::make_unique<reduce_scatter<Communicator, T>>(comm, how, call);
   }
   if (how.collective == "scan") {
-    return std::make_unique<prefix<Communicator, T, collective::scan>>(comm, how);
+    return std::make_unique<prefix<Communicator, T, collective::scan>>(comm, how, call);
   }
   if (how.collective == "exscan") {
-    return std::make_unique<prefix<Communicator, T, collective::exscan>>(comm, how);
+    return std::make_unique<prefix<Communicator, T, collective::exscan>>(comm, how, call);
   }
   return nullptr;
 }
 
 template <class Communicator>
-std::unique_ptr<workload<Communicator>> make_workload(Communicator& comm, const options& how) {
+std::unique_ptr<workload<Communicator>> make_workload(Communicator& comm, const options& how,
+                                                      colls::options call = {}) {
+  call.algorithm = how.pinned();
   if (how.root < 0 || how.root >= comm.size()) {
     throw std::invalid_argument("--root is not in 0.." + std::to_string(comm.size() - 1));
   }
   std::unique_ptr<workload<Communicator>> made;
-  if (how.dtype == "float") made = reducing<Communicator, float>(comm, how);
-  if (how.dtype == "double") made = reducing<Communicator, double>(comm, how);
-  if (how.dtype == "int32") made = reducing<Communicator, std::int32_t>(comm, how);
-  if (how.dtype == "bfloat16") made = reducing<Communicator, colls::bfloat16>(comm, how);
+  if (how.dtype == "float") made = reducing<Communicator, float>(comm, how, call);
+  if (how.dtype == "double") made = reducing<Communicator, double>(comm, how, call);
+  if (how.dtype == "int32") made = reducing<Communicator, std::int32_t>(comm, how, call);
+  if (how.dtype == "bfloat16") made = reducing<Communicator, colls::bfloat16>(comm, how, call);
   if (made) return made;
-  if (how.collective == "broadcast") return std::make_unique<broadcast<Communicator>>(comm, how);
-  if (how.collective == "all_gather") return std::make_unique<all_gather<Communicator>>(comm, how);
-  if (how.collective == "gather") return std::make_unique<gather<Communicator>>(comm, how);
-  if (how.collective == "scatter") return std::make_unique<scatter<Communicator>>(comm, how);
-  if (how.collective == "all_to_all") return std::make_unique<all_to_all<Communicator>>(comm, how);
-  if (how.collective == "barrier") return std::make_unique<barrier<Communicator>>(comm, how);
+  if (how.collective == "broadcast")
+    return std::make_unique<broadcast<Communicator>>(comm, how, call);
+  if (how.collective == "all_gather")
+    return std::make_unique<all_gather<Communicator>>(comm, how, call);
+  if (how.collective == "gather") return std::make_unique<gather<Communicator>>(comm, how, call);
+  if (how.collective == "scatter") return std::make_unique<scatter<Communicator>>(comm, how, call);
+  if (how.collective == "all_to_all")
+    return std::make_unique<all_to_all<Communicator>>(comm, how, call);
+  if (how.collective == "barrier") return std::make_unique<barrier<Communicator>>(comm, how, call);
   throw std::invalid_argument("no collective is named " + how.collective);
 }
 

@@ -5,6 +5,7 @@
 // The ranks as processes: those of a launcher, or our own.
 
 #include "measure.hpp"
+#include "on_devices.hpp"
 #include "processes.hpp"
 
 #include <colls/rendezvous/environment.hpp>
@@ -15,9 +16,16 @@ namespace bench {
 inline int in_a_world(const options& how) {
   const auto rank_main = [&](colls::config place) {
     place.congestion = how.congestion;
-    place.transport = how.transport;
-    return colls::run([&](colls::world& world) -> colls::task<> { co_await measure(world, how); },
-                      place);
+    place.transport =
+        how.transport == "cuda_ipc" || how.transport == "nccl" ? "hybrid" : how.transport;
+    if (how.on_device()) {
+      return colls::run([&](colls::world& world) { return measure_on_devices(world, how); }, place);
+    }
+    const auto on_host = [&](colls::world& world) -> colls::task<> {
+      const auto work = make_workload(world, how);
+      co_await measure(*work, world, how);
+    };
+    return colls::run(on_host, place);
   };
   const colls::config launched = colls::environment();
   if (launched.size > 1) return rank_main(launched);

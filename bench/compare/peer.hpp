@@ -5,6 +5,7 @@
 // Another library, measured by the loop, the checks and the report of colls-bench: a program gives
 // a communicator of its library, which has the calls of ours and returns when they have ended.
 
+#include "../colls_bench/command_line.hpp"
 #include "../colls_bench/measure.hpp"
 #include "../colls_bench/processes.hpp"
 
@@ -39,7 +40,8 @@ void measure_blocking(Communicator& comm, const options& how) {
     void leave() {}
     colls::run_queue queue_;
   } driver;
-  colls::sync_wait(driver, measure(comm, how));
+  const auto work = make_workload(comm, how);
+  colls::sync_wait(driver, measure(*work, comm, how));
 }
 
 /// `main` of such a program: `run(how) -> int`. What the ranks talk through is their launcher's

@@ -10,11 +10,14 @@
 #include <colls/algorithm/circulant.hpp>
 #include <colls/algorithm/composed.hpp>
 #include <colls/algorithm/direct.hpp>
+#include <colls/algorithm/direct_copies.hpp>
+#include <colls/algorithm/direct_scans.hpp>
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/double_tree.hpp>
 #include <colls/algorithm/hierarchical.hpp>
 #include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/linear.hpp>
+#include <colls/algorithm/meeting.hpp>
 #include <colls/algorithm/pairwise.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/algorithm/recursive_halving.hpp>
@@ -136,12 +139,15 @@ constexpr void each_algorithm(See see) {
   }
 }
 
-/// The same for those that take ranks which see each other's memory.
+/// The same for those that take ranks which meet.
 template <collective What, class See>
-constexpr void each_direct_algorithm(See see) {
+constexpr void each_meeting_algorithm(See see) {
+  if constexpr (What == collective::barrier) {
+    see({algorithm::direct}, COLLS_OVER(at_meeting::barrier<Channel>));
+  }
   if constexpr (What == collective::all_reduce) {
     see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(direct::all_reduce<Channel, any_buffer, any_op>));
+        COLLS_OVER(at_meeting::all_reduce<Channel, any_buffer, any_op>));
   }
 }
 
@@ -151,10 +157,14 @@ constexpr void each_lending_algorithm(See see) {
   using op = any_op;
   using data = any_buffer;
   if constexpr (What == collective::barrier) {
-    see({algorithm::direct}, COLLS_OVER(direct::barrier<Channel>));
+    see({algorithm::direct}, COLLS_OVER(whole::barrier<Channel>));
   }
   if constexpr (What == collective::broadcast) {
     see({algorithm::direct}, COLLS_OVER(direct::broadcast<Channel, data>));
+  }
+  if constexpr (What == collective::all_reduce) {
+    see({algorithm::direct, needs::nothing, order::rank},
+        COLLS_OVER(direct::all_reduce<Channel, data, op>));
   }
   if constexpr (What == collective::reduce) {
     see({algorithm::direct, needs::nothing, order::rank},
@@ -209,7 +219,7 @@ constexpr bool offers(collective what, algorithm how, bool commutes) {
   };
   with_collective(what, [&]<collective What>() {
     each_algorithm<What>(see);
-    each_direct_algorithm<What>(see);
+    each_meeting_algorithm<What>(see);
     each_lending_algorithm<What>(see);
   });
   return found;
@@ -246,8 +256,8 @@ struct catalogue {
   template <collective What, class See>
   static constexpr void each(See see) {
     each_algorithm<What>(see);
-    if constexpr (addressable_transport<typename Channel::transport_type> || lends) {
-      each_direct_algorithm<What>(see);
+    if constexpr (meeting_transport<typename Channel::transport_type>) {
+      each_meeting_algorithm<What>(see);
     }
     if constexpr (lends) each_lending_algorithm<What>(see);
   }
@@ -298,6 +308,16 @@ struct catalogue {
       rows<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();
   static constexpr auto all_gather =
       rows<collective::all_gather, task<>(Channel, data, partition)>();
+  /// The one that leaves it to the algorithm to put this rank's chunk into its place.
+  static constexpr auto all_gather_apart = [] {
+    using apart = row<task<>(Channel, data, data, partition)>;
+    if constexpr (lends) {
+      return std::array{
+          apart{{algorithm::direct}, &direct::all_gather_apart<Channel, data>}};
+    } else {
+      return std::array<apart, 0>();
+    }
+  }();
   static constexpr auto gather =
       rows<collective::gather, task<>(Channel, data, data, partition, int)>();
   static constexpr auto scatter =

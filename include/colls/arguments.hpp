@@ -178,7 +178,7 @@ class checks {
   const failure& why() const { return *why_; }
 
  private:
-  checks& unfit_buffer(const any_buffer& data) {
+  [[gnu::noinline, gnu::cold]] checks& unfit_buffer(const any_buffer& data) {
     for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory,
                                     unaligned_memory, registered_and_freed, registered_elsewhere}) {
       require(data.data() != wrong, "%s", wrong);

@@ -43,14 +43,15 @@ struct bodies {
   }
 
   /// Whether an algorithm may read `in` and write `out` as they are.
-  static bool moves_nothing(any_buffer in, any_buffer out, const reduction& by) {
+  static bool moves_nothing(const any_buffer& in, const any_buffer& out, const reduction& by) {
     return in.data() != out.data() && in_storage(by) && by.finish == nullptr;
   }
 
   /// In place on `out`, after a copy or in a wide working buffer: all_reduce and the scans. Where
   /// nothing is left to do after the algorithm, no coroutine stands round it.
-  static task<> in_place(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
-                         any_buffer in, any_buffer out, const reduction& by, int ranks) {
+  [[gnu::always_inline]] static task<> in_place(
+      const Channel& net, run<task<>(Channel, any_buffer, any_op)> algorithm, const any_buffer& in,
+      const any_buffer& out, const reduction& by, int ranks) {
     if (!in_storage(by) || by.finish != nullptr) {
       return finished(net, algorithm, in, out, by, ranks);
     }
@@ -71,18 +72,32 @@ struct bodies {
     narrow(net, by, out, work.data(), ranks);
   }
 
-  /// Rank 0 has nothing before it: its `out` stays as it is.
+  /// Rank 0 has nothing before it: its `data` stays as it is.
   static task<> exscan(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
-                       any_buffer in, any_buffer out, reduction by) {
-    const auto work = net.scratch_bytes(in.size() * by.accumulate_size);
-    widen(net, by, in, work.data());
-    co_await algorithm(net, wide(by, work.data(), in.size()), by.op);
-    if (net.rank() > 0) narrow(net, by, out, work.data(), net.rank());
+                       any_buffer data, const reduction& by) {
+    if (in_storage(by) && by.finish == nullptr) return algorithm(net, data, by.op);
+    return widened_exscan(net, algorithm, data, by);
+  }
+  static task<> widened_exscan(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
+                               any_buffer data, reduction by) {
+    const auto work = net.scratch_bytes(data.size() * by.accumulate_size);
+    widen(net, by, data, work.data());
+    co_await algorithm(net, wide(by, work.data(), data.size()), by.op);
+    if (net.rank() > 0) narrow(net, by, data, work.data(), net.rank());
   }
 
+  /// In storage and without a finish no coroutine stands round the algorithm, here and below.
   static task<> reduce(Channel net,
                        run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
-                       any_buffer in, any_buffer out, int root, reduction by) {
+                       any_buffer in, any_buffer out, int root, const reduction& by) {
+    if (!in_storage(by) || by.finish != nullptr) {
+      return reduced(net, algorithm, in, out, root, by);
+    }
+    return algorithm(net, in, out, root, by.op);
+  }
+  static task<> reduced(Channel net,
+                        run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
+                        any_buffer in, any_buffer out, int root, reduction by) {
     if (in_storage(by)) {
       co_await algorithm(net, in, out, root, by.op);
       if (net.rank() == root) narrow(net, by, out, out.data(), net.size());
@@ -96,6 +111,14 @@ struct bodies {
   }
 
   static task<> reduce_scatter(
+      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
+      any_buffer in, any_buffer out, offsets table, const reduction& by) {
+    if (!table.empty() || !in_storage(by) || by.finish != nullptr) {
+      return reduced_and_scattered(net, algorithm, in, out, std::move(table), by);
+    }
+    return algorithm(net, in, out, partition::blocks(out.size(), net.size()), by.op);
+  }
+  static task<> reduced_and_scattered(
       Channel net, run<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
       any_buffer in, any_buffer out, offsets table, reduction by) {
     const partition parts = table.empty() ? partition::blocks(out.size(), net.size())
@@ -113,8 +136,8 @@ struct bodies {
     narrow(net, by, out, mine, net.size());
   }
 
-  static task<> broadcast(Channel net, run<task<>(Channel, any_buffer, int)> algorithm,
-                          any_buffer data, int root) {
+  static task<> broadcast(const Channel& net, run<task<>(Channel, any_buffer, int)> algorithm,
+                          const any_buffer& data, int root) {
     return algorithm(net, data, root);
   }
 
@@ -147,12 +170,26 @@ struct bodies {
     for (const any_buffer& part : group) narrow(net, by, part, part.data(), net.size());
   }
 
+  static partition shares(const offsets& table, any_buffer in, int ranks) {
+    return table.empty() ? partition::blocks(in.size(), ranks)
+                         : partition::from_offsets(table.data(), ranks);
+  }
   static task<> all_gather(Channel net, run<task<>(Channel, any_buffer, partition)> algorithm,
                            any_buffer in, any_buffer out, offsets table) {
-    const partition parts = table.empty() ? partition::blocks(in.size(), net.size())
-                                          : partition::from_offsets(table.data(), net.size());
+    const partition parts = shares(table, in, net.size());
     net.copy(bytes(chunks{out, parts}[net.rank()]), bytes(in));
     co_await algorithm(net, out, parts);
+  }
+  static task<> all_gather_apart(
+      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, offsets table) {
+    if (table.empty()) return algorithm(net, in, out, shares(table, in, net.size()));
+    return all_gather_v_apart(net, algorithm, in, out, std::move(table));
+  }
+  static task<> all_gather_v_apart(
+      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, offsets table) {
+    co_await algorithm(net, in, out, shares(table, in, net.size()));
   }
 
   /// gather and scatter: `mine` is this rank's share, `all` lies on the root.
@@ -160,12 +197,28 @@ struct bodies {
                        run<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
                        any_buffer first, any_buffer second, std::size_t share, offsets table,
                        int root) {
-    const partition parts = table.empty() ? partition::blocks(share, net.size())
-                                          : partition::from_offsets(table.data(), net.size());
+    if (!table.empty()) return rooted_v(net, algorithm, first, second, std::move(table), root);
+    return algorithm(net, first, second, partition::blocks(share, net.size()), root);
+  }
+  static task<> rooted_v(Channel net,
+                         run<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
+                         any_buffer first, any_buffer second, offsets table, int root) {
+    const partition parts = partition::from_offsets(table.data(), net.size());
     co_await algorithm(net, first, second, parts, root);
   }
 
   static task<> all_to_all(
+      Channel net, run<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, offsets sends, offsets receives) {
+    if (sends.empty() && receives.empty() && in.data() != out.data()) {
+      const partition parts =
+          partition::blocks(in.size() / static_cast<std::size_t>(net.size()), net.size());
+      return algorithm(net, in, parts, out, parts);
+    }
+    return all_to_all_v(net, algorithm, in, out, std::move(sends), std::move(receives));
+  }
+  /// With counts, or in place.
+  static task<> all_to_all_v(
       Channel net, run<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
     const int ranks = net.size();

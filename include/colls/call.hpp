@@ -8,6 +8,7 @@
 #include <colls/task.hpp>
 
 #include <cstddef>
+#include <cstring>
 
 namespace colls {
 
@@ -34,7 +35,9 @@ class call_base : public operation_record, public recycled {
   static constexpr failure none{};
 
   call_base(call_owner* owner, match* matching, run_queue& queue)
-      : owner_(owner), matching_(matching), body_done_(*this, queue) {}
+      : owner_(owner), matching_(matching), body_done_(*this, queue) {
+    started = never;
+  }
   call_base(const call_base&) = delete;
   call_base& operator=(const call_base&) = delete;
   virtual ~call_base() = default;
@@ -106,24 +109,7 @@ class call_base : public operation_record, public recycled {
   /// revoke their communicator everywhere.
   void abandon() noexcept {
     waiter_ = nullptr;
-    if (!settle()) {
-      failure why(errc::cancelled, "the operation was dropped before it had ended");
-      if (communicator == nullptr) {
-        cut(why);
-        delete this;
-        return;
-      }
-      why.operation = what;
-      why.sequence = hash != 0 ? sequence : 0;
-      why.culprit = matching_->rank();
-      const bool quietly = untouched != nullptr && untouched(*this);
-      communicator_state& of = *communicator;
-      match& with = *matching_;
-      call_owner* const owner = owner_;
-      cut(why);
-      if (!quietly) with.revoke(of, why);
-      owner->kick();
-    }
+    if (!settle()) drop();
     delete this;
   }
 
@@ -131,8 +117,6 @@ class call_base : public operation_record, public recycled {
   bool (*untouched)(const call_base& self) = nullptr;
   void* leaf = nullptr;
 
-  call_base* next_call = nullptr;  // in the communicator's list
-  call_base* prev_call = nullptr;
   std::size_t working_bytes = 0;  // what it asks of the rank's memory, for admission
 
  protected:
@@ -156,6 +140,35 @@ class call_base : public operation_record, public recycled {
     if (is_done()) return;  // settled before the run queue got to it
     try {
       take_result();
+    } catch (...) {
+      fail_as_thrown();
+    }
+    destroy_body();
+    finish();
+  }
+
+  // What is seldom stands apart: a failure is half a kilobyte of stack.
+  [[gnu::noinline, gnu::cold]] void drop() noexcept {
+    failure why(errc::cancelled, "the operation was dropped before it had ended");
+    if (communicator == nullptr) {
+      cut(why);
+      return;
+    }
+    why.operation = what;
+    why.sequence = hash != 0 ? sequence : 0;
+    why.culprit = matching_->rank();
+    const bool quietly = untouched != nullptr && untouched(*this);
+    communicator_state& of = *communicator;
+    match& with = *matching_;
+    call_owner* const owner = owner_;
+    cut(why);
+    if (!quietly) with.revoke(of, why);
+    owner->kick();
+  }
+
+  [[gnu::noinline, gnu::cold]] void fail_as_thrown() noexcept {
+    try {
+      throw;
     } catch (const error& thrown) {
       fail(thrown.record());
     } catch (const std::bad_alloc&) {
@@ -165,8 +178,6 @@ class call_base : public operation_record, public recycled {
     } catch (...) {
       fail(failure(errc::user_op_failed));
     }
-    destroy_body();
-    finish();
   }
 
   // The communicator's reason, if it has one, explains more than what an algorithm saw of it.
@@ -223,9 +234,9 @@ class call_base : public operation_record, public recycled {
   completion* waiter_ = nullptr;
   resumption foreign_;
   body_completion body_done_;
-  std::optional<failure> why_;
   state state_ = state::deferred;
   bool run_ = false;
+  std::optional<failure> why_;
 };
 
 template <class T>
@@ -248,13 +259,19 @@ class call<void> : public call_base {
   using call_base::call_base;
 
   task<> body;
-  // The user's reduction, copied when the call was made: it lives as long as the operation.
-  alignas(std::max_align_t) std::byte op[64];
+
+  /// Copies the user's reduction, `size` bytes of it: it lives as long as the operation.
+  const void* keep(const void* op, std::size_t size) {
+    if (size != 0) std::memcpy(op_, op, size);
+    return op_;
+  }
 
  private:
   bool start_body(completion& done) override { return body.start(done); }
   void take_result() override { body.result(); }
   void destroy_body() noexcept override { (void)(body = {}); }
+
+  alignas(std::max_align_t) std::byte op_[64];
 };
 
 /// What a completion token of Asio makes of an operation. <colls/asio.hpp> specialises it; to use

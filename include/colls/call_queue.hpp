@@ -35,27 +35,41 @@ class known_calls {
     const offer* chosen = nullptr;
   };
 
+  /// The call of that collective that was made last, if it was asked so, or null. Inline: then what
+  /// is asked is compared without being written down.
+  [[gnu::always_inline]] const entry* again(const fingerprint& asked, const question& call) const {
+    const entry& last = all_[last_[static_cast<std::size_t>(asked.what)]];
+    return is(last, asked, call) ? &last : nullptr;
+  }
   /// The call that was asked so before, or null.
   const entry* find(const fingerprint& asked, const question& call) {
-    for (std::size_t i = 0; i < most; ++i) {
-      const std::size_t at = (newest_ - i) % most;
-      const entry& known = all_[at];
-      if (known.chosen == nullptr || !(known.asked == asked) || !(known.call == call)) continue;
-      newest_ = at;
-      return &known;
+    for (std::size_t at = 0; at < most; ++at) {
+      if (!is(all_[at], asked, call)) continue;
+      last_[static_cast<std::size_t>(asked.what)] = static_cast<std::uint8_t>(at);
+      return &all_[at];
     }
     return nullptr;
   }
-  const entry& add(const entry& made) { return all_[++newest_ % most] = made; }
+  const entry& add(const entry& made) {
+    newest_ = (newest_ + 1) % most;
+    last_[static_cast<std::size_t>(made.asked.what)] = static_cast<std::uint8_t>(newest_);
+    return all_[newest_] = made;
+  }
   void forget() {
-    for (entry& each : all_) each.chosen = nullptr;
+    for (entry& each : all_) each.asked = {};
   }
 
  private:
   static constexpr std::size_t most = 8;
 
+  [[gnu::always_inline]] static bool is(const entry& known, const fingerprint& asked,
+                                        const question& call) {
+    return known.asked == asked && known.call == call;
+  }
+
   entry all_[most];
   std::size_t newest_ = 0;
+  std::uint8_t last_[32] = {};  // by collective
 };
 
 /// One rank's side of a communicator, whatever its transport. Its address stays while calls are
@@ -93,7 +107,7 @@ class call_queue : public call_owner {
 
   /// A call that is wrong takes no number and sends nothing.
   template <class T>
-  operation<T> refuse(call<T>* made, failure why) {
+  [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* made, failure why) {
     why.observer = matching_.rank();
     why.communicator = state_.id();
     made->refuse(why);
@@ -103,10 +117,11 @@ class call_queue : public call_owner {
 
   /// Numbers a collective and starts it: `body(record)` makes its coroutine.
   template <class T, class Body>
-  operation<T> begin(call<T>* made, const agreement& agreed, const options& how,
-                     std::size_t working_bytes, Body body) {
+  [[gnu::always_inline]] operation<T> begin(call<T>* made, const agreement& agreed,
+                                            const options& how, std::size_t working_bytes,
+                                            const Body& body) {
+    if (!usable()) return unusable(made);
     std::unique_ptr<call<T>> holder(made);
-    if (unusable(*made)) return operation<T>(holder.release());
     made->hash = agreed.hash;
     made->sequence = state_.take_sequence(agreed.print, agreed.hash);
     made->segment = agreed.by.segment;
@@ -131,7 +146,7 @@ class call_queue : public call_owner {
   /// Point to point: no number; a deadline ends only this operation.
   template <class T, class Body>
   operation<T> begin_direct(call<T>* made, std::uint64_t tag, const options& how, Body body) {
-    if (unusable(*made)) return operation<T>(made);
+    if (!usable()) return unusable(made);
     made->sequence = tag;
     made->expired = [](operation_record& self, const failure& why) {
       auto& late = static_cast<call_base&>(self);
@@ -162,10 +177,10 @@ class call_queue : public call_owner {
     failure why(errc::closed, "this rank has closed the communicator");
     why.culprit = matching_.rank();
     bool numbered = false;
-    while (first_ != nullptr) {
-      numbered |= first_->hash != 0;
+    while (call_base* const oldest = ours(matching_.first_under_way())) {
+      numbered |= oldest->hash != 0;
       first_deferred_ = nullptr;
-      first_->cut(why);
+      oldest->cut(why);
     }
     // Peers count on the numbers that were taken.
     if (numbered) matching_.revoke(state_, why);
@@ -195,26 +210,26 @@ class call_queue : public call_owner {
   static constexpr int most_running = 64;
   static constexpr std::size_t most_bytes = 32 << 20;
 
-  bool unusable(call_base& made) {
-    if (open_ && !state_.failed()) return false;
+  bool usable() const { return open_ && !state_.failed(); }
+  template <class T>
+  [[gnu::noinline, gnu::cold]] operation<T> unusable(call<T>* made) {
     failure why = state_.why();
     if (!open_) {
       why = failure(errc::closed, "this rank has closed the communicator");
       why.culprit = matching_.rank();
     }
-    made.refuse(why);
-    return true;
+    made->refuse(why);
+    return operation<T>(made);
   }
 
   void enter(call_base& made, const options& how) {
     made.stream = how.stream;
-    made.started = how.timeout ? now() : never;
-    if (how.timeout && how.timeout.count() < never - made.started) {
-      made.deadline = made.started + how.timeout.count();
+    if (how.timeout) {
+      made.started = now();
+      if (how.timeout.count() < never - made.started) {
+        made.deadline = made.started + how.timeout.count();
+      }
     }
-    made.prev_call = last_;
-    (last_ != nullptr ? last_->next_call : first_) = &made;
-    last_ = &made;
     matching_.begin(made);
   }
 
@@ -231,14 +246,15 @@ class call_queue : public call_owner {
   }
 
   void ended(call_base& made) noexcept override {
-    matching_.end(made);
     if (first_deferred_ == &made) first_deferred_ = next_deferred(made);
-    (made.prev_call != nullptr ? made.prev_call->next_call : first_) = made.next_call;
-    (made.next_call != nullptr ? made.next_call->prev_call : last_) = made.prev_call;
+    matching_.end(made);
     if (made.hash != 0 && made.was_run()) {
       --running_;
       running_bytes_ -= made.working_bytes;
     }
+    if (first_deferred_ != nullptr) admit_deferred();
+  }
+  [[gnu::noinline]] void admit_deferred() {
     // A call that ends at once comes here again, under this loop.
     if (std::exchange(admitting_, true)) return;
     while (first_deferred_ != nullptr) {
@@ -257,11 +273,15 @@ class call_queue : public call_owner {
     }
     admitting_ = false;
   }
-  static call_base* next_deferred(const call_base& after) {
-    for (call_base* at = after.next_call; at != nullptr; at = at->next_call) {
-      if (at->hash != 0) return at;
-    }
-    return nullptr;
+  /// The first call of this communicator from `at` on, or null.
+  call_base* ours(operation_record* at) const {
+    while (at != nullptr && at->communicator != &state_) at = at->next;
+    return static_cast<call_base*>(at);
+  }
+  call_base* next_deferred(const call_base& after) const {
+    call_base* at = ours(after.next);
+    while (at != nullptr && at->hash == 0) at = ours(at->next);
+    return at;
   }
 
   match& matching_;
@@ -271,8 +291,6 @@ class call_queue : public call_owner {
   known_calls known_;
   bool world_;
   bool open_ = true;
-  call_base* first_ = nullptr;  // started and not ended, in call order
-  call_base* last_ = nullptr;
   call_base* first_deferred_ = nullptr;  // all numbered calls from here on wait
   bool admitting_ = false;
   int running_ = 0;

@@ -118,10 +118,17 @@ class basic_channel {
     return recv_request{net_, record_, key(peer), into};
   }
 
-  /// Sends `mine` to all other ranks and takes what they send into `parts`, each in the place of its
-  /// rank. Of a channel of the whole communicator.
-  auto share(const_bytes mine, std::byte* parts) const requires sharing_transport<Transport> {
-    return share_request<Transport>{net_, record_, lane_, mine, parts};
+  /// Sends each rank of `give` its message and takes those of `take`, as one operation. Of a channel
+  /// of the whole communicator.
+  auto round(const round_gives& give, const round_takes& take) const
+      requires round_transport<Transport> {
+    return round_request<Transport>{net_, record_, lane_, give, take};
+  }
+
+  /// An operation by which all ranks meet (see `meeting_transport`). Of a channel of the whole
+  /// communicator.
+  auto meet(void* mine) const requires meeting_transport<Transport> {
+    return net_->meet(lane_, mine, *record_);
   }
 
   /// out = mine (+) what `peer` sends, or what `peer` sends (+) mine. `out` may be `mine` only if
@@ -139,10 +146,12 @@ class basic_channel {
     const mutable_bytes message = bytes(left);
     if (!what.fold(*this, 0, message.data, message.size)) throw error(errc::user_op_failed);
   }
-  /// out = parts[0] (+) parts[1] (+) ..., two parts or more; `out` may be one of the first two.
+  /// out = parts[0] (+) parts[1] (+) ..., two parts or more; `second` gets the same unless it is
+  /// null. Where `op` folds, both may be any of the parts; else `out` may be one of the first two.
   template <buffer Data, class Op>
-  void reduce(Data out, std::span<const void* const> parts, const Op& op) const {
-    if (!guarded([&] { reduce_into(out, parts, op); })) throw error(errc::user_op_failed);
+  void reduce(Data out, std::span<const void* const> parts, const Op& op,
+              void* second = nullptr) const {
+    if (!guarded([&] { reduce_into(out, parts, op, second); })) throw error(errc::user_op_failed);
   }
 
   /// Copies inside this rank; the two do not overlap, or are the same.
@@ -279,18 +288,18 @@ class basic_channel {
   };
   using receive = typename recv_request::operation;
 
-  template <class Sharing>
-  struct share_request {
-    using operation = typename Sharing::share_operation;
+  template <class Round>
+  struct round_request {
+    using operation = typename Round::round_operation;
     [[gnu::always_inline]] operator operation() const {
-      return {*net, lane, mine, parts, *record};
+      return {*net, lane, give, take, *record};
     }
 
     Transport* net;
     operation_record* record;
     std::uint16_t lane;
-    const_bytes mine;
-    std::byte* parts;
+    round_gives give;
+    round_takes take;
   };
 
   template <class Data, class Op>

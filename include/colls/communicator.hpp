@@ -182,8 +182,9 @@ class communicator {
     static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, space>,
                   "colls: the group is in host memory and the communicator moves device memory, or "
                   "the other way round");
+    reduction by = reducing<collective::all_reduce, Pinned, element>(op, how);
     return core_->grouped(
-        reducing<collective::all_reduce, Pinned, element>(op, how), element_id<element>(),
+        by,
         std::apply([this](auto&... each) { return std::vector{this->erased(each)...}; },
                    buffers.ranges),
         how);
@@ -527,14 +528,13 @@ class communicator {
     }
   }
 
-  // Copies the user's operation into a call and erases it there.
+  // Erases the user's operation, which lives until the call has copied it.
   template <collective What, algorithm Pinned, class T, class Op>
-  detail::reducing_call reducing(const Op& op, options& how) {
+  static reduction reducing(const Op& op, options& how) {
     detail::check_op<T, Op>();
     pin<What, Pinned, commutative_for<Op, T>>(how);
-    detail::call<void>* const made = core_->make(What);
-    const Op& kept = *new (static_cast<void*>(made->op)) Op(op);
-    reduction by = erase<T>(kept, how.wire);
+    // Whether many parts are added up in one pass depends on who lends: no bit may.
+    reduction by = erase<T>(op, how.wire, order::rank);
     if constexpr (requires { requires Transport::reduces_on_device; } &&
                   !detail::library_reduces<Transport, What, T, Op>) {
       constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };
@@ -546,24 +546,25 @@ class communicator {
         by.op.commutative = by.op.associative = false;
       }
     }
-    return {made, by};
+    return by;
   }
 
   template <collective What, algorithm Pinned, class T, class Op>
-  operation<> everywhere(any_buffer in, any_buffer out, const Op& op, options how) {
-    return core_->template everywhere<What>(reducing<What, Pinned, T>(op, how), element_id<T>(), in,
-                                            out, how);
+  operation<> everywhere(const any_buffer& in, const any_buffer& out, const Op& op, options& how) {
+    reduction by = reducing<What, Pinned, T>(op, how);
+    return core_->template everywhere<What>(by, in, out, how);
   }
   template <algorithm Pinned, class T, class Op>
-  operation<> at_root(any_buffer in, any_buffer out, int root, const Op& op, options how) {
-    return core_->at_root(reducing<collective::reduce, Pinned, T>(op, how), element_id<T>(), in,
-                          out, root, how);
+  operation<> at_root(const any_buffer& in, const any_buffer& out, int root, const Op& op,
+                      options& how) {
+    reduction by = reducing<collective::reduce, Pinned, T>(op, how);
+    return core_->at_root(by, in, out, root, how);
   }
   template <algorithm Pinned, class T, class Op>
-  operation<> in_parts(any_buffer in, any_buffer out, std::vector<std::size_t> offsets,
-                       const Op& op, options how) {
-    return core_->in_parts(reducing<collective::reduce_scatter, Pinned, T>(op, how),
-                           element_id<T>(), in, out, std::move(offsets), how);
+  operation<> in_parts(const any_buffer& in, const any_buffer& out,
+                       std::vector<std::size_t> offsets, const Op& op, options& how) {
+    reduction by = reducing<collective::reduce_scatter, Pinned, T>(op, how);
+    return core_->in_parts(by, in, out, std::move(offsets), how);
   }
 
   detail::core_owner<detail::core<Transport>> core_;
@@ -586,8 +587,7 @@ class communicator {
 #define COLLS_EVERYWHERE(where, transport, what)                                                \
   where template colls::operation<>                                                             \
   colls::detail::core<transport>::everywhere<colls::collective::what>(                          \
-      const colls::detail::reducing_call&, std::uint32_t, colls::any_buffer, colls::any_buffer, \
-      const colls::options&);
+      colls::reduction&, const colls::any_buffer&, const colls::any_buffer&, const colls::options&);
 #define COLLS_ROOTED(where, transport, what)                                              \
   where template colls::operation<>                                                       \
   colls::detail::core<transport>::rooted<colls::collective::what>(                        \

@@ -17,15 +17,10 @@ class communicator;
 
 namespace detail {
 
-/// A call that reduces: its record, and the operation that was copied into it and erased there.
-struct reducing_call {
-  call<void>* made;
-  reduction by;
-};
-
 /// One rank's side of a communicator over a transport. The transport may be incomplete where its
 /// calls are only made; what they do is compiled with <colls/impl/core.ipp>. `type` is the id of
-/// the element type; no offsets mean equal blocks, else there is one more than ranks.
+/// the element type; no offsets mean equal blocks, else there is one more than ranks. The operation
+/// of a reduction is copied into the call.
 template <class Transport>
 class core final : public call_queue {
  public:
@@ -44,14 +39,13 @@ class core final : public call_queue {
 
   /// all_reduce, scan and exscan.
   template <collective What>
-  operation<> everywhere(const reducing_call& call, std::uint32_t type, any_buffer in,
-                         any_buffer out, const options& how);
-  operation<> grouped(const reducing_call& call, std::uint32_t type, std::vector<any_buffer> parts,
+  operation<> everywhere(reduction& by, const any_buffer& in, const any_buffer& out,
+                         const options& how);
+  operation<> grouped(reduction& by, std::vector<any_buffer> parts, const options& how);
+  operation<> at_root(reduction& by, const any_buffer& in, const any_buffer& out, int root,
                       const options& how);
-  operation<> at_root(const reducing_call& call, std::uint32_t type, any_buffer in, any_buffer out,
-                      int root, const options& how);
-  operation<> in_parts(const reducing_call& call, std::uint32_t type, any_buffer in, any_buffer out,
-                       offsets shares, const options& how);
+  operation<> in_parts(reduction& by, const any_buffer& in, const any_buffer& out, offsets shares,
+                       const options& how);
   operation<> barrier(const options& how);
   operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& how);
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
@@ -87,12 +81,16 @@ class core final : public call_queue {
   void progress() override;
   void kick() override;
 
-  /// Chooses an algorithm of `rows` and starts it, or refuses the call: `body(channel, row)` is its
-  /// coroutine, `print` all of the fingerprint but the plan.
-  template <class Rows, class Body>
-  operation<> launch(call<void>* made, const Rows& rows, const question& asked,
-                     const fingerprint& print, const options& how, checks& check,
-                     std::size_t working_bytes, Body body);
+  /// Chooses an algorithm of `rows` and starts it, or refuses the call: `body(call, channel, row)`
+  /// is its coroutine, `print()` its fingerprint with what options ask for in place of the plan.
+  template <class Rows, class Print, class Asked, class Body>
+  operation<> launch(collective what, const Rows& rows, const Print& print, const Asked& asked,
+                     const options& how, checks& check, std::size_t working_bytes,
+                     const Body& body);
+  /// What `launch` does where the last call of that collective was another one; null: refused.
+  template <class Rows>
+  const known_calls::entry* choose(const Rows& rows, const fingerprint& wanted,
+                                   const question& asked, const options& how, checks& check);
 
   std::shared_ptr<Transport> net_;
 };

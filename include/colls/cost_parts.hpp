@@ -229,12 +229,15 @@ class cost_parts {
     const part once = cards();
     return {s * once.messages, s * once.bytes, s * once.wire};
   }
-  /// A short message from every rank to every other one: where memory is shared, each is a line that
-  /// its reader finds.
-  constexpr part shared(std::uint64_t bytes) const {
-    part sum = mesh(bytes);
-    if (lends()) sum.wire = net_.near.latency + (p_ - 1) * gap(bytes);
-    return sum;
+  /// Messages of so many bytes between one rank, or each, and all others in one round: where memory
+  /// is shared, each is a line that its reader finds.
+  constexpr part at_once(part messages, std::uint64_t bytes) const {
+    if (lends()) messages.wire = net_.near.latency + (p_ - 1) * gap(bytes);
+    return messages;
+  }
+  /// All ranks of a thread wait for the last, which reduces and copies so many bytes.
+  constexpr part met(std::uint64_t bytes) const {
+    return {0, 0, p_ * net_.near.latency, bytes, bytes};
   }
   /// One rank of a pair works on so many bytes where they lie, and says when it has.
   constexpr part worked(part told, std::uint64_t bytes) const {

@@ -11,10 +11,29 @@
 
 namespace colls {
 
-/// Whether `direct` sends a vector whole to all ranks: that takes less than to tell where it lies.
-constexpr bool goes_whole(std::size_t bytes, int ranks) {
-  return ranks == 1 || bytes <= 8192 / static_cast<std::size_t>(ranks - 1);
+/// Whether `direct` sends each part of a vector to those who need it at once, in one round: that
+/// takes less than to tell where it lies. `bytes`: of the whole vector, of one rank for all_to_all.
+constexpr bool goes_whole(collective what, std::uint64_t bytes, int ranks) {
+  const auto p = static_cast<std::uint64_t>(ranks);
+  switch (what) {
+    case collective::barrier:
+      return true;
+    case collective::all_gather:
+    case collective::gather:
+    case collective::scatter:
+    case collective::all_to_all:
+      return bytes <= 32 * 1024;
+    case collective::reduce_scatter:
+      return bytes <= 16 * 1024;
+    case collective::broadcast:
+      return bytes <= 32 * 1024 / p;
+    default:
+      return ranks == 1 || bytes <= 16 * 1024 / p;
+  }
 }
+
+/// In pieces of so many bytes `direct` sends a scan down a chain where buffers are not lent.
+inline constexpr std::size_t unlent_piece = 2 * 1024 * 1024;
 
 /// The costs of calls of one collective with `bytes` in the whole vector, of one rank for
 /// all_to_all, between `ranks` ranks, `on_host` of them side by side on each host but perhaps the
@@ -49,6 +68,8 @@ class costs : detail::cost_trees {
   }
 
  private:
+  constexpr bool goes_whole() const { return colls::goes_whole(what_, n_, ranks_); }
+
   constexpr part parts(const plan& by) const {
     switch (what_) {
       case collective::barrier:
@@ -66,6 +87,10 @@ class costs : detail::cost_trees {
       case collective::gather:
       case collective::scatter:
         if (by.how == algorithm::direct) {
+          if (goes_whole()) {
+            return what_ == collective::gather ? at_once(star_in(chunk_), chunk_)
+                                               : at_once(star_out(chunk_), chunk_);
+          }
           const part both = star_in(card_bytes) + part{p_ - 1, (p_ - 1) * card_bytes};
           return both + (lends() ? worked(star_in(0), 2 * chunk_) : star_in(chunk_));
         }
@@ -90,7 +115,7 @@ class costs : detail::cost_trees {
       case algorithm::binomial_tree:
         return tree(0, 2, way::up) + tree(0, 2, way::down);
       case algorithm::direct:
-        return shared(0);
+        return net_.one_thread ? met(0) : at_once(mesh(0), 0);
       default:
         return star_in(0) + star_out(0);
     }
@@ -114,6 +139,7 @@ class costs : detail::cost_trees {
         return {(p_ - 1) * s, (p_ - 1) * n_, rounds * around((n_ + s - 1) / s, on_host_)};
       }
       case algorithm::direct:
+        if (goes_whole()) return at_once(star_out(n_), n_);
         return star_out(card_bytes) + (lends() ? worked(star_in(0), 2 * n_) : star_out(n_));
       default:
         return star_out(n_);
@@ -143,7 +169,9 @@ class costs : detail::cost_trees {
       case algorithm::double_tree:
         return two_trees(by, true);
       case algorithm::direct: {
+        if (goes_whole()) return at_once(star_sum(n_), n_);
         if (lends()) return cards() + worked(mesh(0), n_ + chunk_);
+        if (ranks_ == 2) return cards() + star_sum(n_);
         part last = star_in(chunk_);
         last.messages *= pieces(chunk_, by.segment);
         return cards() + reduced(chunks_apart(by), n_ - chunk_) + last;
@@ -184,17 +212,11 @@ class costs : detail::cost_trees {
         return copied(reduced(circle() + circle(), n_ - chunk_), 2 * n_);
       case algorithm::hierarchical:
         return hierarchical();
-      case algorithm::direct: {
-        if (!net_.one_thread) {
-          if (goes_whole(n_, ranks_)) return reduced(shared(n_), (p_ - 1) * n_);
-          if (lends()) return cards() + worked(mesh(0), 2 * n_);
-          return cards(by) + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
-        }
-        part sum = star_in(sizeof(void*)) + star_out(0);
-        sum.copied = 2 * (p_ - 1) * n_;
-        sum.touched = sum.copied;
-        return sum;
-      }
+      case algorithm::direct:
+        if (net_.one_thread) return met(2 * (p_ - 1) * n_);
+        if (goes_whole()) return reduced(at_once(mesh(n_), n_), (p_ - 1) * n_);
+        if (lends()) return cards() + worked(mesh(0), 2 * n_);
+        return cards(by) + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
       default:
         return star_sum(n_) + star_out(n_);
     }
@@ -231,6 +253,7 @@ class costs : detail::cost_trees {
       case algorithm::pairwise:
         return reduced(rounds_of_one(chunk_), n_ - chunk_);
       case algorithm::direct:
+        if (goes_whole()) return reduced(at_once(mesh(chunk_), chunk_), n_ - chunk_);
         return cards() +
                (lends() ? worked(mesh(0), n_ + chunk_) : reduced(chunks_apart(by), n_ - chunk_));
       default:
@@ -257,6 +280,7 @@ class costs : detail::cost_trees {
       case algorithm::neighbour_exchange:
         return neighbours();
       case algorithm::direct:
+        if (goes_whole()) return at_once(mesh(chunk_), chunk_);
         return cards() + (lends() ? worked(mesh(0), 2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
@@ -283,6 +307,7 @@ class costs : detail::cost_trees {
         return copied(sum, 2 * packed * chunk_);
       }
       case algorithm::direct:
+        if (goes_whole()) return at_once(mesh(chunk_), chunk_);
         return cards() + (lends() ? worked(mesh(0), 2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
@@ -305,8 +330,14 @@ class costs : detail::cost_trees {
       case algorithm::chain:
         return line(n_, p_ - 1, 1, by, true);
       case algorithm::direct:
+        if (goes_whole()) {
+          part sum = reduced(at_once(mesh(n_), n_), (p_ - 1) * n_);
+          sum.messages /= 2;
+          sum.bytes /= 2;
+          return sum;
+        }
         if (lends()) return cards() + worked(mesh(0), 2 * n_);
-        return cards() + reduced(mesh(chunk_), n_) + mesh(chunk_);
+        return cards() + line(n_, p_ - 1, 1, {by.how, unlent_piece, 2}, true);
       default:
         return line(n_, p_ - 1, 1, {}, true);
     }

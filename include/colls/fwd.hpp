@@ -56,7 +56,7 @@ enum class algorithm : std::uint8_t {
 enum class order : std::uint8_t { any = 0, rank };
 
 /// With a wide accumulator: what travels between ranks. `accumulate` rounds once at the end,
-/// `storage` halves the bytes and rounds at each hop.
+/// `storage` halves the bytes and rounds at each hop, and with `order::rank` after each addition.
 enum class wire : std::uint8_t { accumulate = 0, storage };
 
 constexpr const char* name(collective what) {

@@ -96,11 +96,13 @@ class mover {
                        const fingerprint& ours) = 0;
   /// `peer` needs us in a communicator that we have left or that has failed here.
   virtual void refuse(int peer, const failure& why) = 0;
-  /// A rank that a send of `sending` waits for, or -1.
-  virtual int awaited_by(const operation_record& sending) {
-    (void)sending;
+  /// A rank that `waiting` waits for otherwise than by a receive, or -1.
+  virtual int awaited_by(const operation_record& waiting) {
+    (void)waiting;
     return -1;
   }
+  /// Announces it to the ranks that it waits for without a message to or from them.
+  virtual void announce_beside(const operation_record& waiting) { (void)waiting; }
 
  protected:
   ~mover() = default;
@@ -279,6 +281,8 @@ class match {
     return nullptr;
   }
   const key_table<posted>& receives() const { return receives_; }
+  /// The message of a collective that came before its receive, or null.
+  arrival* arrived(const message_key& key) const { return arrivals_.find(key); }
   /// Whether some message of a collective came before its receive.
   bool has_arrivals() const { return !arrivals_.empty(); }
   /// The oldest receive of that key, granted or not, still listed.
@@ -445,6 +449,9 @@ class match {
     record.next = record.prev = nullptr;
   }
   bool any_under_way() const { return first_ != nullptr; }
+  /// The calls under way, of all communicators, in the order in which they began: the first, and by
+  /// `next` the others.
+  operation_record* first_under_way() const { return first_; }
   /// Calls `visit` for every receive that waits for its message.
   template <class Visit>
   void each_waiting(Visit visit) {
@@ -597,9 +604,10 @@ class match {
       if (receive.key.peer < 0) return;
       for (mover* transport : movers_) transport->announce(receive.key.peer, record);
     });
+    for (mover* transport : movers_) transport->announce_beside(record);
   }
 
-  int awaited_taker(const operation_record& record) const {
+  int otherwise_awaited(const operation_record& record) const {
     int found = -1;
     for (mover* transport : movers_) found = std::max(found, transport->awaited_by(record));
     return found;
@@ -612,7 +620,7 @@ class match {
                name(record.what), static_cast<unsigned long long>(record.sequence), peer, what);
     };
     each_awaited(record, [&](posted& receive) { tell(receive.key.peer, "sent"); });
-    if (const int taker = awaited_taker(record); taker >= 0) tell(taker, "asked for what we send");
+    if (const int peer = otherwise_awaited(record); peer >= 0) tell(peer, "come to take part");
   }
 
   void expire(operation_record& record, time_point now, bool total) {
@@ -626,7 +634,7 @@ class match {
     each_awaited(record, [&](posted& receive) {
       if (why.waited_for < 0) why.waited_for = why.culprit = receive.key.peer;
     });
-    if (why.waited_for < 0) why.waited_for = why.culprit = awaited_taker(record);
+    if (why.waited_for < 0) why.waited_for = why.culprit = otherwise_awaited(record);
     if (total) {
       why.say("options.timeout is over");
     } else {

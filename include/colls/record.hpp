@@ -89,8 +89,8 @@ class communicator_state {
   std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
     const std::size_t at = sequence_ % kept;
     if (at == recent_.size()) recent_.emplace_back();
-    recent_[at] = {++sequence_, hash, call};
-    return sequence_;
+    recent_[at] = {hash, call};
+    return ++sequence_;
   }
   std::uint64_t take_sequence(const fingerprint& call) {
     return take_sequence(call, hash_of(call));
@@ -111,15 +111,14 @@ class communicator_state {
 
  private:
   struct entry {
-    std::uint64_t sequence = 0;
     std::uint64_t hash = 0;
     fingerprint call;
   };
   static constexpr std::size_t kept = 64;
 
   const entry* find(std::uint64_t sequence) const {
-    const std::size_t at = (sequence - 1) % kept;
-    return at < recent_.size() && recent_[at].sequence == sequence ? &recent_[at] : nullptr;
+    if (sequence == 0 || sequence > sequence_ || sequence + kept <= sequence_) return nullptr;
+    return &recent_[(sequence - 1) % kept];
   }
 
   std::uint32_t id_;

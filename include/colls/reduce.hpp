@@ -25,27 +25,36 @@ void reduce_into(Data out, const void* left, const void* right, const Op& op) {
   }
 }
 
-/// out[i] = parts[0][i] (+) parts[1][i] (+) ..., two parts or more, in that order. `out` may be one
-/// of the first two. Host memory only.
+/// Whether many inputs are combined in one pass.
 template <buffer Data, class Op>
-void reduce_into(Data out, std::span<const void* const> parts, const Op& op) {
+bool folds(const Op& op) {
+  if constexpr (std::is_same_v<Op, any_op>) {
+    return op.fold != nullptr;
+  } else {
+    return erase<element_t<Data>>(op, wire::storage).op.fold != nullptr;
+  }
+}
+
+/// out[i] = parts[0][i] (+) parts[1][i] (+) ..., two parts or more, in that order; `second` gets the
+/// same unless it is null. Where `op` folds, both may be any of the parts; else `out` may be one of
+/// the first two. Host memory only.
+template <buffer Data, class Op>
+void reduce_into(Data out, std::span<const void* const> parts, const Op& op,
+                 void* second = nullptr) {
   static_assert(std::is_same_v<memory_space_t<Data>, host_memory>);
   if (out.size() == 0) return;
-  if constexpr (std::is_same_v<Op, any_op>) {
-    const void* sum = parts[0];
-    std::size_t done = 1;
-    for (; op.combine_four != nullptr && parts.size() - done >= 3; done += 3) {
-      const void* const four[] = {sum, parts[done], parts[done + 1], parts[done + 2]};
-      op.combine_four(op.state, out.data(), four, out.size());
-      sum = out.data();
-    }
-    for (; done < parts.size(); ++done) {
-      op(out.data(), sum, parts[done], out.size());
-      sum = out.data();
-    }
-  } else {
+  if constexpr (!std::is_same_v<Op, any_op>) {
     const any_op erased = erase<element_t<Data>>(op, wire::storage).op;
-    reduce_into(any_buffer(out.data(), out.size(), element_size(out)), parts, erased);
+    reduce_into(any_buffer(out.data(), out.size(), element_size(out)), parts, erased, second);
+  } else if (op.fold != nullptr && (parts.size() > 2 || second != nullptr)) {
+    op.fold(op.state, out.data(), second, parts.data(), parts.size(), out.size());
+  } else {
+    const void* sum = parts[0];
+    for (const void* const part : parts.subspan(1)) {
+      op(out.data(), sum, part, out.size());
+      sum = out.data();
+    }
+    if (second != nullptr) std::memcpy(second, sum, out.size() * element_size(out));
   }
 }
 

@@ -15,9 +15,11 @@ struct any_op {
   /// the two inputs; else it does not overlap them. Throws what a user's operation throws.
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
-  /// out[i] = parts[0][i] (+) ... (+) parts[3][i] in one pass; `out` may be one of them. Null where
-  /// that is no faster.
-  void (*combine_four)(const void* state, void* out, const void* const* parts, std::size_t count);
+  /// out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] in one pass, at any byte offsets; `second`
+  /// gets the same unless it is null. Both may be one of the inputs. What is combined in a wider
+  /// type is rounded once. Null where there is no such pass.
+  void (*fold)(const void* state, void* out, void* second, const void* const* parts,
+               std::size_t inputs, std::size_t count);
   const void* state;  // the operation; it lives as long as this is used
   bool commutative;
   bool associative;
@@ -65,6 +67,7 @@ struct reduction {
   std::uint32_t accumulate_size;  // of an element of the working buffer
   std::uint32_t storage_id;
   std::uint32_t accumulate_id;  // of the type in which elements are combined
+  std::uint32_t state_size;     // of the operation; 0: it has no state
 
   /// From the user's elements to the working buffer's: null if they stay as they are. Input and
   /// output are the same or do not overlap.
@@ -97,10 +100,11 @@ reduction erase_as(const Op& op) {
                  sizeof(Working),
                  type_id<T>(),
                  type_id<Compute>(),
+                 std::is_empty_v<Op> ? 0 : sizeof(Op),
                  nullptr,
                  nullptr};
-  if constexpr (chain_loop<Working, Compute, Op>::vector) {
-    made.op.combine_four = best_version<chain_loop<Working, Compute, Op>>();
+  if constexpr (fold_loop<Working, Compute, Op>::vector) {
+    made.op.fold = best_version<fold_loop<Working, Compute, Op>>();
   }
   if constexpr (prepares<Op, Compute>) {
     made.prepare = best_version<prepare_loop<T, Compute, Working, Op>>();
@@ -119,18 +123,24 @@ reduction erase_as(const Op& op) {
 
 /// The reduction of elements of type T by `op`, which stays alive as long as the result is used.
 /// The working buffer holds the accumulate type, and results are rounded to T once; with
-/// wire::storage it holds T, and each combination is rounded.
+/// wire::storage it holds T, and what is combined in one pass is rounded: each combination, if
+/// the sums are made in rank order.
 template <class T, class Accumulate = automatic_accumulate, class Op>
-reduction erase(const Op& op, wire travels = wire::accumulate) {
+reduction erase(const Op& op, wire travels = wire::accumulate, order sums = order::any) {
   using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,
                                      default_accumulate_t<Op, T>, Accumulate>;
   static_assert(supported_type<T> && accumulator_for<compute, T> && reduction_for<Op, compute>);
   if constexpr (!std::is_same_v<T, compute>) {
-    if (travels == wire::storage) return detail::erase_as<T, T, compute>(op);
+    if (travels == wire::storage) {
+      reduction made = detail::erase_as<T, T, compute>(op);
+      if (sums == order::rank) made.op.fold = nullptr;
+      return made;
+    }
   }
   return detail::erase_as<T, compute, compute>(op);
 }
 template <class T, class Accumulate = automatic_accumulate, class Op>
-reduction erase(const Op&& op, wire travels = wire::accumulate) = delete;
+reduction erase(const Op&& op, wire travels = wire::accumulate,
+                order sums = order::any) = delete;
 
 }  // namespace colls

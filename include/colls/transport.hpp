@@ -8,6 +8,7 @@
 #include <colls/clock.hpp>
 #include <colls/match.hpp>
 #include <colls/network_cost.hpp>
+#include <colls/round.hpp>
 
 namespace colls {
 
@@ -53,10 +54,14 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 template <class Transport>
 concept consuming_transport = transport<Transport> && Transport::consumes;
 
-/// A refinement: all ranks run on one thread, so one of them may read and write the buffers of a
-/// peer's operation between two messages, as long as the communicator is good.
+/// A refinement: all ranks run on one thread, so the last to come does the work of all.
+/// `net.meet(lane, mine, record)` is an operation that ends at once for that one, which is told
+/// where `mine` of the others lies; they wait until it releases them (see `inproc::meet_operation`).
 template <class Transport>
-concept addressable_transport = transport<Transport> && Transport::addressable;
+concept meeting_transport = transport<Transport> && requires(Transport& net, void* mine,
+                                                             operation_record& record) {
+  { net.meet(std::uint16_t(), mine, record) } -> startable;
+};
 
 /// A refinement: says what its messages cost, equally on all ranks, until `measure` finds out.
 template <class Transport>
@@ -88,11 +93,10 @@ concept lending_transport = transport<Transport> && requires(Transport& net) {
   { net.view_of(0) } -> std::same_as<typename Transport::view*>;
 };
 
-/// A refinement: a short message of every rank to every other one is one operation,
-/// `share_operation(net, lane, mine, parts, record)`. `parts` gets what the others sent, each in the
-/// place of its rank.
+/// A refinement: short messages to many ranks and from many, of a rank that may do both, are one
+/// operation, `round_operation(net, lane, give, take, record)`. They are messages as others are.
 template <class Transport>
-concept sharing_transport = transport<Transport> && startable<typename Transport::share_operation>;
+concept round_transport = transport<Transport> && startable<typename Transport::round_operation>;
 
 /// A refinement: it moves what another transport moves, `net.below()`, on other memory.
 template <class Transport, class Below>

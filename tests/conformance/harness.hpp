@@ -71,56 +71,51 @@ struct lending_of<Transport> {
   using view = typename Transport::view;
 };
 
-/// And one that sends to all at once.
+/// And one that has rounds.
 template <colls::transport Transport>
-struct sharing_of {};
-template <colls::sharing_transport Transport>
-struct sharing_of<Transport> {
-  class share_operation {
+struct rounds_of {};
+template <colls::round_transport Transport>
+struct rounds_of<Transport> {
+  class round_operation {
    public:
     template <class Counted>
-    share_operation(Counted& net, std::uint16_t lane, colls::const_bytes mine, std::byte* parts,
-                    colls::operation_record& record)
+    round_operation(Counted& net, std::uint16_t lane, const colls::round_gives& give,
+                    const colls::round_takes& take, colls::operation_record& record)
         : sent_(net.sent()),
           rank_(net.rank()),
-          ranks_(record.communicator->size()),
           lane_(lane),
-          size_(mine.size),
-          leaf_(net.counts(), lane, mine, parts, record) {}
+          give_(give),
+          take_(take),
+          leaf_(net.counts(), lane, give, take, record) {}
     bool start(colls::completion& done) {
-      for (int peer = 0; peer < ranks_; ++peer) {
-        if (peer != rank_) sent_.sent(rank_, peer, lane_, size_);
-      }
+      give_.each(rank_, [&](int peer) { sent_.sent(rank_, peer, lane_, give_.of(peer).size); });
       return leaf_.start(done);
     }
     std::error_code result() {
       const std::error_code ec = leaf_.result();
-      for (int peer = 0; peer < ranks_ && !ec; ++peer) {
-        if (peer != rank_) sent_.received(peer, rank_, lane_);
-      }
+      if (!ec) take_.each(rank_, [&](int peer) { sent_.received(peer, rank_, lane_); });
       return ec;
     }
 
    private:
     traffic& sent_;
     int rank_;
-    int ranks_;
     int lane_;
-    std::size_t size_;
-    typename Transport::share_operation leaf_;
+    colls::round_gives give_;
+    colls::round_takes take_;
+    typename Transport::round_operation leaf_;
   };
 };
 
 /// A transport that counts what is sent.
 template <colls::transport Transport>
-class counted : public lending_of<Transport>, public sharing_of<Transport> {
+class counted : public lending_of<Transport>, public rounds_of<Transport> {
   using receive = decltype(std::declval<Transport&>().recv(
       std::declval<colls::message_key>(), colls::mutable_bytes{},
       std::declval<colls::operation_record&>()));
 
  public:
   static constexpr bool consumes = colls::consuming_transport<Transport>;
-  static constexpr bool addressable = colls::addressable_transport<Transport>;
 
   counted(Transport& net, traffic& sent) : net_(net), sent_(sent) {}
 
@@ -176,6 +171,10 @@ class counted : public lending_of<Transport>, public sharing_of<Transport> {
   recv_operation recv(const colls::message_key& key, colls::mutable_bytes into,
                       colls::operation_record& record) {
     return {*this, key, into, record};
+  }
+  auto meet(std::uint16_t lane, void* mine, colls::operation_record& record)
+      requires colls::meeting_transport<Transport> {
+    return net_.meet(lane, mine, record);
   }
   auto* view_of(int peer) requires colls::lending_transport<Transport> { return net_.view_of(peer); }
   bool lends(colls::const_bytes data) const requires colls::lending_transport<Transport> {

@@ -103,6 +103,9 @@ int main(int, char** arguments) {
     }
   }
   int wrong = 0;
+  // What colls handles or tells is not left for the user's own question.
+  const bool refused = colls::cuda::api::use_device(count) == colls::cuda::api::invalid_device;
+  wrong += refused && cudaGetLastError() == cudaSuccess ? 0 : 1;
   colls::inproc_world alone(1);
   colls::sync_wait(alone, compare_all(arguments[1] != nullptr ? 100'003 : 10'000'019, wrong));
   std::printf("%d wrong\n", wrong);

@@ -8,7 +8,11 @@
 
 #include <doctest/doctest.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include <atomic>
+#include <thread>
 
 #include "../stand_in/user.hpp"
 
@@ -126,6 +130,9 @@ TEST_CASE("ranks on GPUs of their own each do a share") {
   });
 }
 
+int refused() { return stand_in::calls("open where it has freed memory open"); }
+int opened() { return stand_in::calls("open") - refused(); }
+
 TEST_CASE("what was opened is used again; memory in a freed one's place is opened anew") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
     stand_in::user by(gpu.net().here().by().device());
@@ -143,8 +150,26 @@ TEST_CASE("what was opened is used again; memory in a freed one's place is opene
       stand_in::expect("fresh", fresh.data(), 1000, sum_of_two);
     }
     co_await gpu.barrier();
-    CHECK(stand_in::calls("open") == 301);
+    CHECK(opened() == 301);
     CHECK(stand_in::calls("close") >= 301 - 128);
+  });
+}
+
+TEST_CASE("what was freed is closed where it holds the block of what is to be opened") {
+  run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    for (std::size_t i = 0; i < 100; ++i) {
+      // So that the next one does not come where this one was, but beside it.
+      auto pad = by.numbers(1000 + i % 7 * 1000, gpu.rank());
+      auto fresh = by.numbers(1000, gpu.rank());
+      auto call = gpu.all_reduce(fresh.span(), by.on_stream());
+      co_await call;
+      CHECK(call.copied_bytes() == 0);
+      stand_in::expect("fresh", fresh.data(), 1000, sum_of_two);
+      co_await gpu.barrier();
+    }
+    CHECK(opened() == 100);
+    CHECK(refused() > 0);
   });
 }
 
@@ -169,10 +194,11 @@ TEST_CASE("a handle that cannot be made or opened stages that call alone") {
       const int nth = std::string(function) == "open" ? 1 : 3;
       if (gpu.rank() == 0) stand_in::fail(function, 801, nth);
       co_await gpu.barrier();
-      std::uint64_t copied = 0;
+      std::uint64_t copied = 1;
       co_await sums(gpu, copied);
-      CHECK(copied != 0);
+      CHECK(stand_in::calls("launch") == 0);  // the host has added them up
       co_await sums(gpu, copied);
+      CHECK(stand_in::calls("launch") == 1);
       CHECK(copied == 0);
     });
   }
@@ -209,6 +235,23 @@ TEST_CASE("two calls at a time, awaited the other way round") {
     stand_in::expect("first", one.data(), 10'000, sum_of_two);
     stand_in::expect("second", other.data(), 10'000, sum_of_two);
   });
+}
+
+TEST_CASE("a call waits for no other one's stream") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const stand_in::machine what{.seed = seed,
+                                 .eager_percent = static_cast<int>(seed % 3 * 40),
+                                 .processes = seed % 2 == 0,
+                                 .ipc = seed % 4 != 0};
+    run(2, what, [](auto& gpu) { return stand_in::calls_that_streams_wait_for(gpu, 5'000); });
+  }
+}
+
+TEST_CASE("the device that a thread uses is the user's affair") {
+  for (const bool processes : {false, true}) {
+    run(3, {.devices = 2, .processes = processes},
+        [](auto& gpu) { return stand_in::calls_from_another_device(gpu); });
+  }
 }
 
 TEST_CASE("more calls at a time than a rank has tickets") {
@@ -344,6 +387,59 @@ TEST_CASE("who drops a call waits until nobody works in its buffers") {
                         [&](colls::threads::communicator& comm) { return drop_one(comm, seed); });
     check_clean();
   }
+}
+
+/// A process with a line up at rank 0's door, as rank 1, until it is killed.
+pid_t go_inside(const cuda::door& of) {
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const cuda::door_address at = of.address();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    cuda::door_view seen(at, 2);
+    seen.raise(1, 2, {});
+    const bool good = ::write(ready[1], "", 1) == 1;
+    while (good) ::pause();
+    ::_exit(0);
+  }
+  char word = 0;
+  REQUIRE(::read(ready[0], &word, 1) == 1);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  return child;
+}
+bool is_dead(pid_t child) {
+  siginfo_t found{};
+  const auto id = static_cast<id_t>(child);
+  return ::waitid(P_PID, id, &found, WEXITED | WNOHANG | WNOWAIT) == 0 && found.si_pid == child;
+}
+
+TEST_CASE("of a rank inside that is killed, the end of its process is waited for") {
+  cuda::door own(2, 1);
+  for (const bool reaped : {false, true}) {
+    const std::uint64_t ticket = own.open();
+    const pid_t child = go_inside(own);
+    std::thread killer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ::kill(child, SIGKILL);
+      if (reaped) ::waitpid(child, nullptr, 0);
+    });
+    CHECK(own.revoke(ticket));
+    if (!reaped) CHECK(is_dead(child));
+    killer.join();
+    if (!reaped) ::waitpid(child, nullptr, 0);
+    CHECK(own.revoke(own.open()));  // nothing is expected of it any more
+  }
+}
+
+TEST_CASE("a rank inside that is stopped is waited for for a second") {
+  cuda::door own(2, 1);
+  const std::uint64_t ticket = own.open();
+  const pid_t child = go_inside(own);
+  ::kill(child, SIGSTOP);
+  CHECK_FALSE(own.revoke(ticket));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 }  // namespace

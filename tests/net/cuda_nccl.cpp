@@ -204,6 +204,10 @@ TEST_CASE("from the default stream, which all ranks of a process share") {
   }
 }
 
+TEST_CASE("the device that a thread uses is the user's affair") {
+  run(3, {.devices = 2}, [](auto& gpu) { return stand_in::calls_from_another_device(gpu); });
+}
+
 TEST_CASE("a steady state takes no memory of the device or of the host's pinned") {
   run(2, {}, [](auto& gpu) -> colls::task<> {
     stand_in::user by;
@@ -231,6 +235,23 @@ TEST_CASE("splits have communicators of NCCL of their own") {
     co_await half.close();
     co_await gpu.all_reduce(data.span(), by.on_stream());
   });
+}
+
+TEST_CASE("NCCL's communicators of splits go when those have ended") {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    run(4, {.seed = seed}, [](auto& gpu) -> colls::task<> {
+      stand_in::user by;
+      auto data = by.numbers(30, gpu.rank());
+      for (int i = 0; i < 20; ++i) {
+        auto half = co_await gpu.split(gpu.rank() % 2);
+        co_await half.all_reduce(data.span(), by.on_stream());
+        co_await gpu.barrier();
+        if (i % 2 == 0) co_await half.close();
+        // Each rank's are the one attached, this one, and one or two that are going.
+        CHECK(stand_in::nccl_alive() <= 4 * 4);
+      }
+    });
+  }
 }
 
 TEST_CASE("wrong arguments are refused, and the communicator is good") {
@@ -408,10 +429,49 @@ TEST_CASE("a deadline does") {
 TEST_CASE("an error that NCCL meets meanwhile does") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const auto breaks = [](auto&, auto, auto) -> colls::task<> {
-      stand_in::fail("nccl_async_error", cuda::nccl_api::remote_error);
+      stand_in::fail("nccl_async_error", cuda::nccl_api::internal_error);
       co_return;
     };
     CHECK(waiting({.seed = seed}, {}, breaks) == all(2, errc::device_failed));
+  }
+}
+
+TEST_CASE("an error that comes from another rank does after a second in which the host says nothing") {
+  const auto breaks = [](auto&, auto, auto) -> colls::task<> {
+    stand_in::break_nccl(cuda::nccl_api::remote_error);
+    co_return;
+  };
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(waiting({}, {}, breaks) == all(2, errc::device_failed));
+  CHECK(std::chrono::steady_clock::now() - start >= std::chrono::seconds(1));
+}
+
+TEST_CASE("of an error that comes from another rank the host says the reason") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const all got = codes(2, {.seed = seed}, [&](host_communicator& comm) -> colls::task<errc> {
+      auto gpu = co_await cuda::attach<cuda::nccl>(comm, 0);
+      stand_in::user by;
+      auto data = by.numbers(100, comm.rank());
+      co_await comm.barrier();
+      if (comm.rank() == 1) {
+        for (int i = 0; i < 400; ++i) co_await comm.barrier();
+        std::vector<int> token{1};
+        const auto wait = [&] { return comm.recv(token, 0); };
+        co_return co_await code_of(wait);
+      }
+      if (seed % 2 == 0) stand_in::break_nccl(cuda::nccl_api::remote_error);
+      auto reducing = gpu.all_reduce(data.span(), by.on_stream());
+      for (int i = 0; i < 200; ++i) co_await comm.barrier();
+      stand_in::break_nccl(cuda::nccl_api::remote_error);
+      for (int i = 0; i < 200; ++i) co_await comm.barrier();
+      CHECK(!reducing.started().is_done());
+      colls::failure why(errc::peer_failed);
+      why.culprit = 1;
+      gpu.net().matching().died(1, why);
+      const auto awaited = [&]() -> colls::task<> { co_await reducing; };
+      co_return co_await code_of(awaited);
+    });
+    CHECK(got == all(2, errc::peer_failed));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include "../../bench/colls_bench/device.hpp"
 #include "../stand_in/nccl.hpp"
 #include "../stand_in/user.hpp"
 #include "../tcp_threads.hpp"
@@ -102,6 +103,34 @@ TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
     CHECK(one[0] == 2);
   });
   CHECK(statuses == std::vector<int>{0, 0});
+}
+
+TEST_CASE("colls-bench finds what is wrong in device memory") {
+  stand_in::boot({.seed = 5});
+  colls::threads::run(2, [](colls::threads::communicator& comm) -> colls::task<> {
+    auto gpu = co_await cuda::attach<cuda::staged>(comm, 0);
+    const bench::options how;
+    bench::all_reduce<decltype(gpu), float> work(gpu, how, {});
+    const std::size_t count = 3'000'001;  // of several pieces
+    work.resize(count * sizeof(float));
+    work.fill();
+    CHECK(work.wrong() == count);
+    co_await work.start();
+    CHECK(work.wrong() == 0);
+
+    bench::elements<decltype(gpu), float> data(gpu, false);
+    data.resize(count);
+    const auto number = [](std::size_t i) { return static_cast<float>(i % 1000); };
+    data.fill(number);
+    CHECK(data.differ(0, count, number) == 0);
+    data.view().data()[count - 1] += 1;
+    CHECK(data.differ(0, count, number) == 1);
+    CHECK(data.differ(1000, count - 1000, number) == 1);
+    CHECK(data.differ(1000, count - 1001, number) == 0);
+    co_await gpu.close();
+  });
+  CHECK(stand_in::complaints().empty());
+  CHECK(stand_in::allocations() == 0);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ namespace {
 namespace api = colls::cuda::api;
 using colls::stream_ref;
 
+constexpr int already_mapped = 208;
 constexpr int invalid_handle = 400;
 
 struct range {
@@ -48,7 +49,8 @@ struct command {
   event* waits = nullptr;  // for this record
   std::uint64_t record = 0;
   const std::uint32_t* writes = nullptr;
-  std::function<bool()> step{};  // true: it may be done
+  stream* recorded_on = nullptr;  // that record; the event may have others since
+  std::function<bool()> step{};   // true: it may be done
   const void* meeting = nullptr;
 };
 
@@ -67,6 +69,15 @@ struct allocation {
   int file = -1;           // of memory that can be opened a second time
   bool is_opened = false;  // another process's
   bool is_orphan = false;  // whose owner has freed it
+  const std::byte* owners = nullptr;  // where that one has it
+  /// Drivers map whole blocks of the owner's addresses.
+  bool shares_block(const std::byte* at, std::size_t bytes) const {
+    constexpr std::uintptr_t block = 2 << 20;
+    const auto first = [](const std::byte* of) {
+      return reinterpret_cast<std::uintptr_t>(of) / block;
+    };
+    return first(at) <= first(owners + size - 1) && first(owners) <= first(at + bytes - 1);
+  }
 };
 
 struct state {
@@ -147,7 +158,7 @@ bool get_on(stream& on) {
     if (!can_run(on)) return false;
   }
   while (!can_run(on)) {
-    stream& other = *first.waits->last;
+    stream& other = *first.recorded_on;
     if (other.commands.empty()) break;
     if (!run_until(other, 1)) return false;
   }
@@ -349,7 +360,8 @@ void enqueue_meeting(void* on, const void* meeting, std::function<bool()> step,
     check_range("what NCCL works on", each.first, each.bytes);
     touches.push_back({static_cast<const std::byte*>(each.first), each.bytes});
   }
-  enqueue(stream_ref{on}, {{}, std::move(touches), nullptr, 0, nullptr, std::move(step), meeting});
+  enqueue(stream_ref{on},
+          {{}, std::move(touches), nullptr, 0, nullptr, nullptr, std::move(step), meeting});
 }
 std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(gpu().guard); }
 int fault_of(const char* function) {
@@ -403,7 +415,7 @@ status current_device(int& device) {
 status use_device(int device) {
   const entry now("use_device");
   if (now.failed()) return now.status();
-  if (device < 0 || device >= gpu().what.devices) return 101;
+  if (device < 0 || device >= gpu().what.devices) return invalid_device;
   current = device;
   return success;
 }
@@ -456,6 +468,7 @@ status find_allocation(const void* memory, allocation& found) {
   if (now.failed()) return now.status();
   const auto* const known = find(memory);
   if (known == nullptr) return invalid_value;
+  if (known->second.device != current) complain("an allocation of another device is asked for");
   found = {const_cast<std::byte*>(known->first), known->second.size, known->second.number};
   return success;
 }
@@ -474,16 +487,31 @@ status open(void*& base, const memory_handle& shared) {
   std::uint64_t number = 0;
   std::memcpy(&number, shared.words, sizeof number);
   const stand_in::allocation* owners = nullptr;
+  const std::byte* place_there = nullptr;
   int times = 1;
   for (const auto& [at, each] : gpu().memory) {
     if (each.number != number) continue;
-    if (!each.is_opened) owners = &each;
+    if (!each.is_opened) {
+      owners = &each;
+      place_there = at;
+    }
     times += each.is_opened ? 1 : 0;
   }
   if (owners == nullptr) return invalid_handle;
-  if (times >= gpu().processes) complain("memory is opened twice, or by its owner");
+  if (times >= gpu().processes) {
+    complain("memory is opened twice, or by its owner");
+    return already_mapped;
+  }
+  for (const auto& [at, each] : gpu().memory) {
+    // Of two processes, that is the one that opens; of more, nobody knows which has it open.
+    if (gpu().processes != 2 || !each.is_orphan || each.device != owners->device) continue;
+    if (!each.shares_block(place_there, owners->size)) continue;
+    ++gpu().calls["open where it has freed memory open"];
+    return already_mapped;
+  }
   stand_in::allocation opened{owners->size, place::device, owners->device, number};
   opened.is_opened = true;
+  opened.owners = place_there;
   base = map(owners->file, owners->size);
   gpu().memory[static_cast<const std::byte*>(base)] = opened;
   return success;
@@ -561,7 +589,7 @@ status wait(stream_ref on, event_ref mark) {
   const entry now("wait");
   if (now.failed()) return now.status();
   auto* const known = static_cast<event*>(mark.handle);
-  enqueue(on, {{}, {}, known, known->recorded, nullptr});
+  enqueue(on, {{}, {}, known, known->recorded, nullptr, known->last});
   return success;
 }
 
@@ -570,6 +598,13 @@ status copy(void* to, const void* from, std::size_t bytes, stream_ref on) {
   if (now.failed()) return now.status();
   check_range("the target of a copy", to, bytes);
   check_range("the source of a copy", from, bytes);
+  for (const void* const side : {static_cast<const void*>(to), from}) {
+    const auto* const known = find(side);
+    if (known != nullptr && known->second.where == place::pinned &&
+        known->second.device != of(on).device) {
+      complain("memory was pinned by another device than the one that copies it");
+    }
+  }
   enqueue(on, {[=] { std::memcpy(to, from, bytes); },
                {{static_cast<const std::byte*>(to), bytes},
                 {static_cast<const std::byte*>(from), bytes}},
@@ -619,6 +654,7 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
               std::size_t bytes, std::size_t threads, stream_ref on) {
   const entry now("launch");
   if (now.failed()) return now.status();
+  if (of(on).device != current) complain("a kernel is launched on another device's stream");
   const auto kept =
       std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(kept->data(), closure, bytes);

@@ -61,6 +61,7 @@ struct state {
   std::vector<int> versions;
   std::size_t asked = 0;
   int late_percent = 0;
+  int broken = 0;
   int aborted = 0;
   int mismatches = 0;
   std::uint64_t ids = 0;
@@ -292,6 +293,10 @@ void boot_nccl(std::vector<int> versions, int late_percent) {
   nccl().versions = std::move(versions);
   nccl().late_percent = late_percent;
 }
+void break_nccl(int how) {
+  const auto held = lock();
+  nccl().broken = how;
+}
 int nccl_alive() {
   const auto held = lock();
   int alive = 0;
@@ -367,6 +372,8 @@ status async_error(comm_ref by, status& found) {
     note("a communicator that is none is asked how it is");
     return invalid_argument;
   }
+  found = nccl().broken;
+  if (found != success) return success;
   found = in_progress;
   if (static_cast<int>(known->of->ranks.size()) < known->of->size) return success;
   if (known->polls > 0 && --known->polls > 0) return success;

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <numeric>
@@ -56,6 +57,12 @@ class user {
     enqueue(
         stream_, [](void* one) { (*static_cast<std::function<void()>*>(one))(); }, &work_.back());
   }
+  /// What comes on the user's stream after this waits until `open`.
+  void hold(const bool& open) const {
+    const auto guard = lock();
+    const auto is_open = [&open] { return open; };
+    enqueue_meeting(stream_, &open, is_open, {});
+  }
   template <class T, class Make>
   colls::cuda::device_buffer<T> filled(std::size_t count, Make make) {
     const colls::cuda::on_device here(device_);
@@ -99,6 +106,70 @@ void expect(const char* what, const T* got, std::size_t count, Make want) {
   }
 }
 
+/// Calls whose callers' streams wait for the end of other calls, or get work that waits for the
+/// call itself: none of that holds up the call that is waited for.
+template <class Communicator>
+colls::task<> calls_that_streams_wait_for(Communicator& gpu, std::size_t n) {
+  const auto sum = [&gpu](std::size_t i) {
+    number all = 0;
+    for (int r = 0; r < gpu.size(); ++r) all += value(r, i);
+    return all;
+  };
+  for (const bool later : {true, false}) {
+    bool open = false;
+    user by(gpu.net().device());
+    user held_up(gpu.net().device());
+    auto one = by.numbers(n, gpu.rank());
+    auto other = held_up.numbers(n, gpu.rank());
+    held_up.hold(open);
+    colls::options soon = by.on_stream();
+    soon.timeout = std::chrono::seconds(5);
+    std::vector<colls::operation<>> calls;
+    if (!later) calls.push_back(gpu.all_reduce(other.span(), held_up.on_stream()));
+    calls.push_back(gpu.all_reduce(one.span(), soon));
+    if (later) calls.push_back(gpu.all_reduce(other.span(), held_up.on_stream()));
+    colls::operation<>& wanted = calls[later ? 0 : 1];
+    const auto waiting = [&wanted]() -> colls::task<> { co_await wanted; };
+    const colls::errc code = co_await code_of(waiting);
+    open = true;
+    REQUIRE(code == colls::errc{});
+    expect("waited for", one.data(), n, sum);
+    co_await calls[later ? 1 : 0];
+    expect("held up", other.data(), n, sum);
+  }
+  bool open = false;
+  user by(gpu.net().device());
+  auto one = by.numbers(n, gpu.rank());
+  auto other = by.numbers(n, gpu.rank());
+  colls::options soon = by.on_stream();
+  soon.timeout = std::chrono::seconds(5);
+  const auto first = one.span();
+  const auto second = other.span();
+  auto call = gpu.all_reduce(colls::group{first, second}, colls::plus(), soon);
+  by.hold(open);
+  const auto waiting = [&call]() -> colls::task<> { co_await call; };
+  const colls::errc code = co_await code_of(waiting);
+  open = true;
+  REQUIRE(code == colls::errc{});
+  expect("group", one.data(), n, sum);
+  expect("group", other.data(), n, sum);
+
+  bool has_come = false;
+  if (gpu.rank() == 1) {
+    auto message = gpu.recv(other.span(), 0, 7, soon);
+    by.hold(has_come);
+    co_await gpu.barrier();
+    const auto arriving = [&message]() -> colls::task<> { (void)co_await message; };
+    const colls::errc arrived = co_await code_of(arriving);
+    has_come = true;
+    REQUIRE(arrived == colls::errc{});
+    expect("message", other.data(), n, sum);
+  } else {
+    co_await gpu.barrier();
+    if (gpu.rank() == 0) co_await gpu.send(one.span(), 1, 7, by.on_stream());
+  }
+}
+
 /// Every collective on `n` elements, its results read at once.
 template <class Communicator>
 colls::task<> every_collective(Communicator& gpu, std::size_t n) {
@@ -106,7 +177,7 @@ colls::task<> every_collective(Communicator& gpu, std::size_t n) {
   const int me = gpu.rank();
   const auto ranks = static_cast<std::size_t>(p);
   const auto mine = static_cast<std::size_t>(me);
-  user by(gpu.net().stage().down().device());
+  user by(gpu.net().device());
   const colls::options how = by.on_stream();
   const auto sum = [p](std::size_t i) {
     number all = 0;
@@ -270,6 +341,18 @@ colls::task<> every_collective(Communicator& gpu, std::size_t n) {
     }
   }
   co_await gpu.barrier();
+}
+
+/// The same while the thread uses another device than the communicator's, of two.
+template <class Communicator>
+colls::task<> calls_from_another_device(Communicator& gpu) {
+  const int own = gpu.net().device();
+  for (const int used : {1 - own, own, 1 - own}) {
+    (void)colls::cuda::api::use_device(used);
+    co_await every_collective(gpu, 300);
+  }
+  co_await gpu.barrier();
+  (void)colls::cuda::api::use_device(0);
 }
 
 }  // namespace stand_in

@@ -6,6 +6,7 @@
 // the operation is over.
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/whole.hpp>
 #include <colls/channel.hpp>
 
 #include <algorithm>
@@ -95,18 +96,32 @@ class lending {
   lending(const lending&) = delete;
   lending& operator=(const lending&) = delete;
 
-  /// Tells those who are `told(peer)` and hears those who are `heard(peer)`, of whose memory this
-  /// rank touches `extent(peer)` bytes from each place on.
-  template <class Extent, class Told, class Heard>
-  task<> begin(Extent extent, Told told, Heard heard) {
-    const auto tell = [&](int peer) { return net_.send(peer, whole(given_[index(peer)])); };
-    const auto hear = [&](int peer) { return net_.recv(peer, whole(seen_[index(peer)])); };
-    co_await when_all(with_those(told, tell), with_those(heard, hear));
+  /// Before the ranks tell each other: who does not lend to all others lends to none, so that all
+  /// of them see the same.
+  void lend_to_all_or_none() {
+    const auto lent = [](const card& mine) { return mine.ticket != 0; };
+    const auto others = std::count_if(given_.begin(), given_.end(), lent);
+    if (others != net_.size() - 1) given_.assign(given_.size(), card{});
+  }
+  /// Afterwards: whether every rank lends to all others.
+  bool all_lend() const {
     for (int peer = 0; peer < net_.size(); ++peer) {
       if (peer == net_.rank()) continue;
-      if (told(peer)) net_.record().in_place += sizeof(card);
-      if (heard(peer)) net_.record().in_place += sizeof(card);
+      if (given_[index(peer)].ticket == 0 || seen_[index(peer)].ticket == 0) return false;
     }
+    return true;
+  }
+
+  /// Tells those ranks and hears those, of whose memory this rank touches `extent(peer)` bytes from
+  /// each place on.
+  template <class Extent>
+  task<> begin(Extent extent, pattern::rank_range told, pattern::rank_range heard) {
+    const round_gives given = round_gives::blocks(told, zeroth(given_));
+    const round_takes seen = round_takes::blocks(heard, zeroth(seen_));
+    co_await whole::round(net_, given, seen);
+    const auto count = [&](int) { net_.record().in_place += sizeof(card); };
+    given.each(net_.rank(), count);
+    seen.each(net_.rank(), count);
     for (int peer = 0; peer < net_.size(); ++peer) {
       const card& theirs = seen_[index(peer)];
       if (theirs.ticket == 0) continue;
@@ -121,8 +136,7 @@ class lending {
   /// All tell all.
   task<> begin(std::size_t extent) {
     const auto of = [=](int) { return extent; };
-    const auto all = [](int) { return true; };
-    return begin(of, all, all);
+    return begin(of, whole::all(net_), whole::all(net_));
   }
 
   /// Whether `peer` works in this rank's buffer, and this rank in `peer`'s.
@@ -241,7 +255,9 @@ class lending {
   };
 
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
-  static mutable_bytes whole(card& it) { return {reinterpret_cast<std::byte*>(&it), sizeof it}; }
+  static mutable_bytes zeroth(list<card>& all) {
+    return {reinterpret_cast<std::byte*>(all.data()), sizeof(card)};
+  }
   template <class Use>
   void each_view(Use use) const {
     for (std::size_t i = 0; i < views_.size(); ++i) {

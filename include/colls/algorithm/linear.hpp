@@ -18,6 +18,13 @@ auto with_all_others(const Channel& net, const Make& make) {
   return each_of(0, net.size() - 1, [&](int i) { return make(i < net.rank() ? i : i + 1); });
 }
 
+/// A copy, made once the messages before it in a `when_all` are under way.
+template <channel Channel>
+task<> meanwhile_copy(Channel net, mutable_bytes to, const_bytes from) {
+  net.copy(to, from);
+  co_return;
+}
+
 /// Leaves in `out` the sum of `own` and of what every other rank sends, folded in rank order; `own`
 /// is only read, and may be `out`.
 template <channel Channel, buffer Data, class Op>
@@ -128,8 +135,8 @@ task<> scatter(Channel net, Data all, Data mine, partition parts, int root) {
   }
   const chunks chunk(all, parts);
   const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
-  net.copy(bytes(mine), bytes(chunk[root]));
-  co_await with_all_others(net, send);
+  co_await when_all(with_all_others(net, send),
+                    meanwhile_copy(net, bytes(mine), bytes(chunk[root])));
 }
 
 /// Afterwards chunk i of `out` holds the chunk of `in` that rank i had for this rank; `in` is only
@@ -141,8 +148,9 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
   const chunks arriving(out, out_parts);
   const auto send = [&](int peer) { return net.send(peer, bytes(outgoing[peer])); };
   const auto recv = [&](int peer) { return net.recv(peer, bytes(arriving[peer])); };
-  net.copy(bytes(arriving[net.rank()]), bytes(outgoing[net.rank()]));
-  co_await when_all(with_all_others(net, send), with_all_others(net, recv));
+  const mutable_bytes kept = bytes(arriving[net.rank()]);
+  co_await when_all(with_all_others(net, send), with_all_others(net, recv),
+                    meanwhile_copy(net, kept, bytes(outgoing[net.rank()])));
 }
 
 /// Afterwards `data` on rank r holds the sum over ranks 0 to r: a chain of p-1 messages.

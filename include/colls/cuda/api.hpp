@@ -29,6 +29,7 @@ inline constexpr status out_of_memory = 2;
 inline constexpr status stub_library = 34;
 inline constexpr status insufficient_driver = 35;
 inline constexpr status no_device = 100;
+inline constexpr status invalid_device = 101;
 inline constexpr status peers_already = 704;
 inline constexpr status not_ready = 600;
 inline constexpr status not_supported = 801;
@@ -122,15 +123,21 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
 
 static_assert(sizeof(memory_handle) == sizeof(cudaIpcMemHandle_t));
 
+/// What goes wrong is for colls to handle or to tell: the user's cudaGetLastError does not find it.
+inline status heard(cudaError_t how) {
+  if (how != cudaSuccess) (void)cudaGetLastError();
+  return how;
+}
+
 /// A function of the driver, found at run time: a program starts where no driver is. Null: there is
 /// no such function.
 template <class Function>
 Function driver_function(const char* name) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t asked =
-      cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how);
-  const bool good = asked == cudaSuccess && how == cudaDriverEntryPointSuccess;
+  const status asked =
+      heard(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how));
+  const bool good = asked == success && how == cudaDriverEntryPointSuccess;
   return good ? reinterpret_cast<Function>(found) : nullptr;
 }
 
@@ -140,27 +147,25 @@ inline cudaEvent_t native(event_ref event) { return static_cast<cudaEvent_t>(eve
 inline const char* name(status of) { return cudaGetErrorName(static_cast<cudaError_t>(of)); }
 inline const char* text(status of) { return cudaGetErrorString(static_cast<cudaError_t>(of)); }
 
-inline status count_devices(int& count) { return cudaGetDeviceCount(&count); }
-inline status current_device(int& device) { return cudaGetDevice(&device); }
-inline status use_device(int device) { return cudaSetDevice(device); }
+inline status count_devices(int& count) { return heard(cudaGetDeviceCount(&count)); }
+inline status current_device(int& device) { return heard(cudaGetDevice(&device)); }
+inline status use_device(int device) { return heard(cudaSetDevice(device)); }
 inline status count_processors(int device, int& count) {
-  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return heard(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 }
 inline status identify(int device, device_id& id) {
   cudaDeviceProp known{};
-  const status result = cudaGetDeviceProperties(&known, device);
+  const status result = heard(cudaGetDeviceProperties(&known, device));
   static_assert(sizeof known.uuid == sizeof id.words);
   std::memcpy(id.words, &known.uuid, sizeof id.words);
   return result;
 }
 inline status reach(int device) {
   int current = 0;
-  const status result = cudaGetDevice(&current);
+  const status result = heard(cudaGetDevice(&current));
   if (result != success || current == device) return result;
-  const status enabled = cudaDeviceEnablePeerAccess(device, 0);
-  if (enabled != peers_already) return enabled;
-  (void)cudaGetLastError();  // nobody's error
-  return success;
+  const status enabled = heard(cudaDeviceEnablePeerAccess(device, 0));
+  return enabled == peers_already ? success : enabled;
 }
 inline std::uint64_t process() {
   static const std::uint64_t drawn = [] {
@@ -170,15 +175,17 @@ inline std::uint64_t process() {
   return drawn;
 }
 
-inline status allocate(void*& memory, std::size_t bytes) { return cudaMalloc(&memory, bytes); }
-inline status release(void* memory) { return cudaFree(memory); }
-inline status allocate_pinned(void*& memory, std::size_t bytes) {
-  return cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+inline status allocate(void*& memory, std::size_t bytes) {
+  return heard(cudaMalloc(&memory, bytes));
 }
-inline status release_pinned(void* memory) { return cudaFreeHost(memory); }
+inline status release(void* memory) { return heard(cudaFree(memory)); }
+inline status allocate_pinned(void*& memory, std::size_t bytes) {
+  return heard(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+}
+inline status release_pinned(void* memory) { return heard(cudaFreeHost(memory)); }
 inline status locate(const void* memory, location& found) {
   cudaPointerAttributes known{};
-  const status result = cudaPointerGetAttributes(&known, memory);
+  const status result = heard(cudaPointerGetAttributes(&known, memory));
   if (result != success) return result;
   found.device = known.device;
   switch (known.type) {
@@ -217,43 +224,45 @@ inline status find_allocation(const void* memory, allocation& found) {
 }
 inline status share(memory_handle& shared, void* base) {
   cudaIpcMemHandle_t made{};
-  const status result = cudaIpcGetMemHandle(&made, base);
+  const status result = heard(cudaIpcGetMemHandle(&made, base));
   std::memcpy(shared.words, &made, sizeof made);
   return result;
 }
 inline status open(void*& base, const memory_handle& shared) {
   cudaIpcMemHandle_t from{};
   std::memcpy(&from, shared.words, sizeof from);
-  return cudaIpcOpenMemHandle(&base, from, cudaIpcMemLazyEnablePeerAccess);
+  return heard(cudaIpcOpenMemHandle(&base, from, cudaIpcMemLazyEnablePeerAccess));
 }
-inline status close(void* base) { return cudaIpcCloseMemHandle(base); }
+inline status close(void* base) { return heard(cudaIpcCloseMemHandle(base)); }
 
 inline status make_stream(stream_ref& made) {
   cudaStream_t stream = nullptr;
-  const status result = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  const status result = heard(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   made.handle = stream;
   return result;
 }
-inline status destroy_stream(stream_ref stream) { return cudaStreamDestroy(native(stream)); }
-inline status query(stream_ref stream) { return cudaStreamQuery(native(stream)); }
-inline status synchronize(stream_ref stream) { return cudaStreamSynchronize(native(stream)); }
+inline status destroy_stream(stream_ref stream) { return heard(cudaStreamDestroy(native(stream))); }
+inline status query(stream_ref stream) { return heard(cudaStreamQuery(native(stream))); }
+inline status synchronize(stream_ref stream) {
+  return heard(cudaStreamSynchronize(native(stream)));
+}
 
 inline status make_event(event_ref& made) {
   cudaEvent_t event = nullptr;
-  const status result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  const status result = heard(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   made.handle = event;
   return result;
 }
-inline status destroy_event(event_ref event) { return cudaEventDestroy(native(event)); }
+inline status destroy_event(event_ref event) { return heard(cudaEventDestroy(native(event))); }
 inline status record(event_ref event, stream_ref stream) {
-  return cudaEventRecord(native(event), native(stream));
+  return heard(cudaEventRecord(native(event), native(stream)));
 }
 inline status wait(stream_ref stream, event_ref event) {
-  return cudaStreamWaitEvent(native(stream), native(event), 0);
+  return heard(cudaStreamWaitEvent(native(stream), native(event), 0));
 }
 
 inline status copy(void* to, const void* from, std::size_t bytes, stream_ref stream) {
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream));
+  return heard(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
 }
 inline status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream) {
   using function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
@@ -266,7 +275,7 @@ inline std::uint32_t read(const std::uint32_t* pinned) {
   return __atomic_load_n(pinned, __ATOMIC_ACQUIRE);
 }
 inline status call(void (*function)(void*), void* argument, stream_ref stream) {
-  return cudaLaunchHostFunc(native(stream), function, argument);
+  return heard(cudaLaunchHostFunc(native(stream), function, argument));
 }
 
 #endif

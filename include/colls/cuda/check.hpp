@@ -18,6 +18,7 @@ inline errc code_of(api::status how) {
     case api::insufficient_driver:
     case api::driver_mismatch:
     case api::no_device:
+    case api::invalid_device:
       return errc::no_device;
     default:
       return errc::device_failed;

@@ -12,12 +12,15 @@
 #include <colls/cuda/api.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -30,9 +33,22 @@ inline std::uint64_t this_thread() {
   return reinterpret_cast<std::uintptr_t>(&mine);
 }
 
+/// Whether a process of this pid namespace has ended, and with it all that drivers do for it: a
+/// killed one's kernels may write until then, whatever its sockets say. False where the system does
+/// not tell.
+inline bool has_ended(std::int64_t process) {
+  const auto file = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
+  if (file < 0) return errno == ESRCH;
+  pollfd end{file, POLLIN, 0};
+  const bool ended = ::poll(&end, 1, 0) == 1;
+  ::close(file);
+  return ended;
+}
+
 /// A rank's line at a door: what it says of itself, and how many operations have it inside.
 struct alignas(64) door_line {
   std::atomic<std::uint64_t> inside;
+  std::atomic<std::int64_t> pid;
   std::atomic<std::uint64_t> process;
   std::atomic<std::uint64_t> thread;
   std::atomic<void*> stream;
@@ -90,11 +106,13 @@ class mapped_door {
 /// A rank's own door. It has none, and no address, where the system gives no memory.
 class door {
  public:
-  explicit door(int ranks) : ranks_(ranks), file_(::memfd_create("colls", MFD_CLOEXEC)) {
+  /// Of a rank of `process`.
+  door(int ranks, std::uint64_t process)
+      : ranks_(ranks), process_(process), file_(::memfd_create("colls", MFD_CLOEXEC)) {
     const auto size = static_cast<off_t>(door_page::bytes(ranks));
     if (file_ < 0 || ::ftruncate(file_, size) != 0) return;
     here_ = mapped_door(file_, ranks);
-    if (here_) page().name = reinterpret_cast<std::uintptr_t>(this) ^ api::process();
+    if (here_) page().name = reinterpret_cast<std::uintptr_t>(this) ^ process;
   }
   door(const door&) = delete;
   ~door() {
@@ -117,18 +135,17 @@ class door {
   void close(std::uint64_t ticket) {
     page().open[ticket % door_page::tickets].store(0, std::memory_order_release);
   }
-  /// The operation ends before that: waits until nobody is inside any more. Of a rank for which
-  /// `is_gone(rank)` nothing is expected. False: one has stayed inside for a second, without which
-  /// no work of a stream takes so long.
-  template <class Gone>
-  bool revoke(std::uint64_t ticket, std::uint64_t process, const Gone& is_gone) {
+  /// The operation ends before that: waits until nobody is inside any more, or its process has
+  /// ended. False: one has stayed inside for a second, without which no work of a stream takes so
+  /// long.
+  bool revoke(std::uint64_t ticket) {
     close(ticket);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     for (int rank = 0; rank < ranks_; ++rank) {
       door_line& line = page().line(rank);
-      while (line.inside.load(std::memory_order_acquire) != 0 && !is_gone(rank)) {
-        if (line.process == process && line.thread == this_thread()) {
+      while (line.inside.load(std::memory_order_acquire) != 0 && !has_ended(line.pid)) {
+        if (line.process == process_ && line.thread == this_thread()) {
           // A rank of this thread, which does not go on before this one does.
           (void)api::synchronize({line.stream});
           break;
@@ -144,6 +161,7 @@ class door {
   door_page& page() const { return here_.page(); }
 
   int ranks_;
+  std::uint64_t process_;
   int file_;
   mapped_door here_;
   std::uint64_t opened_ = 0;
@@ -170,6 +188,7 @@ class door_view {
   /// A fence comes between this and `is_open`. What is done meanwhile is work of `stream`.
   void raise(int rank, std::uint64_t process, stream_ref stream) {
     door_line& line = there_.page().line(rank);
+    line.pid = ::getpid();
     line.process = process;
     line.thread = this_thread();
     line.stream = stream.handle;

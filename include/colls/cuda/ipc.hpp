@@ -76,11 +76,11 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await staged::in_place(as_staged(net), algorithm, in, out, by, ranks);
   }
 
-  static task<> exscan(channel net, run<task<>(below, any_buffer, any_op)> algorithm, any_buffer in,
-                       any_buffer out, reduction by) {
-    const auto work = [&](visit& call) { prefixes(call, by, net.size(), in.size(), 1); };
-    const bool done = co_await together(net, in, out, work);
-    if (!done) co_await staged::exscan(as_staged(net), algorithm, in, out, by);
+  static task<> exscan(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
+                       any_buffer data, reduction by) {
+    const auto work = [&](visit& call) { prefixes(call, by, net.size(), data.size(), 1); };
+    const bool done = co_await together(net, data, data, work);
+    if (!done) co_await staged::exscan(as_staged(net), algorithm, data, by);
   }
 
   static task<> reduce(channel net,
@@ -104,7 +104,11 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
 
   /// One buffer after the other.
   static task<> grouped(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                        std::vector<any_buffer> group, reduction by, bool) {
+                        std::vector<any_buffer> group, reduction by, bool packed) {
+    if (!reaches_all(net)) {
+      co_await staged::grouped(as_staged(net), algorithm, std::move(group), by, packed);
+      co_return;
+    }
     for (const any_buffer& part : group) {
       co_await in_place(net, algorithm, part, part, by, net.size());
     }
@@ -130,15 +134,14 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
 
   static task<> all_gather(channel net, run<task<>(below, any_buffer, partition)> algorithm,
                            any_buffer in, any_buffer out, offsets table) {
-    const partition parts = shares_of(table, in.size(), net.size());
-    const std::size_t element = in.element_size();
-    const auto work = [&](visit& call) {
-      for (const int rank : each_rank(net.size())) {
-        if (call.works_for(rank)) gather_to(call, rank, parts, element);
-      }
-    };
-    const bool done = co_await together(net, in, out, work);
-    if (!done) co_await staged::all_gather(as_staged(net), algorithm, in, out, std::move(table));
+    const bool done = co_await gathered(net, in, out, table);
+    if (!done) co_await staged::all_gather(as_staged(net), algorithm, in, out, table);
+  }
+  static task<> all_gather_apart(channel net,
+                                 run<task<>(below, any_buffer, any_buffer, partition)> algorithm,
+                                 any_buffer in, any_buffer out, offsets table) {
+    const bool done = co_await gathered(net, in, out, table);
+    if (!done) co_await staged::all_gather_apart(as_staged(net), algorithm, in, out, table);
   }
 
   /// gather and scatter: `share` elements are this rank's, all lie on the root.
@@ -228,7 +231,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     auto* const all = reinterpret_cast<std::byte*>(of.data());
     const auto mine = static_cast<std::size_t>(net.rank());
     const const_bytes own(all + mine * sizeof(blocks), sizeof(blocks));
-    co_await direct::share_with_all(host, own, all);
+    co_await whole::share_with_all(host, own, all);
     for (int rank = 0; rank < net.size(); ++rank) {
       const std::uint64_t sent = of[static_cast<std::size_t>(rank)].sent[mine].count;
       const std::uint64_t received = of[mine].received[rank].count;
@@ -249,12 +252,28 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     const below host = net;
     cuda::neighbourhood& here = net.net().here();
     if (!reaches_all(net)) co_return false;
-    here.by().follow(net.record().stream);
+    const cuda::stream_pool::loan before(here.streams());
+    before->follow(net.record().stream);
     visit call(host, here, bytes(in), bytes(out), lends);
-    co_await here.by().reached();
+    co_await before->reached();
+    // What the call does after this (a group's next part, what is staged) follows a stream that
+    // waits for no caller's.
+    net.record().stream = here.by().ref();
     const bool possible = co_await call.begin();
     if (possible) co_await call.run(work);
     co_return possible;
+  }
+
+  static task<bool> gathered(channel net, any_buffer in, any_buffer out, const offsets& table) {
+    const partition parts = shares_of(table, in.size(), net.size());
+    const std::size_t element = in.element_size();
+    const auto work = [&](visit& call) {
+      for (const int rank : each_rank(net.size())) {
+        if (call.works_for(rank)) gather_to(call, rank, parts, element);
+      }
+    };
+    const bool done = co_await together(net, in, out, work);
+    co_return done;
   }
 
   static std::vector<int> each_rank(int ranks) {

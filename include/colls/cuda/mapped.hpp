@@ -59,7 +59,8 @@ class shared_memory {
 };
 
 /// Memory of other processes that this rank has opened. It stays open for the next call, until its
-/// owner tells of another allocation in its place, or much else was opened since.
+/// owner tells of another allocation in its place, or another one cannot be opened, or much else was
+/// opened since.
 class mapped_memory {
  public:
   struct piece {
@@ -95,6 +96,13 @@ class mapped_memory {
     }
     void* base = nullptr;
     why = api::open(base, lent.shared);
+    if (why != api::success) {
+      // The driver maps by blocks of its own: what was freed may have been in the same one.
+      const auto is_spare = [&](const std::unique_ptr<piece>& each) {
+        return each->rank == rank && each->uses == 0;
+      };
+      if (close_those(is_spare)) why = api::open(base, lent.shared);
+    }
     if (why != api::success) return nullptr;
     pieces_.push_back(std::make_unique<piece>(piece{rank, lent, base, 1, ++taken_}));
     return pieces_.back().get();
@@ -109,14 +117,17 @@ class mapped_memory {
  private:
   static constexpr std::size_t most = 128;
 
+  /// Whether there were any.
   template <class Pick>
-  void close_those(const Pick& pick) {
+  bool close_those(const Pick& pick) {
+    const std::size_t before = pieces_.size();
     const auto is_closed = [&](const std::unique_ptr<piece>& each) {
       if (!pick(each)) return false;
       (void)api::close(each->base);
       return true;
     };
     pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), is_closed), pieces_.end());
+    return pieces_.size() != before;
   }
 
   std::vector<std::unique_ptr<piece>> pieces_;

@@ -66,16 +66,56 @@ class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release
       : detail::owned<T, api::allocate_pinned, api::release_pinned>(count, "cudaHostAlloc") {}
 };
 
-/// Memory that is used again: blocks of powers of two bytes. For one thread, and a device's memory
-/// with that device as the current one.
+/// What is kept for the next use: the last given is taken first, and what has lain unused while
+/// `patience` others were taken goes. So no more stays than was lately in use at a time.
+template <class T>
+class spares {
+ public:
+  static constexpr std::uint64_t patience = 1024;
+
+  /// One that `fits(it)`, else `make()`. `may_go(it)`: whether the one that lay longest may be
+  /// destroyed now.
+  template <class Fits, class MayGo, class Make>
+  T take(const Fits& fits, const MayGo& may_go, const Make& make) {
+    ++taken_;
+    while (!kept_.empty() && kept_.front().since + patience < taken_ &&
+           may_go(kept_.front().what)) {
+      kept_.erase(kept_.begin());
+      --made_;
+    }
+    for (auto at = kept_.end(); at != kept_.begin();) {
+      if (!fits((--at)->what)) continue;
+      T found = std::move(at->what);
+      kept_.erase(at);
+      return found;
+    }
+    kept_.reserve(++made_);  // so that giving it back cannot fail
+    return make();
+  }
+  void give(T&& used) noexcept { kept_.push_back({std::move(used), taken_}); }
+
+ private:
+  struct spare {
+    T what;
+    std::uint64_t since;
+  };
+  std::vector<spare> kept_;  // the one that lay longest first
+  std::size_t made_ = 0;
+  std::uint64_t taken_ = 0;
+};
+
+/// Memory that is used again: blocks of powers of two bytes, of a device or pinned by it. For one
+/// thread.
 template <class Buffer>
 class memory_pool {
  public:
+  explicit memory_pool(int device) : device_(device) {}
+
   class block {
    public:
     block(memory_pool& of, std::size_t bytes) : pool_(of), memory_(of.take(bytes)) {}
     block(const block&) = delete;
-    ~block() { pool_.give(std::move(memory_)); }
+    ~block() { pool_.free_.give(std::move(memory_)); }
     std::byte* data() const { return memory_.data(); }
 
    private:
@@ -89,20 +129,17 @@ class memory_pool {
   Buffer take(std::size_t bytes) {
     std::size_t size = smallest;
     while (size < bytes) size *= 2;
-    for (Buffer& kept : free_) {
-      if (kept.size() != size) continue;
-      std::swap(kept, free_.back());
-      Buffer taken = std::move(free_.back());
-      free_.pop_back();
-      return taken;
-    }
-    free_.reserve(++blocks_);  // so that giving it back cannot fail
-    return Buffer(size);
+    const auto fits = [size](const Buffer& kept) { return kept.size() == size; };
+    const auto may_go = [](const Buffer&) { return true; };
+    const auto make = [this, size] {
+      const on_device guard(device_);
+      return Buffer(size);
+    };
+    return free_.take(fits, may_go, make);
   }
-  void give(Buffer&& used) noexcept { free_.push_back(std::move(used)); }
 
-  std::vector<Buffer> free_;
-  std::size_t blocks_ = 0;
+  int device_;
+  spares<Buffer> free_;
 };
 using pinned_pool = memory_pool<pinned_buffer<std::byte>>;
 using device_pool = memory_pool<device_buffer<std::byte>>;

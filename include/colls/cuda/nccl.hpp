@@ -109,9 +109,8 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
   }
 
   template <class Algorithm>
-  static task<> exscan(channel net, const Algorithm&, any_buffer in, any_buffer out,
-                       const reduction& by) {
-    return prefixes(net, in, out, by, false);
+  static task<> exscan(channel net, const Algorithm&, any_buffer data, const reduction& by) {
+    return prefixes(net, data, data, by, false);
   }
 
   template <class Algorithm>
@@ -208,6 +207,12 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
       co_await made.settled();
     };
     co_await submitted(net, work);
+  }
+
+  template <class Algorithm>
+  static task<> all_gather_apart(channel net, const Algorithm& none, any_buffer in, any_buffer out,
+                                 offsets table) {
+    return all_gather(net, none, in, out, std::move(table));
   }
 
   /// gather and scatter: `share` elements are this rank's, all lie on the root.
@@ -441,7 +446,7 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
   template <class Work>
   static task<> submitted(channel net, Work work) {
     cuda::nccl_area& area = net.net().area();
-    cuda::nccl_clique& with = area.clique_of(*net.record().communicator);
+    cuda::nccl_clique& with = area.clique_of(*net.record().communicator, net.net().matching());
     call made(area, with, net.record());
     cuda::turns::place turn(with.line());
     co_await turn.come();
@@ -449,7 +454,11 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
     const communicator_state& group = *net.record().communicator;
     if (group.failed()) throw error(group.why());
     made.begin();
-    if (!with.is_made()) co_await make(net, made);
+    if (with.is_made()) {
+      co_await made.settled();  // a peer may have died since the last call
+    } else {
+      co_await make(net, made);
+    }
     made.choose_stream();
     co_await work(made);
     turn.leave();
@@ -484,6 +493,8 @@ struct catalogue<basic_channel<cuda::nccl_transport<Host>>> {
   static constexpr auto all_reduce = broadcast;
   static constexpr std::array<row<task<>(channel, any_buffer, any_buffer, any_op)>, 0>
       all_reduce_apart{};
+  static constexpr std::array<row<task<>(channel, any_buffer, any_buffer, partition)>, 0>
+      all_gather_apart{};
   static constexpr auto reduce = broadcast;
   static constexpr auto reduce_scatter = broadcast;
   static constexpr auto all_gather = broadcast;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 
 namespace colls::cuda {
@@ -80,25 +81,29 @@ class turns::place::arrival {
   place& place_;
 };
 
+/// NCCL sees that a connection broke, not who has died or why: the host, which tells all ranks, may
+/// need a moment more. So an error that comes from another rank counts only after a second.
+class second_opinion {
+ public:
+  /// Whether NCCL's word is all that there will be.
+  bool is_final(nccl_api::status how) {
+    if (how != nccl_api::remote_error && how != nccl_api::system_error) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (!asked_) asked_ = now;
+    return now - *asked_ > std::chrono::seconds(1);
+  }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> asked_;
+};
+
 /// NCCL's communicator of one communicator of colls, once there is one.
 class nccl_clique {
  public:
   explicit nccl_clique(std::uint32_t of) : of_(of) {}
   nccl_clique(const nccl_clique&) = delete;
-  /// What this rank has sent arrives, or a second is over.
   ~nccl_clique() {
-    if (!is_made()) return;
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    nccl_api::status state = nccl_api::finalize(comm_);
-    while (state == nccl_api::in_progress && std::chrono::steady_clock::now() < limit) {
-      std::this_thread::yield();
-      state = this->state();
-    }
-    if (state == nccl_api::success) {
-      (void)nccl_api::destroy(comm_);
-    } else {
-      abort();
-    }
+    while (!leaves()) std::this_thread::yield();
   }
 
   std::uint32_t of() const { return of_; }
@@ -121,17 +126,33 @@ class nccl_clique {
   void abort() noexcept {
     if (is_made()) (void)nccl_api::abort(std::exchange(comm_, {}));
   }
+  /// There are no more calls: frees it, a step each time that this is asked, without waiting. True:
+  /// it is free. What this rank has sent arrives first, or a second is over.
+  bool leaves() noexcept {
+    if (!is_made()) return true;
+    const auto now = std::chrono::steady_clock::now();
+    const nccl_api::status how = left_ ? state() : nccl_api::finalize(comm_);
+    if (!left_) left_ = now;
+    if (how == nccl_api::in_progress && now - *left_ < std::chrono::seconds(1)) return false;
+    if (how == nccl_api::success) {
+      (void)nccl_api::destroy(std::exchange(comm_, {}));
+    } else {
+      abort();
+    }
+    return true;
+  }
 
  private:
   std::uint32_t of_;
   nccl_api::comm_ref comm_;
+  std::optional<std::chrono::steady_clock::time_point> left_;
   turns line_;
 };
 
 /// What the calls of one rank share: a stream, memory, and its communicators of NCCL.
 class nccl_area {
  public:
-  explicit nccl_area(int device) : own_(device) {}
+  explicit nccl_area(int device) : pool_(device), own_(device) {}
 
   int device() const { return own_.device(); }
   device_pool& pool() { return pool_; }
@@ -144,7 +165,13 @@ class nccl_area {
     return own_.ref();
   }
 
-  nccl_clique& clique_of(const communicator_state& of) {
+  /// Frees those of communicators that have ended since the last call: what other ranks still do
+  /// on them has this one's part.
+  nccl_clique& clique_of(const communicator_state& of, const match& all) {
+    const auto has_left = [&all](const std::unique_ptr<nccl_clique>& each) {
+      return all.find(each->of()) == nullptr && each->leaves();
+    };
+    cliques_.erase(std::remove_if(cliques_.begin(), cliques_.end(), has_left), cliques_.end());
     for (const auto& known : cliques_) {
       if (known->of() == of.id()) return *known;
     }
@@ -205,7 +232,6 @@ class nccl_call {
 
   /// Device memory until the call has ended.
   std::byte* scratch(std::size_t bytes) {
-    const on_device guard(area_.device());
     return scratch_.emplace_back(area_.pool(), bytes).data();
   }
   void copy(void* to, const void* from, std::size_t bytes) const {
@@ -284,7 +310,8 @@ class nccl_call::settling : watched {
  private:
   bool has_settled() {
     state_ = of_.with_.state();
-    return state_ != nccl_api::in_progress;
+    const bool good = state_ == nccl_api::success;
+    return good || (state_ != nccl_api::in_progress && doubt_.is_final(state_));
   }
   bool look() noexcept override {
     // A peer that is gone will never let it settle.
@@ -294,6 +321,7 @@ class nccl_call::settling : watched {
   }
 
   nccl_call& of_;
+  second_opinion doubt_;
   nccl_api::status state_ = nccl_api::success;
   completion* done_ = nullptr;
 };
@@ -348,6 +376,7 @@ class nccl_call::landing : watched, completion {
       if (++looks_ % 64 != 0) return false;
       const nccl_api::status state = of_.with_.state();
       if (state == nccl_api::success || state == nccl_api::in_progress) return false;
+      if (!doubt_.is_final(state)) return false;
       net_.revoke(failed_in_nccl(state, "NCCL, while it was waited for"));
     }
     this->post();
@@ -357,6 +386,7 @@ class nccl_call::landing : watched, completion {
   nccl_call& of_;
   Channel net_;
   unsigned looks_ = 0;
+  second_opinion doubt_;
   completion* done_ = nullptr;
   stream::landing stream_;
 };

@@ -32,7 +32,7 @@ struct visiting_card {
 class neighbourhood {
  public:
   neighbourhood(int device, int rank, int ranks)
-      : rank_(rank), ranks_(ranks), door_(ranks), by_(device) {
+      : rank_(rank), ranks_(ranks), door_(ranks, process_), streams_(device), by_(device) {
     check(api::identify(device, gpu_), "cudaGetDeviceProperties");
   }
   neighbourhood(const neighbourhood&) = delete;
@@ -44,6 +44,9 @@ class neighbourhood {
     (void)api::use_device(before);
   }
 
+  /// For calls to wait on for what their callers' streams have.
+  stream_pool& streams() { return streams_; }
+  /// Does the work of all calls, and waits for no other stream.
   stream& by() { return by_; }
   cuda::door& door() { return door_; }
   int rank() const { return rank_; }
@@ -106,6 +109,7 @@ class neighbourhood {
   shared_memory memory_;
   bool refused_ = false;
   mapped_memory mapped_;
+  stream_pool streams_;
   stream by_;
 };
 

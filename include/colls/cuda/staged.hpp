@@ -12,6 +12,7 @@
 #include <colls/point_to_point.hpp>
 
 #include <memory>
+#include <optional>
 
 namespace colls::cuda {
 
@@ -31,28 +32,42 @@ struct staging {
 /// One rank's streams and pinned memory for its device.
 class staging_area {
  public:
-  staging_area(int device, const staging& how) : down_(device), up_(device), how_(how) {}
+  staging_area(int device, const staging& how) : pool_(device), streams_(device), how_(how) {}
 
-  stream& down() { return down_; }
-  stream& up() { return up_; }
+  int device() const { return streams_.device(); }
+  stream_pool& streams() { return streams_; }
   pinned_pool& pool() { return pool_; }
   int slots() const { return how_.slots; }
   int pieces(std::size_t bytes) const {
     const std::size_t count = bytes == 0 ? 1 : (bytes - 1) / how_.segment + 1;
     return count < INT_MAX ? static_cast<int>(count) : INT_MAX;
   }
-  /// Whatever is copied from now on waits for what the caller's stream has.
-  void follow(stream_ref callers) {
-    down_.follow(callers);
-    up_.follow(callers);
-  }
 
  private:
   // The streams go first, once their work is done.
   pinned_pool pool_;
-  stream down_;
-  stream up_;
+  stream_pool streams_;
   staging how_;
+};
+
+/// What one call has of it: a stream each way, after what the caller's stream has when the call
+/// begins.
+class staged_call {
+ public:
+  staged_call(staging_area& of, stream_ref callers)
+      : pool_(of.pool()), down_(of.streams()), up_(of.streams()) {
+    down_->follow(callers);
+    up_->follow(callers);
+  }
+
+  pinned_pool& pool() const { return pool_; }
+  stream& down() const { return *down_; }
+  stream& up() const { return *up_; }
+
+ private:
+  pinned_pool& pool_;
+  stream_pool::loan down_;
+  stream_pool::loan up_;
 };
 
 /// A transport of the host, for communicators whose buffers are in a device's memory.
@@ -66,10 +81,8 @@ class staged_transport {
 
   Host& below() const { return *host_; }
   staging_area& stage() const { return *stage_; }
-  int device() const { return stage_->down().device(); }
-  const char* wrong_with(const any_buffer& data) const {
-    return cuda::wrong_with(data, device());
-  }
+  int device() const { return stage_->device(); }
+  const char* wrong_with(const any_buffer& data) const { return cuda::wrong_with(data, device()); }
 
   int rank() const { return host_->rank(); }
   int size() const { return host_->size(); }
@@ -130,12 +143,12 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     return elementwise(net, in, out, in.size(), between);
   }
 
-  static task<> exscan(channel net, run<task<>(below, any_buffer, any_op)> algorithm, any_buffer in,
-                       any_buffer out, const reduction& by) {
+  static task<> exscan(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
+                       any_buffer data, const reduction& by) {
     const auto between = [algorithm, by](below lane, any_buffer part) {
-      return host::exscan(lane, algorithm, part, part, by);
+      return host::exscan(lane, algorithm, part, by);
     };
-    return elementwise(net, in, net.rank() > 0 ? out : nothing(), in.size(), between);
+    return elementwise(net, data, net.rank() > 0 ? data : nothing(), data.size(), between);
   }
 
   static task<> reduce(channel net,
@@ -161,6 +174,10 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
   static task<> grouped(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
                         std::vector<any_buffer> group, reduction by, bool packed) {
     if (!packed) {
+      // The parts follow this stream: the caller's may have more work when a later one begins.
+      const cuda::stream_pool::loan so_far(net.net().stage().streams());
+      so_far->follow(net.record().stream);
+      net.record().stream = so_far->ref();
       for (const any_buffer& part : group) {
         co_await in_place(net, algorithm, part, part, by, net.size());
       }
@@ -169,8 +186,7 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     std::size_t total = 0;
     for (const any_buffer& part : group) total += part.size();
     const std::size_t element = group.front().element_size();
-    const auto piece = [&](below lane, int) -> task<> {
-      cuda::staging_area& with = net.net().stage();
+    const auto piece = [&](below lane, int, const cuda::staged_call& with) -> task<> {
       const block slot(with.pool(), total * element);
       const any_buffer all(slot.data(), total, element);
       std::size_t at = 0;
@@ -195,8 +211,7 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
       any_buffer in, any_buffer out, offsets table, reduction by) {
     const partition parts = partition_of(table, out.size(), net.size());
     const int pieces = net.net().stage().pieces(bytes(in).size);
-    const auto piece = [&](below lane, int k) -> task<> {
-      cuda::staging_area& with = net.net().stage();
+    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
       const partition cut = parts.segment(k, pieces);
       offsets packed = pack(cut);
       const std::size_t mine = cut.count(lane.rank());
@@ -215,26 +230,19 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
   }
 
   static task<> all_gather(channel net, run<task<>(below, any_buffer, partition)> algorithm,
-                           any_buffer in, any_buffer out, offsets table) {
-    const partition parts = partition_of(table, in.size(), net.size());
-    const int pieces = net.net().stage().pieces(bytes(out).size);
-    const auto piece = [&](below lane, int k) -> task<> {
-      cuda::staging_area& with = net.net().stage();
-      const partition cut = parts.segment(k, pieces);
-      offsets packed = pack(cut);
-      const offsets places = packed;
-      const block slot(with.pool(), packed.back() * in.element_size());
-      const any_buffer all(slot.data(), packed.back(), in.element_size());
-      const auto rank = static_cast<std::size_t>(lane.rank());
-      const any_buffer own = all.subspan(packed[rank], cut.count(lane.rank()));
-      const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
-      with.down().copy(own.data(), in.subspan(at, own.size()).data(), bytes(own).size);
-      co_await with.down().reached();
-      co_await host::all_gather(lane, algorithm, own, all, std::move(packed));
-      copy_chunks(with.up(), all, places, out, cut, false);
-      co_await with.up().reached();
+                           any_buffer in, any_buffer out, const offsets& table) {
+    const auto between = [algorithm](below lane, any_buffer own, any_buffer all, offsets packed) {
+      return host::all_gather(lane, algorithm, own, all, std::move(packed));
     };
-    co_await pipelined(net, pieces, piece);
+    return gathered(net, in, out, table, between);
+  }
+  static task<> all_gather_apart(channel net,
+                                 run<task<>(below, any_buffer, any_buffer, partition)> algorithm,
+                                 any_buffer in, any_buffer out, const offsets& table) {
+    const auto between = [algorithm](below lane, any_buffer own, any_buffer all, offsets packed) {
+      return host::all_gather_apart(lane, algorithm, own, all, std::move(packed));
+    };
+    return gathered(net, in, out, table, between);
   }
 
   /// gather and scatter: `share` elements are this rank's, all lie on the root.
@@ -247,8 +255,7 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     const any_buffer mine = gathers ? first : second;
     const any_buffer whole = gathers ? second : first;
     const int pieces = net.net().stage().pieces(parts.total() * mine.element_size());
-    const auto piece = [&](below lane, int k) -> task<> {
-      cuda::staging_area& with = net.net().stage();
+    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
       const bool is_root = lane.rank() == root;
       const partition cut = parts.segment(k, pieces);
       offsets packed = pack(cut);
@@ -288,8 +295,7 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     const partition to = partition_of(receives, out.size() / ranks, net.size());
     const bool equal_blocks = sends.empty() && receives.empty();
     const int pieces = equal_blocks ? net.net().stage().pieces(bytes(in).size) : 1;
-    const auto piece = [&](below lane, int k) -> task<> {
-      cuda::staging_area& with = net.net().stage();
+    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
       const partition cut_in = from.segment(k, pieces);
       const partition cut_out = to.segment(k, pieces);
       offsets packed_in = pack(cut_in);
@@ -331,6 +337,30 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     }
   }
 
+  /// `between(lane, own, all, where chunks begin)` of the host for each piece of an all_gather.
+  template <class Between>
+  static task<> gathered(channel net, any_buffer in, any_buffer out, offsets table,
+                         Between between) {
+    const partition parts = partition_of(table, in.size(), net.size());
+    const int pieces = net.net().stage().pieces(bytes(out).size);
+    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
+      const partition cut = parts.segment(k, pieces);
+      offsets packed = pack(cut);
+      const offsets places = packed;
+      const block slot(with.pool(), packed.back() * in.element_size());
+      const any_buffer all(slot.data(), packed.back(), in.element_size());
+      const auto rank = static_cast<std::size_t>(lane.rank());
+      const any_buffer own = all.subspan(packed[rank], cut.count(lane.rank()));
+      const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
+      with.down().copy(own.data(), in.subspan(at, own.size()).data(), bytes(own).size);
+      co_await with.down().reached();
+      co_await between(lane, own, all, std::move(packed));
+      copy_chunks(with.up(), all, places, out, cut, false);
+      co_await with.up().reached();
+    };
+    co_await pipelined(net, pieces, piece);
+  }
+
   /// Pieces of `count` elements: down from `in`, `between(lane, piece)` of the host, up to `out`;
   /// either may be nothing.
   template <class Between>
@@ -339,8 +369,7 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     if (element == 0) element = in.element_size();
     const int pieces = net.net().stage().pieces(count * element);
     const partition parts(count, pieces);
-    const auto piece = [&](below lane, int k) -> task<> {
-      cuda::staging_area& with = net.net().stage();
+    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
       const block slot(with.pool(), parts.count(k) * element);
       const any_buffer part(slot.data(), parts.count(k), element);
       if (in.size() != 0) {
@@ -356,13 +385,14 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// `piece(lane, k)` for k = 0 .. pieces-1, as many at a time as there are slots. Both numbers are
-  /// equal on all ranks.
+  /// `piece(lane, k, call)` for k = 0 .. pieces-1, as many at a time as there are slots. Both
+  /// numbers are equal on all ranks.
   template <class Piece>
   static task<> pipelined(channel net, int pieces, const Piece& piece) {
     const below whole = net;
+    std::optional<cuda::staged_call> call;
     try {
-      net.net().stage().follow(net.record().stream);
+      call.emplace(net.net().stage(), net.record().stream);
     } catch (const error& thrown) {
       whole.revoke(thrown.record());
       throw;
@@ -370,14 +400,16 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     const int slots = net.net().stage().slots();
     const int width = pieces < slots ? pieces : slots;
     const auto in_turn = [&](int slot) {
-      return each_in_turn(whole.lane(slot * whole.lanes()), slot, width, pieces, piece);
+      const below lane = whole.lane(slot * whole.lanes());
+      return each_in_turn(lane, slot, width, pieces, piece, *call);
     };
     co_await each_of(0, width, in_turn);
   }
   template <class Piece>
-  static task<> each_in_turn(below lane, int first, int step, int end, const Piece& piece) {
+  static task<> each_in_turn(below lane, int first, int step, int end, const Piece& piece,
+                             const cuda::staged_call& call) {
     try {
-      for (int k = first; k < end; k += step) co_await piece(lane, k);
+      for (int k = first; k < end; k += step) co_await piece(lane, k, call);
     } catch (const error& thrown) {
       // First, so that the pieces beside this one end too, here and on the other ranks.
       lane.revoke(thrown.record());
@@ -394,48 +426,50 @@ struct messages<cuda::staged_transport<Host>> {
   using block = cuda::pinned_pool::block;
 
   static task<> send(staged& net, call_base& made, message_key key, const_bytes from) {
-    cuda::staging_area& with = net.stage();
-    const block copy(with.pool(), from.size);
+    const block copy(net.stage().pool(), from.size);
+    cuda::event called(net.device());
+    called.record(made.stream);
     made.untouched = [](const call_base&) { return true; };
-    with.follow(made.stream);
-    with.down().copy(copy.data(), from.data, from.size);
-    co_await with.down().reached();
+    co_await copied(net, called, copy.data(), from.data, from.size);
     co_await host::send(net.below(), made, key, {copy.data(), from.size});
   }
 
   static task<received> recv(staged& net, call_base& made, message_key key, mutable_bytes into,
                              std::size_t element) {
     const block copy(net.stage().pool(), into.size);
+    cuda::event called(net.device());
+    called.record(made.stream);
     const received got =
         co_await host::recv(net.below(), made, key, {copy.data(), into.size}, element);
     made.untouched = nullptr;
-    co_await up(net, made, into, copy.data(), got.count * element);
+    co_await copied(net, called, into.data, copy.data(), got.count * element);
     co_return got;
   }
 
   static task<received> send_recv(staged& net, call_base& made, message_key to, const_bytes from,
                                   message_key source, mutable_bytes into, std::size_t element) {
-    cuda::staging_area& with = net.stage();
-    const block outgoing(with.pool(), from.size);
-    const block incoming(with.pool(), into.size);
+    const block outgoing(net.stage().pool(), from.size);
+    const block incoming(net.stage().pool(), into.size);
+    cuda::event called(net.device());
+    called.record(made.stream);
     made.untouched = [](const call_base&) { return true; };
-    with.follow(made.stream);
-    with.down().copy(outgoing.data(), from.data, from.size);
-    co_await with.down().reached();
+    co_await copied(net, called, outgoing.data(), from.data, from.size);
     const received got =
         co_await host::send_recv(net.below(), made, to, {outgoing.data(), from.size}, source,
                                  {incoming.data(), into.size}, element);
     made.untouched = nullptr;
-    co_await up(net, made, into, incoming.data(), got.count * element);
+    co_await copied(net, called, into.data, incoming.data(), got.count * element);
     co_return got;
   }
 
  private:
-  static task<> up(staged& net, call_base& made, mutable_bytes into, const std::byte* from,
-                   std::size_t size) {
-    net.stage().up().follow(made.stream);
-    net.stage().up().copy(into.data, from, size);
-    co_await net.stage().up().reached();
+  /// After what the caller's stream had when the message was called.
+  static task<> copied(staged& net, const cuda::event& called, std::byte* to, const std::byte* from,
+                       std::size_t size) {
+    const cuda::stream_pool::loan by(net.stage().streams());
+    by->follow(called);
+    by->copy(to, from, size);
+    co_await by->reached();
   }
 };
 
@@ -446,8 +480,8 @@ struct messages<cuda::staged_transport<Host>> {
 namespace colls::cuda {
 
 /// A model for `attach`: every transport of the host, through pinned memory. Reductions are made by
-/// the CPU. A call has how.slots pieces of how.segment bytes, rounded up to powers of two, in pinned
-/// memory.
+/// the CPU. A call has how.slots pieces of how.segment bytes, rounded up to powers of two, in
+/// pinned memory.
 struct staged {
   using settings = staging;
 

@@ -8,19 +8,29 @@
 #include <colls/cuda/memory.hpp>
 #include <colls/operation.hpp>
 
-#include <optional>
+#include <memory>
 
 namespace colls::cuda {
 
-/// A point in a stream's work, for other streams to wait for.
+/// A point in the work of a device's stream, for other streams to wait for.
 class event {
  public:
-  event() { check(api::make_event(event_), "cudaEventCreate"); }
+  explicit event(int device) : device_(device) {
+    const on_device guard(device);
+    check(api::make_event(event_), "cudaEventCreate");
+  }
   event(const event&) = delete;
   ~event() { (void)api::destroy_event(event_); }
+
   api::event_ref ref() const { return event_; }
+  /// From now on this is what `of` has been given so far.
+  void record(stream_ref of) {
+    const on_device guard(device_);  // whose default stream is meant
+    check(api::record(event_, of), "cudaEventRecord");
+  }
 
  private:
+  int device_;
   api::event_ref event_;
 };
 
@@ -35,9 +45,8 @@ struct milestone {
 /// stream's too, runs beside it. For one thread.
 class stream {
  public:
-  explicit stream(int device) : device_(device) {
+  explicit stream(int device) : device_(device), marks_(device) {
     const on_device guard(device);
-    marks_.emplace();
     line_ = pinned_buffer<std::uint32_t>(16);
     *line_.data() = 0;
     passed_.word = line_.data();
@@ -54,10 +63,10 @@ class stream {
 
   /// What comes here after this waits for all that `other`, a stream of the same device, has now.
   void follow(stream_ref other) {
-    const on_device guard(device_);  // whose default stream is meant
-    check(api::record(marks_->ref(), other), "cudaEventRecord");
-    check(api::wait(stream_, marks_->ref()), "cudaStreamWaitEvent");
+    marks_.record(other);
+    follow(marks_);
   }
+  void follow(const event& point) { check(api::wait(stream_, point.ref()), "cudaStreamWaitEvent"); }
 
   void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0) check(api::copy(to, from, bytes, stream_), "cudaMemcpyAsync");
@@ -77,10 +86,46 @@ class stream {
 
  private:
   int device_;
-  std::optional<event> marks_;
+  event marks_;
   pinned_buffer<std::uint32_t> line_;  // the number that the stream has got to
   milestone passed_;
   stream_ref stream_;
+};
+
+/// Streams of a device that are used again, one by each call: what a stream has waits for all that
+/// it was given before, and a call may not wait for what another one follows. For one thread.
+class stream_pool {
+ public:
+  /// Makes the first one: where the device cannot be used, that is known at once.
+  explicit stream_pool(int device) : device_(device) { const loan first(*this); }
+  int device() const { return device_; }
+
+  /// A stream of a call's own as long as this lives.
+  class loan {
+   public:
+    explicit loan(stream_pool& of) : pool_(of), stream_(of.take()) {}
+    loan(const loan&) = delete;
+    ~loan() { pool_.free_.give(std::move(stream_)); }
+    stream& operator*() const { return *stream_; }
+    stream* operator->() const { return stream_.get(); }
+
+   private:
+    stream_pool& pool_;
+    std::unique_ptr<stream> stream_;
+  };
+
+ private:
+  std::unique_ptr<stream> take() {
+    // A call that gave nothing to its stream did not wait for it.
+    const auto is_idle = [](const std::unique_ptr<stream>& kept) {
+      return api::query(kept->ref()) == api::success;
+    };
+    const auto make = [this] { return std::make_unique<stream>(device_); };
+    return free_.take(is_idle, is_idle, make);
+  }
+
+  int device_;
+  spares<std::unique_ptr<stream>> free_;
 };
 
 class stream::landing : watched {

@@ -23,6 +23,7 @@ class visit {
         cards_(static_cast<std::size_t>(net.size())),
         in_(cards_.size()),
         out_(cards_.size()) {
+    const on_device guard(here.by().device());
     if (lends) cards_[own()] = here.introduce(in, out);
     in_[own()] = const_cast<std::byte*>(in.data);
     out_[own()] = const_cast<std::byte*>(out.data);
@@ -35,11 +36,7 @@ class visit {
     }
     for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
     if (cards_[own()].ticket == 0) return;
-    const auto is_gone = [&](int rank) {
-      const communicator_state& of = *net_.record().communicator;
-      return of.failed() && of.why().code == errc::peer_failed && of.why().culprit == rank;
-    };
-    if (here_.door().revoke(cards_[own()].ticket, here_.process(), is_gone)) return;
+    if (here_.door().revoke(cards_[own()].ticket)) return;
     log_warn("rank %d ends an operation while another rank may still work in its device memory",
              here_.rank());
   }
@@ -137,7 +134,7 @@ class visit {
 
   task<> tell_all(int lane, const_bytes mine, std::byte* all) {
     const std::uint64_t before = net_.record().bytes;
-    co_await direct::share_with_all(net_.lane(lane), mine, all);
+    co_await whole::share_with_all(net_.lane(lane), mine, all);
     net_.record().in_place += net_.record().bytes - before;  // words about data, no data
   }
 

@@ -5,23 +5,22 @@
 // The loops of reductions over host memory. Built-in operations on built-in types are compiled for
 // several instruction sets; which one runs is chosen when a reduction is made.
 
+#include <colls/detail/registers.hpp>
 #include <colls/op.hpp>
-
-#include <cstring>
 
 // Functions that a compiler vectorises at every level of optimisation but -O0, and for x86-64 the
 // instruction sets above the program's own. No loop adds to a product, which only some of
 // them would round once, so all give the same bits (of a NaN: a NaN).
 #if defined(__clang__)
 #define COLLS_DETAIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define COLLS_DETAIL_SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
 #define COLLS_DETAIL_VECTOR
-#define COLLS_DETAIL_AVX512 \
-  [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq"), clang::min_vector_width(512)]]
+#define COLLS_DETAIL_WIDE(sets) [[gnu::target(sets), clang::min_vector_width(512)]]
 #else
 #define COLLS_DETAIL_INDEPENDENT _Pragma("GCC ivdep")
+#define COLLS_DETAIL_SHORT
 #define COLLS_DETAIL_VECTOR [[gnu::optimize("O3")]]
-#define COLLS_DETAIL_AVX512 \
-  [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")]]
+#define COLLS_DETAIL_WIDE(sets) [[gnu::target(sets ",prefer-vector-width=512")]]
 #endif
 #if defined(__x86_64__)
 #define COLLS_DETAIL_DISPATCH 1
@@ -127,24 +126,43 @@ template <class... Element>
 inline constexpr bool vectorises = ((number<Element> &&
                                      !std::is_same_v<Element, long double>)&&...);
 
+template <class Op>
+inline constexpr bool is_sum =
+    std::same_as<Op, plus> || std::same_as<Op, average> || is_pre_multiplied_sum<Op>;
+
 /// Sums of complex numbers are sums of twice as many real ones.
 template <class T, class Compute, class Op>
 inline constexpr bool sums_parts = false;
 template <complex_number T, class Op>
-requires std::same_as<Op, plus> || std::same_as<Op, average> || is_pre_multiplied_sum<Op>
+requires is_sum<Op>
 inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
+
+/// Sums of halves that are made in float.
+template <class T, class Compute, class Op>
+inline constexpr bool sums_halves = is_sum<Op> && half_type<T> && std::same_as<Compute, float>;
+
+template <class T, class Compute, class Op>
+struct fold_loop;
+template <class Loop, isa Set>
+constexpr auto version();
 
 /// out = left (+) right, elements of type T combined in type Compute.
 template <class T, class Compute, class Op>
 struct combine_loop {
   static constexpr bool vector =
       sums_parts<T, Compute, Op> || (is_builtin_op<Op> && vectorises<T, Compute>);
+  static constexpr bool rounds_to_bfloat16 =
+      std::same_as<T, bfloat16> && sums_halves<T, Compute, Op>;
 
+  template <isa Set>
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* left,
                                                 const void* right, std::size_t count) {
     if constexpr (sums_parts<T, Compute, Op>) {
       using part = decltype(T().real());
-      combine_loop<part, part, plus>::run(state, out, left, right, 2 * count);
+      combine_loop<part, part, plus>::template run<Set>(state, out, left, right, 2 * count);
+    } else if constexpr (is_sum<Op> && sums_in_registers<T, Compute, Set>) {
+      const void* const both[] = {left, right};
+      version<fold_loop<T, Compute, Op>, Set>()(state, out, nullptr, both, 2, count);
     } else {
       decltype(auto) op = operation_of<Op>(state);
       const auto combine = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
@@ -167,84 +185,80 @@ struct combine_loop {
   }
 };
 
-/// out = four inputs combined from the left, as a chain of combine_loops has it. For vector code
-/// alone: other loops wait for the processor, not for memory.
+/// The first `parts` inputs combined from the left in type Compute and stored as T once, to `out`
+/// and, unless it is null, to `second`; both may be inputs. For vector code alone: other loops wait
+/// for the processor, not for memory.
 template <class T, class Compute, class Op>
-struct chain_loop {
+struct fold_loop {
   static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
+  static constexpr bool rounds_to_bfloat16 = combine_loop<T, Compute, Op>::rounds_to_bfloat16;
 
-  [[gnu::always_inline]] static inline void run(const void* state, void* out,
-                                                const void* const* parts, std::size_t count) {
+  template <isa Set>
+  [[gnu::always_inline]] static inline void run(const void* state, void* out, void* second,
+                                                const void* const* parts, std::size_t inputs,
+                                                std::size_t count) {
     if constexpr (sums_parts<T, Compute, Op>) {
       using part = decltype(T().real());
-      chain_loop<part, part, plus>::run(state, out, parts, 2 * count);
-    } else {
+      fold_loop<part, part, plus>::template run<Set>(state, out, second, parts, inputs, 2 * count);
+    } else if constexpr (is_sum<Op> && sums_in_registers<T, Compute, Set>) {
+      using sum = register_sum<T, Set>;
+      const std::size_t size = count * sizeof(T);
       decltype(auto) op = operation_of<Op>(state);
-      const void* const a = parts[0];
-      const void* const b = parts[1];
-      const void* const c = parts[2];
-      const void* const d = parts[3];
-      const auto combine = [&](const T& left, const T& right) __attribute__((always_inline)) {
-        return static_cast<T>(
-            op(static_cast<const Compute&>(left), static_cast<const Compute&>(right)));
-      };
-      vector_loop(
-          head<T>(out, count),
-          count, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
-            const auto get = [&](const void* from) __attribute__((always_inline)) {
-              return elements.template get<T>(from, i);
-            };
-            const T ab = combine(get(a), get(b));
-            const T abc = combine(ab, get(c));
-            const T abcd = combine(abc, get(d));
-            elements.put(out, i, abcd);
-          });
+      std::size_t i = 0;
+      for (std::size_t end = head<T>(out, count); true; end = count) {
+        COLLS_DETAIL_SHORT
+        for (; i < end; ++i) {
+          Compute added = get(parts[0], i);
+          COLLS_DETAIL_SHORT
+          for (std::size_t k = 1; k < inputs; ++k) added = op(added, get(parts[k], i));
+          packed_elements::put(out, i, static_cast<T>(added));
+          if (second != nullptr) packed_elements::put(second, i, static_cast<T>(added));
+        }
+        if (i == count) return;
+        std::size_t at = i * sizeof(T);
+        at = add_in_registers<line_sum<sum>>(out, second, parts, inputs, at, size);
+        at = add_in_registers<sum>(out, second, parts, inputs, at, size);
+        i = at / sizeof(T);
+      }
+    } else {
+      by_blocks(state, out, second, parts, inputs, count);
     }
   }
-};
 
-/// out[i] = convert(in[i]) from type T to type To.
-template <bool Vector, class T, class To, class Convert>
-[[gnu::always_inline]] inline void convert_loop(void* out, const void* in, std::size_t count,
-                                                const Convert& convert) {
-  const auto one = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
-    const To converted = convert(elements.template get<T>(in, i));
-    elements.put(out, i, converted);
-  };
-  if constexpr (Vector) {
-    vector_loop(head<To>(out, count), count, one);
-  } else {
-    plain_loop((misaligned(out, alignof(To)) | misaligned(in, alignof(T))) == 0, count, one);
+ private:
+  [[gnu::always_inline]] static inline Compute get(const void* from, std::size_t i) {
+    const T& element = packed_elements::get<T>(from, i);
+    return static_cast<const Compute&>(element);
   }
-}
 
-/// From T to To by way of type Compute, in which the operation prepares.
-template <class T, class Compute, class To, class Op>
-struct prepare_loop {
-  static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
-
-  [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
-                                                std::size_t count) {
+  /// Sums stand in memory, in the nearest cache.
+  [[gnu::always_inline]] static inline void by_blocks(const void* state, void* out, void* second,
+                                                      const void* const* parts, std::size_t inputs,
+                                                      std::size_t count) {
     decltype(auto) op = operation_of<Op>(state);
-    convert_loop<vector, T, To>(
-        out, in, count, [&](const T& input) __attribute__((always_inline)) {
-          return static_cast<To>(op.prepare(static_cast<const Compute&>(input)));
-        });
-  }
-};
-
-/// From T to To by way of type Compute, in which the operation finishes.
-template <class T, class Compute, class To, class Op>
-struct finish_loop {
-  static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
-
-  [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
-                                                std::size_t count, int ranks) {
-    decltype(auto) op = operation_of<Op>(state);
-    convert_loop<vector, T, To>(
-        out, in, count, [&](const T& result) __attribute__((always_inline)) {
-          return static_cast<To>(op.finish(static_cast<const Compute&>(result), ranks));
-        });
+    constexpr std::size_t block = 1024 / sizeof(Compute);
+    Compute sums[block];
+    for (std::size_t at = 0; at < count; at += block) {
+      const std::size_t n = count - at < block ? count - at : block;
+      vector_loop(
+          0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
+            sums[i] = get(parts[0], at + i);
+          });
+      for (std::size_t k = 1; k < inputs; ++k) {
+        const void* const part = parts[k];
+        vector_loop(
+            0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
+              sums[i] = op(sums[i], get(part, at + i));
+            });
+      }
+      for (void* const to : {out, second}) {
+        if (to == nullptr) continue;
+        vector_loop(
+            0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+              elements.put(to, at + i, static_cast<T>(sums[i]));
+            });
+      }
+    }
   }
 };
 
@@ -261,33 +275,150 @@ struct conversion : builtin_op<0> {
   }
 };
 
-template <class Loop, class Signature = decltype(Loop::run)>
+/// Whether the processor's own instructions convert float16 to float, or back, or both.
+template <isa Set, class T, class Compute, class To>
+inline constexpr bool converts_binary16 =
+    Set != isa::basic && std::same_as<Compute, float> &&
+    ((std::same_as<T, float16> && (std::same_as<To, float> || std::same_as<To, float16>)) ||
+     (std::same_as<T, float> && std::same_as<To, float16>));
+
+/// convert(values[i]) of floats in the nearest cache, from and to T and To, of which one is
+/// float16.
+template <isa Set, class T, class To, class Convert>
+[[gnu::always_inline]] inline void convert_binary16(std::byte* out, const std::byte* in,
+                                                    std::size_t count, const Convert& convert) {
+  using halves = register_sum<float16, Set>;
+  constexpr std::size_t block = 256;
+  std::byte values[block * sizeof(float)];
+  for (std::size_t at = 0; at < count; at += block) {
+    const std::size_t n = count - at < block ? count - at : block;
+    const std::byte* from = in + at * sizeof(T);
+    if constexpr (std::same_as<T, float16>) {
+      widen<halves>(values, from, n);
+      from = values;
+    }
+    constexpr bool narrows = std::same_as<To, float16>;
+    std::byte* const to = narrows ? values : out + at * sizeof(To);
+    vector_loop(
+        0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+          elements.put(to, i, convert(elements.template get<float>(from, i)));
+        });
+    if constexpr (narrows) narrow<halves>(out + at * sizeof(To), values, n);
+  }
+}
+
+/// out[i] = convert(in[i]) from type T to type To by way of type Compute.
+template <isa Set, bool Vector, class T, class Compute, class To, class Op, class Convert>
+[[gnu::always_inline]] inline void convert_loop(void* out, const void* in, std::size_t count,
+                                                const Convert& convert) {
+  if constexpr (Vector && converts_binary16<Set, T, Compute, To>) {
+    auto* const to = static_cast<std::byte*>(out);
+    const auto* const from = static_cast<const std::byte*>(in);
+    if constexpr (!std::same_as<Op, conversion>) {
+      convert_binary16<Set, T, To>(to, from, count, convert);
+    } else if constexpr (std::same_as<T, float16>) {
+      widen<register_sum<float16, Set>>(to, from, count);
+    } else {
+      narrow<register_sum<float16, Set>>(to, from, count);
+    }
+  } else {
+    const auto one = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+      const T& input = elements.template get<T>(in, i);
+      const To converted = static_cast<To>(convert(static_cast<const Compute&>(input)));
+      elements.put(out, i, converted);
+    };
+    if constexpr (Vector) {
+      vector_loop(head<To>(out, count), count, one);
+    } else {
+      plain_loop((misaligned(out, alignof(To)) | misaligned(in, alignof(T))) == 0, count, one);
+    }
+  }
+}
+
+/// From T to To by way of type Compute, in which the operation prepares.
+template <class T, class Compute, class To, class Op>
+struct prepare_loop {
+  static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
+  static constexpr bool rounds_to_bfloat16 = false;
+
+  template <isa Set>
+  [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
+                                                std::size_t count) {
+    decltype(auto) op = operation_of<Op>(state);
+    convert_loop<Set, vector, T, Compute, To, Op>(
+        out, in, count, [&](const Compute& input) __attribute__((always_inline)) {
+          return op.prepare(input);
+        });
+  }
+};
+
+/// From T to To by way of type Compute, in which the operation finishes.
+template <class T, class Compute, class To, class Op>
+struct finish_loop {
+  static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
+  static constexpr bool rounds_to_bfloat16 = false;
+
+  template <isa Set>
+  [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
+                                                std::size_t count, int ranks) {
+    decltype(auto) op = operation_of<Op>(state);
+    convert_loop<Set, vector, T, Compute, To, Op>(
+        out, in, count, [&](const Compute& result) __attribute__((always_inline)) {
+          return op.finish(result, ranks);
+        });
+  }
+};
+
+template <class Loop, class Signature = decltype(&Loop::template run<isa::basic>)>
 struct versions;
 template <class Loop, class... Args>
-struct versions<Loop, void(Args...)> {
-  static void plain(Args... args) { Loop::run(args...); }
-  COLLS_DETAIL_VECTOR static void vector(Args... args) { Loop::run(args...); }
+struct versions<Loop, void (*)(Args...)> {
+  static void plain(Args... args) { Loop::template run<isa::basic>(args...); }
+  COLLS_DETAIL_VECTOR static void vector(Args... args) { Loop::template run<isa::basic>(args...); }
 #if COLLS_DETAIL_DISPATCH
-  COLLS_DETAIL_VECTOR [[gnu::target("avx2")]] static void avx2(Args... args) { Loop::run(args...); }
-  COLLS_DETAIL_VECTOR COLLS_DETAIL_AVX512 static void avx512(Args... args) { Loop::run(args...); }
+  COLLS_DETAIL_VECTOR [[gnu::target("avx2,f16c")]] static void avx2(Args... args) {
+    Loop::template run<isa::avx2>(args...);
+  }
+  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq")
+  static void avx512(Args... args) {
+    Loop::template run<isa::avx512>(args...);
+  }
+  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
+  static void avx512_bf16(Args... args) {
+    Loop::template run<isa::avx512_bf16>(args...);
+  }
 #endif
 };
+
+template <class Loop, isa Set>
+constexpr auto version() {
+#if COLLS_DETAIL_DISPATCH
+  if constexpr (Set == isa::avx2) return &versions<Loop>::avx2;
+  if constexpr (Set == isa::avx512) return &versions<Loop>::avx512;
+  if constexpr (Set == isa::avx512_bf16) return &versions<Loop>::avx512_bf16;
+#endif
+  if constexpr (Set == isa::basic) return &versions<Loop>::vector;
+}
 
 /// The version of a loop for the machine that runs the program.
 template <class Loop>
 auto best_version() {
-  using loop = versions<Loop>;
   if constexpr (!Loop::vector) {
-    return &loop::plain;
+    return &versions<Loop>::plain;
   } else {
 #if COLLS_DETAIL_DISPATCH
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq")) {
-      return &loop::avx512;
+      if constexpr (COLLS_DETAIL_BFLOAT16_INSTRUCTION && Loop::rounds_to_bfloat16) {
+        if (__builtin_cpu_supports("avx512bf16")) return version<Loop, isa::avx512_bf16>();
+      }
+      return version<Loop, isa::avx512>();
     }
-    if (__builtin_cpu_supports("avx2")) return &loop::avx2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+      return version<Loop, isa::avx2>();
+    }
 #endif
-    return &loop::vector;
+    return version<Loop, isa::basic>();
   }
 }
 
@@ -297,5 +428,6 @@ auto best_version() {
 #pragma clang diagnostic pop
 #endif
 #undef COLLS_DETAIL_INDEPENDENT
+#undef COLLS_DETAIL_SHORT
 #undef COLLS_DETAIL_VECTOR
-#undef COLLS_DETAIL_AVX512
+#undef COLLS_DETAIL_WIDE

@@ -86,16 +86,15 @@ plan choose(const Rows& rows, const tuning& choices, const question& call, const
   }
   return choices.choose(call, wishes(how), legal);
 }
-/// A fingerprint that has what was chosen, or asked for.
-inline fingerprint with(fingerprint print, const plan& by) {
+/// Puts into a fingerprint what was chosen, or asked for.
+[[gnu::always_inline]] inline void put(fingerprint& print, const plan& by) {
   print.how = by.how;
   print.segment = by.segment;
   print.lanes = static_cast<std::uint32_t>(by.lanes);
   print.radix = static_cast<std::uint32_t>(by.radix);
-  return print;
 }
 
-inline question asks(collective what, std::size_t count, int ranks, const reduction& by,
+[[gnu::always_inline]] inline question asks(collective what, std::size_t count, int ranks, const reduction& by,
                      const options& how) {
   return {what,
           count * by.accumulate_size,
@@ -105,24 +104,32 @@ inline question asks(collective what, std::size_t count, int ranks, const reduct
           true};
 }
 
-/// What was asked; the plan is still to come.
-inline fingerprint print_of(collective what, std::uint32_t type, any_buffer data, std::size_t count,
-                            int root, const options& how,
-                            const std::vector<std::size_t>& shape = {}) {
+/// What was asked; options stand where the plan will.
+[[gnu::always_inline]] inline fingerprint print_of(collective what, std::uint32_t type,
+                                                   std::size_t element_size, std::size_t count,
+                                                   int root, const options& how) {
   fingerprint print;
   print.what = what;
   print.sum = how.order;
   print.root = root;
   print.type = type;
-  print.element_size = static_cast<std::uint32_t>(data.element_size());
+  print.element_size = static_cast<std::uint32_t>(element_size);
   print.count = count;
-  for (const std::size_t offset : shape) print.shape = mix(print.shape, offset);
+  put(print, wishes(how));
   return print;
 }
-inline fingerprint print_of(const reduction& by, fingerprint print, const options& how) {
+[[gnu::always_inline]] inline fingerprint print_of(collective what, const reduction& by,
+                                                   std::size_t count, int root,
+                                                   const options& how) {
+  fingerprint print = print_of(what, by.storage_id, by.storage_size, count, root, how);
   print.op = by.op.id;
   print.accumulate = by.accumulate_id;
   print.wire = how.wire;
+  return print;
+}
+/// The same with counts of each rank's own.
+inline fingerprint with(fingerprint print, const std::vector<std::size_t>& shape) {
+  for (const std::size_t offset : shape) print.shape = mix(print.shape, offset);
   return print;
 }
 
@@ -143,62 +150,82 @@ inline void check_counts(checks& check, const std::vector<std::size_t>& offsets,
 }
 
 template <class Transport>
-template <class Rows, class Body>
-operation<> core<Transport>::launch(call<void>* made, const Rows& rows, const question& asked,
-                                    const fingerprint& print, const options& how, checks& check,
-                                    std::size_t working_bytes, Body body) {
+template <class Rows>
+[[gnu::noinline]] const known_calls::entry* core<Transport>::choose(const Rows& rows,
+                                                                    const fingerprint& wanted,
+                                                                    const question& asked,
+                                                                    const options& how,
+                                                                    checks& check) {
+  if (const known_calls::entry* const found = known().find(wanted, asked)) return found;
+  const plan by =
+      detail::choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked, how, check);
+  if (check.failed()) return nullptr;
+  fingerprint print = wanted;
+  put(print, by);
+  return &known().add({wanted, asked, agreement(print, by), find(rows, by.how)});
+}
+
+template <class Transport>
+template <class Rows, class Print, class Asked, class Body>
+[[gnu::always_inline]] inline operation<> core<Transport>::launch(
+    collective what, const Rows& rows, const Print& print, const Asked& asked, const options& how,
+    checks& check, std::size_t working_bytes, const Body& body) {
   using row = typename Rows::value_type;
-  if (check.failed()) return refuse(made, check.why());
-  const fingerprint wanted = with(print, wishes(how));
-  const known_calls::entry* known = this->known().find(wanted, asked);
+  if (check.failed()) return refuse(make(what), check.why());
+  const known_calls::entry* known = this->known().again(print(), asked());
   if (known == nullptr) {
-    const plan by = choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked, how, check);
-    if (check.failed()) return refuse(made, check.why());
-    known = &this->known().add(
-        {wanted, asked, agreement(with(print, by), by), find(rows, by.how)});
+    known = choose(rows, print(), asked(), how, check);
+    if (known == nullptr) return refuse(make(what), check.why());
   }
   const row& chosen = static_cast<const row&>(*known->chosen);
-  return begin(made, known->agreed, how, working_bytes, [&](operation_record& record) {
-    return body(basic_channel<Transport>(*net_, record), chosen);
-  });
+  const auto run = [&](call<void>& made) __attribute__((always_inline)) {
+    return body(made, basic_channel<Transport>(*net_, made), chosen);
+  };
+  return begin(make(what), known->agreed, how, working_bytes, run);
 }
 
 template <class Transport>
 template <collective What>
-operation<> core<Transport>::everywhere(const reducing_call& call, std::uint32_t type,
-                                        any_buffer in, any_buffer out, const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
+operation<> core<Transport>::everywhere(reduction& by, const any_buffer& in, const any_buffer& out,
+                                        const options& how) {
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   checks check(What);
-  check.fits(in)
-      .fits(out)
-      .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
-      .require(!partly_overlap(in, out), "in and out overlap in part");
-  const question asked = asks(What, in.size(), state().size(), call.by, how);
-  const fingerprint print = print_of(call.by, print_of(What, type, in, in.size(), -1, how), how);
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+  check.fits(in);
+  if (in.data() != out.data() || in.size() != out.size()) {
+    check.fits(out)
+        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+        .require(!partly_overlap(in, out), "in and out overlap in part");
+  }
+  const auto print = [&] { return print_of(What, by, in.size(), -1, how); };
+  const auto asked = [&] { return asks(What, in.size(), state().size(), by, how); };
+  const auto body = [&](call<void>& made, const channel& net,
+                        const auto& chosen) __attribute__((always_inline)) {
+    by.op.state = made.keep(by.op.state, by.state_size);
     if constexpr (What == collective::exscan) {
-      return run::exscan(net, chosen.run, in, out, call.by);
+      return run::exscan(net, chosen.run, out, by);
     } else {
       if constexpr (What == collective::all_reduce) {
         const auto* const apart = find(all::all_reduce_apart, chosen.how);
-        if (apart != nullptr && run::moves_nothing(in, out, call.by)) {
-          return apart->run(net, in, out, call.by.op);
+        if (apart != nullptr && run::moves_nothing(in, out, by)) {
+          return apart->run(net, in, out, by.op);
         }
       }
       const int ranks = What == collective::scan ? net.rank() + 1 : net.size();
-      return run::in_place(net, chosen.run, in, out, call.by, ranks);
+      return run::in_place(net, chosen.run, in, out, by, ranks);
     }
   };
-  return launch(call.made, all::template algorithms<What>(), asked, print, how, check, asked.bytes,
-                body);
+  return launch(What, all::template algorithms<What>(), print, asked, how, check,
+                in.size() * by.accumulate_size, body);
 }
 
 template <class Transport>
-operation<> core<Transport>::grouped(const reducing_call& call, std::uint32_t type,
-                                     std::vector<any_buffer> parts, const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
+operation<> core<Transport>::grouped(reduction& by, std::vector<any_buffer> parts,
+                                     const options& how) {
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   std::size_t total = 0;
   offsets sizes;
   sizes.reserve(parts.size());
@@ -213,21 +240,28 @@ operation<> core<Transport>::grouped(const reducing_call& call, std::uint32_t ty
                     "two buffers of the group overlap");
     }
   }
-  const question asked = asks(collective::all_reduce, total, state().size(), call.by, how);
-  const fingerprint print = print_of(
-      call.by, print_of(collective::all_reduce, type, parts.front(), total, -1, how, sizes), how);
-  constexpr std::size_t packed_up_to = 64 * 1024;
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
-    return run::grouped(net, chosen.run, std::move(parts), call.by, asked.bytes <= packed_up_to);
+  const auto print = [&] {
+    return with(print_of(collective::all_reduce, by, total, -1, how), sizes);
   };
-  return launch(call.made, all::all_reduce, asked, print, how, check, asked.bytes, body);
+  const auto asked = [&] {
+    return asks(collective::all_reduce, total, state().size(), by, how);
+  };
+  const std::size_t working_bytes = total * by.accumulate_size;
+  constexpr std::size_t packed_up_to = 64 * 1024;
+  const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
+    by.op.state = made.keep(by.op.state, by.state_size);
+    return run::grouped(net, chosen.run, std::move(parts), by, working_bytes <= packed_up_to);
+  };
+  return launch(collective::all_reduce, all::all_reduce, print, asked, how, check, working_bytes,
+                body);
 }
 
 template <class Transport>
-operation<> core<Transport>::at_root(const reducing_call& call, std::uint32_t type, any_buffer in,
-                                     any_buffer out, int root, const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
+operation<> core<Transport>::at_root(reduction& by, const any_buffer& in, const any_buffer& out,
+                                     int root, const options& how) {
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   checks check(collective::reduce);
   check.fits(in);
   check_root(check, root, state().size());
@@ -236,20 +270,22 @@ operation<> core<Transport>::at_root(const reducing_call& call, std::uint32_t ty
         .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
         .require(!partly_overlap(in, out), "in and out overlap in part");
   }
-  const question asked = asks(collective::reduce, in.size(), state().size(), call.by, how);
-  const fingerprint print =
-      print_of(call.by, print_of(collective::reduce, type, in, in.size(), root, how), how);
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
-    return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root, call.by);
+  const auto print = [&] { return print_of(collective::reduce, by, in.size(), root, how); };
+  const auto asked = [&] { return asks(collective::reduce, in.size(), state().size(), by, how); };
+  const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
+    by.op.state = made.keep(by.op.state, by.state_size);
+    return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root, by);
   };
-  return launch(call.made, all::reduce, asked, print, how, check, asked.bytes, body);
+  return launch(collective::reduce, all::reduce, print, asked, how, check,
+                in.size() * by.accumulate_size, body);
 }
 
 template <class Transport>
-operation<> core<Transport>::in_parts(const reducing_call& call, std::uint32_t type, any_buffer in,
-                                      any_buffer out, offsets shares, const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
+operation<> core<Transport>::in_parts(reduction& by, const any_buffer& in, const any_buffer& out,
+                                      offsets shares, const options& how) {
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   const int rank = state().rank();
   const int size = state().size();
   checks check(collective::reduce_scatter);
@@ -269,54 +305,65 @@ operation<> core<Transport>::in_parts(const reducing_call& call, std::uint32_t t
         .require(out.data() == own.data() || !partly_overlap(in, out),
                  "in and out overlap in part");
   }
-  const question asked = asks(collective::reduce_scatter, in.size(), size, call.by, how);
-  const fingerprint print = print_of(
-      call.by, print_of(collective::reduce_scatter, type, in, in.size(), -1, how, shares), how);
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
-    return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), call.by);
+  const auto print = [&] {
+    return with(print_of(collective::reduce_scatter, by, in.size(), -1, how), shares);
   };
-  return launch(call.made, all::reduce_scatter, asked, print, how, check, asked.bytes, body);
+  const auto asked = [&] { return asks(collective::reduce_scatter, in.size(), size, by, how); };
+  const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
+    by.op.state = made.keep(by.op.state, by.state_size);
+    return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), by);
+  };
+  return launch(collective::reduce_scatter, all::reduce_scatter, print, asked, how, check,
+                in.size() * by.accumulate_size, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int root,
                                        const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
-  auto* const made = make(collective::broadcast);
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   checks check(collective::broadcast);
   check.fits(data);
   check_root(check, root, state().size());
-  const question asked{collective::broadcast, data.size() * data.element_size(), state().size()};
-  const fingerprint print = print_of(collective::broadcast, type, data, data.size(), root, how);
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+  const auto print = [&] {
+    return print_of(collective::broadcast, type, data.element_size(), data.size(), root, how);
+  };
+  const auto asked = [&] {
+    return question{collective::broadcast, data.size() * data.element_size(), state().size()};
+  };
+  const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return run::broadcast(net, chosen.run, data, root);
   };
-  return launch(made, all::broadcast, asked, print, how, check, 0, body);
+  return launch(collective::broadcast, all::broadcast, print, asked, how, check, 0, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::barrier(const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  auto* const made = make(collective::barrier);
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
   checks check(collective::barrier);
-  const question asked{collective::barrier, 0, state().size()};
-  fingerprint print;
-  print.what = collective::barrier;
-  const auto body = [](basic_channel<Transport> net, const auto& chosen) {
+  const auto print = [&] {
+    fingerprint made;
+    made.what = collective::barrier;
+    put(made, wishes(how));
+    return made;
+  };
+  const auto asked = [&] { return question{collective::barrier, 0, state().size()}; };
+  const auto body = [](call<void>&, const channel& net, const auto& chosen) {
     return chosen.run(net);
   };
-  return launch(made, all::barrier, asked, print, how, check, 0, body);
+  return launch(collective::barrier, all::barrier, print, asked, how, check, 0, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_buffer out,
                                         offsets shares, const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   const int rank = state().rank();
   const int size = state().size();
-  auto* const made = make(collective::all_gather);
   checks check(collective::all_gather);
   check_counts(check, shares, size, in.element_size());
   check.fits(in).fits(out);
@@ -333,23 +380,32 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
                     "in and out overlap in part");
     }
   }
-  const question asked{collective::all_gather, out.size() * out.element_size(), size};
-  const fingerprint print = print_of(collective::all_gather, type, in, out.size(), -1, how, shares);
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+  const auto print = [&] {
+    return with(print_of(collective::all_gather, type, in.element_size(), out.size(), -1, how),
+                shares);
+  };
+  const auto asked = [&] {
+    return question{collective::all_gather, out.size() * out.element_size(), size};
+  };
+  const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
+    const auto* const apart = find(all::all_gather_apart, chosen.how);
+    if (apart != nullptr) {
+      return run::all_gather_apart(net, apart->run, in, out, std::move(shares));
+    }
     return run::all_gather(net, chosen.run, in, out, std::move(shares));
   };
-  return launch(made, all::all_gather, asked, print, how, check, 0, body);
+  return launch(collective::all_gather, all::all_gather, print, asked, how, check, 0, body);
 }
 
 template <class Transport>
 template <collective What>
 operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buffer whole,
                                     offsets shares, int root, const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   const int rank = state().rank();
   const int size = state().size();
-  auto* const made = make(What);
   checks check(What);
   check_root(check, root, size);
   check_counts(check, shares, size, mine.element_size());
@@ -371,23 +427,25 @@ operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buf
       }
     }
   }
-  const question asked{What, total * mine.element_size(), size};
+  const auto print = [&] {
+    return with(print_of(What, type, mine.element_size(), total, root, how), shares);
+  };
+  const auto asked = [&] { return question{What, total * mine.element_size(), size}; };
   constexpr bool gathers = What == collective::gather;
-  const fingerprint print = print_of(What, type, mine, total, root, how, shares);
   const any_buffer everything = rank == root ? whole : any_buffer(nullptr, 0, mine.element_size());
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+  const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return run::rooted(net, chosen.run, gathers ? mine : everything, gathers ? everything : mine,
                        mine.size(), std::move(shares), root);
   };
-  return launch(made, all::template algorithms<What>(), asked, print, how, check, 0, body);
+  return launch(What, all::template algorithms<What>(), print, asked, how, check, 0, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_buffer out,
                                         offsets sends, offsets receives, const options& how) {
-  using all = catalogue<basic_channel<Transport>>;
-  using run = bodies<basic_channel<Transport>>;
-  auto* const made = make(collective::all_to_all);
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  using run = bodies<channel>;
   checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(state().size());
   const bool equal_blocks = sends.empty() && receives.empty();
@@ -421,15 +479,20 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
   // taken for long ones, and lengths are compared message by message.
   constexpr std::size_t long_block = 64 * 1024;
   const std::size_t count = equal_blocks ? in.size() : 0;
-  const question asked{collective::all_to_all,
-                       equal_blocks ? count * in.element_size() : ranks * long_block,
-                       state().size()};
-  fingerprint print = print_of(collective::all_to_all, type, in, count, -1, how);
-  print.shape = equal_blocks ? 0 : 1;
-  const auto body = [&](basic_channel<Transport> net, const auto& chosen) {
+  const auto print = [&] {
+    fingerprint made =
+        print_of(collective::all_to_all, type, in.element_size(), count, -1, how);
+    made.shape = equal_blocks ? 0 : 1;
+    return made;
+  };
+  const auto asked = [&] {
+    return question{collective::all_to_all,
+                    equal_blocks ? count * in.element_size() : ranks * long_block, state().size()};
+  };
+  const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return run::all_to_all(net, chosen.run, in, out, std::move(sends), std::move(receives));
   };
-  return launch(made, all::all_to_all, asked, print, how, check, 0, body);
+  return launch(collective::all_to_all, all::all_to_all, print, asked, how, check, 0, body);
 }
 
 // ---- what it costs

@@ -7,6 +7,7 @@
 #include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
+#include <colls/transport/inproc/meeting.hpp>
 
 #include <time.h>
 
@@ -23,7 +24,6 @@ class inproc_world;
 class inproc_transport final : mover {
  public:
   static constexpr bool consumes = true;
-  static constexpr bool addressable = true;
   static constexpr network_cost costs() { return one_thread_cost; }
   static constexpr std::size_t eager_limit = 64 * 1024;
   static constexpr std::size_t eager_window = 256 * 1024;
@@ -101,6 +101,7 @@ class inproc_transport final : mover {
   recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
     return {*this, from, into, record};
   }
+  inline inproc::meet_operation meet(std::uint16_t lane, void* mine, operation_record& record);
 
  private:
   /// A point-to-point message whose sender has gone on.
@@ -118,6 +119,7 @@ class inproc_transport final : mover {
   inline bool start(send_operation& send);
   inline bool start(posted& receive);
   inline void withdraw(send_operation& send);
+  inline void compare_with_meetings(const message_key& key, const operation_record& record);
 
   void hold(send_operation& send) {
     send.waiting_ = true;
@@ -142,6 +144,8 @@ class inproc_transport final : mover {
   inline void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                       const fingerprint& ours) override;
   inline void refuse(int peer, const failure& why) override;
+  inline int awaited_by(const operation_record& waiting) override;
+  inline void announce_beside(const operation_record& waiting) override;
 
   inproc_world& world_;
   match match_;
@@ -149,6 +153,7 @@ class inproc_transport final : mover {
   std::size_t eager_ = 0;  // bytes of mine that wait in buffers
 };
 static_assert(consuming_transport<inproc_transport>);
+static_assert(meeting_transport<inproc_transport>);
 
 /// `size` ranks on this thread, and the driver that turns them.
 class inproc_world {
@@ -183,6 +188,8 @@ class inproc_world {
   void leave() {}
 
  private:
+  friend inproc_transport;
+
   void sweep() {
     const time_point time = now();
     for (const auto& rank : ranks_) rank->matching().sweep(time);
@@ -190,6 +197,7 @@ class inproc_world {
 
   run_queue queue_;
   std::vector<std::unique_ptr<inproc_transport>> ranks_;
+  inproc::meetings meetings_;
   unsigned polls_ = 0;
 };
 static_assert(driver<inproc_world>);
@@ -198,6 +206,11 @@ inline int inproc_transport::size() const { return world_.size(); }
 inline run_queue& inproc_transport::queue() { return world_.queue(); }
 inline bool inproc_transport::poll() { return world_.poll(); }
 inline time_point inproc_transport::now() const { return world_.now(); }
+
+inline inproc::meet_operation inproc_transport::meet(std::uint16_t lane, void* mine,
+                                                     operation_record& record) {
+  return {world_.meetings_, match_, lane, mine, record};
+}
 
 inline bool inproc_transport::start(send_operation& send) {
   inproc_transport& peer = world_[send.to_];
@@ -236,12 +249,16 @@ inline bool inproc_transport::start(send_operation& send) {
   }
   hold(send);
   peer.match_.keep(send);
+  compare_with_meetings(send.key, send.record_);
   return false;
 }
 
 inline bool inproc_transport::start(posted& receive) {
   arrival* const message = match_.post(receive);
-  if (message == nullptr) return false;
+  if (message == nullptr) {
+    compare_with_meetings(receive.key, *receive.record);
+    return false;
+  }
   if (message->buffered) {
     receive.ec = match_.check(receive, message->size, message->hash);
     auto& copy = static_cast<buffered_send&>(*message);
@@ -259,6 +276,14 @@ inline bool inproc_transport::start(posted& receive) {
   return true;
 }
 
+// Who meets with others sends nothing, so whoever waits for a message looks there.
+inline void inproc_transport::compare_with_meetings(const message_key& key,
+                                                    const operation_record& record) {
+  if (key.is_point_to_point()) return;
+  const int peer = world_.meetings_.rank_in_another_call(record);
+  if (peer >= 0) match_.disagree(*record.communicator, key.sequence, peer);
+}
+
 inline void inproc_transport::withdraw(send_operation& send) {
   world_[send.to_].match_.forget(send);
   unhold(send);
@@ -274,6 +299,7 @@ inline void inproc_transport::revoked(communicator_state& communicator, const fa
     }
     send = following;
   }
+  world_.meetings_.end(communicator, why.code);
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
     if (peer != rank()) world_[peer].match_.revoke(communicator.id(), why, rank());
@@ -282,6 +308,15 @@ inline void inproc_transport::revoked(communicator_state& communicator, const fa
 
 inline void inproc_transport::announce(int peer, const operation_record& waiting) {
   world_[peer].match_.inspect(announcement(rank(), waiting), waiting.hash);
+}
+
+inline int inproc_transport::awaited_by(const operation_record& waiting) {
+  const std::vector<int> missing = world_.meetings_.missing(waiting);
+  return missing.empty() ? -1 : missing.front();
+}
+
+inline void inproc_transport::announce_beside(const operation_record& waiting) {
+  for (const int peer : world_.meetings_.missing(waiting)) announce(peer, waiting);
 }
 
 inline void inproc_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,

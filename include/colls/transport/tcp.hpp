@@ -11,7 +11,7 @@
 #include <colls/transport.hpp>
 #include <colls/transport/tcp/lender.hpp>
 #include <colls/transport/tcp/opener.hpp>
-#include <colls/transport/tcp/share.hpp>
+#include <colls/transport/tcp/round.hpp>
 
 namespace colls {
 
@@ -116,8 +116,8 @@ class tcp_transport final : mover,
   using recv_operation = receive_operation<tcp_transport>;
   friend recv_operation;
 
-  using share_operation = tcp::share_operation<tcp_transport>;
-  friend share_operation;
+  using round_operation = tcp::round_operation<tcp_transport>;
+  friend round_operation;
 
   /// See `tcp::lender`.
   std::shared_ptr<std::byte> allocate(std::size_t size) { return lender_.allocate(size); }
@@ -140,7 +140,7 @@ class tcp_transport final : mover,
 
   bool poll() override {
     // Now and then other links have their turn, too.
-    if (!shared_.empty() && take_shared() && ++shared_taken_ % 16 != 0) return true;
+    if (!rounds_.empty() && take_rounds() && ++rounds_taken_ % 16 != 0) return true;
     return links_.poll();
   }
 
@@ -184,7 +184,7 @@ class tcp_transport final : mover,
 
  private:
   void sweep(time_point time) override {
-    settle_shared([=](share_operation& each) { return each.is_old(time); });
+    settle_rounds([=](round_operation& each) { return each.is_old(time); });
     match_.sweep(time);
     links_.each([&](int, tcp::link& link) {
       // A large message whose receiver expects a small one would wait without a word.
@@ -290,26 +290,35 @@ class tcp_transport final : mover,
     link.flush();
   }
 
-  // ---- short messages to all
+  // ---- rounds
 
   tcp::link* ring_to(int peer) { return links_.ring_to(peer); }
+  tcp::early* early_of(const message_key& key) {
+    return static_cast<tcp::early*>(match_.arrived(key));
+  }
+  void drop(tcp::early& message) {
+    tcp::link& link = *message.from;
+    match_.forget(message);
+    message.drop();
+    links_.flush_soon(link);
+  }
   // Who never waits would never look at other links.
   int looks_at_once() {
-    if (++shared_in_all_ % 64 == 0) return 0;
+    if (++rounds_in_all_ % 64 == 0) return 0;
     return engine_->spins() ? 100 : 1;
   }
-  void list(share_operation& waiting) {
+  void list(round_operation& waiting) {
     waiting.listed_ = true;
-    shared_.push_back(&waiting);
+    rounds_.push_back(&waiting);
   }
-  void unlist(share_operation& waiting) {
+  void unlist(round_operation& waiting) {
     waiting.listed_ = false;
-    std::erase(shared_, &waiting);
+    std::erase(rounds_, &waiting);
   }
-  bool take_shared() {
+  bool take_rounds() {
     bool any = false;
-    for (std::size_t i = 0; i < shared_.size();) {
-      share_operation& each = *shared_[i];
+    for (std::size_t i = 0; i < rounds_.size();) {
+      round_operation& each = *rounds_[i];
       if (!each.take()) {
         ++i;
         continue;
@@ -320,11 +329,22 @@ class tcp_transport final : mover,
     }
     return any;
   }
+  bool take_next(tcp::link& from) override {
+    for (round_operation* const each : rounds_) {
+      if (!each->take_from(from)) continue;
+      if (each->has_all()) {
+        unlist(*each);
+        each->end();
+      }
+      return true;
+    }
+    return false;
+  }
   // Those that `which` picks become other messages, which may end more of them.
   template <class Which>
-  void settle_shared(Which which) {
-    for (std::size_t i = 0; i < shared_.size();) {
-      share_operation& each = *shared_[i];
+  void settle_rounds(Which which) {
+    for (std::size_t i = 0; i < rounds_.size();) {
+      round_operation& each = *rounds_[i];
       if (!which(each)) {
         ++i;
         continue;
@@ -406,7 +426,7 @@ class tcp_transport final : mover,
       from.fail(0, "a long message that nobody had asked for");
       return;
     }
-    settle_shared([&](const share_operation& each) { return each.takes(key); });
+    settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
     posted* const receive = key.is_point_to_point() && !unsolicited ? match_.take_granted(key)
                                                                     : match_.take(key);
     if (receive != nullptr) {
@@ -441,6 +461,8 @@ class tcp_transport final : mover,
 
   void announced(tcp::link& from, const tcp::header& frame, const message_key& key) {
     if (!match_.inspect(key, frame.hash)) return;
+    // Its sender had no credit left, and waits for a grant, which a receive gives.
+    settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
     const communicator_state* const known = match_.find(key.communicator);
     if (known != nullptr && known->failed()) return;
     const bool reminder = (frame.flags & tcp::flag::reminder) != 0;
@@ -550,7 +572,7 @@ class tcp_transport final : mover,
   }
   // `peer` has left: whatever still waits for it, or to be taken by it, waits in vain.
   void needed(int peer) {
-    settle_shared([](const share_operation&) { return true; });
+    settle_rounds([](const round_operation&) { return true; });
     std::vector<communicator_state*> by = match_.waiting_for(peer);
     links_.at(peer).each_send(
         [&](const tcp::outgoing& send) { by.push_back(send.record->communicator); });
@@ -561,8 +583,8 @@ class tcp_transport final : mover,
 
   void revoked(communicator_state& communicator, const failure& why, int told_by) override {
     if (told_by < 0 && who_->rendezvous != nullptr) tasks_.start(report(why));
-    for (std::size_t i = 0; i < shared_.size();) {
-      share_operation& each = *shared_[i];
+    for (std::size_t i = 0; i < rounds_.size();) {
+      round_operation& each = *rounds_[i];
       if (!each.is_of(communicator)) {
         ++i;
         continue;
@@ -635,14 +657,14 @@ class tcp_transport final : mover,
   match match_;
   tcp::links links_;
   tcp::lender lender_;
-  std::vector<share_operation*> shared_;  // that wait, in the order of their calls
-  unsigned shared_in_all_ = 0;
-  unsigned shared_taken_ = 0;
+  std::vector<round_operation*> rounds_;  // that wait, in the order of their calls
+  unsigned rounds_in_all_ = 0;
+  unsigned rounds_taken_ = 0;
   int reports_ = 0;
   tcp::opener opener_;
   task_group tasks_;  // last: its tasks use all of the above
 };
 static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transport> &&
-              sharing_transport<tcp_transport>);
+              round_transport<tcp_transport>);
 
 }  // namespace colls

@@ -79,6 +79,8 @@ struct early final : arrival {
 class link_owner {
  public:
   virtual void received(link& from, const header& frame, const std::byte* payload) = 0;
+  /// Takes the next frame of a ring off it, if it knows where that goes.
+  virtual bool take_next(link& from) = 0;
   virtual void lost(link& which, const failure& why) = 0;
   /// The peer lets this rank see its arena.
   virtual void lent(link& from, detail::descriptor arena) = 0;
@@ -138,9 +140,12 @@ class link final : public engine::watcher, public filler {
     return std::exchange(inline_, nullptr) == nullptr;
   }
 
+  /// Whether messages may still come.
+  bool reads() const { return is_open() && !ended_ && !goodbye_received_; }
+
   /// Writes a message to the ring now, or not at all.
   bool write_whole(const header& frame, const_bytes message) {
-    const bool may = is_open() && !ended_ && !goodbye_received_ && idle() && waiting.empty() &&
+    const bool may = reads() && idle() && waiting.empty() && message.size <= eager_limit &&
                      weight(message.size) <= allowance;
     if (!may || !ring_->has_slot()) return false;
     if (message.size > shm::longest_inline && ring_->room(message.size) < message.size) return false;
@@ -677,6 +682,7 @@ class link final : public engine::watcher, public filler {
       const shm::slot* const next = ring_->front();
       if (next == nullptr) break;
       moved = true;
+      if (owner_.take_next(*this)) continue;
       if (!take_slot(*next)) {
         fail(0, "a frame that no rank of colls would send");
         return true;

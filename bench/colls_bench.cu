@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+
+// What colls-bench does on devices: linked with colls_bench.cpp.
+
+#include "colls_bench/device.hpp"
+#include "colls_bench/on_devices.hpp"
+
+#include <colls/transport/tcp.hpp>
+
+colls::task<int> bench::measure_on_devices(colls::world& world, const options& how) {
+  return on_devices(world, how);
+}

@@ -1,0 +1,424 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Builds what is for a GPU, runs it on this machine's, prints a table and then the figures.
+
+A program that does not compile, that fails or hangs is named there and does not stop the others.
+Ends with 77 where there is no GPU or no nvcc, with 1 where something went wrong.
+
+usage: gpu.py ROOT BUILD | gpu.py --self-test
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import glob
+import io
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+# `sources` are one word each; `uses` is linked where it is, and HAS_... says so; `runs` are the
+# arguments of each run.
+Program = collections.namedtuple("Program", "name sources needs kind uses runs",
+                                 defaults=((), "test", (), ("",)))
+
+PROGRAMS = (
+    Program("device", "tests/cuda/device.cu"),
+    Program("staged", "tests/cuda/staged.cu"),
+    Program("ipc", "tests/cuda/ipc.cu"),
+    Program("processes", "tests/cuda/processes.cu", ("sockets",)),
+    Program("nccl", "tests/cuda/nccl.cu", ("nccl",)),
+    Program("nccl_processes", "tests/cuda/nccl_processes.cu", ("nccl", "sockets")),
+    Program("structs", "examples/09_gpu_structs.cu", ("sockets",), "example"),
+    Program("checkpoint", "examples/10_gpu_checkpoint.cu", ("sockets",), "example"),
+    Program("figures", "bench/gpu.cu", kind="figures"),
+    Program("nccl_figures", "bench/nccl.cu", ("nccl",), "figures"),
+    Program("colls-bench", "bench/colls_bench.cu bench/colls_bench.cpp",
+            ("sockets", "command_line"), "figures", ("nccl",),
+            ("all_reduce --transport cuda_ipc --seconds 2 --sizes 8,512,4K,64K,64M,256M,1G",
+             "all_reduce --transport nccl --seconds 2 --sizes 8,64K,64M",
+             "all_reduce --transport tcp --memory device --seconds 2 --sizes 8,64K,64M")),
+)
+
+# Compiled and run before anything else: tests of a GPU pass where there is none.
+PROBE = r"""#include <cstdio>
+__global__ void store(int* to) { *to = 42; }
+int main() {
+  int* at = nullptr;
+  int got = 0;
+  cudaError_t bad = cudaMalloc(&at, sizeof got);
+  if (bad == cudaSuccess) {
+    store<<<1, 1>>>(at);
+    bad = cudaMemcpy(&got, at, sizeof got, cudaMemcpyDefault);
+  }
+  std::printf("%s\n", cudaGetErrorString(bad));
+  return bad == cudaSuccess && got == 42 ? 0 : 1;
+}
+"""
+
+# What programs need beside nvcc: each is compiled, linked and run, and says its version.
+LIBRARIES = {
+    "nccl": """#include <cstdio>
+#include <nccl.h>
+int main() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess || version < NCCL_VERSION_CODE) return 1;
+  std::printf("%d\\n", version);
+}
+""",
+    "command_line": """#include <CLI/Version.hpp>
+#include <cstdio>
+int main() { std::printf("%d\\n", CLI11_VERSION_MAJOR * 100 + CLI11_VERSION_MINOR); }
+""",
+    "sockets": """#include <cstdio>
+#include <boost/asio/version.hpp>
+#include <openssl/evp.h>
+int main() { std::printf("%d\\n", OpenSSL_version_num() != 0 ? BOOST_ASIO_VERSION : 0); }
+""",
+}
+FETCHED = "on a machine that has network: ./dev gpu --fetch"
+ABSENT = {
+    "command_line": f"CLI11 ({FETCHED})",
+    "nccl": "NCCL's header and a library that is not older, of the toolkit, libnccl-dev or PyTorch",
+    "sockets": f"Boost and OpenSSL ({FETCHED})",
+}
+
+
+def out_of(command, most=60):
+    """What a command prints, or "" where it fails or is not there."""
+    try:
+        return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              stdin=subprocess.DEVNULL, timeout=most, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def run(commands, log, most):
+    """Runs commands at a time, each (arguments, environment), where the log is; (what went wrong or
+    None, seconds). "77" is what went wrong where no other status was there. Nothing that they started
+    outlives this."""
+    began, statuses, wrong = time.monotonic(), [], None
+    with open(log, "ab") as file:
+        started = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                                    cwd=os.path.dirname(log), env={**os.environ, **environment},
+                                    start_new_session=True)
+                   for command, environment in commands]
+        try:
+            for process in started:
+                statuses.append(process.wait(max(0.1, began + most - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            wrong = f"took longer than {most:.0f} s"
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    for status in statuses:
+        if status and wrong in (None, "77"):
+            wrong = "77" if status == 77 else f"signal {-status}" if status < 0 else f"exit status {status}"
+    return wrong, time.monotonic() - began
+
+
+def lines_of(log):
+    return [line[:300] for line in pathlib.Path(log).read_text(errors="replace").splitlines()]
+
+
+def two_ranks(command):
+    """A launcher's environment for two ranks."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    return [(command, {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for rank in ("0", "1")]
+
+
+class Gpu:
+    def __init__(self, root, build, nvcc, most, most_in_all):
+        self.root, self.build, self.nvcc = pathlib.Path(root), pathlib.Path(build).resolve(), nvcc
+        self.most, self.ends = most, time.monotonic() + most_in_all
+        self.rows, self.figures = [], []
+        shutil.rmtree(self.build, ignore_errors=True)
+        self.build.mkdir(parents=True)
+
+    def left(self):
+        return min(self.most, self.ends - time.monotonic())
+
+    def row(self, name, wrong, seconds=0.0, log=None, why=None, most_lines=20):
+        """Notes how a program ended; `why`: of one that is skipped."""
+        state = "failed" if wrong else "skipped" if why is not None else "passed"
+        self.rows.append((name, state, seconds, wrong or why or ""))
+        print(f"{state:8}{name:24}{seconds:4.0f} s  {wrong or why or ''}", flush=True)
+        if wrong and log:
+            said = lines_of(log)
+            said = said[:most_lines] if wrong == "does not compile" else said[-most_lines:]
+            for line in said:
+                print(f"    {line}", flush=True)
+
+    def compiled(self, sources, name, flags=()):
+        """Whether it compiles; BUILD/NAME is the program, BUILD/NAME.log what nvcc says."""
+        command = [self.nvcc, "-std=c++20", "-O2", "-arch=native", "--extended-lambda",
+                   "-Xcompiler", "-Wno-subobject-linkage", "-t", "0",
+                   "-I", str(self.root / "include"), *map(str, sources), *flags, "-o", str(self.build / name)]
+        return run([(command, {})], self.build / f"{name}.log", max(1, self.left()))[0] is None
+
+    def written(self, name, text):
+        source = self.build / name
+        source.write_text(text)
+        return source
+
+    def version(self, library, place, flags):
+        """What the library in this place says of its version; 0: it cannot be used."""
+        name = re.sub(r"\W", "-", f"{library}-{place}")
+        source = self.written(f"{name}.cpp", LIBRARIES[library])
+        if not self.compiled([source], name, flags):
+            return 0
+        return int(out_of([str(self.build / name)]) or 0)
+
+    def libraries(self):
+        """Of each library that is here the flags, by the newest where there are several."""
+        fetched = self.root / "build-fetched" / "packages.tar.gz"
+        places = [("sockets", "system", ["-lcrypto"]), ("command_line", "system", [])]
+        if fetched.is_file():
+            subprocess.run(["tar", "-xzf", str(fetched), "-C", str(self.build)], check=False)
+            tree = self.build / "usr"
+            found = ["-I", str(tree / "include")]
+            for folder in glob.glob(f"{tree}/include/*-linux-gnu"):
+                found += ["-I", folder]
+            for folder in glob.glob(f"{tree}/lib/*-linux-gnu"):
+                found += ["-L", folder, *self.found_at_run_time(folder)]
+            places = [("sockets", "fetched", [*found, "-lcrypto"]), ("command_line", "fetched", found)]
+        places.append(("nccl", "system", ["-lnccl"]))
+        for folder in self.wheels():
+            library = next(iter(sorted(glob.glob(f"{folder}/lib/libnccl.so*"))), "none")
+            places.append(("nccl", folder, ["-I", f"{folder}/include", "-Xlinker", library,
+                                            *self.found_at_run_time(f"{folder}/lib")]))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            versions = list(pool.map(lambda place: self.version(*place), places))
+        found = {}
+        for version, (library, place, flags) in sorted(zip(versions, places), key=lambda x: x[0]):
+            if version:
+                found[library] = flags
+                print(f"{library}: {version}, {place}")
+        return found
+
+    @staticmethod
+    def found_at_run_time(folder):
+        """RPATH and not RUNPATH: what the environment names instead may be older."""
+        return ["-Xlinker", "-rpath", "-Xlinker", folder, "-Xlinker", "--disable-new-dtags"]
+
+    @staticmethod
+    def wheels():
+        """Folders of NCCL as PyTorch brings it."""
+        said = [out_of([python, "-c", "import sys; print('\\n'.join(sys.path))"])
+                for python in ("python3", "python", "/opt/conda/bin/python3")]
+        folders = sorted({os.path.realpath(path) for text in said for path in text.splitlines() if path})
+        return [f"{folder}/nvidia/nccl" for folder in folders
+                if os.path.exists(f"{folder}/nvidia/nccl/include/nccl.h")]
+
+    def sanitizer(self):
+        """The command, and why it cannot be used if it cannot."""
+        name = "compute-sanitizer"
+        path = shutil.which(name) or os.path.join(os.path.dirname(self.nvcc), name)
+        command = [path, "--error-exitcode", "9"]
+        if not os.path.exists(path):
+            return command, f"no {name}"
+        log = self.build / f"{name}-probe.log"
+        wrong = run([([*command, str(self.build / "probe")], {})], log, max(1, min(60, self.left())))[0]
+        return command, wrong and f"it cannot run a trivial program: {(lines_of(log) or [wrong])[-1]}"
+
+    def build_all(self, found):
+        """Programs that can be run; the others have their rows."""
+        wanted = []
+        for program in PROGRAMS:
+            absent = [ABSENT[need] for need in program.needs if need not in found]
+            if absent:
+                self.row(program.name, None, why=f"needs {absent[0]}")
+            else:
+                wanted.append(program)
+
+        def compiled(program):
+            began = time.monotonic()
+            flags = [flag for library in (*program.needs, *program.uses) for flag in found.get(library, ())]
+            flags += [f"-DHAS_{library.upper()}" for library in program.uses if library in found]
+            sources = [self.root / source for source in program.sources.split()]
+            return self.compiled(sources, program.name, flags), time.monotonic() - began
+
+        built = []
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for program, (good, seconds) in zip(wanted, pool.map(compiled, wanted)):
+                if good:
+                    built.append(program)
+                else:
+                    self.row(program.name, "does not compile", seconds, self.build / f"{program.name}.log")
+        return built
+
+    def start(self, name, commands, log=None):
+        """Runs one thing and notes how it ended; whether it passed."""
+        log = log or self.build / f"{name}.out"
+        if self.left() < 1:
+            self.row(name, "not run: the time is over")
+            return False
+        wrong, seconds = run(commands, log, self.left())
+        last = (lines_of(log) or [""])[-1]
+        why = re.sub(r"^skipped: ", "", last) if wrong == "77" else None
+        self.row(name, None if wrong == "77" else wrong, seconds, log, why)
+        return wrong is None
+
+    def run_all(self, built):
+        for kind in ("test", "example", "figures"):
+            for program, words in ((each, words) for each in built if each.kind == kind for words in each.runs):
+                command = [str(self.build / program.name), *words.split()]
+                commands = two_ranks(command) if kind == "example" else [(command, {})]
+                name = " ".join([program.name, *words.split()[2:3]])
+                log = self.build / f"{name.replace(' ', '-')}.out"
+                if self.start(name, commands, log) and kind == "figures":
+                    self.figures.append((name, log))
+        if any(program.name == "device" for program in built):
+            command, why = self.sanitizer()
+            if why:
+                self.row("sanitized kernels", None, why=why)
+            else:
+                self.start("sanitized kernels",
+                           [([*command, str(self.build / "device"), "quick"], {})])
+
+    def everything(self):
+        probe = self.written("probe.cu", PROBE)
+        if not self.compiled([probe], "probe"):
+            self.row("probe", "does not compile", log=self.build / "probe.log")
+        elif self.start("probe", [([str(self.build / "probe")], {})]):
+            began = time.monotonic()
+            built = self.build_all(self.libraries())
+            print(f"built in {time.monotonic() - began:.0f} s", flush=True)
+            self.run_all(built)
+        return self.table()
+
+    def table(self):
+        print(f"\n{'program':24}{'state':8}{'s':>5}")
+        for name, state, seconds, why in self.rows:
+            print(f"{name:24}{state:8}{seconds:5.0f}  {why}")
+        count = collections.Counter(state for _, state, _, _ in self.rows)
+        print(", ".join(f"{count[state]} {state}" for state in ("passed", "failed", "skipped")))
+        for name, log in self.figures:
+            print(f"\n== {name}\n" + "\n".join(lines_of(log)))
+        return 1 if count["failed"] else 0
+
+
+def gpu(root, build, toolkit=os.environ.get("CUDA_HOME", "/usr/local/cuda"), nodes="/dev/nvidia[0-9]*",
+        most=150, most_in_all=470):
+    """The whole of it; the exit status."""
+    nvcc = shutil.which("nvcc") or shutil.which(f"{toolkit}/bin/nvcc")
+    missing = [] if nvcc else ["nvcc, of the CUDA toolkit"]
+    if not glob.glob(nodes) and not out_of(["nvidia-smi", "-L"]):
+        missing.append("a GPU with its driver: neither /dev/nvidia0 nor nvidia-smi")
+    if missing:
+        print("no CUDA device")
+        print("\n".join(f"missing: {what}" for what in missing))
+        return 77
+    print(out_of(["nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total",
+                  "--format=csv,noheader"]))
+    print(f"{nvcc}: {(out_of([nvcc, '--version']).splitlines() or ['?'])[-1]}", flush=True)
+    return Gpu(os.path.abspath(root), build, nvcc, most, most_in_all).everything()
+
+
+# --- the test of this script --------------------------------------------------------------------
+
+# Stands in for nvcc: "compiles" a source to a script that does what its name is planned to do.
+FAKE_NVCC = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in
+    -o) out=$2; shift ;;
+    --version) echo "no nvcc, a stand-in"; exit ;;
+    *.cu | *.cpp) source=${1##*/} ;;
+  esac
+  shift
+done
+plan=$(dirname "$0")/$source
+[ -f "$plan" ] || plan=$(dirname "$0")/else
+if grep -q '^error' "$plan"; then cat "$plan"; exit 1; fi
+cp "$plan" "$out"; chmod +x "$out"
+"""
+GOOD = {"else": "#!/bin/sh\necho 1\n", "gpu.cu": "#!/bin/sh\necho a figure\n"}
+BAD = {
+    "staged.cu": "error: planted",
+    "ipc.cu": "#!/bin/sh\necho WRONG element; exit 3\n",
+    "processes.cu": "#!/bin/sh\nsleep 60 & wait\n",
+    "nccl.cu": "#!/bin/sh\necho skipped: for a reason; exit 77\n",
+    "09_gpu_structs.cu": "#!/bin/sh\nexit $((RANK * 5))\n",
+    "10_gpu_checkpoint.cu": "#!/bin/sh\nkill -9 $$\n",
+}
+
+
+def self_test():
+    """(passed, what is wrong) of machines that are played by scripts."""
+    both = {"nvcc": FAKE_NVCC, "nvidia-smi": "#!/bin/sh\necho a GPU that is none\n"}
+    sanitizer = {"compute-sanitizer": "#!/bin/sh\nshift 2\nexec \"$@\"\n"}
+    broken = {"compute-sanitizer": "#!/bin/sh\necho no counters here\nexit 1\n"}
+    cases = {
+        "no nvcc": ({"nvidia-smi": both["nvidia-smi"]}, 77, [r"\Ano CUDA device\nmissing: nvcc.*\n\Z"]),
+        "no GPU": ({"nvcc": FAKE_NVCC}, 77, [r"\Ano CUDA device\nmissing: a GPU .*\n\Z"]),
+        "a GPU that does not work": (
+            {**both, **GOOD, "probe.cu": "#!/bin/sh\necho driver is too old; exit 1\n"}, 1,
+            [r"^    driver is too old$", r"\nprobe +failed +\d+  exit status 1\n0 passed, 1 failed, 0 skipped\n\Z"]),
+        "all passes": ({**both, **GOOD, **sanitizer}, 0, [
+            r"^device +passed", r"^sanitized kernels +passed", r"^15 passed, 0 failed, 0 skipped$",
+            r"^colls-bench nccl +passed", r"== figures\na figure\n"]),
+        "no libraries": ({**both, **GOOD, "sockets-system.cpp": "error", "nccl-system.cpp": "error",
+                          "command_line-system.cpp": "error"}, 0, [
+            r"^processes +skipped +0  needs Boost", r"^nccl +skipped +0  needs NCCL",
+            r"^sanitized kernels +skipped +0  no compute-sanitizer$", r"^5 passed, 0 failed, 8 skipped$"]),
+        "some fail": ({**both, **GOOD, **BAD, **broken}, 1, [
+            r"^    error: planted$", r"^staged +failed +\d+  does not compile$",
+            r"^    WRONG element$", r"^ipc +failed +\d+  exit status 3$",
+            r"^processes +failed +[12]  took longer than 1 s$", r"^nccl +skipped +0  for a reason$",
+            r"^structs +failed +0  exit status 5$", r"^checkpoint +failed +0  signal 9$",
+            r"^sanitized kernels +skipped +0  it cannot run a trivial program: no counters here$",
+            r"^device +passed", r"^nccl_processes +passed", r"^7 passed, 5 failed, 3 skipped$",
+            r"== figures\na figure\n"]),
+    }
+    passed, failed = 0, []
+    path = os.environ["PATH"]
+    for name, (files, status, expected) in cases.items():
+        with tempfile.TemporaryDirectory() as folder:
+            tools = pathlib.Path(folder) / "tools"
+            tools.mkdir()
+            for file, text in files.items():
+                (tools / file).write_text(text)
+                (tools / file).chmod(0o755)
+            for tool in ("sh", "grep", "cat", "cp", "chmod", "sleep", "dirname"):
+                (tools / tool).symlink_to(shutil.which(tool, path=path))
+            os.environ["PATH"] = str(tools)
+            told = io.StringIO()
+            with contextlib.redirect_stdout(told):
+                got = gpu(folder, pathlib.Path(folder) / "build", toolkit="/nothing", nodes="/nothing",
+                          most=1 if name == "some fail" else 20)
+            os.environ["PATH"] = path
+            text = told.getvalue()
+            lost = [what for what in expected if not re.search(what, text, flags=re.M)]
+            if got != status or lost:
+                failed.append(f"{name}: status {got}, not there: {lost}, but this:\n{text}")
+            else:
+                passed += 1
+    return passed, failed
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        passed, failed = self_test()
+        for problem in failed:
+            print(problem)
+        print(f"{passed} passed, {len(failed)} failed")
+        sys.exit(bool(failed))
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    sys.exit(gpu(*sys.argv[1:]))
+
+
+main()
