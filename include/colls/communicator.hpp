@@ -533,8 +533,9 @@ class communicator {
   static reduction reducing(const Op& op, options& how) {
     detail::check_op<T, Op>();
     pin<What, Pinned, commutative_for<Op, T>>(how);
-    // Whether many parts are added up in one pass depends on who lends: no bit may.
-    reduction by = erase<T>(op, how.wire, order::rank);
+    reduction by = erase<T>(op, how.wire);
+    // A pass over many parts rounds once; where it is made depends on who lends, and no bit may.
+    if (how.wire == wire::storage && by.accumulate_id != by.storage_id) by.op.fold = nullptr;
     if constexpr (requires { requires Transport::reduces_on_device; } &&
                   !detail::library_reduces<Transport, What, T, Op>) {
       constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };

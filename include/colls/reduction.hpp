@@ -123,24 +123,18 @@ reduction erase_as(const Op& op) {
 
 /// The reduction of elements of type T by `op`, which stays alive as long as the result is used.
 /// The working buffer holds the accumulate type, and results are rounded to T once; with
-/// wire::storage it holds T, and what is combined in one pass is rounded: each combination, if
-/// the sums are made in rank order.
+/// wire::storage it holds T, and what is combined in one pass is rounded.
 template <class T, class Accumulate = automatic_accumulate, class Op>
-reduction erase(const Op& op, wire travels = wire::accumulate, order sums = order::any) {
+reduction erase(const Op& op, wire travels = wire::accumulate) {
   using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,
                                      default_accumulate_t<Op, T>, Accumulate>;
   static_assert(supported_type<T> && accumulator_for<compute, T> && reduction_for<Op, compute>);
   if constexpr (!std::is_same_v<T, compute>) {
-    if (travels == wire::storage) {
-      reduction made = detail::erase_as<T, T, compute>(op);
-      if (sums == order::rank) made.op.fold = nullptr;
-      return made;
-    }
+    if (travels == wire::storage) return detail::erase_as<T, T, compute>(op);
   }
   return detail::erase_as<T, compute, compute>(op);
 }
 template <class T, class Accumulate = automatic_accumulate, class Op>
-reduction erase(const Op&& op, wire travels = wire::accumulate,
-                order sums = order::any) = delete;
+reduction erase(const Op&& op, wire travels = wire::accumulate) = delete;
 
 }  // namespace colls
