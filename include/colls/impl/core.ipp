@@ -94,14 +94,19 @@ plan choose(const Rows& rows, const tuning& choices, const question& call, const
   print.radix = static_cast<std::uint32_t>(by.radix);
 }
 
-[[gnu::always_inline]] inline question asks(collective what, std::size_t count, int ranks, const reduction& by,
-                     const options& how) {
+[[gnu::always_inline]] inline question asks(collective what, std::size_t count, int ranks,
+                                            const reduction& by, const options& how) {
   return {what,
           count * by.accumulate_size,
           ranks,
           by.op.commutative,
           by.op.associative ? how.order : order::rank,
           true};
+}
+
+/// The user's operation may end before the call does.
+inline void keep_operation(call<void>& made, reduction& by) {
+  by.op.state = made.keep(by.op.state, by.state_size);
 }
 
 /// What was asked; options stand where the plan will.
@@ -202,7 +207,7 @@ operation<> core<Transport>::everywhere(reduction& by, const any_buffer& in, con
   const auto asked = [&] { return asks(What, in.size(), state().size(), by, how); };
   const auto body = [&](call<void>& made, const channel& net,
                         const auto& chosen) __attribute__((always_inline)) {
-    by.op.state = made.keep(by.op.state, by.state_size);
+    keep_operation(made, by);
     if constexpr (What == collective::exscan) {
       return run::exscan(net, chosen.run, out, by);
     } else {
@@ -249,7 +254,7 @@ operation<> core<Transport>::grouped(reduction& by, std::vector<any_buffer> part
   const std::size_t working_bytes = total * by.accumulate_size;
   constexpr std::size_t packed_up_to = 64 * 1024;
   const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
-    by.op.state = made.keep(by.op.state, by.state_size);
+    keep_operation(made, by);
     return run::grouped(net, chosen.run, std::move(parts), by, working_bytes <= packed_up_to);
   };
   return launch(collective::all_reduce, all::all_reduce, print, asked, how, check, working_bytes,
@@ -273,7 +278,7 @@ operation<> core<Transport>::at_root(reduction& by, const any_buffer& in, const 
   const auto print = [&] { return print_of(collective::reduce, by, in.size(), root, how); };
   const auto asked = [&] { return asks(collective::reduce, in.size(), state().size(), by, how); };
   const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
-    by.op.state = made.keep(by.op.state, by.state_size);
+    keep_operation(made, by);
     return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root, by);
   };
   return launch(collective::reduce, all::reduce, print, asked, how, check,
@@ -310,7 +315,7 @@ operation<> core<Transport>::in_parts(reduction& by, const any_buffer& in, const
   };
   const auto asked = [&] { return asks(collective::reduce_scatter, in.size(), size, by, how); };
   const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
-    by.op.state = made.keep(by.op.state, by.state_size);
+    keep_operation(made, by);
     return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), by);
   };
   return launch(collective::reduce_scatter, all::reduce_scatter, print, asked, how, check,
