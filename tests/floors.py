@@ -29,7 +29,8 @@ FLOORS = {
     "contracts": (["vocabulary", "coroutines"], "node_map key_table record match receive round transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
-        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/whole algorithm/lending algorithm/ring"
+        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/one_round algorithm/whole"
+        " algorithm/lending algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
         " algorithm/composed algorithm/hierarchical algorithm/meeting algorithm/direct algorithm/direct_copies algorithm/direct_scans algorithm/bruck"

@@ -6,6 +6,7 @@
 // or writes it where it lies.
 
 #include <colls/algorithm/lending.hpp>
+#include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/whole.hpp>
 #include <colls/costs.hpp>
 #include <colls/partition.hpp>
@@ -23,7 +24,7 @@ task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
   }
   lending<Channel> peers(net, bytes(in), const_bytes());
   const auto extent = [&](int peer) { return bytes(chunk[peer]).size; };
-  co_await peers.begin(extent, whole::all(net), whole::all(net));
+  co_await peers.begin(extent, one_round::all(net), one_round::all(net));
   const auto give = [&](int peer) { return net.send(peer, bytes(in)); };
   const auto take = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
   const auto copy = [&]() -> task<> {
@@ -62,8 +63,8 @@ task<> broadcast_lent(Channel net, Data data, int root) {
   const bool from_here = net.rank() == root;
   lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes());
   const auto extent = [&](int) { return bytes(data).size; };
-  const pattern::rank_range told = from_here ? whole::all(net) : pattern::rank_range{0, 0};
-  co_await peers.begin(extent, told, whole::only(root));
+  const pattern::rank_range told = from_here ? one_round::all(net) : pattern::rank_range{0, 0};
+  co_await peers.begin(extent, told, one_round::only(root));
   if (from_here) {
     const auto blind = [&](int peer) { return !peers.lends_in(peer); };
     const auto give = [&](int peer) { return net.send(peer, bytes(data)); };
@@ -96,7 +97,7 @@ task<> gather_lent(Channel net, Data mine, Data all, partition parts, int root) 
   const auto out = [&](int peer) { return at_root ? bytes(chunk[peer]) : mutable_bytes(); };
   lending<Channel> peers(net, in, out);
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
-  const pattern::rank_range with = at_root ? whole::all(net) : whole::only(root);
+  const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
   co_await peers.begin(extent, with, with);
   if (at_root) {
     const auto sent = [&](int peer) { return !peers.lends_out(peer) && !peers.sees_in(peer); };
@@ -141,7 +142,7 @@ task<> scatter_lent(Channel net, Data all, Data mine, partition parts, int root)
   const auto out = [&](int peer) { return peer == root ? bytes(mine) : mutable_bytes(); };
   lending<Channel> peers(net, in, out);
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
-  const pattern::rank_range with = at_root ? whole::all(net) : whole::only(root);
+  const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
   co_await peers.begin(extent, with, with);
   if (at_root) {
     const auto sent = [&](int peer) { return !peers.lends_in(peer) && !peers.sees_out(peer); };
@@ -183,7 +184,7 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
   const auto nothing = [](int) { return const_bytes(); };
   lending<Channel> peers(net, lent, nothing);
   const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
-  co_await peers.begin(extent, whole::all(net), whole::all(net));
+  co_await peers.begin(extent, one_round::all(net), one_round::all(net));
   const auto blind = [&](int peer) { return !peers.lends_in(peer); };
   const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
   const auto give = [&](int peer) { return net.send(peer, bytes(outgoing[peer])); };

@@ -5,8 +5,8 @@
 // What the ranks of one operation see of each other's buffers, and how they stay out of them once
 // the operation is over.
 
+#include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/placed.hpp>
-#include <colls/algorithm/whole.hpp>
 #include <colls/channel.hpp>
 
 #include <algorithm>
@@ -118,7 +118,7 @@ class lending {
   task<> begin(Extent extent, pattern::rank_range told, pattern::rank_range heard) {
     const round_gives given = round_gives::blocks(told, zeroth(given_));
     const round_takes seen = round_takes::blocks(heard, zeroth(seen_));
-    co_await whole::round(net_, given, seen);
+    co_await one_round::round(net_, given, seen);
     const auto count = [&](int) { net_.record().in_place += sizeof(card); };
     given.each(net_.rank(), count);
     seen.each(net_.rank(), count);
@@ -136,7 +136,7 @@ class lending {
   /// All tell all.
   task<> begin(std::size_t extent) {
     const auto of = [=](int) { return extent; };
-    return begin(of, whole::all(net_), whole::all(net_));
+    return begin(of, one_round::all(net_), one_round::all(net_));
   }
 
   /// Whether `peer` works in this rank's buffer, and this rank in `peer`'s.

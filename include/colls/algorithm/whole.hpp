@@ -5,52 +5,18 @@
 // whole: collectives of short vectors in one round. Each part goes to all who need it at once, and
 // who needs a sum adds it up itself, in rank order.
 
+#include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/placed.hpp>
 #include <colls/channel.hpp>
 #include <colls/partition.hpp>
 
 namespace colls::whole {
 
-template <channel Channel>
-pattern::rank_range all(const Channel& net) {
-  return {0, net.size()};
-}
-inline pattern::rank_range only(int rank) { return {rank, rank + 1}; }
-
-template <channel Channel>
-task<> round_by_messages(Channel net, round_gives give, round_takes take) {
-  const auto with_each = [&](const auto& side, const auto& make) {
-    using operation = detail::awaited<decltype(make(0))>;
-    detail::recycled_vector<operation> operations;
-    operations.reserve(static_cast<std::size_t>(side.most()));
-    side.each(net.rank(), [&](int peer) { operations.emplace_back(make(peer)); });
-    return when_all(std::move(operations));
-  };
-  const auto send = [&](int peer) { return net.send(peer, give.of(peer)); };
-  const auto recv = [&](int peer) { return net.recv(peer, take.of(peer)); };
-  co_await when_all(with_each(give, send), with_each(take, recv));
-}
-/// Sends what `give` has, and ends when `take` is filled.
-template <channel Channel>
-auto round(Channel net, const round_gives& give, const round_takes& take) {
-  if constexpr (round_transport<typename Channel::transport_type>) {
-    return net.round(give, take);
-  } else {
-    return round_by_messages(net, give, take);
-  }
-}
-/// `parts` gets what the other ranks give as `mine`, each in the place of its rank.
-template <channel Channel>
-auto share_with_all(Channel net, const_bytes mine, std::byte* parts) {
-  return whole::round(net, round_gives::same(all(net), mine),
-                      round_takes::blocks(all(net), {parts, mine.size}));
-}
-/// The same to the ranks after this one, from those before it.
-template <channel Channel>
-auto share_upwards(Channel net, const_bytes mine, std::byte* parts) {
-  return whole::round(net, round_gives::same({net.rank() + 1, net.size()}, mine),
-                      round_takes::blocks({0, net.rank()}, {parts, mine.size}));
-}
+using one_round::all;
+using one_round::only;
+using one_round::round;
+using one_round::share_upwards;
+using one_round::share_with_all;
 
 /// No input lies where the sum goes.
 inline constexpr int apart = -1;
@@ -111,12 +77,12 @@ task<> all_reduce(Channel net, Data in, Data out, Op op) {
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   if (net.rank() != root) {
-    co_await whole::round(net, round_gives::same(only(root), bytes(in)), round_takes());
+    co_await round(net, round_gives::same(only(root), bytes(in)), round_takes());
     co_return;
   }
   const scratch parts(room_for(net, in, net.size()));
   const mutable_bytes zeroth{parts.data(), bytes(in).size};
-  co_await whole::round(net, round_gives(), round_takes::blocks(all(net), zeroth));
+  co_await round(net, round_gives(), round_takes::blocks(all(net), zeroth));
   add_up_taken(net, in, parts.data(), net.size(), out, op);
 }
 
@@ -127,8 +93,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const Data own = chunks(in, parts)[net.rank()];
   const scratch taken(room_for(net, own, net.size()));
   const mutable_bytes zeroth{taken.data(), bytes(own).size};
-  co_await whole::round(net, round_gives::chunks(all(net), bytes(in), parts, element_size(in)),
-                        round_takes::blocks(all(net), zeroth));
+  co_await round(net, round_gives::chunks(all(net), bytes(in), parts, element_size(in)),
+                 round_takes::blocks(all(net), zeroth));
   add_up_taken(net, own, taken.data(), net.size(), out, op);
 }
 
@@ -151,12 +117,12 @@ task<> exscan(Channel net, Data data, Op op) {
   if (mine > 0) add_up_taken(net, data, parts.data(), mine, data, op);
 }
 
-/// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be this
-/// rank's chunk of `out`. p(p-1) messages.
+/// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
+/// this rank's chunk of `out`. p(p-1) messages.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data in, Data out, partition parts) {
-  co_await whole::round(net, round_gives::same(all(net), bytes(in)),
-                        round_takes::chunks(all(net), bytes(out), parts, element_size(out)));
+  co_await round(net, round_gives::same(all(net), bytes(in)),
+                 round_takes::chunks(all(net), bytes(out), parts, element_size(out)));
   net.copy(bytes(chunks(out, parts)[net.rank()]), bytes(in));
 }
 
@@ -164,9 +130,9 @@ task<> all_gather(Channel net, Data in, Data out, partition parts) {
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
   if (net.rank() == root) {
-    co_await whole::round(net, round_gives::same(all(net), bytes(data)), round_takes());
+    co_await round(net, round_gives::same(all(net), bytes(data)), round_takes());
   } else {
-    co_await whole::round(net, round_gives(), round_takes::same(only(root), bytes(data)));
+    co_await round(net, round_gives(), round_takes::same(only(root), bytes(data)));
   }
 }
 
@@ -176,10 +142,10 @@ template <channel Channel, buffer Data>
 task<> gather(Channel net, Data mine, Data data, partition parts, int root) {
   if (net.rank() == root) {
     net.copy(bytes(chunks(data, parts)[root]), bytes(mine));
-    co_await whole::round(net, round_gives(),
-                          round_takes::chunks(all(net), bytes(data), parts, element_size(mine)));
+    co_await round(net, round_gives(),
+                   round_takes::chunks(all(net), bytes(data), parts, element_size(mine)));
   } else {
-    co_await whole::round(net, round_gives::same(only(root), bytes(mine)), round_takes());
+    co_await round(net, round_gives::same(only(root), bytes(mine)), round_takes());
   }
 }
 
@@ -189,10 +155,10 @@ template <channel Channel, buffer Data>
 task<> scatter(Channel net, Data data, Data mine, partition parts, int root) {
   if (net.rank() == root) {
     net.copy(bytes(mine), bytes(chunks(data, parts)[root]));
-    co_await whole::round(
-        net, round_gives::chunks(all(net), bytes(data), parts, element_size(mine)), round_takes());
+    co_await round(net, round_gives::chunks(all(net), bytes(data), parts, element_size(mine)),
+                   round_takes());
   } else {
-    co_await whole::round(net, round_gives(), round_takes::same(only(root), bytes(mine)));
+    co_await round(net, round_gives(), round_takes::same(only(root), bytes(mine)));
   }
 }
 
@@ -201,8 +167,8 @@ task<> scatter(Channel net, Data data, Data mine, partition parts, int root) {
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const int mine = net.rank();
-  co_await whole::round(net, round_gives::chunks(all(net), bytes(in), in_parts, element_size(in)),
-                        round_takes::chunks(all(net), bytes(out), out_parts, element_size(out)));
+  co_await round(net, round_gives::chunks(all(net), bytes(in), in_parts, element_size(in)),
+                 round_takes::chunks(all(net), bytes(out), out_parts, element_size(out)));
   net.copy(bytes(chunks(out, out_parts)[mine]), bytes(chunks(in, in_parts)[mine]));
 }
 

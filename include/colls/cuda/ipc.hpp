@@ -6,6 +6,7 @@
 // GPU one does all of their work, so that no kernel waits for another process. What ranks cannot
 // see of each other, and messages, are staged.
 
+#include <colls/algorithm/one_round.hpp>
 #include <colls/cuda/staged.hpp>
 #include <colls/cuda/visit.hpp>
 
@@ -231,7 +232,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     auto* const all = reinterpret_cast<std::byte*>(of.data());
     const auto mine = static_cast<std::size_t>(net.rank());
     const const_bytes own(all + mine * sizeof(blocks), sizeof(blocks));
-    co_await whole::share_with_all(host, own, all);
+    co_await one_round::share_with_all(host, own, all);
     for (int rank = 0; rank < net.size(); ++rank) {
       const std::uint64_t sent = of[static_cast<std::size_t>(rank)].sent[mine].count;
       const std::uint64_t received = of[mine].received[rank].count;

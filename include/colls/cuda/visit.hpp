@@ -6,7 +6,7 @@
 // work, by kernels and copies of its stream; the others wait for its word. No stream waits for
 // another process, since that one may die.
 
-#include <colls/algorithm/direct.hpp>
+#include <colls/algorithm/one_round.hpp>
 #include <colls/cuda/neighbourhood.hpp>
 
 namespace colls::cuda {
@@ -134,7 +134,7 @@ class visit {
 
   task<> tell_all(int lane, const_bytes mine, std::byte* all) {
     const std::uint64_t before = net_.record().bytes;
-    co_await whole::share_with_all(net_.lane(lane), mine, all);
+    co_await one_round::share_with_all(net_.lane(lane), mine, all);
     net_.record().in_place += net_.record().bytes - before;  // words about data, no data
   }
 
