@@ -191,10 +191,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_i
 template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> all_reduce_in_pieces(
     Channel net, Data in, Data out, Op op) {
-  const std::size_t step = elements_in(desk<Channel>::size, element_size(in));
-  const auto least = static_cast<int>((in.size() + step - 1) / step);
   const std::size_t chunk = partition(in.size(), net.size()).longest() * element_size(in);
-  const int count = std::max(least, net.segments(chunk));
+  const int count = std::max(pieces_of(desk<Channel>::size, in), net.segments(chunk));
   const partition pieces(in.size(), count);
   const auto piece = [&](Channel lane, int k) {
     const std::size_t at = pieces.offset(k);

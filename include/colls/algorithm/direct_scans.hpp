@@ -15,8 +15,7 @@ namespace colls::direct {
 /// Runs `piece(lane, part of data)` for all of `data`, two pieces at a time.
 template <channel Channel, buffer Data, class Piece>
 task<> in_unlent_pieces(Channel net, Data data, Piece piece) {
-  const std::size_t step = elements_in(unlent_piece, element_size(data));
-  const int pieces = std::max(1, static_cast<int>((data.size() + step - 1) / step));
+  const int pieces = pieces_of(unlent_piece, data);
   const partition parts(data.size(), pieces);
   const auto one = [=](Channel lane, int k) {
     return piece(lane, data.subspan(parts.offset(k), parts.count(k)));

@@ -22,5 +22,11 @@ constexpr Data placed(const Data& data, void* memory, std::size_t count) {
 constexpr std::size_t elements_in(std::size_t bytes, std::size_t element) {
   return element < bytes ? bytes / element : 1;
 }
+/// How many such pieces hold `data`; at least one.
+template <buffer Data>
+constexpr int pieces_of(std::size_t bytes, const Data& data) {
+  const std::size_t step = elements_in(bytes, element_size(data));
+  return data.size() > step ? static_cast<int>((data.size() + step - 1) / step) : 1;
+}
 
 }  // namespace colls
