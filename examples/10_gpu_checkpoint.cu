@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Weights that one rank saved from its device, loaded onto the devices of all ranks, whichever those
-// are.
+// Weights that one rank saved from its device, loaded onto the devices of all ranks, whichever
+// those are.
 //   nvcc -std=c++20 --extended-lambda -Iinclude THIS_FILE -lcrypto; colls-run -n 2 ./a.out
 
 #include <colls/cuda/ipc.hpp>

@@ -179,8 +179,8 @@ TEST_CASE_TEMPLATE("calls that differ end on every rank, with both sides named",
        }},
       {"type",
        [](communicator& comm, std::vector<int>& data, bool odd) {
-         return odd ? comm.all_reduce(std::span(reinterpret_cast<unsigned*>(data.data()), data.size()))
-                    : comm.all_reduce(data);
+         const std::span other(reinterpret_cast<unsigned*>(data.data()), data.size());
+         return odd ? comm.all_reduce(other) : comm.all_reduce(data);
        }},
       {"root",
        [](communicator& comm, std::vector<int>& data, bool odd) {
@@ -426,7 +426,7 @@ TEST_CASE_TEMPLATE("elements of any size are reduced whole, wherever a message i
   });
 }
 
-TEST_CASE("without memory to share, ranks of one host go on by a socket, unless shm was asked for") {
+TEST_CASE("without memory to share, ranks of one host use a socket, unless shm was asked for") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit small{4096, before.rlim_max};

@@ -118,8 +118,8 @@ class basic_channel {
     return recv_request{net_, record_, key(peer), into};
   }
 
-  /// Sends each rank of `give` its message and takes those of `take`, as one operation. Of a channel
-  /// of the whole communicator.
+  /// Sends each rank of `give` its message and takes those of `take`, as one operation. Of a
+  /// channel of the whole communicator.
   auto round(const round_gives& give, const round_takes& take) const
       requires round_transport<Transport> {
     return round_request<Transport>{net_, record_, lane_, give, take};

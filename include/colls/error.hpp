@@ -117,8 +117,8 @@ constexpr errc_words words(errc code) {
       return {"no_device", "check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES"};
     case errc::device_failed:
       return {"device_failed",
-              "a call of CUDA went wrong; after an error of a kernel the process can use that device "
-              "no more"};
+              "a call of CUDA went wrong; after an error of a kernel the process can use that "
+              "device no more"};
   }
   return {"unknown error", ""};
 }
@@ -196,7 +196,10 @@ class line {
     const int wrote = std::vsnprintf(text_ + size_, sizeof text_ - size_, pattern, args);
     va_end(args);
     const std::size_t room = sizeof text_ - 1 - size_;
-    if (wrote > 0) size_ += static_cast<std::size_t>(wrote) < room ? static_cast<std::size_t>(wrote) : room;
+    if (wrote > 0) {
+      const auto wanted = static_cast<std::size_t>(wrote);
+      size_ += wanted < room ? wanted : room;
+    }
     return *this;
   }
   const char* text() const { return text_; }

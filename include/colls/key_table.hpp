@@ -112,9 +112,8 @@ class key_table {
   }
 
   std::size_t slot(const message_key& key) const {
-    std::uint64_t mixed =
-        (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.peer)) << 32 | key.communicator) +
-        key.lane * 0xbf58476d1ce4e5b9ULL;
+    const auto peer = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.peer));
+    std::uint64_t mixed = (peer << 32 | key.communicator) + key.lane * 0xbf58476d1ce4e5b9ULL;
     mixed = (mixed ^ key.sequence * 0x94d049bb133111ebULL) * 0x9e3779b97f4a7c15ULL;
     return static_cast<std::size_t>(mixed >> 40) & (buckets_.size() - 1);
   }

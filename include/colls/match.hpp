@@ -552,8 +552,8 @@ class match {
 
   /// The first of the communicators left whose id is not below.
   std::vector<left>::const_iterator left_from(std::uint32_t id) const {
-    return std::lower_bound(left_.begin(), left_.end(), id,
-                            [](const left& gone, std::uint32_t wanted) { return gone.id < wanted; });
+    const auto is_below = [](const left& gone, std::uint32_t wanted) { return gone.id < wanted; };
+    return std::lower_bound(left_.begin(), left_.end(), id, is_below);
   }
   bool has_left(std::uint32_t id) const {
     const auto gone = left_from(id);

@@ -72,8 +72,8 @@ class shared_buffer {
 };
 
 /// What `comm.register_buffer(memory)` gives: elements of memory from `allocate` for calls on that
-/// communicator. Copied freely; it does not keep the memory. A call with one whose memory was freed,
-/// or on another communicator, is `invalid_argument` and sends nothing.
+/// communicator. Copied freely; it does not keep the memory. A call with one whose memory was
+/// freed, or on another communicator, is `invalid_argument` and sends nothing.
 template <supported_type T>
 class registered_buffer {
  public:
@@ -82,7 +82,10 @@ class registered_buffer {
   registered_buffer() = default;
   registered_buffer(const shared_buffer<T>& of, std::size_t first, std::size_t count,
                     const void* owner)
-      : memory_(of.memory_), data_(const_cast<T*>(of.data()) + first), count_(count), owner_(owner) {}
+      : memory_(of.memory_),
+        data_(const_cast<T*>(of.data()) + first),
+        count_(count),
+        owner_(owner) {}
 
   T* data() const { return data_; }
   std::size_t size() const { return count_; }

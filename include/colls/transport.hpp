@@ -30,8 +30,8 @@ namespace colls {
 /// Both operations check `record->communicator->failed()` when they start, end with that error when
 /// the communicator is revoked, and touch their bytes no more once they have ended or were
 /// destroyed. Up to the eager limit a message may be sent before its receive is posted; a longer
-/// one moves only into a posted receive and never blocks another key. `record` must stay alive until
-/// the operation has ended.
+/// one moves only into a posted receive and never blocks another key. `record` must stay alive
+/// until the operation has ended.
 template <class Transport>
 concept transport = requires(Transport& net, const message_key& key, const_bytes from,
                              mutable_bytes into, operation_record& record) {
@@ -56,7 +56,8 @@ concept consuming_transport = transport<Transport> && Transport::consumes;
 
 /// A refinement: all ranks run on one thread, so the last to come does the work of all.
 /// `net.meet(lane, mine, record)` is an operation that ends at once for that one, which is told
-/// where `mine` of the others lies; they wait until it releases them (see `inproc::meet_operation`).
+/// where `mine` of the others lies; they wait until it releases them (see
+/// `inproc::meet_operation`).
 template <class Transport>
 concept meeting_transport = transport<Transport> && requires(Transport& net, void* mine,
                                                              operation_record& record) {

@@ -176,7 +176,9 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
       requires colls::meeting_transport<Transport> {
     return net_.meet(lane, mine, record);
   }
-  auto* view_of(int peer) requires colls::lending_transport<Transport> { return net_.view_of(peer); }
+  auto* view_of(int peer) requires colls::lending_transport<Transport> {
+    return net_.view_of(peer);
+  }
   bool lends(colls::const_bytes data) const requires colls::lending_transport<Transport> {
     return net_.lends(data);
   }

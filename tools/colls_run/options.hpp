@@ -56,9 +56,9 @@ Examples:
                                             typed on each of them
 
 A rank finds its place in COLLS_RANK, COLLS_WORLD_SIZE, COLLS_LOCAL_RANK, COLLS_LOCAL_WORLD_SIZE,
-COLLS_NODE_RANK, COLLS_NNODES, COLLS_STORE, COLLS_JOB and COLLS_SECRET; COLLS_TERMINAL is 1 where its
-output ends at a terminal. Rank 0 has the terminal's input, the others /dev/null. OMP_NUM_THREADS is
-1 where it is not set and N is more than 1.
+COLLS_NODE_RANK, COLLS_NNODES, COLLS_STORE, COLLS_JOB and COLLS_SECRET; COLLS_TERMINAL is 1 where
+its output ends at a terminal. Rank 0 has the terminal's input, the others /dev/null.
+OMP_NUM_THREADS is 1 where it is not set and N is more than 1.
 
 Signals (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to every rank; a second Ctrl-C kills.
 When a rank fails the others are told at once; those that have not ended after --grace seconds get

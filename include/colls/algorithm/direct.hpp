@@ -18,8 +18,8 @@ using whole::apart;
 
 /// Leaves in `sum` the sum in rank order of a chunk: `own` here, `offset` elements into the input
 /// of every other rank. The input of rank `aliased` lies where `sum` does. One pass over all
-/// inputs, piece by piece; the same goes to `second` unless that is null, and each piece is followed
-/// by `deliver(first, count)` while it is in the cache.
+/// inputs, piece by piece; the same goes to `second` unless that is null, and each piece is
+/// followed by `deliver(first, count)` while it is in the cache.
 template <channel Channel, buffer Data, class Op, class Deliver>
 task<> fold_seen(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
                  int aliased, Op op, std::byte* second, Deliver deliver) {
@@ -258,8 +258,8 @@ requires lending_transport<typename Channel::transport_type> task<> reduce_scatt
 
 /// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
 /// is not looked at. `in` is only read; on the root it may be `out`. Each rank adds up one chunk,
-/// in the root's memory if it sees that, else it sends it; where there are two, and the root does not
-/// see the other's, that one sends its whole input.
+/// in the root's memory if it sees that, else it sends it; where there are two, and the root does
+/// not see the other's, that one sends its whole input.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_copies: what moves data without summing it, where ranks see each other's memory: each reads
-// or writes it where it lies.
+// direct_copies: what moves data without summing it, where ranks see each other's memory: each
+// reads or writes it where it lies.
 
 #include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/one_round.hpp>
@@ -13,8 +13,8 @@
 
 namespace colls::direct {
 
-/// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be this
-/// rank's chunk of `out`. Each rank copies what it sees of the others and is sent the rest.
+/// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
+/// this rank's chunk of `out`. Each rank copies what it sees of the others and is sent the rest.
 template <channel Channel, buffer Data>
 task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
   const chunks chunk(out, parts);

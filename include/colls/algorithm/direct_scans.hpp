@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_scans: prefix sums where ranks see each other's memory: each makes those of a chunk for all.
+// direct_scans: prefix sums where ranks see each other's memory: each makes those of a chunk for
+// all.
 
 #include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>

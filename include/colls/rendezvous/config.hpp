@@ -16,8 +16,8 @@ namespace colls {
 
 /// What joining needs to know. `environment()` fills it from the launcher's variables; a program
 /// may as well write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
-/// Equal on all ranks: size, address, secret, job, insecure, transport. Trivially copyable: g++ 12 breaks
-/// other aggregates that are written inside a co_await expression.
+/// Equal on all ranks: size, address, secret, job, insecure, transport. Trivially copyable: g++ 12
+/// breaks other aggregates that are written inside a co_await expression.
 struct config {
   int rank = -1;
   int size = -1;

@@ -216,8 +216,8 @@ class meeting {
       if (r == 0) transport = card->transport;
       if (card->transport != transport) {
         raise(errc::join_failed,
-              "rank 0 was told to go by %s and rank %zu by %s: COLLS_TRANSPORT has to be the same on "
-              "all ranks",
+              "rank 0 was told to go by %s and rank %zu by %s: COLLS_TRANSPORT has to be the same "
+              "on all ranks",
               transport.c_str(), r, card->transport.c_str());
       }
       const int next = static_cast<int>(numbers.size());

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tcp: ranks in processes, over links that open on first use: TCP between hosts, inside a host memory
-// that both processes share.
+// tcp: ranks in processes, over links that open on first use: TCP between hosts, inside a host
+// memory that both processes share.
 
 #include <colls/receive.hpp>
 #include <colls/rendezvous/meet.hpp>
@@ -616,7 +616,8 @@ class tcp_transport final : mover,
   void announce(int peer, const operation_record& waiting) override {
     tcp::link& link = opener_.to(peer);
     if (link.ended()) return;
-    link.control(tcp::header_for(tcp::kind::announce, announcement(peer, waiting), 0, waiting.hash));
+    link.control(
+        tcp::header_for(tcp::kind::announce, announcement(peer, waiting), 0, waiting.hash));
     link.flush();
   }
 

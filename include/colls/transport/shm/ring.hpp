@@ -81,7 +81,8 @@ class ring {
     for (int which : {side, 1 - side}) {
       const int mine = which == side ? 0 : 1;
       if (const auto ec = lines_[mine].map(from, start(which), direction_bytes)) return ec;
-      if (const auto ec = bytes_[mine].map(from, start(which) + direction_bytes, bytes_in_ring_, 2)) {
+      if (const auto ec =
+              bytes_[mine].map(from, start(which) + direction_bytes, bytes_in_ring_, 2)) {
         return ec;
       }
     }

@@ -148,7 +148,8 @@ class link final : public engine::watcher, public filler {
     const bool may = reads() && idle() && waiting.empty() && message.size <= eager_limit &&
                      weight(message.size) <= allowance;
     if (!may || !ring_->has_slot()) return false;
-    if (message.size > shm::longest_inline && ring_->room(message.size) < message.size) return false;
+    const bool is_long = message.size > shm::longest_inline;
+    if (is_long && ring_->room(message.size) < message.size) return false;
     allowance -= weight(message.size);
     ring_->write(frame, message.data, message.size);
     return true;
