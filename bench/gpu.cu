@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// What colls does on a GPU beside what the GPU can do: ./dev gpu builds and runs this. All ranks share
-// one device. Exits with 77 where there is none.
+// What colls does on a GPU beside what the GPU can do: ./dev gpu builds and runs this. All ranks
+// share one device. Exits with 77 where there is none.
 
 #include <colls/cuda/ipc.hpp>
 #include <colls/inproc.hpp>
@@ -124,6 +124,7 @@ int main() {
   kernels_and_streams();
   colls::threads::run(2, staged_calls);
   colls::threads::run(2, mapped_calls);
-  std::printf("%s, driver %d, runtime %d; all ranks share one device\n", what.name, driver, runtime);
+  std::printf("%s, driver %d, runtime %d; all ranks share one device\n", what.name, driver,
+              runtime);
   print_table();
 }

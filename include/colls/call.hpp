@@ -284,9 +284,10 @@ struct initiate {
 }  // namespace detail
 
 /// A started operation. `co_await` it (in any coroutine, one at a time), ask `done()`, or keep many
-/// and await them in any order. Its buffers must stay alive until it has ended. Dropping it unfinished cancels it:
-/// a collective then revokes its communicator on all ranks; a send or receive that nothing has met
-/// is just withdrawn. Errors are thrown at the await, as `colls::error`.
+/// and await them in any order. Its buffers must stay alive until it has ended. Dropping it
+/// unfinished cancels it: a collective then revokes its communicator on all ranks; a send or
+/// receive that nothing has met is just withdrawn. Errors are thrown at the await, as
+/// `colls::error`.
 template <class T = void>
 class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] operation {
  public:

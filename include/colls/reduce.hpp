@@ -35,9 +35,9 @@ bool folds(const Op& op) {
   }
 }
 
-/// out[i] = parts[0][i] (+) parts[1][i] (+) ..., two parts or more, in that order; `second` gets the
-/// same unless it is null. Where `op` folds, both may be any of the parts; else `out` may be one of
-/// the first two. Host memory only.
+/// out[i] = parts[0][i] (+) parts[1][i] (+) ..., two parts or more, in that order; `second` gets
+/// the same unless it is null. Where `op` folds, both may be any of the parts; else `out` may be
+/// one of the first two. Host memory only.
 template <buffer Data, class Op>
 void reduce_into(Data out, std::span<const void* const> parts, const Op& op,
                  void* second = nullptr) {

@@ -15,9 +15,9 @@ struct any_op {
   /// the two inputs; else it does not overlap them. Throws what a user's operation throws.
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
-  /// out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] in one pass, at any byte offsets; `second`
-  /// gets the same unless it is null. Both may be one of the inputs. What is combined in a wider
-  /// type is rounded once. Null where there is no such pass.
+  /// out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] in one pass, at any byte offsets;
+  /// `second` gets the same unless it is null. Both may be one of the inputs. What is combined in a
+  /// wider type is rounded once. Null where there is no such pass.
   void (*fold)(const void* state, void* out, void* second, const void* const* parts,
                std::size_t inputs, std::size_t count);
   const void* state;  // the operation; it lives as long as this is used

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A model's calls between two processes, and one of them killed: of tests for a GPU, under nvcc. Who
-// includes it says before which model is `tested` (nvcc 13.0 breaks over templates of such tasks).
+// A model's calls between two processes, and one of them killed: of tests for a GPU, under nvcc.
+// Who includes it says before which model is `tested` (nvcc 13.0 breaks over templates of such
+// tasks).
 
 #include "calls.hpp"
 #include "processes.hpp"

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// colls/cuda with the CUDA toolkit: that it compiles, that a machine without a GPU or driver gets an
-// error of colls, and where there is a GPU that its kernels calculate what the CPU does.
+// colls/cuda with the CUDA toolkit: that it compiles, that a machine without a GPU or driver gets
+// an error of colls, and where there is a GPU that its kernels calculate what the CPU does.
 
 #include <colls/cuda/reduce.cuh>
 #include <colls/cuda/stream.hpp>
@@ -27,7 +27,9 @@ struct better {
   }
 };
 
-float number(std::size_t i) { return static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000) / 7.0f; }
+float number(std::size_t i) {
+  return static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000) / 7.0f;
+}
 template <class T>
 T drawn(std::size_t i) {
   if constexpr (std::is_same_v<T, best>) {

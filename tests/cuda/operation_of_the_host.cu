@@ -12,5 +12,6 @@ struct largest {
 };
 
 void reduce(int* data) {
-  reduce_into(colls::device_span(data, 8), std::array<const int*, 2>{data, data + 8}, largest(), {});
+  reduce_into(colls::device_span(data, 8), std::array<const int*, 2>{data, data + 8}, largest(),
+              {});
 }

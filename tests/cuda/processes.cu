@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Calls between two processes that see each other's device memory, and a process that is killed while
-// its memory is mapped. Without a GPU: that it compiles, and that attaching ends with an error of
-// colls.
+// Calls between two processes that see each other's device memory, and a process that is killed
+// while its memory is mapped. Without a GPU: that it compiles, and that attaching ends with an
+// error of colls.
 
 #include <colls/cuda/ipc.hpp>
 

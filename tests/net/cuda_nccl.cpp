@@ -436,7 +436,7 @@ TEST_CASE("an error that NCCL meets meanwhile does") {
   }
 }
 
-TEST_CASE("an error that comes from another rank does after a second in which the host says nothing") {
+TEST_CASE("an error that comes from another rank does after a second in which the host is silent") {
   const auto breaks = [](auto&, auto, auto) -> colls::task<> {
     stand_in::break_nccl(cuda::nccl_api::remote_error);
     co_return;

@@ -59,8 +59,8 @@ class shared_memory {
 };
 
 /// Memory of other processes that this rank has opened. It stays open for the next call, until its
-/// owner tells of another allocation in its place, or another one cannot be opened, or much else was
-/// opened since.
+/// owner tells of another allocation in its place, or another one cannot be opened, or much else
+/// was opened since.
 class mapped_memory {
  public:
   struct piece {

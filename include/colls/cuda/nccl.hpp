@@ -512,12 +512,12 @@ struct catalogue<basic_channel<cuda::nccl_transport<Host>>> {
 
 namespace colls::cuda {
 
-/// A model for `attach`: NCCL, which the ranks meet in through the communicator that is attached to.
-/// NCCL reduces what it has: sums, products, minima, maxima of 1, 4 and 8 byte integers and floating
-/// types, and averages of the latter, in its own order and precision, at each hop. Any other
-/// operation or type, and scans, are folded in the order of the ranks by kernels: in a .cu file that
-/// nvcc compiles. Ends with `errc::version_mismatch` where NCCL is older than its header was, or not
-/// the same on all ranks.
+/// A model for `attach`: NCCL, which the ranks meet in through the communicator that is attached
+/// to. NCCL reduces what it has: sums, products, minima, maxima of 1, 4 and 8 byte integers and
+/// floating types, and averages of the latter, in its own order and precision, at each hop. Any
+/// other operation or type, and scans, are folded in the order of the ranks by kernels: in a .cu
+/// file that nvcc compiles. Ends with `errc::version_mismatch` where NCCL is older than its header
+/// was, or not the same on all ranks.
 struct nccl {
   struct settings {};
 
