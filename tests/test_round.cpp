@@ -244,6 +244,35 @@ TEST_CASE("a rank that only sends runs ahead as far as rings and credit go, and 
   }
 }
 
+TEST_CASE("who waits for a part whose sender had no credit asks for it at once") {
+  ranks<shm_world> world(2);
+  communicator& sender = world.all[0];
+  communicator& receiver = world.all[1];
+  world.run([](communicator& comm) -> task<> { co_await all_are_here(comm); });
+  constexpr std::size_t n = 16 * 1024 / sizeof(word);
+  for (int turn = 0; turn < 4; ++turn) {
+    // `done()` turns one rank alone and looks at no deadline: nothing comes about by time.
+    std::vector<std::unique_ptr<short_call>> sent;
+    do {
+      REQUIRE(sent.size() * n * sizeof(word) <= colls::tcp::window);
+      sent.push_back(std::make_unique<short_call>(sender, 0, n, 2 * sent.size()));
+    } while (sent.back()->started->done());
+    std::vector<std::unique_ptr<short_call>> taken;
+    for (std::size_t k = 0; k < sent.size(); ++k) {
+      taken.push_back(std::make_unique<short_call>(receiver, 0, n, 2 * k));
+    }
+    CHECK(!taken.back()->started->started().is_done());
+    for (int polls = 0; polls < 4 && !taken.back()->started->done(); ++polls) {
+      (void)sent.back()->started->done();
+    }
+    bool right = sent.back()->started->started().is_done();
+    for (const auto& each : taken) {
+      right &= each->started->started().is_done() && each->is_right();
+    }
+    CHECK(right);
+  }
+}
+
 TEST_CASE("a rank that does not send its part is named") {
   // Rank 2 is waited for: as a root, as one of many, by rank order.
   for (const int kind : {0, 1, 2, 3, 4, 5, 6, 7}) {
