@@ -344,6 +344,44 @@ TEST_CASE_TEMPLATE("who opens a link to a rank that has given the communicator u
   colls::sync_wait(copies[0], colls::when_all(std::move(ends)));
 }
 
+TEST_CASE("who asks an operation whether it has ended wakes those it has written to") {
+  ranks<shm_world> world(3);
+  std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
+  std::vector<communicator> copies(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    contexts.push_back(std::make_unique<boost::asio::io_context>(1));
+  }
+  world.run([&](communicator& comm) -> task<> {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    copies[rank] = co_await comm.dup(contexts[rank]->get_executor());
+  });
+  // Rank 0 sends to rank 1, and that to rank 2.
+  int data[3] = {5, 0, 0};
+  const auto begin = [&](std::size_t rank) {
+    return copies[rank].broadcast(std::span(data + rank, 1), 0,
+                                  {.algorithm = colls::algorithm::chain});
+  };
+  const auto turn = [&](std::size_t rank) {
+    while (contexts[rank]->poll() > 0) continue;
+  };
+  {
+    colls::operation<> first[] = {begin(0), begin(1), begin(2)};  // opens links
+    while (!first[2].started().is_done()) {
+      for (std::size_t rank = 0; rank < 3; ++rank) turn(rank);
+    }
+  }
+  data[0] = 7;
+  colls::operation<> last = begin(2);
+  turn(2);  // sleeps now
+  colls::operation<> middle = begin(1);
+  colls::operation<> root = begin(0);
+  while (!middle.done()) continue;
+  turn(2);
+  CHECK(last.started().is_done());
+  CHECK(data[2] == 7);
+  CHECK(root.done());
+}
+
 TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its own can turn",
                    World, tcp_world, shm_world) {
   ranks<World> world(3);

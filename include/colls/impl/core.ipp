@@ -45,7 +45,8 @@ int core<Transport>::host_of(int rank) const {
 template <class Transport>
 void core<Transport>::progress() {
   net_->poll();
-  net_->queue().run();
+  // Whoever asks may turn to something else: peers hear now what was written to them.
+  if (net_->queue().run()) net_->kick();
 }
 template <class Transport>
 void core<Transport>::kick() {
