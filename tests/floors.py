@@ -20,7 +20,7 @@ import tempfile
 FLOORS = {
     "vocabulary": (
         [],
-        "version fwd clock log error buffer half type detail/arithmetic detail/registers op_traits op detail/kernels"
+        "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/registers detail/kernels"
         " fingerprint reduction partition pattern shared_buffer"
         " pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
         [],

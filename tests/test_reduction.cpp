@@ -13,6 +13,7 @@
 namespace {
 
 using namespace colls;
+using detail::rounding;
 
 static_assert(commutative_for<any_op, any_element> && reduction_for<any_op, any_element>);
 static_assert(!reduction_for<any_op, float>);
@@ -179,10 +180,10 @@ bool combines_as_called(const Op& op) {
 constexpr std::size_t apart = 99;
 
 /// Two to nine parts, added up into memory of their own and into every part that it may be, against
-/// the same calls made element by element in type Compute and rounded once.
-template <class T, class Compute = T, class Op>
+/// the same calls made element by element in type Compute and rounded each time or once.
+template <class T, class Compute = T, rounding Rounding = rounding::each, class Op>
 bool adds_up_parts(const Op& called) {
-  const any_op op = erase<T, Compute>(called, wire::storage).op;
+  const any_op op = detail::erase_as<T, T, Compute, Rounding>(called).op;
   const bool folds = op.fold != nullptr;
   for (std::size_t k = 2; k <= 9; ++k) {
     for (const std::size_t count : {0U, 1U, 2U, 15U, 64U, 67U, 1021U}) {
@@ -206,6 +207,7 @@ bool adds_up_parts(const Op& called) {
             Compute sum = static_cast<Compute>(sample<T>(i));
             for (std::size_t j = 1; j < k; ++j) {
               sum = called(sum, static_cast<Compute>(sample<T>(100 * j + i)));
+              if (Rounding == rounding::each) sum = static_cast<Compute>(static_cast<T>(sum));
             }
             const T wanted = static_cast<T>(sum);
             if (!equal<T>(out[i], wanted) || (folds && !equal<T>(copy[i], wanted))) {
@@ -237,8 +239,10 @@ bool supports(detail::isa set) {
     case detail::isa::avx512:
       return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512dq");
-    case detail::isa::avx512_bf16:
-      return supports(detail::isa::avx512) && __builtin_cpu_supports("avx512bf16");
+    case detail::isa::avx512_vnni:
+      return supports(detail::isa::avx512) && __builtin_cpu_supports("avx512vnni");
+    case detail::isa::avx512_fp16:
+      return supports(detail::isa::avx512) && __builtin_cpu_supports("avx512fp16");
     case detail::isa::basic:
       break;
   }
@@ -246,31 +250,38 @@ bool supports(detail::isa set) {
 }
 #endif
 
+/// check(version) for each version of a loop that this machine can run.
+template <class Loop, class Check>
+void with_versions(const Check& check) {
+  using versions = detail::versions<Loop>;
+  check(versions::vector);
+#if COLLS_DETAIL_DISPATCH
+  using detail::isa;
+  if (supports(isa::avx2)) check(versions::avx2);
+  if (supports(isa::avx512)) check(versions::avx512);
+  if constexpr (Loop::widest == isa::avx512_vnni) {
+    if (supports(isa::avx512_vnni)) check(versions::avx512_vnni);
+  }
+  if constexpr (Loop::widest == isa::avx512_fp16) {
+    if (supports(isa::avx512_fp16)) check(versions::avx512_fp16);
+  }
+#endif
+}
+
 // All versions of a loop, called by call(version, out), write the same bits.
 template <class T, class Loop, class Call>
 void require_versions_agree(const Call& call) {
-#if COLLS_DETAIL_DISPATCH
   static_assert(Loop::vector);
-  using versions = detail::versions<Loop>;
   const std::size_t count = 3000;
   packed<T> basic(0, count, 0);
   packed<T> other(0, count, 0);
-  call(versions::vector, basic.data(), count);
-  const auto agrees = [&](auto* version) {
+  call(detail::versions<Loop>::vector, basic.data(), count);
+  with_versions<Loop>([&](auto* version) {
     call(version, other.data(), count);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!equal<T>(basic[i], other[i])) return false;
-    }
-    return true;
-  };
-  if (supports(detail::isa::avx2)) CHECK(agrees(versions::avx2));
-  if (supports(detail::isa::avx512)) CHECK(agrees(versions::avx512));
-  if constexpr (COLLS_DETAIL_BFLOAT16_INSTRUCTION && Loop::rounds_to_bfloat16) {
-    if (supports(detail::isa::avx512_bf16)) CHECK(agrees(versions::avx512_bf16));
-  }
-#else
-  (void)call;
-#endif
+    bool agrees = true;
+    for (std::size_t i = 0; i < count; ++i) agrees &= equal<T>(basic[i], other[i]);
+    CHECK(agrees);
+  });
 }
 
 template <class T, class Compute = T, class Op>
@@ -283,10 +294,10 @@ void require_sums_agree(const Op& op) {
       });
 }
 
-template <class T, class Compute = T, class Op>
+template <class T, class Compute = T, rounding Rounding = rounding::each, class Op>
 void require_folds_agree(const Op& op) {
   for (std::size_t inputs = 2; inputs <= 8; ++inputs) {
-    require_versions_agree<T, detail::fold_loop<T, Compute, Op>>(
+    require_versions_agree<T, detail::fold_loop<T, Compute, Op, Rounding>>(
         [&](auto* version, std::byte* out, std::size_t count) {
           std::vector<packed<T>> in;
           std::vector<const void*> parts;
@@ -297,6 +308,39 @@ void require_folds_agree(const Op& op) {
           REQUIRE(std::memcmp(out, second.data(), count * sizeof(T)) == 0);
         });
   }
+}
+
+/// One to nine inputs in one pass, by this version of the loop, against one combination after
+/// another by the plain one. Samples of halves are all patterns of bits.
+template <class T, class Op>
+bool folds_as_pairs(auto* version) {
+  constexpr Op op;
+  const auto combine = detail::versions<detail::combine_loop<T, float, Op>>::plain;
+  for (std::size_t k = 1; k <= 9; ++k) {
+    for (const std::size_t count : {1U, 31U, 67U, 1021U, 4099U}) {
+      for (const std::size_t into : {apart, std::size_t{0}, k / 2, k - 1}) {
+        std::vector<packed<T>> in;
+        for (std::size_t i = 0; i < k; ++i) in.emplace_back(2 * i, count, 10'000 * i);
+        packed<T> wanted(0, count, 0);
+        packed<T> first(2 * k, count, 7);
+        packed<T> second(1, count, 7);
+        packed<T>& out = into == apart ? first : in[into];
+        std::vector<const void*> parts;
+        for (packed<T>& each : in) parts.push_back(each.data());
+        for (std::size_t i = 1; i < k; ++i) {
+          combine(&op, wanted.data(), wanted.data(), parts[i], count);
+        }
+        version(&op, out.data(), second.data(), parts.data(), k, count);
+        for (std::size_t i = 0; i < count; ++i) {
+          if (equal<T>(out[i], wanted[i]) && equal<T>(second[i], wanted[i])) continue;
+          MESSAGE("element " << i << " of " << count << ", " << k << " parts into " << into);
+          return false;
+        }
+        if (!out.guards_hold() || !second.guards_hold()) return false;
+      }
+    }
+  }
+  return true;
 }
 
 /// Every pattern of bits plus others, by this version of the loop for many inputs.
@@ -367,24 +411,40 @@ TEST_CASE_TEMPLATE("all instruction sets give the same bits", T, std::int8_t, st
   require_sums_agree<T>(logical_or{});
   require_folds_agree<T>(plus{});
   require_folds_agree<T>(minimum{});
+  require_folds_agree<T>(maximum{});
   if constexpr (half_type<T>) {
     require_sums_agree<T, float>(plus{});
     require_folds_agree<T, float>(plus{});
+    require_folds_agree<T, float, rounding::once>(plus{});
   }
 }
 
 TEST_CASE_TEMPLATE("sums of halves are those of float rounded to nearest even, for every pattern",
                    T, float16, bfloat16) {
-  using versions = detail::versions<detail::fold_loop<T, float, plus>>;
-  CHECK(wrong_sums<T>(versions::plain) == 0);
-  CHECK(wrong_sums<T>(versions::vector) == 0);
-#if COLLS_DETAIL_DISPATCH
-  if (supports(detail::isa::avx2)) CHECK(wrong_sums<T>(versions::avx2) == 0);
-  if (supports(detail::isa::avx512)) CHECK(wrong_sums<T>(versions::avx512) == 0);
-  if constexpr (COLLS_DETAIL_BFLOAT16_INSTRUCTION && std::is_same_v<T, bfloat16>) {
-    if (supports(detail::isa::avx512_bf16)) CHECK(wrong_sums<T>(versions::avx512_bf16) == 0);
-  }
-#endif
+  using loop = detail::fold_loop<T, float, plus>;
+  CHECK(wrong_sums<T>(detail::versions<loop>::plain) == 0);
+  with_versions<loop>([](auto* version) { CHECK(wrong_sums<T>(version) == 0); });
+}
+
+TEST_CASE_TEMPLATE("one pass over halves leaves the bits of one sum after another", T, float16,
+                   bfloat16) {
+  with_versions<detail::fold_loop<T, float, plus>>(
+      [](auto* version) { CHECK(folds_as_pairs<T, plus>(version)); });
+  with_versions<detail::fold_loop<T, float, multiplies>>(
+      [](auto* version) { CHECK(folds_as_pairs<T, multiplies>(version)); });
+}
+
+TEST_CASE_TEMPLATE("typed sums of halves are rounded once", T, float16, bfloat16) {
+  // Rounded each time 1 stays.
+  const T one(1.0f);
+  const T little(static_cast<float>(std::numeric_limits<T>::epsilon()) / 2);
+  const void* const parts[] = {&one, &little, &little};
+  T sum;
+  reduce_into(std::span(&sum, 1), parts, plus());
+  CHECK(static_cast<float>(sum) == 1 + 2 * static_cast<float>(little));
+  const plus erased;
+  reduce_into(any_buffer(&sum, 1, sizeof sum), parts, erase<T>(erased, wire::storage).op);
+  CHECK(static_cast<float>(sum) == 1);
 }
 
 TEST_CASE_TEMPLATE("many parts add up as one after another", T, std::uint8_t, std::int32_t, double,
@@ -392,10 +452,22 @@ TEST_CASE_TEMPLATE("many parts add up as one after another", T, std::uint8_t, st
   CHECK(adds_up_parts<T>(plus{}));
   CHECK(adds_up_parts<T>(multiplies{}));
   if constexpr (!detail::complex_number<T>) CHECK(adds_up_parts<T>(minimum{}));
+  if constexpr (std::is_integral_v<T> || half_type<T>) CHECK(adds_up_parts<T>(maximum{}));
+  if constexpr (std::is_integral_v<T>) {
+    CHECK(adds_up_parts<T>(bit_and{}));
+    CHECK(adds_up_parts<T>(bit_or{}));
+    CHECK(adds_up_parts<T>(bit_xor{}));
+  }
   if constexpr (half_type<T>) CHECK((adds_up_parts<T, float>(plus{})));
   if constexpr (half_type<T>) CHECK((adds_up_parts<T, float>(multiplies{})));
+  if constexpr (half_type<T>) CHECK((adds_up_parts<T, float, rounding::once>(plus{})));
   constexpr plus added;
   CHECK((erase<T>(added).op.fold != nullptr));
+}
+
+TEST_CASE("many parts add up in a wider type that registers do not hold") {
+  CHECK((adds_up_parts<float, double>(plus{})));
+  CHECK((adds_up_parts<float, double, rounding::once>(plus{})));
 }
 
 TEST_CASE("many parts of users' types keep their order") {

@@ -534,8 +534,6 @@ class communicator {
     detail::check_op<T, Op>();
     pin<What, Pinned, commutative_for<Op, T>>(how);
     reduction by = erase<T>(op, how.wire);
-    // A pass over many parts rounds once; where it is made depends on who lends, and no bit may.
-    if (how.wire == wire::storage && by.accumulate_id != by.storage_id) by.op.fold = nullptr;
     if constexpr (requires { requires Transport::reduces_on_device; } &&
                   !detail::library_reduces<Transport, What, T, Op>) {
       constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };

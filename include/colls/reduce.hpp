@@ -31,20 +31,24 @@ bool folds(const Op& op) {
   if constexpr (std::is_same_v<Op, any_op>) {
     return op.fold != nullptr;
   } else {
-    return erase<element_t<Data>>(op, wire::storage).op.fold != nullptr;
+    using T = element_t<Data>;
+    return detail::fold_loop<T, default_accumulate_t<Op, T>, Op>::vector;
   }
 }
 
 /// out[i] = parts[0][i] (+) parts[1][i] (+) ..., two parts or more, in that order; `second` gets
 /// the same unless it is null. Where `op` folds, both may be any of the parts; else `out` may be
-/// one of the first two. Host memory only.
+/// one of the first two. Sums of halves are made in float and rounded once, as on a device; an
+/// erased operation rounds them each time. Host memory only.
 template <buffer Data, class Op>
 void reduce_into(Data out, std::span<const void* const> parts, const Op& op,
                  void* second = nullptr) {
   static_assert(std::is_same_v<memory_space_t<Data>, host_memory>);
   if (out.size() == 0) return;
   if constexpr (!std::is_same_v<Op, any_op>) {
-    const any_op erased = erase<element_t<Data>>(op, wire::storage).op;
+    using T = element_t<Data>;
+    using compute = default_accumulate_t<Op, T>;
+    const any_op erased = detail::erase_as<T, T, compute, detail::rounding::once>(op).op;
     reduce_into(any_buffer(out.data(), out.size(), element_size(out)), parts, erased, second);
   } else if (op.fold != nullptr && (parts.size() > 2 || second != nullptr)) {
     op.fold(op.state, out.data(), second, parts.data(), parts.size(), out.size());

@@ -16,8 +16,8 @@ struct any_op {
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
   /// out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] in one pass, at any byte offsets;
-  /// `second` gets the same unless it is null. Both may be one of the inputs. What is combined in a
-  /// wider type is rounded once. Null where there is no such pass.
+  /// `second` gets the same unless it is null. Both may be one of the inputs. The bits are those
+  /// that `combine` leaves input by input. Null where there is no such pass.
   void (*fold)(const void* state, void* out, void* second, const void* const* parts,
                std::size_t inputs, std::size_t count);
   const void* state;  // the operation; it lives as long as this is used
@@ -91,7 +91,7 @@ namespace detail {
 template <class T, class Op>
 struct device_kernel;
 
-template <class T, class Working, class Compute, class Op>
+template <class T, class Working, class Compute, rounding Rounding, class Op>
 reduction erase_as(const Op& op) {
   reduction made{{best_version<combine_loop<Working, Compute, Op>>(), nullptr, &op, commutes<Op>,
                   associates<Op>, op_id(op)},
@@ -103,9 +103,9 @@ reduction erase_as(const Op& op) {
                  std::is_empty_v<Op> ? 0 : sizeof(Op),
                  nullptr,
                  nullptr};
-  if constexpr (fold_loop<Working, Compute, Op>::vector) {
-    made.op.fold = best_version<fold_loop<Working, Compute, Op>>();
-  }
+  constexpr bool rounds = !std::is_same_v<Working, Compute>;
+  using fold = fold_loop<Working, Compute, Op, rounds ? Rounding : rounding::each>;
+  if constexpr (fold::vector) made.op.fold = best_version<fold>();
   if constexpr (prepares<Op, Compute>) {
     made.prepare = best_version<prepare_loop<T, Compute, Working, Op>>();
   } else if constexpr (!std::is_same_v<T, Working>) {
@@ -123,16 +123,17 @@ reduction erase_as(const Op& op) {
 
 /// The reduction of elements of type T by `op`, which stays alive as long as the result is used.
 /// The working buffer holds the accumulate type, and results are rounded to T once; with
-/// wire::storage it holds T, and what is combined in one pass is rounded.
+/// wire::storage it holds T, and each combination is rounded.
 template <class T, class Accumulate = automatic_accumulate, class Op>
 reduction erase(const Op& op, wire travels = wire::accumulate) {
   using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,
                                      default_accumulate_t<Op, T>, Accumulate>;
   static_assert(supported_type<T> && accumulator_for<compute, T> && reduction_for<Op, compute>);
+  constexpr auto each = detail::rounding::each;
   if constexpr (!std::is_same_v<T, compute>) {
-    if (travels == wire::storage) return detail::erase_as<T, T, compute>(op);
+    if (travels == wire::storage) return detail::erase_as<T, T, compute, each>(op);
   }
-  return detail::erase_as<T, compute, compute>(op);
+  return detail::erase_as<T, compute, compute, each>(op);
 }
 template <class T, class Accumulate = automatic_accumulate, class Op>
 reduction erase(const Op&& op, wire travels = wire::accumulate) = delete;

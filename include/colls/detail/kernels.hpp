@@ -6,7 +6,8 @@
 // several instruction sets; which one runs is chosen when a reduction is made.
 
 #include <colls/detail/registers.hpp>
-#include <colls/op.hpp>
+
+#include <initializer_list>
 
 // Functions that a compiler vectorises at every level of optimisation but -O0, and for x86-64 the
 // instruction sets above the program's own. No loop adds to a product, which only some of
@@ -126,10 +127,6 @@ template <class... Element>
 inline constexpr bool vectorises = ((number<Element> &&
                                      !std::is_same_v<Element, long double>)&&...);
 
-template <class Op>
-inline constexpr bool is_sum =
-    std::same_as<Op, plus> || std::same_as<Op, average> || is_pre_multiplied_sum<Op>;
-
 /// Sums of complex numbers are sums of twice as many real ones.
 template <class T, class Compute, class Op>
 inline constexpr bool sums_parts = false;
@@ -137,11 +134,12 @@ template <complex_number T, class Op>
 requires is_sum<Op>
 inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
 
-/// Sums of halves that are made in float.
+/// The widest instruction set that a loop has a version for.
 template <class T, class Compute, class Op>
-inline constexpr bool sums_halves = is_sum<Op> && half_type<T> && std::same_as<Compute, float>;
+inline constexpr isa widest_set =
+    is_arithmetic<Op> && std::same_as<Compute, float> ? widest_for<T> : isa::avx512;
 
-template <class T, class Compute, class Op>
+template <class T, class Compute, class Op, rounding Rounding = rounding::each>
 struct fold_loop;
 template <class Loop, isa Set>
 constexpr auto version();
@@ -151,8 +149,7 @@ template <class T, class Compute, class Op>
 struct combine_loop {
   static constexpr bool vector =
       sums_parts<T, Compute, Op> || (is_builtin_op<Op> && vectorises<T, Compute>);
-  static constexpr bool rounds_to_bfloat16 =
-      std::same_as<T, bfloat16> && sums_halves<T, Compute, Op>;
+  static constexpr isa widest = widest_set<T, Compute, Op>;
 
   template <isa Set>
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* left,
@@ -160,7 +157,7 @@ struct combine_loop {
     if constexpr (sums_parts<T, Compute, Op>) {
       using part = decltype(T().real());
       combine_loop<part, part, plus>::template run<Set>(state, out, left, right, 2 * count);
-    } else if constexpr (is_sum<Op> && sums_in_registers<T, Compute, Set>) {
+    } else if constexpr (fits_registers<T, Compute, Op, Set>()) {
       const void* const both[] = {left, right};
       version<fold_loop<T, Compute, Op>, Set>()(state, out, nullptr, both, 2, count);
     } else {
@@ -185,13 +182,16 @@ struct combine_loop {
   }
 };
 
-/// The first `parts` inputs combined from the left in type Compute and stored as T once, to `out`
-/// and, unless it is null, to `second`; both may be inputs. For vector code alone: other loops wait
-/// for the processor, not for memory.
-template <class T, class Compute, class Op>
+/// The first `inputs` parts combined from the left in type Compute and stored as T, to `out` and,
+/// unless it is null, to `second`; both may be inputs. Rounded each time, the sum has the bits that
+/// combine_loop would leave part by part. For vector code alone: other loops wait for the
+/// processor, not for memory.
+template <class T, class Compute, class Op, rounding Rounding>
 struct fold_loop {
   static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
-  static constexpr bool rounds_to_bfloat16 = combine_loop<T, Compute, Op>::rounds_to_bfloat16;
+  static constexpr isa widest = Rounding == rounding::once && std::same_as<T, float16>
+                                    ? isa::avx512
+                                    : combine_loop<T, Compute, Op>::widest;
 
   template <isa Set>
   [[gnu::always_inline]] static inline void run(const void* state, void* out, void* second,
@@ -200,8 +200,8 @@ struct fold_loop {
     if constexpr (sums_parts<T, Compute, Op>) {
       using part = decltype(T().real());
       fold_loop<part, part, plus>::template run<Set>(state, out, second, parts, inputs, 2 * count);
-    } else if constexpr (is_sum<Op> && sums_in_registers<T, Compute, Set>) {
-      using sum = register_sum<T, Set>;
+    } else if constexpr (fits_registers<T, Compute, Op, Set>()) {
+      using sum = register_sum<T, Op, Set>;
       const std::size_t size = count * sizeof(T);
       decltype(auto) op = operation_of<Op>(state);
       std::size_t i = 0;
@@ -210,14 +210,14 @@ struct fold_loop {
         for (; i < end; ++i) {
           Compute added = get(parts[0], i);
           COLLS_DETAIL_SHORT
-          for (std::size_t k = 1; k < inputs; ++k) added = op(added, get(parts[k], i));
+          for (std::size_t k = 1; k < inputs; ++k) added = kept(op(added, get(parts[k], i)));
           packed_elements::put(out, i, static_cast<T>(added));
           if (second != nullptr) packed_elements::put(second, i, static_cast<T>(added));
         }
         if (i == count) return;
         std::size_t at = i * sizeof(T);
-        at = add_in_registers<line_sum<sum>>(out, second, parts, inputs, at, size);
-        at = add_in_registers<sum>(out, second, parts, inputs, at, size);
+        at = add_in_registers<line_sum<sum>, Op, Rounding>(out, second, parts, inputs, at, size);
+        at = add_in_registers<sum, Op, Rounding>(out, second, parts, inputs, at, size);
         i = at / sizeof(T);
       }
     } else {
@@ -229,6 +229,13 @@ struct fold_loop {
   [[gnu::always_inline]] static inline Compute get(const void* from, std::size_t i) {
     const T& element = packed_elements::get<T>(from, i);
     return static_cast<const Compute&>(element);
+  }
+  [[gnu::always_inline]] static inline Compute kept(const Compute& sum) {
+    if constexpr (Rounding == rounding::each) {
+      return static_cast<Compute>(static_cast<T>(sum));
+    } else {
+      return sum;
+    }
   }
 
   /// Sums stand in memory, in the nearest cache.
@@ -248,7 +255,7 @@ struct fold_loop {
         const void* const part = parts[k];
         vector_loop(
             0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
-              sums[i] = op(sums[i], get(part, at + i));
+              sums[i] = kept(op(sums[i], get(part, at + i)));
             });
       }
       for (void* const to : {out, second}) {
@@ -287,7 +294,7 @@ inline constexpr bool converts_binary16 =
 template <isa Set, class T, class To, class Convert>
 [[gnu::always_inline]] inline void convert_binary16(std::byte* out, const std::byte* in,
                                                     std::size_t count, const Convert& convert) {
-  using halves = register_sum<float16, Set>;
+  using halves = register_sum<float16, plus, Set>;
   constexpr std::size_t block = 256;
   std::byte values[block * sizeof(float)];
   for (std::size_t at = 0; at < count; at += block) {
@@ -317,9 +324,9 @@ template <isa Set, bool Vector, class T, class Compute, class To, class Op, clas
     if constexpr (!std::same_as<Op, conversion>) {
       convert_binary16<Set, T, To>(to, from, count, convert);
     } else if constexpr (std::same_as<T, float16>) {
-      widen<register_sum<float16, Set>>(to, from, count);
+      widen<register_sum<float16, plus, Set>>(to, from, count);
     } else {
-      narrow<register_sum<float16, Set>>(to, from, count);
+      narrow<register_sum<float16, plus, Set>>(to, from, count);
     }
   } else {
     const auto one = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
@@ -339,7 +346,7 @@ template <isa Set, bool Vector, class T, class Compute, class To, class Op, clas
 template <class T, class Compute, class To, class Op>
 struct prepare_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
-  static constexpr bool rounds_to_bfloat16 = false;
+  static constexpr isa widest = isa::avx512;
 
   template <isa Set>
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
@@ -356,7 +363,7 @@ struct prepare_loop {
 template <class T, class Compute, class To, class Op>
 struct finish_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
-  static constexpr bool rounds_to_bfloat16 = false;
+  static constexpr isa widest = isa::avx512;
 
   template <isa Set>
   [[gnu::always_inline]] static inline void run(const void* state, void* out, const void* in,
@@ -383,9 +390,13 @@ struct versions<Loop, void (*)(Args...)> {
   static void avx512(Args... args) {
     Loop::template run<isa::avx512>(args...);
   }
-  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
-  static void avx512_bf16(Args... args) {
-    Loop::template run<isa::avx512_bf16>(args...);
+  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+  static void avx512_vnni(Args... args) {
+    Loop::template run<isa::avx512_vnni>(args...);
+  }
+  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq,avx512fp16")
+  static void avx512_fp16(Args... args) {
+    Loop::template run<isa::avx512_fp16>(args...);
   }
 #endif
 };
@@ -395,7 +406,8 @@ constexpr auto version() {
 #if COLLS_DETAIL_DISPATCH
   if constexpr (Set == isa::avx2) return &versions<Loop>::avx2;
   if constexpr (Set == isa::avx512) return &versions<Loop>::avx512;
-  if constexpr (Set == isa::avx512_bf16) return &versions<Loop>::avx512_bf16;
+  if constexpr (Set == isa::avx512_vnni) return &versions<Loop>::avx512_vnni;
+  if constexpr (Set == isa::avx512_fp16) return &versions<Loop>::avx512_fp16;
 #endif
   if constexpr (Set == isa::basic) return &versions<Loop>::vector;
 }
@@ -409,8 +421,11 @@ auto best_version() {
 #if COLLS_DETAIL_DISPATCH
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq")) {
-      if constexpr (COLLS_DETAIL_BFLOAT16_INSTRUCTION && Loop::rounds_to_bfloat16) {
-        if (__builtin_cpu_supports("avx512bf16")) return version<Loop, isa::avx512_bf16>();
+      if constexpr (Loop::widest == isa::avx512_vnni) {
+        if (__builtin_cpu_supports("avx512vnni")) return version<Loop, isa::avx512_vnni>();
+      }
+      if constexpr (Loop::widest == isa::avx512_fp16) {
+        if (__builtin_cpu_supports("avx512fp16")) return version<Loop, isa::avx512_fp16>();
       }
       return version<Loop, isa::avx512>();
     }
