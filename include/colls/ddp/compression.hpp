@@ -6,6 +6,7 @@
 
 #include <colls/communicator.hpp>
 #include <colls/ddp/options.hpp>
+#include <colls/reduce.hpp>
 
 #include <functional>
 #include <memory>
@@ -47,20 +48,14 @@ void scale(std::span<T> data, double factor) {
 
 /// sum[i] = blocks[0][i] + blocks[1][i] + ..., in float, rounded once. `sum` is none of the blocks.
 template <half_type Half>
-void sum_blocks(std::span<Half> sum, const Half* blocks, int count) {
-  constexpr std::size_t piece = 1024;
-  const auto add = kernels::best_version<kernels::combine_loop<float, float, plus>>();
-  float total[piece];
-  float next[piece];
-  for (std::size_t at = 0; at < sum.size(); at += piece) {
-    const std::size_t n = std::min(piece, sum.size() - at);
-    convert(total, blocks + at, n);
-    for (int block = 1; block < count; ++block) {
-      convert(next, blocks + static_cast<std::size_t>(block) * sum.size() + at, n);
-      add(nullptr, total, total, next, n);
-    }
-    convert(sum.data() + at, total, n);
+void sum_blocks(std::span<Half> sum, const Half* blocks, std::size_t count) {
+  if (count == 1) {
+    std::copy_n(blocks, sum.size(), sum.data());
+    return;
   }
+  kernels::recycled_vector<const void*> parts(count);
+  for (std::size_t i = 0; i < count; ++i) parts[i] = blocks + i * sum.size();
+  reduce_into(sum, parts, plus());
 }
 
 template <class T, class Communicator>
@@ -95,7 +90,7 @@ class compressed_sum {
     convert(whole.data(), bucket.data(), bucket.size());
     co_await comm.all_to_all(whole, parts);
     const std::span<Half> own = whole.subspan(static_cast<std::size_t>(comm.rank()) * block, block);
-    sum_blocks(own, parts.data(), comm.size());
+    sum_blocks(own, parts.data(), ranks);
     co_await comm.all_gather(own, whole);
     convert(bucket.data(), whole.data(), bucket.size());
   }
