@@ -117,11 +117,11 @@ std::vector<double> medians(std::span<const std::function<void()>> all, std::siz
   return found;
 }
 
-template <class T>
-void rows(const char* type) {
-  constexpr colls::plus plus;
-  const colls::any_op op = colls::erase<T>(plus, colls::wire::storage).op;
-  for (const std::size_t kib : sizes) {
+template <class T, class Op = colls::plus>
+void rows(const char* type, std::span<const std::size_t> in_kib = sizes) {
+  constexpr Op called;
+  const colls::any_op op = colls::erase<T>(called, colls::wire::storage).op;
+  for (const std::size_t kib : in_kib) {
     vectors on(kib * 1024);
     const auto nothing = [](std::size_t, std::size_t) {};
     const auto copy = [&](std::size_t at, std::size_t size) {
@@ -174,13 +174,25 @@ void conversion_rows(const char* type) {
 
 int main() {
   fmt::print(
-      "| plus, one thread | a vector | loop of two inputs, GB/s | of four | colls beside the loop: "
+      "| one thread | a vector | loop of two inputs, GB/s | of four | colls beside the loop: "
       "two | three | four | eight | four beside one after another | second output beside a copy "
       "|\n|---|---|---|---|---|---|---|---|---|---|\n");
   rows<float>("float");
   rows<colls::bfloat16>("bfloat16");
   rows<colls::float16>("float16");
   rows<std::int32_t>("int32");
+  constexpr std::size_t two[] = {1024, 128 * 1024};
+  rows<double>("double", two);
+  rows<std::int8_t>("int8", two);
+  rows<std::int16_t>("int16", two);
+  rows<float, colls::multiplies>("float, product", two);
+  rows<colls::bfloat16, colls::multiplies>("bfloat16, product", two);
+  rows<colls::float16, colls::multiplies>("float16, product", two);
+  rows<std::int32_t, colls::multiplies>("int32, product", two);
+  rows<float, colls::minimum>("float, minimum", two);
+  rows<double, colls::minimum>("double, minimum", two);
+  rows<colls::bfloat16, colls::minimum>("bfloat16, minimum", two);
+  rows<std::int32_t, colls::minimum>("int32, minimum", two);
   fmt::print(
       "\n| conversions, one thread | the floats | to float: loop GB/s | colls beside it | from "
       "float: loop GB/s | colls beside it |\n|---|---|---|---|---|---|\n");
