@@ -65,6 +65,8 @@ T sample(std::size_t i) {
                              std::numeric_limits<T>::max(),
                              std::numeric_limits<T>::denorm_min()};
     if (bits % 16 < 6) return special[bits % 16];
+    constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+    if (bits % 32 == 31) return bits % 64 == 31 ? nan : -nan;
     return static_cast<T>(static_cast<std::int64_t>(bits)) / static_cast<T>(1LL << 50);
   } else if constexpr (half_type<T>) {
     return T::from_bits(static_cast<std::uint16_t>(bits));  // NaN and subnormal numbers included
@@ -452,7 +454,7 @@ TEST_CASE_TEMPLATE("many parts add up as one after another", T, std::uint8_t, st
   CHECK(adds_up_parts<T>(plus{}));
   CHECK(adds_up_parts<T>(multiplies{}));
   if constexpr (!detail::complex_number<T>) CHECK(adds_up_parts<T>(minimum{}));
-  if constexpr (std::is_integral_v<T> || half_type<T>) CHECK(adds_up_parts<T>(maximum{}));
+  if constexpr (!detail::complex_number<T>) CHECK(adds_up_parts<T>(maximum{}));
   if constexpr (std::is_integral_v<T>) {
     CHECK(adds_up_parts<T>(bit_and{}));
     CHECK(adds_up_parts<T>(bit_or{}));

@@ -237,13 +237,17 @@ struct native16_sum {
   [[gnu::always_inline]] void store(std::byte* to) const { std::memcpy(to, &sum, Size); }
 };
 
-/// The minimum (Least) or maximum of halves, as numbers that integers order (see order_key).
-template <class Half, bool Least, std::size_t Size>
-struct extreme_half {
-  using keys = lanes<std::int16_t, Size>;
+/// The minimum (Least) or maximum of numbers with a sign bit, as integers that order them (see
+/// order_key).
+template <class T, class Key, bool Least, std::size_t Size>
+struct extreme_key {
+  using keys = lanes<Key, Size>;
   static constexpr std::size_t size = Size;
-  static constexpr std::int16_t infinity =
-      order_key<Least>(Half(float_of(Least ? 0x7f80'0000u : 0xff80'0000u)));
+  static constexpr int sign = 8 * sizeof(Key) - 1;
+  static constexpr Key all = std::numeric_limits<Key>::max();
+  static constexpr Key infinity =
+      static_cast<Key>(__builtin_bit_cast(Key, std::numeric_limits<T>::infinity()) ^
+                       (Least ? Key(0) : Key(-1)));
   keys best;
 
   [[gnu::always_inline]] void begin(const std::byte* from) {
@@ -254,20 +258,23 @@ struct extreme_half {
   }
   template <class Op>
   [[gnu::always_inline]] void add(const std::byte* from) {
-    extreme_half more;
+    extreme_key more;
     more.begin(from);
     combine<Op>(best, more.best);
   }
   [[gnu::always_inline]] void round() {}
   [[gnu::always_inline]] void store(std::byte* to) const {
-    extreme_half turned = *this;
+    extreme_key turned = *this;
     turned.turn();
     std::memcpy(to, &turned.best, Size);
   }
 
  private:
-  [[gnu::always_inline]] void turn() { best ^= (best >> 15) & 0x7fff; }
+  [[gnu::always_inline]] void turn() { best ^= (best >> sign) & all; }
 };
+template <class T>
+using key_of = std::conditional_t<
+    sizeof(T) == 2, std::int16_t, std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
 
 /// `count` numbers of type float16 become floats, and floats float16.
 template <class Sum>
@@ -337,7 +344,7 @@ constexpr bool fits_registers() {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, long double> || !number<T>) {
     return false;
   } else if constexpr (is_extreme<Op>) {
-    return std::is_same_v<T, Compute> && !std::is_floating_point_v<T>;
+    return std::is_same_v<T, Compute> && (sizeof(T) < 8 || Set != isa::basic);
   } else if constexpr (half_type<T>) {
     return std::is_same_v<Compute, float> && is_arithmetic<Op> &&
            (std::is_same_v<T, bfloat16> || Set != isa::basic);
@@ -351,8 +358,8 @@ template <class T, class Op, isa Set>
 constexpr auto register_for() {
   constexpr std::size_t plain = Set == isa::basic ? 16 : 32;
   constexpr std::size_t busy = Set == isa::basic ? 16 : Set == isa::avx2 ? 32 : 64;
-  if constexpr (half_type<T> && is_extreme<Op>) {
-    return std::type_identity<extreme_half<T, std::same_as<Op, minimum>, busy>>();
+  if constexpr (is_extreme<Op> && !std::is_integral_v<T>) {
+    return std::type_identity<extreme_key<T, key_of<T>, std::same_as<Op, minimum>, busy>>();
   } else if constexpr (std::same_as<T, bfloat16>) {
     return std::type_identity<brain16_sum<busy, Set>>();
   } else if constexpr (std::same_as<T, float16> && Set == isa::avx512_fp16) {
