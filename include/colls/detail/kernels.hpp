@@ -202,23 +202,26 @@ struct fold_loop {
       fold_loop<part, part, plus>::template run<Set>(state, out, second, parts, inputs, 2 * count);
     } else if constexpr (fits_registers<T, Compute, Op, Set>()) {
       using sum = register_sum<T, Op, Set>;
+      using line = line_sum<sum>;
       const std::size_t size = count * sizeof(T);
+      if (size >= line::size) {
+        std::size_t at = head<T>(out, count) * sizeof(T);
+        if (at != 0) add_edge<line, Op, Rounding>(out, second, parts, inputs, 0, 0, at);
+        at = add_in_registers<line, Op, Rounding>(out, second, parts, inputs, at, size);
+        if (at == size) return;
+        const std::size_t last = size - line::size;
+        return add_edge<line, Op, Rounding>(out, second, parts, inputs, last, at, size);
+      }
       decltype(auto) op = operation_of<Op>(state);
-      std::size_t i = 0;
-      for (std::size_t end = head<T>(out, count); true; end = count) {
+      std::size_t i =
+          add_in_registers<sum, Op, Rounding>(out, second, parts, inputs, 0, size) / sizeof(T);
+      COLLS_DETAIL_SHORT
+      for (; i < count; ++i) {
+        Compute added = get(parts[0], i);
         COLLS_DETAIL_SHORT
-        for (; i < end; ++i) {
-          Compute added = get(parts[0], i);
-          COLLS_DETAIL_SHORT
-          for (std::size_t k = 1; k < inputs; ++k) added = kept(op(added, get(parts[k], i)));
-          packed_elements::put(out, i, static_cast<T>(added));
-          if (second != nullptr) packed_elements::put(second, i, static_cast<T>(added));
-        }
-        if (i == count) return;
-        std::size_t at = i * sizeof(T);
-        at = add_in_registers<line_sum<sum>, Op, Rounding>(out, second, parts, inputs, at, size);
-        at = add_in_registers<sum, Op, Rounding>(out, second, parts, inputs, at, size);
-        i = at / sizeof(T);
+        for (std::size_t k = 1; k < inputs; ++k) added = kept(op(added, get(parts[k], i)));
+        packed_elements::put(out, i, static_cast<T>(added));
+        if (second != nullptr) packed_elements::put(second, i, static_cast<T>(added));
       }
     } else {
       by_blocks(state, out, second, parts, inputs, count);

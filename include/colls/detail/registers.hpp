@@ -377,6 +377,21 @@ constexpr auto register_for() {
 template <class T, class Op, isa Set>
 using register_sum = typename decltype(register_for<T, Op, Set>())::type;
 
+/// Combines what lies at byte `at` of all `count` parts.
+template <class Sum, class Op, rounding Rounding>
+[[gnu::always_inline]] inline void add_up(Sum& sum, const void* const* parts, std::size_t count,
+                                          std::size_t at) {
+  const auto part = [&](std::size_t i) __attribute__((always_inline)) {
+    return static_cast<const std::byte*>(parts[i]) + at;
+  };
+  sum.begin(part(0));
+  if (count > 1) sum.template add<Op>(part(1));
+  for (std::size_t i = 2; i < count; ++i) {
+    if constexpr (Rounding == rounding::each) sum.round();
+    sum.template add<Op>(part(i));
+  }
+}
+
 /// Combines bytes `at` to `size` of all `count` parts into `out` and, unless it is null, `second`,
 /// both of which may be parts. Returns where it stopped, less than Sum::size before the end.
 template <class Sum, class Op, rounding Rounding>
@@ -385,20 +400,27 @@ template <class Sum, class Op, rounding Rounding>
                                                            std::size_t count, std::size_t at,
                                                            std::size_t size) {
   for (; size - at >= Sum::size; at += Sum::size) {
-    const auto part = [&](std::size_t i) __attribute__((always_inline)) {
-      return static_cast<const std::byte*>(parts[i]) + at;
-    };
     Sum sum;
-    sum.begin(part(0));
-    if (count > 1) sum.template add<Op>(part(1));
-    for (std::size_t i = 2; i < count; ++i) {
-      if constexpr (Rounding == rounding::each) sum.round();
-      sum.template add<Op>(part(i));
-    }
+    add_up<Sum, Op, Rounding>(sum, parts, count, at);
     sum.store(static_cast<std::byte*>(out) + at);
     if (second != nullptr) sum.store(static_cast<std::byte*>(second) + at);
   }
   return at;
+}
+
+/// The same for bytes `first` to `end` of what lies at `at`. The bytes around them, which may have
+/// been combined before, are read in vain.
+template <class Sum, class Op, rounding Rounding>
+[[gnu::always_inline]] inline void add_edge(void* out, void* second, const void* const* parts,
+                                            std::size_t count, std::size_t at, std::size_t first,
+                                            std::size_t end) {
+  Sum sum;
+  add_up<Sum, Op, Rounding>(sum, parts, count, at);
+  std::byte line[Sum::size];
+  sum.store(line);
+  std::memcpy(static_cast<std::byte*>(out) + first, line + (first - at), end - first);
+  if (second == nullptr) return;
+  std::memcpy(static_cast<std::byte*>(second) + first, line + (first - at), end - first);
 }
 
 }  // namespace colls::detail
