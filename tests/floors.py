@@ -29,7 +29,7 @@ FLOORS = {
     "contracts": (["vocabulary", "coroutines"], "node_map key_table record match receive round transport reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
-        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/one_round algorithm/whole"
+        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/step algorithm/one_round algorithm/whole"
         " algorithm/lending algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
@@ -39,7 +39,7 @@ FLOORS = {
     ),
     "facade": (
         ["vocabulary", "coroutines", "contracts", "algorithms"],
-        "options tuning algorithms probe arguments call call_queue bodies point_to_point core communicator world",
+        "options tuning algorithms probe arguments call call_queue step_call bodies point_to_point core communicator world",
         [],
     ),
     "sockets": (

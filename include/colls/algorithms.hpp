@@ -143,11 +143,11 @@ constexpr void each_algorithm(See see) {
 template <collective What, class See>
 constexpr void each_meeting_algorithm(See see) {
   if constexpr (What == collective::barrier) {
-    see({algorithm::direct}, COLLS_OVER(at_meeting::barrier<Channel>));
+    see({algorithm::direct}, COLLS_OVER(in_one_step<at_meeting::barrier<Channel>, Channel>));
   }
   if constexpr (What == collective::all_reduce) {
     see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(at_meeting::all_reduce<Channel, any_buffer, any_op>));
+        COLLS_OVER(at_meeting::all_reduce_in_place<Channel, any_buffer, any_op>));
   }
 }
 
@@ -157,7 +157,7 @@ constexpr void each_lending_algorithm(See see) {
   using op = any_op;
   using data = any_buffer;
   if constexpr (What == collective::barrier) {
-    see({algorithm::direct}, COLLS_OVER(whole::barrier<Channel>));
+    see({algorithm::direct}, COLLS_OVER(in_one_step<whole::barrier<Channel>, Channel>));
   }
   if constexpr (What == collective::broadcast) {
     see({algorithm::direct}, COLLS_OVER(direct::broadcast<Channel, data>));
@@ -251,12 +251,15 @@ template <channel Channel>
 struct catalogue {
   using op = any_op;
   using data = any_buffer;
-  static constexpr bool lends = lending_transport<typename Channel::transport_type>;
+  using transport = typename Channel::transport_type;
+  static constexpr bool lends = lending_transport<transport>;
+  static constexpr bool meets = meeting_transport<transport>;
+  static constexpr bool sends_rounds = lends && round_transport<transport>;
 
   template <collective What, class See>
   static constexpr void each(See see) {
     each_algorithm<What>(see);
-    if constexpr (meeting_transport<typename Channel::transport_type>) {
+    if constexpr (meets) {
       each_meeting_algorithm<What>(see);
     }
     if constexpr (lends) each_lending_algorithm<What>(see);
@@ -330,11 +333,61 @@ struct catalogue {
   /// The same where the collective is a template's argument.
   template <collective What>
   static constexpr const auto& algorithms() {
+    if constexpr (What == collective::barrier) return barrier;
+    if constexpr (What == collective::broadcast) return broadcast;
     if constexpr (What == collective::all_reduce) return all_reduce;
-    if constexpr (What == collective::scan) return scan;
-    if constexpr (What == collective::exscan) return exscan;
+    if constexpr (What == collective::reduce) return reduce;
+    if constexpr (What == collective::reduce_scatter) return reduce_scatter;
+    if constexpr (What == collective::all_gather) return all_gather;
     if constexpr (What == collective::gather) return gather;
     if constexpr (What == collective::scatter) return scatter;
+    if constexpr (What == collective::all_to_all) return all_to_all;
+    if constexpr (What == collective::scan) return scan;
+    if constexpr (What == collective::exscan) return exscan;
+  }
+
+  /// Whether a call that is done so is one step.
+  static constexpr bool is_one_step(const plan& by, const question& call) {
+    if (by.how != algorithm::direct) return false;
+    if constexpr (meets) {
+      return call.what == collective::barrier || call.what == collective::all_reduce;
+    } else {
+      return sends_rounds && goes_whole(call.what, call.bytes, call.ranks);
+    }
+  }
+  /// That step, or void.
+  template <collective What>
+  static constexpr auto step() {
+    if constexpr (meets) {
+      if constexpr (What == collective::barrier) {
+        return std::type_identity<at_meeting::barrier<Channel>>();
+      } else if constexpr (What == collective::all_reduce) {
+        return std::type_identity<at_meeting::all_reduce<Channel, data, op>>();
+      }
+    } else if constexpr (!sends_rounds) {
+    } else if constexpr (What == collective::barrier) {
+      return std::type_identity<whole::barrier<Channel>>();
+    } else if constexpr (What == collective::broadcast) {
+      return std::type_identity<whole::broadcast<Channel, data>>();
+    } else if constexpr (What == collective::all_reduce) {
+      return std::type_identity<whole::all_reduce<Channel, data, op>>();
+    } else if constexpr (What == collective::reduce) {
+      return std::type_identity<whole::reduce<Channel, data, op>>();
+    } else if constexpr (What == collective::reduce_scatter) {
+      return std::type_identity<whole::reduce_scatter<Channel, data, op>>();
+    } else if constexpr (What == collective::all_gather) {
+      return std::type_identity<whole::all_gather<Channel, data>>();
+    } else if constexpr (What == collective::gather) {
+      return std::type_identity<whole::gather<Channel, data>>();
+    } else if constexpr (What == collective::scatter) {
+      return std::type_identity<whole::scatter<Channel, data>>();
+    } else if constexpr (What == collective::all_to_all) {
+      return std::type_identity<whole::all_to_all<Channel, data>>();
+    } else if constexpr (What == collective::scan) {
+      return std::type_identity<whole::scan<Channel, data, op>>();
+    } else {
+      return std::type_identity<whole::exscan<Channel, data, op>>();
+    }
   }
 };
 

@@ -44,7 +44,7 @@ struct bodies {
 
   /// Whether an algorithm may read `in` and write `out` as they are.
   static bool moves_nothing(const any_buffer& in, const any_buffer& out, const reduction& by) {
-    return in.data() != out.data() && in_storage(by) && by.finish == nullptr;
+    return in.data() != out.data() && by.is_plain();
   }
 
   /// In place on `out`, after a copy or in a wide working buffer: all_reduce and the scans. Where
@@ -52,7 +52,7 @@ struct bodies {
   [[gnu::always_inline]] static task<> in_place(
       const Channel& net, run<task<>(Channel, any_buffer, any_op)> algorithm, const any_buffer& in,
       const any_buffer& out, const reduction& by, int ranks) {
-    if (!in_storage(by) || by.finish != nullptr) {
+    if (!by.is_plain()) {
       return finished(net, algorithm, in, out, by, ranks);
     }
     net.copy(bytes(out), bytes(in));
@@ -75,7 +75,7 @@ struct bodies {
   /// Rank 0 has nothing before it: its `data` stays as it is.
   static task<> exscan(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
                        any_buffer data, const reduction& by) {
-    if (in_storage(by) && by.finish == nullptr) return algorithm(net, data, by.op);
+    if (by.is_plain()) return algorithm(net, data, by.op);
     return widened_exscan(net, algorithm, data, by);
   }
   static task<> widened_exscan(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
@@ -90,7 +90,7 @@ struct bodies {
   static task<> reduce(Channel net,
                        run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
                        any_buffer in, any_buffer out, int root, const reduction& by) {
-    if (!in_storage(by) || by.finish != nullptr) {
+    if (!by.is_plain()) {
       return reduced(net, algorithm, in, out, root, by);
     }
     return algorithm(net, in, out, root, by.op);
@@ -113,7 +113,7 @@ struct bodies {
   static task<> reduce_scatter(
       Channel net, run<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
       any_buffer in, any_buffer out, offsets table, const reduction& by) {
-    if (!table.empty() || !in_storage(by) || by.finish != nullptr) {
+    if (!table.empty() || !by.is_plain()) {
       return reduced_and_scattered(net, algorithm, in, out, std::move(table), by);
     }
     return algorithm(net, in, out, partition::blocks(out.size(), net.size()), by.op);

@@ -33,6 +33,7 @@ class known_calls {
     question call;
     agreement agreed;
     const offer* chosen = nullptr;
+    bool is_one_step = false;
   };
 
   /// The call of that collective that was made last, if it was asked so, or null. Inline: then what
@@ -96,10 +97,9 @@ class call_queue : public call_owner {
   bool is_open() const { return open_; }
   const colls::tuning& choices() const { return choices_; }
 
-  call<void>* make(collective what) { return make<void>(what); }
-  template <class T>
-  call<T>* make(collective what) {
-    auto* const made = new call<T>(static_cast<call_owner*>(this), &matching_, queue_);
+  template <class Call = call<void>>
+  Call* make(collective what) {
+    auto* const made = new Call(static_cast<call_owner*>(this), &matching_, queue_);
     made->what = what;
     made->communicator = &state_;
     return made;
@@ -115,11 +115,11 @@ class call_queue : public call_owner {
     return operation<T>(made);
   }
 
-  /// Numbers a collective and starts it: `body(record)` makes its coroutine.
-  template <class T, class Body>
+  /// Numbers a collective and starts it: `prepare(call)` makes its body.
+  template <class T, class Prepare>
   [[gnu::always_inline]] operation<T> begin(call<T>* made, const agreement& agreed,
                                             const options& how, std::size_t working_bytes,
-                                            const Body& body) {
+                                            const Prepare& prepare) {
     if (!usable()) return unusable(made);
     std::unique_ptr<call<T>> holder(made);
     made->hash = agreed.hash;
@@ -132,7 +132,7 @@ class call_queue : public call_owner {
     enter(*made, how);
     // From here on an exception drops the call, so that peers need not wait for its number.
     operation<T> started(holder.release());
-    (void)(made->body = body(*made));
+    prepare(*made);
     if (admits(*made)) {
       admit(*made);
     } else {

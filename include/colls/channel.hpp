@@ -120,7 +120,7 @@ class basic_channel {
 
   /// Sends each rank of `give` its message and takes those of `take`, as one operation. Of a
   /// channel of the whole communicator.
-  auto round(const round_gives& give, const round_takes& take) const
+  [[gnu::always_inline]] auto round(const round_gives& give, const round_takes& take) const
       requires round_transport<Transport> {
     return round_request<Transport>{net_, record_, lane_, give, take};
   }
@@ -141,10 +141,9 @@ class basic_channel {
 
   /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
   template <buffer Data, class Op>
-  void reduce(Data out, const Data& left, const Data& right, const Op& op) const {
-    const folding<Data, Op> what{right, out, &op, incoming::left};
-    const mutable_bytes message = bytes(left);
-    if (!what.fold(*this, 0, message.data, message.size)) throw error(errc::user_op_failed);
+  void reduce(const Data& out, const Data& left, const Data& right, const Op& op) const {
+    const auto sum = [&] { reduce_into(out, left.data(), right.data(), op); };
+    if (!guarded(sum)) throw error(errc::user_op_failed);
   }
   /// out = parts[0] (+) parts[1] (+) ..., two parts or more; `second` gets the same unless it is
   /// null. Where `op` folds, both may be any of the parts; else `out` may be one of the first two.

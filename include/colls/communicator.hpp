@@ -111,7 +111,7 @@ class communicator {
   void set_costs(const network_cost& net) { core_->set_costs(net); }
   /// Finds out by messages what the network costs, and chooses by that from then on, here and on
   /// communicators that are made of this one. Some milliseconds. Awaited before the next call.
-  operation<> measure(options how = {}) { return core_->measure(how); }
+  operation<> measure(const options& how = {}) { return core_->measure(how); }
   /// How a call with `bytes` in the whole vector (all_to_all: in one rank's) would be done, and
   /// what each algorithm that could do it is predicted to take. Reductions: by an operation that
   /// commutes. Local: sends nothing.
@@ -153,72 +153,71 @@ class communicator {
   /// Every rank holds the reduction of all ranks' data, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op> &&
-           !readable_range<Op>) operation<> all_reduce(Data&& data, Op op = {}, options how = {}) {
+           !readable_range<Op>) operation<> all_reduce(Data&& data, Op op = {},
+                                                       const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data));
     return everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> all_reduce(Data&& data, options how) {
+  operation<> all_reduce(Data&& data, const options& how) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, how);
   }
   /// The same from `in` to `out`, of equal length.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
   requires(!detail::is_options<Op>) operation<> all_reduce(In&& in, Out&& out, Op op = {},
-                                                           options how = {}) {
+                                                           const options& how = {}) {
     same_element<In, Out>();
     return everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
         erased(std::forward<In>(in)), output(std::forward<Out>(out)), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> all_reduce(In&& in, Out&& out, options how) {
+  operation<> all_reduce(In&& in, Out&& out, const options& how) {
     return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
   }
   /// Every buffer of the group is reduced over all ranks, in place, as one operation.
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
   requires(!detail::is_options<Op>) operation<> all_reduce(const colls::group<Ranges...>& buffers,
-                                                           Op op = {}, options how = {}) {
+                                                           Op op = {}, const options& how = {}) {
     using element = typename colls::group<Ranges...>::element_type;
     static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, space>,
                   "colls: the group is in host memory and the communicator moves device memory, or "
                   "the other way round");
-    reduction by = reducing<collective::all_reduce, Pinned, element>(op, how);
+    reduction by = reducing<collective::all_reduce, element>(op, how);
     return core_->grouped(
         by,
         std::apply([this](auto&... each) { return std::vector{this->erased(each)...}; },
                    buffers.ranges),
-        how);
+        pinned<collective::all_reduce, Pinned, commutative_for<Op, element>>(how));
   }
   template <algorithm Pinned = algorithm::automatic, class... Ranges>
-  operation<> all_reduce(const colls::group<Ranges...>& buffers, options how) {
+  operation<> all_reduce(const colls::group<Ranges...>& buffers, const options& how) {
     return all_reduce<Pinned>(buffers, plus{}, how);
   }
 
   /// The root holds the reduction in place; elsewhere `data` is as before.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>) operation<> reduce(Data&& data, int root, Op op = {},
-                                                       options how = {}) {
+                                                       const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data));
     return at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> reduce(Data&& data, int root, options how) {
+  operation<> reduce(Data&& data, int root, const options& how) {
     return reduce<Pinned>(std::forward<Data>(data), root, plus{}, how);
   }
   /// The same from `in` to the root's `out`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
-  requires((readable_range<Out> ||
-            detail::is_none<Out>)&&!detail::is_options<Op>) operation<> reduce(In&& in, Out&& out,
-                                                                               int root, Op op = {},
-                                                                               options how = {}) {
+  requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
+  operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& how = {}) {
     same_element<In, Out>();
     return at_root<Pinned, range_element_t<In>>(erased(std::forward<In>(in)),
                                                 output(std::forward<Out>(out)), root, op,
                                                 how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-  requires(readable_range<Out> || detail::is_none<Out>) operation<> reduce(In&& in, Out&& out,
-                                                                           int root, options how) {
+  requires(readable_range<Out> || detail::is_none<Out>)
+  operation<> reduce(In&& in, Out&& out, int root, const options& how) {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
   }
 
@@ -226,13 +225,13 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
   requires(!detail::is_options<Op>) operation<> reduce_scatter(In&& in, Out&& out, Op op = {},
-                                                               options how = {}) {
+                                                               const options& how = {}) {
     same_element<In, Out>();
     return in_parts<Pinned, range_element_t<In>>(
         erased(std::forward<In>(in)), output(std::forward<Out>(out)), {}, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> reduce_scatter(In&& in, Out&& out, options how) {
+  operation<> reduce_scatter(In&& in, Out&& out, const options& how) {
     return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
   }
   /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
@@ -240,7 +239,7 @@ class communicator {
             readable_range Counts, class Op = plus>
   requires(!detail::is_options<Op>) operation<> reduce_scatter_v(In&& in, Out&& out,
                                                                  const Counts& counts, Op op = {},
-                                                                 options how = {}) {
+                                                                 const options& how = {}) {
     same_element<In, Out>();
     return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in)),
                                                  output(std::forward<Out>(out)),
@@ -248,29 +247,31 @@ class communicator {
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
-  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, options how) {
+  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, const options& how) {
     return reduce_scatter_v<Pinned>(std::forward<In>(in), std::forward<Out>(out), counts, plus{},
                                     how);
   }
 
   /// Rank r holds the reduction of the data of ranks 0 to r, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-  requires(!detail::is_options<Op>) operation<> scan(Data&& data, Op op = {}, options how = {}) {
+  requires(!detail::is_options<Op>)
+  operation<> scan(Data&& data, Op op = {}, const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data));
     return everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> scan(Data&& data, options how) {
+  operation<> scan(Data&& data, const options& how) {
     return scan<Pinned>(std::forward<Data>(data), plus{}, how);
   }
   /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-  requires(!detail::is_options<Op>) operation<> exscan(Data&& data, Op op = {}, options how = {}) {
+  requires(!detail::is_options<Op>)
+  operation<> exscan(Data&& data, Op op = {}, const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data));
     return everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> exscan(Data&& data, options how) {
+  operation<> exscan(Data&& data, const options& how) {
     return exscan<Pinned>(std::forward<Data>(data), plus{}, how);
   }
 
@@ -278,100 +279,94 @@ class communicator {
 
   /// Every rank holds the root's data.
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> broadcast(Data&& data, int root, options how = {}) {
-    pin<collective::broadcast, Pinned>(how);
-    return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data)), root, how);
+  operation<> broadcast(Data&& data, int root, const options& how = {}) {
+    return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data)), root,
+                            pinned<collective::broadcast, Pinned>(how));
   }
   /// Ends when every rank has called it.
   template <algorithm Pinned = algorithm::automatic>
-  operation<> barrier(options how = {}) {
-    pin<collective::barrier, Pinned>(how);
-    return core_->barrier(how);
+  operation<> barrier(const options& how = {}) {
+    return core_->barrier(pinned<collective::barrier, Pinned>(how));
   }
 
   /// `out` is size() blocks of in.size(); every rank holds all ranks' `in`, in rank order. `in` may
   /// be this rank's block of `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> all_gather(In&& in, Out&& out, options how = {}) {
+  operation<> all_gather(In&& in, Out&& out, const options& how = {}) {
     same_element<In, Out>();
-    pin<collective::all_gather, Pinned>(how);
     return core_->all_gather(type_of<In>(), erased(std::forward<In>(in)),
-                             output(std::forward<Out>(out)), {}, how);
+                             output(std::forward<Out>(out)), {},
+                             pinned<collective::all_gather, Pinned>(how));
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
-  operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, options how = {}) {
+  operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& how = {}) {
     same_element<In, Out>();
-    pin<collective::all_gather, Pinned>(how);
     return core_->all_gather(type_of<In>(), erased(std::forward<In>(in)),
                              output(std::forward<Out>(out)), detail::count_list(counts),
-                             how);
+                             pinned<collective::all_gather, Pinned>(how));
   }
 
   /// The root's `out` holds all ranks' `in`, in rank order; `out` may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-  requires(readable_range<Out> || detail::is_none<Out>) operation<> gather(In&& in, Out&& out,
-                                                                           int root,
-                                                                           options how = {}) {
+  requires(readable_range<Out> || detail::is_none<Out>)
+  operation<> gather(In&& in, Out&& out, int root, const options& how = {}) {
     same_element<In, Out>();
-    pin<collective::gather, Pinned>(how);
     return core_->template rooted<collective::gather>(
         type_of<In>(), erased(std::forward<In>(in)), output(std::forward<Out>(out)),
-        {}, root, how);
+        {}, root, pinned<collective::gather, Pinned>(how));
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
   requires(readable_range<Out> ||
            detail::is_none<Out>) operation<> gather_v(In&& in, Out&& out, const Counts& counts,
-                                                      int root, options how = {}) {
+                                                      int root, const options& how = {}) {
     same_element<In, Out>();
-    pin<collective::gather, Pinned>(how);
     return core_->template rooted<collective::gather>(
         type_of<In>(), erased(std::forward<In>(in)), output(std::forward<Out>(out)),
-        detail::count_list(counts), root, how);
+        detail::count_list(counts), root, pinned<collective::gather, Pinned>(how));
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
   requires(readable_range<In> || detail::is_none<In>) operation<> scatter(In&& in, Out&& out,
                                                                           int root,
-                                                                          options how = {}) {
+                                                                          const options& how = {}) {
     same_element<Out, In>();
-    pin<collective::scatter, Pinned>(how);
     return core_->template rooted<collective::scatter>(
         type_of<Out>(), output(std::forward<Out>(out)),
-        erased(std::forward<In>(in)), {}, root, how);
+        erased(std::forward<In>(in)), {}, root, pinned<collective::scatter, Pinned>(how));
   }
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
   requires(readable_range<In> ||
            detail::is_none<In>) operation<> scatter_v(In&& in, const Counts& counts, Out&& out,
-                                                      int root, options how = {}) {
+                                                      int root, const options& how = {}) {
     same_element<Out, In>();
-    pin<collective::scatter, Pinned>(how);
     return core_->template rooted<collective::scatter>(
         type_of<Out>(), output(std::forward<Out>(out)),
-        erased(std::forward<In>(in)), detail::count_list(counts), root, how);
+        erased(std::forward<In>(in)), detail::count_list(counts), root,
+        pinned<collective::scatter, Pinned>(how));
   }
 
   /// Block j of rank i's `in` becomes block i of rank j's `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> all_to_all(In&& in, Out&& out, options how = {}) {
+  operation<> all_to_all(In&& in, Out&& out, const options& how = {}) {
     same_element<In, Out>();
-    pin<collective::all_to_all, Pinned>(how);
     return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in)),
-                             output(std::forward<Out>(out)), {}, {}, how);
+                             output(std::forward<Out>(out)), {}, {},
+                             pinned<collective::all_to_all, Pinned>(how));
   }
   /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
   /// on i equals recv_counts[i] on j.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
             readable_range Out, readable_range RecvCounts>
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
-                           const RecvCounts& recv_counts, options how = {}) {
+                           const RecvCounts& recv_counts, const options& how = {}) {
     same_element<In, Out>();
-    pin<collective::all_to_all, Pinned>(how);
     return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in)),
                              output(std::forward<Out>(out)),
-                             detail::count_list(send_counts), detail::count_list(recv_counts), how);
+                             detail::count_list(send_counts), detail::count_list(recv_counts),
+                             pinned<collective::all_to_all, Pinned>(how));
   }
 
   // ---- point to point
@@ -379,18 +374,18 @@ class communicator {
   /// Ends when `data` may be used again. Messages between two ranks with one tag (0 or more) arrive
   /// in order.
   template <readable_range Data>
-  operation<> send(Data&& data, int to, int tag = 0, options how = {}) {
+  operation<> send(Data&& data, int to, int tag = 0, const options& how = {}) {
     return core_->send(erased(std::forward<Data>(data)), to, tag, how);
   }
   /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
   template <readable_range Data>
-  operation<received> recv(Data&& data, peer from, int tag = 0, options how = {}) {
+  operation<received> recv(Data&& data, peer from, int tag = 0, const options& how = {}) {
     return core_->recv(output(std::forward<Data>(data)), from, tag, how);
   }
   /// Both at once; neither waits for the other.
   template <readable_range Out, readable_range In>
   operation<received> send_recv(Out&& out, int to, In&& in, peer from, int tag = 0,
-                                options how = {}) {
+                                const options& how = {}) {
     return core_->send_recv(erased(std::forward<Out>(out)), to,
                             output(std::forward<In>(in)), from, tag, how);
   }
@@ -398,12 +393,12 @@ class communicator {
   // ---- communicators
 
   /// Ranks of one color form a communicator, ordered by (key, rank here); a negative color: none.
-  operation<communicator> split(int color, int key = 0, options how = {}) {
+  operation<communicator> split(int color, int key = 0, const options& how = {}) {
     return core_->split(color, key, 0, how);
   }
   /// The listed ranks, in that order, form one; the others get none. Every rank calls it.
   template <readable_range Ranks>
-  operation<communicator> group(const Ranks& ranks, options how = {}) {
+  operation<communicator> group(const Ranks& ranks, const options& how = {}) {
     int position = 0;
     int mine = -1;
     std::uint64_t list = 1;  // a split has 0
@@ -421,25 +416,26 @@ class communicator {
       ++position;
     }
     if (check.failed()) {
-      return core_->refuse(core_->template make<communicator>(collective::split), check.why());
+      using call = detail::call<communicator>;
+      return core_->refuse(core_->template make<call>(collective::split), check.why());
     }
     return core_->split(mine < 0 ? -1 : 0, mine, list, how);
   }
   /// The same ranks again: calls on it do not meet calls on this one.
-  operation<communicator> dup(options how = {}) { return split(0, rank(), how); }
+  operation<communicator> dup(const options& how = {}) { return split(0, rank(), how); }
   /// The same ranks on another executor, as a world with links of its own: the way to use a second
   /// thread. Nobody turns that executor before this has ended; afterwards one thread does, and
   /// closes it there.
   template <class Executor>
   requires(!detail::is_options<Executor>) operation<communicator> dup(const Executor& on,
-                                                                      options how = {}) {
+                                                                      const options& how = {}) {
     return core_->dup(on, how);
   }
 
   /// The same ranks again, on a transport that `make` makes of this one's, for memory of another
   /// kind: calls on it do not meet calls on this one. `shape` is equal on all ranks.
   template <class Make>
-  auto over(std::uint64_t shape, const Make& make, options how = {}) {
+  auto over(std::uint64_t shape, const Make& make, const options& how = {}) {
     return core_->over(make(core_->shared_net()), shape, how);
   }
 
@@ -516,23 +512,27 @@ class communicator {
     return element_id<range_element_t<Range>>();
   }
 
+  /// The options with the algorithm that is a template's argument; without one, they themselves.
   template <collective What, algorithm Pinned, bool Commutes = true>
-  static void pin(options& how) {
-    if constexpr (Pinned != algorithm::automatic) {
+  static decltype(auto) pinned(const options& how) {
+    if constexpr (Pinned == algorithm::automatic) {
+      return how;
+    } else {
       constexpr bool done = detail::offers(What, Pinned, true);
       static_assert(done, "colls: this collective has no such algorithm");
       static_assert(!done || detail::offers(What, Pinned, Commutes),
                     "colls: this algorithm sums each chunk beginning at another rank, so the "
                     "operation has to commute: wrap it in colls::commutative, or pin another");
-      how.algorithm = Pinned;
+      options made = how;
+      made.algorithm = Pinned;
+      return made;
     }
   }
 
   // Erases the user's operation, which lives until the call has copied it.
-  template <collective What, algorithm Pinned, class T, class Op>
-  static reduction reducing(const Op& op, options& how) {
+  template <collective What, class T, class Op>
+  static reduction reducing(const Op& op, const options& how) {
     detail::check_op<T, Op>();
-    pin<What, Pinned, commutative_for<Op, T>>(how);
     reduction by = erase<T>(op, how.wire);
     if constexpr (requires { requires Transport::reduces_on_device; } &&
                   !detail::library_reduces<Transport, What, T, Op>) {
@@ -549,21 +549,26 @@ class communicator {
   }
 
   template <collective What, algorithm Pinned, class T, class Op>
-  operation<> everywhere(const any_buffer& in, const any_buffer& out, const Op& op, options& how) {
-    reduction by = reducing<What, Pinned, T>(op, how);
-    return core_->template everywhere<What>(by, in, out, how);
+  operation<> everywhere(const any_buffer& in, const any_buffer& out, const Op& op,
+                         const options& how) {
+    reduction by = reducing<What, T>(op, how);
+    return core_->template everywhere<What>(by, in, out,
+                                            pinned<What, Pinned, commutative_for<Op, T>>(how));
   }
   template <algorithm Pinned, class T, class Op>
   operation<> at_root(const any_buffer& in, const any_buffer& out, int root, const Op& op,
-                      options& how) {
-    reduction by = reducing<collective::reduce, Pinned, T>(op, how);
-    return core_->at_root(by, in, out, root, how);
+                      const options& how) {
+    constexpr collective what = collective::reduce;
+    reduction by = reducing<what, T>(op, how);
+    return core_->at_root(by, in, out, root, pinned<what, Pinned, commutative_for<Op, T>>(how));
   }
   template <algorithm Pinned, class T, class Op>
   operation<> in_parts(const any_buffer& in, const any_buffer& out,
-                       std::vector<std::size_t> offsets, const Op& op, options& how) {
-    reduction by = reducing<collective::reduce_scatter, Pinned, T>(op, how);
-    return core_->in_parts(by, in, out, std::move(offsets), how);
+                       std::vector<std::size_t> offsets, const Op& op, const options& how) {
+    constexpr collective what = collective::reduce_scatter;
+    reduction by = reducing<what, T>(op, how);
+    return core_->in_parts(by, in, out, std::move(offsets),
+                           pinned<what, Pinned, commutative_for<Op, T>>(how));
   }
 
   detail::core_owner<detail::core<Transport>> core_;

@@ -81,12 +81,13 @@ class core final : public call_queue {
   void progress() override;
   void kick() override;
 
-  /// Chooses an algorithm of `rows` and starts it, or refuses the call: `body(call, channel, row)`
-  /// is its coroutine, `print()` its fingerprint with what options ask for in place of the plan.
-  template <class Rows, class Print, class Asked, class Body>
-  operation<> launch(collective what, const Rows& rows, const Print& print, const Asked& asked,
-                     const options& how, checks& check, std::size_t working_bytes,
-                     const Body& body);
+  /// Chooses an algorithm and starts it, or refuses the call: `body(call, channel, row)` is its
+  /// coroutine, `print()` its fingerprint with what options ask for in place of the plan. If
+  /// `is_plain`, and the choice is one step, no coroutine is made: `prepare(step_call)` does.
+  template <collective What, class Print, class Asked, class Body, class Prepare>
+  operation<> launch(const Print& print, const Asked& asked, const options& how, checks& check,
+                     std::size_t working_bytes, const Body& body, bool is_plain,
+                     const Prepare& prepare);
   /// What `launch` does where the last call of that collective was another one; null: refused.
   template <class Rows>
   const known_calls::entry* choose(const Rows& rows, const fingerprint& wanted,

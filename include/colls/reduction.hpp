@@ -79,6 +79,11 @@ struct reduction {
   /// All of it by a kernel of the thread's current device, in elements as the user has them, for up
   /// to 8 inputs; null: the CPU does it.
   void (*on_device)(const void* state, const device_pass& what) = nullptr;
+
+  /// Whether sums are made in the user's elements, with nothing to do before and after.
+  bool is_plain() const {
+    return prepare == nullptr && finish == nullptr && accumulate_size == storage_size;
+  }
 };
 
 /// Stands for the accumulate type that suits operation and element type: float for sums and

@@ -210,7 +210,7 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_a
                                                                                      Data out,
                                                                                      Op op) {
   if (goes_whole(collective::all_reduce, bytes(in).size, net.size())) {
-    return whole::all_reduce(net, in, out, op);
+    return in_one_step<whole::all_reduce<Channel, Data, Op>>(net, in, out, op);
   }
   return all_reduce_in_pieces(net, in, out, op);
 }
@@ -251,7 +251,7 @@ template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> reduce_scatter(
     Channel net, Data in, Data out, partition parts, Op op) {
   if (goes_whole(collective::reduce_scatter, bytes(in).size, net.size())) {
-    return whole::reduce_scatter(net, in, out, parts, op);
+    return in_one_step<whole::reduce_scatter<Channel, Data, Op>>(net, in, out, parts, op);
   }
   return reduce_scatter_lent(net, in, out, parts, op);
 }
@@ -318,7 +318,7 @@ requires lending_transport<typename Channel::transport_type> task<> reduce(Chann
                                                                            Data out, int root,
                                                                            Op op) {
   if (goes_whole(collective::reduce, bytes(in).size, net.size())) {
-    return whole::reduce(net, in, out, root, op);
+    return in_one_step<whole::reduce<Channel, Data, Op>>(net, in, out, root, op);
   }
   return reduce_lent(net, in, out, root, op);
 }

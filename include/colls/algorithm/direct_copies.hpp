@@ -44,7 +44,7 @@ template <channel Channel, buffer Data>
 requires lending_transport<typename Channel::transport_type> task<> all_gather_apart(
     Channel net, Data in, Data out, partition parts) {
   if (goes_whole(collective::all_gather, bytes(out).size, net.size())) {
-    return whole::all_gather(net, in, out, parts);
+    return in_one_step<whole::all_gather<Channel, Data>>(net, in, out, parts);
   }
   return all_gather_lent(net, in, out, parts);
 }
@@ -80,7 +80,7 @@ template <channel Channel, buffer Data>
 requires lending_transport<typename Channel::transport_type> task<> broadcast(Channel net,
                                                                               Data data, int root) {
   if (goes_whole(collective::broadcast, bytes(data).size, net.size())) {
-    return whole::broadcast(net, data, root);
+    return in_one_step<whole::broadcast<Channel, Data>>(net, data, root);
   }
   return broadcast_lent(net, data, root);
 }
@@ -123,7 +123,7 @@ requires lending_transport<typename Channel::transport_type> task<> gather(Chann
                                                                            partition parts,
                                                                            int root) {
   if (goes_whole(collective::gather, parts.total() * element_size(mine), net.size())) {
-    return whole::gather(net, mine, all, parts, root);
+    return in_one_step<whole::gather<Channel, Data>>(net, mine, all, parts, root);
   }
   return gather_lent(net, mine, all, parts, root);
 }
@@ -168,7 +168,7 @@ requires lending_transport<typename Channel::transport_type> task<> scatter(Chan
                                                                             partition parts,
                                                                             int root) {
   if (goes_whole(collective::scatter, parts.total() * element_size(mine), net.size())) {
-    return whole::scatter(net, all, mine, parts, root);
+    return in_one_step<whole::scatter<Channel, Data>>(net, all, mine, parts, root);
   }
   return scatter_lent(net, all, mine, parts, root);
 }
@@ -204,7 +204,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_to_all(
     Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   if (in_parts.is_blocks() && out_parts.is_blocks() &&
       goes_whole(collective::all_to_all, bytes(in).size, net.size())) {
-    return whole::all_to_all(net, in, in_parts, out, out_parts);
+    return in_one_step<whole::all_to_all<Channel, Data>>(net, in, in_parts, out,
+                                                                out_parts);
   }
   return all_to_all_lent(net, in, in_parts, out, out_parts);
 }

@@ -69,7 +69,7 @@ template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> scan(Channel net, Data data,
                                                                          Op op) {
   if (goes_whole(collective::scan, bytes(data).size, net.size())) {
-    return whole::scan(net, data, op);
+    return in_one_step<whole::scan<Channel, Data, Op>>(net, data, data, op);
   }
   return scan_lent(net, data, op);
 }
@@ -98,7 +98,7 @@ template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> exscan(Channel net, Data data,
                                                                            Op op) {
   if (goes_whole(collective::exscan, bytes(data).size, net.size())) {
-    return whole::exscan(net, data, op);
+    return in_one_step<whole::exscan<Channel, Data, Op>>(net, data, op);
   }
   return exscan_lent(net, data, op);
 }

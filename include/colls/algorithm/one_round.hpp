@@ -31,7 +31,8 @@ task<> round_by_messages(Channel net, round_gives give, round_takes take) {
 }
 /// Sends what `give` has, and ends when `take` is filled.
 template <channel Channel>
-auto round(Channel net, const round_gives& give, const round_takes& take) {
+[[gnu::always_inline]] inline auto round(Channel net, const round_gives& give,
+                                         const round_takes& take) {
   if constexpr (round_transport<typename Channel::transport_type>) {
     return net.round(give, take);
   } else {
@@ -40,13 +41,13 @@ auto round(Channel net, const round_gives& give, const round_takes& take) {
 }
 /// `parts` gets what the other ranks give as `mine`, each in the place of its rank.
 template <channel Channel>
-auto share_with_all(Channel net, const_bytes mine, std::byte* parts) {
+[[gnu::always_inline]] inline auto share_with_all(Channel net, const_bytes mine, std::byte* parts) {
   return round(net, round_gives::same(all(net), mine),
                round_takes::blocks(all(net), {parts, mine.size}));
 }
 /// The same to the ranks after this one, from those before it.
 template <channel Channel>
-auto share_upwards(Channel net, const_bytes mine, std::byte* parts) {
+[[gnu::always_inline]] inline auto share_upwards(Channel net, const_bytes mine, std::byte* parts) {
   return round(net, round_gives::same({net.rank() + 1, net.size()}, mine),
                round_takes::blocks({0, net.rank()}, {parts, mine.size}));
 }

@@ -3,11 +3,11 @@
 #pragma once
 
 // whole: collectives of short vectors in one round. Each part goes to all who need it at once, and
-// who needs a sum adds it up itself, in rank order.
+// who needs a sum adds it up itself, in rank order. Each is a step.
 
 #include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/placed.hpp>
-#include <colls/channel.hpp>
+#include <colls/algorithm/step.hpp>
 #include <colls/partition.hpp>
 
 namespace colls::whole {
@@ -24,8 +24,8 @@ inline constexpr int apart = -1;
 /// sum = parts[0] (+) parts[1] (+) ..., where `sum` may be part `aliased`; `second` gets the same
 /// unless it is null. The parts before that one are added up in `spare`, unless all are at once.
 template <channel Channel, buffer Data, class Op>
-void add_up(const Channel& net, Data sum, std::span<const void*> parts, int aliased, void* spare,
-            const Op& op, void* second = nullptr) {
+void add_up(const Channel& net, const Data& sum, std::span<const void*> parts, int aliased,
+            void* spare, const Op& op, void* second = nullptr) {
   if (parts.size() == 1) {
     return net.copy(bytes(sum), {static_cast<const std::byte*>(parts[0]), bytes(sum).size});
   }
@@ -40,13 +40,17 @@ void add_up(const Channel& net, Data sum, std::span<const void*> parts, int alia
 /// Leaves in `sum` the sum over the ranks before `ranks`, of which each has its part in its place
 /// in `taken`, but this rank's is `own`. `sum` may be `own`.
 template <channel Channel, buffer Data, class Op>
-void add_up_taken(const Channel& net, Data own, std::byte* taken, int ranks, Data sum,
-                  const Op& op) {
+void add_up_taken(const Channel& net, const Data& own, std::byte* taken, int ranks,
+                  const Data& sum, const Op& op) {
   const std::size_t size = bytes(own).size;
+  const auto part = [&](int rank) {
+    std::byte* const there = taken + static_cast<std::size_t>(rank) * size;
+    return rank == net.rank() ? own : placed(own, there, own.size());
+  };
+  if (ranks == 2) return net.reduce(sum, part(0), part(1), op);
   detail::recycled_vector<const void*> parts(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    parts[static_cast<std::size_t>(rank)] =
-        rank == net.rank() ? bytes(own).data : taken + static_cast<std::size_t>(rank) * size;
+    parts[static_cast<std::size_t>(rank)] = part(rank).data();
   }
   const bool in_place = net.rank() < ranks && own.data() == sum.data();
   add_up(net, sum, parts, in_place ? net.rank() : apart, taken, op);
@@ -59,117 +63,250 @@ scratch room_for(const Channel& net, const Data& part, int ranks) {
 
 /// Ends on no rank before all ranks have called it. p(p-1) empty messages.
 template <channel Channel>
-task<> barrier(Channel net) {
-  co_await share_with_all(net, const_bytes(), nullptr);
-}
+class barrier {
+ public:
+  explicit barrier(const Channel&) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return share_with_all(net, const_bytes(), nullptr);
+  }
+  void finish(const Channel&, const auto&) const {}
+};
 
 /// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
 /// only read, and may be `out`. p(p-1) messages of the whole input.
 template <channel Channel, buffer Data, class Op>
-task<> all_reduce(Channel net, Data in, Data out, Op op) {
-  const scratch parts(room_for(net, in, net.size()));
-  co_await share_with_all(net, bytes(in), parts.data());
-  add_up_taken(net, in, parts.data(), net.size(), out, op);
-}
+class all_reduce {
+ public:
+  all_reduce(const Channel& net, const Data& in, const Data& out, const Op& op)
+      : in_(in), out_(out), op_(op), parts_(room_for(net, in, net.size())) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return share_with_all(net, bytes(in_), parts_.data());
+  }
+  void finish(const Channel& net, const auto&) const {
+    add_up_taken(net, in_, parts_.data(), net.size(), out_, op_);
+  }
+
+ private:
+  Data in_;
+  Data out_;
+  Op op_;
+  scratch parts_;
+};
 
 /// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
 /// is not looked at. `in` is only read; on the root it may be `out`. p-1 messages.
 template <channel Channel, buffer Data, class Op>
-task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  if (net.rank() != root) {
-    co_await round(net, round_gives::same(only(root), bytes(in)), round_takes());
-    co_return;
+class reduce {
+ public:
+  reduce(const Channel& net, const Data& in, const Data& out, int root, const Op& op)
+      : in_(in),
+        out_(out),
+        op_(op),
+        root_(root),
+        parts_(room_for(net, in, net.rank() == root ? net.size() : 0)) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    const mutable_bytes zeroth{parts_.data(), bytes(in_).size};
+    return net.rank() == root_
+               ? round(net, round_gives(), round_takes::blocks(all(net), zeroth))
+               : round(net, round_gives::same(only(root_), bytes(in_)), round_takes());
   }
-  const scratch parts(room_for(net, in, net.size()));
-  const mutable_bytes zeroth{parts.data(), bytes(in).size};
-  co_await round(net, round_gives(), round_takes::blocks(all(net), zeroth));
-  add_up_taken(net, in, parts.data(), net.size(), out, op);
-}
+  void finish(const Channel& net, const auto&) const {
+    if (net.rank() == root_) add_up_taken(net, in_, parts_.data(), net.size(), out_, op_);
+  }
+
+ private:
+  Data in_;
+  Data out_;
+  Op op_;
+  int root_;
+  scratch parts_;
+};
 
 /// Afterwards rank r holds the finished chunk r in `out`, with the bits of the sequential sum; `in`
 /// is only read, and `out` may be exactly this rank's chunk of it. p(p-1) messages of a chunk.
 template <channel Channel, buffer Data, class Op>
-task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
-  const Data own = chunks(in, parts)[net.rank()];
-  const scratch taken(room_for(net, own, net.size()));
-  const mutable_bytes zeroth{taken.data(), bytes(own).size};
-  co_await round(net, round_gives::chunks(all(net), bytes(in), parts, element_size(in)),
-                 round_takes::blocks(all(net), zeroth));
-  add_up_taken(net, own, taken.data(), net.size(), out, op);
-}
+class reduce_scatter {
+ public:
+  reduce_scatter(const Channel& net, const Data& in, const Data& out, const partition& parts,
+                 const Op& op)
+      : in_(in),
+        own_(chunks(in, parts)[net.rank()]),
+        out_(out),
+        parts_(parts),
+        op_(op),
+        taken_(room_for(net, own_, net.size())) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    const mutable_bytes zeroth{taken_.data(), bytes(own_).size};
+    return round(net,
+                        round_gives::chunks(all(net), bytes(in_), parts_, element_size(in_)),
+                        round_takes::blocks(all(net), zeroth));
+  }
+  void finish(const Channel& net, const auto&) const {
+    add_up_taken(net, own_, taken_.data(), net.size(), out_, op_);
+  }
 
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r, with the bits of the sequential
-/// sum. Each rank sends to all after it: p(p-1)/2 messages.
+ private:
+  Data in_;
+  Data own_;
+  Data out_;
+  partition parts_;
+  Op op_;
+  scratch taken_;
+};
+
+/// Afterwards `out` on rank r holds the sum over ranks 0 to r, with the bits of the sequential sum;
+/// `in` is only read, and may be `out`. Each rank sends to all after it: p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
-task<> scan(Channel net, Data data, Op op) {
-  const int mine = net.rank();
-  const scratch parts(room_for(net, data, mine + 1));
-  co_await share_upwards(net, bytes(data), parts.data());
-  add_up_taken(net, data, parts.data(), mine + 1, data, op);
-}
+class scan {
+ public:
+  scan(const Channel& net, const Data& in, const Data& out, const Op& op)
+      : in_(in), out_(out), op_(op), parts_(room_for(net, in, net.rank() + 1)) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return share_upwards(net, bytes(in_), parts_.data());
+  }
+  void finish(const Channel& net, const auto&) const {
+    add_up_taken(net, in_, parts_.data(), net.rank() + 1, out_, op_);
+  }
+
+ private:
+  Data in_;
+  Data out_;
+  Op op_;
+  scratch parts_;
+};
 /// Afterwards `data` on rank r > 0 holds the sum over the ranks before r, with the bits of the
 /// sequential sum; that of rank 0 stays as it was. p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
-task<> exscan(Channel net, Data data, Op op) {
-  const int mine = net.rank();
-  const scratch parts(room_for(net, data, mine + 1));
-  co_await share_upwards(net, bytes(data), parts.data());
-  if (mine > 0) add_up_taken(net, data, parts.data(), mine, data, op);
-}
+class exscan {
+ public:
+  exscan(const Channel& net, const Data& data, const Op& op)
+      : data_(data), op_(op), parts_(room_for(net, data, net.rank() + 1)) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return share_upwards(net, bytes(data_), parts_.data());
+  }
+  void finish(const Channel& net, const auto&) const {
+    if (net.rank() > 0) add_up_taken(net, data_, parts_.data(), net.rank(), data_, op_);
+  }
+
+ private:
+  Data data_;
+  Op op_;
+  scratch parts_;
+};
 
 /// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
 /// this rank's chunk of `out`. p(p-1) messages.
 template <channel Channel, buffer Data>
-task<> all_gather(Channel net, Data in, Data out, partition parts) {
-  co_await round(net, round_gives::same(all(net), bytes(in)),
-                 round_takes::chunks(all(net), bytes(out), parts, element_size(out)));
-  net.copy(bytes(chunks(out, parts)[net.rank()]), bytes(in));
-}
+class all_gather {
+ public:
+  all_gather(const Channel&, const Data& in, const Data& out, const partition& parts)
+      : in_(in), out_(out), parts_(parts) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return round(net, round_gives::same(all(net), bytes(in_)),
+                        round_takes::chunks(all(net), bytes(out_), parts_, element_size(out_)));
+  }
+  void finish(const Channel& net, const auto&) const {
+    net.copy(bytes(chunks(out_, parts_)[net.rank()]), bytes(in_));
+  }
+
+ private:
+  Data in_;
+  Data out_;
+  partition parts_;
+};
 
 /// Afterwards `data` of every rank holds what `data` of the root held. p-1 messages.
 template <channel Channel, buffer Data>
-task<> broadcast(Channel net, Data data, int root) {
-  if (net.rank() == root) {
-    co_await round(net, round_gives::same(all(net), bytes(data)), round_takes());
-  } else {
-    co_await round(net, round_gives(), round_takes::same(only(root), bytes(data)));
+class broadcast {
+ public:
+  broadcast(const Channel&, const Data& data, int root) : data_(data), root_(root) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return net.rank() == root_
+               ? round(net, round_gives::same(all(net), bytes(data_)), round_takes())
+               : round(net, round_gives(), round_takes::same(only(root_), bytes(data_)));
   }
-}
+  void finish(const Channel&, const auto&) const {}
+
+ private:
+  Data data_;
+  int root_;
+};
 
 /// Afterwards chunk r of `data` on the root holds `mine` of rank r; elsewhere `data` is not looked
 /// at. On the root `mine` may be exactly its chunk. p-1 messages.
 template <channel Channel, buffer Data>
-task<> gather(Channel net, Data mine, Data data, partition parts, int root) {
-  if (net.rank() == root) {
-    net.copy(bytes(chunks(data, parts)[root]), bytes(mine));
-    co_await round(net, round_gives(),
-                   round_takes::chunks(all(net), bytes(data), parts, element_size(mine)));
-  } else {
-    co_await round(net, round_gives::same(only(root), bytes(mine)), round_takes());
+class gather {
+ public:
+  gather(const Channel&, const Data& mine, const Data& data, const partition& parts, int root)
+      : mine_(mine), data_(data), parts_(parts), root_(root) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return net.rank() == root_
+               ? round(net, round_gives(),
+                              round_takes::chunks(all(net), bytes(data_), parts_,
+                                                  element_size(mine_)))
+               : round(net, round_gives::same(only(root_), bytes(mine_)), round_takes());
   }
-}
+  void finish(const Channel& net, const auto&) const {
+    if (net.rank() == root_) net.copy(bytes(chunks(data_, parts_)[root_]), bytes(mine_));
+  }
+
+ private:
+  Data mine_;
+  Data data_;
+  partition parts_;
+  int root_;
+};
 
 /// Afterwards `mine` on rank r holds chunk r of `data` on the root; elsewhere `data` is not looked
 /// at. On the root `mine` may be exactly its chunk. p-1 messages.
 template <channel Channel, buffer Data>
-task<> scatter(Channel net, Data data, Data mine, partition parts, int root) {
-  if (net.rank() == root) {
-    net.copy(bytes(mine), bytes(chunks(data, parts)[root]));
-    co_await round(net, round_gives::chunks(all(net), bytes(data), parts, element_size(mine)),
-                   round_takes());
-  } else {
-    co_await round(net, round_gives(), round_takes::same(only(root), bytes(mine)));
+class scatter {
+ public:
+  scatter(const Channel&, const Data& data, const Data& mine, const partition& parts, int root)
+      : data_(data), mine_(mine), parts_(parts), root_(root) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return net.rank() == root_
+               ? round(net,
+                              round_gives::chunks(all(net), bytes(data_), parts_,
+                                                  element_size(mine_)),
+                              round_takes())
+               : round(net, round_gives(), round_takes::same(only(root_), bytes(mine_)));
   }
-}
+  void finish(const Channel& net, const auto&) const {
+    if (net.rank() == root_) net.copy(bytes(mine_), bytes(chunks(data_, parts_)[root_]));
+  }
+
+ private:
+  Data data_;
+  Data mine_;
+  partition parts_;
+  int root_;
+};
 
 /// Afterwards chunk i of `out` holds the chunk of `in` that rank i had for this rank; `in` is only
 /// read and does not overlap `out`. p(p-1) messages.
 template <channel Channel, buffer Data>
-task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
-  const int mine = net.rank();
-  co_await round(net, round_gives::chunks(all(net), bytes(in), in_parts, element_size(in)),
-                 round_takes::chunks(all(net), bytes(out), out_parts, element_size(out)));
-  net.copy(bytes(chunks(out, out_parts)[mine]), bytes(chunks(in, in_parts)[mine]));
-}
+class all_to_all {
+ public:
+  all_to_all(const Channel&, const Data& in, const partition& in_parts, const Data& out,
+             const partition& out_parts)
+      : in_(in), out_(out), in_parts_(in_parts), out_parts_(out_parts) {}
+  [[gnu::always_inline]] auto request(const Channel& net) const {
+    return round(net,
+                        round_gives::chunks(all(net), bytes(in_), in_parts_, element_size(in_)),
+                        round_takes::chunks(all(net), bytes(out_), out_parts_,
+                                            element_size(out_)));
+  }
+  void finish(const Channel& net, const auto&) const {
+    const int mine = net.rank();
+    net.copy(bytes(chunks(out_, out_parts_)[mine]), bytes(chunks(in_, in_parts_)[mine]));
+  }
+
+ private:
+  Data in_;
+  Data out_;
+  partition in_parts_;
+  partition out_parts_;
+};
 
 }  // namespace colls::whole

@@ -104,12 +104,12 @@ task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& p
 template <class Transport>
 operation<communicator<Transport>> core<Transport>::split(int color, int key, std::uint64_t shape,
                                                           const options& how) {
-  auto* const made = make<communicator<Transport>>(collective::split);
+  auto* const made = make<call<communicator<Transport>>>(collective::split);
   fingerprint print;
   print.what = collective::split;
   print.shape = shape;
-  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
-    return divide<Transport, Transport>({*net_, record}, *this, {color, key, 0}, net_);
+  return begin(made, agreement(print), how, 0, [&](auto& call) {
+    (void)(call.body = divide<Transport, Transport>({*net_, call}, *this, {color, key, 0}, net_));
   });
 }
 
@@ -117,12 +117,13 @@ template <class Transport>
 template <class Made>
 operation<communicator<Made>> core<Transport>::over(std::shared_ptr<Made> net, std::uint64_t shape,
                                                     const options& how) {
-  auto* const made = make<communicator<Made>>(collective::split);
+  auto* const made = make<call<communicator<Made>>>(collective::split);
   fingerprint print;
   print.what = collective::split;
   print.shape = mix(3, shape);  // no split, no group, no world of its own
-  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
-    return divide<Transport, Made>({*net_, record}, *this, {0, state().rank(), 0}, std::move(net));
+  return begin(made, agreement(print), how, 0, [&](auto& call) {
+    (void)(call.body = divide<Transport, Made>({*net_, call}, *this, {0, state().rank(), 0},
+                                                std::move(net)));
   });
 }
 
@@ -145,12 +146,12 @@ task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transpor
 template <class Transport>
 template <class Executor>
 operation<communicator<Transport>> core<Transport>::dup(const Executor& on, const options& how) {
-  auto* const made = make<communicator<Transport>>(collective::split);
+  auto* const made = make<call<communicator<Transport>>>(collective::split);
   fingerprint print;
   print.what = collective::split;
   print.shape = 2;  // neither a split nor a group
-  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
-    return dup_on<Transport, Executor>({*net_, record}, *this, on);
+  return begin(made, agreement(print), how, 0, [&](auto& call) {
+    (void)(call.body = dup_on<Transport, Executor>({*net_, call}, *this, on));
   });
 }
 

@@ -9,6 +9,7 @@
 #include <colls/point_to_point.hpp>
 #include <colls/probe.hpp>
 #include <colls/shared_buffer.hpp>
+#include <colls/step_call.hpp>
 
 namespace colls::detail {
 
@@ -168,26 +169,39 @@ template <class Rows>
   if (check.failed()) return nullptr;
   fingerprint print = wanted;
   put(print, by);
-  return &known().add({wanted, asked, agreement(print, by), find(rows, by.how)});
+  using all = catalogue<basic_channel<Transport>>;
+  return &known().add(
+      {wanted, asked, agreement(print, by), find(rows, by.how), all::is_one_step(by, asked)});
 }
 
 template <class Transport>
-template <class Rows, class Print, class Asked, class Body>
+template <collective What, class Print, class Asked, class Body, class Prepare>
 [[gnu::always_inline]] inline operation<> core<Transport>::launch(
-    collective what, const Rows& rows, const Print& print, const Asked& asked, const options& how,
-    checks& check, std::size_t working_bytes, const Body& body) {
-  using row = typename Rows::value_type;
-  if (check.failed()) return refuse(make(what), check.why());
+    const Print& print, const Asked& asked, const options& how, checks& check,
+    std::size_t working_bytes, const Body& body, bool is_plain, const Prepare& prepare) {
+  using channel = basic_channel<Transport>;
+  using all = catalogue<channel>;
+  const auto& rows = all::template algorithms<What>();
+  using row = typename std::remove_cvref_t<decltype(rows)>::value_type;
+  if (check.failed()) return refuse(make(What), check.why());
   const known_calls::entry* known = this->known().again(print(), asked());
   if (known == nullptr) {
     known = choose(rows, print(), asked(), how, check);
-    if (known == nullptr) return refuse(make(what), check.why());
+    if (known == nullptr) return refuse(make(What), check.why());
+  }
+  using step = decltype(all::template step<What>());
+  if constexpr (!std::is_void_v<step>) {
+    if (is_plain && known->is_one_step) {
+      auto* const made = make<step_call<channel, typename step::type>>(What);
+      const auto made_ready = [&](call<void>&) __attribute__((always_inline)) { prepare(*made); };
+      return begin<void>(made, known->agreed, how, working_bytes, made_ready);
+    }
   }
   const row& chosen = static_cast<const row&>(*known->chosen);
   const auto run = [&](call<void>& made) __attribute__((always_inline)) {
-    return body(made, basic_channel<Transport>(*net_, made), chosen);
+    (void)(made.body = body(made, channel(*net_, made), chosen));
   };
-  return begin(make(what), known->agreed, how, working_bytes, run);
+  return begin<void>(make(What), known->agreed, how, working_bytes, run);
 }
 
 template <class Transport>
@@ -222,15 +236,22 @@ operation<> core<Transport>::everywhere(reduction& by, const any_buffer& in, con
       return run::in_place(net, chosen.run, in, out, by, ranks);
     }
   };
-  return launch(What, all::template algorithms<What>(), print, asked, how, check,
-                in.size() * by.accumulate_size, body);
+  const auto prepare = [&](auto& made) __attribute__((always_inline)) {
+    by.op.state = made.keep(by.op.state, by.state_size);
+    if constexpr (What == collective::exscan) {
+      made.prepare(*net_, out, by.op);
+    } else {
+      made.prepare(*net_, in, out, by.op);
+    }
+  };
+  return launch<What>(print, asked, how, check, in.size() * by.accumulate_size, body,
+                      by.is_plain(), prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::grouped(reduction& by, std::vector<any_buffer> parts,
                                      const options& how) {
   using channel = basic_channel<Transport>;
-  using all = catalogue<channel>;
   using run = bodies<channel>;
   std::size_t total = 0;
   offsets sizes;
@@ -258,15 +279,14 @@ operation<> core<Transport>::grouped(reduction& by, std::vector<any_buffer> part
     keep_operation(made, by);
     return run::grouped(net, chosen.run, std::move(parts), by, working_bytes <= packed_up_to);
   };
-  return launch(collective::all_reduce, all::all_reduce, print, asked, how, check, working_bytes,
-                body);
+  return launch<collective::all_reduce>(print, asked, how, check, working_bytes, body, false,
+                                        [](auto&) {});
 }
 
 template <class Transport>
 operation<> core<Transport>::at_root(reduction& by, const any_buffer& in, const any_buffer& out,
                                      int root, const options& how) {
   using channel = basic_channel<Transport>;
-  using all = catalogue<channel>;
   using run = bodies<channel>;
   checks check(collective::reduce);
   check.fits(in);
@@ -282,15 +302,18 @@ operation<> core<Transport>::at_root(reduction& by, const any_buffer& in, const 
     keep_operation(made, by);
     return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root, by);
   };
-  return launch(collective::reduce, all::reduce, print, asked, how, check,
-                in.size() * by.accumulate_size, body);
+  const auto prepare = [&](auto& made) {
+    by.op.state = made.keep(by.op.state, by.state_size);
+    made.prepare(*net_, in, out, root, by.op);
+  };
+  return launch<collective::reduce>(print, asked, how, check, in.size() * by.accumulate_size, body,
+                                    by.is_plain(), prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::in_parts(reduction& by, const any_buffer& in, const any_buffer& out,
                                       offsets shares, const options& how) {
   using channel = basic_channel<Transport>;
-  using all = catalogue<channel>;
   using run = bodies<channel>;
   const int rank = state().rank();
   const int size = state().size();
@@ -319,15 +342,19 @@ operation<> core<Transport>::in_parts(reduction& by, const any_buffer& in, const
     keep_operation(made, by);
     return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), by);
   };
-  return launch(collective::reduce_scatter, all::reduce_scatter, print, asked, how, check,
-                in.size() * by.accumulate_size, body);
+  const auto prepare = [&](auto& made) {
+    by.op.state = made.keep(by.op.state, by.state_size);
+    made.prepare(*net_, in, out, partition::blocks(out.size(), size), by.op);
+  };
+  return launch<collective::reduce_scatter>(print, asked, how, check,
+                                            in.size() * by.accumulate_size, body,
+                                            shares.empty() && by.is_plain(), prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int root,
                                        const options& how) {
   using channel = basic_channel<Transport>;
-  using all = catalogue<channel>;
   using run = bodies<channel>;
   checks check(collective::broadcast);
   check.fits(data);
@@ -341,13 +368,13 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return run::broadcast(net, chosen.run, data, root);
   };
-  return launch(collective::broadcast, all::broadcast, print, asked, how, check, 0, body);
+  const auto prepare = [&](auto& made) { made.prepare(*net_, data, root); };
+  return launch<collective::broadcast>(print, asked, how, check, 0, body, true, prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::barrier(const options& how) {
   using channel = basic_channel<Transport>;
-  using all = catalogue<channel>;
   checks check(collective::barrier);
   const auto print = [&] {
     fingerprint made;
@@ -359,7 +386,8 @@ operation<> core<Transport>::barrier(const options& how) {
   const auto body = [](call<void>&, const channel& net, const auto& chosen) {
     return chosen.run(net);
   };
-  return launch(collective::barrier, all::barrier, print, asked, how, check, 0, body);
+  const auto prepare = [&](auto& made) { made.prepare(*net_); };
+  return launch<collective::barrier>(print, asked, how, check, 0, body, true, prepare);
 }
 
 template <class Transport>
@@ -400,7 +428,10 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
     }
     return run::all_gather(net, chosen.run, in, out, std::move(shares));
   };
-  return launch(collective::all_gather, all::all_gather, print, asked, how, check, 0, body);
+  const auto prepare = [&](auto& made) {
+    made.prepare(*net_, in, out, partition::blocks(in.size(), size));
+  };
+  return launch<collective::all_gather>(print, asked, how, check, 0, body, shares.empty(), prepare);
 }
 
 template <class Transport>
@@ -408,7 +439,6 @@ template <collective What>
 operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buffer whole,
                                     offsets shares, int root, const options& how) {
   using channel = basic_channel<Transport>;
-  using all = catalogue<channel>;
   using run = bodies<channel>;
   const int rank = state().rank();
   const int size = state().size();
@@ -443,14 +473,17 @@ operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buf
     return run::rooted(net, chosen.run, gathers ? mine : everything, gathers ? everything : mine,
                        mine.size(), std::move(shares), root);
   };
-  return launch(What, all::template algorithms<What>(), print, asked, how, check, 0, body);
+  const auto prepare = [&](auto& made) {
+    made.prepare(*net_, gathers ? mine : everything, gathers ? everything : mine,
+                 partition::blocks(mine.size(), size), root);
+  };
+  return launch<What>(print, asked, how, check, 0, body, shares.empty(), prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_buffer out,
                                         offsets sends, offsets receives, const options& how) {
   using channel = basic_channel<Transport>;
-  using all = catalogue<channel>;
   using run = bodies<channel>;
   checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(state().size());
@@ -498,7 +531,12 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return run::all_to_all(net, chosen.run, in, out, std::move(sends), std::move(receives));
   };
-  return launch(collective::all_to_all, all::all_to_all, print, asked, how, check, 0, body);
+  const auto prepare = [&](auto& made) {
+    const partition blocks = partition::blocks(in.size() / ranks, state().size());
+    made.prepare(*net_, in, blocks, out, blocks);
+  };
+  return launch<collective::all_to_all>(print, asked, how, check, 0, body,
+                                        equal_blocks && in.data() != out.data(), prepare);
 }
 
 // ---- what it costs
@@ -513,8 +551,8 @@ operation<> core<Transport>::measure(const options& how) {
     co_await detail::measure(net, costs);
     of.set_costs(costs);
   };
-  return begin(made, agreement(print), how, 0, [&](operation_record& record) {
-    return found({*net_, record}, *this);
+  return begin(made, agreement(print), how, 0, [&](auto& call) {
+    (void)(call.body = found({*net_, call}, *this));
   });
 }
 
@@ -557,7 +595,7 @@ operation<> core<Transport>::send(any_buffer from, int to, int tag, const option
 
 template <class Transport>
 operation<received> core<Transport>::recv(any_buffer into, peer from, int tag, const options& how) {
-  auto* const made = make<received>(collective::recv);
+  auto* const made = make<call<received>>(collective::recv);
   checks check(collective::recv);
   if (!from.is_any()) check_peer(check, from.rank(), state().size());
   check.require(tag >= 0, "tag %d is negative", tag).fits(into);
@@ -572,7 +610,7 @@ operation<received> core<Transport>::recv(any_buffer into, peer from, int tag, c
 template <class Transport>
 operation<received> core<Transport>::send_recv(any_buffer outgoing, int to, any_buffer incoming,
                                                peer from, int tag, const options& how) {
-  auto* const made = make<received>(collective::recv);
+  auto* const made = make<call<received>>(collective::recv);
   checks check(collective::recv);
   check_peer(check, to, state().size());
   if (!from.is_any()) check_peer(check, from.rank(), state().size());

@@ -21,8 +21,9 @@ namespace colls::tcp {
 template <class Transport>
 class round_operation {
  public:
-  round_operation(Transport& net, std::uint16_t lane, const round_gives& give,
-                  const round_takes& take, operation_record& of)
+  [[gnu::always_inline]] round_operation(Transport& net, std::uint16_t lane,
+                                         const round_gives& give, const round_takes& take,
+                                         operation_record& of)
       : net_(net), record_(of), give_(give), take_(take) {
     const message_key key{0, of.communicator->id(), of.sequence, lane};
     frame_ = header_for(kind::data, key, 0, of.hash);
