@@ -22,7 +22,7 @@ FLOORS = {
         [],
         "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/registers detail/kernels"
         " fingerprint reduction partition pattern shared_buffer"
-        " pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
+        " detail/descriptor pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
@@ -69,7 +69,7 @@ FLOORS = {
     "gpu": (
         ["vocabulary", "coroutines", "contracts", "algorithms", "facade"],
         "cuda/api cuda/check cuda/memory cuda/stream cuda/reduce cuda/attach cuda/staged"
-        " cuda/door cuda/mapped cuda/neighbourhood cuda/visit cuda/ipc"
+        " cuda/door cuda/hatch cuda/passable cuda/mapped cuda/neighbourhood cuda/visit cuda/ipc"
         " cuda/nccl_api cuda/nccl_clique cuda/nccl",
         ["cuda"],
     ),

@@ -57,7 +57,6 @@ using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>())
 /// A temporary that owns its elements would be gone before the operation ends.
 template <class Range>
 concept outlives_the_call = std::is_lvalue_reference_v<Range> ||
-    std::is_same_v<memory_space_t<std::remove_cvref_t<Range>>, device_memory> ||
     std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail

@@ -55,6 +55,13 @@ struct device_span {
 template <class T>
 device_span(T*, std::size_t) -> device_span<T>;
 
+}  // namespace colls
+
+template <class T>
+inline constexpr bool std::ranges::enable_borrowed_range<colls::device_span<T>> = true;
+
+namespace colls {
+
 /// The element type of an `any_buffer`: known only by its size.
 struct any_element {};
 

@@ -121,9 +121,10 @@ class communicator {
 
   /// `count` elements, all zero bytes, which the other ranks of this host may read and write while
   /// an operation on them lasts: then a large buffer is read once and written once, and nothing is
-  /// copied between. This rank's alone, of any length. Throws `not_enough_memory`.
+  /// copied between. This rank's alone, of any length. On a communicator for a device it is that
+  /// device's memory. Throws `not_enough_memory`.
   template <supported_type T>
-  shared_buffer<T> allocate(std::size_t count) {
+  shared_buffer<T, transport_memory_t<Transport>> allocate(std::size_t count) {
     std::shared_ptr<std::byte> memory;
     if (count <= PTRDIFF_MAX / sizeof(T)) memory = core_->allocate(count * sizeof(T));
     if (memory == nullptr) throw error(errc::not_enough_memory);
@@ -133,18 +134,20 @@ class communicator {
   /// `count` elements of that memory, from `first` on (without both: all of it), for calls on this
   /// communicator alone. Throws `invalid_argument` if there are fewer.
   template <supported_type T>
-  registered_buffer<T> register_buffer(shared_buffer<T>& memory, std::size_t first,
-                                       std::size_t count) {
+  registered_buffer<T, transport_memory_t<Transport>> register_buffer(
+      shared_buffer<T, transport_memory_t<Transport>>& memory, std::size_t first,
+      std::size_t count) {
     if (first > memory.size() || count > memory.size() - first) {
       failure wrong(errc::invalid_argument);
       wrong.say("register_buffer: %zu elements from %zu on, of a buffer that has %zu", count, first,
                 memory.size());
       throw error(wrong);
     }
-    return registered_buffer<T>(memory, first, count, core_.operator->());
+    return {memory, first, count, core_.operator->()};
   }
   template <supported_type T>
-  registered_buffer<T> register_buffer(shared_buffer<T>& memory) {
+  registered_buffer<T, transport_memory_t<Transport>> register_buffer(
+      shared_buffer<T, transport_memory_t<Transport>>& memory) {
     return register_buffer(memory, 0, memory.size());
   }
 

@@ -33,8 +33,8 @@ class core final : public call_queue {
   Transport& net() const { return *net_; }
   const std::shared_ptr<Transport>& shared_net() const { return net_; }
 
-  /// Zeros that peers may work in where the transport lends, else this process's own; null: there
-  /// is no memory.
+  /// Zeros that peers may work in where the transport lends, else this process's own, in the memory
+  /// that calls work on; null: there is no memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
   /// all_reduce, scan and exscan.

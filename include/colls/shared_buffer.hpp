@@ -4,6 +4,7 @@
 
 // shared_buffer: elements in memory that ranks of one host may share.
 
+#include <colls/buffer.hpp>
 #include <colls/type.hpp>
 
 #include <cstddef>
@@ -32,16 +33,18 @@ inline std::shared_ptr<std::byte> own_memory(std::size_t size) {
 
 }  // namespace detail
 
-template <supported_type T>
+template <supported_type T, class Memory = host_memory>
 class registered_buffer;
 
 /// What `comm.allocate<T>(n)` gives: `size()` elements, all zero bytes at first. A range like any
 /// other: give it, or a part of it, to any call on any communicator. It lives as long as this
-/// object, which is kept until the operations on it have ended.
-template <supported_type T>
+/// object, which is kept until the operations on it have ended. Of a device's memory it is for
+/// calls and kernels: this process cannot look into it.
+template <supported_type T, class Memory = host_memory>
 class shared_buffer {
  public:
   using value_type = T;
+  static constexpr bool is_hosts = std::is_same_v<Memory, host_memory>;
 
   shared_buffer() = default;
   shared_buffer(std::shared_ptr<std::byte> memory, std::size_t count)
@@ -57,15 +60,16 @@ class shared_buffer {
   T* data() { return reinterpret_cast<T*>(memory_.get()); }
   const T* data() const { return reinterpret_cast<const T*>(memory_.get()); }
   std::size_t size() const { return count_; }
-  T* begin() { return data(); }
-  T* end() { return data() + count_; }
-  const T* begin() const { return data(); }
-  const T* end() const { return data() + count_; }
-  T& operator[](std::size_t i) { return data()[i]; }
-  const T& operator[](std::size_t i) const { return data()[i]; }
+  T* begin() requires is_hosts { return data(); }
+  T* end() requires is_hosts { return data() + count_; }
+  const T* begin() const requires is_hosts { return data(); }
+  const T* end() const requires is_hosts { return data() + count_; }
+  T& operator[](std::size_t i) requires is_hosts { return data()[i]; }
+  const T& operator[](std::size_t i) const requires is_hosts { return data()[i]; }
+  device_span<T> span() requires(!is_hosts) { return {data(), count_}; }
 
  private:
-  friend class registered_buffer<T>;
+  friend class registered_buffer<T, Memory>;
 
   std::shared_ptr<std::byte> memory_;
   std::size_t count_ = 0;
@@ -74,13 +78,14 @@ class shared_buffer {
 /// What `comm.register_buffer(memory)` gives: elements of memory from `allocate` for calls on that
 /// communicator. Copied freely; it does not keep the memory. A call with one whose memory was
 /// freed, or on another communicator, is `invalid_argument` and sends nothing.
-template <supported_type T>
+template <supported_type T, class Memory>
 class registered_buffer {
  public:
   using value_type = T;
+  static constexpr bool is_hosts = std::is_same_v<Memory, host_memory>;
 
   registered_buffer() = default;
-  registered_buffer(const shared_buffer<T>& of, std::size_t first, std::size_t count,
+  registered_buffer(const shared_buffer<T, Memory>& of, std::size_t first, std::size_t count,
                     const void* owner)
       : memory_(of.memory_),
         data_(const_cast<T*>(of.data()) + first),
@@ -89,9 +94,9 @@ class registered_buffer {
 
   T* data() const { return data_; }
   std::size_t size() const { return count_; }
-  T* begin() const { return data_; }
-  T* end() const { return data_ + count_; }
-  T& operator[](std::size_t i) const { return data_[i]; }
+  T* begin() const requires is_hosts { return data_; }
+  T* end() const requires is_hosts { return data_ + count_; }
+  T& operator[](std::size_t i) const requires is_hosts { return data_[i]; }
 
   /// Null: a call of that communicator may use it.
   const char* wrong_with(const void* communicator) const {
@@ -106,12 +111,21 @@ class registered_buffer {
   const void* owner_ = nullptr;
 };
 
+template <class T, class Memory>
+struct memory_space<shared_buffer<T, Memory>> {
+  using type = Memory;
+};
+template <class T, class Memory>
+struct memory_space<registered_buffer<T, Memory>> {
+  using type = Memory;
+};
+
 namespace detail {
 
 template <class Range>
 inline constexpr bool is_registered = false;
-template <class T>
-inline constexpr bool is_registered<registered_buffer<T>> = true;
+template <class T, class Memory>
+inline constexpr bool is_registered<registered_buffer<T, Memory>> = true;
 
 }  // namespace detail
 

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -31,6 +32,7 @@ using host_communicator = colls::inproc::communicator;
 void check_clean() {
   for (const std::string& each : stand_in::complaints()) FAIL(each);
   CHECK(stand_in::allocations() == 0);
+  CHECK(stand_in::descriptors() == 0);
 }
 
 template <class Communicator, class Main>
@@ -350,12 +352,18 @@ TEST_CASE("what fails on the device ends the call on all ranks, and touches noth
 
 /// Ranks of which one drops its call after some polls and frees its buffers at once.
 template <class Communicator>
-colls::task<> drop_one(Communicator& comm, std::uint64_t seed) {
+colls::task<> drop_one(Communicator& comm, std::uint64_t seed, bool passable = false) {
   const int device = cuda::device_for(comm);
   auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device, {512, 2});
   stand_in::user by(device);
   const bool drops = comm.rank() == static_cast<int>(seed % 2);
-  if (drops) {
+  if (drops && passable) {
+    auto data = gpu.template allocate<number>(1000);
+    auto dropped = gpu.all_reduce(data, by.on_stream());
+    for (std::uint64_t polls = 0; polls < seed / 2 % 20; ++polls) (void)dropped.done();
+    co_await comm.barrier();
+    for (std::uint64_t polls = 0; polls < seed / 40 % 8; ++polls) (void)dropped.done();
+  } else if (drops) {
     auto data = by.numbers(1000, comm.rank());
     auto dropped = gpu.all_reduce(data.span(), by.on_stream());
     for (std::uint64_t polls = 0; polls < seed / 2 % 12; ++polls) (void)dropped.done();
@@ -387,6 +395,280 @@ TEST_CASE("who drops a call waits until nobody works in its buffers") {
                         [&](colls::threads::communicator& comm) { return drop_one(comm, seed); });
     check_clean();
   }
+}
+
+/// A rank's numbers in memory that it passes to others.
+colls::shared_buffer<number, colls::device_memory> passable(auto& gpu, stand_in::user& by,
+                                                            std::size_t count = 1000) {
+  auto made = gpu.template allocate<number>(count);
+  for (std::size_t i = 0; i < count; ++i) REQUIRE(made.data()[i] == 0);
+  by.later([to = made.data(), count, rank = gpu.rank()] {
+    for (std::size_t i = 0; i < count; ++i) to[i] = stand_in::value(rank, i);
+  });
+  return made;
+}
+
+/// A sum where the numbers lie.
+colls::task<> sum_of(auto& gpu, auto& data, stand_in::user& by) {
+  co_await gpu.all_reduce(data, by.on_stream());
+  stand_in::expect("sum", data.data(), data.size(), sum_of_two);
+}
+
+TEST_CASE("memory of allocate has zeros, and is passed to those who work in it, once") {
+  std::uint64_t seed = 0;
+  for (const bool processes : {false, true}) {
+    for (const int devices : {1, 2}) {
+      for (int round = 0; round < 5; ++round) {
+        const stand_in::machine what{.devices = devices,
+                                     .seed = ++seed,
+                                     .eager_percent = static_cast<int>(seed % 3 * 40),
+                                     .processes = processes};
+        run(2, what, [&](auto& gpu) -> colls::task<> {
+          stand_in::user by(gpu.net().here().by().device());
+          auto data = passable(gpu, by);
+          co_await sum_of(gpu, data, by);
+          for (int i = 0; i < 3; ++i) {
+            const auto part = data.span().subspan(100, 50);
+            co_await gpu.all_reduce(part, colls::maximum(), by.on_stream());
+          }
+          auto out = passable(gpu, by);
+          co_await gpu.broadcast(out, 1, by.on_stream());
+          stand_in::expect("sent", out.data(), out.size(),
+                           [](std::size_t i) { return stand_in::value(1, i); });
+          co_await gpu.all_reduce(out, data, colls::minimum(), by.on_stream());
+          stand_in::expect("apart", data.data(), data.size(),
+                           [](std::size_t i) { return stand_in::value(1, i); });
+          co_await gpu.barrier();
+          CHECK(stand_in::calls("launch") == 5 * devices);
+          CHECK(stand_in::calls("import_physical") == (processes ? 2 * devices : 0));
+          CHECK(stand_in::calls("open") == 0);
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("memory of allocate between threads, of one process and of several") {
+  for (const bool processes : {false, true}) {
+    for (const int devices : {1, 2, 3}) {
+      run_threads(3, {.devices = devices, .seed = 3, .processes = processes},
+                  [](auto& gpu) -> colls::task<> {
+                    stand_in::user by(gpu.net().here().by().device());
+                    for (int i = 0; i < 20; ++i) {
+                      auto data = passable(gpu, by, 500);
+                      auto call = gpu.broadcast(data, i % 3, by.on_stream());
+                      co_await call;
+                      CHECK(call.copied_bytes() == 0);
+                      stand_in::expect("sent", data.data(), data.size(),
+                                       [i](std::size_t j) { return stand_in::value(i % 3, j); });
+                    }
+                  });
+    }
+  }
+}
+
+TEST_CASE("memory of allocate is freed while others have it mapped") {
+  run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    for (int i = 0; i < 300; ++i) {
+      auto data = passable(gpu, by);
+      co_await sum_of(gpu, data, by);
+    }
+    co_await gpu.barrier();
+    CHECK(stand_in::calls("launch") == 300);
+    CHECK(stand_in::calls("import_physical") == 300);
+  });
+}
+
+TEST_CASE("memory of allocate is freed after what users' streams do in it") {
+  run(1, {.eager_percent = 0}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by;
+    bool done = false;
+    {
+      auto data = gpu.template allocate<number>(10);
+      by.later([to = data.data(), &done] {
+        to[9] = 1;
+        done = true;
+      });
+    }
+    CHECK(done);
+    co_return;
+  });
+}
+
+TEST_CASE("ranks that can have no descriptors share by handles, whatever the others do") {
+  const char* const functions[] = {"can_export", "find_unit", "make_physical", "export_physical",
+                                   "reserve",    "map",       "let_in",        "can_reach"};
+  for (const char* const function : functions) {
+    for (const int without : {0, 1}) {
+      run(2, {.devices = 2, .processes = true}, [=](auto& gpu) -> colls::task<> {
+        stand_in::user by(gpu.net().here().by().device());
+        const bool is_without = gpu.rank() == without;
+        if (is_without) stand_in::fail(function, 801);
+        auto data = passable(gpu, by);
+        co_await gpu.barrier();
+        CHECK(stand_in::calls("allocate") == 1);
+        co_await sum_of(gpu, data, by);
+        co_await gpu.barrier();
+        CHECK(stand_in::calls("launch") == 2);
+        CHECK(stand_in::calls("open") == 1);
+        CHECK(stand_in::calls("import_physical") == 1);
+      });
+    }
+  }
+  run(2, {.processes = true, .descriptors = false}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    auto data = passable(gpu, by);
+    co_await sum_of(gpu, data, by);
+    CHECK(stand_in::calls("launch") == 1);
+    CHECK(stand_in::calls("make_physical") == 0);
+  });
+}
+
+TEST_CASE("a descriptor that cannot be used stages the call, and later memory has handles") {
+  for (const char* const function : {"import_physical", "reserve", "map", "let_in"}) {
+    run(2, {.processes = true}, [function](auto& gpu) -> colls::task<> {
+      stand_in::user by(gpu.net().here().by().device());
+      auto data = passable(gpu, by);
+      co_await gpu.barrier();
+      if (gpu.rank() == 0) stand_in::fail(function, 801);
+      co_await sum_of(gpu, data, by);
+      CHECK(stand_in::calls("launch") == 0);
+      co_await gpu.barrier();
+      auto later = passable(gpu, by);
+      co_await sum_of(gpu, later, by);
+      CHECK(stand_in::calls("launch") == 1);
+      CHECK(stand_in::calls("allocate") == 2);
+      CHECK(stand_in::calls("open") == 1);
+    });
+  }
+}
+
+TEST_CASE("device memory that there is not ends allocate with not_enough_memory") {
+  run(1, {}, [](auto& gpu) -> colls::task<> {
+    const auto code = [&](std::size_t count) {
+      try {
+        (void)gpu.template allocate<number>(count);
+      } catch (const colls::error& thrown) {
+        return static_cast<errc>(thrown.code().value());
+      }
+      return errc{};
+    };
+    stand_in::fail("make_physical", cuda::api::out_of_memory);
+    CHECK(code(10) == errc::not_enough_memory);
+    CHECK(code(SIZE_MAX / 4) == errc::not_enough_memory);
+    CHECK(code(0) == errc{});
+    CHECK(code(10) == errc{});
+    CHECK(stand_in::calls("allocate") == 0);
+    co_return;
+  });
+}
+
+TEST_CASE("registered memory of a device is for its communicator, and while it lives") {
+  run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
+    auto half = co_await gpu.split(0);
+    auto data = passable(gpu, by);
+    auto good = gpu.register_buffer(data, 100, 50);
+    auto others = half.register_buffer(data);
+    CHECK(good.size() == 50);
+    CHECK_THROWS_AS(gpu.register_buffer(data, 900, 101), colls::error);
+    co_await gpu.all_reduce(good, by.on_stream());
+    stand_in::expect("registered", good.data(), 50,
+                     [](std::size_t i) { return sum_of_two(i + 100); });
+    const auto reduces = [&gpu](auto& what) { return [&] { return gpu.all_reduce(what); }; };
+    const errc of_others = co_await code_of(reduces(others));
+    data = {};
+    const errc of_freed = co_await code_of(reduces(good));
+    CHECK(of_others == errc::invalid_argument);
+    CHECK(of_freed == errc::invalid_argument);
+    co_await gpu.barrier();
+  });
+}
+
+TEST_CASE("who drops a call on memory of allocate frees it at once") {
+  for (std::uint64_t seed = 1; seed <= 160; ++seed) {
+    stand_in::boot({.devices = seed % 3 == 0 ? 2 : 1,
+                    .seed = seed,
+                    .eager_percent = 0,
+                    .processes = seed % 5 != 0});
+    colls::threads::run(
+        2, [&](colls::threads::communicator& comm) { return drop_one(comm, seed, true); });
+    check_clean();
+  }
+}
+
+TEST_CASE("what another rank says of its memory's place has to be in that memory") {
+  stand_in::boot({});
+  cuda::mapped_memory all;
+  cuda::lent_buffer lent;
+  lent.base = 4096;
+  lent.whole = 4096;
+  cuda::api::status why = 0;
+  for (const auto& [at, size] : {std::pair{4095u, 1u}, {8192u, 1u}, {5000u, 3193u}, {0u, 1u}}) {
+    lent.at = at;
+    lent.size = size;
+    CHECK(all.take(1, lent, {}, 0, why) == nullptr);
+    CHECK(why == cuda::api::invalid_value);
+  }
+  CHECK(stand_in::calls("open") == 0);
+}
+
+/// A file with some bytes, and whether a descriptor is of it.
+int file_of(const char* text) {
+  const int made = ::memfd_create("passed", MFD_CLOEXEC);
+  REQUIRE(::write(made, text, std::strlen(text)) > 0);
+  return made;
+}
+std::string text_of(const colls::detail::descriptor& file) {
+  char found[16] = {};
+  return file && ::pread(file.get(), found, sizeof found - 1, 0) > 0 ? found : "";
+}
+
+TEST_CASE("descriptors lie in a hatch until they are taken, each under its label") {
+  const cuda::hatch_label first{1, 7};
+  const cuda::hatch_label second{2, 7};
+  cuda::hatch own;
+  REQUIRE(own.name() != 0);
+  const colls::detail::descriptor one(file_of("one"));
+  const colls::detail::descriptor other(file_of("other"));
+  CHECK(text_of(own.take(first)) == "");
+  CHECK(cuda::hatch::pass(own.name(), first, one.get()));
+  CHECK(cuda::hatch::pass(own.name(), second, other.get()));
+  CHECK(cuda::hatch::pass(own.name(), first, one.get()));
+  CHECK(text_of(own.take(second)) == "other");
+  CHECK(text_of(own.take(first)) == "one");
+  CHECK(text_of(own.take(first)) == "");
+  CHECK_FALSE(cuda::hatch::pass(0, first, one.get()));
+  std::uint64_t gone = 0;
+  {
+    const cuda::hatch closed;
+    gone = closed.name();
+  }
+  CHECK_FALSE(cuda::hatch::pass(gone, first, one.get()));
+}
+
+TEST_CASE("a hatch waits for who has come and has not said anything yet") {
+  cuda::hatch own;
+  const cuda::hatch_label label{1, 7};
+  sockaddr_un there{};
+  there.sun_family = AF_UNIX;
+  const std::uint64_t name = own.name();
+  std::memcpy(there.sun_path + 1, &name, sizeof name);
+  const auto size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + std::strlen(there.sun_path + 1));
+  const auto come = [&] {
+    colls::detail::descriptor guest(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(guest.get(), reinterpret_cast<const sockaddr*>(&there), size) == 0);
+    return guest;
+  };
+  const colls::detail::descriptor slow = come();
+  const colls::detail::descriptor wrong = come();
+  const colls::detail::descriptor file(file_of("late"));
+  CHECK(colls::detail::send_with_descriptor(wrong.get(), "short", 5, file.get()));
+  CHECK(text_of(own.take(label)) == "");
+  CHECK(colls::detail::send_with_descriptor(slow.get(), &label, sizeof label, file.get()));
+  CHECK(text_of(own.take(label)) == "late");
 }
 
 /// A process with a line up at rank 0's door, as rank 1, until it is killed.

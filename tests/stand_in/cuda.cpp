@@ -4,13 +4,16 @@
 
 #include <colls/cuda/api.hpp>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -66,10 +69,12 @@ struct allocation {
   api::place where;
   int device;
   std::uint64_t number;
-  int file = -1;           // of memory that can be opened a second time
-  bool is_opened = false;  // another process's
-  bool is_orphan = false;  // whose owner has freed it
+  int file = -1;                      // of memory that can be opened a second time
+  bool is_opened = false;             // another process's
+  bool is_orphan = false;             // whose owner has freed it
   const std::byte* owners = nullptr;  // where that one has it
+  bool is_mapped = false;             // physical memory
+  std::vector<int> lets_in{};         // devices that may work there
   /// Drivers map whole blocks of the owner's addresses.
   bool shares_block(const std::byte* at, std::size_t bytes) const {
     constexpr std::uintptr_t block = 2 << 20;
@@ -79,6 +84,20 @@ struct allocation {
     return first(at) <= first(owners + size - 1) && first(owners) <= first(at + bytes - 1);
   }
 };
+
+struct physical_handle {
+  int file;  // the memory stays as long as anything has it open or mapped
+  std::size_t size;
+  int device;
+  bool is_imported;
+};
+constexpr std::size_t unit = 65536;
+constexpr char physical_name[] = "stand-in physical";
+bool is_physical(const std::string& descriptor) {
+  std::error_code none;
+  const auto path = std::filesystem::read_symlink("/proc/self/fd/" + descriptor, none);
+  return path.string().find(physical_name) != std::string::npos;
+}
 
 struct state {
   std::recursive_mutex guard;
@@ -91,6 +110,9 @@ struct state {
   std::vector<event*> dead_events;
   std::map<const std::byte*, allocation> memory;
   std::uint64_t allocated = 0;
+  std::map<unsigned long long, physical_handle> handles;
+  std::map<ino_t, int> device_of;
+  std::map<std::byte*, std::size_t> reserved;
   int processes = 0;
   std::vector<std::string> complaints;
   std::map<std::string, int> calls;
@@ -210,7 +232,7 @@ const std::pair<const std::byte* const, allocation>* find(const void* at) {
   return wanted < after->first + after->second.size ? &*after : nullptr;
 }
 
-void check_range(const char* what, const void* at, std::size_t bytes) {
+void check_range(const char* what, const void* at, std::size_t bytes, int device = -1) {
   const auto* const found = find(at);
   if (found == nullptr) {
     complain(std::string(what) + " is neither device memory nor pinned");
@@ -218,11 +240,14 @@ void check_range(const char* what, const void* at, std::size_t bytes) {
     complain(std::string(what) + " leaves its allocation");
   } else if (found->second.is_orphan) {
     complain(std::string(what) + " is another process's, which has freed it");
+  } else if (found->second.is_mapped && device >= 0 &&
+             std::count(found->second.lets_in.begin(), found->second.lets_in.end(), device) == 0) {
+    complain(std::string(what) + " does not let that device in");
   }
 }
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-std::byte* map(int file, std::size_t bytes) {
+std::byte* map_file(int file, std::size_t bytes) {
   void* const at = ::mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
@@ -232,7 +257,7 @@ int take(void*& memory, std::size_t bytes, api::place where) {
   if (gpu().what.processes && where == api::place::device) {
     made.file = ::memfd_create("stand-in", MFD_CLOEXEC);
     if (::ftruncate(made.file, static_cast<off_t>(whole_pages(bytes))) != 0) std::abort();
-    memory = map(made.file, bytes);
+    memory = map_file(made.file, bytes);
   } else {
     memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   }
@@ -243,6 +268,7 @@ int take(void*& memory, std::size_t bytes, api::place where) {
 }
 void free_pages(const std::byte* at, const allocation& what) {
   auto* const memory = const_cast<std::byte*>(at);
+  if (what.is_mapped) return;  // its addresses are reserved
   if (what.file < 0 && !what.is_opened) return std::free(memory);
   ::munmap(memory, whole_pages(what.size));
   if (what.file >= 0) ::close(what.file);
@@ -260,7 +286,8 @@ void check_unused(const std::byte* at, std::size_t bytes, const char* otherwise)
 
 int give(void* memory, api::place where) {
   const auto found = gpu().memory.find(static_cast<const std::byte*>(memory));
-  if (found == gpu().memory.end() || found->second.where != where || found->second.is_opened) {
+  if (found == gpu().memory.end() || found->second.where != where || found->second.is_opened ||
+      found->second.is_mapped) {
     complain("memory is released that was not taken");
     return api::invalid_value;
   }
@@ -281,14 +308,14 @@ int give(void* memory, api::place where) {
 }
 
 /// What a kernel may touch: all device memory that its arguments point to.
-std::vector<range> pointed_to(const void* closure, std::size_t bytes) {
+std::vector<range> pointed_to(const void* closure, std::size_t bytes, int device) {
   std::vector<range> all;
   for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
     const std::byte* pointer = nullptr;
     std::memcpy(&pointer, static_cast<const std::byte*>(closure) + at, sizeof pointer);
     const auto* const found = find(pointer);
     if (found == nullptr) continue;
-    check_range("what a kernel works on", pointer, 1);
+    check_range("what a kernel works on", pointer, 1, device);
     all.push_back({pointer, 1});
   }
   return all;
@@ -308,6 +335,11 @@ void boot(machine what) {
   all.dead_events.clear();
   for (const auto& [at, each] : all.memory) free_pages(at, each);
   all.memory.clear();
+  for (const auto& [number, each] : all.handles) ::close(each.file);
+  all.handles.clear();
+  for (const auto& [at, bytes] : all.reserved) ::munmap(at, bytes);
+  all.reserved.clear();
+  all.device_of.clear();
   all.processes = 0;
   all.complaints.clear();
   all.calls.clear();
@@ -327,7 +359,14 @@ std::size_t pending() {
 }
 std::size_t allocations() {
   const std::lock_guard lock(gpu().guard);
-  return gpu().memory.size();
+  return gpu().memory.size() + gpu().handles.size() + gpu().reserved.size();
+}
+std::size_t descriptors() {
+  std::vector<std::string> open;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    open.push_back(each.path().filename().string());
+  }
+  return static_cast<std::size_t>(std::count_if(open.begin(), open.end(), is_physical));
 }
 int calls(const char* function) {
   const std::lock_guard lock(gpu().guard);
@@ -434,6 +473,19 @@ status reach(int device) {
   if (now.failed()) return now.status();
   return device == current || gpu().what.peers ? success : not_supported;
 }
+status can_reach(bool& can, int, int) {
+  const entry now("can_reach");
+  can = gpu().what.peers;
+  return now.status();
+}
+/// Work of users is done; what colls has enqueued stays, to be complained of.
+status synchronize_device() {
+  const entry now("synchronize_device");
+  for (stream* on : all_streams()) {
+    if (on->is_users && on->device == current) run_until(*on, on->commands.size());
+  }
+  return now.status();
+}
 std::uint64_t process() {
   const std::lock_guard lock(gpu().guard);
   return gpu().what.processes ? static_cast<std::uint64_t>(++gpu().processes) : 1;
@@ -512,14 +564,14 @@ status open(void*& base, const memory_handle& shared) {
   stand_in::allocation opened{owners->size, place::device, owners->device, number};
   opened.is_opened = true;
   opened.owners = place_there;
-  base = map(owners->file, owners->size);
+  base = map_file(owners->file, owners->size);
   gpu().memory[static_cast<const std::byte*>(base)] = opened;
   return success;
 }
 status close(void* base) {
   const entry now("close");
   const auto found = gpu().memory.find(static_cast<const std::byte*>(base));
-  if (found == gpu().memory.end() || !found->second.is_opened) {
+  if (found == gpu().memory.end() || !found->second.is_opened || found->second.is_mapped) {
     complain("memory is closed that was not opened");
     return invalid_value;
   }
@@ -527,6 +579,132 @@ status close(void* base) {
   free_pages(found->first, found->second);
   gpu().memory.erase(found);
   return now.status();
+}
+
+status can_export(bool& can, int) {
+  const entry now("can_export");
+  can = gpu().what.descriptors;
+  return now.status();
+}
+status find_unit(std::size_t& bytes, int) {
+  const entry now("find_unit");
+  bytes = unit;
+  return now.status();
+}
+status make_physical(physical& made, std::size_t bytes, int device) {
+  const entry now("make_physical");
+  if (now.failed()) return now.status();
+  if (bytes == 0 || bytes % unit != 0) return invalid_value;
+  const int file = ::memfd_create(physical_name, MFD_CLOEXEC);
+  struct stat found {};
+  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0 || ::fstat(file, &found) != 0) std::abort();
+  std::byte* const used = map_file(file, bytes);
+  std::memset(used, 0xcd, bytes);
+  ::munmap(used, bytes);
+  made.handle = ++gpu().allocated;
+  gpu().handles[made.handle] = {file, bytes, device, false};
+  gpu().device_of[found.st_ino] = device;
+  return success;
+}
+status export_physical(int& file, physical memory) {
+  const entry now("export_physical");
+  if (now.failed()) return now.status();
+  const auto found = gpu().handles.find(memory.handle);
+  if (found == gpu().handles.end()) return invalid_value;
+  file = ::fcntl(found->second.file, F_DUPFD_CLOEXEC, 0);
+  return success;
+}
+status import_physical(physical& made, int file) {
+  const entry now("import_physical");
+  if (now.failed()) return now.status();
+  struct stat found {};
+  if (!is_physical(std::to_string(file)) || ::fstat(file, &found) != 0) return invalid_value;
+  made.handle = ++gpu().allocated;
+  gpu().handles[made.handle] = {::fcntl(file, F_DUPFD_CLOEXEC, 0),
+                                static_cast<std::size_t>(found.st_size),
+                                gpu().device_of[found.st_ino], true};
+  return success;
+}
+status drop_physical(physical memory) {
+  const entry now("drop_physical");
+  const auto found = gpu().handles.find(memory.handle);
+  if (found == gpu().handles.end()) {
+    complain("a handle is dropped that there is not");
+    return invalid_value;
+  }
+  ::close(found->second.file);
+  gpu().handles.erase(found);
+  return now.status();
+}
+status reserve(void*& addresses, std::size_t bytes) {
+  const entry now("reserve");
+  if (now.failed()) return now.status();
+  if (bytes == 0 || bytes % unit != 0) return invalid_value;
+  addresses = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (addresses == MAP_FAILED) return out_of_memory;
+  gpu().reserved[static_cast<std::byte*>(addresses)] = bytes;
+  return success;
+}
+status unreserve(void* addresses, std::size_t bytes) {
+  const entry now("unreserve");
+  const auto found = gpu().reserved.find(static_cast<std::byte*>(addresses));
+  if (found == gpu().reserved.end() || found->second != bytes ||
+      gpu().memory.count(found->first) != 0) {
+    complain("addresses are given back that were not reserved, or are in use");
+    return invalid_value;
+  }
+  ::munmap(addresses, bytes);
+  gpu().reserved.erase(found);
+  return now.status();
+}
+status map(void* addresses, std::size_t bytes, physical memory) {
+  const entry now("map");
+  if (now.failed()) return now.status();
+  const auto found = gpu().handles.find(memory.handle);
+  const auto place = gpu().reserved.find(static_cast<std::byte*>(addresses));
+  if (found == gpu().handles.end() || place == gpu().reserved.end() || place->second < bytes ||
+      found->second.size < bytes) {
+    return invalid_value;
+  }
+  const auto& [file, size, device, is_imported] = found->second;
+  if (::mmap(addresses, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+    return out_of_memory;
+  }
+  stand_in::allocation made{bytes, place::device, device, ++gpu().allocated};
+  made.is_opened = is_imported;
+  made.is_mapped = true;
+  gpu().memory[place->first] = made;
+  return success;
+}
+status unmap(void* addresses, std::size_t bytes) {
+  const entry now("unmap");
+  const auto found = gpu().memory.find(static_cast<std::byte*>(addresses));
+  if (found == gpu().memory.end() || !found->second.is_mapped || found->second.size != bytes) {
+    complain("memory is unmapped that was not mapped");
+    return invalid_value;
+  }
+  check_unused(found->first, bytes, "memory is unmapped under pending work");
+  for (const stream* on : all_streams()) {
+    if (!found->second.is_opened && on->is_users && on->device == found->second.device &&
+        !on->commands.empty()) {
+      complain("memory is unmapped while a user's stream may work there");
+    }
+  }
+  ::mmap(addresses, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  gpu().memory.erase(found);
+  return now.status();
+}
+status let_in(int device, void* addresses, std::size_t bytes) {
+  const entry now("let_in");
+  if (now.failed()) return now.status();
+  const auto found = gpu().memory.find(static_cast<std::byte*>(addresses));
+  if (found == gpu().memory.end() || !found->second.is_mapped || found->second.size != bytes ||
+      (device != found->second.device && !gpu().what.peers)) {
+    return invalid_value;
+  }
+  found->second.lets_in.push_back(device);
+  ::mprotect(addresses, bytes, PROT_READ | PROT_WRITE);
+  return success;
 }
 
 status make_stream(stream_ref& made) {
@@ -596,8 +774,8 @@ status wait(stream_ref on, event_ref mark) {
 status copy(void* to, const void* from, std::size_t bytes, stream_ref on) {
   const entry now("copy");
   if (now.failed()) return now.status();
-  check_range("the target of a copy", to, bytes);
-  check_range("the source of a copy", from, bytes);
+  check_range("the target of a copy", to, bytes, of(on).device);
+  check_range("the source of a copy", from, bytes, of(on).device);
   for (const void* const side : {static_cast<const void*>(to), from}) {
     const auto* const known = find(side);
     if (known != nullptr && known->second.where == place::pinned &&
@@ -608,6 +786,17 @@ status copy(void* to, const void* from, std::size_t bytes, stream_ref on) {
   enqueue(on, {[=] { std::memcpy(to, from, bytes); },
                {{static_cast<const std::byte*>(to), bytes},
                 {static_cast<const std::byte*>(from), bytes}},
+               nullptr,
+               0,
+               nullptr});
+  return success;
+}
+status clear(void* to, std::size_t bytes, stream_ref on) {
+  const entry now("clear");
+  if (now.failed()) return now.status();
+  check_range("what is cleared", to, bytes, of(on).device);
+  enqueue(on, {[=] { std::memset(to, 0, bytes); },
+               {{static_cast<const std::byte*>(to), bytes}},
                nullptr,
                0,
                nullptr});
@@ -664,7 +853,7 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
                    body(kept->data(), (first + i) % threads, threads);
                  }
                },
-               pointed_to(closure, bytes), nullptr, 0, nullptr});
+               pointed_to(closure, bytes, current), nullptr, 0, nullptr});
   return success;
 }
 

@@ -23,20 +23,24 @@ struct machine {
   bool processes = false;     // every rank counts as a process of its own
   bool ipc = true;            // processes may open each other's memory
   bool peers = true;          // devices may work in each other's memory
+  bool descriptors = true;    // memory can have descriptors
 };
 
 /// A new machine. Nothing of the last one is used any more.
 void boot(machine what);
 
 /// What CUDA forbids, or colls promises not to do, and was done all the same: memory that was
-/// released under pending work, copies beyond an allocation, to memory that is not pinned, work in
+/// released or unmapped under pending work, copies beyond an allocation, to memory that is not pinned, work in
 /// another process's memory after that has freed it or this one has closed it, ...
 std::vector<std::string> complaints();
 
 /// Commands of streams that have not been done.
 std::size_t pending();
-/// Allocations that live, and those of other processes that are open.
+/// Allocations that live, and those of other processes that are open; handles of physical memory and
+/// addresses that were reserved.
 std::size_t allocations();
+/// Descriptors of physical memory that this process has open.
+std::size_t descriptors();
 /// Calls of a function of the seam since boot.
 int calls(const char* function);
 

@@ -60,6 +60,10 @@ struct allocation {
 struct memory_handle {
   std::byte words[64] = {};
 };
+/// Memory of a device without an address, by a handle of its own.
+struct physical {
+  unsigned long long handle = 0;
+};
 /// A device, whatever number a process gives it.
 struct device_id {
   std::byte words[16] = {};
@@ -73,6 +77,10 @@ status count_processors(int device, int& count);
 status identify(int device, device_id& id);
 /// Lets the current device work in another one's memory, as far as this process has it.
 status reach(int device);
+/// Whether a device can work in another one's memory.
+status can_reach(bool& can, int device, int other);
+/// Waits for all that streams of the current device have.
+status synchronize_device();
 /// Not 0, and another number in each process.
 std::uint64_t process();
 
@@ -90,6 +98,25 @@ status share(memory_handle& shared, void* base);
 status open(void*& base, const memory_handle& shared);
 status close(void* base);
 
+/// Whether memory of a device can have descriptors, by which other processes get hold of it.
+status can_export(bool& can, int device);
+/// What sizes of such memory are multiples of.
+status find_unit(std::size_t& bytes, int device);
+/// It stays until the handles of all processes are dropped, those descriptors closed and the
+/// addresses unmapped.
+status make_physical(physical& made, std::size_t bytes, int device);
+status export_physical(int& file, physical memory);
+/// Of any process's export. The descriptor stays the caller's.
+status import_physical(physical& made, int file);
+status drop_physical(physical memory);
+/// Addresses without memory.
+status reserve(void*& addresses, std::size_t bytes);
+status unreserve(void* addresses, std::size_t bytes);
+/// No device may touch it before `let_in`. Nobody waits for work there when it is unmapped.
+status map(void* addresses, std::size_t bytes, physical memory);
+status unmap(void* addresses, std::size_t bytes);
+status let_in(int device, void* addresses, std::size_t bytes);
+
 /// A stream that does not wait for the default stream.
 status make_stream(stream_ref& made);
 status destroy_stream(stream_ref stream);
@@ -104,6 +131,8 @@ status record(event_ref event, stream_ref stream);
 status wait(stream_ref stream, event_ref event);
 
 status copy(void* to, const void* from, std::size_t bytes, stream_ref stream);
+/// Writes zeros.
+status clear(void* to, std::size_t bytes, stream_ref stream);
 /// The GPU writes `value` to pinned memory when the stream gets there, after all that the stream
 /// wrote before; not_supported where it cannot.
 status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream);
@@ -167,6 +196,13 @@ inline status reach(int device) {
   const status enabled = heard(cudaDeviceEnablePeerAccess(device, 0));
   return enabled == peers_already ? success : enabled;
 }
+inline status can_reach(bool& can, int device, int other) {
+  int answer = 0;
+  const status result = heard(cudaDeviceCanAccessPeer(&answer, device, other));
+  can = result == success && answer != 0;
+  return result;
+}
+inline status synchronize_device() { return heard(cudaDeviceSynchronize()); }
 inline std::uint64_t process() {
   static const std::uint64_t drawn = [] {
     std::random_device random;
@@ -235,6 +271,100 @@ inline status open(void*& base, const memory_handle& shared) {
 }
 inline status close(void* base) { return heard(cudaIpcCloseMemHandle(base)); }
 
+/// not_supported where the driver has no such function.
+template <class Function, class... Arguments>
+status by_driver(Function* function, Arguments... arguments) {
+  return function == nullptr ? not_supported : static_cast<status>(function(arguments...));
+}
+inline CUdeviceptr at(void* addresses) { return reinterpret_cast<CUdeviceptr>(addresses); }
+inline CUmemAllocationProp exportable(int device) {
+  CUmemAllocationProp kind{};
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  kind.location.id = device;
+  return kind;
+}
+inline status can_export(bool& can, int device) {
+  using function = CUresult(int*, CUdevice_attribute, CUdevice);
+  static function* const ask = driver_function<function*>("cuDeviceGetAttribute");
+  can = true;
+  for (const CUdevice_attribute each :
+       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED}) {
+    int has = 0;
+    const status result = by_driver(ask, &has, each, device);
+    can = can && result == success && has != 0;
+    if (result != success) return result;
+  }
+  return success;
+}
+inline status find_unit(std::size_t& bytes, int device) {
+  using function =
+      CUresult(std::size_t*, const CUmemAllocationProp*, CUmemAllocationGranularity_flags);
+  static function* const find = driver_function<function*>("cuMemGetAllocationGranularity");
+  const CUmemAllocationProp kind = exportable(device);
+  return by_driver(find, &bytes, &kind, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+}
+inline status make_physical(physical& made, std::size_t bytes, int device) {
+  using function = CUresult(CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
+                            unsigned long long);
+  static function* const create = driver_function<function*>("cuMemCreate");
+  const CUmemAllocationProp kind = exportable(device);
+  return by_driver(create, &made.handle, bytes, &kind, 0ULL);
+}
+inline status export_physical(int& file, physical memory) {
+  using function =
+      CUresult(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long);
+  static function* const share = driver_function<function*>("cuMemExportToShareableHandle");
+  return by_driver(share, &file, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ULL);
+}
+inline status import_physical(physical& made, int file) {
+  using function = CUresult(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType);
+  static function* const adopt = driver_function<function*>("cuMemImportFromShareableHandle");
+  void* const descriptor = reinterpret_cast<void*>(static_cast<std::intptr_t>(file));
+  return by_driver(adopt, &made.handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+inline status drop_physical(physical memory) {
+  using function = CUresult(CUmemGenericAllocationHandle);
+  static function* const drop = driver_function<function*>("cuMemRelease");
+  return by_driver(drop, memory.handle);
+}
+inline status reserve(void*& addresses, std::size_t bytes) {
+  using function =
+      CUresult(CUdeviceptr*, std::size_t, std::size_t, CUdeviceptr, unsigned long long);
+  static function* const take = driver_function<function*>("cuMemAddressReserve");
+  CUdeviceptr found = 0;
+  const status result = by_driver(take, &found, bytes, std::size_t{0}, CUdeviceptr{0}, 0ULL);
+  addresses = reinterpret_cast<void*>(found);
+  return result;
+}
+inline status unreserve(void* addresses, std::size_t bytes) {
+  using function = CUresult(CUdeviceptr, std::size_t);
+  static function* const give = driver_function<function*>("cuMemAddressFree");
+  return by_driver(give, at(addresses), bytes);
+}
+inline status map(void* addresses, std::size_t bytes, physical memory) {
+  using function = CUresult(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle,
+                            unsigned long long);
+  static function* const put = driver_function<function*>("cuMemMap");
+  return by_driver(put, at(addresses), bytes, std::size_t{0}, memory.handle, 0ULL);
+}
+inline status unmap(void* addresses, std::size_t bytes) {
+  using function = CUresult(CUdeviceptr, std::size_t);
+  static function* const take_away = driver_function<function*>("cuMemUnmap");
+  return by_driver(take_away, at(addresses), bytes);
+}
+inline status let_in(int device, void* addresses, std::size_t bytes) {
+  using function = CUresult(CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t);
+  static function* const allow = driver_function<function*>("cuMemSetAccess");
+  CUmemAccessDesc who{};
+  who.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  who.location.id = device;
+  who.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return by_driver(allow, at(addresses), bytes, &who, std::size_t{1});
+}
+
 inline status make_stream(stream_ref& made) {
   cudaStream_t stream = nullptr;
   const status result = heard(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -263,6 +393,9 @@ inline status wait(stream_ref stream, event_ref event) {
 
 inline status copy(void* to, const void* from, std::size_t bytes, stream_ref stream) {
   return heard(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
+}
+inline status clear(void* to, std::size_t bytes, stream_ref stream) {
+  return heard(cudaMemsetAsync(to, 0, bytes, native(stream)));
 }
 inline status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream) {
   using function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);

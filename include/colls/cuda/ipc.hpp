@@ -24,6 +24,13 @@ class ipc_transport : public staged_transport<Host> {
         here_(std::make_unique<neighbourhood>(device, host->rank(), host->size())) {}
 
   neighbourhood& here() const { return *here_; }
+  /// Zeros in memory that other ranks may keep mapped when it is freed, where that can be had.
+  std::shared_ptr<std::byte> allocate(std::size_t size) {
+    std::shared_ptr<std::byte> made = here_->allocate(size);
+    if (made == nullptr) return staged_transport<Host>::allocate(size);
+    this->stage().clear(made.get(), size);
+    return made;
+  }
 
  private:
   std::unique_ptr<neighbourhood> here_;

@@ -4,7 +4,7 @@
 
 // Device memory of other ranks in this process's addresses, and this rank's in words for them.
 
-#include <colls/cuda/check.hpp>
+#include <colls/cuda/passable.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -19,8 +19,9 @@ struct lent_buffer {
   std::uint64_t size = 0;  // bytes; 0: there is none
   std::uint64_t base = 0;  // of its allocation
   std::uint64_t whole = 0;
-  std::uint64_t number = 0;  // of its allocation
-  std::int64_t refusal = 0;  // why no other process can open it; 0: it can
+  std::uint64_t number = 0;      // of its allocation
+  std::int64_t refusal = 0;      // why no other process can open it; 0: it can
+  std::int64_t is_passable = 0;  // 1: others get its descriptor, there is no handle
 };
 
 /// What this rank tells others of its memory. An allocation's handle is asked for once.
@@ -32,11 +33,16 @@ class shared_memory {
     made.at = reinterpret_cast<std::uintptr_t>(data.data);
     made.size = data.size;
     api::allocation found;
-    made.refusal = api::find_allocation(data.data, found);
+    if (passable_memory::find(data.data, found)) {
+      made.is_passable = 1;
+    } else {
+      made.refusal = api::find_allocation(data.data, found);
+    }
     if (made.refusal != api::success) return made;
     made.base = reinterpret_cast<std::uintptr_t>(found.base);
     made.whole = found.size;
     made.number = found.number;
+    if (made.is_passable != 0) return made;
     for (const known& each : known_) {
       if (each.number != found.number) continue;
       made.shared = each.shared;
@@ -69,11 +75,19 @@ class mapped_memory {
     void* base;
     int uses;
     std::uint64_t last;
+    mapped_physical place{};  // of passable memory
   };
 
+  /// What `take` says of passable memory that has not been mapped, without its descriptor.
+  static constexpr api::status lacking = api::not_ready;
+
   /// The allocation of what `rank` lends, for the thread's current device, until it is given back.
-  /// Null: `why` says why not.
-  piece* take(int rank, const lent_buffer& lent, api::status& why) {
+  /// Null: `why` says why not. `file` is the descriptor of passable memory, if it is there.
+  piece* take(int rank, const lent_buffer& lent, const colls::detail::descriptor& file, int device,
+              api::status& why) {
+    const std::uint64_t before = lent.at - lent.base;
+    why = api::invalid_value;
+    if (before > lent.whole || lent.size > lent.whole - before) return nullptr;
     for (const auto& each : pieces_) {
       if (each->rank == rank && each->of.base == lent.base && each->of.number == lent.number) {
         ++each->uses;
@@ -81,6 +95,8 @@ class mapped_memory {
         return each.get();
       }
     }
+    why = lacking;
+    if (lent.is_passable != 0 && !file) return nullptr;
     const auto is_stale = [&](const std::unique_ptr<piece>& each) {
       const bool elsewhere =
           each->of.base + each->of.whole <= lent.base || lent.base + lent.whole <= each->of.base;
@@ -94,17 +110,17 @@ class mapped_memory {
       }
       close_those([&](const std::unique_ptr<piece>& each) { return each->last == oldest; });
     }
-    void* base = nullptr;
-    why = api::open(base, lent.shared);
-    if (why != api::success) {
-      // The driver maps by blocks of its own: what was freed may have been in the same one.
-      const auto is_spare = [&](const std::unique_ptr<piece>& each) {
-        return each->rank == rank && each->uses == 0;
-      };
-      if (close_those(is_spare)) why = api::open(base, lent.shared);
+    auto made = std::unique_ptr<piece>(new piece{rank, lent, nullptr, 1, ++taken_});
+    if (lent.is_passable != 0) {
+      physical_memory memory;
+      why = memory.import(file.get());
+      if (why == api::success) why = made->place.open(memory, lent.whole, device);
+      made->base = made->place.data();
+    } else {
+      why = open(*made);
     }
     if (why != api::success) return nullptr;
-    pieces_.push_back(std::make_unique<piece>(piece{rank, lent, base, 1, ++taken_}));
+    pieces_.push_back(std::move(made));
     return pieces_.back().get();
   }
   static void give_back(piece& taken) { --taken.uses; }
@@ -117,13 +133,24 @@ class mapped_memory {
  private:
   static constexpr std::size_t most = 128;
 
+  api::status open(piece& made) {
+    api::status why = api::open(made.base, made.of.shared);
+    if (why != api::success) {
+      // The driver maps by blocks of its own: what was freed may have been in the same one.
+      const auto is_spare = [&](const std::unique_ptr<piece>& each) {
+        return each->rank == made.rank && each->uses == 0;
+      };
+      if (close_those(is_spare)) why = api::open(made.base, made.of.shared);
+    }
+    return why;
+  }
   /// Whether there were any.
   template <class Pick>
   bool close_those(const Pick& pick) {
     const std::size_t before = pieces_.size();
     const auto is_closed = [&](const std::unique_ptr<piece>& each) {
       if (!pick(each)) return false;
-      (void)api::close(each->base);
+      if (each->of.is_passable == 0) (void)api::close(each->base);
       return true;
     };
     pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), is_closed), pieces_.end());

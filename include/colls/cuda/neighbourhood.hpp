@@ -5,6 +5,7 @@
 // neighbourhood: what a rank keeps of the ranks whose device memory it sees, and they of it.
 
 #include <colls/cuda/door.hpp>
+#include <colls/cuda/hatch.hpp>
 #include <colls/cuda/mapped.hpp>
 #include <colls/cuda/stream.hpp>
 #include <colls/log.hpp>
@@ -24,6 +25,7 @@ struct visiting_card {
   std::int64_t device = 0;
   std::uint64_t ticket = 0;  // 0: it lends nothing
   door_address door;
+  std::uint64_t hatch = 0;  // its name
   lent_buffer in;
   lent_buffer out;
 };
@@ -60,6 +62,7 @@ class neighbourhood {
     made.ticket = door_.open();
     if (made.ticket == 0) return made;
     made.door = door_.address();
+    made.hatch = hatch_.name();
     made.in = memory_.lend(in);
     made.out = memory_.lend(out);
     return made;
@@ -72,9 +75,40 @@ class neighbourhood {
     return seen ? &seen : nullptr;
   }
 
+  /// Device memory of any content that the other ranks get hold of by a descriptor. Null: that
+  /// cannot be, as the log says, so handles of CUDA's IPC have to do.
+  std::shared_ptr<std::byte> allocate(std::size_t size) {
+    if (!passes_) return nullptr;
+    const on_device guard(by_.device());
+    bool can = false;
+    api::status why = api::can_export(can, by_.device());
+    if (why == api::success && !can) why = api::not_supported;
+    if (why == api::success) {
+      std::shared_ptr<std::byte> made = passable_memory::allocate(size, by_.device(), why);
+      if (made != nullptr) return made;
+    }
+    if (why == api::out_of_memory) check(why, "cuMemCreate");
+    do_not_pass(api::text(why));
+    return nullptr;
+  }
+  /// From now on.
+  void do_not_pass(const char* why) {
+    if (!std::exchange(passes_, false)) return;
+    log_warn("rank %d shares what it allocates by handles of CUDA's IPC, not by descriptors: %s",
+             rank_, why);
+  }
+  /// Passes another process the descriptor of what this rank lends.
+  void pass(const visiting_card& to, const lent_buffer& lent) const {
+    if (lent.is_passable == 0) return;
+    const hatch_label label{process_, lent.number};
+    passable_memory::with_descriptor(lent.base, lent.number, [&](int file) {
+      (void)hatch::pass(to.hatch, label, file);  // that it has not come is for the other to find
+    });
+  }
+
   /// Where what a rank lends lies in this process; null: nowhere, `why` says why. A mapping is
-  /// added to `taken`.
-  std::byte* place_of(int rank, const visiting_card& theirs, const lent_buffer& lent,
+  /// added to `taken`. `passed`: whether that rank has passed the descriptor.
+  std::byte* place_of(int rank, const visiting_card& theirs, const lent_buffer& lent, bool passed,
                       std::vector<mapped_memory::piece*>& taken, api::status& why) {
     if (theirs.process == process_) {
       const auto [at, is_new] = reached_.try_emplace(static_cast<int>(theirs.device));
@@ -84,7 +118,9 @@ class neighbourhood {
     }
     why = static_cast<api::status>(lent.refusal);
     if (why != api::success) return nullptr;
-    mapped_memory::piece* const found = mapped_.take(rank, lent, why);
+    colls::detail::descriptor file;
+    if (passed && lent.is_passable != 0) file = hatch_.take({theirs.process, lent.number});
+    mapped_memory::piece* const found = mapped_.take(rank, lent, file, by_.device(), why);
     if (found == nullptr) return nullptr;
     taken.push_back(found);
     return static_cast<std::byte*>(found->base) + (lent.at - lent.base);
@@ -104,10 +140,12 @@ class neighbourhood {
   std::uint64_t process_ = api::process();
   api::device_id gpu_;
   cuda::door door_;
+  cuda::hatch hatch_;
   std::map<int, door_view> doors_;
   std::map<int, api::status> reached_;  // devices that this one works in
   shared_memory memory_;
   bool refused_ = false;
+  bool passes_ = true;
   mapped_memory mapped_;
   stream_pool streams_;
   stream by_;

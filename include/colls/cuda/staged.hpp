@@ -38,6 +38,13 @@ class staging_area {
   stream_pool& streams() { return streams_; }
   pinned_pool& pool() { return pool_; }
   int slots() const { return how_.slots; }
+  /// Writes zeros, and waits for that.
+  void clear(std::byte* memory, std::size_t size) {
+    const on_device guard(device());
+    const stream_pool::loan by(streams_);
+    by->clear(memory, size);
+    check(api::synchronize(by->ref()), "cudaStreamSynchronize");
+  }
   int pieces(std::size_t bytes) const {
     const std::size_t count = bytes == 0 ? 1 : (bytes - 1) / how_.segment + 1;
     return count < INT_MAX ? static_cast<int>(count) : INT_MAX;
@@ -82,6 +89,13 @@ class staged_transport {
   Host& below() const { return *host_; }
   staging_area& stage() const { return *stage_; }
   int device() const { return stage_->device(); }
+  /// Zeros in the device's memory.
+  std::shared_ptr<std::byte> allocate(std::size_t size) {
+    const on_device guard(device());
+    const auto made = std::make_shared<device_buffer<std::byte>>(size);
+    stage_->clear(made->data(), size);
+    return {made, made->data()};
+  }
   const char* wrong_with(const any_buffer& data) const { return cuda::wrong_with(data, device()); }
 
   int rank() const { return host_->rank(); }

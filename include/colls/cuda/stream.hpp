@@ -72,6 +72,10 @@ class stream {
     if (bytes != 0) check(api::copy(to, from, bytes, stream_), "cudaMemcpyAsync");
   }
 
+  void clear(void* to, std::size_t bytes) {
+    check(api::clear(to, bytes, stream_), "cudaMemsetAsync");
+  }
+
   /// An operation that ends when all that was given to the stream before it is done:
   /// `co_await s.reached()`. Throws where the device failed. Dropping it waits for the stream,
   /// since what the stream uses may go with it.

@@ -48,13 +48,18 @@ class visit {
     bool lent = true;
     for (const visiting_card& each : cards_) lent &= each.ticket != 0;
     if (lent) {
-      std::vector<char> seen(cards_.size(), 0);
-      auto* const all = reinterpret_cast<std::byte*>(seen.data());
-      seen[own()] = !works() || sees_all() ? 1 : 0;
-      const const_bytes verdict(all + own(), 1);
-      co_await tell_all(1, verdict, all);
-      for (const char each : seen) lent &= each != 0;
-      if (refusal_ != nullptr) here_.refuse(refused_, refusal_);
+      std::vector<sight> seen(cards_.size(), sight::none);
+      seen[own()] = look(false);
+      co_await tell_each(1, seen);
+      if (worst(seen) == sight::lacking) {
+        pass_to_those(seen);
+        co_await tell_all(3, const_bytes(), nullptr);
+        seen[own()] = look(true);
+        co_await tell_each(4, seen);
+        if (worst(seen) == sight::lacking) here_.do_not_pass("a descriptor was not taken");
+      }
+      lent = worst(seen) == sight::whole;
+      if (!lent && seen[own()] == worst(seen)) here_.refuse(refused_, refusal_);
     }
     if (!lent) settle();
     co_return lent;
@@ -114,6 +119,10 @@ class visit {
   }
 
  private:
+  // What a rank that works sees of what others lend, the worst first: of `lacking`, somebody has to
+  // pass it a descriptor.
+  enum class sight : char { none, lacking, whole };
+
   // No algorithm has so many lanes.
   static constexpr int nobodys_lane = 0x7f00;
 
@@ -138,6 +147,23 @@ class visit {
     net_.record().in_place += net_.record().bytes - before;  // words about data, no data
   }
 
+  task<> tell_each(int lane, std::vector<sight>& seen) {
+    auto* const all = reinterpret_cast<std::byte*>(seen.data());
+    return tell_all(lane, const_bytes(all + own(), sizeof(sight)), all);
+  }
+  static sight worst(const std::vector<sight>& seen) {
+    return *std::min_element(seen.begin(), seen.end());
+  }
+  void pass_to_those(const std::vector<sight>& seen) const {
+    each_other([&](int rank, int) {
+      const visiting_card& theirs = cards_[index(rank)];
+      const visiting_card& mine = cards_[own()];
+      if (seen[index(rank)] != sight::lacking || theirs.process == mine.process) return;
+      here_.pass(theirs, mine.in);
+      if (mine.out.number != mine.in.number) here_.pass(theirs, mine.out);
+    });
+  }
+
   template <class Use>
   void each_other(const Use& use) const {
     for (int rank = 0; rank < net_.size(); ++rank) {
@@ -145,30 +171,40 @@ class visit {
     }
   }
 
-  bool sees_all() {
+  /// `passed`: whether everybody has passed the descriptors that this rank lacked.
+  sight look(bool passed) {
+    if (!works()) return sight::whole;
+    refusal_ = nullptr;
+    sight all = sight::whole;
     const on_device guard(here_.by().device());
     doors_.resize(cards_.size());
     each_other([&](int rank, int world) {
       const visiting_card& theirs = cards_[index(rank)];
-      const auto refuse = [&](const char* why) {
-        refusal_ = why;
-        refused_ = world;
+      const auto refuse = [&](const char* why, sight how) {
+        if (how < all) {
+          all = how;
+          refusal_ = why;
+          refused_ = world;
+        }
       };
       doors_[index(rank)] = here_.door_of(world, theirs);
       if (doors_[index(rank)] == nullptr) {
-        refuse("its process cannot be seen from here (another pid namespace or user)");
+        refuse("its process cannot be seen from here (another pid namespace or user)", sight::none);
       }
       const auto find = [&](const lent_buffer& lent) -> std::byte* {
-        if (refusal_ != nullptr || lent.size == 0) return nullptr;
+        if (all == sight::none || lent.size == 0) return nullptr;
         api::status why = api::success;
-        std::byte* const place = here_.place_of(world, theirs, lent, taken_, why);
-        if (place == nullptr) refuse(api::text(why));
-        return place;
+        std::byte* const place = here_.place_of(world, theirs, lent, passed, taken_, why);
+        if (place != nullptr) return place;
+        const bool by_descriptor = lent.is_passable != 0 && theirs.process != here_.process();
+        refuse(why == mapped_memory::lacking ? "it was not passed a descriptor" : api::text(why),
+               by_descriptor ? sight::lacking : sight::none);
+        return nullptr;
       };
       in_[index(rank)] = find(theirs.in);
       out_[index(rank)] = find(theirs.out);
     });
-    return refusal_ == nullptr;
+    return all;
   }
 
   bool enter() {

@@ -28,7 +28,9 @@ core<Transport>::~core() {
 
 template <class Transport>
 std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
-  if constexpr (lending_transport<Transport>) {
+  if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
+    return net_->allocate(size != 0 ? size : 1);  // what a device has is something
+  } else if constexpr (lending_transport<Transport>) {
     return net_->allocate(size);
   } else {
     return own_memory(size);

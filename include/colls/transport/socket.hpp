@@ -5,6 +5,7 @@
 // Sockets on an engine, as operations: what joining, the stores and the links' handshakes use.
 
 #include <colls/buffer.hpp>
+#include <colls/detail/descriptor.hpp>
 #include <colls/task.hpp>
 #include <colls/transport/engine.hpp>
 
@@ -12,7 +13,6 @@
 
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <cerrno>
@@ -25,27 +25,6 @@ namespace detail {
 
 inline std::error_code last_error() { return {errno, std::generic_category()}; }
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-/// Owns a descriptor.
-class descriptor {
- public:
-  descriptor() = default;
-  explicit descriptor(int fd) : fd_(fd) {}
-  descriptor(descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  descriptor& operator=(descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 inline descriptor open_socket(const endpoint& where) {
   return descriptor(

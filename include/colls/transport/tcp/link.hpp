@@ -750,7 +750,7 @@ class link final : public engine::watcher, public filler {
     int why = 0;
     do {
       detail::descriptor passed;
-      got = shm::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
+      got = detail::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
       why = got < 0 ? errno : 0;
       if (passed) owner_.lent(*this, std::move(passed));
     } while (got > 0);

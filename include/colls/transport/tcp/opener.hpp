@@ -187,7 +187,7 @@ class opener final : door::host {
     if (which.refused_beside < 3) ec = shm::connect_beside(where, socket);
     *alive = !ec || ec == std::errc::resource_unavailable_try_again;
     if (*alive && ec) co_return true;  // too many at its door
-    if (!ec && !shm::is_own_user(socket.get())) {
+    if (!ec && !detail::is_own_user(socket.get())) {
       ec = std::make_error_code(std::errc::permission_denied);
     }
     if (ec) {
@@ -280,7 +280,7 @@ class opener final : door::host {
     try {
       const bool local = shm::is_local(guest->descriptor());
       const bool known = what == purpose::link && peer >= 0 && peer < who_.size &&
-                         peer != who_.rank && (!local || shm::is_own_user(guest->descriptor()));
+                         peer != who_.rank && (!local || detail::is_own_user(guest->descriptor()));
       const verdict answer = !known || closing_ ? verdict::not_now
                              : is_welcome(peer) ? verdict::accepted
                                                 : verdict::duplicate;

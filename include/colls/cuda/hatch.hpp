@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// hatch: where the other ranks of this host pass a rank descriptors. Whoever passes one waits for
+// nobody: it lies there until it is taken.
+
+#include <colls/detail/descriptor.hpp>
+
+#include <fcntl.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <vector>
+
+namespace colls::cuda {
+
+/// Of which memory a descriptor is: a number that the process of that id gave it.
+struct hatch_label {
+  std::uint64_t process = 0;
+  std::uint64_t number = 0;
+  friend bool operator==(const hatch_label&, const hatch_label&) = default;
+};
+
+/// A local socket with a name that the system drew, for processes of this user.
+class hatch {
+ public:
+  hatch() : socket_(open_socket()) {
+    sockaddr_un own{};
+    own.sun_family = AF_UNIX;
+    socklen_t size = sizeof own.sun_family;
+    auto* const address = reinterpret_cast<sockaddr*>(&own);
+    if (!socket_ || ::bind(socket_.get(), address, size) != 0 ||
+        ::listen(socket_.get(), SOMAXCONN) != 0) {
+      return;
+    }
+    size = sizeof own;
+    if (::getsockname(socket_.get(), address, &size) != 0) return;
+    const std::size_t length = size - before_name;
+    if (size > before_name && length <= sizeof name_) {
+      std::memcpy(&name_, own.sun_path + 1, length);
+    }
+  }
+  hatch(const hatch&) = delete;
+
+  /// How others find it; 0: not at all.
+  std::uint64_t name() const { return name_; }
+
+  /// False: it has not come there (another network namespace or user, too many descriptors).
+  static bool pass(std::uint64_t name, const hatch_label& label, int file) {
+    sockaddr_un there{};
+    there.sun_family = AF_UNIX;
+    std::memcpy(there.sun_path + 1, &name, sizeof name);
+    const auto length = static_cast<socklen_t>(::strnlen(there.sun_path + 1, sizeof name));
+    const colls::detail::descriptor to = open_socket();
+    return to && length != 0 &&
+           ::connect(to.get(), reinterpret_cast<const sockaddr*>(&there), before_name + length) ==
+               0 &&
+           colls::detail::is_own_user(to.get()) &&
+           colls::detail::send_with_descriptor(to.get(), &label, sizeof label, file);
+  }
+
+  /// The descriptor of that name, if it has come. What came more than once is closed.
+  colls::detail::descriptor take(const hatch_label& wanted) {
+    let_in();
+    colls::detail::descriptor found;
+    for (letter& each : letters_) {
+      if (each.label == wanted) found = std::move(each.file);
+    }
+    std::erase_if(letters_, [&](const letter& each) { return each.label == wanted; });
+    return found;
+  }
+
+ private:
+  static constexpr socklen_t before_name = offsetof(sockaddr_un, sun_path) + 1;
+
+  struct letter {
+    hatch_label label;
+    colls::detail::descriptor file;
+  };
+
+  static colls::detail::descriptor open_socket() {
+    return colls::detail::descriptor(
+        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  }
+  void let_in() {
+    for (;;) {
+      colls::detail::descriptor guest(
+          ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!guest) break;
+      if (colls::detail::is_own_user(guest.get())) guests_.push_back(std::move(guest));
+    }
+    // A guest that has said nothing yet may be about to.
+    std::erase_if(guests_, [this](const colls::detail::descriptor& guest) {
+      letter come;
+      const ssize_t got = colls::detail::take_with_descriptor(guest.get(), &come.label,
+                                                              sizeof come.label, come.file);
+      if (got < 0 && errno == EAGAIN) return false;
+      if (got == sizeof come.label && come.file) letters_.push_back(std::move(come));
+      return true;
+    });
+  }
+
+  colls::detail::descriptor socket_;
+  std::uint64_t name_ = 0;
+  std::vector<colls::detail::descriptor> guests_;
+  std::vector<letter> letters_;
+};
+
+}  // namespace colls::cuda
