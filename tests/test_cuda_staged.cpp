@@ -134,6 +134,33 @@ TEST_CASE("buffers that are not in the device's memory are refused, and the comm
   });
 }
 
+TEST_CASE("allocate gives zeros in the communicator's device") {
+  stand_in::boot({.devices = 2, .eager_percent = 0});
+  colls::inproc::run(2, [](host_communicator& comm) -> colls::task<> {
+    using stand_in::number;
+    auto gpu = co_await cuda::attach<cuda::staged>(comm, 1);
+    auto data = gpu.allocate<number>(1000);
+    auto none = gpu.allocate<number>(0);
+    CHECK(none.size() == 0);
+    cuda::api::location found;
+    CHECK(cuda::api::locate(data.data() + 999, found) == cuda::api::success);
+    CHECK(found.where == cuda::api::place::device);
+    CHECK(found.device == 1);
+    stand_in::expect("zeros", data.data(), 1000, [](std::size_t) { return number{0}; });
+    stand_in::user by(1);
+    by.later([to = data.data()] { std::fill(to, to + 1000, 3); });
+    co_await gpu.all_reduce(data, by.on_stream());
+    stand_in::expect("sum", data.data(), 1000, [](std::size_t) { return number{6}; });
+    const auto part = data.span().subspan(10, 5);
+    co_await gpu.all_reduce(part, by.on_stream());
+    co_await gpu.all_reduce(none, by.on_stream());
+    CHECK(data.data()[9] == 6);
+    CHECK(data.data()[14] == 12);
+  });
+  for (const std::string& each : stand_in::complaints()) FAIL(each);
+  CHECK(stand_in::allocations() == 0);
+}
+
 TEST_CASE("ranks that stage otherwise are told when they attach") {
   stand_in::boot({});
   std::vector<errc> codes(2);

@@ -472,17 +472,19 @@ TEST_CASE("memory of allocate is freed while others have it mapped") {
     stand_in::user by(gpu.net().here().by().device());
     for (int i = 0; i < 300; ++i) {
       auto data = passable(gpu, by);
-      co_await sum_of(gpu, data, by);
+      auto out = passable(gpu, by, 500);
+      co_await gpu.all_reduce(data.span().subspan(0, 500), out, by.on_stream());
+      stand_in::expect("sum", out.data(), 500, sum_of_two);
     }
     co_await gpu.barrier();
     CHECK(stand_in::calls("launch") == 300);
-    CHECK(stand_in::calls("import_physical") == 300);
+    CHECK(stand_in::calls("import_physical") == 600);
   });
 }
 
 TEST_CASE("memory of allocate is freed after what users' streams do in it") {
-  run(1, {.eager_percent = 0}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by;
+  run(2, {.devices = 2, .eager_percent = 0}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().here().by().device());
     bool done = false;
     {
       auto data = gpu.template allocate<number>(10);
@@ -614,6 +616,50 @@ TEST_CASE("what another rank says of its memory's place has to be in that memory
   CHECK(stand_in::calls("open") == 0);
 }
 
+TEST_CASE("passable memory is no allocation of another kind that had its place and number") {
+  stand_in::boot({.processes = true});
+  cuda::mapped_memory all;
+  cuda::api::status why = 0;
+  {
+    const cuda::device_buffer<number> theirs(100);
+    const std::uint64_t processes[] = {cuda::api::process(), cuda::api::process()};
+    CHECK(processes[0] != processes[1]);
+    cuda::shared_memory own;
+    cuda::lent_buffer lent = own.lend({reinterpret_cast<std::byte*>(theirs.data()), 800});
+    cuda::mapped_memory::piece* const opened = all.take(1, lent, {}, 0, why);
+    REQUIRE(opened != nullptr);
+    cuda::mapped_memory::give_back(*opened);
+    lent.is_passable = 1;
+    CHECK(all.take(1, lent, {}, 0, why) == nullptr);
+    CHECK(why == cuda::mapped_memory::lacking);
+    all.close_all();
+  }
+  check_clean();
+}
+
+TEST_CASE("the descriptor of memory is not that of another one in its place") {
+  stand_in::boot({});
+  {
+    cuda::api::status why = 0;
+    const auto memory = cuda::passable_memory::allocate(100, 0, why);
+    REQUIRE(memory != nullptr);
+    cuda::api::allocation found;
+    REQUIRE(cuda::passable_memory::find(memory.get() + 99, found));
+    CHECK(found.base == memory.get());
+    CHECK_FALSE(cuda::passable_memory::find(memory.get() + found.size, found));
+    CHECK_FALSE(cuda::passable_memory::find(&why, found));
+    const auto base = reinterpret_cast<std::uintptr_t>(memory.get());
+    int uses = 0;
+    const auto use = [&uses](int file) { uses += file >= 0 ? 1 : 0; };
+    cuda::passable_memory::with_descriptor(base, found.number, use);
+    CHECK(uses == 1);
+    cuda::passable_memory::with_descriptor(base, found.number + 1, use);
+    cuda::passable_memory::with_descriptor(base + 1, found.number, use);
+    CHECK(uses == 1);
+  }
+  check_clean();
+}
+
 /// A file with some bytes, and whether a descriptor is of it.
 int file_of(const char* text) {
   const int made = ::memfd_create("passed", MFD_CLOEXEC);
@@ -665,8 +711,9 @@ TEST_CASE("a hatch waits for who has come and has not said anything yet") {
   const colls::detail::descriptor slow = come();
   const colls::detail::descriptor wrong = come();
   const colls::detail::descriptor file(file_of("late"));
-  CHECK(colls::detail::send_with_descriptor(wrong.get(), "short", 5, file.get()));
+  CHECK(colls::detail::send_with_descriptor(wrong.get(), &label, sizeof label / 2, file.get()));
   CHECK(text_of(own.take(label)) == "");
+  CHECK(text_of(own.take({label.process, 0})) == "");
   CHECK(colls::detail::send_with_descriptor(slow.get(), &label, sizeof label, file.get()));
   CHECK(text_of(own.take(label)) == "late");
 }

@@ -64,6 +64,30 @@ TEST_CASE("every collective where ranks see each other's device memory, over TCP
   }
 }
 
+TEST_CASE("memory of allocate is passed between ranks of TCP") {
+  for (const int devices : {1, 2}) {
+    stand_in::boot({.devices = devices, .seed = 7, .processes = true});
+    const std::vector<int> statuses = run_tcp(3, [](colls::world& world) -> colls::task<> {
+      const int device = cuda::device_for(world);
+      auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, device);
+      stand_in::user by(device);
+      for (int i = 0; i < 5; ++i) {
+        auto data = gpu.allocate<stand_in::number>(1000);
+        by.later([to = data.data(), rank = gpu.rank()] { std::fill(to, to + 1000, rank + 1); });
+        co_await gpu.all_reduce(data, by.on_stream());
+        stand_in::expect("sum", data.data(), 1000, [](std::size_t) { return stand_in::number{6}; });
+      }
+      co_await gpu.close();
+    });
+    CHECK(statuses == std::vector<int>{0, 0, 0});
+    for (const std::string& each : stand_in::complaints()) FAIL_CHECK(each);
+    CHECK(stand_in::allocations() == 0);
+    CHECK(stand_in::descriptors() == 0);
+    CHECK(stand_in::calls("launch") == 5 * devices);
+    CHECK(stand_in::calls("open") == 0);
+  }
+}
+
 TEST_CASE("every collective by NCCL, between threads and over TCP") {
   for (const bool by_tcp : {false, true}) {
     stand_in::boot({.seed = 7});

@@ -595,6 +595,7 @@ status make_physical(physical& made, std::size_t bytes, int device) {
   const entry now("make_physical");
   if (now.failed()) return now.status();
   if (bytes == 0 || bytes % unit != 0) return invalid_value;
+  if (device != current) complain("memory is made while another device is in use");
   const int file = ::memfd_create(physical_name, MFD_CLOEXEC);
   struct stat found {};
   if (::ftruncate(file, static_cast<off_t>(bytes)) != 0 || ::fstat(file, &found) != 0) std::abort();
@@ -684,12 +685,6 @@ status unmap(void* addresses, std::size_t bytes) {
     return invalid_value;
   }
   check_unused(found->first, bytes, "memory is unmapped under pending work");
-  for (const stream* on : all_streams()) {
-    if (!found->second.is_opened && on->is_users && on->device == found->second.device &&
-        !on->commands.empty()) {
-      complain("memory is unmapped while a user's stream may work there");
-    }
-  }
   ::mmap(addresses, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   gpu().memory.erase(found);
   return now.status();

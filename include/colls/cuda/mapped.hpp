@@ -89,7 +89,8 @@ class mapped_memory {
     why = api::invalid_value;
     if (before > lent.whole || lent.size > lent.whole - before) return nullptr;
     for (const auto& each : pieces_) {
-      if (each->rank == rank && each->of.base == lent.base && each->of.number == lent.number) {
+      if (each->rank == rank && each->of.base == lent.base && each->of.number == lent.number &&
+          each->of.is_passable == lent.is_passable) {
         ++each->uses;
         each->last = ++taken_;
         return each.get();

@@ -88,7 +88,7 @@ class passable_memory {
     if (why != api::success) return nullptr;
     registry& all = known();
     const std::lock_guard lock(all.guard);
-    made->number_ = ++all.made | first_number;
+    made->number_ = ++all.made;
     const auto at = reinterpret_cast<std::uintptr_t>(made->place_.data());
     all.at.emplace(at, made.get());
     made->address_ = at;
@@ -132,9 +132,6 @@ class passable_memory {
   }
 
  private:
-  // Other allocations have smaller ones.
-  static constexpr std::uint64_t first_number = std::uint64_t{1} << 63;
-
   struct registry {
     std::mutex guard;
     std::map<std::uintptr_t, passable_memory*> at;

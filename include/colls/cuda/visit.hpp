@@ -160,7 +160,7 @@ class visit {
       const visiting_card& mine = cards_[own()];
       if (seen[index(rank)] != sight::lacking || theirs.process == mine.process) return;
       here_.pass(theirs, mine.in);
-      if (mine.out.number != mine.in.number) here_.pass(theirs, mine.out);
+      if (mine.out.base != mine.in.base) here_.pass(theirs, mine.out);
     });
   }
 
