@@ -273,6 +273,7 @@ status add(const char* function, part what, api::comm_ref by, colls::stream_ref 
   if (const int fault = fault_of(function); fault != 0) return fault;
   comm* const known = usable(by);
   if (known == nullptr) return api::invalid_usage;
+  if (nccl().broken != api::success) return nccl().broken;
   const auto made = std::make_shared<part>(std::move(what));
   if (depth == 0) return submit({known, on, {made}});
   for (batch& each : group) {

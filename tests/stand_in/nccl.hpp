@@ -15,7 +15,7 @@ namespace stand_in {
 /// After boot: what runs, for each who asks in turn, the last one for ever.
 void boot_nccl(std::vector<int> versions = {22809}, int late_percent = 30);
 
-/// From now on all communicators say this of themselves.
+/// From now on all communicators say this of themselves, and so does each call on one.
 void break_nccl(int status);
 /// Communicators that were not given back, and how many were aborted.
 int nccl_alive();
