@@ -544,6 +544,10 @@ class communicator {
                     "colls: this communicator reduces on the device: a reduction of device memory "
                     "needs <colls/cuda/reduce.cuh> and nvcc");
       if constexpr (has_kernel) by.on_device = &detail::device_kernel<T, Op>::launch;
+      if constexpr (What == collective::all_reduce && has_kernel &&
+                    requires { requires Transport::shoots_on_device; }) {
+        by.shot_on_device = &detail::device_shots<T, Op>::launch;
+      }
       if constexpr (requires { requires Transport::folds_in_order; }) {
         by.op.commutative = by.op.associative = false;
       }

@@ -59,6 +59,22 @@ struct device_pass {
   bool is_prepared = false;  // the inputs are already
 };
 
+/// A sum over ranks on devices of their own, which write to each other's pages (cuda/shots.cuh).
+struct device_shot {
+  std::byte* const* pages;  // of all ranks, as this one sees them
+  int ranks;
+  int rank;
+  const void* in;
+  void* out;
+  std::size_t count;
+  bool twice;             // each rank sums a share first; else each sums all
+  std::size_t blocks;     // of threads, at most
+  std::uint64_t number;   // of this sum, from 1 on
+  std::uint64_t* missed;  // pinned: gets the number where the kernel has given up waiting
+  unsigned looks;         // before it does
+  stream_ref on;
+};
+
 /// What the facade needs of one (element type, accumulate type, operation).
 struct reduction {
   any_op op;  // over the working buffer's elements
@@ -79,6 +95,8 @@ struct reduction {
   /// All of it by a kernel of the thread's current device, in elements as the user has them, for up
   /// to 8 inputs; null: the CPU does it.
   void (*on_device)(const void* state, const device_pass& what) = nullptr;
+  /// An all_reduce by kernels that wait for each other; null: there is none.
+  void (*shot_on_device)(const void* state, const device_shot& what) = nullptr;
 
   /// Whether sums are made in the user's elements, with nothing to do before and after.
   bool is_plain() const {
@@ -95,6 +113,9 @@ namespace detail {
 /// `launch(state, pass)`: what `reduction::on_device` is; <colls/cuda/reduce.cuh> defines it.
 template <class T, class Op>
 struct device_kernel;
+/// The same for `reduction::shot_on_device`; <colls/cuda/shots.cuh> defines it.
+template <class T, class Op>
+struct device_shots;
 
 template <class T, class Working, class Compute, rounding Rounding, class Op>
 reduction erase_as(const Op& op) {

@@ -109,6 +109,7 @@ struct state {
   std::vector<std::unique_ptr<event>> events;  // kept: a handle that was destroyed is known as such
   std::vector<event*> dead_events;
   std::map<const std::byte*, allocation> memory;
+  std::map<const std::byte*, std::size_t> released;  // and not taken again
   std::uint64_t allocated = 0;
   std::map<unsigned long long, physical_handle> handles;
   std::map<ino_t, int> device_of;
@@ -263,6 +264,9 @@ int take(void*& memory, std::size_t bytes, api::place where) {
   }
   if (memory == nullptr) return api::out_of_memory;
   std::memset(memory, 0xcd, bytes);
+  std::erase_if(gpu().released, [&](const auto& each) {
+    return range{each.first, each.second}.meets(static_cast<const std::byte*>(memory), bytes);
+  });
   gpu().memory[static_cast<const std::byte*>(memory)] = made;
   return api::success;
 }
@@ -302,6 +306,7 @@ int give(void* memory, api::place where) {
     if (on->is_users) run_until(*on, on->commands.size());
   }
   std::memset(memory, 0xdd, found->second.size);
+  gpu().released[found->first] = found->second.size;
   free_pages(found->first, found->second);
   gpu().memory.erase(found);
   return api::success;
@@ -314,6 +319,10 @@ std::vector<range> pointed_to(const void* closure, std::size_t bytes, int device
     const std::byte* pointer = nullptr;
     std::memcpy(&pointer, static_cast<const std::byte*>(closure) + at, sizeof pointer);
     const auto* const found = find(pointer);
+    for (const auto& [begin, size] : gpu().released) {
+      const bool is_gone = found == nullptr && range{begin, size}.meets(pointer, 1);
+      if (is_gone) complain("a kernel works on memory that was released");
+    }
     if (found == nullptr) continue;
     check_range("what a kernel works on", pointer, 1, device);
     all.push_back({pointer, 1});
@@ -340,6 +349,7 @@ void boot(machine what) {
   for (const auto& [at, bytes] : all.reserved) ::munmap(at, bytes);
   all.reserved.clear();
   all.device_of.clear();
+  all.released.clear();
   all.processes = 0;
   all.complaints.clear();
   all.calls.clear();

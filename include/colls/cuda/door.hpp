@@ -52,12 +52,15 @@ struct alignas(64) door_line {
   std::atomic<std::uint64_t> process;
   std::atomic<std::uint64_t> thread;
   std::atomic<void*> stream;
+  std::atomic<std::uint64_t> number;  // of the operation that came last; 0: it has none
 };
 struct door_page {
   static constexpr std::size_t tickets = 64;
+  static constexpr std::size_t rows = 4;
 
   std::uint64_t name;
   std::atomic<std::uint64_t> open[tickets];
+  std::atomic<std::uint64_t> finished[rows];  // numbers, of operations that have them
   static constexpr std::size_t bytes(int ranks) {
     return 1024 + static_cast<std::size_t>(ranks) * sizeof(door_line);
   }
@@ -135,6 +138,10 @@ class door {
   void close(std::uint64_t ticket) {
     page().open[ticket % door_page::tickets].store(0, std::memory_order_release);
   }
+  /// This rank is done with the operation of that number, the last one of its row.
+  void finish(std::uint64_t number) {
+    page().finished[number % door_page::rows].store(number, std::memory_order_release);
+  }
   /// The operation ends before that: waits until nobody is inside any more, or its process has
   /// ended. False: one has stayed inside for a second, without which no work of a stream takes so
   /// long.
@@ -150,7 +157,10 @@ class door {
           (void)api::synchronize({line.stream});
           break;
         }
-        if (std::chrono::steady_clock::now() > limit) return false;
+        if (std::chrono::steady_clock::now() > limit) {
+          if (!is_finished(line.number)) return false;
+          break;
+        }
         ::sched_yield();
       }
     }
@@ -159,6 +169,10 @@ class door {
 
  private:
   door_page& page() const { return here_.page(); }
+  /// Whoever is in one that this rank has finished touches nothing here any more.
+  bool is_finished(std::uint64_t number) const {
+    return number != 0 && number <= page().finished[number % door_page::rows];
+  }
 
   int ranks_;
   std::uint64_t process_;
@@ -186,17 +200,22 @@ class door_view {
   explicit operator bool() const { return static_cast<bool>(there_); }
 
   /// A fence comes between this and `is_open`. What is done meanwhile is work of `stream`.
-  void raise(int rank, std::uint64_t process, stream_ref stream) {
+  void raise(int rank, std::uint64_t process, stream_ref stream, std::uint64_t number = 0) {
     door_line& line = there_.page().line(rank);
     line.pid = ::getpid();
     line.process = process;
     line.thread = this_thread();
     line.stream = stream.handle;
+    line.number = number;
     line.inside.fetch_add(1, std::memory_order_relaxed);
   }
   bool is_open(std::uint64_t ticket) const {
     return there_.page().open[ticket % door_page::tickets].load(std::memory_order_acquire) ==
            ticket;
+  }
+  bool has_finished(std::uint64_t number) const {
+    return there_.page().finished[number % door_page::rows].load(std::memory_order_acquire) >=
+           number;
   }
   void lower(int rank) { there_.page().line(rank).inside.fetch_sub(1, std::memory_order_release); }
 

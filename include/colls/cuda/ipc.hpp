@@ -3,12 +3,17 @@
 #pragma once
 
 // cuda_ipc: ranks of one host work where each other's device memory lies. Of the ranks that share a
-// GPU one does all of their work, so that no kernel waits for another process. What ranks cannot
-// see of each other, and messages, are staged.
+// GPU one does all of their work, so that no kernel waits for another process. Ranks on GPUs of
+// their own sum short vectors by kernels that write to each other. What ranks cannot see of each
+// other, and messages, are staged.
 
 #include <colls/algorithm/one_round.hpp>
+#include <colls/cuda/island.hpp>
 #include <colls/cuda/staged.hpp>
 #include <colls/cuda/visit.hpp>
+#if defined(__CUDACC__) || defined(COLLS_CUDA_STAND_IN)
+#include <colls/cuda/shots.cuh>
+#endif
 
 namespace colls::cuda {
 
@@ -18,10 +23,12 @@ template <transport Host>
 class ipc_transport : public staged_transport<Host> {
  public:
   static constexpr bool reduces_on_device = true;
+  static constexpr bool shoots_on_device = true;
 
   ipc_transport(std::shared_ptr<Host> host, int device, const staging& how)
       : staged_transport<Host>(host, device, how),
-        here_(std::make_unique<neighbourhood>(device, host->rank(), host->size())) {}
+        here_(std::make_unique<neighbourhood>(device, host->rank(), host->size())),
+        islands_(std::make_unique<islands>(*here_)) {}
 
   neighbourhood& here() const { return *here_; }
   /// Zeros in memory that other ranks may keep mapped when it is freed, where that can be had.
@@ -31,9 +38,13 @@ class ipc_transport : public staged_transport<Host> {
     this->stage().clear(made.get(), size);
     return made;
   }
+  island& island_of(const communicator_state& which) {
+    return islands_->of(which, this->matching());
+  }
 
  private:
   std::unique_ptr<neighbourhood> here_;
+  std::unique_ptr<islands> islands_;
 };
 
 }  // namespace colls::cuda
@@ -72,6 +83,21 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
   /// all_reduce and scan.
   static task<> in_place(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
                          any_buffer in, any_buffer out, reduction by, int ranks) {
+    cuda::island* const with = island_for(net, in, by);
+    if (with == nullptr) {
+      co_await visited(net, algorithm, in, out, by, ranks);
+      co_return;
+    }
+    const below host = net;
+    const cuda::stream_pool::loan after(net.net().here().streams());
+    after->follow(net.record().stream);
+    const bool done = co_await cuda::shoot(host, *with, *after, in, out, by);
+    net.record().stream = after->ref();
+    if (!done) co_await visited(net, algorithm, in, out, by, ranks);
+  }
+
+  static task<> visited(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
+                        any_buffer in, any_buffer out, reduction by, int ranks) {
     const bool is_scan = net.record().what == collective::scan;
     const auto work = [&](visit& call) {
       if (is_scan) {
@@ -118,7 +144,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
       co_return;
     }
     for (const any_buffer& part : group) {
-      co_await in_place(net, algorithm, part, part, by, net.size());
+      co_await visited(net, algorithm, part, part, by, net.size());
     }
   }
 
@@ -214,6 +240,15 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
   static bool reaches_all(const channel& net) {
     return net.size() <= cuda::most_visitors && net.nodes().nodes() == 1;
+  }
+
+  /// For what may be summed without a word before it; null: that has to be a visit, on all ranks.
+  static cuda::island* island_for(const channel& net, const any_buffer& data,
+                                  const reduction& by) {
+    if (by.shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
+    if (cuda::shots_for(bytes(data).size, data.element_size(), net.size()) == 0) return nullptr;
+    cuda::island& with = net.net().island_of(*net.record().communicator);
+    return with.is_refused() ? nullptr : &with;
   }
 
   /// Elements of a buffer.

@@ -7,6 +7,7 @@
 #include <colls/channel.hpp>
 #include <colls/cuda/nccl_api.hpp>
 #include <colls/cuda/stream.hpp>
+#include <colls/cuda/turns.hpp>
 #include <colls/reduction.hpp>
 
 #include <algorithm>
@@ -30,56 +31,6 @@ inline void check_nccl(nccl_api::status how, const char* call) {
     throw error(failed_in_nccl(how, call));
   }
 }
-
-/// Calls take turns, in the order in which they came.
-class turns {
- public:
-  /// A call's place in the line, from `come` to `leave` or its end.
-  class place {
-   public:
-    explicit place(turns& line) : line_(line) {}
-    place(const place&) = delete;
-    ~place() { leave(); }
-
-    class arrival;
-    struct request {
-      using operation = arrival;
-      place* of;
-    };
-    /// Ends when all who came before have left.
-    request come() { return {this}; }
-    void leave() noexcept {
-      auto& waiting = line_.waiting_;
-      const auto mine = std::find(waiting.begin(), waiting.end(), this);
-      if (mine == waiting.end()) return;
-      const bool was_first = mine == waiting.begin();
-      waiting.erase(mine);
-      if (was_first && !waiting.empty()) waiting.front()->done_->post();
-    }
-
-   private:
-    turns& line_;
-    completion* done_ = nullptr;
-  };
-
- private:
-  std::deque<place*> waiting_;  // the first one's turn it is
-};
-
-class turns::place::arrival {
- public:
-  explicit arrival(const request& wanted) : place_(*wanted.of) {}
-  bool start(completion& done) {
-    auto& waiting = place_.line_.waiting_;
-    place_.done_ = &done;
-    waiting.push_back(&place_);
-    return waiting.size() == 1;
-  }
-  void result() {}
-
- private:
-  place& place_;
-};
 
 /// NCCL sees that a connection broke, not who has died or why: the host, which tells all ranks, may
 /// need a moment more. So an error that comes from another rank counts only after a second.

@@ -54,11 +54,16 @@ class neighbourhood {
   int rank() const { return rank_; }
   std::uint64_t process() const { return process_; }
 
-  visiting_card introduce(const_bytes in, const_bytes out) {
+  /// Who this rank is; it lends nothing.
+  visiting_card name() const {
     visiting_card made;
     made.process = process_;
     made.gpu = gpu_;
     made.device = by_.device();
+    return made;
+  }
+  visiting_card introduce(const_bytes in, const_bytes out) {
+    visiting_card made = name();
     made.ticket = door_.open();
     if (made.ticket == 0) return made;
     made.door = door_.address();
@@ -67,6 +72,8 @@ class neighbourhood {
     made.out = memory_.lend(out);
     return made;
   }
+
+  lent_buffer lend(const_bytes data) { return memory_.lend(data); }
 
   /// That rank's door; null: it cannot be seen from here.
   door_view* door_of(int rank, const visiting_card& theirs) {
