@@ -205,7 +205,7 @@ class island {
       const int world = net.world_rank(rank);
       doors_[index(rank)] = door_view(theirs.door, lines);
       api::status why = api::success;
-      pages_[index(rank)] = here_.place_of(world, theirs, theirs.in, taken_, why);
+      pages_[index(rank)] = here_.place_of(world, theirs, theirs.in, false, taken_, why);
       good &= doors_[index(rank)] && pages_[index(rank)] != nullptr;
     });
     return good;

@@ -202,15 +202,15 @@ struct fold_loop {
       fold_loop<part, part, plus>::template run<Set>(state, out, second, parts, inputs, 2 * count);
     } else if constexpr (fits_registers<T, Compute, Op, Set>()) {
       using sum = register_sum<T, Op, Set>;
-      using line = line_sum<sum>;
+      using wide = line_sum<sum>;
       const std::size_t size = count * sizeof(T);
-      if (size >= line::size) {
+      if (size >= wide::size) {
         std::size_t at = head<T>(out, count) * sizeof(T);
-        if (at != 0) add_edge<line, Op, Rounding>(out, second, parts, inputs, 0, 0, at);
-        at = add_in_registers<line, Op, Rounding>(out, second, parts, inputs, at, size);
+        if (at != 0) add_edge<wide, Op, Rounding>(out, second, parts, inputs, 0, 0, at);
+        at = add_in_registers<wide, Op, Rounding>(out, second, parts, inputs, at, size);
         if (at == size) return;
-        const std::size_t last = size - line::size;
-        return add_edge<line, Op, Rounding>(out, second, parts, inputs, last, at, size);
+        const std::size_t last = size - wide::size;
+        return add_edge<wide, Op, Rounding>(out, second, parts, inputs, last, at, size);
       }
       decltype(auto) op = operation_of<Op>(state);
       std::size_t i =
