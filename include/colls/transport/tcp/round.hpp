@@ -63,6 +63,8 @@ class round_operation {
     if (net_.matching().has_arrivals()) come_by_ring &= take_early();
     if (!come_by_ring) return settle(unsent);
     if (missing_ == 0) return true;
+    // Before this looks: who sleeps goes on meanwhile, and so does the fence that asks.
+    net_.wake_peers();
     // Where each rank has a core, the others' lines are often under way already.
     for (int looks = net_.looks_at_once(); looks > 0; --looks) {
       if (take()) return true;
