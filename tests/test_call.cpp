@@ -11,6 +11,7 @@
 
 namespace {
 
+using colls::algorithm;
 using colls::errc;
 using colls::operation;
 using colls::task;
@@ -229,6 +230,60 @@ TEST_CASE("the task that made a call may be destroyed at any moment") {
       }
     }
   }
+}
+
+TEST_CASE("what done() runs may destroy the communicator") {
+  communicators all(2);
+  nobody asks(all);
+  std::vector<int> into(1);
+  operation<colls::received> never = all[0].recv(into, 1, 4);
+  const auto waits = [&]() -> task<> {
+    co_await all[0].all_reduce<algorithm::linear>(into);
+    all[0] = {};
+  };
+  task<> waiting = waits();
+  CHECK_FALSE(waiting.start(asks));
+  std::vector<int> other(1);
+  operation<> meets = all[1].all_reduce<algorithm::linear>(other);
+  for (int i = 0; i < 1000 && !never.done(); ++i) (void)meets.done();
+  CHECK(never.done());
+  CHECK(never.why().code == errc::closed);
+  CHECK_FALSE(all[0]);
+}
+
+namespace {
+
+/// A step for which there is no memory.
+struct out_of_memory {
+  using channel = colls::basic_channel<communicator::transport_type>;
+  explicit out_of_memory(const channel&) {}
+  auto request(const channel& net) {
+    if (net.size() == 1) throw std::bad_alloc();
+    return net.meet(nullptr);
+  }
+  void finish(const channel&, const auto&) {}
+};
+struct no_owner final : colls::detail::call_owner {
+  void ended(colls::detail::call_base&) noexcept override {}
+  void progress() override {}
+  void kick() override {}
+};
+
+}  // namespace
+
+TEST_CASE("what is thrown when a step begins comes at the await") {
+  communicators all(1);
+  no_owner owner;
+  colls::match matching(0);
+  colls::communicator_state state(77, 0, 1, nullptr);
+  using call = colls::detail::step_call<out_of_memory::channel, out_of_memory>;
+  auto* const made = new call(&owner, &matching, all[0].queue());
+  made->communicator = &state;
+  made->prepare(all[0].net());
+  operation<> started(made);
+  made->run();
+  CHECK(made->is_done());
+  CHECK(started.why().code == errc::not_enough_memory);
 }
 
 TEST_CASE("dropping an unfinished collective revokes its communicator on all ranks") {

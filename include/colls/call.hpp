@@ -71,7 +71,7 @@ class call_base : public operation_record, public recycled {
 
   /// Whether it has ended, also if its coroutine has and the run queue has not told us yet.
   bool settle() noexcept {
-    if (body_done_.posted()) body_ended();
+    if (body_done_.posted() && is_body_over()) body_ended();
     return is_done();
   }
 
@@ -122,6 +122,8 @@ class call_base : public operation_record, public recycled {
  protected:
   virtual bool start_body(completion& done) = 0;
   virtual void take_result() = 0;  // throws what the body threw
+  /// Of a body whose completion is posted: whether nothing is left to do but to take its result.
+  virtual bool is_body_over() const { return true; }
   virtual void destroy_body() noexcept = 0;
 
  private:

@@ -18,29 +18,50 @@ class step_call final : public call<void> {
   /// Makes the step of what its constructor takes after the channel.
   template <class... With>
   [[gnu::always_inline]] void prepare(typename Channel::transport_type& net, const With&... with) {
-    under_way_.emplace(net, *this, with...);
+    made_.emplace(net, *this, with...);
   }
 
  private:
-  struct under_way {
+  struct made {
     template <class... With>
-    [[gnu::always_inline]] under_way(typename Channel::transport_type& transport,
-                                     operation_record& record, const With&... with)
-        : net(transport, record), work(net, with...), operation(work.request(net)) {}
+    [[gnu::always_inline]] made(typename Channel::transport_type& transport,
+                                operation_record& record, const With&... with)
+        : net(transport, record), work(net, with...) {}
 
     Channel net;
     Step work;
+  };
+  struct begun {
+    [[gnu::always_inline]] explicit begun(made& of) : operation(of.work.request(of.net)) {}
+
     step_operation<Step, Channel> operation;
   };
 
-  bool start_body(completion& done) override { return under_way_->operation.start(done); }
-  void take_result() override {
-    unwrap(under_way_->operation.result());
-    under_way_->work.finish(under_way_->net, under_way_->operation);
+  bool start_body(completion& done) override {
+    try {
+      begun_.emplace(*made_);
+      return begun_->operation.start(done);
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return true;
+    }
   }
-  void destroy_body() noexcept override { under_way_.reset(); }
+  void take_result() override {
+    if (thrown_) std::rethrow_exception(thrown_);
+    unwrap(begun_->operation.result());
+    made_->work.finish(made_->net, begun_->operation);
+  }
+  // What is awaited has ended, but work is left, and whoever drops the call may have freed its
+  // buffers.
+  bool is_body_over() const override { return false; }
+  void destroy_body() noexcept override {
+    begun_.reset();
+    made_.reset();
+  }
 
-  std::optional<under_way> under_way_;
+  std::optional<made> made_;
+  std::optional<begun> begun_;
+  std::exception_ptr thrown_;
 };
 
 }  // namespace colls::detail

@@ -28,11 +28,12 @@ class barrier {
 template <channel Channel, buffer Data, class Op>
 class all_reduce {
  public:
-  all_reduce(const Channel& net, const Data& in, const Data& out, const Op& op)
-      : data_(out), op_(op) {
-    net.copy(bytes(out), bytes(in));
+  all_reduce(const Channel&, const Data& in, const Data& out, const Op& op)
+      : in_(in), data_(out), op_(op) {}
+  auto request(const Channel& net) {
+    net.copy(bytes(data_), bytes(in_));
+    return net.meet(data_.data());
   }
-  auto request(const Channel& net) const { return net.meet(data_.data()); }
   void finish(const Channel& net, auto& all) const {
     if (!all.is_last()) return;
     detail::recycled_vector<void*> places(static_cast<std::size_t>(net.size()), data_.data());
@@ -57,6 +58,7 @@ class all_reduce {
   }
 
  private:
+  Data in_;
   Data data_;
   Op op_;
 };

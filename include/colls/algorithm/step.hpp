@@ -9,15 +9,16 @@
 
 namespace colls {
 
-/// Made in its place of the channel and what the algorithm works on. `request(net)` gives what is
-/// awaited, once, and `finish(net, operation)` does what is left when that has ended.
+/// Made in its place of the channel and what the algorithm works on. `request(net)` takes what
+/// memory it needs and gives what is awaited, once; `finish(net, operation)` does what is left when
+/// that has ended.
 template <class Step, class Channel>
-concept step = requires(const Step& one, const Channel& net) { one.request(net); };
+concept step = requires(Step& one, const Channel& net) { one.request(net); };
 
 /// What a step awaits.
 template <class Step, class Channel>
 using step_operation =
-    detail::awaited<decltype(std::declval<const Step&>().request(std::declval<const Channel&>()))>;
+    detail::awaited<decltype(std::declval<Step&>().request(std::declval<const Channel&>()))>;
 
 template <class Step, channel Channel, class... With>
 requires step<Step, Channel> task<> in_one_step(Channel net, With... with) {

@@ -10,6 +10,8 @@
 #include <colls/algorithm/step.hpp>
 #include <colls/partition.hpp>
 
+#include <optional>
+
 namespace colls::whole {
 
 using one_round::all;
@@ -56,17 +58,22 @@ void add_up_taken(const Channel& net, const Data& own, std::byte* taken, int ran
   add_up(net, sum, parts, in_place ? net.rank() : apart, taken, op);
 }
 /// Room for such parts.
-template <channel Channel, buffer Data>
-scratch room_for(const Channel& net, const Data& part, int ranks) {
-  return net.scratch_bytes(ranks > 1 ? static_cast<std::size_t>(ranks) * bytes(part).size : 0);
-}
+struct room {
+  template <channel Channel, buffer Data>
+  room(const Channel& net, const Data& part, int ranks)
+      : memory(net.scratch_bytes(
+            ranks > 1 ? static_cast<std::size_t>(ranks) * bytes(part).size : 0)) {}
+  std::byte* data() const { return memory.data(); }
+
+  scratch memory;
+};
 
 /// Ends on no rank before all ranks have called it. p(p-1) empty messages.
 template <channel Channel>
 class barrier {
  public:
   explicit barrier(const Channel&) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
+  [[gnu::always_inline]] auto request(const Channel& net) {
     return share_with_all(net, const_bytes(), nullptr);
   }
   void finish(const Channel&, const auto&) const {}
@@ -77,20 +84,21 @@ class barrier {
 template <channel Channel, buffer Data, class Op>
 class all_reduce {
  public:
-  all_reduce(const Channel& net, const Data& in, const Data& out, const Op& op)
-      : in_(in), out_(out), op_(op), parts_(room_for(net, in, net.size())) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
-    return share_with_all(net, bytes(in_), parts_.data());
+  all_reduce(const Channel&, const Data& in, const Data& out, const Op& op)
+      : in_(in), out_(out), op_(op) {}
+  [[gnu::always_inline]] auto request(const Channel& net) {
+    parts_.emplace(net, in_, net.size());
+    return share_with_all(net, bytes(in_), parts_->data());
   }
   void finish(const Channel& net, const auto&) const {
-    add_up_taken(net, in_, parts_.data(), net.size(), out_, op_);
+    add_up_taken(net, in_, parts_->data(), net.size(), out_, op_);
   }
 
  private:
   Data in_;
   Data out_;
   Op op_;
-  scratch parts_;
+  std::optional<room> parts_;
 };
 
 /// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
@@ -98,20 +106,20 @@ class all_reduce {
 template <channel Channel, buffer Data, class Op>
 class reduce {
  public:
-  reduce(const Channel& net, const Data& in, const Data& out, int root, const Op& op)
+  reduce(const Channel&, const Data& in, const Data& out, int root, const Op& op)
       : in_(in),
         out_(out),
         op_(op),
-        root_(root),
-        parts_(room_for(net, in, net.rank() == root ? net.size() : 0)) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
-    const mutable_bytes zeroth{parts_.data(), bytes(in_).size};
+        root_(root) {}
+  [[gnu::always_inline]] auto request(const Channel& net) {
+    parts_.emplace(net, in_, net.rank() == root_ ? net.size() : 0);
+    const mutable_bytes zeroth{parts_->data(), bytes(in_).size};
     return net.rank() == root_
                ? round(net, round_gives(), round_takes::blocks(all(net), zeroth))
                : round(net, round_gives::same(only(root_), bytes(in_)), round_takes());
   }
   void finish(const Channel& net, const auto&) const {
-    if (net.rank() == root_) add_up_taken(net, in_, parts_.data(), net.size(), out_, op_);
+    if (net.rank() == root_) add_up_taken(net, in_, parts_->data(), net.size(), out_, op_);
   }
 
  private:
@@ -119,7 +127,7 @@ class reduce {
   Data out_;
   Op op_;
   int root_;
-  scratch parts_;
+  std::optional<room> parts_;
 };
 
 /// Afterwards rank r holds the finished chunk r in `out`, with the bits of the sequential sum; `in`
@@ -133,16 +141,16 @@ class reduce_scatter {
         own_(chunks(in, parts)[net.rank()]),
         out_(out),
         parts_(parts),
-        op_(op),
-        taken_(room_for(net, own_, net.size())) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
-    const mutable_bytes zeroth{taken_.data(), bytes(own_).size};
+        op_(op) {}
+  [[gnu::always_inline]] auto request(const Channel& net) {
+    taken_.emplace(net, own_, net.size());
+    const mutable_bytes zeroth{taken_->data(), bytes(own_).size};
     return round(net,
                         round_gives::chunks(all(net), bytes(in_), parts_, element_size(in_)),
                         round_takes::blocks(all(net), zeroth));
   }
   void finish(const Channel& net, const auto&) const {
-    add_up_taken(net, own_, taken_.data(), net.size(), out_, op_);
+    add_up_taken(net, own_, taken_->data(), net.size(), out_, op_);
   }
 
  private:
@@ -151,7 +159,7 @@ class reduce_scatter {
   Data out_;
   partition parts_;
   Op op_;
-  scratch taken_;
+  std::optional<room> taken_;
 };
 
 /// Afterwards `out` on rank r holds the sum over ranks 0 to r, with the bits of the sequential sum;
@@ -159,39 +167,41 @@ class reduce_scatter {
 template <channel Channel, buffer Data, class Op>
 class scan {
  public:
-  scan(const Channel& net, const Data& in, const Data& out, const Op& op)
-      : in_(in), out_(out), op_(op), parts_(room_for(net, in, net.rank() + 1)) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
-    return share_upwards(net, bytes(in_), parts_.data());
+  scan(const Channel&, const Data& in, const Data& out, const Op& op)
+      : in_(in), out_(out), op_(op) {}
+  [[gnu::always_inline]] auto request(const Channel& net) {
+    parts_.emplace(net, in_, net.rank() + 1);
+    return share_upwards(net, bytes(in_), parts_->data());
   }
   void finish(const Channel& net, const auto&) const {
-    add_up_taken(net, in_, parts_.data(), net.rank() + 1, out_, op_);
+    add_up_taken(net, in_, parts_->data(), net.rank() + 1, out_, op_);
   }
 
  private:
   Data in_;
   Data out_;
   Op op_;
-  scratch parts_;
+  std::optional<room> parts_;
 };
 /// Afterwards `data` on rank r > 0 holds the sum over the ranks before r, with the bits of the
 /// sequential sum; that of rank 0 stays as it was. p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class exscan {
  public:
-  exscan(const Channel& net, const Data& data, const Op& op)
-      : data_(data), op_(op), parts_(room_for(net, data, net.rank() + 1)) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
-    return share_upwards(net, bytes(data_), parts_.data());
+  exscan(const Channel&, const Data& data, const Op& op)
+      : data_(data), op_(op) {}
+  [[gnu::always_inline]] auto request(const Channel& net) {
+    parts_.emplace(net, data_, net.rank() + 1);
+    return share_upwards(net, bytes(data_), parts_->data());
   }
   void finish(const Channel& net, const auto&) const {
-    if (net.rank() > 0) add_up_taken(net, data_, parts_.data(), net.rank(), data_, op_);
+    if (net.rank() > 0) add_up_taken(net, data_, parts_->data(), net.rank(), data_, op_);
   }
 
  private:
   Data data_;
   Op op_;
-  scratch parts_;
+  std::optional<room> parts_;
 };
 
 /// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
@@ -201,7 +211,7 @@ class all_gather {
  public:
   all_gather(const Channel&, const Data& in, const Data& out, const partition& parts)
       : in_(in), out_(out), parts_(parts) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
+  [[gnu::always_inline]] auto request(const Channel& net) {
     return round(net, round_gives::same(all(net), bytes(in_)),
                         round_takes::chunks(all(net), bytes(out_), parts_, element_size(out_)));
   }
@@ -220,7 +230,7 @@ template <channel Channel, buffer Data>
 class broadcast {
  public:
   broadcast(const Channel&, const Data& data, int root) : data_(data), root_(root) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
+  [[gnu::always_inline]] auto request(const Channel& net) {
     return net.rank() == root_
                ? round(net, round_gives::same(all(net), bytes(data_)), round_takes())
                : round(net, round_gives(), round_takes::same(only(root_), bytes(data_)));
@@ -239,7 +249,7 @@ class gather {
  public:
   gather(const Channel&, const Data& mine, const Data& data, const partition& parts, int root)
       : mine_(mine), data_(data), parts_(parts), root_(root) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
+  [[gnu::always_inline]] auto request(const Channel& net) {
     return net.rank() == root_
                ? round(net, round_gives(),
                               round_takes::chunks(all(net), bytes(data_), parts_,
@@ -264,7 +274,7 @@ class scatter {
  public:
   scatter(const Channel&, const Data& data, const Data& mine, const partition& parts, int root)
       : data_(data), mine_(mine), parts_(parts), root_(root) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
+  [[gnu::always_inline]] auto request(const Channel& net) {
     return net.rank() == root_
                ? round(net,
                               round_gives::chunks(all(net), bytes(data_), parts_,
@@ -291,7 +301,7 @@ class all_to_all {
   all_to_all(const Channel&, const Data& in, const partition& in_parts, const Data& out,
              const partition& out_parts)
       : in_(in), out_(out), in_parts_(in_parts), out_parts_(out_parts) {}
-  [[gnu::always_inline]] auto request(const Channel& net) const {
+  [[gnu::always_inline]] auto request(const Channel& net) {
     return round(net,
                         round_gives::chunks(all(net), bytes(in_), in_parts_, element_size(in_)),
                         round_takes::chunks(all(net), bytes(out_), out_parts_,

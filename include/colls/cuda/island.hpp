@@ -169,17 +169,22 @@ class island {
     if (api::allocate(memory, shot_page::bytes) != api::success) return false;
     page_ = static_cast<std::byte*>(memory);
     door_ = std::make_unique<door>(line(static_cast<int>(cards_.size()), 0), here_.process());
-    missed_ = pinned_buffer<std::uint64_t>(shot_page::slots);
-    zeros_ = pinned_buffer<std::byte>(shot_page::flag_bytes);
+    try {
+      missed_ = pinned_buffer<std::uint64_t>(shot_page::slots);
+      zeros_ = pinned_buffer<std::byte>(shot_page::flag_bytes);
+    } catch (const error&) {
+      return false;  // the page goes with the island
+    }
     std::memset(zeros_.data(), 0, zeros_.size());
     return true;
   }
   void lend_page() {
     const on_device guard(here_.by().device());
     zeros_ = {};
+    own().who.ticket = door_->open();
+    if (own().who.ticket == 0) return;
     own().who.door = door_->address();
     own().who.in = here_.lend({page_, shot_page::bytes});
-    own().who.ticket = door_->open();
     pages_[index(rank_)] = page_;
   }
   void give_up() {
@@ -296,6 +301,7 @@ class shot_call {
     };
     if (!good) {
       // Somebody has given the operation up; that one's word never comes, why it did does.
+      leave();
       co_await words(6);
       co_await words(nobodys_lane);
     }

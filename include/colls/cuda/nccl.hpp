@@ -500,9 +500,13 @@ struct catalogue<basic_channel<cuda::nccl_transport<Host>>> {
   static constexpr auto all_gather = broadcast;
   static constexpr auto all_to_all = broadcast;
 
-  template <collective>
+  template <collective What>
   static constexpr const auto& algorithms() {
-    return broadcast;
+    if constexpr (What == collective::barrier) {
+      return barrier;
+    } else {
+      return broadcast;
+    }
   }
 };
 

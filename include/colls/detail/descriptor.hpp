@@ -70,9 +70,9 @@ inline ssize_t take_with_descriptor(int socket, void* bytes, std::size_t size, d
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = room;
-  message.msg_controllen = sizeof room;
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // in what pads it a second one would be taken
   const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got <= 0) return got;
+  if (got < 0) return got;
   const cmsghdr* const extra = CMSG_FIRSTHDR(&message);
   if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
     int found = -1;

@@ -47,9 +47,10 @@ int core<Transport>::host_of(int rank) const {
 }
 template <class Transport>
 void core<Transport>::progress() {
-  net_->poll();
+  const std::shared_ptr<Transport> net = net_;  // what runs may destroy this
+  net->poll();
   // Whoever asks may turn to something else: peers hear now what was written to them.
-  if (net_->queue().run()) net_->kick();
+  if (net->queue().run()) net->kick();
 }
 template <class Transport>
 void core<Transport>::kick() {
@@ -158,6 +159,17 @@ inline void check_counts(checks& check, const std::vector<std::size_t>& offsets,
       .require(offsets.back() <= (unfit - 1) / element, "a count is negative or too large");
 }
 
+// Transports that stand on another one take its catalogue over, but their memory is not its.
+template <class Transport>
+concept has_steps =
+    std::same_as<typename catalogue<basic_channel<Transport>>::transport, Transport>;
+template <collective What, class Transport>
+constexpr auto step_of() {
+  if constexpr (has_steps<Transport>) {
+    return catalogue<basic_channel<Transport>>::template step<What>();
+  }
+}
+
 template <class Transport>
 template <class Rows>
 [[gnu::noinline]] const known_calls::entry* core<Transport>::choose(const Rows& rows,
@@ -171,9 +183,11 @@ template <class Rows>
   if (check.failed()) return nullptr;
   fingerprint print = wanted;
   put(print, by);
-  using all = catalogue<basic_channel<Transport>>;
-  return &known().add(
-      {wanted, asked, agreement(print, by), find(rows, by.how), all::is_one_step(by, asked)});
+  bool is_one_step = false;
+  if constexpr (has_steps<Transport>) {
+    is_one_step = catalogue<basic_channel<Transport>>::is_one_step(by, asked);
+  }
+  return &known().add({wanted, asked, agreement(print, by), find(rows, by.how), is_one_step});
 }
 
 template <class Transport>
@@ -191,7 +205,7 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
     known = choose(rows, print(), asked(), how, check);
     if (known == nullptr) return refuse(make(What), check.why());
   }
-  using step = decltype(all::template step<What>());
+  using step = decltype(step_of<What, Transport>());
   if constexpr (!std::is_void_v<step>) {
     if (is_plain && known->is_one_step) {
       auto* const made = make<step_call<channel, typename step::type>>(What);
