@@ -411,9 +411,9 @@ colls::shared_buffer<number, colls::device_memory> passable(auto& gpu, stand_in:
   return made;
 }
 
-/// A sum where the numbers lie.
+/// A sum where the numbers lie: a group is always a visit.
 colls::task<> sum_of(auto& gpu, auto& data, stand_in::user& by) {
-  co_await gpu.all_reduce(data, by.on_stream());
+  co_await gpu.all_reduce(colls::group{data}, by.on_stream());
   stand_in::expect("sum", data.data(), data.size(), sum_of_two);
 }
 
@@ -431,15 +431,15 @@ TEST_CASE("memory of allocate has zeros, and is passed to those who work in it, 
           auto data = passable(gpu, by);
           co_await sum_of(gpu, data, by);
           for (int i = 0; i < 3; ++i) {
-            const auto part = data.span().subspan(100, 50);
-            co_await gpu.all_reduce(part, colls::maximum(), by.on_stream());
+            auto part = data.span().subspan(100, 50);
+            co_await gpu.all_reduce(colls::group{part}, colls::maximum(), by.on_stream());
           }
           auto out = passable(gpu, by);
           co_await gpu.broadcast(out, 1, by.on_stream());
           stand_in::expect("sent", out.data(), out.size(),
                            [](std::size_t i) { return stand_in::value(1, i); });
-          co_await gpu.all_reduce(out, data, colls::minimum(), by.on_stream());
-          stand_in::expect("apart", data.data(), data.size(),
+          co_await gpu.all_reduce(colls::group{out}, colls::minimum(), by.on_stream());
+          stand_in::expect("the least", out.data(), out.size(),
                            [](std::size_t i) { return stand_in::value(1, i); });
           co_await gpu.barrier();
           CHECK(stand_in::calls("launch") == 5 * devices);
