@@ -28,6 +28,16 @@
 // g++ 12 takes the operator new and delete of Asio's own coroutine frames for a mismatch.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+// The standard library's own count of who holds an exception, which was not compiled with it.
+extern "C" const char* __tsan_default_suppressions();
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:std::__exception_ptr::exception_ptr::_M_release\n";
+}
+#endif
+#endif
+
 namespace {
 
 namespace asio = boost::asio;
