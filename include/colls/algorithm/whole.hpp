@@ -146,8 +146,8 @@ class reduce_scatter {
     taken_.emplace(net, own_, net.size());
     const mutable_bytes zeroth{taken_->data(), bytes(own_).size};
     return round(net,
-                        round_gives::chunks(all(net), bytes(in_), parts_, element_size(in_)),
-                        round_takes::blocks(all(net), zeroth));
+                 round_gives::chunks(all(net), bytes(in_), parts_, element_size(in_)),
+                 round_takes::blocks(all(net), zeroth));
   }
   void finish(const Channel& net, const auto&) const {
     add_up_taken(net, own_, taken_->data(), net.size(), out_, op_);
@@ -213,7 +213,7 @@ class all_gather {
       : in_(in), out_(out), parts_(parts) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     return round(net, round_gives::same(all(net), bytes(in_)),
-                        round_takes::chunks(all(net), bytes(out_), parts_, element_size(out_)));
+                 round_takes::chunks(all(net), bytes(out_), parts_, element_size(out_)));
   }
   void finish(const Channel& net, const auto&) const {
     net.copy(bytes(chunks(out_, parts_)[net.rank()]), bytes(in_));
@@ -303,8 +303,8 @@ class all_to_all {
       : in_(in), out_(out), in_parts_(in_parts), out_parts_(out_parts) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     return round(net,
-                        round_gives::chunks(all(net), bytes(in_), in_parts_, element_size(in_)),
-                        round_takes::chunks(all(net), bytes(out_), out_parts_,
+                 round_gives::chunks(all(net), bytes(in_), in_parts_, element_size(in_)),
+                 round_takes::chunks(all(net), bytes(out_), out_parts_,
                                             element_size(out_)));
   }
   void finish(const Channel& net, const auto&) const {

@@ -253,7 +253,7 @@ operation<> core<Transport>::everywhere(reduction& by, const any_buffer& in, con
     }
   };
   const auto prepare = [&](auto& made) __attribute__((always_inline)) {
-    by.op.state = made.keep(by.op.state, by.state_size);
+    keep_operation(made, by);
     if constexpr (What == collective::exscan) {
       made.prepare(*net_, out, by.op);
     } else {
@@ -319,7 +319,7 @@ operation<> core<Transport>::at_root(reduction& by, const any_buffer& in, const 
     return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root, by);
   };
   const auto prepare = [&](auto& made) {
-    by.op.state = made.keep(by.op.state, by.state_size);
+    keep_operation(made, by);
     made.prepare(*net_, in, out, root, by.op);
   };
   return launch<collective::reduce>(print, asked, how, check, in.size() * by.accumulate_size, body,
@@ -359,7 +359,7 @@ operation<> core<Transport>::in_parts(reduction& by, const any_buffer& in, const
     return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), by);
   };
   const auto prepare = [&](auto& made) {
-    by.op.state = made.keep(by.op.state, by.state_size);
+    keep_operation(made, by);
     made.prepare(*net_, in, out, partition::blocks(out.size(), size), by.op);
   };
   return launch<collective::reduce_scatter>(print, asked, how, check,
