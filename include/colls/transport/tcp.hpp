@@ -92,7 +92,7 @@ class tcp_transport final : mover,
     send_operation(send_operation&& other) noexcept
         : send_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
     ~send_operation() {
-      if (waits) on->waiting.remove(*this);
+      if (waits) on->credit.waiting.remove(*this);
       if (queued) on->withdraw(*this);
     }
 
@@ -188,7 +188,7 @@ class tcp_transport final : mover,
     match_.sweep(time);
     links_.each([&](int, tcp::link& link) {
       // A large message whose receiver expects a small one would wait without a word.
-      link.waiting.each([&](tcp::outgoing& send) {
+      link.credit.waiting.each([&](tcp::outgoing& send) {
         if (send.reminded || time - send.record->started < 100 * milliseconds) return;
         send.reminded = true;
         link.control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
@@ -220,18 +220,15 @@ class tcp_transport final : mover,
     }
     const bool direct = send.key.is_point_to_point();
     send.frame = tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash);
-    const bool in_turn = link.waiting.empty() || link.waiting.find(send.key) == nullptr;
-    if (in_turn && send.size <= tcp::eager_limit && tcp::weight(send.size) <= link.allowance) {
-      link.allowance -= tcp::weight(send.size);
-      return link.enqueue(send);
-    }
-    if (in_turn && !direct && link.take_grant(send.key)) {
+    const bool in_turn = link.credit.is_next(send.key);
+    if (in_turn && link.credit.spend(send.size)) return link.enqueue(send);
+    if (in_turn && !direct && link.credit.take_grant(send.key)) {
       send.frame.flags = tcp::flag::granted;
       return link.enqueue(send);
     }
     send.on = &link;
     send.waits = true;
-    link.waiting.push_back(send);
+    link.credit.waiting.push_back(send);
     if (direct || send.size <= tcp::eager_limit) {
       send.reminded = true;
       link.control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
@@ -388,7 +385,7 @@ class tcp_transport final : mover,
         break;
       case tcp::kind::grant:
         if ((frame.flags & tcp::flag::window) != 0) {
-          from.allowance += std::min<std::size_t>(frame.length, tcp::window - from.allowance);
+          from.credit.refill(frame.length);
         } else {
           granted(from, frame, key);
         }
@@ -438,12 +435,12 @@ class tcp_transport final : mover,
         receive->source = key.peer;
         from.deliver_to(*receive);
       }
-      if (unsolicited) from.consumed(tcp::weight(size));
+      if (unsolicited) from.consumed(size);
       return;
     }
     const communicator_state* const known = match_.find(key.communicator);
     if (!match_.inspect(key, frame.hash) || (known != nullptr && known->failed())) {
-      if (unsolicited) from.consumed(tcp::weight(size));
+      if (unsolicited) from.consumed(size);
       return;
     }
     if (!unsolicited) {
@@ -491,10 +488,10 @@ class tcp_transport final : mover,
 
   void granted(tcp::link& from, const tcp::header& frame, const message_key& key) {
     if (!match_.inspect(key, frame.hash)) return;
-    tcp::outgoing* const send = from.waiting.take(key);
+    tcp::outgoing* const send = from.credit.waiting.take(key);
     if (send == nullptr) {
       const communicator_state* const known = match_.find(key.communicator);
-      if (!key.is_point_to_point() && (known == nullptr || !known->failed())) from.bank_grant(key);
+      if (!key.is_point_to_point() && (known == nullptr || !known->failed())) from.credit.bank_grant(key);
       return;
     }
     send->waits = false;
@@ -600,7 +597,7 @@ class tcp_transport final : mover,
       link.fail_receive(why.code, [&](const posted& receive) {
         return receive.key.communicator == communicator.id();
       });
-      link.drop_grants(communicator.id());
+      link.credit.drop_grants(communicator.id());
       if (peer == told_by || link.ended() || communicator.rank_of(peer) < 0) return;
       tell_revoked(link, communicator.id(), why);
     });

@@ -68,6 +68,13 @@ inline bool plausible(const header& frame) {
   return false;
 }
 
+/// The bytes of payload of a frame that is not data.
+inline std::size_t control_size(const header& frame) {
+  const bool has_none =
+      frame.kind == kind::data || frame.kind == kind::grant || frame.kind == kind::announce;
+  return has_none ? 0 : frame.length;
+}
+
 /// A failure as a peer sent it, made safe to read.
 inline failure parse_failure(const std::byte* payload) {
   failure why;

@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// credit: what may go to a peer that has not asked for it, and what the peer has asked for.
+
+#include <colls/transport/tcp/outbox.hpp>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace colls::tcp {
+
+inline constexpr std::size_t eager_limit = 64 * 1024;
+/// Bytes that a rank may send on a link without having been asked, and that its peer may have to
+/// keep until somebody wants them.
+inline constexpr std::size_t window = 256 * 1024;
+/// What a message takes of the window.
+constexpr std::size_t weight(std::size_t size) { return size + 64; }
+
+/// The window in both directions, grants that came before their messages, and messages that wait
+/// for theirs. The k-th grant of a key belongs to the k-th of its messages that waits.
+class credit {
+ public:
+  key_table<outgoing> waiting;
+
+  /// Whether no message of that key waits.
+  bool is_next(const message_key& key) const {
+    return waiting.empty() || waiting.find(key) == nullptr;
+  }
+
+  // ---- unsolicited bytes
+
+  /// Takes a message of `size` bytes from the window. False: it may not go unasked.
+  bool spend(std::size_t size) {
+    if (size > eager_limit || weight(size) > allowance_) return false;
+    allowance_ -= weight(size);
+    return true;
+  }
+  /// The peer gives them back.
+  void refill(std::uint64_t bytes) {
+    allowance_ += std::min<std::size_t>(bytes, window - allowance_);
+  }
+  /// A message of the peer was used up here: how many bytes to give back to it now, or 0; not too
+  /// often.
+  std::size_t consumed(std::size_t size) {
+    unreturned_ += weight(size);
+    return unreturned_ >= window / 4 ? std::exchange(unreturned_, 0) : 0;
+  }
+
+  // ---- grants
+
+  bool take_grant(const message_key& key) {
+    for (banked& entry : grants_) {
+      if (entry.count > 0 && entry.key == key) {
+        --entry.count;
+        return true;
+      }
+    }
+    return false;
+  }
+  void bank_grant(const message_key& key) {
+    for (banked& entry : grants_) {
+      if (entry.count > 0 && entry.key == key) {
+        ++entry.count;
+        return;
+      }
+    }
+    for (banked& entry : grants_) {
+      if (entry.count == 0) {
+        entry = {key, 1};
+        return;
+      }
+    }
+    grants_.push_back({key, 1});
+  }
+  void drop_grants(std::uint32_t communicator) {
+    for (banked& entry : grants_) {
+      if (entry.key.communicator == communicator) entry.count = 0;
+    }
+  }
+  /// Ends the waiting messages that `which` picks.
+  template <class Which>
+  void fail(std::error_code ec, Which which) {
+    waiting.each([&](outgoing& send) {
+      if (!which(send)) return;
+      waiting.remove(send);
+      send.waits = false;
+      send.finish(ec);
+    });
+  }
+
+ private:
+  struct banked {
+    message_key key;
+    int count = 0;
+  };
+
+  std::size_t allowance_ = window;
+  std::size_t unreturned_ = 0;
+  std::vector<banked> grants_;
+};
+
+}  // namespace colls::tcp

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// outbox: what a link has still to write, in which order, and how far it has come.
+
+#include <colls/record.hpp>
+#include <colls/transport/tcp/frame.hpp>
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace colls::tcp {
+
+class link;
+
+/// A send; its header is made when it starts.
+struct outgoing : keyed {
+  header frame;
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+  operation_record* record = nullptr;
+  completion* done = nullptr;
+  link* on = nullptr;
+  std::error_code ec;
+  std::size_t written = 0;  // of header and payload
+  bool waits = false;       // for a grant
+  bool queued = false;
+  bool reminded = false;      // its header has gone ahead
+  outgoing* after = nullptr;  // in the link's queue
+
+  std::size_t whole() const { return sizeof frame + size; }
+  void finish(std::error_code result = {}) {
+    on = nullptr;
+    ec = result;
+    if (!result) record->bytes += size;
+    done->post();
+  }
+};
+
+/// Written in this order: the rest of a withdrawn frame, the rest of the first send if it has
+/// begun, control frames, the other sends. What was begun is always written to its end.
+class outbox {
+ public:
+  outbox() = default;
+  outbox(const outbox&) = delete;
+  outbox& operator=(const outbox&) = delete;
+
+  bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
+
+  void control(const header& frame, const void* payload) {
+    const auto* const head = reinterpret_cast<const std::byte*>(&frame);
+    control_.insert(control_.end(), head, head + sizeof frame);
+    if (payload != nullptr) {
+      const auto* const body = static_cast<const std::byte*>(payload);
+      control_.insert(control_.end(), body, body + frame.length);
+    }
+  }
+
+  /// False: another send is before it.
+  bool push(outgoing& send) {
+    send.queued = true;
+    send.written = 0;
+    send.after = nullptr;
+    (last_ != nullptr ? last_->after : first_) = &send;
+    last_ = &send;
+    return first_ == &send;
+  }
+  /// Whether `write` writes it whole: then its start tells of its end, not its completion.
+  template <class Write>
+  bool ends_at_once(outgoing& send, Write write) {
+    starting_ = &send;
+    write();
+    return std::exchange(starting_, nullptr) == nullptr;
+  }
+
+  /// Takes a queued send back. If it is half written the rest goes out from a copy, since the peer
+  /// has been promised its length.
+  void withdraw(outgoing& send) {
+    if (!std::exchange(send.queued, false)) return;
+    outgoing* before = nullptr;
+    for (outgoing* at = first_; at != &send; at = at->after) before = at;
+    (before != nullptr ? before->after : first_) = send.after;
+    if (last_ == &send) last_ = before;
+    if (send.written == 0) return;
+    const auto* const head = reinterpret_cast<const std::byte*>(&send.frame);
+    if (send.written < sizeof send.frame) {
+      tail_.insert(tail_.end(), head + send.written, head + sizeof send.frame);
+      send.written = sizeof send.frame;
+    }
+    const std::size_t done = send.written - sizeof send.frame;
+    tail_.insert(tail_.end(), send.data + done, send.data + send.size);
+  }
+
+  template <class Visit>
+  void each(Visit visit) const {
+    for (outgoing* send = first_; send != nullptr; send = send->after) visit(*send);
+  }
+  /// Ends those that `which` picks.
+  template <class Which>
+  void fail(std::error_code ec, Which which) {
+    for (outgoing* send = first_; send != nullptr;) {
+      outgoing* const following = send->after;
+      if (which(*send)) {
+        withdraw(*send);
+        if (starting_ == send) starting_ = nullptr;
+        send->finish(ec);
+      }
+      send = following;
+    }
+  }
+
+  // ---- writing
+
+  /// What a socket may take at once, in so many parts.
+  int gather(std::span<iovec> parts) const {
+    std::size_t count = 0;
+    const auto add = [&](const std::byte* from, std::size_t size) {
+      if (size != 0) parts[count++] = {const_cast<std::byte*>(from), size};
+    };
+    add(tail_.data(), tail_.size());
+    const outgoing* send = first_;
+    if (send != nullptr && send->written > 0) {
+      add_rest(*send, add);
+      send = send->after;
+    }
+    add(control_.data(), control_.size());
+    for (; send != nullptr && count + 2 <= parts.size(); send = send->after) add_rest(*send, add);
+    return static_cast<int>(count);
+  }
+
+  /// The next frame, or, with a header of no kind, more payload of the one before.
+  struct piece {
+    header frame;
+    const std::byte* data = nullptr;
+    std::size_t size = 0;  // of payload
+  };
+  piece front() const {
+    if (!tail_.empty()) return {{}, tail_.data(), tail_.size()};
+    if (first_ != nullptr && first_->written > 0) {
+      const std::size_t done = first_->written - sizeof(header);
+      return {{}, first_->data + done, first_->size - done};
+    }
+    if (control_.empty()) return {first_->frame, first_->data, first_->size};
+    piece next;
+    std::memcpy(&next.frame, control_.data(), sizeof next.frame);
+    next.data = control_.data() + sizeof next.frame;
+    next.size = control_size(next.frame);
+    return next;
+  }
+
+  /// So many bytes were written, headers among them.
+  void advance(std::size_t sent) {
+    const auto take = [&](std::size_t size) {
+      const std::size_t part = std::min(sent, size);
+      sent -= part;
+      return part;
+    };
+    const auto erase = [&](std::vector<std::byte>& from) {
+      const std::size_t part = take(from.size());
+      from.erase(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(part));
+    };
+    const auto pop = [&](outgoing& send) {
+      send.written += take(send.whole() - send.written);
+      if (send.written < send.whole()) return false;
+      written(send);
+      return true;
+    };
+    erase(tail_);
+    if (first_ != nullptr && first_->written > 0 && !pop(*first_)) return;
+    erase(control_);
+    while (sent > 0 && first_ != nullptr) pop(*first_);
+  }
+
+ private:
+  template <class Add>
+  static void add_rest(const outgoing& send, const Add& add) {
+    const auto* const head = reinterpret_cast<const std::byte*>(&send.frame);
+    if (send.written < sizeof send.frame) {
+      add(head + send.written, sizeof send.frame - send.written);
+      add(send.data, send.size);
+    } else {
+      const std::size_t done = send.written - sizeof send.frame;
+      add(send.data + done, send.size - done);
+    }
+  }
+
+  // The first send is written whole.
+  void written(outgoing& send) {
+    first_ = send.after;
+    if (first_ == nullptr) last_ = nullptr;
+    send.queued = false;
+    if (starting_ == &send) {
+      starting_ = nullptr;
+      send.on = nullptr;
+      send.record->bytes += send.size;
+    } else {
+      send.finish();
+    }
+  }
+
+  std::vector<std::byte> tail_;
+  std::vector<std::byte> control_;
+  outgoing* first_ = nullptr;
+  outgoing* last_ = nullptr;
+  outgoing* starting_ = nullptr;  // its start() is on the stack
+};
+
+}  // namespace colls::tcp

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// ring_frames: the frames of a link through shared memory: its outbox to the ring, and what lies
+// there to the landing.
+
+#include <colls/transport/shm/ring.hpp>
+#include <colls/transport/tcp/landing.hpp>
+#include <colls/transport/tcp/outbox.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace colls::tcp {
+
+static_assert(longest_control <= shm::longest_piece, "a control frame is written whole");
+
+/// Writes what there is room for. True: that was something.
+inline bool write_frames(shm::ring& ring, outbox& from) {
+  bool moved = false;
+  while (!from.empty() && ring.has_slot()) {
+    const outbox::piece next = from.front();
+    const bool begins = next.frame.kind != kind{};
+    std::size_t size = next.size;
+    if (!begins || size > shm::longest_inline) {
+      size = std::min(size, shm::longest_piece);
+      if (ring.room(size) < size) break;
+    }
+    ring.write(next.frame, next.data, size);
+    from.advance((begins ? sizeof next.frame : 0) + size);
+    moved = true;
+  }
+  return moved;
+}
+
+/// Takes payload that has come for the frame before.
+inline void take_payload(shm::ring& ring, landing& into) {
+  const std::size_t size = into.takes(ring.readable());
+  if (size == 0) return;
+  into.take(ring.data(), size);
+  ring.take(size);
+}
+
+/// Takes the slot `next` off the ring; `begin(frame, payload)` is told if a frame begins there, and
+/// gives false if the link has ended by it. False: the slot cannot be.
+template <class Begin>
+bool take_slot(shm::ring& ring, const shm::slot& next, landing& into, Begin begin) {
+  const header frame = next.frame;
+  if (frame.kind == kind{}) {
+    if (into.left() == 0 || !ring.pop(next)) return false;
+    take_payload(ring, into);
+    return ring.readable() <= into.left();
+  }
+  if (into.left() > 0 || !plausible(frame)) return false;
+  std::byte short_payload[shm::longest_inline];
+  std::memcpy(short_payload, next.data, sizeof short_payload);
+  const std::size_t piece = next.piece;
+  const std::size_t control = control_size(frame);
+  const bool is_short = piece == 0 && frame.length <= shm::longest_inline;
+  if (piece > frame.length || (control > 0 && !is_short && piece != control)) return false;
+  if (!ring.pop(next)) return false;
+  const std::byte* const payload = is_short ? short_payload : ring.data();
+  const bool goes_on = begin(frame, payload);
+  if (control > 0 && !is_short) ring.take(control);
+  if (into.left() == 0 || !goes_on) return true;
+  if (is_short) {
+    into.take(payload, into.left());
+  } else {
+    take_payload(ring, into);
+  }
+  return ring.readable() <= into.left();
+}
+
+}  // namespace colls::tcp

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// socket_frames: the frames of a link through a socket: its outbox to the system, and what comes to
+// the landing.
+
+#include <colls/transport/socket.hpp>
+#include <colls/transport/tcp/landing.hpp>
+#include <colls/transport/tcp/outbox.hpp>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace colls::tcp {
+
+class socket_frames {
+ public:
+  struct progress {
+    bool moved = false;
+    bool is_full = false;  // the system takes more later
+  };
+
+  /// Writes what it can. An error is judged by the reader, who may find a last word of the peer.
+  static progress write(int socket, outbox& from) {
+    progress made;
+    while (!from.empty()) {
+      iovec parts[16];
+      const int count = from.gather(parts);
+      std::size_t wanted = 0;
+      for (int i = 0; i < count; ++i) wanted += parts[i].iov_len;
+      const ssize_t sent = send(socket, parts, count, wanted);
+      if (sent <= 0) {
+        made.is_full = detail::would_block();
+        return made;
+      }
+      made.moved = true;
+      from.advance(static_cast<std::size_t>(sent));
+      if (static_cast<std::size_t>(sent) < wanted) {
+        made.is_full = true;
+        return made;
+      }
+    }
+    return made;
+  }
+
+  /// Payload first into its place, what follows it into the read-ahead buffer, in one call, which
+  /// this gives the result of.
+  ssize_t read(int socket, landing& into) {
+    iovec parts[2];
+    int count = 0;
+    std::byte sink[4096];
+    std::byte* const room = into.room();
+    const std::size_t left = into.left();
+    const std::size_t direct = room == nullptr ? std::min(left, sizeof sink) : left;
+    wanted_ = direct;
+    if (left > 0) parts[count++] = {room == nullptr ? sink : room, direct};
+    if (direct == left) {
+      parts[count++] = {ahead_ + size_, sizeof ahead_ - size_};
+      wanted_ += sizeof ahead_ - size_;
+    }
+    const ssize_t got = receive(socket, parts, count);
+    if (got <= 0) return got;
+    const auto size = static_cast<std::size_t>(got);
+    const std::size_t body = std::min(size, left);
+    wanted_ -= size;
+    size_ += size - body;
+    into.filled(body);
+    return got;
+  }
+  /// Whether the last call filled all that it was given.
+  bool may_have_more() const { return wanted_ == 0; }
+
+  /// Takes frames out of the read-ahead buffer; payload that lies there is copied to its place.
+  /// `begin(frame, payload)` is told of each, false ends it. False: a frame cannot be.
+  template <class Begin>
+  bool take(landing& into, Begin begin) {
+    std::size_t at = 0;
+    bool goes_on = true;
+    while (goes_on) {
+      if (into.left() > 0) {
+        const std::size_t part = std::min(into.left(), size_ - at);
+        if (part == 0) break;
+        into.take(ahead_ + at, part);
+        at += part;
+        continue;
+      }
+      if (size_ - at < sizeof(header)) break;
+      header frame;
+      std::memcpy(&frame, ahead_ + at, sizeof frame);
+      if (!plausible(frame)) return false;
+      const std::size_t body = control_size(frame);
+      if (size_ - at < sizeof frame + body) break;
+      const std::byte* const payload = ahead_ + at + sizeof frame;
+      at += sizeof frame + body;
+      goes_on = begin(frame, payload);
+    }
+    size_ -= at;
+    if (at > 0 && size_ > 0) std::memmove(ahead_, ahead_ + at, size_);
+    return true;
+  }
+
+ private:
+  // The kernel takes 0.3 us longer to look at a list of pieces than to copy one short one.
+  static ssize_t send(int socket, iovec* parts, int count, std::size_t size) {
+    std::byte whole[1024];
+    if (size > sizeof whole) {
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = static_cast<std::size_t>(count);
+      return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    std::size_t at = 0;
+    for (int i = 0; i < count; ++i) {
+      std::memcpy(whole + at, parts[i].iov_base, parts[i].iov_len);
+      at += parts[i].iov_len;
+    }
+    return ::send(socket, whole, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  static ssize_t receive(int socket, iovec* parts, int count) {
+    if (count > 1) return ::readv(socket, parts, count);
+    return ::recv(socket, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
+  }
+
+  std::size_t wanted_ = 0;  // by the last call, and not got
+  std::size_t size_ = 0;
+  std::byte ahead_[4096];
+};
+
+}  // namespace colls::tcp
