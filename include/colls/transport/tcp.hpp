@@ -9,8 +9,8 @@
 #include <colls/rendezvous/meet.hpp>
 #include <colls/rendezvous/offshoot.hpp>
 #include <colls/transport.hpp>
+#include <colls/transport/tcp/delivery.hpp>
 #include <colls/transport/tcp/lender.hpp>
-#include <colls/transport/tcp/opener.hpp>
 #include <colls/transport/tcp/round.hpp>
 
 namespace colls {
@@ -21,6 +21,7 @@ class tcp_transport final : mover,
                             engine::source,
                             tcp::link_owner,
                             tcp::opener::host,
+                            tcp::delivery::host,
                             failure_listener {
  public:
   static constexpr bool consumes = true;
@@ -32,6 +33,7 @@ class tcp_transport final : mover,
         links_(*engine_, static_cast<tcp::link_owner&>(*this)),
         lender_(*engine_, *who_, links_),
         opener_(*engine_, *who_, links_, static_cast<tcp::opener::host&>(*this)),
+        delivery_(match_, links_, opener_, static_cast<tcp::delivery::host&>(*this)),
         tasks_(*engine_) {
     match_.add(static_cast<mover&>(*this));
     engine_->add(static_cast<engine::source&>(*this));
@@ -102,7 +104,7 @@ class tcp_transport final : mover,
         return true;
       }
       done = &waiter;
-      return net_.start(*this);
+      return net_.delivery_.start(*this);
     }
     std::error_code result() const { return ec; }
     /// Nothing of it has left this rank and nobody has asked for it.
@@ -151,24 +153,13 @@ class tcp_transport final : mover,
     // A last word (why a communicator was revoked) may wait for a link that is still being dialled.
     while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
     opener_.close();
-    links_.each([](int, tcp::link& link) {
-      if (!link.is_open()) return;
-      tcp::header frame;
-      frame.kind = tcp::kind::goodbye;
-      link.control(frame);
-      link.flush();
-    });
+    links_.say_goodbye();
     while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-    links_.each([](int, tcp::link& link) {
-      if (link.is_open()) link.shut_writing();
-    });
-    const auto reading = [this] {
-      bool any = false;
-      links_.each([&](int, const tcp::link& link) { any |= link.is_open(); });
-      return any;
-    };
-    while (reading() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-    links_.each([](int, tcp::link& link) { link.shut(); });
+    links_.shut_writing();
+    while (links_.any_open() && now() < deadline) {
+      co_await engine_->sleep_until(now() + milliseconds);
+    }
+    links_.shut();
     if (who_->rendezvous != nullptr) {
       // Who dials us later is told that we have left, not that we died.
       try {
@@ -186,105 +177,16 @@ class tcp_transport final : mover,
   void sweep(time_point time) override {
     settle_rounds([=](round_operation& each) { return each.is_old(time); });
     match_.sweep(time);
-    links_.each([&](int, tcp::link& link) {
-      // A large message whose receiver expects a small one would wait without a word.
-      link.credit.waiting.each([&](tcp::outgoing& send) {
-        if (send.reminded || time - send.record->started < 100 * milliseconds) return;
-        send.reminded = true;
-        link.control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
-                                     tcp::flag::header_alone | tcp::flag::reminder));
-        links_.flush_soon(link);
-      });
-    });
+    delivery_.remind(time);
   }
   bool pending() const override { return match_.any_under_way(); }
   bool arm() override { return links_.arm(); }
   void disarm() override { links_.disarm(); }
 
-  bool unwritten() {
-    bool any = reports_ > 0;
-    links_.each([&](int, tcp::link& link) {
-      if (link.is_open()) link.flush();
-      any |= !link.idle() && !link.ended() && (link.is_open() || link.dialing || link.promised);
-    });
-    return any;
-  }
-
-  // ---- sending and receiving
-
-  bool start(send_operation& send) {
-    tcp::link& link = opener_.to(send.key.peer);
-    if (link.ended() || link.said_goodbye()) {
-      send.ec = left(send.key.peer, *send.record);
-      return true;
-    }
-    const bool direct = send.key.is_point_to_point();
-    send.frame = tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash);
-    const bool in_turn = link.credit.is_next(send.key);
-    if (in_turn && link.credit.spend(send.size)) return link.enqueue(send);
-    if (in_turn && !direct && link.credit.take_grant(send.key)) {
-      send.frame.flags = tcp::flag::granted;
-      return link.enqueue(send);
-    }
-    send.on = &link;
-    send.waits = true;
-    link.credit.waiting.push_back(send);
-    if (direct || send.size <= tcp::eager_limit) {
-      send.reminded = true;
-      link.control(tcp::header_for(tcp::kind::data, send.key, send.size, send.record->hash,
-                                   tcp::flag::header_alone));
-      link.flush();
-    }
-    return false;
-  }
-
-  bool start(posted& receive) {
-    arrival* const message = match_.post(receive);
-    if (message == nullptr) {
-      const int peer = receive.key.peer;
-      if (peer == posted::any_source) return false;
-      const bool large = !receive.key.is_point_to_point() && receive.size > tcp::eager_limit;
-      const tcp::link* const known = links_.known(peer);
-      if (known != nullptr && (known->ended() || known->said_goodbye())) {
-        match_.unlist(receive);
-        receive.ec = left(peer, *receive.record);
-        return true;
-      }
-      if (large) grant(opener_.to(peer), receive);
-      return false;
-    }
-    auto& first = static_cast<tcp::early&>(*message);
-    const std::error_code ec = match_.check(receive, first.size, first.hash);
-    if (!first.buffered) {
-      tcp::link& link = *first.from;
-      tcp::early::free(&first);
-      if (ec) return refused(receive, ec, &link);
-      match_.list(receive);
-      receive.key.peer = link.peer();
-      grant(link, receive);
-      return false;
-    }
-    if (ec) {
-      first.drop();
-      return refused(receive, ec, nullptr);
-    }
-    if (first.filled < first.size) {
-      first.from->complete_later(first, receive);
-      return false;
-    }
-    receive.accept(first.bytes(), first.size, first.key.peer);
-    receive.record->bytes += first.size;
-    tcp::link& link = *first.from;
-    first.drop();
-    links_.flush_soon(link);
-    return true;
-  }
-
-  void grant(tcp::link& link, posted& receive, std::uint8_t flags = 0) {
-    receive.granted = true;
-    link.control(tcp::header_for(tcp::kind::grant, receive.key, receive.size, receive.record->hash,
-                                 flags));
-    link.flush();
+  bool unwritten() { return links_.unwritten() || reports_ > 0; }
+  bool start(posted& receive) { return delivery_.start(receive); }
+  void comes(const message_key& key) override {
+    settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
   }
 
   // ---- rounds
@@ -295,10 +197,8 @@ class tcp_transport final : mover,
     return static_cast<tcp::early*>(match_.arrived(key));
   }
   void drop(tcp::early& message) {
-    tcp::link& link = *message.from;
     match_.forget(message);
-    message.drop();
-    links_.flush_soon(link);
+    delivery_.drop(message);
   }
   // Who never waits would never look at other links.
   int looks_at_once() {
@@ -353,24 +253,6 @@ class tcp_transport final : mover,
     }
   }
 
-  // A message that may not go into its receive. With a dispute under way the receive waits for the
-  // verdict, which names both sides.
-  bool refused(posted& receive, std::error_code ec, tcp::link* announced) {
-    if (ec == make_error_code(errc::truncated) && announced != nullptr) {
-      grant(*announced, receive, tcp::flag::unwanted);
-      receive.granted = false;
-    }
-    if (ec == make_error_code(errc::mismatch) && !receive.record->communicator->failed()) {
-      match_.list(receive);
-      return false;
-    }
-    receive.ec = ec;
-    return true;
-  }
-  void refuse_later(posted& receive, std::error_code ec, tcp::link* announced) {
-    if (refused(receive, ec, announced)) receive.finish(ec);
-  }
-
   // ---- what links say
 
   void received(tcp::link& from, const tcp::header& frame, const std::byte* payload) override {
@@ -378,16 +260,16 @@ class tcp_transport final : mover,
     switch (frame.kind) {
       case tcp::kind::data:
         if ((frame.flags & tcp::flag::header_alone) != 0) {
-          announced(from, frame, key);
+          delivery_.announced(from, frame, key);
         } else {
-          message(from, frame, key);
+          delivery_.message(from, frame, key);
         }
         break;
       case tcp::kind::grant:
         if ((frame.flags & tcp::flag::window) != 0) {
           from.credit.refill(frame.length);
         } else {
-          granted(from, frame, key);
+          delivery_.granted(from, frame, key);
         }
         break;
       case tcp::kind::announce: match_.inspect(key, frame.hash); break;
@@ -415,92 +297,6 @@ class tcp_transport final : mover,
         break;
     }
     links_.flush_soon(from);
-  }
-
-  void message(tcp::link& from, const tcp::header& frame, const message_key& key) {
-    const bool unsolicited = (frame.flags & tcp::flag::granted) == 0;
-    const auto size = static_cast<std::size_t>(frame.length);
-    if (unsolicited && size > tcp::eager_limit) {
-      from.fail(0, "a long message that nobody had asked for");
-      return;
-    }
-    settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
-    posted* const receive = key.is_point_to_point() && !unsolicited ? match_.take_granted(key)
-                                                                    : match_.take(key);
-    if (receive != nullptr) {
-      if (const std::error_code ec = match_.check(*receive, size, frame.hash)) {
-        refuse_later(*receive, ec, nullptr);
-      } else {
-        receive->received = size;
-        receive->source = key.peer;
-        from.deliver_to(*receive);
-      }
-      if (unsolicited) from.consumed(size);
-      return;
-    }
-    const communicator_state* const known = match_.find(key.communicator);
-    if (!match_.inspect(key, frame.hash) || (known != nullptr && known->failed())) {
-      if (unsolicited) from.consumed(size);
-      return;
-    }
-    if (!unsolicited) {
-      if (known != nullptr) from.fail(0, "a message that answers no grant of ours");
-      return;
-    }
-    tcp::early& kept = *tcp::early::make(size);
-    kept.key = key;
-    kept.size = size;
-    kept.hash = frame.hash;
-    kept.buffered = true;
-    kept.from = &from;
-    match_.keep(kept);
-    from.deliver_to(kept);
-  }
-
-  void announced(tcp::link& from, const tcp::header& frame, const message_key& key) {
-    if (!match_.inspect(key, frame.hash)) return;
-    // Its sender had no credit left, and waits for a grant, which a receive gives.
-    settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
-    const communicator_state* const known = match_.find(key.communicator);
-    if (known != nullptr && known->failed()) return;
-    const bool reminder = (frame.flags & tcp::flag::reminder) != 0;
-    posted* const receive = reminder ? match_.first(key) : match_.peek(key);
-    if (receive != nullptr) {
-      if (const std::error_code ec =
-              match_.check(*receive, static_cast<std::size_t>(frame.length), frame.hash)) {
-        if (!receive->listed) return;  // the check has revoked the communicator
-        match_.unlist(*receive);
-        refuse_later(*receive, ec, &from);
-      } else if (!receive->granted) {
-        if (key.is_point_to_point()) receive->key.peer = key.peer;
-        grant(from, *receive);
-      }
-      return;
-    }
-    if (reminder && key.is_point_to_point()) return;
-    tcp::early& kept = *tcp::early::make(0);
-    kept.key = key;
-    kept.size = static_cast<std::size_t>(frame.length);
-    kept.hash = frame.hash;
-    kept.from = &from;
-    match_.keep(kept);
-  }
-
-  void granted(tcp::link& from, const tcp::header& frame, const message_key& key) {
-    if (!match_.inspect(key, frame.hash)) return;
-    tcp::outgoing* const send = from.credit.waiting.take(key);
-    if (send == nullptr) {
-      const communicator_state* const known = match_.find(key.communicator);
-      if (!key.is_point_to_point() && (known == nullptr || !known->failed())) from.credit.bank_grant(key);
-      return;
-    }
-    send->waits = false;
-    if ((frame.flags & tcp::flag::unwanted) != 0) {
-      send->finish();
-      return;
-    }
-    send->frame.flags = tcp::flag::granted;
-    if (from.enqueue(*send)) send->done->post();  // its bytes are counted
   }
 
   // ---- links
@@ -560,14 +356,6 @@ class tcp_transport final : mover,
     which.fail_receive(why.code, [](const posted&) { return true; });
   }
 
-  std::error_code left(int peer, operation_record& record) {
-    failure why = tcp::has_left(peer);
-    why.operation = record.what;
-    why.sequence = record.hash != 0 ? record.sequence : 0;
-    why.communicator = record.communicator->id();
-    match_.revoke(*record.communicator, why);
-    return record.communicator->why().code;
-  }
   // `peer` has left: whatever still waits for it, or to be taken by it, waits in vain.
   void needed(int peer) {
     settle_rounds([](const round_operation&) { return true; });
@@ -661,6 +449,7 @@ class tcp_transport final : mover,
   unsigned rounds_taken_ = 0;
   int reports_ = 0;
   tcp::opener opener_;
+  tcp::delivery delivery_;
   task_group tasks_;  // last: its tasks use all of the above
 };
 static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transport> &&

@@ -80,6 +80,42 @@ class links {
     return moved;
   }
 
+  // ---- ends
+
+  /// Writes what it can. Whether something is left that a link may take later.
+  bool unwritten() {
+    bool any = false;
+    for (auto& [peer, link] : all_) {
+      if (link->is_open()) link->flush();
+      const bool opens = link->is_open() || link->dialing || link->promised;
+      any |= !link->idle() && !link->ended() && opens;
+    }
+    return any;
+  }
+  void say_goodbye() {
+    for (auto& [peer, link] : all_) {
+      if (!link->is_open()) continue;
+      header frame;
+      frame.kind = kind::goodbye;
+      link->control(frame);
+      link->flush();
+    }
+  }
+  void shut_writing() {
+    for (auto& [peer, link] : all_) {
+      if (link->is_open()) link->shut_writing();
+    }
+  }
+  bool any_open() const {
+    return std::any_of(all_.begin(), all_.end(),
+                       [](const auto& each) { return each.second->is_open(); });
+  }
+  void shut() {
+    for (auto& [peer, link] : all_) link->shut();
+  }
+
+  // ---- the turns of those through shared memory
+
   void wake_peers() {
     for (link* each : rings_) each->wake_peer();
   }

@@ -1,0 +1,252 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// delivery: the messages of a rank: its sends onto links, what links bring into its receives, and
+// the grants between them.
+
+#include <colls/match.hpp>
+#include <colls/transport/tcp/links.hpp>
+#include <colls/transport/tcp/opener.hpp>
+
+namespace colls::tcp {
+
+/// A message goes unasked while it is short and the window lasts, else it waits for a grant: one of
+/// a collective for that of its receive, which knows the length and comes by itself; one that is
+/// point to point, or short, sends its header ahead, and the receive that fits grants it.
+class delivery {
+ public:
+  class host {
+   public:
+    /// A message of that key is there, or asks for a grant: its receive has to be posted now.
+    virtual void comes(const message_key& key) = 0;
+
+   protected:
+    ~host() = default;
+  };
+
+  delivery(match& of, links& all, opener& opens, host& to)
+      : match_(of), links_(all), opener_(opens), host_(to) {}
+  delivery(const delivery&) = delete;
+  delivery& operator=(const delivery&) = delete;
+
+  /// True: it has ended at once.
+  bool start(outgoing& send) {
+    link& to = opener_.to(send.key.peer);
+    if (to.ended() || to.said_goodbye()) {
+      send.ec = left(send.key.peer, *send.record);
+      return true;
+    }
+    const bool direct = send.key.is_point_to_point();
+    send.frame = header_for(kind::data, send.key, send.size, send.record->hash);
+    const bool in_turn = to.credit.is_next(send.key);
+    if (in_turn && to.credit.spend(send.size)) return to.enqueue(send);
+    if (in_turn && !direct && to.credit.take_grant(send.key)) {
+      send.frame.flags = flag::granted;
+      return to.enqueue(send);
+    }
+    send.on = &to;
+    send.waits = true;
+    to.credit.waiting.push_back(send);
+    if (direct || send.size <= eager_limit) {
+      tell_of(to, send);
+      to.flush();
+    }
+    return false;
+  }
+
+  bool start(posted& receive) {
+    arrival* const message = match_.post(receive);
+    if (message == nullptr) {
+      const int peer = receive.key.peer;
+      if (peer == posted::any_source) return false;
+      const bool large = !receive.key.is_point_to_point() && receive.size > eager_limit;
+      const link* const known = links_.known(peer);
+      if (known != nullptr && (known->ended() || known->said_goodbye())) {
+        match_.unlist(receive);
+        receive.ec = left(peer, *receive.record);
+        return true;
+      }
+      if (large) grant(opener_.to(peer), receive);
+      return false;
+    }
+    auto& first = static_cast<early&>(*message);
+    const std::error_code ec = match_.check(receive, first.size, first.hash);
+    if (!first.buffered) {
+      link& from = *first.from;
+      early::free(&first);
+      if (ec) return refused(receive, ec, &from);
+      match_.list(receive);
+      receive.key.peer = from.peer();
+      grant(from, receive);
+      return false;
+    }
+    if (ec) {
+      first.drop();
+      return refused(receive, ec, nullptr);
+    }
+    if (first.filled < first.size) {
+      first.from->complete_later(first, receive);
+      return false;
+    }
+    receive.accept(first.bytes(), first.size, first.key.peer);
+    receive.record->bytes += first.size;
+    drop(first);
+    return true;
+  }
+
+  /// The message that came before its receive is not needed any more.
+  void drop(early& message) {
+    link& from = *message.from;
+    message.drop();
+    links_.flush_soon(from);
+  }
+
+  /// Long messages whose receivers expect short ones would wait without a word.
+  void remind(time_point now) {
+    links_.each([&](int, link& to) {
+      to.credit.waiting.each([&](outgoing& send) {
+        if (send.reminded || now - send.record->started < 100 * milliseconds) return;
+        tell_of(to, send, flag::reminder);
+        links_.flush_soon(to);
+      });
+    });
+  }
+
+  // ---- what links bring
+
+  void message(link& from, const header& frame, const message_key& key) {
+    const bool unsolicited = (frame.flags & flag::granted) == 0;
+    const auto size = static_cast<std::size_t>(frame.length);
+    if (unsolicited && size > eager_limit) {
+      from.fail(0, "a long message that nobody had asked for");
+      return;
+    }
+    host_.comes(key);
+    posted* const receive =
+        key.is_point_to_point() && !unsolicited ? match_.take_granted(key) : match_.take(key);
+    if (receive != nullptr) {
+      if (const std::error_code ec = match_.check(*receive, size, frame.hash)) {
+        refuse_later(*receive, ec, nullptr);
+      } else {
+        receive->received = size;
+        receive->source = key.peer;
+        from.deliver_to(*receive);
+      }
+      if (unsolicited) from.consumed(size);
+      return;
+    }
+    const communicator_state* const known = match_.find(key.communicator);
+    if (!match_.inspect(key, frame.hash) || (known != nullptr && known->failed())) {
+      if (unsolicited) from.consumed(size);
+      return;
+    }
+    if (!unsolicited) {
+      if (known != nullptr) from.fail(0, "a message that answers no grant of ours");
+      return;
+    }
+    early& kept = keep(from, frame, key, size);
+    kept.buffered = true;
+    from.deliver_to(kept);
+  }
+
+  /// The header of a message that waits for a grant.
+  void announced(link& from, const header& frame, const message_key& key) {
+    if (!match_.inspect(key, frame.hash)) return;
+    // Its sender had no credit left, and waits for a grant, which a receive gives.
+    host_.comes(key);
+    const communicator_state* const known = match_.find(key.communicator);
+    if (known != nullptr && known->failed()) return;
+    const bool reminder = (frame.flags & flag::reminder) != 0;
+    posted* const receive = reminder ? match_.first(key) : match_.peek(key);
+    if (receive != nullptr) {
+      if (const std::error_code ec =
+              match_.check(*receive, static_cast<std::size_t>(frame.length), frame.hash)) {
+        if (!receive->listed) return;  // the check has revoked the communicator
+        match_.unlist(*receive);
+        refuse_later(*receive, ec, &from);
+      } else if (!receive->granted) {
+        if (key.is_point_to_point()) receive->key.peer = key.peer;
+        grant(from, *receive);
+      }
+      return;
+    }
+    if (reminder && key.is_point_to_point()) return;
+    keep(from, frame, key, 0);
+  }
+
+  /// A message of that key may come to the peer.
+  void granted(link& from, const header& frame, const message_key& key) {
+    if (!match_.inspect(key, frame.hash)) return;
+    outgoing* const send = from.credit.waiting.take(key);
+    if (send == nullptr) {
+      const communicator_state* const known = match_.find(key.communicator);
+      if (!key.is_point_to_point() && (known == nullptr || !known->failed())) {
+        from.credit.bank_grant(key);
+      }
+      return;
+    }
+    send->waits = false;
+    if ((frame.flags & flag::unwanted) != 0) {
+      send->finish();
+      return;
+    }
+    send->frame.flags = flag::granted;
+    if (from.enqueue(*send)) send->done->post();  // its bytes are counted
+  }
+
+ private:
+  void tell_of(link& to, outgoing& send, std::uint8_t flags = 0) {
+    send.reminded = true;
+    flags |= flag::header_alone;
+    to.control(header_for(kind::data, send.key, send.size, send.record->hash, flags));
+  }
+  void grant(link& to, posted& receive, std::uint8_t flags = 0) {
+    receive.granted = true;
+    to.control(header_for(kind::grant, receive.key, receive.size, receive.record->hash, flags));
+    to.flush();
+  }
+  early& keep(link& from, const header& frame, const message_key& key, std::size_t room) {
+    early& kept = *early::make(room);
+    kept.key = key;
+    kept.size = static_cast<std::size_t>(frame.length);
+    kept.hash = frame.hash;
+    kept.from = &from;
+    match_.keep(kept);
+    return kept;
+  }
+
+  // A message that may not go into its receive. With a dispute under way the receive waits for the
+  // verdict, which names both sides.
+  bool refused(posted& receive, std::error_code ec, link* announced) {
+    if (ec == make_error_code(errc::truncated) && announced != nullptr) {
+      grant(*announced, receive, flag::unwanted);
+      receive.granted = false;
+    }
+    if (ec == make_error_code(errc::mismatch) && !receive.record->communicator->failed()) {
+      match_.list(receive);
+      return false;
+    }
+    receive.ec = ec;
+    return true;
+  }
+  void refuse_later(posted& receive, std::error_code ec, link* announced) {
+    if (refused(receive, ec, announced)) receive.finish(ec);
+  }
+
+  std::error_code left(int peer, const operation_record& record) {
+    failure why = has_left(peer);
+    why.operation = record.what;
+    why.sequence = record.hash != 0 ? record.sequence : 0;
+    why.communicator = record.communicator->id();
+    match_.revoke(*record.communicator, why);
+    return record.communicator->why().code;
+  }
+
+  match& match_;
+  links& links_;
+  opener& opener_;
+  host& host_;
+};
+
+}  // namespace colls::tcp
