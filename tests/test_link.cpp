@@ -1,0 +1,417 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// The parts of a link, without a peer.
+#include <colls/transport/tcp/link.hpp>
+
+#include <doctest/doctest.h>
+
+#include <sys/socket.h>
+
+#include <deque>
+#include <random>
+
+namespace {
+
+using namespace colls;
+using namespace colls::tcp;
+
+std::vector<std::byte> pattern(std::size_t size, std::size_t seed) {
+  std::vector<std::byte> all(size);
+  for (std::size_t i = 0; i < size; ++i) all[i] = static_cast<std::byte>(i * 31 + seed);
+  return all;
+}
+
+struct counter : completion {
+  int times = 0;
+
+  explicit counter(run_queue& queue) {
+    become([](completion& self) noexcept { ++static_cast<counter&>(self).times; },
+           completion(nullptr, &queue));
+  }
+};
+
+/// Rank 0 of two in a call.
+struct one_rank {
+  run_queue queue;
+  match matching{0};
+  communicator_state all{7, 0, 2, nullptr};
+  operation_record record;
+
+  one_rank() {
+    matching.add(all);
+    record.communicator = &all;
+  }
+};
+
+/// A send of its own bytes; its number is its sequence.
+struct message : outgoing {
+  std::vector<std::byte> bytes;
+  counter ended;
+
+  message(one_rank& here, std::uint64_t number, std::size_t length)
+      : bytes(pattern(length, number)), ended(here.queue) {
+    key = {1, 7, number, 0};
+    data = bytes.data();
+    size = length;
+    record = &here.record;
+    done = &ended;
+    frame = header_for(kind::data, key, size, 0);
+  }
+};
+
+struct receive : posted {
+  std::vector<std::byte> bytes;
+  counter ended;
+
+  receive(one_rank& here, std::size_t length) : bytes(length), ended(here.queue) {
+    data = bytes.data();
+    size = received = length;
+    record = &here.record;
+    done = &ended;
+  }
+};
+
+std::vector<std::byte> written_by(outbox& from, std::size_t at_most) {
+  iovec parts[4];
+  const int count = from.gather(parts);
+  std::vector<std::byte> taken;
+  for (int i = 0; i < count; ++i) {
+    const auto* const part = static_cast<const std::byte*>(parts[i].iov_base);
+    taken.insert(taken.end(), part, part + parts[i].iov_len);
+  }
+  taken.resize(std::min(taken.size(), at_most));
+  from.advance(taken.size());
+  return taken;
+}
+
+template <class... Parts>
+std::vector<std::byte> joined(const Parts&... parts) {
+  std::vector<std::byte> all;
+  const auto add = [&](const auto& part) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(part)>, header>) {
+      const auto* const bytes = reinterpret_cast<const std::byte*>(&part);
+      all.insert(all.end(), bytes, bytes + sizeof part);
+    } else {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+  };
+  (add(parts), ...);
+  return all;
+}
+
+/// The two ends of a connection: what one writes the other reads.
+struct by_socket {
+  detail::descriptor out;
+  detail::descriptor in;
+  socket_frames reader;
+
+  by_socket() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    out = detail::descriptor(ends[0]);
+    in = detail::descriptor(ends[1]);
+  }
+  bool write(outbox& from) { return socket_frames::write(out.get(), from).moved; }
+  template <class Begin>
+  bool read(landing& into, Begin begin) {
+    if (reader.read(in.get(), into) <= 0) return true;
+    return reader.take(into, begin);
+  }
+};
+struct by_ring {
+  shm::segment memory;
+  shm::ring out;
+  shm::ring in;
+
+  by_ring() {
+    REQUIRE(!memory.make(shm::link_bytes(shm::shortest_ring)));
+    REQUIRE(!out.map(memory, 0));
+    shm::segment same;
+    REQUIRE(!same.adopt(detail::descriptor(::dup(memory.descriptor()))));
+    REQUIRE(!in.map(same, 1));
+  }
+  bool write(outbox& from) { return write_frames(out, from); }
+  template <class Begin>
+  bool read(landing& into, Begin begin) {
+    const shm::slot* const next = in.front();
+    if (next == nullptr) return true;
+    const bool good = take_slot(in, *next, into, begin);
+    in.settle();
+    return good;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an outbox writes what it has begun, then control frames, then other sends") {
+  for (std::size_t cut = 1; cut < 200; ++cut) {
+    CAPTURE(cut);
+    one_rank here;
+    message first(here, 1, 50);
+    message second(here, 2, 0);
+    const header word = header_for(kind::goodbye, {}, 0, 0);
+    outbox box;
+    CHECK(box.push(first));
+    CHECK_FALSE(box.push(second));
+    std::vector<std::byte> all = written_by(box, 1);
+    box.control(word, nullptr);
+    while (!box.empty()) {
+      const std::vector<std::byte> more = written_by(box, cut);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    CHECK(all == joined(first.frame, first.bytes, word, second.frame));
+    here.queue.run();
+    CHECK(first.ended.times == 1);
+    CHECK(second.ended.times == 1);
+    CHECK(here.record.bytes == 50);
+  }
+}
+
+TEST_CASE("a withdrawn send leaves no trace, or all of its frame from a copy") {
+  for (std::size_t begun = 0; begun < sizeof(header) + 50; ++begun) {
+    CAPTURE(begun);
+    one_rank here;
+    message first(here, 1, 50);
+    message second(here, 2, 20);
+    outbox box;
+    box.push(first);
+    box.push(second);
+    std::vector<std::byte> all = written_by(box, begun);
+    const std::vector<std::byte> whole = joined(first.frame, first.bytes);
+    box.withdraw(first);
+    first.bytes.assign(50, std::byte{});
+    first.frame = {};
+    while (!box.empty()) {
+      const std::vector<std::byte> more = written_by(box, 7);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    const std::vector<std::byte> rest = joined(second.frame, second.bytes);
+    CHECK(all == (begun == 0 ? rest : joined(whole, rest)));
+    here.queue.run();
+    CHECK(first.ended.times == 0);
+    CHECK(second.ended.times == 1);
+  }
+}
+
+TEST_CASE("a send that is written while it starts is told of its end by that alone") {
+  one_rank here;
+  message whole(here, 1, 10);
+  message half(here, 2, 10);
+  outbox box;
+  box.push(whole);
+  CHECK(box.ends_at_once(whole, [&] { (void)written_by(box, 1000); }));
+  box.push(half);
+  CHECK_FALSE(box.ends_at_once(half, [&] { (void)written_by(box, 20); }));
+  (void)written_by(box, 1000);
+  here.queue.run();
+  CHECK(whole.ended.times == 0);
+  CHECK(half.ended.times == 1);
+}
+
+TEST_CASE("the window is spent, comes back by quarters, and never grows") {
+  credit of;
+  std::size_t sent = 0;
+  while (of.spend(1000)) sent += weight(1000);
+  CHECK(sent <= window);
+  CHECK(sent + weight(1000) > window);
+  CHECK(of.spend(10));
+  of.refill(weight(1000));
+  CHECK(of.spend(1000));
+  CHECK_FALSE(of.spend(1000));
+  of.refill(~std::uint64_t{0});  // a peer that lies
+  CHECK_FALSE(of.spend(eager_limit + 1));
+  for (sent = 0; of.spend(1000);) sent += weight(1000);
+  CHECK(sent <= window);
+
+  credit receiver;
+  std::size_t used = 0;
+  std::size_t given = 0;
+  for (int i = 0; i < 1000; ++i) {
+    used += weight(1000);
+    const std::size_t back = receiver.consumed(1000);
+    given += back;
+    CHECK((back == 0 || back >= window / 4));
+    CHECK(used - given < window / 4 + weight(1000));
+  }
+}
+
+TEST_CASE("the grants of a key are a count, and those of a communicator end with it") {
+  credit of;
+  const message_key one{1, 7, 1, 0};
+  const message_key two{1, 7, 2, 0};
+  const message_key other{1, 8, 1, 0};
+  for (const message_key& key : {one, one, two, other}) of.bank_grant(key);
+  CHECK(of.take_grant(one));
+  CHECK(of.take_grant(one));
+  CHECK_FALSE(of.take_grant(one));
+  of.drop_grants(7);
+  CHECK_FALSE(of.take_grant(two));
+  CHECK(of.take_grant(other));
+
+  one_rank here;
+  message waits(here, 1, 100'000);
+  waits.waits = true;
+  of.waiting.push_back(waits);
+  CHECK_FALSE(of.is_next(one));
+  CHECK(of.is_next(two));
+  of.fail(errc::closed, [](const outgoing&) { return true; });
+  CHECK(of.is_next(one));
+  CHECK_FALSE(waits.waits);
+  CHECK(waits.ec == errc::closed);
+}
+
+TEST_CASE("payload whose receive has gone is thrown away") {
+  one_rank here;
+  landing into(here.matching);
+  const std::vector<std::byte> payload = pattern(100, 1);
+  receive gone(here, 100);
+  into.begin(100);
+  into.deliver_to(gone, true);
+  into.take(payload.data(), 40);
+  here.matching.withdraw(gone);
+  gone.bytes.assign(100, std::byte{});
+  into.take(payload.data() + 40, 60);
+  CHECK(into.left() == 0);
+  CHECK(gone.bytes == std::vector<std::byte>(100));
+  here.queue.run();
+  CHECK(gone.ended.times == 0);
+
+  receive next(here, 100);
+  into.begin(100);
+  into.deliver_to(next, true);
+  into.fail(errc::closed, [](const posted&) { return true; });
+  into.take(payload.data(), 100);
+  here.queue.run();
+  CHECK(next.ended.times == 1);
+  CHECK(next.ec == errc::closed);
+  CHECK(next.bytes == std::vector<std::byte>(100));
+}
+
+TEST_CASE("a reduction gets whole elements, in place or all at once") {
+  for (const bool in_place : {true, false}) {
+    one_rank here;
+    landing into(here.matching);
+    const std::vector<std::byte> payload = pattern(120, 1);
+    struct folded {
+      std::vector<std::byte> bytes;
+      int pieces = 0;
+    } seen;
+    receive wanted(here, 120);
+    wanted.data = nullptr;
+    wanted.grain = 12;
+    wanted.folds = &seen;
+    wanted.fold = [](void* self, std::size_t offset, const std::byte* piece, std::size_t size) {
+      auto& all = *static_cast<folded*>(self);
+      CHECK(offset == all.bytes.size());
+      CHECK(size % 12 == 0);
+      all.bytes.insert(all.bytes.end(), piece, piece + size);
+      ++all.pieces;
+    };
+    into.begin(120);
+    into.deliver_to(wanted, in_place);
+    for (std::size_t at = 0; at < 120;) {
+      const std::size_t size = into.takes(std::min<std::size_t>(31, 120 - at));
+      into.take(payload.data() + at, size);
+      at += size;
+    }
+    CHECK(seen.bytes == payload);
+    CHECK((seen.pieces == 1) == !in_place);
+    here.queue.run();
+    CHECK(wanted.ended.times == 1);
+  }
+}
+
+TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, by_socket, by_ring) {
+  Way way;
+  one_rank here;
+  std::mt19937 random(1);
+  const std::size_t sizes[] = {0, 1, 24, 25, 1000, 5000, 65536, 300'000, 1'000'000};
+  std::deque<message> sent;
+  std::deque<receive> got;
+  for (const std::size_t size : sizes) {
+    sent.emplace_back(here, sent.size(), size);
+    got.emplace_back(here, size);
+  }
+  outbox box;
+  landing into(here.matching);
+  const failure last(errc::closed);
+  header word;
+  word.kind = kind::revoke;
+  word.length = sizeof last;
+  std::size_t begun = 0;
+  std::size_t words = 0;
+  const auto begin = [&](const header& frame, const std::byte* payload) {
+    if (frame.kind == kind::revoke) {
+      CHECK(parse_failure(payload).code == errc::closed);
+      into.begin(0);
+      ++words;
+      return true;
+    }
+    CHECK(frame.sequence == begun);
+    CHECK(frame.length == got[begun].size);
+    into.begin(frame.length);
+    into.deliver_to(got[begun], true);
+    if (frame.length == 0) into.end();
+    ++begun;
+    return true;
+  };
+  for (message& each : sent) {
+    box.push(each);
+    if (random() % 2 == 0) way.write(box);
+    box.control(word, &last);
+  }
+  for (int turns = 0; turns < 10'000 && (!box.empty() || words < sent.size()); ++turns) {
+    way.write(box);
+    REQUIRE(way.read(into, begin));
+  }
+  for (int turns = 0; turns < 10'000; ++turns) REQUIRE(way.read(into, begin));
+  CHECK(begun == sent.size());
+  CHECK(words == sent.size());
+  here.queue.run();
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    CAPTURE(i);
+    CHECK(got[i].bytes == sent[i].bytes);
+    CHECK(got[i].ended.times == 1);
+    CHECK(sent[i].ended.times == 1);
+  }
+}
+
+TEST_CASE_TEMPLATE("a frame that cannot be is refused before it is begun", Way, by_socket,
+                   by_ring) {
+  const auto refuses = [](std::vector<header> frames) {
+    Way way;
+    one_rank here;
+    landing into(here.matching);
+    outbox box;
+    const std::vector<std::byte> payload(sizeof(failure));
+    for (const header& each : frames) {
+      box.control(each, control_size(each) != 0 ? payload.data() : nullptr);
+    }
+    way.write(box);
+    std::size_t begun = 0;
+    const auto begin = [&](const header&, const std::byte*) {
+      into.begin(0);
+      ++begun;
+      return true;
+    };
+    bool good = true;
+    for (std::size_t turns = 0; good && turns < frames.size(); ++turns) {
+      good = way.read(into, begin);
+    }
+    CHECK(begun == frames.size() - !good);
+    return !good;
+  };
+  header good;
+  good.kind = kind::goodbye;
+  header unknown = good;
+  unknown.kind = static_cast<kind>(99);
+  header long_goodbye = good;
+  long_goodbye.length = 8;
+  header short_failure;
+  short_failure.kind = kind::revoke;
+  short_failure.length = sizeof(failure) - 1;
+  CHECK_FALSE(refuses({good, good}));
+  CHECK(refuses({good, unknown}));
+  CHECK(refuses({good, long_goodbye}));
+  CHECK(refuses({good, short_failure}));
+}
