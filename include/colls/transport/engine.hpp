@@ -11,6 +11,7 @@
 #include <colls/clock.hpp>
 #include <colls/error.hpp>
 #include <colls/operation.hpp>
+#include <colls/transport/yielding.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
@@ -159,9 +160,9 @@ class engine : public std::enable_shared_from_this<engine> {
 
   /// How many polls may find nothing before the thread gives its core away: 0 when ranks outnumber
   /// cores. Then it lets others run between polls, for at most that time, and sleeps.
-  void spin(unsigned polls, time_point yielding = 0) {
+  void spin(unsigned polls, time_point longest = 0) {
     spin_ = polls;
-    yielding_ = yielding;
+    yielding_ = yielding(longest);
   }
 
   bool spins() const { return spin_ > 0; }
@@ -185,20 +186,16 @@ class engine : public std::enable_shared_from_this<engine> {
       if (idle_polls % 512 == 0) run_others();
       return;
     }
-    if (yielding_ > 0) {
-      // By the clock: where other programs want the core, who yields may wait for long, and who
-      // sleeps and is woken comes first.
-      const time_point time = now();
-      if (idle_polls == spin_ + 1) yielding_since_ = time;
-      if (time - yielding_since_ < yielding_) {
-        // Who else comes to our sockets need not wait for 512 yields.
-        if (time - served_ >= milliseconds) {
-          served_ = time;
-          if (dispatch(0)) return;
-        }
-        ::sched_yield();
-        return;
+    const time_point time = now();
+    if (yielding_.wanted(idle_polls == spin_ + 1, time)) {
+      // Who else comes to our sockets need not wait for 512 yields.
+      if (time - served_ >= milliseconds) {
+        served_ = time;
+        if (dispatch(0)) return;
       }
+      ::sched_yield();
+      yielding_.took(time, now());
+      return;
     }
     if (dispatch(0) || !queue_.empty()) return;
     sweep();
@@ -369,8 +366,7 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int driven_ = 0;
   unsigned spin_ = 0;
-  time_point yielding_ = 0;
-  time_point yielding_since_ = 0;
+  yielding yielding_;
   time_point served_ = 0;
   unsigned polls_ = 0;
   bool waiting_ = false;

@@ -30,10 +30,13 @@ class join_call final : public call<world>, call_owner {
 COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
   const time_point inactivity = how.timeout;
   auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
-  // A rank that spins while it waits takes the core of one that could work; to let that one run is
-  // cheaper than to sleep and be woken.
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  on->spin(who->local_size <= cores ? 5000 : 0, 200'000);
+  // A rank that spins while it waits takes the core of one that could work. Where one sleeps, those
+  // who write to it have to wake it, and all others wait for that: so none does for some time.
+  if (who->local_size <= static_cast<int>(std::thread::hardware_concurrency())) {
+    on->spin(5000, milliseconds / 5);
+  } else {
+    on->spin(0, 10 * milliseconds);
+  }
   const int rank = who->rank;
   const int size = who->size;
   auto net = std::make_shared<tcp_transport>(std::move(on), std::move(who));
