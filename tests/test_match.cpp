@@ -230,6 +230,44 @@ TEST_CASE("a call disputes what came early for its number and belongs to another
   here.matching.forget(later);
 }
 
+TEST_CASE("a communicator remembers its last 64 calls, alike or not") {
+  communicator_state all{7, 0, 4, nullptr};
+  std::vector<std::uint64_t> counts{0};  // of the calls by number
+  const auto take = [&](int calls, std::uint64_t count) {
+    for (int i = 0; i < calls; ++i) {
+      counts.push_back(count);
+      CHECK(all.take_sequence(call_of(count)) == counts.size() - 1);
+    }
+  };
+  const auto all_remembered = [&] {
+    for (std::size_t number = 1; number < counts.size() + 2; ++number) {
+      CAPTURE(number);
+      const bool is_known = number < counts.size() && number + 64 >= counts.size();
+      const fingerprint* const found = all.recall(number);
+      REQUIRE((found != nullptr) == is_known);
+      if (is_known) CHECK(*found == call_of(counts[number]));
+      for (const std::uint64_t count : {1, 2, 3}) {
+        const bool agrees = !is_known || counts[number] == count;
+        CHECK(all.agrees(number, hash_of(call_of(count))) == agrees);
+      }
+    }
+  };
+  CHECK(all.recall(0) == nullptr);
+  CHECK(all.recall(1) == nullptr);
+  take(10, 1);
+  take(1, 2);
+  take(5, 1);
+  all_remembered();
+  take(100, 3);
+  all_remembered();
+  take(1, 1);
+  all_remembered();
+  for (int i = 0; i < 70; ++i) take(1, i % 2 == 0 ? 2 : 1);
+  all_remembered();
+  take(62, 2);
+  all_remembered();
+}
+
 TEST_CASE("revoking ends the receives of that communicator, once and with the first reason") {
   one_rank here;
   communicator_state other(8, 0, 4, nullptr);

@@ -87,9 +87,7 @@ class communicator_state {
   /// is over here can still be compared.
   std::uint64_t next_sequence() const { return sequence_ + 1; }
   std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
-    const std::size_t at = sequence_ % kept;
-    if (at == recent_.size()) recent_.emplace_back();
-    recent_[at] = {hash, call};
+    if (hash != last_hash_) begin_run(call, hash);
     return ++sequence_;
   }
   std::uint64_t take_sequence(const fingerprint& call) {
@@ -97,12 +95,12 @@ class communicator_state {
   }
   /// The call with that number, if it is among the last ones.
   const fingerprint* recall(std::uint64_t sequence) const {
-    const entry* const found = find(sequence);
+    const run* const found = find(sequence);
     return found != nullptr ? &found->call : nullptr;
   }
   /// False: that message belongs to another call than ours with the same number.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {
-    const entry* const found = find(sequence);
+    const run* const found = find(sequence);
     return hash == 0 || found == nullptr || found->hash == hash;
   }
 
@@ -110,15 +108,26 @@ class communicator_state {
   bool closing = false;  // left by close(): peers may say what they like
 
  private:
-  struct entry {
+  /// Calls that are alike, one after the other: most programs make few others, and to write each
+  /// down would wash all that a call needs out of the first cache.
+  struct run {
+    std::uint64_t first = 0;  // number
     std::uint64_t hash = 0;
     fingerprint call;
   };
-  static constexpr std::size_t kept = 64;
+  static constexpr std::size_t kept = 64;  // calls, and so as many runs are enough
 
-  const entry* find(std::uint64_t sequence) const {
+  [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
+    const std::size_t at = runs_++ % kept;
+    if (at == recent_.size()) recent_.emplace_back();
+    recent_[at] = {sequence_ + 1, hash, call};
+    last_hash_ = hash;
+  }
+  const run* find(std::uint64_t sequence) const {
     if (sequence == 0 || sequence > sequence_ || sequence + kept <= sequence_) return nullptr;
-    return &recent_[(sequence - 1) % kept];
+    std::size_t at = runs_ - 1;
+    while (recent_[at % kept].first > sequence) --at;
+    return &recent_[at % kept];
   }
 
   std::uint32_t id_;
@@ -127,7 +136,9 @@ class communicator_state {
   std::shared_ptr<const std::vector<int>> members_;
   std::optional<node_map> nodes_;
   std::uint64_t sequence_ = 0;
-  std::vector<entry> recent_;
+  std::uint64_t last_hash_ = 0;  // of the newest run
+  std::size_t runs_ = 0;
+  std::vector<run> recent_;
   bool failed_ = false;
   failure why_;
 };
