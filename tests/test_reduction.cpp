@@ -512,6 +512,28 @@ TEST_CASE("what an exception of a user's operation leaves behind is an exception
   CHECK(data[0] == 2);
 }
 
+TEST_CASE("a reduction by an operation without a state is made once, for each wire") {
+  const auto made = [](const plus& sum, wire travels) {
+    return &detail::erased_once<float16>(sum, travels);
+  };
+  const reduction* const wide = made(plus{}, wire::accumulate);
+  const reduction* const narrow = made(plus{}, wire::storage);
+  CHECK(made(plus{}, wire::accumulate) == wide);
+  CHECK(made(plus{}, wire::storage) == narrow);
+  CHECK(wide->accumulate_size == 4);
+  CHECK(narrow->accumulate_size == 2);
+  for (const reduction* each : {wide, narrow}) {
+    CHECK(each->state_size == 0);
+    CHECK(each->op.state != nullptr);
+    CHECK(each->op.id == 1);
+  }
+  float16 sum(0.0F);
+  const float16 left(1.5F);
+  const float16 right(2.0F);
+  narrow->op(&sum, &left, &right, 1);
+  CHECK(static_cast<float>(sum) == 3.5F);
+}
+
 TEST_CASE("a reduction describes itself") {
   const plus sum;
   const reduction f = erase<float>(sum);

@@ -34,7 +34,7 @@ class call_base : public operation_record, public recycled {
   enum class state : std::uint8_t { deferred, running, ended };
   static constexpr failure none{};
 
-  call_base(call_owner* owner, match* matching, run_queue& queue)
+  [[gnu::always_inline]] call_base(call_owner* owner, match* matching, run_queue& queue)
       : owner_(owner), matching_(matching), body_done_(*this, queue) {
     started = never;
   }
@@ -264,7 +264,7 @@ class call<void> : public call_base {
 
   /// Copies the user's reduction, `size` bytes of it: it lives as long as the operation.
   const void* keep(const void* op, std::size_t size) {
-    if (size != 0) std::memcpy(op_, op, size);
+    std::memcpy(op_, op, size);
     return op_;
   }
 

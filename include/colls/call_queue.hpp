@@ -26,11 +26,11 @@ struct agreement {
 };
 
 /// The last different calls of a communicator: a program's calls are few, and come again and again.
+/// The choice depends on nothing but what ranks have to agree on.
 class known_calls {
  public:
   struct entry {
     fingerprint asked;  // with what options ask for in place of the plan
-    question call;
     agreement agreed;
     const offer* chosen = nullptr;
     bool is_one_step = false;
@@ -38,14 +38,14 @@ class known_calls {
 
   /// The call of that collective that was made last, if it was asked so, or null. Inline: then what
   /// is asked is compared without being written down.
-  [[gnu::always_inline]] const entry* again(const fingerprint& asked, const question& call) const {
+  [[gnu::always_inline]] const entry* again(const fingerprint& asked) const {
     const entry& last = all_[last_[static_cast<std::size_t>(asked.what)]];
-    return is(last, asked, call) ? &last : nullptr;
+    return last.asked == asked ? &last : nullptr;
   }
   /// The call that was asked so before, or null.
-  const entry* find(const fingerprint& asked, const question& call) {
+  const entry* find(const fingerprint& asked) {
     for (std::size_t at = 0; at < most; ++at) {
-      if (!is(all_[at], asked, call)) continue;
+      if (all_[at].asked != asked) continue;
       last_[static_cast<std::size_t>(asked.what)] = static_cast<std::uint8_t>(at);
       return &all_[at];
     }
@@ -62,11 +62,6 @@ class known_calls {
 
  private:
   static constexpr std::size_t most = 8;
-
-  [[gnu::always_inline]] static bool is(const entry& known, const fingerprint& asked,
-                                        const question& call) {
-    return known.asked == asked && known.call == call;
-  }
 
   entry all_[most];
   std::size_t newest_ = 0;
@@ -222,7 +217,7 @@ class call_queue : public call_owner {
     return operation<T>(made);
   }
 
-  void enter(call_base& made, const options& how) {
+  [[gnu::always_inline]] void enter(call_base& made, const options& how) {
     made.stream = how.stream;
     if (how.timeout) {
       made.started = now();
@@ -239,7 +234,7 @@ class call_queue : public call_owner {
            (running_ < most_running && running_bytes_ + made.working_bytes <= most_bytes);
   }
 
-  void admit(call_base& made) {
+  [[gnu::always_inline]] void admit(call_base& made) {
     ++running_;
     running_bytes_ += made.working_bytes;
     made.run();

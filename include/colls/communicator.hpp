@@ -186,7 +186,7 @@ class communicator {
     static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, space>,
                   "colls: the group is in host memory and the communicator moves device memory, or "
                   "the other way round");
-    reduction by = reducing<collective::all_reduce, element>(op, how);
+    const reduction& by = reducing<collective::all_reduce, element>(op, how);
     return core_->grouped(
         by,
         std::apply([this](auto&... each) { return std::vector{this->erased(each)...}; },
@@ -533,12 +533,27 @@ class communicator {
   }
 
   // Erases the user's operation, which lives until the call has copied it.
+  template <class T, class Op>
+  static decltype(auto) host_reduction(const Op& op, const options& how) {
+    if constexpr (std::is_empty_v<Op>) {
+      return detail::erased_once<T>(op, how.wire);
+    } else {
+      return erase<T>(op, how.wire);
+    }
+  }
   template <collective What, class T, class Op>
-  static reduction reducing(const Op& op, const options& how) {
+  static decltype(auto) reducing(const Op& op, const options& how) {
     detail::check_op<T, Op>();
-    reduction by = erase<T>(op, how.wire);
-    if constexpr (requires { requires Transport::reduces_on_device; } &&
-                  !detail::library_reduces<Transport, What, T, Op>) {
+    if constexpr (requires { requires Transport::reduces_on_device; }) {
+      return reducing_on_device<What, T>(op, how);
+    } else {
+      return host_reduction<T>(op, how);
+    }
+  }
+  template <collective What, class T, class Op>
+  static reduction reducing_on_device(const Op& op, const options& how) {
+    reduction by = host_reduction<T>(op, how);
+    if constexpr (!detail::library_reduces<Transport, What, T, Op>) {
       constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };
       static_assert(has_kernel,
                     "colls: this communicator reduces on the device: a reduction of device memory "
@@ -558,7 +573,7 @@ class communicator {
   template <collective What, algorithm Pinned, class T, class Op>
   operation<> everywhere(const any_buffer& in, const any_buffer& out, const Op& op,
                          const options& how) {
-    reduction by = reducing<What, T>(op, how);
+    const reduction& by = reducing<What, T>(op, how);
     return core_->template everywhere<What>(by, in, out,
                                             pinned<What, Pinned, commutative_for<Op, T>>(how));
   }
@@ -566,14 +581,14 @@ class communicator {
   operation<> at_root(const any_buffer& in, const any_buffer& out, int root, const Op& op,
                       const options& how) {
     constexpr collective what = collective::reduce;
-    reduction by = reducing<what, T>(op, how);
+    const reduction& by = reducing<what, T>(op, how);
     return core_->at_root(by, in, out, root, pinned<what, Pinned, commutative_for<Op, T>>(how));
   }
   template <algorithm Pinned, class T, class Op>
   operation<> in_parts(const any_buffer& in, const any_buffer& out,
                        std::vector<std::size_t> offsets, const Op& op, const options& how) {
     constexpr collective what = collective::reduce_scatter;
-    reduction by = reducing<what, T>(op, how);
+    const reduction& by = reducing<what, T>(op, how);
     return core_->in_parts(by, in, out, std::move(offsets),
                            pinned<what, Pinned, commutative_for<Op, T>>(how));
   }
@@ -598,7 +613,8 @@ class communicator {
 #define COLLS_EVERYWHERE(where, transport, what)                                                \
   where template colls::operation<>                                                             \
   colls::detail::core<transport>::everywhere<colls::collective::what>(                          \
-      colls::reduction&, const colls::any_buffer&, const colls::any_buffer&, const colls::options&);
+      const colls::reduction&, const colls::any_buffer&, const colls::any_buffer&,                \
+      const colls::options&);
 #define COLLS_ROOTED(where, transport, what)                                              \
   where template colls::operation<>                                                       \
   colls::detail::core<transport>::rooted<colls::collective::what>(                        \

@@ -39,12 +39,12 @@ class core final : public call_queue {
 
   /// all_reduce, scan and exscan.
   template <collective What>
-  operation<> everywhere(reduction& by, const any_buffer& in, const any_buffer& out,
+  operation<> everywhere(const reduction& by, const any_buffer& in, const any_buffer& out,
                          const options& how);
-  operation<> grouped(reduction& by, std::vector<any_buffer> parts, const options& how);
-  operation<> at_root(reduction& by, const any_buffer& in, const any_buffer& out, int root,
+  operation<> grouped(const reduction& by, std::vector<any_buffer> parts, const options& how);
+  operation<> at_root(const reduction& by, const any_buffer& in, const any_buffer& out, int root,
                       const options& how);
-  operation<> in_parts(reduction& by, const any_buffer& in, const any_buffer& out, offsets shares,
+  operation<> in_parts(const reduction& by, const any_buffer& in, const any_buffer& out, offsets shares,
                        const options& how);
   operation<> barrier(const options& how);
   operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& how);

@@ -28,7 +28,7 @@ struct fingerprint {
   std::uint64_t shape = 0;  // hash of all counts (v-calls) or of all parts' sizes (grouped)
   std::uint64_t segment = 0;
 
-  friend bool operator==(const fingerprint&, const fingerprint&) = default;
+  [[gnu::always_inline]] friend bool operator==(const fingerprint&, const fingerprint&) = default;
 };
 static_assert(sizeof(fingerprint) == 56 && std::is_trivially_copyable_v<fingerprint>);
 

@@ -127,7 +127,9 @@ using recycled_vector = std::vector<T, recycling_allocator<T>>;
 
 /// Base of what is allocated often: promises and operations.
 struct recycled {
-  static void* operator new(std::size_t size) { return this_threads_frames().take(size); }
+  [[gnu::always_inline]] static void* operator new(std::size_t size) {
+    return this_threads_frames().take(size);
+  }
   static void operator delete(void* memory, std::size_t size) noexcept {
     this_threads_frames().give(memory, size);
   }

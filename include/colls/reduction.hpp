@@ -83,7 +83,7 @@ struct reduction {
   std::uint32_t accumulate_size;  // of an element of the working buffer
   std::uint32_t storage_id;
   std::uint32_t accumulate_id;  // of the type in which elements are combined
-  std::uint32_t state_size;     // of the operation; 0: it has no state
+  std::uint32_t state_size;     // of the operation; 0: it has none, and `op.state` stays good
 
   /// From the user's elements to the working buffer's: null if they stay as they are. Input and
   /// output are the same or do not overlap.
@@ -163,5 +163,28 @@ reduction erase(const Op& op, wire travels = wire::accumulate) {
 }
 template <class T, class Accumulate = automatic_accumulate, class Op>
 reduction erase(const Op&& op, wire travels = wire::accumulate) = delete;
+
+namespace detail {
+
+/// The same, made once in a program: of an operation without a state, which it keeps.
+template <class T, class Op>
+const reduction& erased_once(const Op& op, wire travels) {
+  static_assert(std::is_empty_v<Op>);
+  struct made {
+    explicit made(const Op& given)
+        : op(given),
+          accumulated(erase<T>(op)),
+          stored(erase<T>(op, wire::storage)) {}
+    made(const made&) = delete;
+
+    Op op;
+    reduction accumulated;
+    reduction stored;
+  };
+  static const made all(op);
+  return travels == wire::storage ? all.stored : all.accumulated;
+}
+
+}  // namespace detail
 
 }  // namespace colls

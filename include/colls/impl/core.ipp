@@ -110,8 +110,15 @@ plan choose(const Rows& rows, const tuning& choices, const question& call, const
 }
 
 /// The user's operation may end before the call does.
-inline void keep_operation(call<void>& made, reduction& by) {
-  by.op.state = made.keep(by.op.state, by.state_size);
+[[gnu::always_inline]] inline any_op keep_operation(call<void>& made, const reduction& by) {
+  any_op kept = by.op;
+  if (by.state_size != 0) kept.state = made.keep(by.op.state, by.state_size);
+  return kept;
+}
+inline reduction keep(call<void>& made, const reduction& by) {
+  reduction kept = by;
+  kept.op = keep_operation(made, by);
+  return kept;
 }
 
 /// What was asked; options stand where the plan will.
@@ -147,8 +154,20 @@ inline partition shares_of(const std::vector<std::size_t>& offsets, std::size_t 
   return offsets.empty() ? partition::blocks(block, ranks)
                          : partition::from_offsets(offsets.data(), ranks);
 }
-inline void check_root(checks& check, int root, int ranks) {
-  check.require(root >= 0 && root < ranks, "root %d is not in 0..%d", root, ranks - 1);
+/// Two buffers of one element type have equal length and share no part; good ones at once.
+[[gnu::always_inline]] inline void check_pair(checks& check, const any_buffer& in,
+                                              const any_buffer& out) {
+  const auto a = reinterpret_cast<std::uintptr_t>(in.data());
+  const auto b = reinterpret_cast<std::uintptr_t>(out.data());
+  const std::uintptr_t apart = a < b ? b - a : a - b;
+  if (in.size() == out.size() && (apart >= bytes(in).size || apart == 0)) return;
+  check.fits(out)
+      .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
+      .require(!partly_overlap(in, out), "in and out overlap in part");
+}
+[[gnu::always_inline]] inline void check_root(checks& check, int root, int ranks) {
+  if (root >= 0 && root < ranks) return;
+  check.require(false, "root %d is not in 0..%d", root, ranks - 1);
 }
 inline void check_counts(checks& check, const std::vector<std::size_t>& offsets, int ranks,
                          std::size_t element) {
@@ -177,7 +196,7 @@ template <class Rows>
                                                                     const question& asked,
                                                                     const options& how,
                                                                     checks& check) {
-  if (const known_calls::entry* const found = known().find(wanted, asked)) return found;
+  if (const known_calls::entry* const found = known().find(wanted)) return found;
   const plan by =
       detail::choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked, how, check);
   if (check.failed()) return nullptr;
@@ -187,7 +206,7 @@ template <class Rows>
   if constexpr (has_steps<Transport>) {
     is_one_step = catalogue<basic_channel<Transport>>::is_one_step(by, asked);
   }
-  return &known().add({wanted, asked, agreement(print, by), find(rows, by.how), is_one_step});
+  return &known().add({wanted, agreement(print, by), find(rows, by.how), is_one_step});
 }
 
 template <class Transport>
@@ -200,7 +219,7 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
   const auto& rows = all::template algorithms<What>();
   using row = typename std::remove_cvref_t<decltype(rows)>::value_type;
   if (check.failed()) return refuse(make(What), check.why());
-  const known_calls::entry* known = this->known().again(print(), asked());
+  const known_calls::entry* known = this->known().again(print());
   if (known == nullptr) {
     known = choose(rows, print(), asked(), how, check);
     if (known == nullptr) return refuse(make(What), check.why());
@@ -222,7 +241,7 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
 
 template <class Transport>
 template <collective What>
-operation<> core<Transport>::everywhere(reduction& by, const any_buffer& in, const any_buffer& out,
+operation<> core<Transport>::everywhere(const reduction& by, const any_buffer& in, const any_buffer& out,
                                         const options& how) {
   using channel = basic_channel<Transport>;
   using all = catalogue<channel>;
@@ -230,34 +249,32 @@ operation<> core<Transport>::everywhere(reduction& by, const any_buffer& in, con
   checks check(What);
   check.fits(in);
   if (in.data() != out.data() || in.size() != out.size()) {
-    check.fits(out)
-        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
-        .require(!partly_overlap(in, out), "in and out overlap in part");
+    check_pair(check, in, out);
   }
   const auto print = [&] { return print_of(What, by, in.size(), -1, how); };
   const auto asked = [&] { return asks(What, in.size(), state().size(), by, how); };
   const auto body = [&](call<void>& made, const channel& net,
                         const auto& chosen) __attribute__((always_inline)) {
-    keep_operation(made, by);
+    const reduction kept = keep(made, by);
     if constexpr (What == collective::exscan) {
-      return run::exscan(net, chosen.run, out, by);
+      return run::exscan(net, chosen.run, out, kept);
     } else {
       if constexpr (What == collective::all_reduce) {
         const auto* const apart = find(all::all_reduce_apart, chosen.how);
-        if (apart != nullptr && run::moves_nothing(in, out, by)) {
-          return apart->run(net, in, out, by.op);
+        if (apart != nullptr && run::moves_nothing(in, out, kept)) {
+          return apart->run(net, in, out, kept.op);
         }
       }
       const int ranks = What == collective::scan ? net.rank() + 1 : net.size();
-      return run::in_place(net, chosen.run, in, out, by, ranks);
+      return run::in_place(net, chosen.run, in, out, kept, ranks);
     }
   };
   const auto prepare = [&](auto& made) __attribute__((always_inline)) {
-    keep_operation(made, by);
+    const any_op op = keep_operation(made, by);
     if constexpr (What == collective::exscan) {
-      made.prepare(*net_, out, by.op);
+      made.prepare(*net_, out, op);
     } else {
-      made.prepare(*net_, in, out, by.op);
+      made.prepare(*net_, in, out, op);
     }
   };
   return launch<What>(print, asked, how, check, in.size() * by.accumulate_size, body,
@@ -265,7 +282,7 @@ operation<> core<Transport>::everywhere(reduction& by, const any_buffer& in, con
 }
 
 template <class Transport>
-operation<> core<Transport>::grouped(reduction& by, std::vector<any_buffer> parts,
+operation<> core<Transport>::grouped(const reduction& by, std::vector<any_buffer> parts,
                                      const options& how) {
   using channel = basic_channel<Transport>;
   using run = bodies<channel>;
@@ -292,15 +309,15 @@ operation<> core<Transport>::grouped(reduction& by, std::vector<any_buffer> part
   const std::size_t working_bytes = total * by.accumulate_size;
   constexpr std::size_t packed_up_to = 64 * 1024;
   const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
-    keep_operation(made, by);
-    return run::grouped(net, chosen.run, std::move(parts), by, working_bytes <= packed_up_to);
+    return run::grouped(net, chosen.run, std::move(parts), keep(made, by),
+                        working_bytes <= packed_up_to);
   };
   return launch<collective::all_reduce>(print, asked, how, check, working_bytes, body, false,
                                         [](auto&) {});
 }
 
 template <class Transport>
-operation<> core<Transport>::at_root(reduction& by, const any_buffer& in, const any_buffer& out,
+operation<> core<Transport>::at_root(const reduction& by, const any_buffer& in, const any_buffer& out,
                                      int root, const options& how) {
   using channel = basic_channel<Transport>;
   using run = bodies<channel>;
@@ -308,26 +325,23 @@ operation<> core<Transport>::at_root(reduction& by, const any_buffer& in, const 
   check.fits(in);
   check_root(check, root, state().size());
   if (state().rank() == root) {
-    check.fits(out)
-        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
-        .require(!partly_overlap(in, out), "in and out overlap in part");
+    check_pair(check, in, out);
   }
   const auto print = [&] { return print_of(collective::reduce, by, in.size(), root, how); };
   const auto asked = [&] { return asks(collective::reduce, in.size(), state().size(), by, how); };
   const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
-    keep_operation(made, by);
-    return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root, by);
+    return run::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root,
+                       keep(made, by));
   };
   const auto prepare = [&](auto& made) {
-    keep_operation(made, by);
-    made.prepare(*net_, in, out, root, by.op);
+    made.prepare(*net_, in, out, root, keep_operation(made, by));
   };
   return launch<collective::reduce>(print, asked, how, check, in.size() * by.accumulate_size, body,
                                     by.is_plain(), prepare);
 }
 
 template <class Transport>
-operation<> core<Transport>::in_parts(reduction& by, const any_buffer& in, const any_buffer& out,
+operation<> core<Transport>::in_parts(const reduction& by, const any_buffer& in, const any_buffer& out,
                                       offsets shares, const options& how) {
   using channel = basic_channel<Transport>;
   using run = bodies<channel>;
@@ -355,12 +369,10 @@ operation<> core<Transport>::in_parts(reduction& by, const any_buffer& in, const
   };
   const auto asked = [&] { return asks(collective::reduce_scatter, in.size(), size, by, how); };
   const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
-    keep_operation(made, by);
-    return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), by);
+    return run::reduce_scatter(net, chosen.run, in, out, std::move(shares), keep(made, by));
   };
   const auto prepare = [&](auto& made) {
-    keep_operation(made, by);
-    made.prepare(*net_, in, out, partition::blocks(out.size(), size), by.op);
+    made.prepare(*net_, in, out, partition::blocks(out.size(), size), keep_operation(made, by));
   };
   return launch<collective::reduce_scatter>(print, asked, how, check,
                                             in.size() * by.accumulate_size, body,
@@ -466,17 +478,15 @@ operation<> core<Transport>::rooted(std::uint32_t type, any_buffer mine, any_buf
       shares.empty() ? mine.size() * static_cast<std::size_t>(size) : shares.back();
   if (!check.failed()) {
     const partition parts = shares_of(shares, mine.size(), size);
-    check.require(mine.size() == parts.count(rank),
-                  "the buffer has %zu elements, this rank's share is %zu", mine.size(),
-                  parts.count(rank));
-    if (rank == root) {
-      check.require(whole.size() == total, "the root's buffer has %zu elements, all shares are %zu",
-                    whole.size(), total);
-      if (!check.failed()) {
-        check.require(
-            mine.data() == chunks{whole, parts}[rank].data() || !partly_overlap(mine, whole),
-            "in and out overlap in part");
-      }
+    if (mine.size() != parts.count(rank)) {
+      check.require(false, "the buffer has %zu elements, this rank's share is %zu", mine.size(),
+                    parts.count(rank));
+    } else if (rank == root && whole.size() != total) {
+      check.require(false, "the root's buffer has %zu elements, all shares are %zu", whole.size(),
+                    total);
+    } else if (rank == root && mine.data() != chunks{whole, parts}[rank].data() &&
+               partly_overlap(mine, whole)) {
+      check.require(false, "in and out overlap in part");
     }
   }
   const auto print = [&] {
