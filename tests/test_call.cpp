@@ -55,6 +55,23 @@ TEST_CASE("a call starts at once and its result waits") {
   all.check_good();
 }
 
+TEST_CASE("who waits goes on in the turn of the queue that ends the call") {
+  communicators all(2);
+  operation<> first = all[0].barrier();
+  struct waiter : colls::completion {
+    bool ended = false;
+  } waits;
+  waits.become([](colls::completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
+               colls::completion(nullptr, &all[0].queue()));
+  CHECK_FALSE(first.start(waits));
+  operation<> second = all[1].barrier();
+  CHECK(second.started().is_done());
+  CHECK_FALSE(waits.ended);
+  CHECK(all[0].queue().run(1));
+  CHECK(waits.ended);
+  CHECK(all[0].queue().empty());
+}
+
 TEST_CASE("operations move") {
   communicators all(2);
   std::vector<int> one{1};

@@ -71,7 +71,9 @@ class call_base : public operation_record, public recycled {
 
   /// Whether it has ended, also if its coroutine has and the run queue has not told us yet.
   bool settle() noexcept {
-    if (body_done_.posted() && is_body_over()) body_ended();
+    if (body_done_.posted() && is_body_over()) {
+      if (completion* const waiter = body_ended()) waiter->post();
+    }
     return is_done();
   }
 
@@ -80,7 +82,7 @@ class call_base : public operation_record, public recycled {
     if (settle()) return;
     destroy_body();
     note(why);
-    finish();
+    if (completion* const waiter = finish()) waiter->post();
   }
 
   /// Never started: the error comes at the await.
@@ -102,7 +104,8 @@ class call_base : public operation_record, public recycled {
   void run() noexcept {
     state_ = state::running;
     run_ = true;
-    if (start_body(body_done_)) body_ended();
+    if (!start_body(body_done_)) return;
+    if (completion* const waiter = body_ended()) waiter->post();
   }
 
   /// A dropped handle: point-to-point operations that nobody has met are withdrawn, all others
@@ -131,22 +134,25 @@ class call_base : public operation_record, public recycled {
     body_completion(call_base& of, run_queue& queue)
         : completion(
               [](completion& self) noexcept {
-                static_cast<body_completion&>(self).owner.body_ended();
+                // The queue calls this, so who waits goes on at once; and may delete the call.
+                call_base& ended = static_cast<body_completion&>(self).owner;
+                if (completion* const waiter = ended.body_ended()) waiter->run();
               },
               &queue),
           owner(of) {}
     call_base& owner;
   };
 
-  void body_ended() noexcept {
-    if (is_done()) return;  // settled before the run queue got to it
+  // Who waited for it, to be told.
+  completion* body_ended() noexcept {
+    if (is_done()) return nullptr;  // settled before the run queue got to it
     try {
       take_result();
     } catch (...) {
       fail_as_thrown();
     }
     destroy_body();
-    finish();
+    return finish();
   }
 
   // What is seldom stands apart: a failure is half a kilobyte of stack.
@@ -224,11 +230,11 @@ class call_base : public operation_record, public recycled {
                 "another coroutine awaits this operation: one at a time does");
   }
 
-  void finish() noexcept {
+  completion* finish() noexcept {
     state_ = state::ended;
     owner_->ended(*this);
     owner_ = nullptr;
-    if (completion* const waiter = std::exchange(waiter_, nullptr)) waiter->post();
+    return std::exchange(waiter_, nullptr);
   }
 
   call_owner* owner_;
