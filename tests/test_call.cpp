@@ -72,6 +72,24 @@ TEST_CASE("who waits goes on in the turn of the queue that ends the call") {
   CHECK(all[0].queue().empty());
 }
 
+TEST_CASE("where all ranks share a thread, no result is touched before all have called") {
+  communicators all(2);
+  using pair = std::vector<int>;
+  const pair one{1, 10};
+  const pair two{2, 20};
+  pair first{-1, -1};
+  pair second{-2, -2};
+  operation<> early = all[0].all_reduce(one, first);
+  CHECK(first == pair{-1, -1});
+  operation<> late = all[1].all_reduce(two, second);
+  all.wait(early);
+  all.wait(late);
+  CHECK(first == pair{3, 30});
+  CHECK(second == pair{3, 30});
+  CHECK(one == pair{1, 10});
+  CHECK(two == pair{2, 20});
+}
+
 TEST_CASE("operations move") {
   communicators all(2);
   std::vector<int> one{1};

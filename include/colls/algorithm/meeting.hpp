@@ -23,43 +23,48 @@ class barrier {
 
 /// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum, where
 /// all ranks run on one thread; `in` is only read, and may be `out`. The last to come adds up all
-/// buffers where they are, piece by piece of the cache's size, and writes each piece to all: every
+/// inputs where they are, piece by piece of the cache's size, and writes each piece to all: every
 /// input is read once and every output written once. No messages.
 template <channel Channel, buffer Data, class Op>
 class all_reduce {
  public:
   all_reduce(const Channel&, const Data& in, const Data& out, const Op& op)
-      : in_(in), data_(out), op_(op) {}
-  auto request(const Channel& net) {
-    net.copy(bytes(data_), bytes(in_));
-    return net.meet(data_.data());
-  }
+      : in_(in), out_(out), op_(op) {}
+  auto request(const Channel& net) { return net.meet(this); }
   void finish(const Channel& net, auto& all) const {
     if (!all.is_last()) return;
-    detail::recycled_vector<void*> places(static_cast<std::size_t>(net.size()), data_.data());
-    all.each_other(
-        [&](int rank, void* theirs) { places[static_cast<std::size_t>(rank)] = theirs; });
-    detail::recycled_vector<const void*> parts(places.size());
+    const auto ranks = static_cast<std::size_t>(net.size());
+    detail::recycled_vector<const void*> parts(ranks, in_.data());
+    detail::recycled_vector<void*> sums(ranks, out_.data());
+    all.each_other([&](int rank, const void* theirs) {
+      const auto& other = *static_cast<const all_reduce*>(theirs);
+      parts[static_cast<std::size_t>(rank)] = other.in_.data();
+      sums[static_cast<std::size_t>(rank)] = other.out_.data();
+    });
     constexpr std::size_t cached = 16 * 1024;
-    const std::size_t step = elements_in(cached, element_size(data_));
-    for (std::size_t at = 0; at < data_.size(); at += step) {
-      const std::size_t n = step < data_.size() - at ? step : data_.size() - at;
-      const auto part = [&](std::size_t rank) {
-        return placed(data_, places[rank], data_.size()).subspan(at, n);
-      };
-      const Data sum = part(0);
-      for (std::size_t rank = 0; rank < parts.size(); ++rank) parts[rank] = part(rank).data();
-      if (parts.size() > 1) net.reduce(sum, parts, op_, part(1).data());
-      for (std::size_t rank = 2; rank < parts.size(); ++rank) {
-        net.copy(bytes(part(rank)), bytes(sum));
+    const std::size_t step = elements_in(cached, element_size(out_));
+    for (std::size_t left = out_.size(); left > 0;) {
+      const Data sum = placed(out_, sums[0], step < left ? step : left);
+      const const_bytes piece = bytes(sum);
+      if (ranks > 1) {
+        net.reduce(sum, parts, op_, sums[1]);
+      } else {
+        net.copy(bytes(sum), {static_cast<const std::byte*>(parts[0]), piece.size});
       }
+      for (std::size_t rank = 2; rank < ranks; ++rank) {
+        net.copy({static_cast<std::byte*>(sums[rank]), piece.size}, piece);
+      }
+      left -= sum.size();
+      if (left == 0) break;
+      for (const void*& part : parts) part = static_cast<const std::byte*>(part) + piece.size;
+      for (void*& place : sums) place = static_cast<std::byte*>(place) + piece.size;
     }
     all.release();
   }
 
  private:
   Data in_;
-  Data data_;
+  Data out_;
   Op op_;
 };
 /// The same in place, as a coroutine.

@@ -16,7 +16,12 @@ class meet_operation {
  public:
   meet_operation(meetings& all, match& matching, std::uint16_t lane, void* mine,
                  operation_record& record)
-      : all_(all), matching_(matching), record_(record), mine_(mine), lane_(lane) {}
+      : all_(all),
+        matching_(matching),
+        record_(record),
+        mine_(mine),
+        rank_(record.communicator->rank()),
+        lane_(lane) {}
   meet_operation(const meet_operation&) = delete;
   inline ~meet_operation();
 
@@ -28,7 +33,7 @@ class meet_operation {
   template <class Use>
   void each_other(const Use& use) const {
     for (const meet_operation* one = before_; one != nullptr; one = one->before_) {
-      use(one->record_.communicator->rank(), one->mine_);
+      use(one->rank_, one->mine_);
     }
   }
   /// Of the last to come: lets the others go. Else they wait until the communicator is revoked.
@@ -41,7 +46,7 @@ class meet_operation {
     return record_.sequence == other.record_.sequence && lane_ == other.lane_ &&
            record_.communicator->id() == other.record_.communicator->id();
   }
-  int world_rank() const { return record_.communicator->world_rank(record_.communicator->rank()); }
+  int world_rank() const { return record_.communicator->world_rank(rank_); }
   void end(std::error_code ec) {
     waiting_ = false;
     ec_ = ec;
@@ -52,6 +57,7 @@ class meet_operation {
   match& matching_;
   operation_record& record_;
   void* mine_;
+  int rank_;
   completion* done_ = nullptr;
   meet_operation* before_ = nullptr;  // who came before
   int here_ = 1;                      // how many have come, up to this one
@@ -92,9 +98,7 @@ class meetings {
       const auto waits = [&](const meet_operation& one) { return &one.record_ == &waiting; };
       if (find(newest, waits) == nullptr) continue;
       for (int rank = 0; rank < of.size(); ++rank) {
-        const auto is_it = [&](const meet_operation& one) {
-          return one.record_.communicator->rank() == rank;
-        };
+        const auto is_it = [&](const meet_operation& one) { return one.rank_ == rank; };
         if (find(newest, is_it) == nullptr) ranks.push_back(of.world_rank(rank));
       }
     }
