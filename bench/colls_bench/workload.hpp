@@ -106,6 +106,7 @@ class reduction : public workload<Communicator> {
   reduction(Communicator& comm, const options& how, const colls::options& call)
       : comm_(comm),
         how_(how),
+        sums_(how.op == "plus"),
         call_(call),
         in_(comm, how.registered),
         out_(comm, how.registered) {}
@@ -134,7 +135,7 @@ class reduction : public workload<Communicator> {
     float all = part(0, i);
     for (int rank = 1; rank <= last; ++rank) {
       const float mine = part(rank, i);
-      all = how_.op == "plus" ? all + mine : std::max(all, mine);
+      all = sums_ ? all + mine : std::max(all, mine);
     }
     return static_cast<T>(all);
   }
@@ -145,11 +146,12 @@ class reduction : public workload<Communicator> {
   }
   template <class Call>
   call_of<Communicator> with_op(Call call) {
-    return how_.op == "plus" ? call(colls::plus{}) : call(colls::maximum{});
+    return sums_ ? call(colls::plus{}) : call(colls::maximum{});
   }
 
   Communicator& comm_;
   const options& how_;
+  const bool sums_;
   colls::options call_;
   elements<Communicator, T> in_;
   elements<Communicator, T> out_;
