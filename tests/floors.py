@@ -39,7 +39,7 @@ FLOORS = {
     ),
     "facade": (
         ["vocabulary", "coroutines", "contracts", "algorithms"],
-        "options tuning algorithms probe arguments call call_queue step_call bodies point_to_point core communicator world",
+        "options tuning algorithms probe arguments call asked call_queue step_call bodies point_to_point core communicator world",
         [],
     ),
     "sockets": (
