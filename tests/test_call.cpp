@@ -90,6 +90,37 @@ TEST_CASE("where all ranks share a thread, no result is touched before all have 
   CHECK(two == pair{2, 20});
 }
 
+TEST_CASE("where all ranks share a thread, long sums are made in pieces, and whole") {
+  const auto in_turn = [](int left, int right) { return left + right; };  // two at a time
+  constexpr std::size_t count = 10001;
+  for (const int size : {1, 2, 3, 8}) {
+    for (const int way : {0, 1, 2, 3}) {
+      CAPTURE(size);
+      CAPTURE(way);
+      communicators all(size);
+      std::vector<std::vector<int>> in(static_cast<std::size_t>(size));
+      for (auto& each : in) {
+        for (std::size_t i = 0; i < count; ++i) each.push_back(static_cast<int>(i) + 1);
+        each[count / 2] += static_cast<int>(&each - in.data());
+      }
+      std::vector<std::vector<int>> out(in.size(), std::vector<int>(count, -1));
+      const bool in_place = way % 2 == 0;
+      std::vector<operation<>> started;
+      for (int rank = 0; rank < size; ++rank) {
+        auto& from = in[static_cast<std::size_t>(rank)];
+        auto& to = in_place ? from : out[static_cast<std::size_t>(rank)];
+        started.push_back(way < 2 ? all[rank].all_reduce<algorithm::direct>(from, to)
+                                  : all[rank].all_reduce<algorithm::direct>(from, to, in_turn));
+      }
+      for (auto& each : started) all.wait(each);
+      std::vector<int> sum;
+      for (std::size_t i = 0; i < count; ++i) sum.push_back((static_cast<int>(i) + 1) * size);
+      sum[count / 2] += size * (size - 1) / 2;
+      for (const auto& each : in_place ? in : out) CHECK(each == sum);
+    }
+  }
+}
+
 TEST_CASE("operations move") {
   communicators all(2);
   std::vector<int> one{1};
