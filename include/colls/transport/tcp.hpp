@@ -363,7 +363,7 @@ class tcp_transport final : mover,
     links_.at(peer).each_send(
         [&](const tcp::outgoing& send) { by.push_back(send.record->communicator); });
     for (communicator_state* communicator : by) {
-      match_.revoke(*communicator, tcp::has_left(peer));
+      match_.revoke(*communicator, has_left(peer));
     }
   }
 

@@ -182,7 +182,7 @@ class thread_transport final : mover {
     }
     // Of a mismatch the reason is still to come, unless it was here first.
     communicator_state& communicator = *send->record_.communicator;
-    if (verdict == errc::closed) left(send->key_.peer, send->record_);
+    if (verdict == errc::closed) match_.left(send->key_.peer, send->record_);
     if (send->waiting_ && communicator.failed()) finish(*send, communicator.why().code);
   }
 
@@ -201,7 +201,7 @@ class thread_transport final : mover {
     }
     if (!is_gone(receive.key.peer)) return false;
     match_.unlist(receive);
-    receive.ec = left(receive.key.peer, *receive.record);
+    receive.ec = match_.left(receive.key.peer, *receive.record);
     return true;
   }
 
@@ -288,33 +288,18 @@ class thread_transport final : mover {
     gone_.resize(index(size()));
     gone_[index(peer)] = true;
     for (communicator_state* communicator : match_.waiting_for(peer)) {
-      match_.revoke(*communicator, left_failure(peer));
+      match_.revoke(*communicator, has_left(peer));
     }
     for (send_operation* send = first_sent_; send != nullptr;) {
       communicator_state& communicator = *send->record_.communicator;
       if (send->key_.peer != peer || communicator.failed()) {
         send = send->next_;
       } else {
-        match_.revoke(communicator, left_failure(peer));
+        match_.revoke(communicator, has_left(peer));
         send = first_sent_;
       }
     }
   }
-  static failure left_failure(int peer) {
-    failure why(errc::closed);
-    why.culprit = peer;
-    why.say("rank %d has left", peer);
-    return why;
-  }
-  std::error_code left(int peer, const operation_record& record) {
-    failure why = left_failure(peer);
-    why.operation = record.what;
-    why.sequence = record.hash != 0 ? record.sequence : 0;
-    why.communicator = record.communicator->id();
-    match_.revoke(*record.communicator, why);
-    return record.communicator->why().code;
-  }
-
   void revoked(communicator_state& communicator, const failure& why, int told_by) override {
     for (send_operation* send = first_sent_; send != nullptr;) {
       send_operation* const following = send->next_;
@@ -425,7 +410,7 @@ inline bool thread_transport::start(send_operation& send) {
     returned(offered);
     // What it said before it left explains more.
     take_in(inbox_.take());
-    send.ec_ = left(departed_ ? rank() : peer, send.record_);
+    send.ec_ = match_.left(departed_ ? rank() : peer, send.record_);
     return true;
   }
   if (buffered) send.record_.bytes += send.size_;
@@ -451,7 +436,7 @@ inline void thread_transport::tell(int peer, word& said) {
 inline void thread_transport::depart() {
   if (departed_) return;
   take_in(inbox_.take());
-  if (match_.any_under_way()) match_.died(rank(), left_failure(rank()));
+  if (match_.any_under_way()) match_.died(rank(), has_left(rank()));
   departed_ = true;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank() && !is_gone(peer)) tell(peer, say(item::kind::goodbye));

@@ -34,7 +34,7 @@ class delivery {
   bool start(outgoing& send) {
     link& to = opener_.to(send.key.peer);
     if (to.ended() || to.said_goodbye()) {
-      send.ec = left(send.key.peer, *send.record);
+      send.ec = match_.left(send.key.peer, *send.record);
       return true;
     }
     const bool direct = send.key.is_point_to_point();
@@ -64,7 +64,7 @@ class delivery {
       const link* const known = links_.known(peer);
       if (known != nullptr && (known->ended() || known->said_goodbye())) {
         match_.unlist(receive);
-        receive.ec = left(peer, *receive.record);
+        receive.ec = match_.left(peer, *receive.record);
         return true;
       }
       if (large) grant(opener_.to(peer), receive);
@@ -232,15 +232,6 @@ class delivery {
   }
   void refuse_later(posted& receive, std::error_code ec, link* announced) {
     if (refused(receive, ec, announced)) receive.finish(ec);
-  }
-
-  std::error_code left(int peer, const operation_record& record) {
-    failure why = has_left(peer);
-    why.operation = record.what;
-    why.sequence = record.hash != 0 ? record.sequence : 0;
-    why.communicator = record.communicator->id();
-    match_.revoke(*record.communicator, why);
-    return record.communicator->why().code;
   }
 
   match& match_;

@@ -18,14 +18,6 @@
 
 namespace colls::tcp {
 
-/// Why operations end that wait for a rank which has closed its world.
-inline failure has_left(int peer) {
-  failure why(errc::closed);
-  why.culprit = peer;
-  why.say("rank %d has left", peer);
-  return why;
-}
-
 /// Between two ranks one link opens, whoever dials: the lower rank's, if both do. Inside a host it
 /// goes through shared memory where both sides can.
 class opener final : door::host {

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// roster: the communicators of a rank by their ids: those it is in, those it has left, and ids that
+// are taken for others to come.
+
+#include <colls/record.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace colls {
+
+/// An id is never used again, so that what comes late for one that was left can be answered.
+class roster {
+ public:
+  /// What is remembered of one that this rank has left.
+  struct left {
+    std::uint32_t id;
+    std::uint64_t next_sequence;
+    std::shared_ptr<const failure> why;  // if it had failed
+  };
+
+  roster() = default;
+  roster(const roster&) = delete;
+  roster& operator=(const roster&) = delete;
+
+  void add(communicator_state& communicator) { all_.push_back(&communicator); }
+  void remove(communicator_state& communicator) {
+    std::erase(all_, &communicator);
+    const auto at = left_.insert(not_below(communicator.id()),
+                                 {communicator.id(), communicator.next_sequence(), nullptr});
+    if (communicator.failed()) at->why = std::make_shared<const failure>(communicator.why());
+  }
+
+  const std::vector<communicator_state*>& all() const { return all_; }
+  communicator_state* find(std::uint32_t id) const {
+    for (communicator_state* known : all_) {
+      if (known->id() == id) return known;
+    }
+    return nullptr;
+  }
+  /// Null: this rank has not left one of that id.
+  const left* find_left(std::uint32_t id) const {
+    const auto at = not_below(id);
+    return at != left_.end() && at->id == id ? &*at : nullptr;
+  }
+
+  /// Holds `count` ids for a communicator that is being made; false if one was ever in use here.
+  bool hold_ids(std::uint32_t first, std::uint32_t count) {
+    const auto among = [&](std::uint32_t id) { return id - first < count; };
+    for (const communicator_state* known : all_) {
+      if (among(known->id())) return false;
+    }
+    if (const auto gone = not_below(first); gone != left_.end() && among(gone->id)) return false;
+    for (const held& other : held_) {
+      if (among(other.first) || first - other.first < other.count) return false;
+    }
+    held_.push_back({first, count});
+    return true;
+  }
+  void free_ids(std::uint32_t first) {
+    std::erase_if(held_, [&](const held& range) { return range.first == first; });
+  }
+
+  /// A peer says why a communicator has failed that is still being made here.
+  void expect_failure(const failure& why) {
+    if (expected_.size() < most_expected) expected_.push_back(why);
+  }
+  /// What peers have said of it, the first word first.
+  std::vector<failure> take_failures(std::uint32_t id) {
+    std::vector<failure> found;
+    std::erase_if(expected_, [&](const failure& why) {
+      if (why.communicator != id) return false;
+      found.push_back(why);
+      return true;
+    });
+    return found;
+  }
+
+ private:
+  struct held {
+    std::uint32_t first;
+    std::uint32_t count;
+  };
+  static constexpr std::size_t most_expected = 64;
+
+  std::vector<left>::const_iterator not_below(std::uint32_t id) const {
+    const auto is_below = [](const left& gone, std::uint32_t wanted) { return gone.id < wanted; };
+    return std::lower_bound(left_.begin(), left_.end(), id, is_below);
+  }
+
+  std::vector<communicator_state*> all_;
+  std::vector<left> left_;  // by id
+  std::vector<held> held_;
+  std::vector<failure> expected_;
+};
+
+}  // namespace colls
