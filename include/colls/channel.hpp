@@ -4,7 +4,8 @@
 
 // channel: one operation's own lane through a transport; what algorithms send and receive by.
 
-#include <colls/reduce.hpp>
+#include <colls/recv_reduce.hpp>
+#include <colls/scratch.hpp>
 #include <colls/transport.hpp>
 #include <colls/when_all.hpp>
 
@@ -12,37 +13,6 @@
 #include <cstring>
 
 namespace colls {
-
-/// On which side of the operation the incoming part stands: the lower rank's part is the left one.
-enum class incoming : std::uint8_t { left, right };
-
-/// Bytes to work in, up to 64 of them in place, else from the rank's recycled memory. A phantom has
-/// a size alone.
-class scratch {
- public:
-  scratch(match& owner, std::size_t size, bool phantom = false) : owner_(owner), size_(size) {
-    if (size > sizeof inline_ && !phantom) {
-      block_ = owner.take_scratch(size);
-      if (block_.memory == nullptr) throw error(errc::not_enough_memory);
-    }
-  }
-  scratch(const scratch&) = delete;
-  scratch& operator=(const scratch&) = delete;
-  ~scratch() {
-    if (block_.memory != nullptr) owner_.give_scratch(block_);
-  }
-
-  std::byte* data() const {
-    return block_.memory != nullptr ? static_cast<std::byte*>(block_.memory) : inline_;
-  }
-  mutable_bytes all() const { return {data(), size_}; }
-
- private:
-  match& owner_;
-  std::size_t size_;
-  match::block block_;
-  alignas(std::max_align_t) mutable std::byte inline_[64];
-};
 
 /// A view of a transport that is bound to one operation of one communicator: it knows the
 /// fingerprint and the deadline, so that no algorithm can forget them. Ranks are the
@@ -136,21 +106,22 @@ class basic_channel {
   template <buffer Data, class Op>
   [[gnu::always_inline]] auto recv_reduce(int peer, const Data& mine, const Data& out, const Op& op,
                                           incoming side) const {
-    return reduce_request<Data, Op>{net_, record_, key(peer), {mine, out, &op, side}};
+    return reduce_request<Transport, Data, Op>{net_, record_, key(peer), {mine, out, &op, side}};
   }
 
   /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
   template <buffer Data, class Op>
   void reduce(const Data& out, const Data& left, const Data& right, const Op& op) const {
     const auto sum = [&] { reduce_into(out, left.data(), right.data(), op); };
-    if (!guarded(sum)) throw error(errc::user_op_failed);
+    if (!detail::guarded(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
   /// out = parts[0] (+) parts[1] (+) ..., two parts or more; `second` gets the same unless it is
   /// null. Where `op` folds, both may be any of the parts; else `out` may be one of the first two.
   template <buffer Data, class Op>
   void reduce(Data out, std::span<const void* const> parts, const Op& op,
               void* second = nullptr) const {
-    if (!guarded([&] { reduce_into(out, parts, op, second); })) throw error(errc::user_op_failed);
+    const auto sum = [&] { reduce_into(out, parts, op, second); };
+    if (!detail::guarded(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
 
   /// Copies inside this rank; the two do not overlap, or are the same.
@@ -180,19 +151,10 @@ class basic_channel {
   }
 
   /// Messages have no bytes: whatever would look at them does nothing.
-  bool is_phantom() const {
-    if constexpr (phantom_transport<Transport>) return net_->is_phantom();
-    return false;
-  }
+  bool is_phantom() const { return detail::is_phantom(*net_); }
 
   /// The operation has failed here: ends it on all ranks.
-  void revoke(failure why) const {
-    why.operation = record_->what;
-    why.sequence = record_->sequence;
-    why.communicator = record_->communicator->id();
-    why.culprit = net_->rank();
-    net_->matching().revoke(*record_->communicator, why);
-  }
+  void revoke(const failure& why) const { detail::revoke(*net_, *record_, why); }
 
   /// The same operation on the transport that this one stands on (memory of a device is staged).
   template <class Below>
@@ -217,53 +179,6 @@ class basic_channel {
     return copy;
   }
 
-  template <class Data, class Op>
-  struct folding {
-    Data mine;
-    Data out;
-    const Op* op;
-    incoming side;
-
-    /// Folds the piece of the message that begins at `offset`. False: the reduction threw, and the
-    /// operation has been ended on all ranks.
-    bool fold(const basic_channel& net, std::size_t offset, const std::byte* piece,
-              std::size_t size) const noexcept {
-      if (size == 0) return true;
-      return net.guarded([&] {
-        const std::size_t element = element_size(mine);
-        const Data into = out.subspan(offset / element, size / element);
-        const auto* const ours = static_cast<const std::byte*>(bytes(mine).data) + offset;
-        if (side == incoming::left) {
-          reduce_into(into, piece, ours, *op);
-        } else {
-          reduce_into(into, ours, piece, *op);
-        }
-      });
-    }
-  };
-
-  /// False: the reduction threw, and the operation has been ended on all ranks.
-  template <class Reduce>
-  bool guarded(const Reduce& reduce) const noexcept {
-    if (is_phantom()) return true;
-    try {
-      reduce();
-      return true;
-    } catch (...) {
-      failure why(errc::user_op_failed);
-      try {
-        throw;
-      } catch (const std::exception& thrown) {
-        why.say("the reduction threw: %.200s", thrown.what());
-      } catch (...) {
-        why.say("the reduction threw");
-      }
-      // First, so that what runs beside this operation ends too.
-      revoke(why);
-      return false;
-    }
-  }
-
   struct send_request {
     using operation = decltype(std::declval<Transport&>().send(
         std::declval<message_key>(), const_bytes{}, std::declval<operation_record&>()));
@@ -276,8 +191,7 @@ class basic_channel {
   };
 
   struct recv_request {
-    using operation = decltype(std::declval<Transport&>().recv(
-        std::declval<message_key>(), mutable_bytes{}, std::declval<operation_record&>()));
+    using operation = detail::receive_of<Transport>;
     [[gnu::always_inline]] operator operation() const { return net->recv(key, into, *record); }
 
     Transport* net;
@@ -285,7 +199,6 @@ class basic_channel {
     message_key key;
     mutable_bytes into;
   };
-  using receive = typename recv_request::operation;
 
   template <class Round>
   struct round_request {
@@ -299,109 +212,6 @@ class basic_channel {
     std::uint16_t lane;
     round_gives give;
     round_takes take;
-  };
-
-  template <class Data, class Op>
-  class fused;
-  template <class Data, class Op>
-  class staged;
-
-  template <class Data, class Op>
-  struct reduce_request {
-    using operation =
-        std::conditional_t<consuming_transport<Transport>, fused<Data, Op>, staged<Data, Op>>;
-    [[gnu::always_inline]] operator operation() const { return operation(*this); }
-
-    Transport* net;
-    operation_record* record;
-    message_key key;
-    folding<Data, Op> what;
-  };
-
-  /// The transport hands the message over where it lies.
-  template <class Data, class Op>
-  class fused {
-   public:
-    [[gnu::always_inline]] explicit fused(const reduce_request<Data, Op>& wanted)
-        : net_(wanted.net),
-          record_(wanted.record),
-          what_(wanted.what),
-          receive_(wanted.net->recv(wanted.key, {nullptr, bytes(wanted.what.mine).size},
-                                    *wanted.record)) {}
-    fused(fused&& other) noexcept
-        : net_(other.net_),
-          record_(other.record_),
-          what_(other.what_),
-          receive_(std::move(other.receive_)) {}
-
-    bool start(completion& done) {
-      receive_.consume_with(
-          [](void* self, std::size_t offset, const std::byte* piece, std::size_t size) {
-            auto& me = *static_cast<fused*>(self);
-            if (!me.folded_) return;
-            me.folded_ = me.what_.fold(basic_channel(*me.net_, *me.record_), offset, piece, size);
-          },
-          this, element_size(what_.mine));
-      return receive_.start(done);
-    }
-    std::error_code result() {
-      return folded_ ? receive_.result() : make_error_code(errc::user_op_failed);
-    }
-
-   private:
-    Transport* net_;
-    operation_record* record_;
-    folding<Data, Op> what_;
-    bool folded_ = true;
-    receive receive_;
-  };
-
-  /// The message goes to scratch and is reduced from there.
-  template <class Data, class Op>
-  class staged : completion {
-   public:
-    [[gnu::always_inline]] explicit staged(const reduce_request<Data, Op>& wanted)
-        : wanted_(wanted) {}
-    staged(staged&& other) noexcept : wanted_(other.wanted_) {}
-
-    bool start(completion& done) {
-      const std::size_t size = bytes(wanted_.what.mine).size;
-      try {
-        scratch_.emplace(wanted_.net->matching(), size);
-      } catch (const error&) {
-        net().revoke(failure(errc::not_enough_memory));
-        ec_ = errc::not_enough_memory;
-        return true;
-      }
-      receive_.emplace(wanted_.net->recv(wanted_.key, {scratch_->data(), size}, *wanted_.record));
-      done_ = &done;
-      become(
-          [](completion& self) noexcept {
-            auto& me = static_cast<staged&>(self);
-            me.arrived();
-            me.done_->run();
-          },
-          done);
-      if (!receive_->start(*this)) return false;
-      arrived();
-      return true;
-    }
-    std::error_code result() { return ec_; }
-
-   private:
-    basic_channel net() const { return {*wanted_.net, *wanted_.record}; }
-    void arrived() noexcept {
-      ec_ = receive_->result();
-      if (ec_) return;
-      const mutable_bytes message = scratch_->all();
-      if (!wanted_.what.fold(net(), 0, message.data, message.size)) ec_ = errc::user_op_failed;
-    }
-
-    reduce_request<Data, Op> wanted_;
-    std::error_code ec_;
-    completion* done_ = nullptr;
-    std::optional<colls::scratch> scratch_;
-    std::optional<receive> receive_;
   };
 
   Transport* net_;
