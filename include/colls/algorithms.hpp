@@ -246,6 +246,30 @@ struct row : offer {
   Function* run = nullptr;
 };
 
+/// A collective that is one step (algorithm/step.hpp).
+template <collective What, class Step>
+struct as_step {};
+
+/// Such lines, of which each collective has one at most.
+template <class... Lines>
+struct steps;
+template <collective... What, class... Step>
+struct steps<as_step<What, Step>...> : as_step<What, Step>... {
+  static constexpr bool has(collective what) { return ((what == What) || ...); }
+  template <collective Wanted>
+  static constexpr auto of() {
+    return step_of<Wanted>(static_cast<const steps*>(nullptr));
+  }
+
+ private:
+  template <collective Wanted, class Found>
+  static constexpr std::type_identity<Found> step_of(const as_step<Wanted, Found>*) {
+    return {};
+  }
+  template <collective Wanted>
+  static constexpr void step_of(const void*) {}
+};
+
 /// The algorithms over a channel, with types erased: compiled once per transport and program.
 template <channel Channel>
 struct catalogue {
@@ -315,8 +339,7 @@ struct catalogue {
   static constexpr auto all_gather_apart = [] {
     using apart = row<task<>(Channel, data, data, partition)>;
     if constexpr (lends) {
-      return std::array{
-          apart{{algorithm::direct}, &direct::all_gather_apart<Channel, data>}};
+      return std::array{apart{{algorithm::direct}, &direct::all_gather_apart<Channel, data>}};
     } else {
       return std::array<apart, 0>();
     }
@@ -346,48 +369,33 @@ struct catalogue {
     if constexpr (What == collective::exscan) return exscan;
   }
 
+  using at_a_meeting =
+      steps<as_step<collective::barrier, at_meeting::barrier<Channel>>,
+            as_step<collective::all_reduce, at_meeting::all_reduce<Channel, data, op>>>;
+  using in_a_round =
+      steps<as_step<collective::barrier, whole::barrier<Channel>>,
+            as_step<collective::broadcast, whole::broadcast<Channel, data>>,
+            as_step<collective::all_reduce, whole::all_reduce<Channel, data, op>>,
+            as_step<collective::reduce, whole::reduce<Channel, data, op>>,
+            as_step<collective::reduce_scatter, whole::reduce_scatter<Channel, data, op>>,
+            as_step<collective::all_gather, whole::all_gather<Channel, data>>,
+            as_step<collective::gather, whole::gather<Channel, data>>,
+            as_step<collective::scatter, whole::scatter<Channel, data>>,
+            as_step<collective::all_to_all, whole::all_to_all<Channel, data>>,
+            as_step<collective::scan, whole::scan<Channel, data, op>>,
+            as_step<collective::exscan, whole::exscan<Channel, data, op>>>;
+  using in_one_step = std::conditional_t<meets, at_a_meeting,
+                                         std::conditional_t<sends_rounds, in_a_round, steps<>>>;
+
   /// Whether a call that is done so is one step.
   static constexpr bool is_one_step(const plan& by, const question& call) {
-    if (by.how != algorithm::direct) return false;
-    if constexpr (meets) {
-      return call.what == collective::barrier || call.what == collective::all_reduce;
-    } else {
-      return sends_rounds && goes_whole(call.what, call.bytes, call.ranks);
-    }
+    return by.how == algorithm::direct && in_one_step::has(call.what) &&
+           (meets || goes_whole(call.what, call.bytes, call.ranks));
   }
-  /// That step, or void.
+  /// That step (`std::type_identity`), or void.
   template <collective What>
   static constexpr auto step() {
-    if constexpr (meets) {
-      if constexpr (What == collective::barrier) {
-        return std::type_identity<at_meeting::barrier<Channel>>();
-      } else if constexpr (What == collective::all_reduce) {
-        return std::type_identity<at_meeting::all_reduce<Channel, data, op>>();
-      }
-    } else if constexpr (!sends_rounds) {
-    } else if constexpr (What == collective::barrier) {
-      return std::type_identity<whole::barrier<Channel>>();
-    } else if constexpr (What == collective::broadcast) {
-      return std::type_identity<whole::broadcast<Channel, data>>();
-    } else if constexpr (What == collective::all_reduce) {
-      return std::type_identity<whole::all_reduce<Channel, data, op>>();
-    } else if constexpr (What == collective::reduce) {
-      return std::type_identity<whole::reduce<Channel, data, op>>();
-    } else if constexpr (What == collective::reduce_scatter) {
-      return std::type_identity<whole::reduce_scatter<Channel, data, op>>();
-    } else if constexpr (What == collective::all_gather) {
-      return std::type_identity<whole::all_gather<Channel, data>>();
-    } else if constexpr (What == collective::gather) {
-      return std::type_identity<whole::gather<Channel, data>>();
-    } else if constexpr (What == collective::scatter) {
-      return std::type_identity<whole::scatter<Channel, data>>();
-    } else if constexpr (What == collective::all_to_all) {
-      return std::type_identity<whole::all_to_all<Channel, data>>();
-    } else if constexpr (What == collective::scan) {
-      return std::type_identity<whole::scan<Channel, data, op>>();
-    } else {
-      return std::type_identity<whole::exscan<Channel, data, op>>();
-    }
+    return in_one_step::template of<What>();
   }
 };
 
