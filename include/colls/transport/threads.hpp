@@ -8,13 +8,12 @@
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/threads/message.hpp>
+#include <colls/transport/threads/speech.hpp>
 
 #include <cstring>
 #include <thread>
 
 namespace colls {
-
-class thread_world;
 
 /// One rank of a `thread_world`, used by one thread. A receiver copies a message, or reduces it,
 /// from where the sender left it; a point-to-point message of up to the eager limit is buffered, so
@@ -26,7 +25,8 @@ class thread_transport final : mover {
   static constexpr std::size_t eager_limit = 64 * 1024;
   static constexpr std::size_t eager_window = 256 * 1024;
 
-  thread_transport(thread_world& ranks, int rank) : world_(ranks), match_(rank) {
+  thread_transport(threads::inboxes& all, int rank)
+      : inboxes_(all), inbox_(all[rank]), match_(rank), speech_(all, rank) {
     match_.add(*this);
   }
   thread_transport(const thread_transport&) = delete;
@@ -34,7 +34,7 @@ class thread_transport final : mover {
   ~thread_transport() { match_.remove(static_cast<mover&>(*this)); }
 
   int rank() const { return match_.rank(); }
-  inline int size() const;
+  int size() const { return inboxes_.size(); }
   match& matching() { return match_; }
   run_queue& queue() { return queue_; }
   time_point now() const {
@@ -121,7 +121,16 @@ class thread_transport final : mover {
     co_return;
   }
   /// The same from outside of a task; once only counts.
-  inline void depart();
+  void depart() {
+    if (departed_) return;
+    take_in(inbox_.take());
+    if (match_.any_under_way()) match_.died(rank(), has_left(rank()));
+    departed_ = true;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank() && !is_gone(peer)) speech_.goodbye(peer);
+    }
+    take_in(inbox_.close());
+  }
 
  private:
   using message = threads::message;
@@ -133,7 +142,44 @@ class thread_transport final : mover {
 
   // ---- sending
 
-  inline bool start(send_operation& send);
+  bool start(send_operation& send) {
+    const int peer = send.key_.peer;
+    message& offered = messages_.take();
+    offered.what = item::kind::message;
+    offered.key = send.key_;
+    offered.key.peer = rank();  // as the receiver sees it
+    offered.size = send.size_;
+    offered.hash = send.record_.hash;
+    offered.home = &inbox_;
+    offered.data = send.data_;
+    const std::size_t weighs = weight(send.size_);
+    const bool buffered = send.key_.is_point_to_point() && send.size_ <= eager_limit &&
+                          eager_ + weighs <= eager_window &&
+                          (offered.copy = match_.take_scratch(weighs)).memory != nullptr;
+    if (buffered) {
+      eager_ += weighs;
+      if (send.size_ != 0) std::memcpy(offered.copy.memory, send.data_, send.size_);
+      offered.data = static_cast<const std::byte*>(offered.copy.memory);
+    } else {
+      offered.owner = &send;
+      send.message_ = &offered;
+      hold(send);
+    }
+    offered.at.store(message::stage::offered, std::memory_order_relaxed);
+    if (departed_ || !inboxes_[peer].put(offered)) {
+      if (!buffered) unhold(send);
+      offered.owner = nullptr;
+      send.message_ = nullptr;
+      offered.verdict = {};
+      returned(offered);
+      // What it said before it left explains more.
+      take_in(inbox_.take());
+      send.ec_ = match_.left(departed_ ? rank() : peer, send.record_);
+      return true;
+    }
+    if (buffered) send.record_.bytes += send.size_;
+    return buffered;
+  }
 
   void hold(send_operation& send) {
     send.waiting_ = true;
@@ -155,7 +201,17 @@ class thread_transport final : mover {
   }
 
   // False: its receiver has it; the message is on its way back.
-  inline bool take_back(send_operation& send);
+  bool take_back(send_operation& send) {
+    message& offered = *send.message_;
+    if (!offered.take_back()) return false;
+    send.message_ = nullptr;
+    offered.owner = nullptr;
+    offered.taking_back.what = item::kind::taken_back;
+    offered.taking_back.of = &offered;
+    // A receiver that has left hands nothing back; the message is not used again.
+    inboxes_[send.key_.peer].put(offered.taking_back);
+    return true;
+  }
 
   void withdraw(send_operation& send) {
     if (send.message_ != nullptr && !take_back(send)) {
@@ -225,7 +281,7 @@ class thread_transport final : mover {
     }
     const communicator_state* const known = match_.find(offered.key.communicator);
     if (known != nullptr && known->failed()) {
-      tell_why(offered.key.peer, known->id(), known->why());
+      speech_.revoke(offered.key.peer, known->id(), known->why());
       offered.reject(known->why().code);
     } else if (!match_.inspect(offered.key, offered.hash)) {
       offered.reject(make_error_code(errc::mismatch));
@@ -247,7 +303,7 @@ class thread_transport final : mover {
         case item::kind::message: arrived(static_cast<message&>(first)); break;
         case item::kind::taken_back: taken_back(*static_cast<message::notice&>(first).of); break;
         case item::kind::returned: returned(static_cast<message&>(first)); break;
-        case item::kind::spent: words_.give(static_cast<word&>(first)); break;
+        case item::kind::spent: speech_.reuse(static_cast<word&>(first)); break;
         default: heard(static_cast<word&>(first));
       }
     }
@@ -255,16 +311,6 @@ class thread_transport final : mover {
   }
 
   // ---- what ranks tell each other
-
-  word& say(item::kind what) {
-    word& said = words_.take();
-    said.what = what;
-    said.home = &inbox_;
-    said.key = {};
-    said.key.peer = rank();
-    return said;
-  }
-  inline void tell(int peer, word& said);
 
   void heard(word& said) {
     const int peer = said.key.peer;
@@ -276,8 +322,7 @@ class thread_transport final : mover {
       case item::kind::revoke: match_.revoke(said.key.communicator, said.why, peer); break;
       default: goodbye(peer);
     }
-    said.what = item::kind::spent;
-    said.home->put(said);
+    threads::speech::heard(said);
   }
 
   bool is_gone(int peer) const { return peer >= 0 && !gone_.empty() && gone_[index(peer)]; }
@@ -314,33 +359,22 @@ class thread_transport final : mover {
     for (int i = 0; i < communicator.size(); ++i) {
       const int peer = communicator.world_rank(i);
       if (peer == rank() || peer == told_by || is_gone(peer)) continue;
-      tell_why(peer, communicator.id(), why);
+      speech_.revoke(peer, communicator.id(), why);
     }
   }
   void announce(int peer, const operation_record& waiting) override {
-    word& said = say(item::kind::announce);
-    const std::uint16_t lane = waiting.hash == 0 ? message_key::point_to_point : std::uint16_t{0};
-    said.key = {rank(), waiting.communicator->id(), waiting.sequence, lane};
-    said.hash = waiting.hash;
-    tell(peer, said);
+    speech_.announce(peer, waiting);
   }
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                const fingerprint& ours) override {
-    word& said = say(item::kind::dispute);
-    said.key = {rank(), communicator, sequence, 0};
-    said.print = ours;
-    tell(peer, said);
+    speech_.dispute(peer, communicator, sequence, ours);
   }
-  void refuse(int peer, const failure& why) override { tell_why(peer, why.communicator, why); }
-  void tell_why(int peer, std::uint32_t communicator, const failure& why) {
-    word& said = say(item::kind::revoke);
-    said.key.communicator = communicator;
-    said.why = why;
-    tell(peer, said);
+  void refuse(int peer, const failure& why) override {
+    speech_.revoke(peer, why.communicator, why);
   }
 
-  thread_world& world_;
-  threads::inbox inbox_;
+  threads::inboxes& inboxes_;
+  threads::inbox& inbox_;  // this rank's
   match match_;
   run_queue queue_;
   unsigned polls_ = 0;
@@ -350,7 +384,7 @@ class thread_transport final : mover {
   send_operation* first_sent_ = nullptr;  // those that wait
   std::size_t eager_ = 0;                 // weight of the messages whose copies are under way
   threads::stock<message> messages_;
-  threads::stock<word> words_;
+  threads::speech speech_;
 };
 static_assert(consuming_transport<thread_transport>);
 static_assert(driver<thread_transport>);
@@ -359,10 +393,10 @@ static_assert(driver<thread_transport>);
 /// of rank r uses nothing but `world[r]`.
 class thread_world {
  public:
-  explicit thread_world(int size) {
+  explicit thread_world(int size) : inboxes_(size) {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     for (int rank = 0; rank < size; ++rank) {
-      ranks_.push_back(std::make_unique<thread_transport>(*this, rank));
+      ranks_.push_back(std::make_unique<thread_transport>(inboxes_, rank));
       // With more ranks than cores, one that spins takes the core of one that could work; one that
       // yields waits behind all other programs.
       ranks_.back()->spin(size <= cores ? 500 : 0);
@@ -373,75 +407,8 @@ class thread_world {
   thread_transport& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
 
  private:
+  threads::inboxes inboxes_;
   std::vector<std::unique_ptr<thread_transport>> ranks_;
 };
-
-inline int thread_transport::size() const { return world_.size(); }
-
-inline bool thread_transport::start(send_operation& send) {
-  const int peer = send.key_.peer;
-  message& offered = messages_.take();
-  offered.what = item::kind::message;
-  offered.key = send.key_;
-  offered.key.peer = rank();  // as the receiver sees it
-  offered.size = send.size_;
-  offered.hash = send.record_.hash;
-  offered.home = &inbox_;
-  offered.data = send.data_;
-  const std::size_t weighs = weight(send.size_);
-  const bool buffered = send.key_.is_point_to_point() && send.size_ <= eager_limit &&
-                        eager_ + weighs <= eager_window &&
-                        (offered.copy = match_.take_scratch(weighs)).memory != nullptr;
-  if (buffered) {
-    eager_ += weighs;
-    if (send.size_ != 0) std::memcpy(offered.copy.memory, send.data_, send.size_);
-    offered.data = static_cast<const std::byte*>(offered.copy.memory);
-  } else {
-    offered.owner = &send;
-    send.message_ = &offered;
-    hold(send);
-  }
-  offered.at.store(message::stage::offered, std::memory_order_relaxed);
-  if (departed_ || !world_[peer].inbox_.put(offered)) {
-    if (!buffered) unhold(send);
-    offered.owner = nullptr;
-    send.message_ = nullptr;
-    offered.verdict = {};
-    returned(offered);
-    // What it said before it left explains more.
-    take_in(inbox_.take());
-    send.ec_ = match_.left(departed_ ? rank() : peer, send.record_);
-    return true;
-  }
-  if (buffered) send.record_.bytes += send.size_;
-  return buffered;
-}
-
-inline bool thread_transport::take_back(send_operation& send) {
-  message& offered = *send.message_;
-  if (!offered.take_back()) return false;
-  send.message_ = nullptr;
-  offered.owner = nullptr;
-  offered.taking_back.what = item::kind::taken_back;
-  offered.taking_back.of = &offered;
-  // A receiver that has left hands nothing back; the message is not used again.
-  world_[send.key_.peer].inbox_.put(offered.taking_back);
-  return true;
-}
-
-inline void thread_transport::tell(int peer, word& said) {
-  if (!world_[peer].inbox_.put(said)) words_.give(said);
-}
-
-inline void thread_transport::depart() {
-  if (departed_) return;
-  take_in(inbox_.take());
-  if (match_.any_under_way()) match_.died(rank(), has_left(rank()));
-  departed_ = true;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank() && !is_gone(peer)) tell(peer, say(item::kind::goodbye));
-  }
-  take_in(inbox_.close());
-}
 
 }  // namespace colls

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 namespace colls::threads {
 
@@ -95,6 +96,20 @@ class inbox {
   alignas(64) std::atomic<item*> last_ = nullptr;
   std::atomic<std::uint32_t> asleep_ = 0;
   item closed_;
+};
+
+/// One for each rank of a world.
+class inboxes {
+ public:
+  explicit inboxes(int ranks)
+      : all_(std::make_unique<inbox[]>(static_cast<std::size_t>(ranks))), size_(ranks) {}
+
+  int size() const { return size_; }
+  inbox& operator[](int rank) { return all_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  std::unique_ptr<inbox[]> all_;
+  int size_;
 };
 
 }  // namespace colls::threads

@@ -71,15 +71,6 @@ struct message final : arrival, item {
   }
 };
 
-/// What ranks tell each other besides messages.
-struct word final : item {
-  inbox* home = nullptr;
-  message_key key;  // with the speaker as peer
-  std::uint64_t hash = 0;
-  fingerprint print;
-  failure why;
-};
-
 /// Nodes of one kind that a rank has made, and those of them that it may use again.
 template <class Node>
 class stock {
