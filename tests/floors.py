@@ -27,7 +27,7 @@ FLOORS = {
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
     "contracts": (["vocabulary", "coroutines"], "node_map key_table record match/posted match/pairing match/roster match/under_way match/spare_memory"
-        " match receive round scratch transport reduce recv_reduce channel", []),
+        " match receive send round scratch transport reduce recv_reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
         "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/step algorithm/one_round algorithm/whole"

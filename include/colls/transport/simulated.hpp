@@ -5,6 +5,7 @@
 // simulated: ranks on a network that exists only in virtual time; the same run for the same seed.
 
 #include <colls/receive.hpp>
+#include <colls/send.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/simulated/faults.hpp>
@@ -48,38 +49,8 @@ class simulated_transport final : mover, filler {
   /// Messages have lengths and no bytes; no buffer is looked at.
   inline bool is_phantom() const;
 
-  class send_operation : simulated::outgoing {
-   public:
-    send_operation(simulated_transport& net, const message_key& to, const_bytes from,
-                   operation_record& of)
-        : net_(net) {
-      key = to;
-      data = from.data;
-      size = from.size;
-      record = &of;
-    }
-    send_operation(send_operation&& other) noexcept
-        : send_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
-    ~send_operation() {
-      if (at != stage::idle) net_.detach(*this);
-    }
-
-    bool start(completion& waiter) {
-      if (record->communicator->failed()) {
-        ec = record->communicator->why().code;
-        return true;
-      }
-      done = &waiter;
-      return net_.start(*this);
-    }
-    std::error_code result() const { return ec; }
-    bool untouched() const { return at == stage::waiting; }
-
-   private:
-    friend simulated_transport;
-    simulated_transport& net_;
-  };
-
+  using send_operation = queued_send<simulated_transport, simulated::outgoing>;
+  friend send_operation;
   using recv_operation = receive_operation<simulated_transport>;
   friend recv_operation;
 
@@ -104,7 +75,7 @@ class simulated_transport final : mover, filler {
   inline bool launch(outgoing& send, bool may_end, bool asked);
   inline void load(flight& message);
   inline void unlink(outgoing& send);
-  inline void detach(outgoing& send);
+  inline void withdraw(outgoing& send);
   inline void go_ahead(outgoing& send);
   inline void remind(outgoing& send);
   inline void ask(posted& receive);

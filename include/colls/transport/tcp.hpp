@@ -8,6 +8,7 @@
 #include <colls/receive.hpp>
 #include <colls/rendezvous/meet.hpp>
 #include <colls/rendezvous/offshoot.hpp>
+#include <colls/send.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/tcp/delivery.hpp>
 #include <colls/transport/tcp/lender.hpp>
@@ -81,40 +82,8 @@ class tcp_transport final : mover,
     return std::make_shared<tcp_transport>(engine::of(executor), std::move(who));
   }
 
-  class send_operation : tcp::outgoing {
-   public:
-    send_operation(tcp_transport& net, const message_key& to, const_bytes from,
-                   operation_record& of)
-        : net_(net) {
-      key = to;
-      data = from.data;
-      size = from.size;
-      record = &of;
-    }
-    send_operation(send_operation&& other) noexcept
-        : send_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
-    ~send_operation() {
-      if (waits) on->credit.waiting.remove(*this);
-      if (queued) on->withdraw(*this);
-    }
-
-    bool start(completion& waiter) {
-      if (record->communicator->failed()) {
-        ec = record->communicator->why().code;
-        return true;
-      }
-      done = &waiter;
-      return net_.delivery_.start(*this);
-    }
-    std::error_code result() const { return ec; }
-    /// Nothing of it has left this rank and nobody has asked for it.
-    bool untouched() const { return waits; }
-
-   private:
-    friend tcp_transport;
-    tcp_transport& net_;
-  };
-
+  using send_operation = queued_send<tcp_transport, tcp::outgoing>;
+  friend send_operation;
   using recv_operation = receive_operation<tcp_transport>;
   friend recv_operation;
 
@@ -184,7 +153,9 @@ class tcp_transport final : mover,
   void disarm() override { links_.disarm(); }
 
   bool unwritten() { return links_.unwritten() || reports_ > 0; }
+  bool start(tcp::outgoing& send) { return delivery_.start(send); }
   bool start(posted& receive) { return delivery_.start(receive); }
+  void withdraw(tcp::outgoing& send) { delivery_.withdraw(send); }
   void comes(const message_key& key) override {
     settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
   }

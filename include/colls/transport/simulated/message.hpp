@@ -33,6 +33,8 @@ struct outgoing : keyed {
   stage at = stage::idle;
   bool reminded = false;
 
+  bool is_pending() const { return at != stage::idle; }
+  bool is_untouched() const { return at == stage::waiting; }
   void finish(std::error_code result) {
     at = stage::idle;
     message = nullptr;

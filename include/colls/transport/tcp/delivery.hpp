@@ -95,6 +95,11 @@ class delivery {
     return true;
   }
 
+  void withdraw(outgoing& send) {
+    if (send.waits) send.on->credit.waiting.remove(send);
+    if (send.queued) send.on->withdraw(send);
+  }
+
   /// The message that came before its receive is not needed any more.
   void drop(early& message) {
     link& from = *message.from;

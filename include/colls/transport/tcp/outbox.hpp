@@ -34,6 +34,8 @@ struct outgoing : keyed {
   bool reminded = false;      // its header has gone ahead
   outgoing* after = nullptr;  // in the link's queue
 
+  bool is_pending() const { return waits || queued; }
+  bool is_untouched() const { return waits; }
   std::size_t whole() const { return sizeof frame + size; }
   void finish(std::error_code result = {}) {
     on = nullptr;

@@ -141,7 +141,7 @@ inline void simulated_transport::unlink(outgoing& send) {
 }
 
 // Its operation ends before its time: what was on the way goes on from a copy.
-inline void simulated_transport::detach(outgoing& send) {
+inline void simulated_transport::withdraw(outgoing& send) {
   flight* const message = std::exchange(send.message, nullptr);
   if (send.at == outgoing::stage::leaving) {
     unlink(send);
@@ -412,14 +412,14 @@ inline void simulated_transport::revoked(communicator_state& communicator, const
                                          int told_by) {
   waiting_.each([&](outgoing& send) {
     if (send.record->communicator != &communicator) return;
-    detach(send);
+    withdraw(send);
     send.finish(why.code);
   });
   for (keyed* at = leaving_; at != nullptr;) {
     auto& send = static_cast<outgoing&>(*at);
     at = at->next;
     if (send.record->communicator != &communicator) continue;
-    detach(send);
+    withdraw(send);
     send.finish(why.code);
   }
   for (flight* message : filling_) {
