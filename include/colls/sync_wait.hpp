@@ -44,11 +44,7 @@ auto sync_wait(Driver& driver, Operation&& operation) {
       driver.idle(++idle_polls);
     }
   }
-  if constexpr (std::is_void_v<decltype(operation.result())>) {
-    operation.result();
-  } else {
-    return detail::unwrap(operation.result());
-  }
+  return detail::unwrap_result(operation);
 }
 
 template <driver Driver, request Request>

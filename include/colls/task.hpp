@@ -31,6 +31,16 @@ T unwrap(T&& value) {
   return std::forward<T>(value);
 }
 
+/// What an operation that has ended gives.
+template <class Operation>
+decltype(auto) unwrap_result(Operation& ended) {
+  if constexpr (std::is_void_v<decltype(ended.result())>) {
+    ended.result();
+  } else {
+    return unwrap(ended.result());
+  }
+}
+
 /// What the children of a coroutine post: it resumes the coroutine.
 struct resumption : completion {
   std::coroutine_handle<> coroutine;
@@ -73,13 +83,7 @@ struct promise_base : recycled {
     ~awaiter() = default;
     bool await_ready() { return operation_.start(promise_.self); }
     void await_suspend(std::coroutine_handle<>) noexcept {}
-    decltype(auto) await_resume() {
-      if constexpr (std::is_void_v<decltype(operation_.result())>) {
-        operation_.result();
-      } else {
-        return unwrap(operation_.result());
-      }
-    }
+    decltype(auto) await_resume() { return unwrap_result(operation_); }
 
    private:
     Operation& operation_;
@@ -96,13 +100,7 @@ struct promise_base : recycled {
     own_awaiter(const own_awaiter&) = delete;
     bool await_ready() { return operation_.start(promise_.self); }
     void await_suspend(std::coroutine_handle<>) noexcept {}
-    decltype(auto) await_resume() {
-      if constexpr (std::is_void_v<decltype(operation_.result())>) {
-        operation_.result();
-      } else {
-        return unwrap(operation_.result());
-      }
-    }
+    decltype(auto) await_resume() { return unwrap_result(operation_); }
 
    private:
     Operation operation_;
