@@ -31,6 +31,25 @@ bool says(const colls::failure& why, const char* words) {
   return std::strstr(why.detail, words) != nullptr;
 }
 
+/// Copies of the ranks' communicators, each on an executor of its own.
+struct copied {
+  std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
+  std::vector<communicator> copies;
+};
+template <class World>
+copied on_executors_of_their_own(ranks<World>& of) {
+  copied made;
+  made.copies.resize(of.all.size());
+  for (std::size_t i = 0; i < of.all.size(); ++i) {
+    made.contexts.push_back(std::make_unique<boost::asio::io_context>(1));
+  }
+  of.run([&](communicator& comm) -> task<> {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    made.copies[rank] = co_await comm.dup(made.contexts[rank]->get_executor());
+  });
+  return made;
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("messages of every size arrive whole and in order, wanted early or late", World,
@@ -346,15 +365,7 @@ TEST_CASE_TEMPLATE("who opens a link to a rank that has given the communicator u
 
 TEST_CASE("who asks an operation whether it has ended wakes those it has written to") {
   ranks<shm_world> world(3);
-  std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
-  std::vector<communicator> copies(3);
-  for (int rank = 0; rank < 3; ++rank) {
-    contexts.push_back(std::make_unique<boost::asio::io_context>(1));
-  }
-  world.run([&](communicator& comm) -> task<> {
-    const auto rank = static_cast<std::size_t>(comm.rank());
-    copies[rank] = co_await comm.dup(contexts[rank]->get_executor());
-  });
+  auto [contexts, copies] = on_executors_of_their_own(world);
   // Rank 0 sends to rank 1, and that to rank 2.
   int data[3] = {5, 0, 0};
   const auto begin = [&](std::size_t rank) {
@@ -385,15 +396,7 @@ TEST_CASE("who asks an operation whether it has ended wakes those it has written
 TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its own can turn",
                    World, tcp_world, shm_world) {
   ranks<World> world(3);
-  std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
-  std::vector<communicator> copies(3);
-  for (int rank = 0; rank < 3; ++rank) {
-    contexts.push_back(std::make_unique<boost::asio::io_context>(1));
-  }
-  world.run([&](communicator& comm) -> task<> {
-    const auto rank = static_cast<std::size_t>(comm.rank());
-    copies[rank] = co_await comm.dup(contexts[rank]->get_executor());
-  });
+  auto [contexts, copies] = on_executors_of_their_own(world);
   std::vector<std::thread> threads;
   std::vector<int> sums(3);
   for (std::size_t rank = 0; rank < 3; ++rank) {
