@@ -111,7 +111,8 @@ class basic_channel {
 
   /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
   template <buffer Data, class Op>
-  void reduce(const Data& out, const Data& left, const Data& right, const Op& op) const {
+  [[gnu::always_inline]] void reduce(const Data& out, const Data& left, const Data& right,
+                                     const Op& op) const {
     const auto sum = [&] { reduce_into(out, left.data(), right.data(), op); };
     if (!detail::guarded(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }

@@ -40,24 +40,31 @@ void revoke(Transport& net, const operation_record& record, failure why) {
   net.matching().revoke(*record.communicator, why);
 }
 
+/// A reduction has thrown what is being handled.
+template <class Transport>
+[[gnu::cold, gnu::noinline]] void reduction_threw(Transport& net, const operation_record& record) {
+  failure why(errc::user_op_failed);
+  try {
+    throw;
+  } catch (const std::exception& thrown) {
+    why.say("the reduction threw: %.200s", thrown.what());
+  } catch (...) {
+    why.say("the reduction threw");
+  }
+  // First, so that what runs beside this operation ends too.
+  revoke(net, record, why);
+}
+
 /// False: the reduction threw, and the operation has been ended on all ranks.
 template <class Transport, class Reduce>
-bool guarded(Transport& net, const operation_record& record, const Reduce& reduce) noexcept {
+[[gnu::always_inline]] inline bool guarded(Transport& net, const operation_record& record,
+                                           const Reduce& reduce) noexcept {
   if (is_phantom(net)) return true;
   try {
     reduce();
     return true;
   } catch (...) {
-    failure why(errc::user_op_failed);
-    try {
-      throw;
-    } catch (const std::exception& thrown) {
-      why.say("the reduction threw: %.200s", thrown.what());
-    } catch (...) {
-      why.say("the reduction threw");
-    }
-    // First, so that what runs beside this operation ends too.
-    revoke(net, record, why);
+    reduction_threw(net, record);
     return false;
   }
 }
