@@ -175,11 +175,13 @@ class pairing {
   // The oldest that `which` picks, or null.
   template <class Node, class Which>
   static Node* take_first(std::vector<Node*>& from, Which which) {
-    const auto found = std::find_if(from.begin(), from.end(), [&](Node* at) { return which(*at); });
-    if (found == from.end()) return nullptr;
-    Node* const taken = *found;
-    from.erase(found);
-    return taken;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      Node* const at = from[i];
+      if (!which(*at)) continue;
+      from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
+      return at;
+    }
+    return nullptr;
   }
   arrival* take_direct_arrival(const posted& receive) {
     return take_first(direct_arrivals_,

@@ -105,7 +105,7 @@ class link final : public engine::watcher {
     }
     ring_->settle();
     consumed(size);
-    if (!idle()) write_frames(*ring_, out_);
+    if (out_.has_control()) write_frames(*ring_, out_);
     return true;
   }
 

@@ -53,6 +53,7 @@ class outbox {
   outbox(const outbox&) = delete;
   outbox& operator=(const outbox&) = delete;
 
+  bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
   void control(const header& frame, const void* payload) {
@@ -144,16 +145,28 @@ class outbox {
   };
   piece front() const {
     if (!tail_.empty()) return {{}, tail_.data(), tail_.size()};
-    if (first_ != nullptr && first_->written > 0) {
+    if (is_turn_of_first()) {
+      if (first_->written == 0) return {first_->frame, first_->data, first_->size};
       const std::size_t done = first_->written - sizeof(header);
       return {{}, first_->data + done, first_->size - done};
     }
-    if (control_.empty()) return {first_->frame, first_->data, first_->size};
     piece next;
     std::memcpy(&next.frame, control_.data(), sizeof next.frame);
     next.data = control_.data() + sizeof next.frame;
     next.size = control_size(next.frame);
     return next;
+  }
+
+  /// So much of the payload of `front()` was written, and with it its header.
+  void advance_front(std::size_t size) {
+    if (!tail_.empty()) {
+      erase(tail_, size);
+    } else if (is_turn_of_first()) {
+      first_->written += first_->written == 0 ? sizeof(header) + size : size;
+      if (first_->written == first_->whole()) written(*first_);
+    } else {
+      erase(control_, sizeof(header) + size);
+    }
   }
 
   /// So many bytes were written, headers among them.
@@ -163,19 +176,15 @@ class outbox {
       sent -= part;
       return part;
     };
-    const auto erase = [&](std::vector<std::byte>& from) {
-      const std::size_t part = take(from.size());
-      from.erase(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(part));
-    };
     const auto pop = [&](outgoing& send) {
       send.written += take(send.whole() - send.written);
       if (send.written < send.whole()) return false;
       written(send);
       return true;
     };
-    erase(tail_);
+    erase(tail_, take(tail_.size()));
     if (first_ != nullptr && first_->written > 0 && !pop(*first_)) return;
-    erase(control_);
+    erase(control_, take(control_.size()));
     while (sent > 0 && first_ != nullptr) pop(*first_);
   }
 
@@ -190,6 +199,15 @@ class outbox {
       const std::size_t done = send.written - sizeof send.frame;
       add(send.data + done, send.size - done);
     }
+  }
+
+  static void erase(std::vector<std::byte>& from, std::size_t size) {
+    from.erase(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(size));
+  }
+
+  // Of a front that is no tail.
+  bool is_turn_of_first() const {
+    return first_ != nullptr && (first_->written > 0 || control_.empty());
   }
 
   // The first send is written whole.

@@ -28,7 +28,7 @@ inline bool write_frames(shm::ring& ring, outbox& from) {
       if (ring.room(size) < size) break;
     }
     ring.write(next.frame, next.data, size);
-    from.advance((begins ? sizeof next.frame : 0) + size);
+    from.advance_front(size);
     moved = true;
   }
   return moved;
