@@ -334,30 +334,22 @@ void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs,
 
 namespace detail {
 
+/// use(n), the number a constant of its type, for those from First to 8: kernels are compiled for it.
+template <std::size_t First, class Use>
+void with_count(std::size_t n, const Use& use) {
+  if constexpr (First < 8) {
+    if (n != First) return with_count<First + 1>(n, use);
+  }
+  use(std::integral_constant<std::size_t, First>());
+}
+
 template <class T, class Op>
 struct device_kernel {
   static_assert(!std::is_same_v<T, long double>, "colls: a GPU has no long double");
 
   static void launch(const void* state, const device_pass& what) {
     const Op& op = *static_cast<const Op*>(state);
-    switch (what.inputs) {
-      case 1:
-        return launch_of<1>(op, what);
-      case 2:
-        return launch_of<2>(op, what);
-      case 3:
-        return launch_of<3>(op, what);
-      case 4:
-        return launch_of<4>(op, what);
-      case 5:
-        return launch_of<5>(op, what);
-      case 6:
-        return launch_of<6>(op, what);
-      case 7:
-        return launch_of<7>(op, what);
-      default:
-        return launch_of<8>(op, what);
-    }
+    with_count<1>(what.inputs, [&](auto n) { launch_of<decltype(n)::value>(op, what); });
   }
 
  private:

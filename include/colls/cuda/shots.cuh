@@ -260,22 +260,8 @@ template <class T, class Op>
 struct device_shots {
   static void launch(const void* state, const device_shot& what) {
     const Op& op = *static_cast<const Op*>(state);
-    switch (what.ranks) {
-      case 2:
-        return launch_of<2>(op, what);
-      case 3:
-        return launch_of<3>(op, what);
-      case 4:
-        return launch_of<4>(op, what);
-      case 5:
-        return launch_of<5>(op, what);
-      case 6:
-        return launch_of<6>(op, what);
-      case 7:
-        return launch_of<7>(op, what);
-      default:
-        return launch_of<8>(op, what);
-    }
+    const auto ranks = static_cast<std::size_t>(what.ranks);
+    with_count<2>(ranks, [&](auto n) { launch_of<decltype(n)::value>(op, what); });
   }
 
  private:
