@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "../stand_in/user.hpp"
@@ -485,25 +486,74 @@ TEST_CASE("memory of allocate is freed while others have it mapped") {
   });
 }
 
-TEST_CASE("memory of allocate is freed after what users' streams do in it") {
-  run(2, {.devices = 2, .eager_percent = 0}, [](auto& gpu) -> colls::task<> {
+TEST_CASE("memory of allocate is freed after what users' streams do in it, on any device") {
+  for (const int other : {0, 1}) {
+    run(2, {.devices = 3, .eager_percent = 0}, [other](auto& gpu) -> colls::task<> {
+      stand_in::user by((gpu.rank() + other) % 2);  // what nobody uses is left alone
+      bool done = false;
+      {
+        auto data = gpu.template allocate<number>(10);
+        by.later([to = data.data(), &done] {
+          to[9] = 1;
+          done = true;
+        });
+      }
+      CHECK(done);
+      co_return;
+    });
+  }
+}
+
+TEST_CASE("memory of allocate has descriptors only while they are passed") {
+  run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
     stand_in::user by(gpu.net().here().by().device());
-    bool done = false;
-    {
-      auto data = gpu.template allocate<number>(10);
-      by.later([to = data.data(), &done] {
-        to[9] = 1;
-        done = true;
-      });
+    std::vector<colls::shared_buffer<number, colls::device_memory>> all;
+    for (int i = 0; i < 30; ++i) {
+      all.push_back(passable(gpu, by));
+      co_await sum_of(gpu, all.back(), by);
     }
-    CHECK(done);
-    co_return;
+    co_await gpu.barrier();
+    CHECK(stand_in::descriptors() == 0);
+    co_await gpu.barrier();
   });
 }
 
+TEST_CASE("what several ranks of a process lend of one allocation is opened once") {
+  for (const bool descriptors : {true, false}) {
+    // Ranks 0 and 1 are of one process, 2 and 3 of another; rank 0 works for all.
+    const stand_in::machine what{
+        .processes = true, .ranks_of_each = 2, .descriptors = descriptors};
+    colls::shared_buffer<number, colls::device_memory> theirs;
+    cuda::device_buffer<number> by_handle;
+    run(4, what, [&](auto& gpu) -> colls::task<> {
+      stand_in::user by;
+      auto out = by.used(100);
+      if (gpu.rank() == 2 && descriptors) theirs = gpu.template allocate<number>(100);
+      if (gpu.rank() == 2 && !descriptors) by_handle = by.numbers(100, 2);
+      co_await gpu.barrier();
+      auto own = by.numbers(100, gpu.rank());
+      colls::device_span<number> in = own.span();
+      if (gpu.rank() >= 2) in = descriptors ? theirs.span() : by_handle.span();
+      auto call = gpu.all_reduce(in, out.span(), by.on_stream());
+      co_await call;
+      CHECK(call.copied_bytes() == 0);
+      stand_in::expect("sum", out.data(), 100, [descriptors](std::size_t i) {
+        const number twice = descriptors ? 0 : stand_in::value(2, i);
+        return sum_of_two(i) + 2 * twice;
+      });
+      co_await gpu.barrier();
+      if (gpu.rank() != 2) co_return;
+      CHECK(stand_in::calls("import_physical") == (descriptors ? 1 : 0));
+      CHECK(stand_in::calls("open") == (descriptors ? 2 : 3));
+      theirs = {};
+      by_handle = {};
+    });
+  }
+}
+
 TEST_CASE("ranks that can have no descriptors share by handles, whatever the others do") {
-  const char* const functions[] = {"can_export", "find_unit", "make_physical", "export_physical",
-                                   "reserve",    "map",       "let_in",        "can_reach"};
+  const char* const functions[] = {"can_export", "find_unit", "make_physical", "reserve",
+                                   "map",        "let_in",    "can_reach"};
   for (const char* const function : functions) {
     for (const int without : {0, 1}) {
       run(2, {.devices = 2, .processes = true}, [=](auto& gpu) -> colls::task<> {
@@ -531,7 +581,8 @@ TEST_CASE("ranks that can have no descriptors share by handles, whatever the oth
 }
 
 TEST_CASE("a descriptor that cannot be used stages the call, and later memory has handles") {
-  for (const char* const function : {"import_physical", "reserve", "map", "let_in"}) {
+  for (const char* const function :
+       {"export_physical", "import_physical", "reserve", "map", "let_in"}) {
     run(2, {.processes = true}, [function](auto& gpu) -> colls::task<> {
       stand_in::user by(gpu.net().here().by().device());
       auto data = passable(gpu, by);
@@ -644,7 +695,7 @@ TEST_CASE("the descriptor of memory is not that of another one in its place") {
   stand_in::boot({});
   {
     cuda::api::status why = 0;
-    const auto memory = cuda::passable_memory::allocate(100, 0, why);
+    const auto memory = cuda::passable_memory::allocate(100, 0, cuda::passable_memory::work::of_users, why);
     REQUIRE(memory != nullptr);
     cuda::api::allocation found;
     REQUIRE(cuda::passable_memory::find(memory.get() + 99, found));
@@ -653,9 +704,14 @@ TEST_CASE("the descriptor of memory is not that of another one in its place") {
     CHECK_FALSE(cuda::passable_memory::find(&why, found));
     const auto base = reinterpret_cast<std::uintptr_t>(memory.get());
     int uses = 0;
-    const auto use = [&uses](int file) { uses += file >= 0 ? 1 : 0; };
+    const auto use = [&uses](int file) {
+      uses += file >= 0 ? 1 : 0;
+      CHECK(stand_in::descriptors() == 1);
+      CHECK(::fcntl(file, F_GETFD) == FD_CLOEXEC);
+    };
     cuda::passable_memory::with_descriptor(base, found.number, use);
     CHECK(uses == 1);
+    CHECK(stand_in::descriptors() == 0);
     cuda::passable_memory::with_descriptor(base, found.number + 1, use);
     cuda::passable_memory::with_descriptor(base + 1, found.number, use);
     CHECK(uses == 1);
@@ -687,6 +743,7 @@ TEST_CASE("descriptors lie in a hatch until they are taken, each under its label
   CHECK(cuda::hatch::pass(own.name(), first, one.get()));
   CHECK(text_of(own.take(second)) == "other");
   CHECK(text_of(own.take(first)) == "one");
+  CHECK(text_of(own.take(first)) == "one");  // of another call, or rank of that process
   CHECK(text_of(own.take(first)) == "");
   CHECK_FALSE(cuda::hatch::pass(0, first, one.get()));
   std::uint64_t gone = 0;
@@ -697,22 +754,55 @@ TEST_CASE("descriptors lie in a hatch until they are taken, each under its label
   CHECK_FALSE(cuda::hatch::pass(gone, first, one.get()));
 }
 
-TEST_CASE("a hatch waits for who has come and has not said anything yet") {
-  cuda::hatch own;
-  const cuda::hatch_label label{1, 7};
+/// Who connects to a hatch and says nothing.
+colls::detail::descriptor come_to(const cuda::hatch& own, int how = SOCK_CLOEXEC) {
   sockaddr_un there{};
   there.sun_family = AF_UNIX;
   const std::uint64_t name = own.name();
   std::memcpy(there.sun_path + 1, &name, sizeof name);
   const auto size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + std::strlen(there.sun_path + 1));
-  const auto come = [&] {
-    colls::detail::descriptor guest(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    REQUIRE(::connect(guest.get(), reinterpret_cast<const sockaddr*>(&there), size) == 0);
-    return guest;
-  };
-  const colls::detail::descriptor slow = come();
-  const colls::detail::descriptor wrong = come();
+  colls::detail::descriptor guest(::socket(AF_UNIX, SOCK_SEQPACKET | how, 0));
+  if (::connect(guest.get(), reinterpret_cast<const sockaddr*>(&there), size) != 0) return {};
+  return guest;
+}
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST_CASE("who comes to a hatch again and again keeps nobody there, nor descriptors") {
+  cuda::hatch own;
+  const std::size_t before = open_descriptors();
+  std::atomic<bool> over{false};
+  std::atomic<std::size_t> came{0};
+  std::vector<std::jthread> strangers;
+  for (int i = 0; i < 4; ++i) {
+    strangers.emplace_back([&] {
+      while (!over) came += come_to(own, SOCK_CLOEXEC | SOCK_NONBLOCK) ? 1 : 0;
+    });
+  }
+  while (came < 1000) std::this_thread::yield();
+  CHECK_FALSE(own.take({1, 7}));
+  CHECK(came <= 2 * 1024 + 10);  // those that waited, and as many again
+  over = true;
+  strangers.clear();
+
+  std::vector<colls::detail::descriptor> silent;
+  for (int i = 0; i < 900; ++i) {
+    silent.push_back(come_to(own, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (i % 100 == 0) CHECK_FALSE(own.take({1, 7}));
+  }
+  CHECK_FALSE(own.take({1, 7}));
+  silent.clear();
+  CHECK(open_descriptors() <= before + 64);
+}
+
+TEST_CASE("a hatch waits for who has come and has not said anything yet") {
+  cuda::hatch own;
+  const cuda::hatch_label label{1, 7};
+  const colls::detail::descriptor slow = come_to(own);
+  const colls::detail::descriptor wrong = come_to(own);
   const colls::detail::descriptor file(file_of("late"));
   CHECK(colls::detail::send_with_descriptor(wrong.get(), &label, sizeof label / 2, file.get()));
   CHECK(text_of(own.take(label)) == "");
@@ -762,6 +852,25 @@ TEST_CASE("of a rank inside that is killed, the end of its process is waited for
     if (!reaped) ::waitpid(child, nullptr, 0);
     CHECK(own.revoke(own.open()));  // nothing is expected of it any more
   }
+}
+
+TEST_CASE("a rank inside of the same thread is waited for for a second") {
+  stand_in::boot({.eager_percent = 0});
+  {
+    cuda::door own(2, cuda::api::process());
+    cuda::door_view seen(own.address(), 2);
+    bool open = false;
+    stand_in::user by;
+    by.hold(open);
+    seen.raise(1, cuda::api::process(), by.on_stream().stream);
+    CHECK_FALSE(own.revoke(own.open()));
+    open = true;
+    bool done = false;
+    by.later([&done] { done = true; });
+    CHECK(own.revoke(own.open()));
+    CHECK(done);
+  }
+  check_clean();
 }
 
 TEST_CASE("a rank inside that is stopped is waited for for a second") {

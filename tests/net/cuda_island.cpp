@@ -7,6 +7,9 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "../stand_in/user.hpp"
 
 // Ranks on GPUs of their own, whose kernels write into each other's pages. The stand-in is no GPU:
@@ -23,6 +26,7 @@ using stand_in::number;
 void check_clean() {
   for (const std::string& each : stand_in::complaints()) FAIL(each);
   CHECK(stand_in::allocations() == 0);
+  CHECK(stand_in::descriptors() == 0);
 }
 
 /// Rank r on device r.
@@ -81,7 +85,7 @@ TEST_CASE("sums of short vectors, by the seeds of the machine") {
         ++seed;
         run(ranks, machine_of(ranks, seed, processes), [n, ranks](auto& gpu) -> colls::task<> {
           for (int i = 0; i < 10; ++i) co_await sum(gpu, n);
-          CHECK(stand_in::calls("copy") == ranks);  // the flags were zeroed, once
+          CHECK(stand_in::calls("clear") == ranks);  // of the flags, once
           CHECK(stand_in::calls("launch") >= 10 * ranks);
           co_await gpu.barrier();
         });
@@ -101,6 +105,19 @@ TEST_CASE("a rank may leave as soon as it has its sum") {
   }
 }
 
+/// A sum that ends by its deadline, and with it the communicator.
+colls::task<> leave_by_deadline(auto& comm) {
+  auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 0);
+  co_await sum(gpu, 10);
+  stand_in::user by(0);
+  auto data = by.numbers(200, 0);
+  colls::options soon = by.on_stream();
+  soon.timeout = std::chrono::milliseconds(100);
+  const auto calling = [&] { return gpu.all_reduce(data.span(), soon); };
+  const errc code = co_await code_of(calling);
+  CHECK(code == errc::timeout);
+}
+
 TEST_CASE("long vectors and ranks that share a GPU have no page") {
   for (const bool share : {false, true}) {
     run(3, machine_of(share ? 2 : 3, 4), [share](auto& gpu) -> colls::task<> {
@@ -109,14 +126,24 @@ TEST_CASE("long vectors and ranks that share a GPU have no page") {
       co_await gpu.barrier();
       CHECK(stand_in::calls("launch") == before + (share ? 2 : 3));
       CHECK(stand_in::calls("allocate") == 3);
+      CHECK(stand_in::calls("make_physical") == 0);
     });
   }
 }
 
 TEST_CASE("where a page cannot be had or seen, all ranks visit") {
+  struct fault {
+    const char* function;
+    bool descriptors;
+  };
+  const fault faults[] = {{"allocate", false},      {"share", false}, {"open", false},
+                          {"reach", false},         {"reach", true},  {"make_physical", true},
+                          {"import_physical", true}};
   for (const bool processes : {false, true}) {
-    for (const char* const function : {"allocate", "share", "open", "reach"}) {
-      run(2, machine_of(2, 4, processes), [function](auto& gpu) -> colls::task<> {
+    for (const auto& [function, descriptors] : faults) {
+      stand_in::machine what = machine_of(2, 4, processes);
+      what.descriptors = descriptors;
+      run(2, what, [function = function](auto& gpu) -> colls::task<> {
         stand_in::user by(gpu.net().device());
         auto data = by.numbers(500, gpu.rank());
         co_await gpu.barrier();
@@ -205,6 +232,7 @@ TEST_CASE("a call waits for no other one's stream") {
 TEST_CASE("splits have islands of their own, which end with them") {
   run(4, machine_of(4, 3, true), [](auto& gpu) -> colls::task<> {
     co_await sum(gpu, 300);
+    const int before = stand_in::calls("release_pinned");
     for (int i = 0; i < 3; ++i) {
       auto half = co_await gpu.split(gpu.rank() % 2);
       stand_in::user by(gpu.net().device());
@@ -215,14 +243,68 @@ TEST_CASE("splits have islands of their own, which end with them") {
         return stand_in::value(first, at) + stand_in::value(first + 2, at);
       });
       co_await half.close();
+      // The page of what has ended stays for the next one: what frees it could wait for a stream
+      // that waits for this call.
+      bool open = false;
+      stand_in::user held_up(gpu.net().device());
+      held_up.hold(open);
+      co_await sum(gpu, 300);
+      open = true;
     }
-    co_await sum(gpu, 300);
     co_await gpu.barrier();
-    // Of each rank: its page, and those of the others; of the last split that is over no more than
-    // its own.
-    CHECK(stand_in::calls("allocate") - stand_in::calls("release") <= 4 * 3);
+    CHECK(stand_in::calls("make_physical") == 4 * 2);
+    CHECK(stand_in::calls("allocate_pinned") > 0);
+    CHECK(stand_in::calls("unmap") == 0);
+    CHECK(stand_in::calls("release_pinned") == before);
+    CHECK(stand_in::calls("open") == 0);
     co_await gpu.barrier();
   });
+}
+
+TEST_CASE("pages of ranks that can have no descriptors are passed by handles") {
+  for (const int without : {0, 1, 2}) {
+    stand_in::machine what = machine_of(3, 4, true);
+    what.descriptors = without != 2;
+    run(3, what, [without](auto& gpu) -> colls::task<> {
+      if (gpu.rank() == without) stand_in::fail("can_export", 801);
+      for (int i = 0; i < 5; ++i) co_await sum(gpu, 300);
+      co_await gpu.barrier();
+      CHECK(stand_in::calls("open") == (without == 2 ? 6 : 2));
+      CHECK(stand_in::calls("launch") >= 5 * 3);
+    });
+  }
+}
+
+TEST_CASE("a page that a rank may still write to is not used again") {
+  for (const bool descriptors : {true, false}) {
+    stand_in::machine what = machine_of(2, 6, true);
+    what.descriptors = descriptors;
+    stand_in::boot(what);
+    std::atomic<bool> has_left{false};
+    bool open = false;
+    colls::threads::run(2, [&](colls::threads::communicator& comm) -> colls::task<> {
+      if (comm.rank() == 0) {
+        co_await leave_by_deadline(comm);
+        const auto guard = stand_in::lock();
+        open = true;
+        has_left = true;
+        co_return;
+      }
+      auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 1);
+      co_await sum(gpu, 10);
+      stand_in::user by(1);
+      auto data = by.numbers(200, 1);
+      by.hold(open);
+      auto call = gpu.all_reduce(data.span(), by.on_stream());
+      while (!has_left) std::this_thread::yield();
+      const auto waiting = [&]() -> colls::task<> { co_await call; };
+      const errc code = co_await code_of(waiting);
+      CHECK((code == errc::timeout || code == errc{}));
+    });
+    for (const std::string& each : stand_in::complaints()) FAIL(each);
+    // Of what has a descriptor the other process keeps what it has mapped; else it is left.
+    CHECK(stand_in::allocations() == (descriptors ? 0 : 2));
+  }
 }
 
 TEST_CASE("calls that differ are a mismatch on all ranks") {

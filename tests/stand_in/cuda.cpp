@@ -114,6 +114,7 @@ struct state {
   std::map<unsigned long long, physical_handle> handles;
   std::map<ino_t, int> device_of;
   std::map<std::byte*, std::size_t> reserved;
+  int ranks = 0;
   int processes = 0;
   std::vector<std::string> complaints;
   std::map<std::string, int> calls;
@@ -350,6 +351,7 @@ void boot(machine what) {
   all.reserved.clear();
   all.device_of.clear();
   all.released.clear();
+  all.ranks = 0;
   all.processes = 0;
   all.complaints.clear();
   all.calls.clear();
@@ -376,7 +378,9 @@ std::size_t descriptors() {
   for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
     open.push_back(each.path().filename().string());
   }
-  return static_cast<std::size_t>(std::count_if(open.begin(), open.end(), is_physical));
+  const std::lock_guard lock(gpu().guard);
+  const auto all = std::count_if(open.begin(), open.end(), is_physical);
+  return static_cast<std::size_t>(all) - gpu().handles.size();
 }
 int calls(const char* function) {
   const std::lock_guard lock(gpu().guard);
@@ -483,22 +487,37 @@ status reach(int device) {
   if (now.failed()) return now.status();
   return device == current || gpu().what.peers ? success : not_supported;
 }
+status is_in_use(bool& used, int device) {
+  const entry now("is_in_use");
+  const auto is_of = [device](const stream* each) { return each->device == device; };
+  const std::vector<stream*> all = all_streams();
+  used = std::any_of(all.begin(), all.end(), is_of);
+  return now.status();
+}
 status can_reach(bool& can, int, int) {
   const entry now("can_reach");
   can = gpu().what.peers;
   return now.status();
 }
-/// Work of users is done; what colls has enqueued stays, to be complained of.
 status synchronize_device() {
   const entry now("synchronize_device");
-  for (stream* on : all_streams()) {
-    if (on->is_users && on->device == current) run_until(*on, on->commands.size());
+  const auto is_ours = [](const stream* each) { return each->device == current; };
+  const std::vector<stream*> all = all_streams();
+  if (std::none_of(all.begin(), all.end(), is_ours)) complain("a device is used that nobody used");
+  // Work of users is done; what colls has enqueued stays, to be complained of.
+  for (stream* on : all) {
+    if (!on->is_users || on->device != current) continue;
+    if (run_until(*on, on->commands.size())) continue;
+    complain("a device is waited for while a user's stream there waits for another call");
   }
   return now.status();
 }
 std::uint64_t process() {
   const std::lock_guard lock(gpu().guard);
-  return gpu().what.processes ? static_cast<std::uint64_t>(++gpu().processes) : 1;
+  if (!gpu().what.processes) return 1;
+  const int each = gpu().what.ranks_of_each;
+  gpu().processes = (++gpu().ranks + each - 1) / each;
+  return static_cast<std::uint64_t>(::getpid()) << 32 | static_cast<unsigned>(gpu().processes);
 }
 
 status allocate(void*& memory, std::size_t bytes) {
@@ -539,15 +558,18 @@ status share(memory_handle& shared, void* base) {
   if (now.failed()) return now.status();
   const auto* const known = find(base);
   if (known == nullptr || known->first != base || known->second.file < 0) return invalid_value;
-  std::memcpy(shared.words, &known->second.number, sizeof known->second.number);
+  const std::uint64_t words[] = {known->second.number, static_cast<std::uint64_t>(::getpid())};
+  std::memcpy(shared.words, words, sizeof words);
   return success;
 }
 status open(void*& base, const memory_handle& shared) {
   const entry now("open");
   if (now.failed()) return now.status();
   if (!gpu().what.ipc) return not_supported;
-  std::uint64_t number = 0;
-  std::memcpy(&number, shared.words, sizeof number);
+  std::uint64_t words[2];
+  std::memcpy(words, shared.words, sizeof words);
+  if (words[1] != static_cast<std::uint64_t>(::getpid())) return invalid_handle;
+  const std::uint64_t number = words[0];
   const stand_in::allocation* owners = nullptr;
   const std::byte* place_there = nullptr;
   int times = 1;
@@ -622,7 +644,7 @@ status export_physical(int& file, physical memory) {
   if (now.failed()) return now.status();
   const auto found = gpu().handles.find(memory.handle);
   if (found == gpu().handles.end()) return invalid_value;
-  file = ::fcntl(found->second.file, F_DUPFD_CLOEXEC, 0);
+  file = ::fcntl(found->second.file, F_DUPFD, 0);  // no promise of CUDA's that programs do not inherit it
   return success;
 }
 status import_physical(physical& made, int file) {
@@ -729,6 +751,8 @@ status destroy_stream(stream_ref on) {
 status query(stream_ref on) {
   const entry now("query");
   if (now.failed()) return now.status();
+  // A stream gets on by itself.
+  if (chance(20)) run_until(of(on), of(on).commands.size());
   return of(on).commands.empty() ? success : not_ready;
 }
 status synchronize(stream_ref on) {

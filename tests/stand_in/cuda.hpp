@@ -20,7 +20,8 @@ struct machine {
   std::uint64_t seed = 1;
   int eager_percent = 20;     // how often somebody's work is done before anybody waits for it
   bool streams_write = true;  // false: colls takes the callback of the host instead
-  bool processes = false;     // every rank counts as a process of its own
+  bool processes = false;     // every rank counts as a process of its own,
+  int ranks_of_each = 1;      // or so many
   bool ipc = true;            // processes may open each other's memory
   bool peers = true;          // devices may work in each other's memory
   bool descriptors = true;    // memory can have descriptors
@@ -39,7 +40,7 @@ std::size_t pending();
 /// Allocations that live, and those of other processes that are open; handles of physical memory and
 /// addresses that were reserved.
 std::size_t allocations();
-/// Descriptors of physical memory that this process has open.
+/// Descriptors of physical memory that this process has open, by export or passed.
 std::size_t descriptors();
 /// Calls of a function of the seam since boot.
 int calls(const char* function);

@@ -77,6 +77,8 @@ status count_processors(int device, int& count);
 status identify(int device, device_id& id);
 /// Lets the current device work in another one's memory, as far as this process has it.
 status reach(int device);
+/// Whether this process has used a device, so that there may be work.
+status is_in_use(bool& used, int device);
 /// Whether a device can work in another one's memory.
 status can_reach(bool& can, int device, int other);
 /// Waits for all that streams of the current device have.
@@ -284,6 +286,15 @@ inline CUmemAllocationProp exportable(int device) {
   kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   kind.location.id = device;
   return kind;
+}
+inline status is_in_use(bool& used, int device) {
+  using function = CUresult(CUdevice, unsigned*, int*);
+  static function* const ask = driver_function<function*>("cuDevicePrimaryCtxGetState");
+  unsigned flags = 0;
+  int active = 0;
+  const status result = by_driver(ask, device, &flags, &active);
+  used = active != 0;
+  return result;
 }
 inline status can_export(bool& can, int device) {
   using function = CUresult(int*, CUdevice_attribute, CUdevice);

@@ -152,11 +152,9 @@ class door {
     for (int rank = 0; rank < ranks_; ++rank) {
       door_line& line = page().line(rank);
       while (line.inside.load(std::memory_order_acquire) != 0 && !has_ended(line.pid)) {
-        if (line.process == process_ && line.thread == this_thread()) {
-          // A rank of this thread, which does not go on before this one does.
-          (void)api::synchronize({line.stream});
-          break;
-        }
+        // A rank of this thread does not lower its line before this one goes on: its stream tells.
+        const bool waits_for_us = line.process == process_ && line.thread == this_thread();
+        if (waits_for_us && api::query({line.stream}) != api::not_ready) break;
         if (std::chrono::steady_clock::now() > limit) {
           if (!is_finished(line.number)) return false;
           break;

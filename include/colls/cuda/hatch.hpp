@@ -33,7 +33,7 @@ class hatch {
     socklen_t size = sizeof own.sun_family;
     auto* const address = reinterpret_cast<sockaddr*>(&own);
     if (!socket_ || ::bind(socket_.get(), address, size) != 0 ||
-        ::listen(socket_.get(), SOMAXCONN) != 0) {
+        ::listen(socket_.get(), most_waiting) != 0) {
       return;
     }
     size = sizeof own;
@@ -62,19 +62,23 @@ class hatch {
            colls::detail::send_with_descriptor(to.get(), &label, sizeof label, file);
   }
 
-  /// The descriptor of that name, if it has come. What came more than once is closed.
+  /// A descriptor of that name, if one has come: one of those that came.
   colls::detail::descriptor take(const hatch_label& wanted) {
     let_in();
-    colls::detail::descriptor found;
-    for (letter& each : letters_) {
-      if (each.label == wanted) found = std::move(each.file);
-    }
-    std::erase_if(letters_, [&](const letter& each) { return each.label == wanted; });
-    return found;
+    const auto found = std::find_if(letters_.begin(), letters_.end(),
+                                    [&](const letter& each) { return each.label == wanted; });
+    if (found == letters_.end()) return {};
+    colls::detail::descriptor taken = std::move(found->file);
+    letters_.erase(found);
+    return taken;
   }
 
  private:
   static constexpr socklen_t before_name = offsetof(sockaddr_un, sun_path) + 1;
+  // Of what comes the last ones are kept: nobody can use up this process's descriptors.
+  static constexpr std::size_t most_letters = 1024;
+  static constexpr std::size_t most_guests = 64;
+  static constexpr int most_waiting = 1024;
 
   struct letter {
     hatch_label label;
@@ -85,22 +89,30 @@ class hatch {
     return colls::detail::descriptor(
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   }
+  /// All that waited there when this began: whoever comes again and again keeps nobody here.
   void let_in() {
-    for (;;) {
+    std::erase_if(guests_, [this](const auto& guest) { return has_spoken(guest); });
+    for (int come = 0; come < most_waiting; ++come) {
       colls::detail::descriptor guest(
           ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!guest) break;
-      if (colls::detail::is_own_user(guest.get())) guests_.push_back(std::move(guest));
+      if (!colls::detail::is_own_user(guest.get()) || has_spoken(guest)) continue;
+      keep(guests_, std::move(guest), most_guests);
     }
-    // A guest that has said nothing yet may be about to.
-    std::erase_if(guests_, [this](const colls::detail::descriptor& guest) {
-      letter come;
-      const ssize_t got = colls::detail::take_with_descriptor(guest.get(), &come.label,
-                                                              sizeof come.label, come.file);
-      if (got < 0 && errno == EAGAIN) return false;
-      if (got == sizeof come.label && come.file) letters_.push_back(std::move(come));
-      return true;
-    });
+  }
+  /// False: it may be about to.
+  bool has_spoken(const colls::detail::descriptor& guest) {
+    letter come;
+    const ssize_t got = colls::detail::take_with_descriptor(guest.get(), &come.label,
+                                                            sizeof come.label, come.file);
+    if (got < 0 && errno == EAGAIN) return false;
+    if (got == sizeof come.label && come.file) keep(letters_, std::move(come), most_letters);
+    return true;
+  }
+  template <class T>
+  static void keep(std::vector<T>& all, T&& one, std::size_t most) {
+    if (all.size() == most) all.erase(all.begin());
+    all.push_back(std::move(one));
   }
 
   colls::detail::descriptor socket_;

@@ -33,8 +33,7 @@ class ipc_transport : public staged_transport<Host> {
   neighbourhood& here() const { return *here_; }
   /// Zeros in memory that other ranks may keep mapped when it is freed, where that can be had.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
-    std::shared_ptr<std::byte> made = here_->allocate(size);
-    if (made == nullptr) return staged_transport<Host>::allocate(size);
+    std::shared_ptr<std::byte> made = here_->allocate(size, passable_memory::work::of_users);
     this->stage().clear(made.get(), size);
     return made;
   }

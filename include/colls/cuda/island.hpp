@@ -23,12 +23,45 @@ struct island_card {
   std::int64_t blocks = 0;  // of threads that run at a time, at most
 };
 
+/// A rank's page, and what its kernels leave words in.
+struct own_page {
+  std::shared_ptr<std::byte> memory;
+  pinned_buffer<std::uint64_t> missed;
+};
+
+/// A rank's pages that no island uses. They stay for the next one, and with their communicator:
+/// what frees memory may wait for the device, and so for a stream that waits for another call.
+class own_pages {
+ public:
+  explicit own_pages(neighbourhood& here) : here_(here) {}
+
+  /// Throws where there is no memory.
+  own_page take() {
+    if (spare_.empty()) {
+      spare_.reserve(++made_);  // so that giving it back cannot fail
+      const on_device guard(here_.by().device());
+      return {here_.allocate(shot_page::bytes, passable_memory::work::of_colls),
+              pinned_buffer<std::uint64_t>(shot_page::slots)};
+    }
+    own_page found = std::move(spare_.back());
+    spare_.pop_back();
+    return found;
+  }
+  void give(own_page&& used) noexcept { spare_.push_back(std::move(used)); }
+
+ private:
+  neighbourhood& here_;
+  std::vector<own_page> spare_;
+  std::size_t made_ = 0;
+};
+
 /// One rank's part in an island: its page, which others write into, and theirs.
 class island {
  public:
-  island(std::uint32_t of, neighbourhood& here, int rank, int ranks)
+  island(std::uint32_t of, neighbourhood& here, own_pages& pages, int rank, int ranks)
       : of_(of),
         here_(here),
+        own_pages_(pages),
         rank_(rank),
         cards_(index(ranks)),
         doors_(index(ranks)),
@@ -62,8 +95,10 @@ class island {
       co_return;
     }
     if (take_page()) {
-      here_.by().copy(page_, zeros_.data(), shot_page::flag_bytes);
+      here_.by().clear(page_.memory.get(), shot_page::flag_bytes);
+      is_clearing_ = true;
       co_await here_.by().reached();
+      is_clearing_ = false;
       lend_page();
     }
     co_await tell_all(net.lane(4), own(), cards_.data());
@@ -71,7 +106,7 @@ class island {
     for (const island_card& each : cards_) good &= each.who.ticket != 0;
     std::vector<char> seen(cards_.size(), 0);
     if (good) {
-      seen[index(rank_)] = sees_all(net) ? 1 : 0;
+      seen[index(rank_)] = sees_all() ? 1 : 0;
       co_await tell_all(net.lane(5), seen[index(rank_)], seen.data());
       for (const char each : seen) good &= each != 0;
     }
@@ -132,7 +167,7 @@ class island {
   }
   island_card& own() { return cards_[index(rank_)]; }
   std::uint64_t* missed(std::uint64_t number) const {
-    return missed_.data() + number % shot_page::slots;
+    return page_.missed.data() + number % shot_page::slots;
   }
   std::size_t blocks() const {
     std::size_t least = shot_page::most_blocks;
@@ -164,53 +199,53 @@ class island {
     return true;
   }
   bool take_page() {
-    const on_device guard(here_.by().device());
-    void* memory = nullptr;
-    if (api::allocate(memory, shot_page::bytes) != api::success) return false;
-    page_ = static_cast<std::byte*>(memory);
-    door_ = std::make_unique<door>(line(static_cast<int>(cards_.size()), 0), here_.process());
     try {
-      missed_ = pinned_buffer<std::uint64_t>(shot_page::slots);
-      zeros_ = pinned_buffer<std::byte>(shot_page::flag_bytes);
+      page_ = own_pages_.take();
     } catch (const error&) {
-      return false;  // the page goes with the island
+      return false;
     }
-    std::memset(zeros_.data(), 0, zeros_.size());
+    door_ = std::make_unique<door>(line(static_cast<int>(cards_.size()), 0), here_.process());
     return true;
   }
+  /// Those who lack its descriptor have it before this rank's card.
   void lend_page() {
     const on_device guard(here_.by().device());
-    zeros_ = {};
     own().who.ticket = door_->open();
     if (own().who.ticket == 0) return;
     own().who.door = door_->address();
-    own().who.in = here_.lend({page_, shot_page::bytes});
-    pages_[index(rank_)] = page_;
+    own().who.in = here_.lend({page_.memory.get(), shot_page::bytes});
+    pages_[index(rank_)] = page_.memory.get();
+    each_other([&](int rank) { here_.pass(cards_[index(rank)].who, own().who.in); });
   }
   void give_up() {
     for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
     taken_.clear();
-    if (page_ == nullptr) return;
-    if (zeros_.data() != nullptr) (void)api::synchronize(here_.by().ref());
+    if (page_.memory == nullptr) return;
+    if (is_clearing_) (void)api::synchronize(here_.by().ref());
     const std::uint64_t ticket = own().who.ticket;
     if (ticket == 0 || door_->revoke(ticket)) {
-      (void)api::release(page_);
+      own_pages_.give(std::move(page_));
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", here_.rank());
+      // Of memory with a descriptor other processes keep what they have mapped.
+      if (!others_keep_it()) (void)new own_page(std::move(page_));
     }
-    page_ = nullptr;
+    page_ = {};
   }
-  template <channel Channel>
-  bool sees_all(const Channel& net) {
+  bool others_keep_it() {
+    bool keep = own().who.in.is_passable != 0;
+    each_other([&](int rank) { keep &= cards_[index(rank)].who.process != here_.process(); });
+    return keep;
+  }
+  bool sees_all() {
     const on_device guard(here_.by().device());
     const int lines = line(static_cast<int>(cards_.size()), 0);
     bool good = true;
     each_other([&](int rank) {
       const visiting_card& theirs = cards_[index(rank)].who;
-      const int world = net.world_rank(rank);
       doors_[index(rank)] = door_view(theirs.door, lines);
       api::status why = api::success;
-      pages_[index(rank)] = here_.place_of(world, theirs, theirs.in, false, taken_, why);
+      pages_[index(rank)] = here_.place_of(theirs, theirs.in, true, taken_, why);
       good &= doors_[index(rank)] && pages_[index(rank)] != nullptr;
     });
     return good;
@@ -218,16 +253,16 @@ class island {
 
   std::uint32_t of_;
   neighbourhood& here_;
+  own_pages& own_pages_;
   int rank_;
   state state_ = state::unknown;
   std::vector<island_card> cards_;
   std::vector<door_view> doors_;
   std::vector<std::byte*> pages_;
   std::vector<mapped_memory::piece*> taken_;
-  std::byte* page_ = nullptr;
+  own_page page_;
+  bool is_clearing_ = false;
   std::unique_ptr<door> door_;
-  pinned_buffer<std::uint64_t> missed_;
-  pinned_buffer<std::byte> zeros_;
   std::uint64_t taken_numbers_ = 0;
   turns before_;
   std::array<turns, shot_page::slots> lines_;
@@ -236,7 +271,7 @@ class island {
 /// The islands of one rank's communicators.
 class islands {
  public:
-  explicit islands(neighbourhood& here) : here_(here) {}
+  explicit islands(neighbourhood& here) : here_(here), pages_(here) {}
 
   /// Ends those of communicators that have ended since the last call.
   island& of(const communicator_state& which, const match& all) {
@@ -248,11 +283,12 @@ class islands {
       if (known->of() == which.id()) return *known;
     }
     return *islands_.emplace_back(
-        std::make_unique<island>(which.id(), here_, which.rank(), which.size()));
+        std::make_unique<island>(which.id(), here_, pages_, which.rank(), which.size()));
   }
 
  private:
   neighbourhood& here_;
+  own_pages pages_;
   std::vector<std::unique_ptr<island>> islands_;
 };
 

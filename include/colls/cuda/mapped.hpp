@@ -70,7 +70,7 @@ class shared_memory {
 class mapped_memory {
  public:
   struct piece {
-    int rank;
+    std::uint64_t process;  // whose it is: several of its ranks may lend the same
     lent_buffer of;
     void* base;
     int uses;
@@ -81,16 +81,17 @@ class mapped_memory {
   /// What `take` says of passable memory that has not been mapped, without its descriptor.
   static constexpr api::status lacking = api::not_ready;
 
-  /// The allocation of what `rank` lends, for the thread's current device, until it is given back.
-  /// Null: `why` says why not. `file` is the descriptor of passable memory, if it is there.
-  piece* take(int rank, const lent_buffer& lent, const colls::detail::descriptor& file, int device,
-              api::status& why) {
+  /// The allocation of what a rank of `process` lends, for the thread's current device, until it is
+  /// given back. Null: `why` says why not. `file` is the descriptor of passable memory, if it is
+  /// there.
+  piece* take(std::uint64_t process, const lent_buffer& lent,
+              const colls::detail::descriptor& file, int device, api::status& why) {
     const std::uint64_t before = lent.at - lent.base;
     why = api::invalid_value;
     if (before > lent.whole || lent.size > lent.whole - before) return nullptr;
     for (const auto& each : pieces_) {
-      if (each->rank == rank && each->of.base == lent.base && each->of.number == lent.number &&
-          each->of.is_passable == lent.is_passable) {
+      if (each->process == process && each->of.base == lent.base &&
+          each->of.number == lent.number && each->of.is_passable == lent.is_passable) {
         ++each->uses;
         each->last = ++taken_;
         return each.get();
@@ -101,7 +102,7 @@ class mapped_memory {
     const auto is_stale = [&](const std::unique_ptr<piece>& each) {
       const bool elsewhere =
           each->of.base + each->of.whole <= lent.base || lent.base + lent.whole <= each->of.base;
-      return each->rank == rank && each->uses == 0 && !elsewhere;
+      return each->process == process && each->uses == 0 && !elsewhere;
     };
     close_those(is_stale);
     if (pieces_.size() >= most) {
@@ -111,7 +112,7 @@ class mapped_memory {
       }
       close_those([&](const std::unique_ptr<piece>& each) { return each->last == oldest; });
     }
-    auto made = std::unique_ptr<piece>(new piece{rank, lent, nullptr, 1, ++taken_});
+    auto made = std::unique_ptr<piece>(new piece{process, lent, nullptr, 1, ++taken_});
     if (lent.is_passable != 0) {
       physical_memory memory;
       why = memory.import(file.get());
@@ -139,7 +140,7 @@ class mapped_memory {
     if (why != api::success) {
       // The driver maps by blocks of its own: what was freed may have been in the same one.
       const auto is_spare = [&](const std::unique_ptr<piece>& each) {
-        return each->rank == made.rank && each->uses == 0;
+        return each->process == made.process && each->uses == 0;
       };
       if (close_those(is_spare)) why = api::open(made.base, made.of.shared);
     }

@@ -60,6 +60,7 @@ class neighbourhood {
     made.process = process_;
     made.gpu = gpu_;
     made.device = by_.device();
+    made.hatch = hatch_.name();
     return made;
   }
   visiting_card introduce(const_bytes in, const_bytes out) {
@@ -67,7 +68,6 @@ class neighbourhood {
     made.ticket = door_.open();
     if (made.ticket == 0) return made;
     made.door = door_.address();
-    made.hatch = hatch_.name();
     made.in = memory_.lend(in);
     made.out = memory_.lend(out);
     return made;
@@ -82,21 +82,23 @@ class neighbourhood {
     return seen ? &seen : nullptr;
   }
 
-  /// Device memory of any content that the other ranks get hold of by a descriptor. Null: that
-  /// cannot be, as the log says, so handles of CUDA's IPC have to do.
-  std::shared_ptr<std::byte> allocate(std::size_t size) {
-    if (!passes_) return nullptr;
+  /// Device memory of any content, which the other ranks get hold of by a descriptor. Where that
+  /// cannot be, as the log says, handles of CUDA's IPC have to do.
+  std::shared_ptr<std::byte> allocate(std::size_t size, passable_memory::work who) {
     const on_device guard(by_.device());
-    bool can = false;
-    api::status why = api::can_export(can, by_.device());
-    if (why == api::success && !can) why = api::not_supported;
-    if (why == api::success) {
-      std::shared_ptr<std::byte> made = passable_memory::allocate(size, by_.device(), why);
-      if (made != nullptr) return made;
+    if (passes_) {
+      bool can = false;
+      api::status why = api::can_export(can, by_.device());
+      if (why == api::success && !can) why = api::not_supported;
+      if (why == api::success) {
+        std::shared_ptr<std::byte> made = passable_memory::allocate(size, by_.device(), who, why);
+        if (made != nullptr) return made;
+      }
+      if (why == api::out_of_memory) check(why, "cuMemCreate");
+      do_not_pass(api::text(why));
     }
-    if (why == api::out_of_memory) check(why, "cuMemCreate");
-    do_not_pass(api::text(why));
-    return nullptr;
+    const auto made = std::make_shared<device_buffer<std::byte>>(size);
+    return {made, made->data()};
   }
   /// From now on.
   void do_not_pass(const char* why) {
@@ -104,9 +106,10 @@ class neighbourhood {
     log_warn("rank %d shares what it allocates by handles of CUDA's IPC, not by descriptors: %s",
              rank_, why);
   }
-  /// Passes another process the descriptor of what this rank lends.
+  /// Passes another process a descriptor of what this rank lends.
   void pass(const visiting_card& to, const lent_buffer& lent) const {
-    if (lent.is_passable == 0) return;
+    if (lent.is_passable == 0 || to.process == process_) return;
+    const on_device guard(by_.device());
     const hatch_label label{process_, lent.number};
     passable_memory::with_descriptor(lent.base, lent.number, [&](int file) {
       (void)hatch::pass(to.hatch, label, file);  // that it has not come is for the other to find
@@ -115,7 +118,7 @@ class neighbourhood {
 
   /// Where what a rank lends lies in this process; null: nowhere, `why` says why. A mapping is
   /// added to `taken`. `passed`: whether that rank has passed the descriptor.
-  std::byte* place_of(int rank, const visiting_card& theirs, const lent_buffer& lent, bool passed,
+  std::byte* place_of(const visiting_card& theirs, const lent_buffer& lent, bool passed,
                       std::vector<mapped_memory::piece*>& taken, api::status& why) {
     if (theirs.process == process_) {
       const auto [at, is_new] = reached_.try_emplace(static_cast<int>(theirs.device));
@@ -127,7 +130,8 @@ class neighbourhood {
     if (why != api::success) return nullptr;
     colls::detail::descriptor file;
     if (passed && lent.is_passable != 0) file = hatch_.take({theirs.process, lent.number});
-    mapped_memory::piece* const found = mapped_.take(rank, lent, file, by_.device(), why);
+    mapped_memory::piece* const found =
+        mapped_.take(theirs.process, lent, file, by_.device(), why);
     if (found == nullptr) return nullptr;
     taken.push_back(found);
     return static_cast<std::byte*>(found->base) + (lent.at - lent.base);

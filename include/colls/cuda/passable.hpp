@@ -8,9 +8,12 @@
 #include <colls/cuda/check.hpp>
 #include <colls/detail/descriptor.hpp>
 
+#include <fcntl.h>
+
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace colls::cuda {
 
@@ -38,7 +41,7 @@ class physical_memory {
   bool has_ = false;
 };
 
-/// Such memory in this process's addresses. It needs no handle any more.
+/// Such memory in this process's addresses. It needs no handle.
 class mapped_physical {
  public:
   mapped_physical() = default;
@@ -57,14 +60,17 @@ class mapped_physical {
     is_mapped_ = how == api::success;
     return is_mapped_ ? api::let_in(device, at_, size) : how;
   }
-  /// The other devices of this process that reach that one.
-  api::status let_in_others(int device) {
+  /// The other devices of this process that reach that one; adds them.
+  api::status let_in_others(std::vector<int>& devices) {
+    const int device = devices.front();
     int count = 0;
     api::status how = api::count_devices(count);
     for (int other = 0; other < count && how == api::success; ++other) {
       bool can = false;
       if (other != device) how = api::can_reach(can, other, device);
-      if (how == api::success && can) how = api::let_in(other, at_, size_);
+      if (how != api::success || !can) continue;
+      how = api::let_in(other, at_, size_);
+      devices.push_back(other);
     }
     return how;
   }
@@ -80,12 +86,17 @@ class mapped_physical {
 /// Memory of a device that its process can pass to others. Of any thread.
 class passable_memory {
  public:
-  /// At least `size` bytes, undefined; freed with the last owner, after what streams of the device
-  /// do until then. Null: `why` says why not.
-  static std::shared_ptr<std::byte> allocate(std::size_t size, int device, api::status& why) {
+  /// Whose streams work in it; users' do until it is freed.
+  enum class work : std::uint8_t { of_users, of_colls };
+
+  /// At least `size` bytes, undefined; freed with the last owner, after what users' streams do until
+  /// then. Null: `why` says why not.
+  static std::shared_ptr<std::byte> allocate(std::size_t size, int device, work who,
+                                             api::status& why) {
     auto made = std::make_shared<passable_memory>();
     why = made->make(size, device);
     if (why != api::success) return nullptr;
+    made->who_ = who;
     registry& all = known();
     const std::lock_guard lock(all.guard);
     made->number_ = ++all.made;
@@ -103,10 +114,15 @@ class passable_memory {
       const std::lock_guard lock(all.guard);
       all.at.erase(address_);
     }
-    int before = device_;
+    if (who_ == work::of_colls) return;
+    int before = devices_.front();
     (void)api::current_device(before);
-    (void)api::use_device(device_);
-    (void)api::synchronize_device();
+    for (const int device : devices_) {
+      bool works = false;
+      if (api::is_in_use(works, device) == api::success && !works) continue;
+      (void)api::use_device(device);
+      (void)api::synchronize_device();
+    }
     (void)api::use_device(before);
   }
 
@@ -122,13 +138,19 @@ class passable_memory {
     found = {near.place_.data(), near.place_.size(), near.number_};
     return true;
   }
-  /// `use(file)` with the descriptor of what lies at `base`, unless that has been freed.
+  /// `use(file)` with a descriptor of what lies at `base`, for that long; not where that has been
+  /// freed, or the system gives none.
   template <class Use>
   static void with_descriptor(std::uint64_t base, std::uint64_t number, const Use& use) {
     registry& all = known();
     const std::lock_guard lock(all.guard);
     const auto found = all.at.find(base);
-    if (found != all.at.end() && found->second->number_ == number) use(found->second->file_.get());
+    if (found == all.at.end() || found->second->number_ != number) return;
+    int file = -1;
+    if (api::export_physical(file, found->second->memory_.get()) != api::success) return;
+    const colls::detail::descriptor passed(file);
+    (void)::fcntl(file, F_SETFD, FD_CLOEXEC);  // whatever the driver has made of it
+    use(file);
   }
 
  private:
@@ -143,25 +165,21 @@ class passable_memory {
   }
 
   api::status make(std::size_t size, int device) {
-    device_ = device;
+    devices_ = {device};
     std::size_t unit = 0;
     api::status how = api::find_unit(unit, device);
     if (how != api::success) return how;
-    physical_memory memory;
     const std::size_t whole = (size / unit + (size % unit != 0 ? 1 : 0)) * unit;
-    how = memory.make(whole, device);
-    int file = -1;
-    if (how == api::success) how = api::export_physical(file, memory.get());
-    if (how != api::success) return how;
-    file_ = colls::detail::descriptor(file);
-    how = place_.open(memory, whole, device);
-    return how == api::success ? place_.let_in_others(device) : how;
+    how = memory_.make(whole, device);
+    if (how == api::success) how = place_.open(memory_, whole, device);
+    return how == api::success ? place_.let_in_others(devices_) : how;
   }
 
-  int device_ = 0;
+  work who_ = work::of_users;
+  std::vector<int> devices_;  // that may work there, its own first
   std::uint64_t number_ = 0;
   std::uintptr_t address_ = 0;
-  colls::detail::descriptor file_;
+  physical_memory memory_;  // for descriptors, of which it has none between times
   mapped_physical place_;
 };
 

@@ -158,7 +158,7 @@ class visit {
     each_other([&](int rank, int) {
       const visiting_card& theirs = cards_[index(rank)];
       const visiting_card& mine = cards_[own()];
-      if (seen[index(rank)] != sight::lacking || theirs.process == mine.process) return;
+      if (seen[index(rank)] != sight::lacking) return;
       here_.pass(theirs, mine.in);
       if (mine.out.base != mine.in.base) here_.pass(theirs, mine.out);
     });
@@ -194,7 +194,7 @@ class visit {
       const auto find = [&](const lent_buffer& lent) -> std::byte* {
         if (all == sight::none || lent.size == 0) return nullptr;
         api::status why = api::success;
-        std::byte* const place = here_.place_of(world, theirs, lent, passed, taken_, why);
+        std::byte* const place = here_.place_of(theirs, lent, passed, taken_, why);
         if (place != nullptr) return place;
         const bool by_descriptor = lent.is_passable != 0 && theirs.process != here_.process();
         refuse(why == mapped_memory::lacking ? "it was not passed a descriptor" : api::text(why),
