@@ -33,6 +33,7 @@ Program = collections.namedtuple("Program", "name sources needs kind uses runs",
 
 PROGRAMS = (
     Program("device", "tests/cuda/device.cu"),
+    Program("shots", "tests/cuda/shots.cu"),
     Program("staged", "tests/cuda/staged.cu"),
     Program("ipc", "tests/cuda/ipc.cu"),
     Program("processes", "tests/cuda/processes.cu", ("sockets",)),
@@ -45,6 +46,7 @@ PROGRAMS = (
     Program("colls-bench", "bench/colls_bench.cu bench/colls_bench.cpp",
             ("sockets", "command_line"), "figures", ("nccl",),
             ("all_reduce --transport cuda_ipc --seconds 2 --sizes 8,512,4K,64K,64M,256M,1G",
+             "all_reduce --registered 1 --transport cuda_ipc --seconds 2 --sizes 8,64K,64M,1G",
              "all_reduce --transport nccl --seconds 2 --sizes 8,64K,64M",
              "all_reduce --transport tcp --memory device --seconds 2 --sizes 8,64K,64M")),
 )
@@ -277,17 +279,18 @@ class Gpu:
             for program, words in ((each, words) for each in built if each.kind == kind for words in each.runs):
                 command = [str(self.build / program.name), *words.split()]
                 commands = two_ranks(command) if kind == "example" else [(command, {})]
-                name = " ".join([program.name, *words.split()[2:3]])
+                said = re.search(r"registered|cuda_ipc|nccl|tcp", words)
+                name = f"{program.name} {said[0]}" if said else program.name
                 log = self.build / f"{name.replace(' ', '-')}.out"
                 if self.start(name, commands, log) and kind == "figures":
                     self.figures.append((name, log))
-        if any(program.name == "device" for program in built):
-            command, why = self.sanitizer()
+        kernels = [program.name for program in built if program.name in ("device", "shots")]
+        command, why = self.sanitizer() if kernels else ([], None)
+        for name in kernels:
             if why:
-                self.row("sanitized kernels", None, why=why)
+                self.row(f"sanitized {name}", None, why=why)
             else:
-                self.start("sanitized kernels",
-                           [([*command, str(self.build / "device"), "quick"], {})])
+                self.start(f"sanitized {name}", [([*command, str(self.build / name), "quick"], {})])
 
     def everything(self):
         probe = self.written("probe.cu", PROBE)
@@ -368,19 +371,20 @@ def self_test():
             {**both, **GOOD, "probe.cu": "#!/bin/sh\necho driver is too old; exit 1\n"}, 1,
             [r"^    driver is too old$", r"\nprobe +failed +\d+  exit status 1\n0 passed, 1 failed, 0 skipped\n\Z"]),
         "all passes": ({**both, **GOOD, **sanitizer}, 0, [
-            r"^device +passed", r"^sanitized kernels +passed", r"^15 passed, 0 failed, 0 skipped$",
+            r"^device +passed", r"^sanitized device +passed", r"^sanitized shots +passed",
+            r"^18 passed, 0 failed, 0 skipped$", r"^colls-bench registered +passed",
             r"^colls-bench nccl +passed", r"== figures\na figure\n"]),
         "no libraries": ({**both, **GOOD, "sockets-system.cpp": "error", "nccl-system.cpp": "error",
                           "command_line-system.cpp": "error"}, 0, [
             r"^processes +skipped +0  needs Boost", r"^nccl +skipped +0  needs NCCL",
-            r"^sanitized kernels +skipped +0  no compute-sanitizer$", r"^5 passed, 0 failed, 8 skipped$"]),
+            r"^sanitized device +skipped +0  no compute-sanitizer$", r"^6 passed, 0 failed, 9 skipped$"]),
         "some fail": ({**both, **GOOD, **BAD, **broken}, 1, [
             r"^    error: planted$", r"^staged +failed +\d+  does not compile$",
             r"^    WRONG element$", r"^ipc +failed +\d+  exit status 3$",
             r"^processes +failed +[12]  took longer than 1 s$", r"^nccl +skipped +0  for a reason$",
             r"^structs +failed +0  exit status 5$", r"^checkpoint +failed +0  signal 9$",
-            r"^sanitized kernels +skipped +0  it cannot run a trivial program: no counters here$",
-            r"^device +passed", r"^nccl_processes +passed", r"^7 passed, 5 failed, 3 skipped$",
+            r"^sanitized shots +skipped +0  it cannot run a trivial program: no counters here$",
+            r"^device +passed", r"^nccl_processes +passed", r"^9 passed, 5 failed, 4 skipped$",
             r"== figures\na figure\n"]),
     }
     passed, failed = 0, []

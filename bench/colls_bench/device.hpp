@@ -11,6 +11,7 @@
 #include <colls/cuda/reduce.cuh>
 
 #include <cstdlib>
+#include <functional>
 
 #ifdef HAS_NCCL
 #include <colls/cuda/nccl.hpp>
@@ -25,17 +26,19 @@ template <class Transport, class T>
 class elements<colls::communicator<Transport>, T> {
  public:
   elements(colls::communicator<Transport>& comm, bool registered) : device_(comm.net().device()) {
-    if (registered) throw std::invalid_argument("--registered 1 is for memory of the host");
+    if (registered) {
+      allocate_ = [&comm](std::size_t n) { return comm.template allocate<T>(n); };
+    }
   }
   void resize(std::size_t n) {
-    const colls::cuda::on_device here(device_);
-    if (memory_.empty() || n > memory_.back().size()) memory_.emplace_back(n);
     count_ = n;
+    if (n <= room_) return;
+    room_ = n;
+    const colls::cuda::on_device here(device_);
+    data_ = allocate_ ? lent_.emplace_back(allocate_(n)).data() : own_.emplace_back(n).data();
   }
   std::size_t size() const { return count_; }
-  colls::device_span<T> view() const {
-    return memory_.empty() ? colls::device_span<T>() : memory_.back().span().subspan(0, count_);
-  }
+  colls::device_span<T> view() const { return {data_, count_}; }
 
   template <class Value>
   void fill(Value value) {
@@ -71,7 +74,12 @@ class elements<colls::communicator<Transport>, T> {
   }
 
   int device_;
-  std::vector<colls::cuda::device_buffer<T>> memory_;
+  using lent = colls::shared_buffer<T, colls::device_memory>;
+  std::function<lent(std::size_t)> allocate_;
+  std::vector<lent> lent_;
+  std::vector<colls::cuda::device_buffer<T>> own_;
+  T* data_ = nullptr;
+  std::size_t room_ = 0;
   std::size_t count_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "../../bench/colls_bench/device.hpp"
+#include "../cuda/processes.hpp"
 #include "../stand_in/nccl.hpp"
 #include "../stand_in/user.hpp"
 #include "../tcp_threads.hpp"
@@ -127,6 +128,88 @@ TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
     CHECK(one[0] == 2);
   });
   CHECK(statuses == std::vector<int>{0, 0});
+}
+
+/// Sums in memory of allocate, between processes that see what they pass to each other alone.
+colls::task<int> allocated(colls::world& world, int devices) {
+  stand_in::boot({.devices = devices, .seed = 3, .processes = true});
+  {
+    const int device = world.rank() % devices;
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, device);
+    stand_in::user by(device);
+    for (int i = 0; i < 20; ++i) {
+      auto data = gpu.allocate<stand_in::number>(1000);
+      by.later([to = data.data(), rank = gpu.rank()] { std::fill(to, to + 1000, rank + 1); });
+      auto call = gpu.all_reduce(colls::group{data}, by.on_stream());
+      co_await call;
+      stand_in::expect("sum", data.data(), 1000, [](std::size_t) { return stand_in::number{3}; });
+      REQUIRE(call.copied_bytes() == 0);
+    }
+    co_await gpu.close();
+  }
+  const bool good = stand_in::complaints().empty() && stand_in::allocations() == 0 &&
+                    stand_in::descriptors() == 0;
+  co_return good ? 0 : 1;
+}
+
+TEST_CASE("memory of allocate is passed between processes") {
+  for (const int devices : {1, 2}) {
+    CHECK(in_processes([&](colls::world& world) { return allocated(world, devices); }) == 0);
+  }
+}
+
+/// Rank 1 dies in the middle of short sums; rank 0 is told, and what it maps of it stays.
+colls::task<> killed_in_an_island(colls::world& world) {
+  stand_in::boot({.devices = 2, .seed = 3, .processes = true});
+  colls::errc code{};
+  bool good = true;
+  {
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, world.rank());
+    stand_in::user by(world.rank());
+    try {
+      for (int i = 0; i < 1000; ++i) {
+        auto data = by.numbers(1000, world.rank());
+        auto call = gpu.all_reduce(data.span(), by.on_stream());
+        if (i == 20 && world.rank() == 1) ::raise(SIGKILL);
+        co_await call;
+        good &= call.copied_bytes() == 0;
+        stand_in::expect("sum", data.data(), 1000, [](std::size_t at) {
+          return stand_in::value(0, at) + stand_in::value(1, at);
+        });
+      }
+    } catch (const colls::error& thrown) {
+      code = static_cast<colls::errc>(thrown.code().value());
+    }
+    good &= code == colls::errc::peer_failed && stand_in::calls("launch") > 20;
+    good &= stand_in::calls("import_physical") == 1 && stand_in::calls("open") == 0;
+  }
+  good &= stand_in::complaints().empty() && stand_in::allocations() == 0;
+  ::_exit(good ? 0 : 1);
+}
+
+TEST_CASE("a rank of an island that is killed ends the others' sums") {
+  for (int i = 0; i < 5; ++i) CHECK(in_processes(killed_in_an_island, true) == 0);
+}
+
+TEST_CASE("colls-bench measures memory of allocate, which is passed") {
+  stand_in::boot({.devices = 2, .seed = 5, .processes = true});
+  colls::threads::run(2, [](colls::threads::communicator& comm) -> colls::task<> {
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, comm.rank());
+    bench::options how;
+    how.registered = true;
+    bench::all_reduce<decltype(gpu), float> work(gpu, how, {});
+    for (const std::size_t count : {300'000, 100, 400'000}) {
+      work.resize(count * sizeof(float));
+      work.fill();
+      CHECK(work.wrong() == count);
+      co_await work.start();
+      CHECK(work.wrong() == 0);
+    }
+    co_await gpu.close();
+  });
+  CHECK(stand_in::complaints().empty());
+  CHECK(stand_in::calls("open") == 0);
+  CHECK(stand_in::calls("import_physical") > 0);
 }
 
 TEST_CASE("colls-bench finds what is wrong in device memory") {
