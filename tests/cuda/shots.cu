@@ -119,6 +119,8 @@ std::vector<T> summed(std::size_t count, std::uint64_t number, Op op) {
 template <std::size_t Ranks, class T, class Op>
 colls::task<> sums(const char* what, std::size_t count, bool twice, Op op, int& wrong) {
   group<T, Op> all(Ranks, count, twice, op);
+  // Flags are zero before others raise theirs there.
+  for (std::size_t r = 0; r < Ranks; ++r) co_await all[r].on.reached();
   int bad = 0;
   for (std::uint64_t number = 1; number <= 2 * shot_page::buffers + 1 && bad == 0; ++number) {
     for (std::size_t r = 0; r < Ranks; ++r) {
