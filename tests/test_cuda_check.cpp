@@ -45,8 +45,19 @@ TEST_CASE("without a device every question ends with no_device") {
   CHECK(cuda::devices() == 2);
 }
 
+TEST_CASE("on_device makes no context on a device that the process has not used") {
+  stand_in::boot({.devices = 2});
+  { const cuda::on_device here(1); }
+  bool used = true;
+  CHECK(cuda::api::is_in_use(used, 0) == cuda::api::success);
+  CHECK_FALSE(used);
+  CHECK(cuda::api::is_in_use(used, 1) == cuda::api::success);
+  CHECK(used);
+}
+
 TEST_CASE("on_device leaves the thread's device as it was") {
   stand_in::boot({.devices = 3});
+  (void)cuda::api::use_device(0);
   int now = -1;
   {
     const cuda::on_device outer(2);

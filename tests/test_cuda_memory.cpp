@@ -77,6 +77,7 @@ TEST_CASE("a pool takes no memory for what was given back") {
 
 TEST_CASE("a pool lets go of what was not needed for long") {
   stand_in::boot({.devices = 2});
+  (void)cuda::api::use_device(0);
   {
     cuda::pinned_pool pool(1);
     {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/cuda/stream.hpp>
 
+#include <colls/cuda/passable.hpp>
 #include <colls/task.hpp>
 #include <colls/transport/inproc.hpp>
 #include <colls/when_all.hpp>
@@ -10,6 +11,7 @@
 
 #include <deque>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "stand_in/cuda.hpp"
@@ -102,6 +104,7 @@ TEST_CASE("what a stream has before it follows another one does not wait for tha
 
 TEST_CASE("a stream is of its device, whichever one the thread uses") {
   stand_in::boot({.devices = 2});
+  (void)cuda::api::use_device(0);
   colls::inproc_world world(1);
   cuda::stream on(1);
   const auto wait = [&]() -> colls::task<> { co_await on.reached(); };
@@ -109,6 +112,33 @@ TEST_CASE("a stream is of its device, whichever one the thread uses") {
   int now = -1;
   (void)cuda::api::current_device(now);
   CHECK(now == 0);
+  CHECK(stand_in::complaints().empty());
+}
+
+TEST_CASE("a stream is awaited in a thread that has used no device") {
+  stand_in::boot({});
+  colls::inproc_world world(1);
+  cuda::stream on(0);
+  std::thread other([&] {
+    const auto wait = [&]() -> colls::task<> { co_await on.reached(); };
+    colls::sync_wait(world, wait());
+    cuda::api::status why = 0;
+    const cuda::on_device here(0);
+    const auto who = cuda::passable_memory::work::of_users;
+    CHECK(cuda::passable_memory::allocate(10, 0, who, why) != nullptr);
+  });
+  other.join();
+  CHECK(stand_in::complaints().empty());
+}
+
+TEST_CASE("a stream that is captured into a graph is not followed") {
+  stand_in::boot({});
+  cuda::stream on(0);
+  void* const callers = stand_in::make_stream();
+  stand_in::capture(callers, true);
+  CHECK_THROWS_AS(on.follow({callers}), colls::error);
+  stand_in::capture(callers, false);
+  on.follow({callers});
   CHECK(stand_in::complaints().empty());
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 
 // The kernels of short sums between GPUs, with 2 to 8 pages on one GPU: their flags, their threads
-// and what they do when a peer is late. A GPU runs all blocks of these at a time; where it does not,
-// kernels give up and are launched again. Without a GPU: that it compiles.
+// and what they do when a peer is late. A GPU runs all blocks of these at a time; where it does
+// not, kernels give up and are launched again. Without a GPU: that it compiles.
 
 #include <colls/cuda/shots.cuh>
 #include <colls/cuda/stream.hpp>
@@ -72,7 +72,9 @@ class group {
  public:
   group(std::size_t ranks, std::size_t count, bool twice, Op op)
       : count_(count), twice_(twice), op_(op) {
-    for (std::size_t r = 0; r < ranks; ++r) pages_.push_back(parts_.emplace_back(count).page.data());
+    for (std::size_t r = 0; r < ranks; ++r) {
+      pages_.push_back(parts_.emplace_back(count).page.data());
+    }
   }
   std::size_t size() const { return parts_.size(); }
   part<T>& operator[](std::size_t rank) { return parts_[rank]; }
@@ -83,9 +85,9 @@ class group {
     constexpr unsigned looks = 1000;
     const int ranks = static_cast<int>(size());
     colls::detail::device_shots<T, Op>::launch(
-        &op_, {pages_.data(), ranks, static_cast<int>(rank), mine.data.data(), mine.out.data(),
-               count_, twice_, shot_page::most_blocks, number, mine.missed.data(), looks,
-               mine.on.ref()});
+        &op_,
+        {pages_.data(), ranks, static_cast<int>(rank), mine.data.data(), mine.out.data(), count_,
+         twice_, shot_page::most_blocks, number, mine.missed.data(), looks, mine.on.ref()});
   }
   bool has_missed(std::size_t rank) const {
     return __atomic_load_n(parts_[rank].missed.data(), __ATOMIC_ACQUIRE) != 0;

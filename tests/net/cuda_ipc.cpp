@@ -253,6 +253,24 @@ TEST_CASE("a call waits for no other one's stream") {
   }
 }
 
+TEST_CASE("a call whose caller's stream does not get there ends by its deadline") {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    run(2, {.seed = seed, .eager_percent = 0, .processes = seed % 2 == 0},
+        [](auto& gpu) -> colls::task<> {
+          bool open = false;
+          stand_in::user by;
+          auto data = by.numbers(1000, gpu.rank());
+          by.hold(open);
+          colls::options soon = by.on_stream();
+          soon.timeout = std::chrono::milliseconds(100);
+          const auto calling = [&] { return gpu.broadcast(data.span(), 0, soon); };
+          const errc code = co_await code_of(calling);
+          open = true;
+          CHECK((code == errc::timeout || code == errc::closed));
+        });
+  }
+}
+
 TEST_CASE("the device that a thread uses is the user's affair") {
   for (const bool processes : {false, true}) {
     run(3, {.devices = 2, .processes = processes},
@@ -521,8 +539,7 @@ TEST_CASE("memory of allocate has descriptors only while they are passed") {
 TEST_CASE("what several ranks of a process lend of one allocation is opened once") {
   for (const bool descriptors : {true, false}) {
     // Ranks 0 and 1 are of one process, 2 and 3 of another; rank 0 works for all.
-    const stand_in::machine what{
-        .processes = true, .ranks_of_each = 2, .descriptors = descriptors};
+    const stand_in::machine what{.processes = true, .ranks_of_each = 2, .descriptors = descriptors};
     colls::shared_buffer<number, colls::device_memory> theirs;
     cuda::device_buffer<number> by_handle;
     run(4, what, [&](auto& gpu) -> colls::task<> {
@@ -694,8 +711,10 @@ TEST_CASE("passable memory is no allocation of another kind that had its place a
 TEST_CASE("the descriptor of memory is not that of another one in its place") {
   stand_in::boot({});
   {
+    const cuda::on_device here(0);
     cuda::api::status why = 0;
-    const auto memory = cuda::passable_memory::allocate(100, 0, cuda::passable_memory::work::of_users, why);
+    const auto who = cuda::passable_memory::work::of_users;
+    const auto memory = cuda::passable_memory::allocate(100, 0, who, why);
     REQUIRE(memory != nullptr);
     cuda::api::allocation found;
     REQUIRE(cuda::passable_memory::find(memory.get() + 99, found));

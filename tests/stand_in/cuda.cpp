@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <utility>
 
 namespace stand_in {
@@ -60,6 +61,7 @@ struct command {
 struct stream {
   int device = 0;
   bool is_users = false;
+  bool is_captured = false;
   std::deque<command> commands;
   bool is_running = false;  // under somebody who waits for it
 };
@@ -113,6 +115,8 @@ struct state {
   std::uint64_t allocated = 0;
   std::map<unsigned long long, physical_handle> handles;
   std::map<ino_t, int> device_of;
+  std::set<int> used;  // devices
+  int boots = 0;
   std::map<std::byte*, std::size_t> reserved;
   int ranks = 0;
   int processes = 0;
@@ -126,6 +130,17 @@ state& gpu() {
   return one;
 }
 thread_local int current = 0;
+thread_local int context_of = 0;  // the machine whose runtime this thread has called
+
+void complain(std::string what);
+void make_context(int device) {
+  gpu().used.insert(device);
+  context_of = gpu().boots;
+}
+/// A function of the driver, which makes no context by itself.
+void needs_context(const char* function) {
+  if (context_of != gpu().boots) complain(std::string(function) + " is called without a context");
+}
 
 bool chance(int percent) { return static_cast<int>(gpu().random() % 100) < percent; }
 void complain(std::string what) { gpu().complaints.push_back(std::move(what)); }
@@ -255,6 +270,7 @@ std::byte* map_file(int file, std::size_t bytes) {
 }
 
 int take(void*& memory, std::size_t bytes, api::place where) {
+  make_context(current);
   allocation made{bytes, where, current, ++gpu().allocated};
   if (gpu().what.processes && where == api::place::device) {
     made.file = ::memfd_create("stand-in", MFD_CLOEXEC);
@@ -350,6 +366,8 @@ void boot(machine what) {
   for (const auto& [at, bytes] : all.reserved) ::munmap(at, bytes);
   all.reserved.clear();
   all.device_of.clear();
+  all.used.clear();
+  ++all.boots;
   all.released.clear();
   all.ranks = 0;
   all.processes = 0;
@@ -398,6 +416,7 @@ void break_devices(int status) {
 void* make_stream(int device) {
   const std::lock_guard lock(gpu().guard);
   gpu().streams.push_back(std::make_unique<stream>());
+  make_context(device);
   gpu().streams.back()->device = device;
   gpu().streams.back()->is_users = true;
   return gpu().streams.back().get();
@@ -424,6 +443,10 @@ int fault_of(const char* function) {
 int draw(int below) { return static_cast<int>(gpu().random() % static_cast<unsigned>(below)); }
 void note(std::string what) { complain(std::move(what)); }
 
+void capture(void* on, bool begins) {
+  const std::lock_guard lock(gpu().guard);
+  static_cast<stream*>(on)->is_captured = begins;
+}
 void synchronize(void* on) { (void)api::synchronize({on}); }
 
 }  // namespace stand_in
@@ -470,6 +493,7 @@ status use_device(int device) {
   if (now.failed()) return now.status();
   if (device < 0 || device >= gpu().what.devices) return invalid_device;
   current = device;
+  make_context(device);
   return success;
 }
 status count_processors(int, int& count) {
@@ -489,9 +513,7 @@ status reach(int device) {
 }
 status is_in_use(bool& used, int device) {
   const entry now("is_in_use");
-  const auto is_of = [device](const stream* each) { return each->device == device; };
-  const std::vector<stream*> all = all_streams();
-  used = std::any_of(all.begin(), all.end(), is_of);
+  used = gpu().used.count(device) != 0;
   return now.status();
 }
 status can_reach(bool& can, int, int) {
@@ -501,11 +523,8 @@ status can_reach(bool& can, int, int) {
 }
 status synchronize_device() {
   const entry now("synchronize_device");
-  const auto is_ours = [](const stream* each) { return each->device == current; };
-  const std::vector<stream*> all = all_streams();
-  if (std::none_of(all.begin(), all.end(), is_ours)) complain("a device is used that nobody used");
   // Work of users is done; what colls has enqueued stays, to be complained of.
-  for (stream* on : all) {
+  for (stream* on : all_streams()) {
     if (!on->is_users || on->device != current) continue;
     if (run_until(*on, on->commands.size())) continue;
     complain("a device is waited for while a user's stream there waits for another call");
@@ -547,6 +566,7 @@ status locate(const void* memory, location& found) {
 status find_allocation(const void* memory, allocation& found) {
   const entry now("find_allocation");
   if (now.failed()) return now.status();
+  needs_context("find_allocation");
   const auto* const known = find(memory);
   if (known == nullptr) return invalid_value;
   if (known->second.device != current) complain("an allocation of another device is asked for");
@@ -626,6 +646,7 @@ status find_unit(std::size_t& bytes, int) {
 status make_physical(physical& made, std::size_t bytes, int device) {
   const entry now("make_physical");
   if (now.failed()) return now.status();
+  needs_context("make_physical");
   if (bytes == 0 || bytes % unit != 0) return invalid_value;
   if (device != current) complain("memory is made while another device is in use");
   const int file = ::memfd_create(physical_name, MFD_CLOEXEC);
@@ -644,7 +665,7 @@ status export_physical(int& file, physical memory) {
   if (now.failed()) return now.status();
   const auto found = gpu().handles.find(memory.handle);
   if (found == gpu().handles.end()) return invalid_value;
-  file = ::fcntl(found->second.file, F_DUPFD, 0);  // no promise of CUDA's that programs do not inherit it
+  file = ::fcntl(found->second.file, F_DUPFD, 0);  // CUDA promises no more
   return success;
 }
 status import_physical(physical& made, int file) {
@@ -693,6 +714,7 @@ status unreserve(void* addresses, std::size_t bytes) {
 status map(void* addresses, std::size_t bytes, physical memory) {
   const entry now("map");
   if (now.failed()) return now.status();
+  needs_context("map");
   const auto found = gpu().handles.find(memory.handle);
   const auto place = gpu().reserved.find(static_cast<std::byte*>(addresses));
   if (found == gpu().handles.end() || place == gpu().reserved.end() || place->second < bytes ||
@@ -763,6 +785,12 @@ status synchronize(stream_ref on) {
   return now.status();
 }
 
+status is_captured(bool& captured, stream_ref on) {
+  const entry now("is_captured");
+  captured = of(on).is_captured;
+  return now.status();
+}
+
 status make_event(event_ref& made) {
   const entry now("make_event");
   if (now.failed()) return now.status();
@@ -779,6 +807,7 @@ status destroy_event(event_ref of) {
 status record(event_ref mark, stream_ref on) {
   const entry now("record");
   if (now.failed()) return now.status();
+  if (of(on).is_captured) complain("an event is captured into a graph");
   auto* const known = static_cast<event*>(mark.handle);
   const auto& dead = gpu().dead_events;
   if (std::find(dead.begin(), dead.end(), known) != dead.end()) return invalid_handle;
@@ -835,6 +864,7 @@ status write(std::uint32_t* pinned, std::uint32_t value, stream_ref on) {
   const entry now("write");
   if (now.failed()) return now.status();
   if (!gpu().what.streams_write) return not_supported;
+  needs_context("write");
   check_range("what a stream writes", pinned, sizeof value);
   if (of(on).device != current) complain("a stream writes that is not of the current device");
   enqueue(on, {[=] { *pinned = value; },

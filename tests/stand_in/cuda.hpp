@@ -54,6 +54,8 @@ void break_devices(int status);
 void* make_stream(int device = 0);
 void enqueue(void* stream, void (*work)(void*), void* argument);
 void synchronize(void* stream);
+/// What it gets goes into a graph from now on, or no longer.
+void capture(void* stream, bool begins);
 
 // For the stand-ins of what stands on CUDA; they hold the lock.
 

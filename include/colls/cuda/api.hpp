@@ -125,6 +125,8 @@ status destroy_stream(stream_ref stream);
 /// Whether all its work is done: success, not_ready, or what went wrong.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
+/// Whether its work goes into a graph and is not done now.
+status is_captured(bool& captured, stream_ref stream);
 
 status make_event(event_ref& made);
 status destroy_event(event_ref event);
@@ -386,6 +388,13 @@ inline status destroy_stream(stream_ref stream) { return heard(cudaStreamDestroy
 inline status query(stream_ref stream) { return heard(cudaStreamQuery(native(stream))); }
 inline status synchronize(stream_ref stream) {
   return heard(cudaStreamSynchronize(native(stream)));
+}
+
+inline status is_captured(bool& captured, stream_ref stream) {
+  cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
+  const status result = heard(cudaStreamIsCapturing(native(stream), &found));
+  captured = found != cudaStreamCaptureStatusNone;
+  return result;
 }
 
 inline status make_event(event_ref& made) {

@@ -50,18 +50,27 @@ inline int devices() {
   return count;
 }
 
+/// Gives the thread the device back that it had. One that this process has not used stays unused:
+/// to set it would make a context there, of some hundred megabytes.
+inline void return_to(int device) {
+  bool is_used = true;
+  const bool is_known = api::is_in_use(is_used, device) == api::success;
+  if (is_used || !is_known) (void)api::use_device(device);
+}
+
 /// Makes a device the thread's current one, as long as it lives.
 class on_device {
  public:
   explicit on_device(int device) {
     check(api::current_device(before_), "cudaGetDevice");
-    if (device == before_) return;
+    // Also where it is that already: the driver's functions need its context, which a thread that
+    // has called none of the runtime's does not have.
     check(api::use_device(device), "cudaSetDevice");
-    changed_ = true;
+    changed_ = device != before_;
   }
   on_device(const on_device&) = delete;
   ~on_device() {
-    if (changed_) (void)api::use_device(before_);
+    if (changed_) return_to(before_);
   }
 
  private:

@@ -103,8 +103,8 @@ class hatch {
   /// False: it may be about to.
   bool has_spoken(const colls::detail::descriptor& guest) {
     letter come;
-    const ssize_t got = colls::detail::take_with_descriptor(guest.get(), &come.label,
-                                                            sizeof come.label, come.file);
+    const ssize_t got =
+        colls::detail::take_with_descriptor(guest.get(), &come.label, sizeof come.label, come.file);
     if (got < 0 && errno == EAGAIN) return false;
     if (got == sizeof come.label && come.file) keep(letters_, std::move(come), most_letters);
     return true;

@@ -297,7 +297,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     const cuda::stream_pool::loan before(here.streams());
     before->follow(net.record().stream);
     visit call(host, here, bytes(in), bytes(out), lends);
-    co_await before->reached();
+    co_await before->followed(*net.record().communicator);
     // What the call does after this (a group's next part, what is staged) follows a stream that
     // waits for no caller's.
     net.record().stream = here.by().ref();

@@ -84,8 +84,8 @@ class mapped_memory {
   /// The allocation of what a rank of `process` lends, for the thread's current device, until it is
   /// given back. Null: `why` says why not. `file` is the descriptor of passable memory, if it is
   /// there.
-  piece* take(std::uint64_t process, const lent_buffer& lent,
-              const colls::detail::descriptor& file, int device, api::status& why) {
+  piece* take(std::uint64_t process, const lent_buffer& lent, const colls::detail::descriptor& file,
+              int device, api::status& why) {
     const std::uint64_t before = lent.at - lent.base;
     why = api::invalid_value;
     if (before > lent.whole || lent.size > lent.whole - before) return nullptr;

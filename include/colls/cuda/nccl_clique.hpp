@@ -111,7 +111,10 @@ class nccl_area {
   /// Where a call's work goes: the caller's stream. From the default stream, which all ranks of a
   /// process may share, it goes to one of ours that follows it.
   stream_ref stream_for(stream_ref callers) {
-    if (callers.handle != nullptr) return callers;
+    if (callers.handle != nullptr) {
+      refuse_captured(callers);
+      return callers;
+    }
     own_.follow(callers);
     return own_.ref();
   }

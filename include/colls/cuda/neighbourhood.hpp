@@ -43,7 +43,7 @@ class neighbourhood {
     (void)api::current_device(before);
     (void)api::use_device(by_.device());
     mapped_.close_all();
-    (void)api::use_device(before);
+    return_to(before);
   }
 
   /// For calls to wait on for what their callers' streams have.
@@ -130,8 +130,7 @@ class neighbourhood {
     if (why != api::success) return nullptr;
     colls::detail::descriptor file;
     if (passed && lent.is_passable != 0) file = hatch_.take({theirs.process, lent.number});
-    mapped_memory::piece* const found =
-        mapped_.take(theirs.process, lent, file, by_.device(), why);
+    mapped_memory::piece* const found = mapped_.take(theirs.process, lent, file, by_.device(), why);
     if (found == nullptr) return nullptr;
     taken.push_back(found);
     return static_cast<std::byte*>(found->base) + (lent.at - lent.base);

@@ -89,8 +89,8 @@ class passable_memory {
   /// Whose streams work in it; users' do until it is freed.
   enum class work : std::uint8_t { of_users, of_colls };
 
-  /// At least `size` bytes, undefined; freed with the last owner, after what users' streams do until
-  /// then. Null: `why` says why not.
+  /// At least `size` bytes, undefined; freed with the last owner, after what users' streams do
+  /// until then. Null: `why` says why not.
   static std::shared_ptr<std::byte> allocate(std::size_t size, int device, work who,
                                              api::status& why) {
     auto made = std::make_shared<passable_memory>();
@@ -123,7 +123,7 @@ class passable_memory {
       (void)api::use_device(device);
       (void)api::synchronize_device();
     }
-    (void)api::use_device(before);
+    return_to(before);
   }
 
   /// Which of it `at` is in.

@@ -334,7 +334,7 @@ void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs,
 
 namespace detail {
 
-/// use(n), the number a constant of its type, for those from First to 8: kernels are compiled for it.
+/// use(n), n as a constant of its type, from First to 8: kernels are compiled for each of them.
 template <std::size_t First, class Use>
 void with_count(std::size_t n, const Use& use) {
   if constexpr (First < 8) {

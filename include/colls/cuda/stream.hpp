@@ -7,6 +7,7 @@
 
 #include <colls/cuda/memory.hpp>
 #include <colls/operation.hpp>
+#include <colls/record.hpp>
 
 #include <memory>
 
@@ -41,6 +42,15 @@ struct milestone {
   std::uint32_t last = 0;
 };
 
+/// What is captured into a graph is not done now: nobody may wait for it.
+inline void refuse_captured(stream_ref callers) {
+  bool is_captured = false;
+  check(api::is_captured(is_captured, callers), "cudaStreamIsCapturing");
+  if (is_captured) {
+    throw error(errc::invalid_argument, "calls cannot be captured into a CUDA graph");
+  }
+}
+
 /// A stream of a device, made here; its end waits for its work. Work of other streams, the default
 /// stream's too, runs beside it. For one thread.
 class stream {
@@ -63,6 +73,7 @@ class stream {
 
   /// What comes here after this waits for all that `other`, a stream of the same device, has now.
   void follow(stream_ref other) {
+    refuse_captured(other);
     marks_.record(other);
     follow(marks_);
   }
@@ -85,8 +96,12 @@ class stream {
     int device;
     stream_ref on;
     milestone* passed;  // of no other stream
+    const communicator_state* until = nullptr;
   };
   request reached() { return {device_, stream_, &passed_}; }
+  /// The same of a stream of a pool that has nothing but what it follows, until the communicator
+  /// fails, if it does: nobody waits for that stream then, which lasts longer.
+  request followed(const communicator_state& with) { return {device_, stream_, &passed_, &with}; }
 
  private:
   int device_;
@@ -135,28 +150,34 @@ class stream_pool {
 class stream::landing : watched {
  public:
   explicit landing(const request& wanted)
-      : device_(wanted.device), on_(wanted.on), passed_(*wanted.passed) {}
+      : device_(wanted.device), on_(wanted.on), passed_(*wanted.passed), until_(wanted.until) {}
 
   bool start(completion& done) {
     number_ = ++passed_.last;
     // By hand, not by `on_device`: what is started beside this must not see an exception.
     int before = device_;
     (void)api::current_device(before);
-    if (before != device_) (void)api::use_device(device_);
+    (void)api::use_device(device_);
     status_ = api::write(passed_.word, number_, on_);
-    if (status_ == api::not_supported) status_ = api::call(arrive, this, on_);
-    if (before != device_) (void)api::use_device(before);
+    if (status_ == api::not_supported) {
+      until_ = nullptr;  // what it calls is here
+      status_ = api::call(arrive, this, on_);
+    }
+    if (before != device_) return_to(before);
     if (status_ != api::success || has_landed()) return true;
     done_ = &done;
     done.queue()->watch(*this);
     return false;
   }
-  void result() const { check(status_, "the work of a stream"); }
+  void result() const {
+    if (is_given_up_) throw error(until_->why());
+    check(status_, "the work of a stream");
+  }
   /// Started and not ended.
   bool is_awaited() const { return done_ != nullptr; }
 
   ~landing() {
-    if (is_awaited()) (void)api::synchronize(on_);
+    if (is_awaited() && until_ == nullptr) (void)api::synchronize(on_);
   }
 
  private:
@@ -169,7 +190,8 @@ class stream::landing : watched {
     return static_cast<std::int32_t>(api::read(passed_.word) - number_) >= 0;
   }
   bool look() noexcept override {
-    if (!has_landed()) {
+    is_given_up_ = until_ != nullptr && until_->failed();
+    if (!is_given_up_ && !has_landed()) {
       // A stream that has failed writes nothing more.
       if (++looks_ % 1024 != 0) return false;
       const api::status state = api::query(on_);
@@ -183,6 +205,8 @@ class stream::landing : watched {
   int device_;
   stream_ref on_;
   milestone& passed_;
+  const communicator_state* until_;
+  bool is_given_up_ = false;
   std::uint32_t number_ = 0;
   unsigned looks_ = 0;
   api::status status_ = api::success;
