@@ -166,7 +166,7 @@ colls::task<> sums(const char* what, std::size_t count, bool twice, Op op, int& 
 template <std::size_t Ranks>
 colls::task<> sums_of(bool quick, int& wrong) {
   for (const bool twice : {false, true}) {
-    for (const std::size_t count : {1, 1000, 20'000}) {
+    for (const std::size_t count : {1ul, 1000ul, 20'000ul}) {
       if (quick && count == 1000) continue;
       co_await sums<Ranks, float>("float plus", count, twice, colls::plus(), wrong);
       co_await sums<Ranks, colls::bfloat16>("bfloat16 plus", count, twice, colls::plus(), wrong);

@@ -140,10 +140,10 @@ TEST_CASE("where a page cannot be had or seen, all ranks visit") {
                           {"reach", false},         {"reach", true},  {"make_physical", true},
                           {"import_physical", true}};
   for (const bool processes : {false, true}) {
-    for (const auto& [function, descriptors] : faults) {
+    for (const fault& each : faults) {
       stand_in::machine what = machine_of(2, 4, processes);
-      what.descriptors = descriptors;
-      run(2, what, [function = function](auto& gpu) -> colls::task<> {
+      what.descriptors = each.descriptors;
+      run(2, what, [function = each.function](auto& gpu) -> colls::task<> {
         stand_in::user by(gpu.net().device());
         auto data = by.numbers(500, gpu.rank());
         co_await gpu.barrier();

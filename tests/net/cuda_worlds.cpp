@@ -198,7 +198,7 @@ TEST_CASE("colls-bench measures memory of allocate, which is passed") {
     bench::options how;
     how.registered = true;
     bench::all_reduce<decltype(gpu), float> work(gpu, how, {});
-    for (const std::size_t count : {300'000, 100, 400'000}) {
+    for (const std::size_t count : {300'000u, 100u, 400'000u}) {
       work.resize(count * sizeof(float));
       work.fill();
       CHECK(work.wrong() == count);
