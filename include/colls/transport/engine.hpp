@@ -178,6 +178,8 @@ class engine : public std::enable_shared_from_this<engine> {
   }
 
   void idle(unsigned idle_polls) {
+    if (idle_polls <= waited_) waited_ = 0;
+    idle_polls -= waited_;
     if (idle_polls <= spin_) {
 #if defined(__x86_64__)
       // It takes as long as a message: not while one may be on its way.
@@ -200,8 +202,11 @@ class engine : public std::enable_shared_from_this<engine> {
     if (dispatch(0) || !queue_.empty()) return;
     sweep();
     if (!queue_.empty()) return;
+    moved_asleep_ = false;
     if (arm_sources() && queue_.empty()) sleep();
     for (source* transport : polled_) transport->disarm();
+    // Who was woken by what it waited for waits for something else now, and spins first.
+    if (moved_asleep_) waited_ += idle_polls;
   }
 
   /// Somebody outside of a poll may have posted completions: run them soon. Free while driven.
@@ -287,6 +292,7 @@ class engine : public std::enable_shared_from_this<engine> {
       bool moved = dispatch(0);
       for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
       moved |= queue_.run();
+      moved_asleep_ |= moved;
       if (!moved && arm_sources()) return kick();
     }
     turn_soon();
@@ -309,7 +315,7 @@ class engine : public std::enable_shared_from_this<engine> {
     for (const timer* waiting : timers_) nap = std::min(nap, waiting->due_ - now());
     if (nap <= 0) return;
     if (io_ == nullptr) {
-      dispatch(static_cast<int>((nap + milliseconds - 1) / milliseconds));
+      moved_asleep_ = dispatch(static_cast<int>((nap + milliseconds - 1) / milliseconds));
       return;
     }
     if (io_->stopped()) io_->restart();
@@ -366,6 +372,8 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int driven_ = 0;
   unsigned spin_ = 0;
+  unsigned waited_ = 0;  // idle polls of the wait before the last sleep
+  bool moved_asleep_ = false;
   yielding yielding_;
   time_point served_ = 0;
   unsigned polls_ = 0;

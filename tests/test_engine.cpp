@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/transport/engine.hpp>
+
+#include <colls/sync_wait.hpp>
+#include <doctest/doctest.h>
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace {
+
+/// Finds nothing, and remembers when it was told that the thread would sleep.
+struct quiet_source : colls::engine::source {
+  unsigned polls = 0;
+  std::vector<unsigned> armed_after;  // polls
+  std::atomic<unsigned> armed = 0;
+
+  bool poll() override {
+    ++polls;
+    return false;
+  }
+  void sweep(colls::time_point) override {}
+  bool pending() const override { return true; }
+  bool arm() override {
+    armed_after.push_back(std::exchange(polls, 0));
+    ++armed;
+    return true;
+  }
+};
+
+/// Ends when the bell has rung twice.
+struct second_ring : colls::engine::watcher {
+  int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  unsigned rings = 0;
+  colls::completion* done = nullptr;
+
+  second_ring() = default;
+  second_ring(const second_ring&) = delete;
+  ~second_ring() { ::close(bell); }
+
+  void ring() const {
+    const std::uint64_t one = 1;
+    CHECK(::write(bell, &one, sizeof one) == sizeof one);
+  }
+  void ready(std::uint32_t) override {
+    std::uint64_t rung = 0;
+    CHECK(::read(bell, &rung, sizeof rung) == sizeof rung);
+    if (++rings == 2) done->post();
+  }
+  bool start(colls::completion& waiter) {
+    done = &waiter;
+    return false;
+  }
+  void result() {}
+};
+
+}  // namespace
+
+TEST_CASE("who is woken spins before it sleeps again") {
+  constexpr unsigned spin = 1000;
+  boost::asio::io_context context(1);
+  const auto on = colls::engine::of(context.get_executor());
+  on->spin(spin);
+  quiet_source source;
+  second_ring waiting;
+  on->add(source);
+  on->watch(waiting.bell, EPOLLIN, waiting);
+  std::thread ringer([&] {
+    while (source.armed < 1) std::this_thread::yield();
+    waiting.ring();
+    while (source.armed < 3) std::this_thread::yield();
+    waiting.ring();
+  });
+  colls::sync_wait(*on, waiting);
+  ringer.join();
+  on->unwatch(waiting.bell, waiting);
+  on->remove(source);
+  REQUIRE(source.armed_after.size() >= 3);
+  CHECK(source.armed_after[0] >= spin);
+  // The sleep that the first ring ended was told again; the one after it came after a spin.
+  CHECK(*std::max_element(source.armed_after.begin() + 1, source.armed_after.begin() + 3) >= spin);
+}
