@@ -45,7 +45,7 @@ FLOORS = {
     ),
     "sockets": (
         ["vocabulary", "coroutines", "contracts"],
-        "transport/yielding transport/engine transport/socket transport/shm/segment transport/shm/arena transport/shm/local_socket",
+        "transport/yielding transport/engine transport/socket transport/shm/segment transport/shm/process transport/shm/arena transport/shm/local_socket",
         ["boost"],
     ),
     "joining": (

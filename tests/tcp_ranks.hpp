@@ -13,7 +13,8 @@ using communicator = colls::communicator<colls::tcp_transport>;
 /// The communicators of all ranks of a world.
 template <class World>
 struct ranks {
-  explicit ranks(int size) : world(size) {
+  template <class... How>
+  explicit ranks(int size, How... how) : world(size, how...) {
     for (int rank = 0; rank < size; ++rank) {
       all.push_back(communicator(std::make_unique<colls::detail::core<colls::tcp_transport>>(
           world.shared(rank), 0, rank, size, nullptr, false)));

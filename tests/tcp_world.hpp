@@ -15,7 +15,7 @@
 
 class tcp_world {
  public:
-  explicit tcp_world(int size, const char* transport = "tcp")
+  explicit tcp_world(int size, const char* transport = "tcp", const char* reads = "")
       : engine_(colls::engine::of(context_.get_executor())) {
     std::vector<colls::task<>> joins;
     nets_.resize(static_cast<std::size_t>(size));
@@ -30,6 +30,7 @@ class tcp_world {
       how.size = size;
       how.address = "tcp://127.0.0.1:" + std::to_string(port);
       how.transport = transport;
+      how.reads = reads;
       how.join_timeout = 20 * colls::seconds;
       if (rank == 0) how.store_fd = shared;
       joins.push_back(join(how));
@@ -77,7 +78,7 @@ class tcp_world {
 
 class shm_world : public tcp_world {
  public:
-  explicit shm_world(int size) : tcp_world(size, "shm") {}
+  explicit shm_world(int size, const char* reads = "") : tcp_world(size, "shm", reads) {}
 };
 
 class hybrid_world : public tcp_world {

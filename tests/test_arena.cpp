@@ -4,6 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+
 namespace {
 
 using namespace colls;
@@ -125,4 +131,56 @@ TEST_CASE("who stays inside a block that was retired writes to pages that nobody
   CHECK(both.seen.at(now, 8192)[5000] == std::byte{4});
   std::byte* const other = both.own.allocate(8192);
   CHECK(both.own.locate({other, 1}) != before);
+}
+
+TEST_CASE("what an owner has in memory of its own is read, if it is the process that it says") {
+  ends both;
+  CHECK(!both.seen.reads_owner());
+  CHECK(both.seen.find_owner(0));
+  // Another process that has something else at the owner's addresses, as one that was given the
+  // number of an owner which is gone may.
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string each; std::getline(maps, each);) {
+      if (each.find("memfd:colls") == each.npos) continue;
+      const std::uintptr_t from = std::stoul(each, nullptr, 16);
+      const std::uintptr_t to = std::stoul(each.substr(each.find('-') + 1), nullptr, 16);
+      (void)::mmap(reinterpret_cast<void*>(from), to - from, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    }
+    (void)!::write(ready[1], "!", 1);
+    ::pause();
+  }
+  char word = 0;
+  REQUIRE(::read(ready[0], &word, 1) == 1);
+  CHECK(both.seen.find_owner(other) == std::errc::no_such_process);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  for (const int end : ready) ::close(end);
+  CHECK(both.seen.find_owner(other) == std::errc::no_such_process);
+  CHECK(!both.seen.reads_owner());
+  REQUIRE(!both.seen.find_owner(::getpid()));
+  CHECK(both.seen.reads_owner());
+
+  std::vector<std::byte> theirs(10'001, std::byte{7});
+  std::vector<std::byte> mine(theirs.size());
+  const place lent = own_memory | reinterpret_cast<std::uintptr_t>(theirs.data());
+  CHECK(arena_view::is_own(lent));
+  CHECK(!arena_view::is_own(arena_bytes));
+  CHECK(!both.seen.read({mine.data(), mine.size()}, lent));
+  CHECK(mine == theirs);
+  const time_point taken = both.seen.time_to_read([] { return time_point{0}; });
+  CHECK(taken == 0);
+
+  // Half of it is not there: the whole is not read.
+  auto* const pages = static_cast<std::byte*>(
+      ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ::munmap(pages + 4096, 4096);
+  const place half = own_memory | reinterpret_cast<std::uintptr_t>(pages);
+  CHECK(!both.seen.read({mine.data(), 4096}, half));
+  CHECK(both.seen.read({mine.data(), 8192}, half) == std::errc::bad_address);
+  ::munmap(pages, 4096);
 }

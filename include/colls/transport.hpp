@@ -80,9 +80,13 @@ concept phantom_transport = consuming_transport<Transport> && requires(const Tra
 /// A refinement: an operation can lend its buffers to peers, which work in them where they lie.
 /// `net.allocate(size)` gives memory for such buffers. `loan(net)` is one operation's part:
 /// `place_for(peer, bytes)` says where they lie for a peer, or 0; `ticket()` is its permission;
+/// `address_for(peer, bytes)` says the same of any memory, for a peer that can read it;
+/// `unread(peer)`: that one could not after all.
 /// `settle()` says that all peers are done. It is destroyed when nobody touches them any more, and
 /// waits for that. `net.view_of(peer)` is what this rank sees of a peer: `at(place, size)`;
 /// `raise()`, a fence and then `is_open(ticket)` before anything is touched; `lower()` afterwards.
+/// What has `is_own(place)` is in no view: `read(into, place)`, if it `reads_owner()`, and
+/// afterwards a fence and `is_open(ticket)`.
 /// A `desk(net)` has up to `size` bytes of such memory for one operation at `data()`, or null.
 template <class Transport>
 concept lending_transport = transport<Transport> && requires(Transport& net) {

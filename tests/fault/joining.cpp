@@ -64,6 +64,7 @@ TEST_CASE("variables that are missing or make no sense are said at once") {
       {{"RANK=zero", "WORLD_SIZE=2"}, {"join_failed", "RANK=zero"}},
       {by_hand(0, 2, 9, {"COLLS_JOIN_TIMEOUT=soon"}),
        {"join_failed", "COLLS_JOIN_TIMEOUT", "soon"}},
+      {by_hand(0, 2, 9, {"COLLS_READS=maybe"}), {"join_failed", "COLLS_READS=maybe"}},
       {by_hand(0, 2, 9, {"COLLS_SECRET_FILE=/nowhere"}), {"/nowhere"}},
       {{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2"}, {"join_failed", "COLLS_STORE"}},
       {{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2", "COLLS_STORE=127.0.0.1:9"}, {"tcp://host:port"}},

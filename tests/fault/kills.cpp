@@ -57,6 +57,21 @@ task<> work_in_lent_memory(colls::world& comm, std::size_t count, std::chrono::m
   std::rethrow_exception(why);
 }
 
+/// Copies from one rank to the others without end, until one fails: what a call gives is right.
+task<> copy_without_end(colls::world& comm, std::size_t count) {
+  std::vector<int> data(count);
+  std::vector<int> all(count * static_cast<std::size_t>(comm.size()));
+  for (int turn = 0;; ++turn) {
+    const int root = turn % comm.size();
+    std::fill(data.begin(), data.end(), comm.rank() == root ? turn : -1);
+    co_await comm.broadcast(data, root);
+    bool right = std::count(data.begin(), data.end(), turn) == std::ssize(data);
+    co_await comm.all_gather(data, all);
+    right &= std::count(all.begin(), all.end(), turn) == std::ssize(all);
+    if (!right) throw colls::error(errc::user_op_failed, "a wrong copy");
+  }
+}
+
 /// All but the victim end by an error that names it. Gives the longest time from the kill to that.
 double check_named(job& all, int victim, double killed_at) {
   double slowest = 0;
@@ -105,6 +120,28 @@ TEST_CASE("kill -9 of any rank at any moment ends all others, and they name it")
     slowest = std::max(slowest, check_named(all, victim, killed_at));
   }
   MESSAGE("slowest: ", slowest, " s");
+}
+
+TEST_CASE("kill -9 of a rank whose memory is being read ends its readers") {
+  std::mt19937 random(20261122);
+  for (int round = 0; round < 12; ++round) {
+    const int size = 2 + round % 2;
+    const int victim = round % size;
+    const std::size_t count = round % 3 == 0 ? 2'000'000 : 60'000;
+    CAPTURE(size);
+    CAPTURE(victim);
+    CAPTURE(count);
+    const auto main = [=](colls::world& world, const line& test) -> task<> {
+      test.say("ready");
+      co_await copy_without_end(world, count);
+    };
+    job all(size, main, {.reads = "always"});
+    CHECK(all.all_say("ready"));
+    ::usleep(20'000 + static_cast<unsigned>(random() % 30'000));
+    const double killed_at = now();
+    all.kill(victim);
+    check_named(all, victim, killed_at);
+  }
 }
 
 TEST_CASE("killed between operations: whoever enters the next one is told") {

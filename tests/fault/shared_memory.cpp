@@ -3,12 +3,14 @@
 
 // Ranks of one host share memory, where they may; nothing of it is left when they are killed.
 
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <set>
 
 #include "launcher.hpp"
@@ -58,6 +60,25 @@ void forbid_shared_memory() {
   const sock_fprog program{std::size(rules), rules};
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/// No other process may look into this one, or this one into others that forbid it.
+void forbid_reading(bool here) {
+  if (here) {
+    ::prctl(PR_SET_DUMPABLE, 0);
+    return;
+  }
+  // Who may trace everything may read everything.
+  struct {
+    std::uint32_t effective, permitted, inheritable;
+  } rights[2] = {};
+  const struct {
+    std::uint32_t version;
+    int process;
+  } mine{_LINUX_CAPABILITY_VERSION_3, 0};
+  if (::syscall(SYS_capget, &mine, rights) != 0) return;
+  rights[0].effective &= ~(1U << CAP_SYS_PTRACE);
+  ::syscall(SYS_capset, &mine, rights);
 }
 
 /// As `ulimit -f` may have it.
@@ -188,6 +209,37 @@ TEST_CASE("without permission to share memory ranks go by sockets, and say why o
     }
     CHECK(told > 0);
     for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
+  }
+}
+
+TEST_CASE("a rank that may not read the memory of another one is sent what lies there") {
+  for (const bool may : {true, false}) {
+    CAPTURE(may);
+    const auto main = [=](colls::world& world, const line& test) -> task<> {
+      if (!may) forbid_reading(world.rank() == 0);
+      constexpr std::ptrdiff_t n = 100'000;
+      const int peer = 1 - world.rank();
+      const std::vector<int> mine(n, world.rank());
+      const colls::const_bytes memory(reinterpret_cast<const std::byte*>(mine.data()), sizeof(int));
+      std::vector<int> all(2 * n);
+      bool right = true;
+      for (int times = 0; times < 50; ++times) {
+        std::fill(all.begin(), all.end(), -1);
+        co_await world.all_gather(mine, all);
+        right &= std::count(all.begin(), all.begin() + n, 0) == n;
+        right &= std::count(all.begin() + n, all.end(), 1) == n;
+      }
+      test.say(right ? "right" : "wrong");
+      const bool is_read = colls::tcp_transport::loan(world.net()).address_for(peer, memory) != 0;
+      test.say(is_read ? "is read" : "sends");
+      test.hear();
+    };
+    job all(2, main, {.reads = "always"});
+    REQUIRE(all.all_say("right"));
+    CHECK(all.hear(0) == (may ? "is read" : "sends"));
+    CHECK(all.hear(1) == "is read");
+    for (int rank = 0; rank < 2; ++rank) all.tell(rank);
+    for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
   }
 }
 

@@ -13,6 +13,12 @@
 
 namespace colls::direct {
 
+/// Inputs up to so long are lent in memory of a rank's own, for peers to read. Where one rank
+/// reads and nobody else has anything to do, two copies one behind the other by both are as fast
+/// for longer ones.
+inline constexpr std::size_t any_length = SIZE_MAX;
+inline constexpr std::size_t read_alone = 1024 * 1024;
+
 /// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
 /// this rank's chunk of `out`. Each rank copies what it sees of the others and is sent the rest.
 template <channel Channel, buffer Data>
@@ -22,7 +28,7 @@ task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
     net.copy(bytes(chunk[0]), bytes(in));
     co_return;
   }
-  lending<Channel> peers(net, bytes(in), const_bytes());
+  lending<Channel> peers(net, bytes(in), const_bytes(), any_length);
   const auto extent = [&](int peer) { return bytes(chunk[peer]).size; };
   co_await peers.begin(extent, one_round::all(net), one_round::all(net));
   const auto give = [&](int peer) { return net.send(peer, bytes(in)); };
@@ -32,7 +38,7 @@ task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
     // Each begins with its neighbour, so that not all read the same memory at once.
     for (int i = 1; i < net.size(); ++i) {
       const int peer = (net.rank() + i) % net.size();
-      if (peers.sees_in(peer)) co_await peers.copy_in(chunk[peer], peers.in_of(peer));
+      if (peers.sees_in(peer)) co_await peers.copy_in(chunk[peer], peer);
     }
   };
   const auto blind = [&](int peer) { return !peers.lends_in(peer); };
@@ -61,7 +67,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_gather(C
 template <channel Channel, buffer Data>
 task<> broadcast_lent(Channel net, Data data, int root) {
   const bool from_here = net.rank() == root;
-  lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes());
+  const std::size_t own = net.size() == 2 ? read_alone : any_length;
+  lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes(), own);
   const auto extent = [&](int) { return bytes(data).size; };
   const pattern::rank_range told = from_here ? one_round::all(net) : pattern::rank_range{0, 0};
   co_await peers.begin(extent, told, one_round::only(root));
@@ -70,7 +77,7 @@ task<> broadcast_lent(Channel net, Data data, int root) {
     const auto give = [&](int peer) { return net.send(peer, bytes(data)); };
     co_await peers.with_those(blind, give);
   } else if (peers.sees_in(root)) {
-    co_await peers.copy_in(data, peers.in_of(root));
+    co_await peers.copy_in(data, root);
   } else {
     co_await net.recv(root, bytes(data));
   }
@@ -95,7 +102,7 @@ task<> gather_lent(Channel net, Data mine, Data all, partition parts, int root) 
   const std::size_t element = element_size(mine);
   const auto in = [&](int peer) { return peer == root ? const_bytes(bytes(mine)) : const_bytes(); };
   const auto out = [&](int peer) { return at_root ? bytes(chunk[peer]) : mutable_bytes(); };
-  lending<Channel> peers(net, in, out);
+  lending<Channel> peers(net, in, out, read_alone);
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
   const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
   co_await peers.begin(extent, with, with);
@@ -106,7 +113,7 @@ task<> gather_lent(Channel net, Data mine, Data all, partition parts, int root) 
       net.copy(bytes(chunk[root]), bytes(mine));
       for (int peer = 0; peer < net.size(); ++peer) {
         if (peer == root || peers.lends_out(peer) || !peers.sees_in(peer)) continue;
-        co_await peers.copy_in(chunk[peer], peers.in_of(peer));
+        co_await peers.copy_in(chunk[peer], peer);
       }
     };
     co_await when_all(peers.with_those(sent, take), read());
@@ -140,7 +147,7 @@ task<> scatter_lent(Channel net, Data all, Data mine, partition parts, int root)
     return at_root ? const_bytes(bytes(chunk[peer])) : const_bytes();
   };
   const auto out = [&](int peer) { return peer == root ? bytes(mine) : mutable_bytes(); };
-  lending<Channel> peers(net, in, out);
+  lending<Channel> peers(net, in, out, net.size() == 2 ? read_alone : any_length);
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
   const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
   co_await peers.begin(extent, with, with);
@@ -156,7 +163,7 @@ task<> scatter_lent(Channel net, Data all, Data mine, partition parts, int root)
     };
     co_await when_all(peers.with_those(sent, give), write());
   } else if (peers.sees_in(root)) {
-    co_await peers.copy_in(mine, peers.in_of(root));
+    co_await peers.copy_in(mine, root);
   } else if (!peers.lends_out(root)) {
     co_await net.recv(root, bytes(mine));
   }
@@ -182,7 +189,9 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
   const chunks arriving(out, out_parts);
   const auto lent = [&](int peer) { return const_bytes(bytes(outgoing[peer])); };
   const auto nothing = [](int) { return const_bytes(); };
-  lending<Channel> peers(net, lent, nothing);
+  // With counts of its own each rank compares them by messages.
+  const bool equal = in_parts.is_blocks() && out_parts.is_blocks();
+  lending<Channel> peers(net, lent, nothing, equal ? any_length : 0);
   const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
   co_await peers.begin(extent, one_round::all(net), one_round::all(net));
   const auto blind = [&](int peer) { return !peers.lends_in(peer); };
@@ -193,7 +202,7 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
     net.copy(bytes(arriving[net.rank()]), bytes(outgoing[net.rank()]));
     for (int i = 1; i < net.size(); ++i) {
       const int peer = (net.rank() + i) % net.size();
-      if (peers.sees_in(peer)) co_await peers.copy_in(arriving[peer], peers.in_of(peer));
+      if (peers.sees_in(peer)) co_await peers.copy_in(arriving[peer], peer);
     }
   };
   co_await when_all(peers.with_those(blind, give), peers.with_those(unseen, take), read());

@@ -16,7 +16,8 @@
 namespace colls::direct {
 
 /// What a rank tells each other one before any data moves: where its buffers lie for that one.
-/// Zeros where they lie in memory of its own: then messages carry the data.
+/// Zeros where they lie in memory of its own, unless that one may read an input there: then
+/// messages carry the data.
 struct card {
   std::uint64_t ticket = 0;
   std::uint64_t in = 0;
@@ -72,27 +73,34 @@ class lending {
   /// between two pieces a rank looks whether all others are still there.
   static constexpr std::size_t cached = 32 * 1024;
 
-  /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write.
+  /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write. Inputs of up
+  /// to `own` bytes are lent in memory of this rank's own, too.
   template <std::invocable<int> In, std::invocable<int> Out>
-  lending(Channel net, const In& in, const Out& out)
+  lending(Channel net, const In& in, const Out& out, std::size_t own = 0)
       : net_(net),
         loan_(net.net()),
         given_(static_cast<std::size_t>(net.size())),
         seen_(given_.size()),
-        views_(given_.size()) {
+        views_(given_.size()),
+        read_(own == 0 ? 0 : given_.size()) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank()) continue;
       card& mine = given_[index(peer)];
-      mine.in = loan_.place_for(net.world_rank(peer), in(peer));
+      const const_bytes input = in(peer);
+      mine.in = loan_.place_for(net.world_rank(peer), input);
       mine.out = loan_.place_for(net.world_rank(peer), out(peer));
+      if (mine.in == 0 && !read_.empty() && input.size <= own) {
+        mine.in = loan_.address_for(net.world_rank(peer), input);
+        read_[index(peer)].lent = input;
+      }
       if (mine.in != 0 || mine.out != 0) mine.ticket = loan_.ticket();
       if (mine.ticket == 0) mine = {};
     }
   }
   /// The same for all.
-  lending(Channel net, const_bytes in, const_bytes out)
+  lending(Channel net, const_bytes in, const_bytes out, std::size_t own = 0)
       : lending(
-            net, [&](int) { return in; }, [&](int) { return out; }) {}
+            net, [&](int) { return in; }, [&](int) { return out; }, own) {}
   lending(const lending&) = delete;
   lending& operator=(const lending&) = delete;
 
@@ -126,9 +134,12 @@ class lending {
       const card& theirs = seen_[index(peer)];
       if (theirs.ticket == 0) continue;
       auto* const view = net_.net().view_of(net_.world_rank(peer));
-      const bool right = view != nullptr &&
-                         (theirs.in == 0 || view->at(theirs.in, extent(peer)) != nullptr) &&
-                         (theirs.out == 0 || view->at(theirs.out, extent(peer)) != nullptr);
+      const auto is_there = [&](std::uint64_t place) {
+        return place == 0 || view->at(place, extent(peer)) != nullptr;
+      };
+      const bool right = view != nullptr && is_there(theirs.out) &&
+                         (is_own(theirs) ? !read_.empty() && view->reads_owner()
+                                         : is_there(theirs.in));
       if (!right) throw error(errc::protocol_error, "a rank lends memory that nobody has mapped");
       views_[index(peer)] = view;
     }
@@ -185,8 +196,7 @@ class lending {
         good = static_cast<bool>(inside);
         if (good) work(at, n);
       }
-      // A peer has given the operation up and says why.
-      if (!good) co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
+      if (!good) co_await word_of_end(next);
       net_.record().bytes += n * element;
       net_.record().in_place += n * element;
       worked += n * element;
@@ -200,12 +210,9 @@ class lending {
 
   /// Copies a peer's elements here, or ours there.
   template <buffer Data>
-  task<> copy_in(Data here, const std::byte* there) {
-    const std::size_t element = element_size(here);
-    const auto work = [&](std::size_t at, std::size_t n) {
-      net_.copy(bytes(here.subspan(at, n)), {there + at * element, n * element});
-    };
-    co_await in_pieces(here.size(), element, work);
+  task<> copy_in(Data here, int peer) {
+    if (is_own(seen_[index(peer)])) return read_in(bytes(here), peer);
+    return copy_seen(here, in_of(peer));
   }
   template <buffer Data>
   task<> copy_out(std::byte* there, Data here) {
@@ -218,12 +225,16 @@ class lending {
 
   /// Says that this rank has left its peers' buffers, and waits until they have left its own.
   task<> end() {
-    const mutable_bytes token;
-    const auto tell = [&](int peer) { return net_.send(peer, token); };
-    const auto hear = [&](int peer) { return net_.recv(peer, token); };
+    const auto tell = [&](int peer) {
+      return net_.send(peer, word(seen_[index(peer)], &reading::lacks, peer));
+    };
+    const auto hear = [&](int peer) {
+      return net_.recv(peer, word(given_[index(peer)], &reading::is_asked, peer));
+    };
     const auto is_seen = [&](int peer) { return seen_[index(peer)].ticket != 0; };
     const auto is_lent = [&](int peer) { return given_[index(peer)].ticket != 0; };
     co_await when_all(with_those(is_seen, tell), with_those(is_lent, hear));
+    if (!read_.empty()) co_await send_unread();
     loan_.settle();
   }
 
@@ -255,6 +266,73 @@ class lending {
   };
 
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
+  // Longer pieces take the kernel less time for each byte until they leave a core's own cache.
+  static constexpr std::size_t read_at_once = 256 * 1024;
+
+  /// What a peer reads here in this rank's own memory, and this rank there.
+  struct reading {
+    const_bytes lent;
+    mutable_bytes missing;  // what could not be read
+    std::byte lacks{};      // this rank has to be sent it
+    std::byte is_asked{};   // the peer has to be sent it
+  };
+
+  static bool is_own(const card& of) { return transport_type::view::is_own(of.in); }
+  // What is said of it at the end.
+  mutable_bytes word(const card& of, std::byte reading::*which, int peer) {
+    return is_own(of) ? mutable_bytes(&(read_[index(peer)].*which), 1) : mutable_bytes();
+  }
+
+  template <buffer Data>
+  task<> copy_seen(Data here, const std::byte* there) {
+    const std::size_t element = element_size(here);
+    const auto work = [&](std::size_t at, std::size_t n) {
+      net_.copy(bytes(here.subspan(at, n)), {there + at * element, n * element});
+    };
+    co_await in_pieces(here.size(), element, work);
+  }
+
+  // What is read while the ticket is open is what the peer lends: who ends early closes it first.
+  task<> read_in(mutable_bytes here, int peer) {
+    const card& theirs = seen_[index(peer)];
+    const auto& view = *views_[index(peer)];
+    std::size_t worked = 0;
+    for (std::size_t at = 0; at < here.size; at += read_at_once) {
+      const std::size_t size = std::min(read_at_once, here.size - at);
+      const bool has_read = !view.read({here.data + at, size}, theirs.in + at);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (!view.is_open(theirs.ticket)) co_await word_of_end(peer);
+      if (!has_read) {
+        read_[index(peer)].missing = here;
+        read_[index(peer)].lacks = std::byte{1};
+        co_return;
+      }
+      net_.record().bytes += size;
+      worked += size;
+      if (worked >= turn) {
+        worked = 0;
+        co_await others_first{};
+        net_.require_good();
+      }
+    }
+  }
+
+  task<> send_unread() {
+    const auto lacks = [&](int peer) { return read_[index(peer)].lacks != std::byte{}; };
+    const auto is_asked = [&](int peer) { return read_[index(peer)].is_asked != std::byte{}; };
+    const auto take = [&](int peer) { return net_.recv(peer, read_[index(peer)].missing); };
+    const auto give = [&](int peer) {
+      loan_.unread(net_.world_rank(peer));
+      return net_.send(peer, read_[index(peer)].lent);
+    };
+    co_await when_all(with_those(is_asked, give), with_those(lacks, take));
+  }
+
+  // A peer has given the operation up and says why.
+  task<> word_of_end(int peer) {
+    co_await net_.lane(nobodys_lane).recv(peer, mutable_bytes());
+  }
+
   static mutable_bytes zeroth(list<card>& all) {
     return {reinterpret_cast<std::byte*>(all.data()), sizeof(card)};
   }
@@ -270,6 +348,7 @@ class lending {
   list<card> given_;  // what this rank told
   list<card> seen_;   // what it was told
   list<typename transport_type::view*> views_;
+  list<reading> read_;  // nothing, unless inputs may be read
 };
 
 }  // namespace colls::direct

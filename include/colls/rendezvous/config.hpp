@@ -40,6 +40,9 @@ struct config {
   /// `hybrid` (or empty): shared memory inside a host, TCP between hosts. `tcp`: TCP alone. `shm`:
   /// shared memory, or an error.
   fixed_text<8> transport = {};
+  /// Whether this rank reads what other ranks of its host have in memory of their own, by the
+  /// kernel: `always` or `never`, where it may; empty: where that is fast enough.
+  fixed_text<8> reads = {};
   port_list ports = {};   // tried in this order instead of the port in `address`
   bool served = false;    // a launcher serves the store at `address`
   bool own_file = false;  // the file in `address` belongs to this job alone

@@ -68,6 +68,7 @@ class launcher_reader {
     cfg_.job = env_.text("COLLS_JOB");
     cfg_.insecure = parse_switch("COLLS_INSECURE", env_.text("COLLS_INSECURE"));
     cfg_.transport = env_.text("COLLS_TRANSPORT");
+    cfg_.reads = env_.text("COLLS_READS");
     if (const char* const text = env_.get("COLLS_TIMEOUT")) {
       cfg_.timeout = parse_duration("COLLS_TIMEOUT", text);
     }

@@ -24,6 +24,9 @@ inline void check(const config& cfg) {
     raise(errc::join_failed, "the transport '%s' is none of hybrid, tcp, shm",
           cfg.transport.c_str());
   }
+  if (!cfg.reads.empty() && cfg.reads != "always" && cfg.reads != "never") {
+    raise(errc::join_failed, "COLLS_READS=%s is none of always, never", cfg.reads.c_str());
+  }
   if (cfg.size > 1 && cfg.address.empty()) {
     raise(errc::join_failed,
           "rank %d of %d (from %s) does not know where the ranks meet: give an address "
@@ -45,6 +48,7 @@ inline config complete(const config& given) {
   cfg.insecure |= given.insecure;
   cfg.congestion = given.congestion;
   if (!given.transport.empty()) cfg.transport = given.transport;
+  if (!given.reads.empty()) cfg.reads = given.reads;
   return cfg;
 }
 

@@ -265,6 +265,7 @@ class tcp_transport final : mover,
         break;
       case tcp::kind::mapped:
         from.is_seen = true;
+        from.is_read = (frame.flags & tcp::flag::reads) != 0;
         break;
     }
     links_.flush_soon(from);

@@ -9,9 +9,11 @@
 // after at most a few cells. Whoever takes a ticket back and then sees no line raised knows that
 // nobody touches the buffers any more.
 
+#include <colls/transport/shm/process.hpp>
 #include <colls/transport/shm/segment.hpp>
 
 #include <sched.h>
+#include <sys/random.h>
 
 #include <atomic>
 #include <cstdint>
@@ -20,8 +22,10 @@
 
 namespace colls::shm {
 
-/// Where something lies in an arena; 0: nowhere.
+/// Where something lies in an arena; 0: nowhere. With `own_memory`, the address of what lies in the
+/// owner's own memory instead, where peers may read it by the kernel.
 using place = std::uint64_t;
+inline constexpr place own_memory = place{1} << 63;
 /// An operation's permission to touch what it lends; 0: none.
 using ticket = std::uint64_t;
 
@@ -33,10 +37,15 @@ struct alignas(64) arena_line {
   std::atomic<std::uint64_t> word;
 };
 
-/// What an arena begins with: a line for each rank of the world, then the tickets.
-constexpr std::size_t arena_head(int ranks) {
-  return ((static_cast<std::size_t>(ranks) + tickets) * sizeof(arena_line) + 4095) / 4096 * 4096;
+/// What an arena begins with: a line for each rank of the world, the tickets, the address at which
+/// its owner has all this, a number that no other arena has, and then a sample by which peers see
+/// how fast they read.
+constexpr std::size_t home_line(int ranks) { return static_cast<std::size_t>(ranks) + tickets; }
+constexpr std::size_t sample_at(int ranks) {
+  return ((home_line(ranks) + 2) * sizeof(arena_line) + 4095) / 4096 * 4096;
 }
+inline constexpr std::size_t sample_bytes = 64 * 1024;
+constexpr std::size_t arena_head(int ranks) { return sample_at(ranks) + sample_bytes; }
 
 /// A rank's own arena.
 class arena {
@@ -48,7 +57,13 @@ class arena {
     if (::fallocate(memory_.descriptor(), 0, 0, static_cast<off_t>(head)) != 0) {
       return detail::last_error();
     }
-    return lines_.map(memory_, 0, head);
+    if (const std::error_code ec = lines_.map(memory_, 0, head)) return ec;
+    std::uint64_t sign = 0;
+    if (::getrandom(&sign, sizeof sign, 0) != sizeof sign) return detail::last_error();
+    line(home_line(ranks))
+        .store(reinterpret_cast<std::uintptr_t>(lines_.data()), std::memory_order_relaxed);
+    line(home_line(ranks) + 1).store(sign, std::memory_order_relaxed);
+    return {};
   }
   const segment& memory() const { return memory_; }
 
@@ -200,14 +215,40 @@ class arena_view {
   }
   void lower() { line(mine_).store(0, std::memory_order_release); }
 
+  /// From now on `read` reads what its owner lends of its own memory, if that is this process: who
+  /// has the same arena at the same address.
+  std::error_code find_owner(pid_t owner) {
+    const std::size_t sign = home_line(ranks_) + 1;
+    const process found(owner, home() + sign * sizeof(arena_line),
+                        line(sign).load(std::memory_order_relaxed));
+    std::byte any[8];
+    if (const std::error_code ec = found.read({any, sizeof any}, home())) return ec;
+    owner_ = found;
+    return {};
+  }
+  static bool is_own(place lent) { return (lent & own_memory) != 0; }
+  bool reads_owner() const { return owner_.is_known(); }
+  std::error_code read(mutable_bytes into, place lent) const {
+    return owner_.read(into, lent & ~own_memory);
+  }
+  /// How long that takes for `sample_bytes`.
+  template <class Clock>
+  time_point time_to_read(const Clock& now) const {
+    return owner_.time_to_read(home() + sample_at(ranks_), sample_bytes, now);
+  }
+
  private:
   std::atomic<std::uint64_t>& line(std::size_t i) const {
     return reinterpret_cast<arena_line*>(all_.data())[i].word;
   }
 
+  // Where its owner has it.
+  std::uint64_t home() const { return line(home_line(ranks_)).load(std::memory_order_relaxed); }
+
   mapping all_;
   int ranks_ = 0;
   std::size_t mine_ = 0;
+  process owner_;
 };
 
 }  // namespace colls::shm

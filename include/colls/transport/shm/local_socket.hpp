@@ -61,6 +61,13 @@ inline bool is_local(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family == AF_UNIX;
 }
 
+/// The process that has connected or listened at the other end; 0: none that this one can see.
+inline pid_t process_behind(int socket) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+}
+
 /// Sends one byte, and a descriptor with it if there is one.
 inline bool pass_descriptor(int socket, int passed) {
   const char word = passed < 0 ? '-' : '+';

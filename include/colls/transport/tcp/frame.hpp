@@ -31,6 +31,7 @@ inline constexpr std::uint8_t reminder = 2;      // with header_alone: asks for 
 inline constexpr std::uint8_t granted = 4;       // data: answers a grant
 inline constexpr std::uint8_t window = 8;        // grant: gives back unsolicited bytes
 inline constexpr std::uint8_t unwanted = 16;     // grant: the receive was too short, do not send
+inline constexpr std::uint8_t reads = 32;        // mapped: I read your own memory, too
 }  // namespace flag
 
 struct header {

@@ -57,6 +57,7 @@ class link final : public engine::watcher {
   int refused_beside = 0;  // at the peer's local socket
   bool told_why = false;   // the log has why it does not go through shared memory
   bool is_seen = false;    // the peer has mapped this rank's arena
+  bool is_read = false;    // and reads what it lends of its own memory
   std::unique_ptr<shm::arena_view> view;
   tcp::credit credit;
 
@@ -212,6 +213,8 @@ class link final : public engine::watcher {
   void lend(const shm::arena& own) {
     (void)shm::pass_descriptor(socket_.get(), own.memory().descriptor());
   }
+  /// The peer's, by the kernel's word.
+  pid_t process() const { return shm::process_behind(socket_.get()); }
   /// Whether the peer's process has ended: it touches nothing any more.
   bool peer_is_gone() const {
     if (!socket_) return hung_up_;
