@@ -372,6 +372,10 @@ TEST_CASE("operations of the user: lambdas, functions, complex numbers") {
     bool flags[] = {me == 1, me != 1, true};
     co_await comm.all_reduce(flags, colls::logical_and{});
     CHECK((!flags[0] && !flags[1] && flags[2]));
+    const int given[] = {me, 1};
+    int summed[2];
+    co_await comm.all_reduce(given, summed);
+    CHECK((summed[0] == 3 && summed[1] == 3));
     std::array<std::uint8_t, 3> bits{static_cast<std::uint8_t>(1 << me), 0, 255};
     co_await comm.all_reduce(bits, colls::bit_xor{});
     CHECK((bits[0] == 7 && bits[1] == 0 && bits[2] == 255));

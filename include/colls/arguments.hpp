@@ -54,6 +54,12 @@ concept contiguous = requires(Range& data) {
 template <class Range>
 using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
 
+/// What a buffer becomes where it is taken by value, as operations are: an array, a pointer to its
+/// elements.
+template <class T>
+concept is_buffer_as_value =
+    contiguous<T> || (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>);
+
 /// A temporary that owns its elements would be gone before the operation ends.
 template <class Range>
 concept outlives_the_call = std::is_lvalue_reference_v<Range> ||

@@ -155,9 +155,8 @@ class communicator {
 
   /// Every rank holds the reduction of all ranks' data, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-  requires(!detail::is_options<Op> &&
-           !readable_range<Op>) operation<> all_reduce(Data&& data, Op op = {},
-                                                       const options& how = {}) {
+  requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
+  operation<> all_reduce(Data&& data, Op op = {}, const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data));
     return everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
