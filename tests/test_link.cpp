@@ -287,6 +287,54 @@ TEST_CASE("payload whose receive has gone is thrown away") {
   CHECK(next.bytes == std::vector<std::byte>(100));
 }
 
+/// Nobody is told anything.
+struct silent_owner final : link_owner {
+  match& all;
+
+  explicit silent_owner(match& of) : all(of) {}
+  void received(tcp::link&, const header&, const std::byte*) override {}
+  bool take_next(tcp::link&) override { return false; }
+  void lost(tcp::link&, const failure&) override {}
+  void lent(tcp::link&, detail::descriptor) override {}
+  match& matching() override { return all; }
+};
+
+TEST_CASE("a receive that waits for the rest of an early message can fail, and be withdrawn") {
+  boost::asio::io_context context(1);
+  const auto on = engine::of(context.get_executor());
+  const std::vector<std::byte> payload = pattern(window / 4, 1);
+  for (const bool fails : {true, false}) {
+    CAPTURE(fails);
+    one_rank here;
+    silent_owner owner(here.matching);
+    tcp::link from(*on, owner, 1);
+    landing into(here.matching);
+    receive waiting(here, payload.size());
+    early& message = *early::make(payload.size());
+    message.key = {1, 7, 1, 0};
+    message.size = payload.size();
+    message.from = &from;
+    message.buffered = true;
+    into.begin(payload.size());
+    into.deliver_to(message);
+    into.take(payload.data(), 40);
+    into.complete_later(message, waiting);
+    if (fails) {
+      into.fail(errc::closed, [](const posted&) { return true; });
+    } else {
+      here.matching.withdraw(waiting);
+    }
+    CHECK(!waiting.busy());
+    CHECK(!from.idle());  // the window goes back to the peer
+    into.take(payload.data() + 40, payload.size() - 40);
+    CHECK(into.left() == 0);
+    here.queue.run();
+    CHECK(waiting.ended.times == (fails ? 1 : 0));
+    CHECK((!fails || waiting.ec == errc::closed));
+    CHECK(waiting.bytes == std::vector<std::byte>(payload.size()));
+  }
+}
+
 TEST_CASE("a reduction gets whole elements, in place or all at once") {
   for (const bool in_place : {true, false}) {
     one_rank here;

@@ -127,7 +127,11 @@ class landing final : public filler {
       into_ = nullptr;
       give_gathered();
     }
-    if (early_ != nullptr && early_->wanted == &receive) early_->wanted = nullptr;
+    // That message is in no list any more: nobody else would free it.
+    if (early_ != nullptr && early_->wanted == &receive) {
+      into_ = nullptr;
+      std::exchange(early_, nullptr)->drop();
+    }
   }
   void forget(early& message) {
     if (early_ == &message) early_ = nullptr, into_ = nullptr;
@@ -135,11 +139,10 @@ class landing final : public filler {
   /// Ends the half-filled receive if `which` picks it.
   template <class Which>
   void fail(std::error_code ec, Which which) {
-    if (target_ != nullptr && which(*target_)) {
-      posted& receive = *target_;
-      abandon(receive);
-      receive.finish(ec);
-    }
+    posted* const receive = early_ != nullptr ? early_->wanted : target_;
+    if (receive == nullptr || !which(*receive)) return;
+    abandon(*receive);
+    receive->finish(ec);
   }
 
  private:

@@ -342,7 +342,7 @@ class link final : public engine::watcher {
 
 inline void early::drop() {
   from->forget(*this);
-  from->consumed(size);
+  if (buffered) from->consumed(size);
   free(this);
 }
 
