@@ -133,6 +133,17 @@ TEST_CASE("who stays inside a block that was retired writes to pages that nobody
   CHECK(both.own.locate({other, 1}) != before);
 }
 
+TEST_CASE("a process that was forked off is not the one whose memory peers read") {
+  shm::arena own;
+  REQUIRE(!own.make(2));
+  CHECK(own.is_made_here());
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(own.is_made_here() ? 1 : 0);
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
 TEST_CASE("what an owner has in memory of its own is read, if it is the process that it says") {
   ends both;
   CHECK(!both.seen.reads_owner());

@@ -44,8 +44,8 @@ class core final : public call_queue {
   operation<> grouped(const reduction& by, std::vector<any_buffer> parts, const options& how);
   operation<> at_root(const reduction& by, const any_buffer& in, const any_buffer& out, int root,
                       const options& how);
-  operation<> in_parts(const reduction& by, const any_buffer& in, const any_buffer& out, offsets shares,
-                       const options& how);
+  operation<> in_parts(const reduction& by, const any_buffer& in, const any_buffer& out,
+                       offsets shares, const options& how);
   operation<> barrier(const options& how);
   operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& how);
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,

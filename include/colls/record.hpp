@@ -118,10 +118,11 @@ class communicator_state {
   static constexpr std::size_t kept = 64;  // calls, and so as many runs are enough
 
   [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
-    const std::size_t at = runs_++ % kept;
+    const std::size_t at = runs_ % kept;
     if (at == recent_.size()) recent_.emplace_back();
     recent_[at] = {sequence_ + 1, hash, call};
     last_hash_ = hash;
+    ++runs_;
   }
   const run* find(std::uint64_t sequence) const {
     if (sequence == 0 || sequence > sequence_ || sequence + kept <= sequence_) return nullptr;

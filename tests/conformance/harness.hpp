@@ -62,7 +62,8 @@ struct lending_of<Transport> {
     explicit loan(Counted& net) : Transport::loan(net.counts()) {}
     std::uint64_t address_for(int, colls::const_bytes) { return 0; }
   };
-  // None, as nothing may be read by the kernel: what has no messages cannot be counted. tests/test_lending.cpp works at desks.
+  // None, as nothing may be read by the kernel: what has no messages cannot be counted.
+  // tests/test_lending.cpp works at desks.
   struct desk {
     static constexpr std::size_t size = Transport::desk::size;
     template <class Counted>

@@ -15,6 +15,7 @@
 
 #include "launcher.hpp"
 #include "processes.hpp"
+#include "reads.hpp"
 
 using namespace processes;
 
@@ -213,6 +214,8 @@ TEST_CASE("without permission to share memory ranks go by sockets, and say why o
 }
 
 TEST_CASE("a rank that may not read the memory of another one is sent what lies there") {
+  const bool ever = kernel_lets_read();
+  if (!ever) MESSAGE("skipped in part: this system lets no process read another one");
   for (const bool may : {true, false}) {
     CAPTURE(may);
     const auto main = [=](colls::world& world, const line& test) -> task<> {
@@ -236,8 +239,8 @@ TEST_CASE("a rank that may not read the memory of another one is sent what lies 
     };
     job all(2, main, {.reads = "always"});
     REQUIRE(all.all_say("right"));
-    CHECK(all.hear(0) == (may ? "is read" : "sends"));
-    CHECK(all.hear(1) == "is read");
+    CHECK(all.hear(0) == (ever && may ? "is read" : "sends"));
+    CHECK(all.hear(1) == (ever ? "is read" : "sends"));
     for (int rank = 0; rank < 2; ++rank) all.tell(rank);
     for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
   }

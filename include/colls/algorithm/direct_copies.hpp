@@ -187,10 +187,12 @@ template <channel Channel, buffer Data>
 task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const chunks outgoing(in, in_parts);
   const chunks arriving(out, out_parts);
-  const auto lent = [&](int peer) { return const_bytes(bytes(outgoing[peer])); };
-  const auto nothing = [](int) { return const_bytes(); };
   // With counts of its own each rank compares them by messages.
   const bool equal = in_parts.is_blocks() && out_parts.is_blocks();
+  const auto lent = [&](int peer) {
+    return equal ? const_bytes(bytes(outgoing[peer])) : const_bytes();
+  };
+  const auto nothing = [](int) { return const_bytes(); };
   lending<Channel> peers(net, lent, nothing, equal ? any_length : 0);
   const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
   co_await peers.begin(extent, one_round::all(net), one_round::all(net));

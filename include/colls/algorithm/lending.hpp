@@ -62,7 +62,8 @@ class desk {
 
 /// One rank's part in an operation whose ranks work in each other's buffers. All cards are read,
 /// and with them all fingerprints compared, before anything is touched. When it is destroyed nobody
-/// touches this rank's buffers any more, however the operation has ended.
+/// writes to this rank's buffers any more, and what is still read there is not used, however the
+/// operation has ended.
 template <channel Channel>
 requires lending_transport<typename Channel::transport_type>
 class lending {

@@ -153,8 +153,8 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
 
 template <class Transport>
 template <collective What>
-operation<> core<Transport>::everywhere(const reduction& by, const any_buffer& in, const any_buffer& out,
-                                        const options& how) {
+operation<> core<Transport>::everywhere(const reduction& by, const any_buffer& in,
+                                        const any_buffer& out, const options& how) {
   using channel = basic_channel<Transport>;
   using all = catalogue<channel>;
   using run = bodies<channel>;
@@ -229,8 +229,8 @@ operation<> core<Transport>::grouped(const reduction& by, std::vector<any_buffer
 }
 
 template <class Transport>
-operation<> core<Transport>::at_root(const reduction& by, const any_buffer& in, const any_buffer& out,
-                                     int root, const options& how) {
+operation<> core<Transport>::at_root(const reduction& by, const any_buffer& in,
+                                     const any_buffer& out, int root, const options& how) {
   using channel = basic_channel<Transport>;
   using run = bodies<channel>;
   checks check(collective::reduce);
@@ -253,8 +253,8 @@ operation<> core<Transport>::at_root(const reduction& by, const any_buffer& in, 
 }
 
 template <class Transport>
-operation<> core<Transport>::in_parts(const reduction& by, const any_buffer& in, const any_buffer& out,
-                                      offsets shares, const options& how) {
+operation<> core<Transport>::in_parts(const reduction& by, const any_buffer& in,
+                                      const any_buffer& out, offsets shares, const options& how) {
   using channel = basic_channel<Transport>;
   using run = bodies<channel>;
   const int rank = state().rank();

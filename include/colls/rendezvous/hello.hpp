@@ -15,7 +15,7 @@
 
 namespace colls {
 
-inline constexpr std::uint16_t wire_version = 1;
+inline constexpr std::uint16_t wire_version = 2;
 
 /// What a connection is for, so that links and the store can share a port.
 enum class purpose : std::uint8_t { link = 1, store = 2 };

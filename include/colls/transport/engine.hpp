@@ -190,10 +190,11 @@ class engine : public std::enable_shared_from_this<engine> {
     }
     const time_point time = now();
     if (yielding_.wanted(idle_polls == spin_ + 1, time)) {
-      // Who else comes to our sockets need not wait for 512 yields.
+      // Who else comes to our sockets, and the program's own handlers, need not wait that long.
       if (time - served_ >= milliseconds) {
         served_ = time;
-        if (dispatch(0)) return;
+        run_others();
+        if (dispatch(0) || !queue_.empty()) return;
       }
       ::sched_yield();
       yielding_.took(time, now());

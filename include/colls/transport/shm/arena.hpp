@@ -66,6 +66,8 @@ class arena {
     return {};
   }
   const segment& memory() const { return memory_; }
+  /// False in a process that was forked off: peers read in the one that made the arena.
+  bool is_made_here() const { return ::getpid() == maker_; }
 
   /// Zeros, on pages of their own; null: the system has none to give.
   std::byte* allocate(std::size_t size) {
@@ -183,6 +185,7 @@ class arena {
   segment memory_;
   mapping lines_;
   int ranks_ = 0;
+  pid_t maker_ = ::getpid();
   std::map<const std::byte*, block> blocks_;
   std::map<place, std::size_t> taken_;  // also what was retired
   std::uint64_t opened_ = 0;

@@ -15,8 +15,8 @@
 
 namespace colls::tcp {
 
-/// This rank's arena, what its operations lend of it, and the arenas that peers let it see. Nobody
-/// touches what a loan lent once the loan is gone.
+/// This rank's arena, what its operations lend of it, and the arenas that peers let it see. Once a
+/// loan is gone nobody writes to what it lent, and nobody uses what he still reads there.
 class lender {
  public:
   lender(engine& on, const membership& who, links& all) : engine_(on), who_(who), links_(all) {}
@@ -96,6 +96,7 @@ class lender {
       if (data.size == 0 || lender_.links_.rings().empty() || !lender_.has_arena()) return 0;
       const link* const to = lender_.links_.known(peer);
       if (to == nullptr || !to->is_read || to->ended()) return 0;
+      if (!lender_.arena_->is_made_here()) return 0;
       return shm::own_memory | reinterpret_cast<std::uintptr_t>(data.data);
     }
     /// The peer could not read something: it is lent nothing of that kind again.

@@ -17,6 +17,7 @@
 
 namespace colls::tcp {
 
+/// Reads and writes as much as the system takes at a time; a frame may be cut anywhere.
 class socket_frames {
  public:
   struct progress {

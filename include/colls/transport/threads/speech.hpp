@@ -9,6 +9,7 @@
 
 namespace colls::threads {
 
+/// One word: an announcement, a dispute, a revocation or a goodbye.
 struct word final : item {
   inbox* home = nullptr;
   message_key key;  // with the speaker as peer
