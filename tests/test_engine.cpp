@@ -86,3 +86,19 @@ TEST_CASE("who is woken spins before it sleeps again") {
   // Sleeps that nothing ended followed each other; the one after the ring came after a spin.
   CHECK(*std::max_element(source.armed_after.begin() + 1, source.armed_after.end()) >= spin);
 }
+
+TEST_CASE("who yields lets the program's own handlers run") {
+  constexpr colls::time_point yields = 3 * colls::seconds;
+  boost::asio::io_context context(1);
+  const auto on = colls::engine::of(context.get_executor());
+  on->spin(0, yields);
+  quiet_source source;
+  second_ring waiting;
+  on->add(source);
+  boost::asio::steady_timer timer(context, std::chrono::milliseconds(1));
+  timer.async_wait([&](boost::system::error_code) { waiting.done->post(); });
+  const colls::time_point began = on->now();
+  colls::sync_wait(*on, waiting);
+  CHECK(on->now() - began < yields / 3);
+  on->remove(source);
+}
