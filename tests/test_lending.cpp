@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace {
 
@@ -349,6 +350,66 @@ TEST_CASE("what is read is what was lent, or the call fails") {
       }
       CHECK(seen_code == errc::cancelled);
     }
+  });
+}
+
+TEST_CASE("what is read once it was taken back is not used") {
+  if (!kernel_lets_read()) {
+    MESSAGE("skipped: this system lets no process read another one");
+    return;
+  }
+  ranks<shm_world> world(2, "always");
+  world.run([](communicator& comm) -> task<> {
+    co_await until_read(comm);
+    using channel = colls::basic_channel<colls::tcp_transport>;
+    using lending = colls::direct::lending<channel>;
+    colls::match& matching = comm.net().matching();
+    colls::communicator_state state(77, comm.rank(), 2, nullptr);
+    matching.add(state);
+    colls::operation_record record;
+    record.communicator = &state;
+    record.sequence = state.take_sequence({});
+    record.hash = colls::hash_of({});
+    matching.begin(record);
+    std::vector<int> data(100'000, comm.rank());
+    std::vector<int> token(1);
+    {
+      const auto memory = colls::bytes(std::span(data));
+      std::optional<lending> lent(std::in_place, channel(comm.net(), record), memory,
+                                  colls::const_bytes(), SIZE_MAX);
+      co_await lent->begin(memory.size);
+      if (comm.rank() == 0) {
+        lent.reset();
+        std::fill(data.begin(), data.end(), 40);
+        co_await comm.send(token, 1, 5);
+        (void)co_await comm.recv(token, 1, 6);
+        matching.revoke(state, colls::failure(errc::cancelled));
+      } else {
+        (void)co_await comm.recv(token, 0, 5);
+        REQUIRE(lent->sees_in(0));
+        bool is_used = false;
+        const auto read = [&]() -> task<> {
+          co_await lent->copy_in(std::span(data), 0);
+          is_used = true;
+        };
+        const auto tell = [&]() -> task<> {
+          auto& driver = comm.net().driver();
+          co_await driver.sleep_until(comm.net().now() + 20 * colls::milliseconds);
+          CHECK(!is_used);
+          co_await comm.send(token, 0, 6);
+        };
+        errc seen_code{};
+        try {
+          co_await colls::when_all(read(), tell());
+        } catch (const colls::error& thrown) {
+          seen_code = thrown.record().code;
+        }
+        CHECK(seen_code == errc::cancelled);
+      }
+    }
+    matching.end(record);
+    matching.remove(state);
+    co_await comm.barrier();
   });
 }
 
