@@ -6,9 +6,9 @@
 
 #include "tcp_world.hpp"
 
-#include <colls/communicator.hpp>
+#include <colls/world.hpp>
 
-using communicator = colls::communicator<colls::tcp_transport>;
+using communicator = colls::world;
 
 /// The communicators of all ranks of a world.
 template <class World>

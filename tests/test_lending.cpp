@@ -5,7 +5,6 @@
 #include "reads.hpp"
 #include "tcp_ranks.hpp"
 
-#include <colls/communicator.hpp>
 #include <doctest/doctest.h>
 
 #include <sys/mman.h>

@@ -246,7 +246,7 @@ TEST_CASE("a communicator remembers its last 64 calls, alike or not") {
       const fingerprint* const found = all.recall(number);
       REQUIRE((found != nullptr) == is_known);
       if (is_known) CHECK(*found == call_of(counts[number]));
-      for (const std::uint64_t count : {1, 2, 3}) {
+      for (const std::uint64_t count : {1u, 2u, 3u}) {
         const bool agrees = !is_known || counts[number] == count;
         CHECK(all.agrees(number, hash_of(call_of(count))) == agrees);
       }

@@ -4,7 +4,6 @@
 
 #include "tcp_ranks.hpp"
 
-#include <colls/communicator.hpp>
 #include <doctest/doctest.h>
 
 #include <cstring>
