@@ -76,6 +76,7 @@ struct allocation {
   bool is_orphan = false;             // whose owner has freed it
   const std::byte* owners = nullptr;  // where that one has it
   bool is_mapped = false;             // physical memory
+  bool is_pools = false;              // no other device may work there, nor another process
   std::vector<int> lets_in{};         // devices that may work there
   /// Drivers map whole blocks of the owner's addresses.
   bool shares_block(const std::byte* at, std::size_t bytes) const {
@@ -260,6 +261,8 @@ void check_range(const char* what, const void* at, std::size_t bytes, int device
   } else if (found->second.is_mapped && device >= 0 &&
              std::count(found->second.lets_in.begin(), found->second.lets_in.end(), device) == 0) {
     complain(std::string(what) + " does not let that device in");
+  } else if (found->second.is_pools && device >= 0 && device != found->second.device) {
+    complain(std::string(what) + " is in a pool of another device");
   }
 }
 
@@ -411,6 +414,13 @@ void fail(const char* function, int status, int nth) {
 void break_devices(int status) {
   const std::lock_guard lock(gpu().guard);
   gpu().broken = status;
+}
+
+int take_of_pool(void*& memory, std::size_t bytes) {
+  const std::lock_guard lock(gpu().guard);
+  const int result = take(memory, bytes, api::place::device);
+  gpu().memory[static_cast<const std::byte*>(memory)].is_pools = true;
+  return result;
 }
 
 void* make_stream(int device) {
@@ -577,7 +587,10 @@ status share(memory_handle& shared, void* base) {
   const entry now("share");
   if (now.failed()) return now.status();
   const auto* const known = find(base);
-  if (known == nullptr || known->first != base || known->second.file < 0) return invalid_value;
+  if (known == nullptr || known->first != base || known->second.is_opened ||
+      known->second.is_mapped || known->second.is_pools) {
+    return invalid_value;
+  }
   const std::uint64_t words[] = {known->second.number, static_cast<std::uint64_t>(::getpid())};
   std::memcpy(shared.words, words, sizeof words);
   return success;

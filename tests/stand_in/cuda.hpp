@@ -50,6 +50,9 @@ void fail(const char* function, int status, int nth = 1);
 /// A sticky error: from now on the devices do nothing, and say this.
 void break_devices(int status);
 
+/// As cudaMallocAsync: device memory that other devices and processes do not get at.
+int take_of_pool(void*& memory, std::size_t bytes);
+
 /// A user's stream, its kernels and their end.
 void* make_stream(int device = 0);
 void enqueue(void* stream, void (*work)(void*), void* argument);

@@ -120,14 +120,20 @@ class neighbourhood {
   /// added to `taken`. `passed`: whether that rank has passed the descriptor.
   std::byte* place_of(const visiting_card& theirs, const lent_buffer& lent, bool passed,
                       std::vector<mapped_memory::piece*>& taken, api::status& why) {
-    if (theirs.process == process_) {
+    const bool is_of_this_process = theirs.process == process_;
+    if (is_of_this_process && theirs.device == by_.device()) {
+      return reinterpret_cast<std::byte*>(lent.at);
+    }
+    // What other processes cannot open (pools, memory mapped by users) peers of this one may not
+    // touch either: letting a device in is for what cudaMalloc gives.
+    why = static_cast<api::status>(lent.refusal);
+    if (why != api::success) return nullptr;
+    if (is_of_this_process) {
       const auto [at, is_new] = reached_.try_emplace(static_cast<int>(theirs.device));
       if (is_new) at->second = api::reach(at->first);
       why = at->second;
       return why == api::success ? reinterpret_cast<std::byte*>(lent.at) : nullptr;
     }
-    why = static_cast<api::status>(lent.refusal);
-    if (why != api::success) return nullptr;
     colls::detail::descriptor file;
     if (passed && lent.is_passable != 0) file = hatch_.take({theirs.process, lent.number});
     mapped_memory::piece* const found = mapped_.take(theirs.process, lent, file, by_.device(), why);
