@@ -8,9 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include <atomic>
 #include <filesystem>
@@ -828,78 +826,6 @@ TEST_CASE("a hatch waits for who has come and has not said anything yet") {
   CHECK(text_of(own.take({label.process, 0})) == "");
   CHECK(colls::detail::send_with_descriptor(slow.get(), &label, sizeof label, file.get()));
   CHECK(text_of(own.take(label)) == "late");
-}
-
-/// A process with a line up at rank 0's door, as rank 1, until it is killed.
-pid_t go_inside(const cuda::door& of) {
-  int ready[2];
-  REQUIRE(::pipe(ready) == 0);
-  const cuda::door_address at = of.address();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    cuda::door_view seen(at, 2);
-    seen.raise(1, 2, {});
-    const bool good = ::write(ready[1], "", 1) == 1;
-    while (good) ::pause();
-    ::_exit(0);
-  }
-  char word = 0;
-  REQUIRE(::read(ready[0], &word, 1) == 1);
-  ::close(ready[0]);
-  ::close(ready[1]);
-  return child;
-}
-bool is_dead(pid_t child) {
-  siginfo_t found{};
-  const auto id = static_cast<id_t>(child);
-  return ::waitid(P_PID, id, &found, WEXITED | WNOHANG | WNOWAIT) == 0 && found.si_pid == child;
-}
-
-TEST_CASE("of a rank inside that is killed, the end of its process is waited for") {
-  cuda::door own(2, 1);
-  for (const bool reaped : {false, true}) {
-    const std::uint64_t ticket = own.open();
-    const pid_t child = go_inside(own);
-    std::thread killer([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      ::kill(child, SIGKILL);
-      if (reaped) ::waitpid(child, nullptr, 0);
-    });
-    CHECK(own.revoke(ticket));
-    if (!reaped) CHECK(is_dead(child));
-    killer.join();
-    if (!reaped) ::waitpid(child, nullptr, 0);
-    CHECK(own.revoke(own.open()));  // nothing is expected of it any more
-  }
-}
-
-TEST_CASE("a rank inside of the same thread is waited for for a second") {
-  stand_in::boot({.eager_percent = 0});
-  {
-    cuda::door own(2, cuda::api::process());
-    cuda::door_view seen(own.address(), 2);
-    bool open = false;
-    stand_in::user by;
-    by.hold(open);
-    seen.raise(1, cuda::api::process(), by.on_stream().stream);
-    CHECK_FALSE(own.revoke(own.open()));
-    open = true;
-    bool done = false;
-    by.later([&done] { done = true; });
-    CHECK(own.revoke(own.open()));
-    CHECK(done);
-  }
-  check_clean();
-}
-
-TEST_CASE("a rank inside that is stopped is waited for for a second") {
-  cuda::door own(2, 1);
-  const std::uint64_t ticket = own.open();
-  const pid_t child = go_inside(own);
-  ::kill(child, SIGSTOP);
-  CHECK_FALSE(own.revoke(ticket));
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 // raised knows that nobody will touch the buffers any more.
 
 #include <colls/cuda/api.hpp>
+#include <colls/log.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -23,7 +24,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace colls::cuda {
 
@@ -43,6 +46,22 @@ inline bool has_ended(std::int64_t process) {
   const bool ended = ::poll(&end, 1, 0) == 1;
   ::close(file);
   return ended;
+}
+
+/// Whether a process is stopped, by a signal or a debugger, so that it does nothing until somebody
+/// lets it on; true too where the system does not tell.
+inline bool is_stopped(std::int64_t process) {
+  char text[512];
+  std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(process));
+  const int file = ::open(text, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return true;
+  const auto size = ::read(file, text, sizeof text);
+  ::close(file);
+  // The state comes after the program's name, which may have brackets itself.
+  const std::string_view all(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  const std::size_t end = all.rfind(')');
+  if (end == all.npos || end + 2 >= all.size()) return true;
+  return all[end + 2] == 'T' || all[end + 2] == 't';
 }
 
 /// A rank's line at a door: what it says of itself, and how many operations have it inside.
@@ -109,9 +128,14 @@ class mapped_door {
 /// A rank's own door. It has none, and no address, where the system gives no memory.
 class door {
  public:
+  static constexpr char file_name[] = "colls";
+
   /// Of a rank of `process`.
   door(int ranks, std::uint64_t process)
-      : ranks_(ranks), process_(process), file_(::memfd_create("colls", MFD_CLOEXEC)) {
+      : ranks_(ranks),
+        process_(process),
+        file_(::memfd_create(file_name, MFD_CLOEXEC)),
+        late_(static_cast<std::size_t>(ranks)) {
     const auto size = static_cast<off_t>(door_page::bytes(ranks));
     if (file_ < 0 || ::ftruncate(file_, size) != 0) return;
     here_ = mapped_door(file_, ranks);
@@ -142,31 +166,54 @@ class door {
   void finish(std::uint64_t number) {
     page().finished[number % door_page::rows].store(number, std::memory_order_release);
   }
+  /// How long those inside are waited for: `of_the_living` as long as their process lives and is
+  /// not stopped, since nothing else says how long a GPU that others use takes for what was begun;
+  /// `a_second`, where what they may still write into stays.
+  enum class patience : std::uint8_t { of_the_living, a_second };
+
   /// The operation ends before that: waits until nobody is inside any more, or its process has
-  /// ended. False: one has stayed inside for a second, without which no work of a stream takes so
-  /// long.
-  bool revoke(std::uint64_t ticket) {
+  /// ended. False: one is inside still. Who waits has nothing begun in others' memory (`rest`):
+  /// they may wait for it just so.
+  bool revoke(std::uint64_t ticket, patience how = patience::of_the_living) {
     close(ticket);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    for (int rank = 0; rank < ranks_; ++rank) {
-      door_line& line = page().line(rank);
-      while (line.inside.load(std::memory_order_acquire) != 0 && !has_ended(line.pid)) {
-        // A rank of this thread does not lower its line before this one goes on: its stream tells.
-        const bool waits_for_us = line.process == process_ && line.thread == this_thread();
-        if (waits_for_us && api::query({line.stream}) != api::not_ready) break;
-        if (std::chrono::steady_clock::now() > limit) {
-          if (!is_finished(line.number)) return false;
-          break;
-        }
-        ::sched_yield();
-      }
-    }
-    return true;
+    bool good = true;
+    for (int rank = 0; rank < ranks_; ++rank) good &= has_left(rank, limit, how);
+    return good;
   }
 
  private:
+  using time = std::chrono::steady_clock::time_point;
+
   door_page& page() const { return here_.page(); }
+  /// Waits for one rank.
+  bool has_left(int rank, time limit, patience how) {
+    door_line& line = page().line(rank);
+    char& was_late = late_[static_cast<std::size_t>(rank)];
+    while (line.inside.load(std::memory_order_acquire) != 0 && !has_ended(line.pid)) {
+      // A rank of this thread does not lower its line before this one goes on: its stream tells.
+      const bool waits_for_us = line.process == process_ && line.thread == this_thread();
+      if (waits_for_us && api::query({line.stream}) != api::not_ready) return true;
+      if (was_late != 0 || std::chrono::steady_clock::now() > limit) {
+        if (is_finished(line.number)) return true;
+        if (how == patience::a_second) return false;
+        if (is_stopped(line.pid)) {
+          was_late = 1;
+          return false;
+        }
+        if (was_late == 0) {
+          log_warn("an operation that ended early waits for process %lld, which still works in "
+                   "this rank's device memory",
+                   static_cast<long long>(line.pid));
+        }
+        was_late = 1;
+      }
+      ::sched_yield();
+    }
+    was_late = 0;
+    return true;
+  }
   /// Whoever is in one that this rank has finished touches nothing here any more.
   bool is_finished(std::uint64_t number) const {
     return number != 0 && number <= page().finished[number % door_page::rows];
@@ -177,6 +224,7 @@ class door {
   int file_;
   mapped_door here_;
   std::uint64_t opened_ = 0;
+  std::vector<char> late_;  // ranks that a second has been waited for, and whose lines are up
 };
 
 /// Another rank's door, seen from here.
@@ -187,7 +235,14 @@ class door_view {
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(at.process),
                   static_cast<long long>(at.file));
-    const int file = ::open(path, O_RDWR | O_CLOEXEC);
+    // Where these numbers mean something else (another pid namespace) that is left alone.
+    char text[64];
+    const auto size = ::readlink(path, text, sizeof text);
+    const std::string_view link(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+    constexpr std::string_view kind = "/memfd:";
+    const std::string_view name = door::file_name;
+    if (!link.starts_with(kind) || !link.substr(kind.size()).starts_with(name)) return;
+    const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0) return;
     there_ = mapped_door(file, ranks);
     ::close(file);
@@ -216,6 +271,10 @@ class door_view {
            number;
   }
   void lower(int rank) { there_.page().line(rank).inside.fetch_sub(1, std::memory_order_release); }
+  /// Of all operations.
+  void lower_all(int rank) {
+    if (there_) there_.page().line(rank).inside.store(0, std::memory_order_release);
+  }
 
  private:
   mapped_door there_;

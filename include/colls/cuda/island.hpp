@@ -223,7 +223,7 @@ class island {
     if (page_.memory == nullptr) return;
     if (is_clearing_) (void)api::synchronize(here_.by().ref());
     const std::uint64_t ticket = own().who.ticket;
-    if (ticket == 0 || door_->revoke(ticket)) {
+    if (ticket == 0 || door_->revoke(ticket, door::patience::a_second)) {
       own_pages_.give(std::move(page_));
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", here_.rank());

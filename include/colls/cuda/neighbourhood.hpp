@@ -51,6 +51,14 @@ class neighbourhood {
   /// Does the work of all calls, and waits for no other stream.
   stream& by() { return by_; }
   cuda::door& door() { return door_; }
+  /// Waits until nothing goes on that this rank has begun in others' memory, and lowers its lines.
+  void rest() {
+    (void)api::synchronize(by_.ref());
+    for (auto& [rank, theirs] : doors_) theirs.lower_all(rank_);
+    ++rests_;
+  }
+  /// How often; lines that were raised before are down.
+  std::uint64_t rests() const { return rests_; }
   int rank() const { return rank_; }
   std::uint64_t process() const { return process_; }
 
@@ -160,6 +168,7 @@ class neighbourhood {
   std::map<int, door_view> doors_;
   std::map<int, api::status> reached_;  // devices that this one works in
   shared_memory memory_;
+  std::uint64_t rests_ = 0;
   bool refused_ = false;
   bool passes_ = true;
   mapped_memory mapped_;

@@ -30,12 +30,11 @@ class visit {
   }
   visit(const visit&) = delete;
   ~visit() {
-    if (inside_) {
-      (void)api::synchronize(here_.by().ref());
-      leave();
-    }
+    const bool is_cut = cards_[own()].ticket != 0;
+    // Also what other calls have begun: their ranks may wait for this one as this one for them.
+    if (inside_ || is_cut) here_.rest();
     for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
-    if (cards_[own()].ticket == 0) return;
+    if (!is_cut) return;
     if (here_.door().revoke(cards_[own()].ticket)) return;
     log_warn("rank %d ends an operation while another rank may still work in its device memory",
              here_.rank());
@@ -212,6 +211,7 @@ class visit {
       doors_[index(rank)]->raise(here_.rank(), here_.process(), here_.by().ref());
     });
     inside_ = true;
+    rests_ = here_.rests();
     std::atomic_thread_fence(std::memory_order_seq_cst);
     bool good = true;
     each_other(
@@ -220,7 +220,9 @@ class visit {
   }
   /// The stream has done its work, or was given none.
   void leave() {
-    each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank()); });
+    if (rests_ == here_.rests()) {
+      each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank()); });
+    }
     inside_ = false;
   }
   void settle() {
@@ -236,6 +238,7 @@ class visit {
   std::vector<mapped_memory::piece*> taken_;
   const char* refusal_ = nullptr;  // why this rank cannot see all
   int refused_ = 0;
+  std::uint64_t rests_ = 0;  // of this rank's when it entered
   bool inside_ = false;
 };
 
