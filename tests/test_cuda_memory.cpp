@@ -49,6 +49,26 @@ TEST_CASE("memory that is not there is not_enough_memory") {
   CHECK(code_of([] { cuda::device_buffer<int>(1); }) == colls::errc{});
 }
 
+TEST_CASE("what may not go keeps nothing that lies behind it") {
+  cuda::spares<int> kept;
+  int made = 0;
+  const auto make = [&made] { return ++made; };
+  const auto may_go = [](int which) { return which != 1; };
+  const auto none = [](int) { return false; };
+  for (int i = 0; i < 3; ++i) kept.give(kept.take(none, may_go, make));
+  std::vector<int> asked;
+  const auto fits_four = [&asked](int which) {
+    asked.push_back(which);
+    return which == 4;
+  };
+  for (std::uint64_t i = 0; i <= kept.patience; ++i) {
+    kept.give(kept.take(fits_four, may_go, make));
+  }
+  asked.clear();
+  (void)kept.take([&asked](int which) { asked.push_back(which); return false; }, may_go, make);
+  CHECK(asked == std::vector<int>{4, 1});
+}
+
 TEST_CASE("a pool takes no memory for what was given back") {
   stand_in::boot({});
   {

@@ -67,7 +67,7 @@ class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release
 };
 
 /// What is kept for the next use: the last given is taken first, and what has lain unused while
-/// `patience` others were taken goes. So no more stays than was lately in use at a time.
+/// `patience` others were taken goes, if it may. So no more stays than was lately in use at a time.
 template <class T>
 class spares {
  public:
@@ -78,9 +78,12 @@ class spares {
   template <class Fits, class MayGo, class Make>
   T take(const Fits& fits, const MayGo& may_go, const Make& make) {
     ++taken_;
-    while (!kept_.empty() && kept_.front().since + patience < taken_ &&
-           may_go(kept_.front().what)) {
-      kept_.erase(kept_.begin());
+    for (auto at = kept_.begin(); at != kept_.end() && at->since + patience < taken_;) {
+      if (!may_go(at->what)) {
+        ++at;
+        continue;
+      }
+      at = kept_.erase(at);
       --made_;
     }
     for (auto at = kept_.end(); at != kept_.begin();) {
