@@ -144,6 +144,40 @@ TEST_CASE("a stream that is captured into a graph is not followed") {
 
 TEST_CASE("many may await streams at a time") {
   stand_in::boot({});
+TEST_CASE("a stream that has been given up waits for nobody in the end, nor is its line freed") {
+  for (const bool dropped : {false, true}) {
+    stand_in::boot({.eager_percent = 0});
+    void* const users = stand_in::make_stream();
+    bool open = false;
+    {
+      const auto guard = stand_in::lock();
+      const auto is_open = [&open] { return open; };
+      stand_in::enqueue_meeting(users, &open, is_open, {});
+    }
+    {
+      colls::inproc_world world(1);
+      colls::communicator_state state(1, 0, 1, nullptr);
+      cuda::stream_pool pool(0);
+      const auto wait = [&]() -> colls::task<> {
+        const cuda::stream_pool::loan one(pool);
+        one->follow({users});
+        co_await one->followed(state);
+      };
+      colls::task<> waiting = wait();
+      colls::completion nobody([](colls::completion&) noexcept {}, &world.queue());
+      REQUIRE_FALSE(waiting.start(nobody));
+      if (!dropped) state.fail(colls::failure(colls::errc::timeout));
+      for (int polls = 0; polls < 10 && !dropped; ++polls) (void)world.poll();
+      if (!dropped) CHECK_THROWS_AS(waiting.result(), colls::error);
+    }
+    CHECK(stand_in::allocations() == 1);
+    CHECK(stand_in::pending() > 0);
+    open = true;
+    stand_in::synchronize(users);
+    CHECK(stand_in::complaints().empty());
+  }
+}
+
   fixture with;
   cuda::stream other(0);
   int ended = 0;

@@ -269,6 +269,52 @@ TEST_CASE("a call whose caller's stream does not get there ends by its deadline"
   }
 }
 
+TEST_CASE("a caller's stream that never gets there does not hold up the communicator's end") {
+  stand_in::boot({.eager_percent = 0});
+  bool open = false;
+  std::deque<stand_in::user> users(2);
+  std::vector<cuda::device_buffer<number>> buffers;
+  for (stand_in::user& each : users) {
+    buffers.push_back(each.numbers(1000, 0));
+    each.hold(open);
+  }
+  colls::inproc::run(2, [&](host_communicator& comm) -> colls::task<> {
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 0);
+    const auto mine = static_cast<std::size_t>(comm.rank());
+    colls::options soon = users[mine].on_stream();
+    soon.timeout = std::chrono::milliseconds(100);
+    const auto data = buffers[mine].span();
+    const auto calling = [&] { return gpu.broadcast(data, 0, soon); };
+    const errc code = co_await code_of(calling);
+    CHECK((code == errc::timeout || code == errc::closed));
+  });
+  for (const std::string& each : stand_in::complaints()) FAIL_CHECK(each);
+  open = true;
+  users.clear();
+  buffers.clear();
+  CHECK(stand_in::allocations() == 2);  // lines that those streams have written since
+}
+
+TEST_CASE("ranks that drop two calls each wait for each other") {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    stand_in::boot({.devices = 2, .seed = seed, .eager_percent = 0});
+    colls::threads::run(2, [&](colls::threads::communicator& comm) -> colls::task<> {
+      const int device = cuda::device_for(comm);
+      auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device);
+      stand_in::user by(device);
+      auto one = by.numbers(1000, comm.rank());
+      auto other = by.numbers(1000, comm.rank());
+      const auto first = one.span();
+      const auto second = other.span();
+      std::vector<colls::operation<>> calls;
+      calls.push_back(gpu.all_reduce(colls::group{first}, by.on_stream()));
+      calls.push_back(gpu.all_reduce(colls::group{second}, by.on_stream()));
+      for (std::uint64_t polls = 0; polls < seed; ++polls) (void)calls[polls % 2].done();
+    });
+    check_clean();
+  }
+}
+
 TEST_CASE("the device that a thread uses is the user's affair") {
   for (const bool processes : {false, true}) {
     run(3, {.devices = 2, .processes = processes},

@@ -37,6 +37,8 @@ class owned {
 
   T* data() const { return static_cast<T*>(memory_); }
   std::size_t size() const { return count_; }
+  /// Nobody frees it.
+  void leave() { memory_ = nullptr; }
 
  private:
   void* memory_ = nullptr;

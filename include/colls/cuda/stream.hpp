@@ -40,6 +40,7 @@ class event {
 struct milestone {
   std::uint32_t* word = nullptr;
   std::uint32_t last = 0;
+  bool is_left = false;  // whoever waited has given up: the stream may not get there for long
 };
 
 /// What is captured into a graph is not done now: nobody may wait for it.
@@ -51,7 +52,8 @@ inline void refuse_captured(stream_ref callers) {
   }
 }
 
-/// A stream of a device, made here; its end waits for its work. Work of other streams, the default
+/// A stream of a device, made here; its end waits for its work, but not for what it follows if who
+/// waited for that has given up. Work of other streams, the default
 /// stream's too, runs beside it. For one thread.
 class stream {
  public:
@@ -64,7 +66,11 @@ class stream {
   }
   stream(const stream&) = delete;
   ~stream() {
-    (void)api::synchronize(stream_);
+    if (passed_.is_left && api::query(stream_) == api::not_ready) {
+      line_.leave();  // still to be written
+    } else {
+      (void)api::synchronize(stream_);
+    }
     (void)api::destroy_stream(stream_);
   }
 
@@ -102,6 +108,8 @@ class stream {
   /// The same of a stream of a pool that has nothing but what it follows, until the communicator
   /// fails, if it does: nobody waits for that stream then, which lasts longer.
   request followed(const communicator_state& with) { return {device_, stream_, &passed_, &with}; }
+  /// For another call, once it has got through all that it had.
+  void renew() { passed_.is_left = false; }
 
  private:
   int device_;
@@ -140,7 +148,9 @@ class stream_pool {
       return api::query(kept->ref()) == api::success;
     };
     const auto make = [this] { return std::make_unique<stream>(device_); };
-    return free_.take(is_idle, is_idle, make);
+    std::unique_ptr<stream> found = free_.take(is_idle, is_idle, make);
+    found->renew();
+    return found;
   }
 
   int device_;
@@ -178,6 +188,7 @@ class stream::landing : watched {
 
   ~landing() {
     if (is_awaited() && until_ == nullptr) (void)api::synchronize(on_);
+    passed_.is_left |= until_ != nullptr && (is_awaited() || is_given_up_);
   }
 
  private:
