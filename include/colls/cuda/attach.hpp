@@ -36,7 +36,8 @@ inline const char* wrong_with(const any_buffer& data, int device) {
   if (!on_a_device(found)) return colls::detail::no_device_memory;
   if (found.device != device) return colls::detail::other_devices_memory;
   const bool known = api::locate(first + bytes(data).size - 1, found) == api::success;
-  return known && on_a_device(found) ? nullptr : colls::detail::beyond_its_memory;
+  const bool ends_there = known && on_a_device(found) && found.device == device;
+  return ends_there ? nullptr : colls::detail::beyond_its_memory;
 }
 
 /// The same ranks as a communicator whose calls take `device_span` in the memory of `device`:
