@@ -31,14 +31,14 @@ struct machine {
 void boot(machine what);
 
 /// What CUDA forbids, or colls promises not to do, and was done all the same: memory that was
-/// released or unmapped under pending work, copies beyond an allocation, to memory that is not pinned, work in
-/// another process's memory after that has freed it or this one has closed it, ...
+/// released or unmapped under pending work, copies beyond an allocation, to memory that is not
+/// pinned, work in another process's memory after that has freed it or this one has closed it, ...
 std::vector<std::string> complaints();
 
 /// Commands of streams that have not been done.
 std::size_t pending();
-/// Allocations that live, and those of other processes that are open; handles of physical memory and
-/// addresses that were reserved.
+/// Allocations that live, and those of other processes that are open; handles of physical memory
+/// and addresses that were reserved.
 std::size_t allocations();
 /// Descriptors of physical memory that this process has open, by export or passed.
 std::size_t descriptors();

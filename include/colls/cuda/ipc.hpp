@@ -367,7 +367,7 @@ namespace colls::cuda {
 /// `allocate` gives, by legacy CUDA IPC, or as threads of one process) work where it lies, by
 /// kernels: up to 8 ranks, on one GPU or several that reach each other. Where that cannot be, calls
 /// are staged by `how`, and a line of the log says why. Memory that was given to a call stays mapped
-/// by other ranks until the communicator ends, or they see other memory in its place.
+/// by other ranks until their communicators are destroyed, or they see other memory in its place.
 struct cuda_ipc {
   using settings = staging;
 
