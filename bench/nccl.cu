@@ -73,6 +73,7 @@ int main() {
   check_plain(ncclGetVersion(&version), "ncclGetVersion");
   colls::threads::run(1, beside_nccl);
   if (devices > 1 || version >= 23003) colls::threads::run(2, beside_nccl);
-  std::printf("NCCL %d, %d devices\n", version, devices);
+  std::printf("NCCL %d, %d devices%s\n", version, devices,
+              devices == 1 && version >= 23003 ? ": two ranks share one" : "");
   print_table();
 }

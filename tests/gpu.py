@@ -33,6 +33,7 @@ Program = collections.namedtuple("Program", "name sources needs kind uses runs",
 
 PROGRAMS = (
     Program("device", "tests/cuda/device.cu"),
+    Program("inproc", "tests/cuda/inproc.cu"),
     Program("shots", "tests/cuda/shots.cu"),
     Program("staged", "tests/cuda/staged.cu"),
     Program("ipc", "tests/cuda/ipc.cu"),
@@ -371,20 +372,20 @@ def self_test():
             {**both, **GOOD, "probe.cu": "#!/bin/sh\necho driver is too old; exit 1\n"}, 1,
             [r"^    driver is too old$", r"\nprobe +failed +\d+  exit status 1\n0 passed, 1 failed, 0 skipped\n\Z"]),
         "all passes": ({**both, **GOOD, **sanitizer}, 0, [
-            r"^device +passed", r"^sanitized device +passed", r"^sanitized shots +passed",
-            r"^18 passed, 0 failed, 0 skipped$", r"^colls-bench registered +passed",
+            r"^device +passed", r"^inproc +passed", r"^sanitized device +passed", r"^sanitized shots +passed",
+            r"^19 passed, 0 failed, 0 skipped$", r"^colls-bench registered +passed",
             r"^colls-bench nccl +passed", r"== figures\na figure\n"]),
         "no libraries": ({**both, **GOOD, "sockets-system.cpp": "error", "nccl-system.cpp": "error",
                           "command_line-system.cpp": "error"}, 0, [
             r"^processes +skipped +0  needs Boost", r"^nccl +skipped +0  needs NCCL",
-            r"^sanitized device +skipped +0  no compute-sanitizer$", r"^6 passed, 0 failed, 9 skipped$"]),
+            r"^sanitized device +skipped +0  no compute-sanitizer$", r"^7 passed, 0 failed, 9 skipped$"]),
         "some fail": ({**both, **GOOD, **BAD, **broken}, 1, [
             r"^    error: planted$", r"^staged +failed +\d+  does not compile$",
             r"^    WRONG element$", r"^ipc +failed +\d+  exit status 3$",
             r"^processes +failed +[12]  took longer than 1 s$", r"^nccl +skipped +0  for a reason$",
             r"^structs +failed +0  exit status 5$", r"^checkpoint +failed +0  signal 9$",
             r"^sanitized shots +skipped +0  it cannot run a trivial program: no counters here$",
-            r"^device +passed", r"^nccl_processes +passed", r"^9 passed, 5 failed, 4 skipped$",
+            r"^device +passed", r"^nccl_processes +passed", r"^10 passed, 5 failed, 4 skipped$",
             r"== figures\na figure\n"]),
     }
     passed, failed = 0, []
