@@ -36,4 +36,19 @@ TEST_CASE("a buffer ends in the memory of its device") {
   CHECK(stand_in::allocations() == 0);
 }
 
+TEST_CASE("a stream that calls may follow is of their device, and is not captured") {
+  stand_in::boot({.devices = 2});
+  void* const callers = stand_in::make_stream(1);
+  (void)cuda::api::use_device(0);
+  CHECK(cuda::wrong_with(colls::stream_ref{callers}, 1) == nullptr);
+  CHECK(cuda::wrong_with(colls::stream_ref{callers}, 0) == colls::detail::other_devices_stream);
+  stand_in::capture(callers, true);
+  CHECK(cuda::wrong_with(colls::stream_ref{callers}, 1) == colls::detail::captured_stream);
+  CHECK(cuda::wrong_with(colls::stream_ref{}, 1) == nullptr);
+  int now = -1;
+  (void)cuda::api::current_device(now);
+  CHECK(now == 0);
+  CHECK(stand_in::complaints().empty());
+}
+
 }  // namespace

@@ -137,13 +137,13 @@ TEST_CASE("a stream that is captured into a graph is not followed") {
   void* const callers = stand_in::make_stream();
   stand_in::capture(callers, true);
   CHECK_THROWS_AS(on.follow({callers}), colls::error);
+  cuda::event called(0);
+  CHECK_THROWS_AS(called.record({callers}), colls::error);
   stand_in::capture(callers, false);
   on.follow({callers});
   CHECK(stand_in::complaints().empty());
 }
 
-TEST_CASE("many may await streams at a time") {
-  stand_in::boot({});
 TEST_CASE("a stream that has been given up waits for nobody in the end, nor is its line freed") {
   for (const bool dropped : {false, true}) {
     stand_in::boot({.eager_percent = 0});
@@ -178,6 +178,8 @@ TEST_CASE("a stream that has been given up waits for nobody in the end, nor is i
   }
 }
 
+TEST_CASE("many may await streams at a time") {
+  stand_in::boot({});
   fixture with;
   cuda::stream other(0);
   int ended = 0;

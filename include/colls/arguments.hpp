@@ -120,6 +120,10 @@ inline constexpr char other_devices_memory[] =
     "a device_span is in the memory of another device than the communicator's";
 inline constexpr char beyond_its_memory[] =
     "a device_span ends beyond the memory that was allocated";
+inline constexpr char captured_stream[] =
+    "the stream is captured into a CUDA graph, which would have nothing of the call";
+inline constexpr char other_devices_stream[] =
+    "the stream is of another device than the communicator's";
 inline constexpr char unaligned_memory[] =
     "a device_span does not begin where its elements are aligned, as a GPU needs them";
 
@@ -184,8 +188,9 @@ class checks {
 
  private:
   [[gnu::noinline, gnu::cold]] checks& unfit_buffer(const any_buffer& data) {
-    for (const char* const wrong : {no_device_memory, other_devices_memory, beyond_its_memory,
-                                    unaligned_memory, registered_and_freed, registered_elsewhere}) {
+    for (const char* const wrong :
+         {no_device_memory, other_devices_memory, beyond_its_memory, captured_stream,
+          other_devices_stream, unaligned_memory, registered_and_freed, registered_elsewhere}) {
       require(data.data() != wrong, "%s", wrong);
     }
     return require(false, "a buffer has %zu elements, more than memory can hold", data.size());

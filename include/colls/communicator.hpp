@@ -157,7 +157,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
   operation<> all_reduce(Data&& data, Op op = {}, const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data), how);
     return everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -171,7 +171,7 @@ class communicator {
                                                            const options& how = {}) {
     same_element<In, Out>();
     return everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
-        erased(std::forward<In>(in)), output(std::forward<Out>(out)), op, how);
+        erased(std::forward<In>(in), how), output(std::forward<Out>(out), how), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_reduce(In&& in, Out&& out, const options& how) {
@@ -188,7 +188,7 @@ class communicator {
     const reduction& by = reducing<collective::all_reduce, element>(op, how);
     return core_->grouped(
         by,
-        std::apply([this](auto&... each) { return std::vector{this->erased(each)...}; },
+        std::apply([&](auto&... each) { return std::vector{this->erased(each, how)...}; },
                    buffers.ranges),
         pinned<collective::all_reduce, Pinned, commutative_for<Op, element>>(how));
   }
@@ -201,7 +201,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>) operation<> reduce(Data&& data, int root, Op op = {},
                                                        const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data), how);
     return at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -213,8 +213,8 @@ class communicator {
   requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
   operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& how = {}) {
     same_element<In, Out>();
-    return at_root<Pinned, range_element_t<In>>(erased(std::forward<In>(in)),
-                                                output(std::forward<Out>(out)), root, op,
+    return at_root<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
+                                                output(std::forward<Out>(out), how), root, op,
                                                 how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
@@ -230,7 +230,7 @@ class communicator {
                                                                const options& how = {}) {
     same_element<In, Out>();
     return in_parts<Pinned, range_element_t<In>>(
-        erased(std::forward<In>(in)), output(std::forward<Out>(out)), {}, op, how);
+        erased(std::forward<In>(in), how), output(std::forward<Out>(out), how), {}, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> reduce_scatter(In&& in, Out&& out, const options& how) {
@@ -243,8 +243,8 @@ class communicator {
                                                                  const Counts& counts, Op op = {},
                                                                  const options& how = {}) {
     same_element<In, Out>();
-    return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in)),
-                                                 output(std::forward<Out>(out)),
+    return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
+                                                 output(std::forward<Out>(out), how),
                                                  detail::count_list(counts), op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
@@ -258,7 +258,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>)
   operation<> scan(Data&& data, Op op = {}, const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data), how);
     return everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -269,7 +269,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
   requires(!detail::is_options<Op>)
   operation<> exscan(Data&& data, Op op = {}, const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data));
+    const any_buffer whole = output(std::forward<Data>(data), how);
     return everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
@@ -282,7 +282,7 @@ class communicator {
   /// Every rank holds the root's data.
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> broadcast(Data&& data, int root, const options& how = {}) {
-    return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data)), root,
+    return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), how), root,
                             pinned<collective::broadcast, Pinned>(how));
   }
   /// Ends when every rank has called it.
@@ -296,16 +296,16 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_gather(In&& in, Out&& out, const options& how = {}) {
     same_element<In, Out>();
-    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in)),
-                             output(std::forward<Out>(out)), {},
+    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in), how),
+                             output(std::forward<Out>(out), how), {},
                              pinned<collective::all_gather, Pinned>(how));
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& how = {}) {
     same_element<In, Out>();
-    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in)),
-                             output(std::forward<Out>(out)), detail::count_list(counts),
+    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in), how),
+                             output(std::forward<Out>(out), how), detail::count_list(counts),
                              pinned<collective::all_gather, Pinned>(how));
   }
 
@@ -315,7 +315,7 @@ class communicator {
   operation<> gather(In&& in, Out&& out, int root, const options& how = {}) {
     same_element<In, Out>();
     return core_->template rooted<collective::gather>(
-        type_of<In>(), erased(std::forward<In>(in)), output(std::forward<Out>(out)),
+        type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how),
         {}, root, pinned<collective::gather, Pinned>(how));
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
@@ -325,7 +325,7 @@ class communicator {
                                                       int root, const options& how = {}) {
     same_element<In, Out>();
     return core_->template rooted<collective::gather>(
-        type_of<In>(), erased(std::forward<In>(in)), output(std::forward<Out>(out)),
+        type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how),
         detail::count_list(counts), root, pinned<collective::gather, Pinned>(how));
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
@@ -335,8 +335,8 @@ class communicator {
                                                                           const options& how = {}) {
     same_element<Out, In>();
     return core_->template rooted<collective::scatter>(
-        type_of<Out>(), output(std::forward<Out>(out)),
-        erased(std::forward<In>(in)), {}, root, pinned<collective::scatter, Pinned>(how));
+        type_of<Out>(), output(std::forward<Out>(out), how),
+        erased(std::forward<In>(in), how), {}, root, pinned<collective::scatter, Pinned>(how));
   }
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
@@ -345,8 +345,8 @@ class communicator {
                                                       int root, const options& how = {}) {
     same_element<Out, In>();
     return core_->template rooted<collective::scatter>(
-        type_of<Out>(), output(std::forward<Out>(out)),
-        erased(std::forward<In>(in)), detail::count_list(counts), root,
+        type_of<Out>(), output(std::forward<Out>(out), how),
+        erased(std::forward<In>(in), how), detail::count_list(counts), root,
         pinned<collective::scatter, Pinned>(how));
   }
 
@@ -354,8 +354,8 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, const options& how = {}) {
     same_element<In, Out>();
-    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in)),
-                             output(std::forward<Out>(out)), {}, {},
+    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in), how),
+                             output(std::forward<Out>(out), how), {}, {},
                              pinned<collective::all_to_all, Pinned>(how));
   }
   /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
@@ -365,8 +365,8 @@ class communicator {
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
                            const RecvCounts& recv_counts, const options& how = {}) {
     same_element<In, Out>();
-    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in)),
-                             output(std::forward<Out>(out)),
+    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in), how),
+                             output(std::forward<Out>(out), how),
                              detail::count_list(send_counts), detail::count_list(recv_counts),
                              pinned<collective::all_to_all, Pinned>(how));
   }
@@ -377,19 +377,19 @@ class communicator {
   /// in order.
   template <readable_range Data>
   operation<> send(Data&& data, int to, int tag = 0, const options& how = {}) {
-    return core_->send(erased(std::forward<Data>(data)), to, tag, how);
+    return core_->send(erased(std::forward<Data>(data), how), to, tag, how);
   }
   /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
   template <readable_range Data>
   operation<received> recv(Data&& data, peer from, int tag = 0, const options& how = {}) {
-    return core_->recv(output(std::forward<Data>(data)), from, tag, how);
+    return core_->recv(output(std::forward<Data>(data), how), from, tag, how);
   }
   /// Both at once; neither waits for the other.
   template <readable_range Out, readable_range In>
   operation<received> send_recv(Out&& out, int to, In&& in, peer from, int tag = 0,
                                 const options& how = {}) {
-    return core_->send_recv(erased(std::forward<Out>(out)), to,
-                            output(std::forward<In>(in)), from, tag, how);
+    return core_->send_recv(erased(std::forward<Out>(out), how), to,
+                            output(std::forward<In>(in), how), from, tag, how);
   }
 
   // ---- communicators
@@ -475,9 +475,10 @@ class communicator {
 
   using space = transport_memory_t<Transport>;
 
-  /// The range as algorithms know it; one that may not be used here as what says so.
+  /// The range as algorithms know it; one that may not be used here, or after that stream, as what
+  /// says so.
   template <class Range>
-  any_buffer erased(Range&& data) const {
+  any_buffer erased(Range&& data, const options& how) const {
     if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
       if (const char* const wrong = data.wrong_with(core_.get())) return detail::unusable(wrong);
     }
@@ -490,14 +491,16 @@ class communicator {
         }
       }
       if (const char* const wrong = core_->net().wrong_with(found)) return detail::unusable(wrong);
+      const char* const wrong = core_->net().wrong_with(how.stream);
+      if (wrong != nullptr) return detail::unusable(wrong);
     }
     return found;
   }
   template <class Range>
-  any_buffer output(Range&& data) const {
+  any_buffer output(Range&& data, const options& how) const {
     static_assert(detail::is_none<Range> || writable_range<Range>,
                   "colls: this buffer is const, and the call writes it");
-    return erased(std::forward<Range>(data));
+    return erased(std::forward<Range>(data), how);
   }
 
   /// Where it is not supported, the check of the data says so, in one sentence.

@@ -365,6 +365,29 @@ TEST_CASE("buffers that cannot be used are refused before anything is launched")
     for (const errc each : {of_host, of_freed, of_other, of_long, of_askew, of_group}) {
       CHECK(each == errc::invalid_argument);
     }
+    co_await gpu.barrier();
+    // The same of streams: what is captured, and another device's.
+    void* const callers = stand_in::make_stream(gpu.rank());
+    colls::options captured;
+    captured.stream = {callers};
+    colls::options others;
+    others.stream = {stand_in::make_stream(1 - gpu.rank())};
+    stand_in::capture(callers, true);
+    const auto there = good.span();
+    for (const colls::options& after : {captured, others}) {
+      const errc of_sum = co_await code_of([&] { return gpu.all_reduce(there, after); });
+      const auto group = colls::group{there};
+      const errc of_group_after = co_await code_of([&] { return gpu.all_reduce(group, after); });
+      const errc of_copy = co_await code_of([&] { return gpu.broadcast(there, 0, after); });
+      const auto sending = [&] { return gpu.send(there, 1 - gpu.rank(), 0, after); };
+      const errc of_send = co_await code_of(sending);
+      const auto receiving = [&] { return gpu.recv(there, 1 - gpu.rank(), 0, after); };
+      const errc of_recv = co_await code_of(receiving);
+      for (const errc each : {of_sum, of_group_after, of_copy, of_send, of_recv}) {
+        CHECK(each == errc::invalid_argument);
+      }
+    }
+    stand_in::capture(callers, false);
     CHECK(stand_in::calls("launch") == 0);
     co_await gpu.barrier();
     const errc of_good = co_await code_of(reduces(good.data(), 100));

@@ -785,7 +785,8 @@ status destroy_stream(stream_ref on) {
   const auto& left = of(on).commands;
   if (std::any_of(left.begin(), left.end(), is_work) && gpu().broken == 0) {
     complain("a stream is destroyed with its work");
-  of(on).commands.clear();
+    of(on).commands.clear();
+  }
   return now.status();
 }
 status query(stream_ref on) {
@@ -806,6 +807,11 @@ status synchronize(stream_ref on) {
 status is_captured(bool& captured, stream_ref on) {
   const entry now("is_captured");
   captured = of(on).is_captured;
+  return now.status();
+}
+status device_of(int& device, stream_ref on) {
+  const entry now("device_of");
+  device = of(on).device;
   return now.status();
 }
 

@@ -125,8 +125,11 @@ status destroy_stream(stream_ref stream);
 /// Whether all its work is done: success, not_ready, or what went wrong.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
-/// Whether its work goes into a graph and is not done now.
+/// Whether its work goes into a graph and is not done now. Of the default stream: or it may not be
+/// used, since a stream is captured that it would wait for.
 status is_captured(bool& captured, stream_ref stream);
+/// Of a stream that is not the default one; not_supported where CUDA does not tell.
+status device_of(int& device, stream_ref stream);
 
 status make_event(event_ref& made);
 status destroy_event(event_ref event);
@@ -394,7 +397,16 @@ inline status is_captured(bool& captured, stream_ref stream) {
   cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
   const status result = heard(cudaStreamIsCapturing(native(stream), &found));
   captured = found != cudaStreamCaptureStatusNone;
-  return result;
+  if (result != cudaErrorStreamCaptureImplicit) return result;
+  captured = true;
+  return success;
+}
+inline status device_of([[maybe_unused]] int& device, [[maybe_unused]] stream_ref stream) {
+#if CUDART_VERSION >= 12080
+  return heard(cudaStreamGetDevice(native(stream), &device));
+#else
+  return not_supported;
+#endif
 }
 
 inline status make_event(event_ref& made) {

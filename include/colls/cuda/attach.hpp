@@ -40,6 +40,20 @@ inline const char* wrong_with(const any_buffer& data, int device) {
   return ends_there ? nullptr : colls::detail::beyond_its_memory;
 }
 
+/// Why such a call cannot come after what a stream has, or null.
+inline const char* wrong_with(stream_ref callers, int device) {
+  int before = device;
+  (void)api::current_device(before);
+  if (before != device) (void)api::use_device(device);  // whose default stream is meant
+  bool is_captured = false;
+  int of = device;
+  (void)api::is_captured(is_captured, callers);
+  if (callers.handle != nullptr) (void)api::device_of(of, callers);
+  if (before != device) return_to(before);
+  if (is_captured) return colls::detail::captured_stream;
+  return of == device ? nullptr : colls::detail::other_devices_stream;
+}
+
 /// The same ranks as a communicator whose calls take `device_span` in the memory of `device`:
 ///
 ///     auto gpu = co_await colls::cuda::attach<colls::cuda::staged>(world, device);

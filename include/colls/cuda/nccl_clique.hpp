@@ -177,8 +177,8 @@ class nccl_call {
   /// From here on NCCL is called.
   void begin() { begun_ = true; }
   void choose_stream() {
-    passed_ = area_.take_milestone();
     on_ = area_.stream_for(record_.stream);
+    passed_ = area_.take_milestone();
   }
   nccl_clique& with() const { return with_; }
   nccl_api::comm_ref comm() const { return with_.comm(); }

@@ -97,6 +97,7 @@ class staged_transport {
     return {made, made->data()};
   }
   const char* wrong_with(const any_buffer& data) const { return cuda::wrong_with(data, device()); }
+  const char* wrong_with(stream_ref callers) const { return cuda::wrong_with(callers, device()); }
 
   int rank() const { return host_->rank(); }
   int size() const { return host_->size(); }

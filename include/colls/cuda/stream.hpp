@@ -13,6 +13,15 @@
 
 namespace colls::cuda {
 
+/// What is captured into a graph is not done now: nobody may wait for it.
+inline void refuse_captured(stream_ref callers) {
+  bool is_captured = false;
+  check(api::is_captured(is_captured, callers), "cudaStreamIsCapturing");
+  if (is_captured) {
+    throw error(errc::invalid_argument, "calls cannot be captured into a CUDA graph");
+  }
+}
+
 /// A point in the work of a device's stream, for other streams to wait for.
 class event {
  public:
@@ -27,6 +36,7 @@ class event {
   /// From now on this is what `of` has been given so far.
   void record(stream_ref of) {
     const on_device guard(device_);  // whose default stream is meant
+    refuse_captured(of);
     check(api::record(event_, of), "cudaEventRecord");
   }
 
@@ -42,15 +52,6 @@ struct milestone {
   std::uint32_t last = 0;
   bool is_left = false;  // whoever waited has given up: the stream may not get there for long
 };
-
-/// What is captured into a graph is not done now: nobody may wait for it.
-inline void refuse_captured(stream_ref callers) {
-  bool is_captured = false;
-  check(api::is_captured(is_captured, callers), "cudaStreamIsCapturing");
-  if (is_captured) {
-    throw error(errc::invalid_argument, "calls cannot be captured into a CUDA graph");
-  }
-}
 
 /// A stream of a device, made here; its end waits for its work, but not for what it follows if who
 /// waited for that has given up. Work of other streams, the default
@@ -79,7 +80,6 @@ class stream {
 
   /// What comes here after this waits for all that `other`, a stream of the same device, has now.
   void follow(stream_ref other) {
-    refuse_captured(other);
     marks_.record(other);
     follow(marks_);
   }
