@@ -81,6 +81,11 @@ static_assert(pack_size<vec3> == 4 && pack_size<welford> == 2 && pack_size<odd> 
 static_assert(pack_size<large> == 0 && pack_size<std::complex<double>> == 1);
 
 template <class T>
+inline constexpr bool is_placed = false;
+template <class T>
+inline constexpr bool is_placed<colls::value_index<T>> = true;
+
+template <class T>
 T drawn(std::mt19937& random) {
   const int number = static_cast<int>(random() % 201) - 100;
   if constexpr (std::is_same_v<T, vec3>) {
@@ -99,6 +104,13 @@ T drawn(std::mt19937& random) {
     return constant(number);
   } else if constexpr (std::is_same_v<T, std::complex<double>>) {
     return {number / 3.0, 1.0 / (number + 0.5)};
+  } else if constexpr (std::is_same_v<T, std::complex<float>>) {
+    const auto f = static_cast<float>(number);
+    return {f / 3, 1 / (f + 0.5f)};
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return number % 3 != 0;
+  } else if constexpr (is_placed<T>) {
+    return {static_cast<decltype(T::value)>(number % 5), static_cast<std::int64_t>(random() % 7)};
   } else if constexpr (std::is_floating_point_v<T>) {
     return static_cast<T>(number) / static_cast<T>(7);
   } else if constexpr (colls::half_type<T>) {
@@ -154,7 +166,7 @@ void run_case(std::size_t count, std::size_t shift, bool same_shift, std::size_t
   elements<T> second(count, shift, random);
   const stages also{true, 3};
 
-  std::vector<T> want;
+  std::vector<std::byte> want(count * sizeof(T));
   for (std::size_t i = 0; i < count; ++i) {
     const auto taken = [&](const T& x) {
       if constexpr (colls::detail::prepares<Op, compute>) {
@@ -172,7 +184,7 @@ void run_case(std::size_t count, std::size_t shift, bool same_shift, std::size_t
     if constexpr (colls::detail::finishes<Op, compute>) {
       sum.emplace(op.finish(*sum, 3));
     }
-    want.push_back(static_cast<T>(*sum));
+    new (want.data() + i * sizeof(T)) T(static_cast<T>(*sum));
   }
 
   T* const target =
@@ -209,6 +221,11 @@ void run_cases(const Op& op) {
   }
 }
 template <class T, class Op>
+void run_some(const Op& op) {
+  run_cases<T, Op, 2>(op);
+  run_cases<T, Op, 3>(op);
+}
+template <class T, class Op>
 void run_all(const Op& op) {
   run_cases<T, Op, 1>(op);
   run_cases<T, Op, 2>(op);
@@ -225,6 +242,19 @@ TEST_CASE("built-in types and operations, every size, alignment and number of in
   run_all<float>(colls::pre_multiplied_sum<float>(0.3f));
   run_all<double>(colls::maximum());
   run_all<std::complex<double>>(colls::multiplies());
+}
+
+TEST_CASE("the other operations and types, of two inputs and three") {
+  run_some<std::uint8_t>(colls::bit_and());
+  run_some<std::uint32_t>(colls::bit_or());
+  run_some<std::int32_t>(colls::logical_and());
+  run_some<bool>(colls::logical_or());
+  run_some<colls::value_index<double>>(colls::min_loc());
+  run_some<colls::value_index<std::int64_t>>(colls::max_loc());
+  run_some<double>(colls::multiplies());
+  run_some<std::uint64_t>(colls::multiplies());
+  run_some<std::int16_t>(colls::plus());
+  run_some<std::complex<float>>(colls::plus());
 }
 
 TEST_CASE("halves are summed in float and rounded once") {
