@@ -98,6 +98,10 @@ class spares {
     return make();
   }
   void give(T&& used) noexcept { kept_.push_back({std::move(used), taken_}); }
+  template <class Use>
+  void each(const Use& use) const {
+    for (const spare& one : kept_) use(one.what);
+  }
 
  private:
   struct spare {

@@ -9,7 +9,9 @@
 #include <colls/operation.hpp>
 #include <colls/record.hpp>
 
+#include <chrono>
 #include <memory>
+#include <thread>
 
 namespace colls::cuda {
 
@@ -125,6 +127,18 @@ class stream_pool {
  public:
   /// Makes the first one: where the device cannot be used, that is known at once.
   explicit stream_pool(int device) : device_(device) { const loan first(*this); }
+  stream_pool(const stream_pool&) = delete;
+  ~stream_pool() {
+    // What those follow that were given up mostly comes soon.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    const auto wait_for = [limit](const std::unique_ptr<stream>& kept) {
+      while (api::query(kept->ref()) == api::not_ready) {
+        if (std::chrono::steady_clock::now() > limit) break;
+        std::this_thread::yield();
+      }
+    };
+    free_.each(wait_for);
+  }
   int device() const { return device_; }
 
   /// A stream of a call's own as long as this lives.
