@@ -165,6 +165,26 @@ inline status heard(cudaError_t how) {
   return how;
 }
 
+/// As long as it lives, another thread may capture a stream in CUDA's usual mode, in which nobody
+/// may ask for memory, say: what colls calls is no part of a graph.
+class beside_captures {
+ public:
+  beside_captures() { exchange(); }
+  beside_captures(const beside_captures&) = delete;
+  ~beside_captures() { exchange(); }
+
+ private:
+  void exchange() { (void)heard(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+/// What `call()` says, beside captures.
+template <class Call>
+status aside(const Call& call) {
+  const beside_captures guard;
+  return heard(call());
+}
+
 /// A function of the driver, found at run time: a program starts where no driver is. Null: there is
 /// no such function.
 template <class Function>
@@ -219,13 +239,18 @@ inline std::uint64_t process() {
 }
 
 inline status allocate(void*& memory, std::size_t bytes) {
-  return heard(cudaMalloc(&memory, bytes));
+  return aside([&] { return cudaMalloc(&memory, bytes); });
 }
-inline status release(void* memory) { return heard(cudaFree(memory)); }
+inline status release(void* memory) {
+  return aside([&] { return cudaFree(memory); });
+}
 inline status allocate_pinned(void*& memory, std::size_t bytes) {
-  return heard(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+  constexpr unsigned how = cudaHostAllocPortable | cudaHostAllocMapped;
+  return aside([&] { return cudaHostAlloc(&memory, bytes, how); });
 }
-inline status release_pinned(void* memory) { return heard(cudaFreeHost(memory)); }
+inline status release_pinned(void* memory) {
+  return aside([&] { return cudaFreeHost(memory); });
+}
 inline status locate(const void* memory, location& found) {
   cudaPointerAttributes known{};
   const status result = heard(cudaPointerGetAttributes(&known, memory));
@@ -388,9 +413,11 @@ inline status make_stream(stream_ref& made) {
   return result;
 }
 inline status destroy_stream(stream_ref stream) { return heard(cudaStreamDestroy(native(stream))); }
-inline status query(stream_ref stream) { return heard(cudaStreamQuery(native(stream))); }
+inline status query(stream_ref stream) {
+  return aside([&] { return cudaStreamQuery(native(stream)); });
+}
 inline status synchronize(stream_ref stream) {
-  return heard(cudaStreamSynchronize(native(stream)));
+  return aside([&] { return cudaStreamSynchronize(native(stream)); });
 }
 
 inline status is_captured(bool& captured, stream_ref stream) {
