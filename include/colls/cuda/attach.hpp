@@ -62,7 +62,9 @@ inline const char* wrong_with(stream_ref callers, int device) {
 /// The model says what moves and reduces the data; its header has it, and the settings `how`, which
 /// are equal on all ranks. A call's work begins after what its `options.stream` (else the device's
 /// default stream) has when it is made, and has been done when it is awaited. Ends with
-/// `errc::no_device` where there is no such device.
+/// `errc::no_device` where there is no such device. Calls and awaits leave the thread's device as
+/// it was, but where the process has not used that one yet: then the communicator's stays. So a
+/// program of several devices calls cudaSetDevice before it allocates, as `on_device` does.
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,
             const typename Model::settings& how = {}, options call = {}) {
