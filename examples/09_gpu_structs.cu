@@ -74,13 +74,14 @@ colls::task<> structs(colls::world& world) {
   const int device = colls::cuda::device_for(world);
   const colls::cuda::on_device here(device);
   auto gpu = co_await colls::cuda::attach<colls::cuda::cuda_ipc>(world, device);
-  const colls::cuda::device_buffer<peak> peaks(sensors);
-  const colls::cuda::device_buffer<moments> all(sensors);
+  // Which may be freed whatever other ranks still have mapped.
+  auto peaks = gpu.allocate<peak>(sensors);
+  auto all = gpu.allocate<moments>(sensors);
   measure<<<(sensors + 127) / 128, 128>>>(world.rank(), peaks.data(), all.data());
 
   // Both begin after what the default stream has.
-  auto highest = gpu.all_reduce(peaks.span(), higher());
-  co_await gpu.all_reduce(all.span(), pooled());
+  auto highest = gpu.all_reduce(peaks, higher());
+  co_await gpu.all_reduce(all, pooled());
   co_await highest;
 
   if (world.rank() == 0) {

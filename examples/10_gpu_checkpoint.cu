@@ -45,14 +45,14 @@ colls::task<> checkpoint(colls::world& world) {
   // Rank 0 reads for all: no other rank needs the file, and none the device it came from.
   const int device = colls::cuda::device_for(world);
   const colls::cuda::on_device here(device);
-  const colls::cuda::device_buffer<float> mine(weights);
+  auto gpu = co_await colls::cuda::attach<colls::cuda::cuda_ipc>(world, device);
+  auto mine = gpu.allocate<float>(weights);
   if (world.rank() == 0) {
     copy(mine.data(), std::vector<float>(weights, 0.5f).data());
     save(mine.span());
     load(mine.span());
   }
-  auto gpu = co_await colls::cuda::attach<colls::cuda::cuda_ipc>(world, device);
-  co_await gpu.broadcast(mine.span(), 0);
+  co_await gpu.broadcast(mine, 0);
 
   std::vector<float> got(weights);
   copy(got.data(), mine.data());
