@@ -366,9 +366,10 @@ namespace colls::cuda {
 /// A model for `attach`: ranks of one host whose device memory others can map (by descriptors what
 /// `allocate` gives, by legacy CUDA IPC, or as threads of one process) work where it lies, by
 /// kernels: up to 8 ranks, on one GPU or several that reach each other. Where that cannot be, calls
-/// are staged by `how`, and a line of the log says why: `options.wire` and a pinned algorithm are for
-/// those, else kernels sum in the order of the ranks whatever is pinned. Memory that was given to a call stays mapped
-/// by other ranks until their communicators are destroyed, or they see other memory in its place.
+/// are staged by `how`, and a line of the log says why: `options.wire` and a pinned algorithm are
+/// for those, else kernels sum in the order of the ranks whatever is pinned. Memory that was given
+/// to a call stays mapped by other ranks until their communicators are destroyed, or they see other
+/// memory in its place.
 struct cuda_ipc {
   using settings = staging;
 
