@@ -439,6 +439,33 @@ TEST_CASE("what fails on the device ends the call on all ranks, and touches noth
   CHECK(seen >= 100);
 }
 
+TEST_CASE("a device that is lost ends what is under way, short sums too, and hangs nobody") {
+  int failed = 0;
+  for (const int devices : {1, 2}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      stand_in::boot({.devices = devices, .seed = seed, .eager_percent = 0});
+      colls::inproc::run(2, [&](host_communicator& comm) -> colls::task<> {
+        const int device = cuda::device_for(comm);
+        auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device);
+        stand_in::user by(device);
+        auto data = by.numbers(1000, comm.rank());
+        auto call = gpu.all_reduce(data.span(), by.on_stream());
+        for (std::uint64_t polls = 0; polls < seed / 4; ++polls) (void)call.done();
+        if (comm.rank() == 0) stand_in::break_devices(700);
+        const auto waiting = [&call]() -> colls::task<> { co_await call; };
+        const errc code = co_await code_of(waiting);
+        CHECK((code == errc{} || code == errc::device_failed));
+        failed += code == errc::device_failed ? 1 : 0;
+        const auto again = [&] { return gpu.all_reduce(data.span(), by.on_stream()); };
+        const errc next = co_await code_of(again);
+        CHECK(next == errc::device_failed);
+      });
+      check_clean();
+    }
+  }
+  CHECK(failed > 0);
+}
+
 /// Ranks of which one drops its call after some polls and frees its buffers at once.
 template <class Communicator>
 colls::task<> drop_one(Communicator& comm, std::uint64_t seed, bool passable = false) {

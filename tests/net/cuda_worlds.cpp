@@ -191,6 +191,43 @@ TEST_CASE("a rank of an island that is killed ends the others' sums") {
   for (int i = 0; i < 5; ++i) CHECK(in_processes(killed_in_an_island, true) == 0);
 }
 
+/// Rank 1 dies while it works in rank 0's memory, which has it back when that process has ended.
+colls::task<> killed_in_a_visit(colls::world& world) {
+  stand_in::boot({.devices = 2, .seed = 3, .eager_percent = 0, .processes = true});
+  colls::errc code{};
+  bool good = true;
+  {
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, world.rank());
+    const stand_in::user by(world.rank());
+    std::vector<std::int64_t> dying{::getpid()};
+    co_await world.broadcast(dying, 1);
+    auto data = gpu.allocate<stand_in::number>(1000);
+    const bool open = false;
+    if (world.rank() == 1) {
+      const auto guard = stand_in::lock();
+      const auto is_open = [&open] { return open; };
+      stand_in::enqueue_meeting(gpu.net().here().by().ref().handle, &open, is_open, {});
+    }
+    auto call = gpu.all_reduce(colls::group{data}, by.on_stream());
+    while (world.rank() == 1) {
+      (void)call.done();
+      if (stand_in::calls("launch") > 0) ::raise(SIGKILL);
+    }
+    try {
+      co_await call;
+    } catch (const colls::error& thrown) {
+      code = static_cast<colls::errc>(thrown.code().value());
+    }
+    good &= code == colls::errc::peer_failed && cuda::has_ended(dying[0]);
+  }
+  good &= stand_in::complaints().empty() && stand_in::allocations() == 0;
+  ::_exit(good ? 0 : 1);
+}
+
+TEST_CASE("a rank that is killed while it works in another one's memory ends the call there") {
+  for (int i = 0; i < 3; ++i) CHECK(in_processes(killed_in_a_visit, true) == 0);
+}
+
 TEST_CASE("colls-bench measures memory of allocate, which is passed") {
   stand_in::boot({.devices = 2, .seed = 5, .processes = true});
   colls::threads::run(2, [](colls::threads::communicator& comm) -> colls::task<> {
