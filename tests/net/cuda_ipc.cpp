@@ -295,24 +295,37 @@ TEST_CASE("a caller's stream that never gets there does not hold up the communic
   CHECK(stand_in::allocations() == 2);  // lines that those streams have written since
 }
 
-TEST_CASE("ranks that drop two calls each wait for each other") {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    stand_in::boot({.devices = 2, .seed = seed, .eager_percent = 0});
-    colls::threads::run(2, [&](colls::threads::communicator& comm) -> colls::task<> {
-      const int device = cuda::device_for(comm);
-      auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device);
-      stand_in::user by(device);
-      auto one = by.numbers(1000, comm.rank());
-      auto other = by.numbers(1000, comm.rank());
-      const auto first = one.span();
-      const auto second = other.span();
-      std::vector<colls::operation<>> calls;
-      calls.push_back(gpu.all_reduce(colls::group{first}, by.on_stream()));
-      calls.push_back(gpu.all_reduce(colls::group{second}, by.on_stream()));
-      for (std::uint64_t polls = 0; polls < seed; ++polls) (void)calls[polls % 2].done();
-    });
-    check_clean();
-  }
+TEST_CASE("ranks that are inside each other's memory with two calls may drop both") {
+  stand_in::boot({.devices = 2, .eager_percent = 0});
+  bool open = false;
+  std::atomic<int> inside{0};
+  colls::threads::run(2, [&](colls::threads::communicator& comm) -> colls::task<> {
+    const int device = cuda::device_for(comm);
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device);
+    {
+      const auto guard = stand_in::lock();
+      const auto is_open = [&open] { return open; };
+      stand_in::enqueue_meeting(gpu.net().here().by().ref().handle, &open, is_open, {});
+    }
+    stand_in::user by(device);
+    auto one = by.numbers(1000, comm.rank());
+    auto other = by.numbers(1000, comm.rank());
+    const auto first = one.span();
+    const auto second = other.span();
+    std::vector<colls::operation<>> calls;
+    calls.push_back(gpu.all_reduce(colls::group{first}, by.on_stream()));
+    calls.push_back(gpu.all_reduce(colls::group{second}, by.on_stream()));
+    while (stand_in::calls("launch") < 4) {
+      for (auto& each : calls) (void)each.done();
+    }
+    ++inside;
+    while (inside < 2) std::this_thread::yield();
+    {
+      const auto guard = stand_in::lock();
+      open = true;
+    }
+  });
+  check_clean();
 }
 
 TEST_CASE("the device that a thread uses is the user's affair") {
