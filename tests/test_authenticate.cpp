@@ -272,10 +272,11 @@ TEST_CASE("another job, another version") {
   const ends version = shake(at, old, secret("s"), of_rank(0), secret("s"));
   REQUIRE(version.connecting_error);
   CHECK(version.connecting_error->code == errc::version_mismatch);
-  CHECK(contains(version.connecting_error->detail, "wire version 1, this process 77"));
+  const std::string ours = std::to_string(colls::wire_version);
+  CHECK(contains(version.connecting_error->detail, "wire version " + ours + ", this process 77"));
   REQUIRE(version.accepting_error);
   CHECK(version.accepting_error->code == errc::version_mismatch);
-  CHECK(contains(version.accepting_error->detail, "wire version 77, this process 1"));
+  CHECK(contains(version.accepting_error->detail, "wire version 77, this process " + ours));
 }
 
 TEST_CASE("garbage gets no answer at all") {

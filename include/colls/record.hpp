@@ -119,7 +119,12 @@ class communicator_state {
 
   [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
     const std::size_t at = runs_ % kept;
-    if (at == recent_.size()) recent_.emplace_back();
+    if (at == recent_.size()) {
+      // A program's calls soon come again: no memory is taken then. Most ranks of a simulation make
+      // one.
+      if (at == recent_.capacity()) recent_.reserve(at == 0 ? 1 : at == 1 ? 8 : kept);
+      recent_.emplace_back();
+    }
     recent_[at] = {sequence_ + 1, hash, call};
     last_hash_ = hash;
     ++runs_;
