@@ -449,7 +449,7 @@ TEST_CASE("in the steady state nothing is allocated") {
     const int peer = 1 - comm.rank();
     // First all that can lie about at a time: receives and messages that wait, a late rank's words.
     for (const int late : {0, 1}) {
-      const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(800);
+      const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
       while (comm.rank() == late && std::chrono::steady_clock::now() < until) comm.poll();
       std::vector<std::vector<std::int64_t>> into(10, data);
       std::vector<operation<>> kept;
