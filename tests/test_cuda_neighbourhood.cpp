@@ -50,20 +50,22 @@ TEST_CASE("memory of a pool is for its own device, of a rank of the same process
   CHECK(stand_in::allocations() == 0);
 }
 
-/// A process with a line up at rank 0's door, as rank 1, for a time, or until it is killed.
-pid_t go_inside(const cuda::door& of, std::chrono::microseconds stays = 0us) {
+/// A process with a line up at rank 0's door, as rank 1, until it is killed, or gets SIGTERM.
+pid_t go_inside(const cuda::door& of) {
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
   const cuda::door_address at = of.address();
+  sigset_t word_to_leave;
+  sigemptyset(&word_to_leave);
+  sigaddset(&word_to_leave, SIGTERM);
   const pid_t child = ::fork();
   if (child == 0) {
+    ::sigprocmask(SIG_BLOCK, &word_to_leave, nullptr);
     cuda::door_view seen(at, 2);
     seen.raise(1, 2, {});
-    const bool good = ::write(ready[1], "", 1) == 1;
-    while (good && stays == 0us) ::pause();
-    ::usleep(static_cast<unsigned>(stays.count()));
-    seen.lower(1);
-    ::pause();
+    int signal = 0;
+    if (::write(ready[1], "", 1) == 1 && ::sigwait(&word_to_leave, &signal) == 0) seen.lower(1);
+    for (;;) ::pause();
   }
   char word = 0;
   REQUIRE(::read(ready[0], &word, 1) == 1);
@@ -109,9 +111,17 @@ TEST_CASE("of a rank inside that is killed, the end of its process is waited for
 TEST_CASE("a rank inside is waited for as long as its process lives, where a page stays a second") {
   cuda::door own(2, 1);
   const std::uint64_t ticket = own.open();
-  const pid_t child = go_inside(own, 2500ms);
+  const pid_t child = go_inside(own);
   CHECK_FALSE(own.revoke(own.open(), cuda::door::patience::a_second));
+  std::atomic<bool> is_told{false};
+  std::thread teller([&] {
+    std::this_thread::sleep_for(1500ms);  // longer than the second, which would be too short
+    is_told = true;
+    ::kill(child, SIGTERM);
+  });
   CHECK(own.revoke(ticket));
+  CHECK(is_told);
+  teller.join();
   end(child);
 }
 

@@ -293,6 +293,19 @@ task<> until_read(communicator& comm) {
   }
   co_await comm.barrier();
 }
+/// Runs `main` as each rank once they all read each other's memory.
+template <class Main>
+void where_ranks_read(int size, Main main) {
+  if (!kernel_lets_read()) {
+    MESSAGE("skipped: this system lets no process read another one");
+    return;
+  }
+  ranks<shm_world> world(size, "always");
+  world.run([&main](communicator& comm) -> task<> {
+    co_await until_read(comm);
+    co_await main(comm);
+  });
+}
 
 /// Memory that its process alone can read; null where the system has none.
 class secret_memory {
@@ -321,14 +334,8 @@ class secret_memory {
 }  // namespace
 
 TEST_CASE("what is read is what was lent, or the call fails") {
-  if (!kernel_lets_read()) {
-    MESSAGE("skipped: this system lets no process read another one");
-    return;
-  }
-  ranks<shm_world> world(3, "always");
-  world.run([](communicator& comm) -> task<> {
+  where_ranks_read(3, [](communicator& comm) -> task<> {
     constexpr std::size_t n = 300'000;
-    co_await until_read(comm);
     std::vector<int> data(n, comm.rank());
     co_await comm.broadcast(data, 1, direct);
     CHECK(std::count(data.begin(), data.end(), 1) == n);
@@ -353,13 +360,7 @@ TEST_CASE("what is read is what was lent, or the call fails") {
 }
 
 TEST_CASE("what is read once it was taken back is not used") {
-  if (!kernel_lets_read()) {
-    MESSAGE("skipped: this system lets no process read another one");
-    return;
-  }
-  ranks<shm_world> world(2, "always");
-  world.run([](communicator& comm) -> task<> {
-    co_await until_read(comm);
+  where_ranks_read(2, [](communicator& comm) -> task<> {
     using channel = colls::basic_channel<colls::tcp_transport>;
     using lending = colls::direct::lending<channel>;
     colls::match& matching = comm.net().matching();
@@ -392,8 +393,6 @@ TEST_CASE("what is read once it was taken back is not used") {
           is_used = true;
         };
         const auto tell = [&]() -> task<> {
-          auto& driver = comm.net().driver();
-          co_await driver.sleep_until(comm.net().now() + 20 * colls::milliseconds);
           CHECK(!is_used);
           co_await comm.send(token, 0, 6);
         };
@@ -413,18 +412,12 @@ TEST_CASE("what is read once it was taken back is not used") {
 }
 
 TEST_CASE("what cannot be read is sent, and nothing is lent to who could not") {
-  if (!kernel_lets_read()) {
-    MESSAGE("skipped: this system lets no process read another one");
-    return;
-  }
   constexpr std::size_t n = 100'000;
   if (secret_memory(n).all().empty()) {
     MESSAGE("skipped: no memfd_secret here");
     return;
   }
-  ranks<shm_world> world(3, "always");
-  world.run([](communicator& comm) -> task<> {
-    co_await until_read(comm);
+  where_ranks_read(3, [](communicator& comm) -> task<> {
     const secret_memory secret(n);
     const std::span<int> mine = secret.all();
     std::vector<int> plain(n, comm.rank() + 1);

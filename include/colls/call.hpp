@@ -71,9 +71,7 @@ class call_base : public operation_record, public recycled {
 
   /// Whether it has ended, also if its coroutine has and the run queue has not told us yet.
   bool settle() noexcept {
-    if (body_done_.posted() && is_body_over()) {
-      if (completion* const waiter = body_ended()) waiter->post();
-    }
+    if (body_done_.posted() && is_body_over()) tell(body_ended());
     return is_done();
   }
 
@@ -82,7 +80,7 @@ class call_base : public operation_record, public recycled {
     if (settle()) return;
     destroy_body();
     note(why);
-    if (completion* const waiter = finish()) waiter->post();
+    tell(finish());
   }
 
   /// Never started: the error comes at the await.
@@ -104,8 +102,7 @@ class call_base : public operation_record, public recycled {
   void run() noexcept {
     state_ = state::running;
     run_ = true;
-    if (!start_body(body_done_)) return;
-    if (completion* const waiter = body_ended()) waiter->post();
+    if (start_body(body_done_)) tell(body_ended());
   }
 
   /// A dropped handle: point-to-point operations that nobody has met are withdrawn, all others
@@ -142,6 +139,11 @@ class call_base : public operation_record, public recycled {
           owner(of) {}
     call_base& owner;
   };
+
+  // From outside of the run queue: who waits goes on in its next turn.
+  static void tell(completion* waiter) noexcept {
+    if (waiter != nullptr) waiter->post();
+  }
 
   // Who waited for it, to be told.
   completion* body_ended() noexcept {

@@ -122,7 +122,7 @@ class communicator_state {
     if (at == recent_.size()) {
       // A program's calls soon come again: no memory is taken then. Most ranks of a simulation make
       // one.
-      if (at == recent_.capacity()) recent_.reserve(at == 0 ? 1 : at == 1 ? 8 : kept);
+      if (at == recent_.capacity()) recent_.reserve(at == 0 ? 1 : 8 * at);
       recent_.emplace_back();
     }
     recent_[at] = {sequence_ + 1, hash, call};
