@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def compile_times(include, rounds):
             source = os.path.join(folder, "one.cpp")
             with open(source, "w") as file:
                 file.write("#define COLLS_SEPARATE_COMPILATION\n" * separate + text)
-            for compiler in ("g++", "clang++-19"):
+            for compiler in filter(shutil.which, ("g++", "clang++-19")):
                 out = os.path.join(folder, "one.o")
                 command = [compiler, "-std=c++20", "-O2", f"-I{include}", "-c", source, "-o", out]
                 took = []
