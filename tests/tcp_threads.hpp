@@ -7,6 +7,7 @@
 #include <colls/run.hpp>
 #include <colls/transport/socket.hpp>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -25,8 +26,8 @@ std::vector<int> run_tcp(int size, const Main& rank_main) {
     how.rank = rank;
     how.size = size;
     how.address = "tcp://127.0.0.1:" + std::to_string(port);
-    how.join_timeout = 20 * colls::seconds;
-    how.timeout = 20 * colls::seconds;
+    how.join_timeout = std::chrono::seconds(20);
+    how.timeout = std::chrono::seconds(20);
     if (rank == 0) how.store_fd = shared;
     ranks.emplace_back([&statuses, &rank_main, rank, how] {
       statuses[static_cast<std::size_t>(rank)] = colls::run(rank_main, how);

@@ -10,6 +10,7 @@
 #include <colls/transport/tcp.hpp>
 #include <colls/when_all.hpp>
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -31,7 +32,7 @@ class tcp_world {
       how.address = "tcp://127.0.0.1:" + std::to_string(port);
       how.transport = transport;
       how.reads = reads;
-      how.join_timeout = 20 * colls::seconds;
+      how.join_timeout = std::chrono::seconds(20);
       if (rank == 0) how.store_fd = shared;
       joins.push_back(join(how));
     }

@@ -427,7 +427,7 @@ void run_world(asio::io_context& io, int size, Main rank_main) {
     how.rank = rank;
     how.size = size;
     how.address = "tcp://127.0.0.1:" + std::to_string(door.local().port());
-    how.join_timeout = 20 * colls::seconds;
+    how.join_timeout = std::chrono::seconds(20);
     if (rank == 0) how.store_fd = ::dup(door.descriptor());
     const auto life = [](asio::io_context& on, colls::config who,
                          Main main) -> asio::awaitable<void> {
@@ -474,7 +474,7 @@ TEST_CASE("a join that fails says why") {
     how.rank = 1;
     how.size = 2;
     how.address = "tcp://127.0.0.1:1";
-    how.join_timeout = 200 * milliseconds;
+    how.join_timeout = std::chrono::milliseconds(200);
     try {
       co_await colls::join(io.get_executor(), how);
     } catch (const boost::system::system_error& thrown) {

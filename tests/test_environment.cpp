@@ -4,13 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <set>
 
 using colls::config;
 using colls::errc;
-using colls::seconds;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -89,7 +90,7 @@ TEST_CASE("without a launcher: alone") {
   CHECK(alone.rank == 0);
   CHECK(alone.size == 1);
   CHECK(alone.source == "no launcher");
-  CHECK(alone.timeout == 5 * seconds);
+  CHECK(alone.timeout == 5s);
 }
 
 TEST_CASE("colls-run") {
@@ -105,8 +106,8 @@ TEST_CASE("colls-run") {
   CHECK(cfg.job == "a-job");
   CHECK(cfg.secret == "hush");
   CHECK(cfg.source == "colls-run");
-  CHECK(cfg.join_timeout == 300 * seconds);
-  CHECK(cfg.timeout == 600 * seconds);
+  CHECK(cfg.join_timeout == 300s);
+  CHECK(cfg.timeout == 600s);
   CHECK(!cfg.insecure);
   const config file = read(with(colls_run, {{"COLLS_STORE", "file:///tmp/x"}}));
   CHECK(!file.served);
@@ -288,13 +289,13 @@ TEST_CASE("contradictions and nonsense are errors that name the variable") {
 
 TEST_CASE("times and switches") {
   const auto timeout = [](const char* text) { return read({{"COLLS_TIMEOUT", text}}).timeout; };
-  CHECK(timeout("30") == 30 * seconds);
-  CHECK(timeout("1.5s") == 1500 * colls::milliseconds);
-  CHECK(timeout("500ms") == 500 * colls::milliseconds);
-  CHECK(timeout("10min") == 600 * seconds);
-  CHECK(timeout("2m") == 120 * seconds);
-  CHECK(timeout("2h") == 7200 * seconds);
-  CHECK(read({{"COLLS_JOIN_TIMEOUT", "7"}}).join_timeout == 7 * seconds);
+  CHECK(timeout("30") == 30s);
+  CHECK(timeout("1.5s") == 1500ms);
+  CHECK(timeout("500ms") == 500ms);
+  CHECK(timeout("10min") == 600s);
+  CHECK(timeout("2m") == 120s);
+  CHECK(timeout("2h") == 7200s);
+  CHECK(read({{"COLLS_JOIN_TIMEOUT", "7"}}).join_timeout == 7s);
   for (const char* bad : {"x", "-1", "0", "5 apples", "nan", "inf", "1e300"}) {
     CHECK(contains(complaint({{"COLLS_TIMEOUT", bad}}), "COLLS_TIMEOUT="));
   }

@@ -4,7 +4,10 @@
 
 #include "joining.hpp"
 
+#include <chrono>
+
 using namespace joining;
+using namespace std::chrono_literals;
 using colls::config;
 using colls::failure;
 using colls::hello;
@@ -35,7 +38,7 @@ struct town : bench {
 
   config rank(int rank, int size) const {
     config cfg{.rank = rank, .size = size, .address = address};
-    cfg.join_timeout = 20 * seconds;
+    cfg.join_timeout = 20s;
     return cfg;
   }
   void meet(std::vector<arrival>& all) {
@@ -115,7 +118,7 @@ TEST_CASE("an application's io_context::run() drives it, and returns once all ha
   {
     colls::task_group work(at.on);
     for (arrival& who : all) work.start(come_and_go(at.on, &who));
-    at.io.run_for(std::chrono::seconds(20));
+    at.io.run_for(20s);
   }
   CHECK(at.io.stopped());
   for (const arrival& who : all) CHECK(who.took == -1);
@@ -140,9 +143,12 @@ TEST_CASE("a config may be written where it is awaited") {
   const auto alone = [](engine& on, int* sizes) -> task<> {
     const membership one = co_await colls::meet(
         on, config{.rank = 0, .size = 1, .address = "tcp://a-name-of-more-than-sixteen-bytes:1"});
-    const membership two = co_await colls::meet(on, {.rank = 0, .size = 1, .job = "a job"});
+    const membership two =
+        co_await colls::meet(on, {.rank = 0, .size = 1, .job = "a job", .timeout = 5s});
     *sizes = one.size + two.size;
     CHECK(one.cfg.address == "tcp://a-name-of-more-than-sixteen-bytes:1");
+    CHECK(two.cfg.timeout.count() == 5 * seconds);
+    CHECK(two.cfg.join_timeout == config{}.join_timeout);
   };
   int sizes = 0;
   at.run(alone(at.on, &sizes));
@@ -257,7 +263,7 @@ TEST_CASE("file://: a rank that does not come is named, and the file is gone aft
   at.address = "file://" + std::string(folder) + "/store";
   auto all = at.world(3);
   all.pop_back();
-  for (arrival& who : all) who.cfg.join_timeout = 500 * milliseconds;
+  for (arrival& who : all) who.cfg.join_timeout = 500ms;
   at.meet(all);
   for (const arrival& who : all) {
     REQUIRE(who.failed);
@@ -273,7 +279,7 @@ TEST_CASE("ranks that do not come are named on every rank, within the deadline")
   auto all = at.world(8);
   all.erase(all.begin() + 5);
   all.erase(all.begin() + 3);
-  for (arrival& who : all) who.cfg.join_timeout = 700 * milliseconds;
+  for (arrival& who : all) who.cfg.join_timeout = 700ms;
   at.meet(all);
   for (const arrival& who : all) {
     REQUIRE(who.failed);
@@ -288,7 +294,7 @@ TEST_CASE("a rank with less patience than the others ends the wait of all") {
   town at;
   auto all = at.world(3);
   all.pop_back();
-  all[1].cfg.join_timeout = 400 * milliseconds;
+  all[1].cfg.join_timeout = 400ms;
   at.meet(all);
   for (const arrival& who : all) {
     REQUIRE(who.failed);
@@ -302,7 +308,7 @@ TEST_CASE("without rank 0 the others say where they looked") {
   town at;
   auto all = at.world(3);
   all.erase(all.begin());
-  for (arrival& who : all) who.cfg.join_timeout = 500 * milliseconds;
+  for (arrival& who : all) who.cfg.join_timeout = 500ms;
   at.meet(all);
   for (const arrival& who : all) {
     REQUIRE(who.failed);
@@ -319,7 +325,7 @@ TEST_CASE("a name that does not exist, and an address of another host") {
   auto all = at.world(2);
   for (arrival& who : all) {
     who.cfg.address = "tcp://no-such-host.invalid:29500";
-    who.cfg.join_timeout = 500 * milliseconds;
+    who.cfg.join_timeout = 500ms;
   }
   at.meet(all);
   for (const arrival& who : all) {
@@ -478,7 +484,7 @@ TEST_CASE("ranks that disagree on the size of the world") {
   town at;
   auto all = at.world(2);
   all[1].cfg.size = 4;
-  all[0].cfg.join_timeout = 2 * seconds;
+  all[0].cfg.join_timeout = 2s;
   at.meet(all);
   REQUIRE(all[1].failed);
   CHECK(all[1].failed->code == errc::join_failed);
@@ -575,7 +581,7 @@ TEST_CASE("a store that a launcher serves: no rank binds its port") {
   }
   SUBCASE("rank 0 does not come") {
     all.erase(all.begin());
-    for (arrival& who : all) who.cfg.join_timeout = 400 * milliseconds;
+    for (arrival& who : all) who.cfg.join_timeout = 400ms;
     at.meet(all);
     for (const arrival& who : all) {
       REQUIRE(who.failed);
@@ -633,7 +639,7 @@ TEST_CASE("no listening where others can reach it without a secret, and never ev
   auto all = at.world(2);
   for (arrival& who : all) {
     who.cfg.address = "tcp://" + place;
-    who.cfg.join_timeout = 2 * seconds;
+    who.cfg.join_timeout = 2s;
   }
   SUBCASE("refused") {
     all.pop_back();
@@ -657,7 +663,7 @@ TEST_CASE("no listening where others can reach it without a secret, and never ev
   }
 }
 
-TEST_CASE("a rank that makes no sense, or no address, is said at once") {
+TEST_CASE("a rank that makes no sense, no address, or no time to wait, is said at once") {
   bench at;
   const auto fails = [&](const config& cfg, const char* part) {
     std::optional<membership> member;
@@ -673,6 +679,8 @@ TEST_CASE("a rank that makes no sense, or no address, is said at once") {
   fails({.rank = 0, .size = 3}, "MASTER_ADDR");
   fails({.rank = 0, .size = 3, .address = "127.0.0.1:1"}, "tcp://host:port");
   fails({.rank = 0, .size = 3, .address = "file:///nowhere/at/all"}, "directory");
+  fails({.rank = 0, .size = 1, .timeout = 0s}, "config::timeout is no time");
+  fails({.rank = 0, .size = 1, .join_timeout = -1s}, "config::join_timeout is no time");
 }
 
 TEST_CASE("links: the dialling rank proves itself, and is told whether its link stays") {

@@ -27,6 +27,9 @@ static_assert(time_span(std::chrono::duration<int, std::ratio<1, 3>>(2)).count()
 static_assert(time_span(std::chrono::duration<double>(1e-12)));
 static_assert(time_span(std::chrono::seconds::max()).count() == colls::never);
 static_assert(time_span(std::chrono::hours::min()).count() == -colls::never);
+static_assert(time_span(2s) == 2000ms && time_span::of(5) == 5ns && time_span(1s) != 2s);
+static_assert(time_span(2ns).after(5) == 7 && time_span(-1ns).after(5) == 4);
+static_assert(time_span(std::chrono::hours::max()).after(5) == colls::never);
 
 TEST_CASE("every call takes options, with and without an operation") {
   colls::inproc::run(2, [](communicator& comm) -> task<> {

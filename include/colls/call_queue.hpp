@@ -221,9 +221,7 @@ class call_queue : public call_owner {
     made.stream = how.stream;
     if (how.timeout) {
       made.started = now();
-      if (how.timeout.count() < never - made.started) {
-        made.deadline = made.started + how.timeout.count();
-      }
+      made.deadline = how.timeout.after(made.started);
     }
     matching_.begin(made);
   }

@@ -183,8 +183,8 @@ operation<> core<Transport>::close(time_span deadline) {
   if (whole) {
     // After an error the last words have a second; peers that hang are not waited for.
     const time_point patience = state().failed() ? seconds : state().inactivity;
-    const time_point limit = deadline ? deadline.count() : patience;
-    (void)(made->body = net_->close(net_->now() + limit));
+    const time_span limit = deadline ? deadline : time_span::of(patience);
+    (void)(made->body = net_->close(limit.after(net_->now())));
   } else {
     (void)(made->body = nothing_to_close());
   }

@@ -32,8 +32,8 @@ struct config {
   /// `insecure`.
   fixed_text<1024> secret = {};
   fixed_text<256> job = {};  // keeps jobs apart that meet at one port
-  time_point join_timeout = 300 * seconds;
-  time_point timeout = 600 * seconds;
+  time_span join_timeout = time_span::of(300 * seconds);  // how long joining may take
+  time_span timeout = time_span::of(600 * seconds);       // an operation, without a byte
   bool insecure = false;
   fixed_text<64> source = "config";  // who said all this
   fixed_text<16> congestion = {};    // congestion control of links; empty: the system's

@@ -55,16 +55,7 @@ class launcher_reader {
 
  private:
   void read_common() {
-    if (env_.text("COLLS_SECRET").size() > 1023) {
-      raise(errc::join_failed, "COLLS_SECRET is longer than 1023 bytes");
-    }
-    cfg_.secret = env_.text("COLLS_SECRET");
-    if (const char* const file = env_.get("COLLS_SECRET_FILE")) {
-      if (!cfg_.secret.empty()) {
-        raise(errc::join_failed, "COLLS_SECRET and COLLS_SECRET_FILE are both set: keep one");
-      }
-      cfg_.secret = read_secret_file(file);
-    }
+    cfg_.secret = read_secret(env_);
     cfg_.job = env_.text("COLLS_JOB");
     cfg_.insecure = parse_switch("COLLS_INSECURE", env_.text("COLLS_INSECURE"));
     cfg_.transport = env_.text("COLLS_TRANSPORT");

@@ -27,6 +27,10 @@ inline void check(const config& cfg) {
   if (!cfg.reads.empty() && cfg.reads != "always" && cfg.reads != "never") {
     raise(errc::join_failed, "COLLS_READS=%s is none of always, never", cfg.reads.c_str());
   }
+  if (cfg.join_timeout.count() <= 0 || cfg.timeout.count() <= 0) {
+    raise(errc::join_failed, "config::%s is no time to wait: it has to be more than 0",
+          cfg.timeout.count() > 0 ? "join_timeout" : "timeout");
+  }
   if (cfg.size > 1 && cfg.address.empty()) {
     raise(errc::join_failed,
           "rank %d of %d (from %s) does not know where the ranks meet: give an address "
@@ -72,7 +76,7 @@ class meeting_guard : public failure_listener {
 class meeting {
  public:
   meeting(engine& on, const config& cfg)
-      : engine_(on), began_(on.now()), deadline_(began_ + cfg.join_timeout) {
+      : engine_(on), began_(on.now()), deadline_(began_ + std::min(cfg.join_timeout.count(), most)) {
     all_.rank = cfg.rank;
     all_.size = cfg.size;
     all_.cfg = cfg;
@@ -101,7 +105,8 @@ class meeting {
       place_.host = all_.server->local().address().to_string();
       ports = {all_.server->local().port()};
     }
-    store_ = co_await reach_store(engine_, place_, ports, mine, all_.key, deadline_, cfg().timeout);
+    store_ = co_await reach_store(engine_, place_, ports, mine, all_.key, deadline_,
+                                   cfg().timeout.count());
     all_.rendezvous = store_;
     std::exception_ptr failed;
     {
@@ -131,6 +136,9 @@ class meeting {
   }
 
  private:
+  // Of waiting: later than anything, and no `never`, which to a store is no deadline at all.
+  static constexpr time_point most = never / 2;
+
   const config& cfg() const { return all_.cfg; }
 
   task<failure> who_is_missing(std::vector<std::string> keys) {

@@ -138,7 +138,7 @@ class tcp_store final : public store, engine::source {
       detail::raise(errc::invalid_argument, "a key of %zu bytes with a value of %zu: too long",
                     key.size(), value.size());
     }
-    if (deadline == never) deadline = engine_.now() + patience_;
+    if (deadline == never) deadline = time_span::of(patience_).after(engine_.now());
     request mine(*this, ++last_id_, what, deadline);
     send({.what = what, .id = mine.id(), .number = number}, key, value);
     co_await mine;

@@ -51,7 +51,7 @@ struct variables {
 };
 
 /// "30", "1.5s", "500ms", "10min", "2h"; throws for anything else.
-inline time_point parse_duration(const char* name, const std::string& text) {
+inline time_span parse_duration(const char* name, const std::string& text) {
   char* unit = nullptr;
   const double value = std::strtod(text.c_str(), &unit);
   const std::string_view rest(unit);
@@ -65,7 +65,7 @@ inline time_point parse_duration(const char* name, const std::string& text) {
     raise(errc::join_failed, "%s=%.60s is no time such as 30, 1.5s, 500ms, 10min", name,
           text.c_str());
   }
-  return static_cast<time_point>(total);
+  return time_span::of(static_cast<time_point>(total));
 }
 
 inline bool parse_switch(const char* name, const std::string& text) {
@@ -101,6 +101,18 @@ inline std::string read_secret_file(const std::string& path) {
           secret.empty() ? "empty" : "too long");
   }
   return secret;
+}
+
+/// What COLLS_SECRET says, or the file that COLLS_SECRET_FILE names; empty: neither is set.
+inline std::string read_secret(const variables& from) {
+  const std::string secret = from.text("COLLS_SECRET");
+  if (secret.size() > 1023) raise(errc::join_failed, "COLLS_SECRET is longer than 1023 bytes");
+  const char* const file = from.get("COLLS_SECRET_FILE");
+  if (file == nullptr) return secret;
+  if (!secret.empty()) {
+    raise(errc::join_failed, "COLLS_SECRET and COLLS_SECRET_FILE are both set: keep one");
+  }
+  return read_secret_file(file);
 }
 
 /// Ports for a job that was told a port which its launcher keeps for itself: all ranks try these

@@ -28,7 +28,7 @@ class join_call final : public call<world>, call_owner {
 };
 
 COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
-  const time_point inactivity = how.timeout;
+  const time_point inactivity = how.timeout.count();
   auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
   // A rank that spins while it waits takes the core of one that could work. Where one sleeps, those
   // who write to it have to wake it, and all others wait for that: so none does for some time.

@@ -161,9 +161,7 @@ class opener final : door::host {
   bool is_beside(int peer) const {
     return who_.node_of[static_cast<std::size_t>(peer)] == who_.node;
   }
-  time_point patience() const {
-    return who_.cfg.timeout == never ? never : engine_.now() + who_.cfg.timeout;
-  }
+  time_point patience() const { return who_.cfg.timeout.after(engine_.now()); }
 
   // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
   // `*alive`: its system took the connection.
