@@ -146,6 +146,8 @@ TEST_CASE("mistakes on the command line end with 2 and one sentence") {
        "at most 65536 ranks"},
       {{"-n", "2", "-x", "=1", "true"}, "-x =1 names no variable"},
       {{"-n", "2", "-x", "COLLS_RANK=1", "true"}, "-x COLLS_RANK: colls-run sets it itself"},
+      {{"-n", "2", "-x", "COLLS_SECRET_FILE=x", "true"}, "-x COLLS_SECRET_FILE: colls-run sets"},
+      {{"-n", "2", "-x", "COLLS_TERMINAL=1", "true"}, "-x COLLS_TERMINAL: colls-run sets it"},
       {{"-n", "2", "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "true"},
        "--nnodes 2 needs a secret that is equal on all nodes: set COLLS_SECRET_FILE"},
   };
@@ -183,13 +185,13 @@ TEST_CASE("nodes and processes per node multiply") {
   CHECK(value_of(it.out(), 7, "COLLS_SECRET_FILE") == "(not set)");
 }
 
-TEST_CASE("a secret that others can read is refused") {
+TEST_CASE("what is no secret for its ranks is none for colls-run") {
   const strings line = {"--nnodes",      "2",         "-n",  "1", "--node-rank", "0",
                         "--master-addr", "127.0.0.1", "true"};
   const file open("a secret for a test", 0640);
   run it(line, {.environment = {"COLLS_SECRET", "COLLS_SECRET_FILE=" + open.path}});
   CHECK(it.wait() == 1);
-  CHECK(contains(it.err(), open.path + ": others may read it; chmod 600 it"));
+  CHECK(contains(it.err(), open.path + " can be read by others: chmod 600 it"));
   const file empty("\n", 0600);
   run blank(line, {.environment = {"COLLS_SECRET", "COLLS_SECRET_FILE=" + empty.path}});
   CHECK(blank.wait() == 1);
@@ -197,6 +199,14 @@ TEST_CASE("a secret that others can read is refused") {
   run missing(line, {.environment = {"COLLS_SECRET", "COLLS_SECRET_FILE=/nowhere/secret"}});
   CHECK(missing.wait() == 1);
   CHECK(contains(missing.err(), "/nowhere/secret: No such file"));
+  const file good("a secret for a test", 0600);
+  run both(line, {.environment = {"COLLS_SECRET=one", "COLLS_SECRET_FILE=" + good.path}});
+  CHECK(both.wait() == 1);
+  CHECK(contains(both.err(), "COLLS_SECRET and COLLS_SECRET_FILE are both set: keep one"));
+  const file endless(std::string(1024, 'x'), 0600);
+  run too_long(line, {.environment = {"COLLS_SECRET", "COLLS_SECRET_FILE=" + endless.path}});
+  CHECK(too_long.wait() == 1);
+  CHECK(contains(too_long.err(), endless.path + " is too long"));
 }
 
 TEST_CASE("a port that is taken, and an address that is elsewhere, are said so") {

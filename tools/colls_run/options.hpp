@@ -162,7 +162,8 @@ inline void check(const options& o, bool node_rank_given) {
     if (name.empty()) throw usage_error(fmt::format("-x {} names no variable", variable));
     for (const char* const ours :
          {"COLLS_RANK", "COLLS_WORLD_SIZE", "COLLS_LOCAL_RANK", "COLLS_LOCAL_WORLD_SIZE",
-          "COLLS_NODE_RANK", "COLLS_NNODES", "COLLS_STORE", "COLLS_JOB", "COLLS_SECRET"}) {
+          "COLLS_NODE_RANK", "COLLS_NNODES", "COLLS_STORE", "COLLS_JOB", "COLLS_SECRET",
+          "COLLS_SECRET_FILE", "COLLS_TERMINAL"}) {
       if (name == ours) throw usage_error(fmt::format("-x {}: colls-run sets it itself", name));
     }
   }

@@ -7,12 +7,10 @@
 #include "options.hpp"
 
 #include <colls/rendezvous/reach.hpp>
+#include <colls/rendezvous/variables.hpp>
 
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cctype>
-#include <cstring>
 #include <map>
 
 namespace launcher {
@@ -30,29 +28,14 @@ inline std::string random_hex(std::size_t bytes) {
   return text;
 }
 
-/// The secret that COLLS_SECRET or COLLS_SECRET_FILE names; empty: neither is set.
+/// The secret of all nodes, as their ranks would read it; empty: none was given.
 inline std::string common_secret() {
-  if (const char* const secret = std::getenv("COLLS_SECRET"); secret != nullptr && *secret != 0) {
-    return secret;
+  const auto look = [](void*, const char* name) -> const char* { return std::getenv(name); };
+  try {
+    return colls::detail::read_secret({look, nullptr});
+  } catch (const colls::error& wrong) {
+    throw start_error(wrong.record().detail);
   }
-  const char* const path = std::getenv("COLLS_SECRET_FILE");
-  if (path == nullptr || *path == 0) return {};
-  const colls::detail::descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
-  struct stat about {};
-  if (!file || ::fstat(file.get(), &about) != 0) {
-    throw start_error(fmt::format("COLLS_SECRET_FILE {}: {}", path, std::strerror(errno)));
-  }
-  if ((about.st_mode & 077) != 0) {
-    throw start_error(fmt::format("COLLS_SECRET_FILE {}: others may read it; chmod 600 it", path));
-  }
-  char text[4096];
-  const ssize_t size = ::read(file.get(), text, sizeof text);
-  std::string secret(text, size > 0 ? static_cast<std::size_t>(size) : 0);
-  while (!secret.empty() && std::isspace(static_cast<unsigned char>(secret.back())) != 0) {
-    secret.pop_back();
-  }
-  if (secret.empty()) throw start_error(fmt::format("COLLS_SECRET_FILE {} is empty", path));
-  return secret;
 }
 
 /// Binds what node 0 serves the others at. The port is bound before any rank hears of it.
