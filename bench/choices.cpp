@@ -52,7 +52,7 @@ network_cost measured(sim::options how) {
 nlohmann::json point(const network& on, sim::options call, const network_cost& costs) {
   const auto time_us = [&](const sim::simulation& done) {
     done.each_failure([&](const colls::failure& why) {
-      throw std::runtime_error(call.algorithm + ": " + colls::detail::explain(why));
+      throw std::runtime_error(call.algorithm + ": " + to_text(why));
     });
     if (!done.is_whole()) throw std::runtime_error(call.collective + " by " + call.algorithm);
     return static_cast<double>(done.duration()) * 1e-6;

@@ -62,6 +62,7 @@ void check_refused(communicators& all, const char* words, const Call& call) {
   CHECK(why.observer == 1);
   CHECK(why.operation != colls::collective::none);
   CHECK(why.sequence == 0);
+  CHECK(why.refused);
   all.check_good();
 }
 
@@ -212,6 +213,23 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
   refused("rank 1 is listed twice", [&](communicator& c) { return c.group(std::vector{1, 0, 1}); });
 }
 
+TEST_CASE("an error names the call that was made") {
+  communicators all(2);
+  std::vector<int> data(3);
+  std::vector<int> other(3);
+  const auto wrong = all[0].send_recv(data, 2, other, 1);
+  CHECK(to_text(wrong.why()).starts_with("colls: rank 0: send_recv failed: invalid_argument"));
+  const auto group = all[0].group(std::vector{2});
+  CHECK(to_text(group.why()).starts_with("colls: rank 0: group failed: invalid_argument"));
+  auto twin = all[0].dup();
+  auto half = all[1].split(0);
+  const colls::failure why = failure_of(all, twin);
+  CHECK(why.operation == colls::collective::dup);
+  CHECK(failure_of(all, half).operation == colls::collective::split);
+  CHECK(std::string(why.detail).find("called dup") != std::string::npos);
+  CHECK(std::string(why.detail).find("called split; they differ") != std::string::npos);
+}
+
 TEST_CASE("a refused call is thrown at its await, and can be dropped") {
   communicators all(2);
   std::vector<int> data(3);
@@ -251,6 +269,14 @@ TEST_CASE("registered buffers are for one communicator, while their memory is th
     }
     CHECK(seen == errc::invalid_argument);
   }
+  CHECK_THROWS_WITH_AS((void)all[1].register_buffer(memory, 11, 0),
+                       "colls: rank 1: invalid_argument: register_buffer: 0 elements from 11 on, "
+                       "of a buffer that has 10",
+                       colls::error);
+  CHECK_THROWS_WITH_AS((void)all[1].allocate<int>(std::size_t{1} << 62),
+                       "colls: rank 1: not_enough_memory: allocate: 4611686018427387904 elements "
+                       "of 4 bytes. Hint: the memory for it could not be allocated",
+                       colls::error);
 
   std::fill(memory.begin(), memory.end(), 3);
   std::fill(other_memory.begin(), other_memory.end(), 4);

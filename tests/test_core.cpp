@@ -88,13 +88,14 @@ TEST_CASE("messages may be empty, shorter than the buffer, and to oneself; too l
   CHECK(all.wait(early).count == 1);
   CHECK(into == std::vector<int>{1, 9});
 
-  operation<> send = all[0].send(data, 1);
-  operation<received> recv = all[1].recv(into, 0);
+  operation<> send = all[0].send(data, 1, 6);
+  operation<received> recv = all[1].recv(into, colls::any_source, 6);
   const colls::failure why = failure_of(all, recv);
   CHECK(why.code == errc::truncated);
-  CHECK(says(why, "the message has 12 bytes, the buffer 8"));
+  CHECK(says(why, "the message with tag 6 has 12 bytes, the buffer 8"));
   CHECK(why.operation == colls::collective::recv);
   CHECK(why.observer == 1);
+  CHECK(why.culprit == 0);
   CHECK(into == std::vector<int>{1, 9});
   all.wait(send);
   all.check_good();
@@ -103,7 +104,7 @@ TEST_CASE("messages may be empty, shorter than the buffer, and to oneself; too l
   all.wait(all[0].send(odd, 1));
   operation<received> whole = all[1].recv(into, 0);
   CHECK(failure_of(all, whole).code == errc::mismatch);
-  CHECK(says(whole.why(), "a message of 3 bytes came for elements of 4 bytes"));
+  CHECK(says(whole.why(), "a message of 3 bytes with tag 0 came for elements of 4 bytes"));
   CHECK(all[1].failed() == nullptr);
 
   std::vector<int> both(3);

@@ -52,6 +52,18 @@ TEST_CASE("the text of an error says who, what, where, how far and what to do") 
                   "s. Hint: ") == 0);
   CHECK(error(why).record().culprit == 3);
   CHECK(error(why).code() == errc::timeout);
+  CHECK(to_text(why) == text);
+}
+
+TEST_CASE("that nothing was sent is said of a call that was refused, and of nothing else") {
+  failure why(errc::invalid_argument, "no");
+  CHECK(to_text(why) == "colls: invalid_argument: no");
+  why.operation = colls::collective::all_reduce;
+  CHECK(to_text(why) == "colls: all_reduce failed: invalid_argument: no");
+  why.refused = true;
+  CHECK(to_text(why) ==
+        "colls: all_reduce failed: invalid_argument: no. Hint: nothing was sent and the "
+        "communicator is still good");
 }
 
 TEST_CASE("sentences that are too long are cut") {

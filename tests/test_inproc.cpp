@@ -283,6 +283,7 @@ TEST_CASE("point to point: a message that is too long is truncated, and nothing 
       all.settle();
       REQUIRE(recv.ended());
       CHECK(recv.operation().result() == errc::truncated);
+      CHECK(recv.operation().source_rank() == 0);
       CHECK(into == std::vector<int>(4, -1));
       REQUIRE(send->ended());
       CHECK_FALSE(send->operation().result());

@@ -157,18 +157,18 @@ TEST_CASE("a collective's message has to have the length and the call of its rec
   one_rank here;
   receive asked(here.from(1), here.record, here.queue);
   asked.size = 40;
-  CHECK_FALSE(here.matching.check(asked, 40, here.record.hash));
+  CHECK_FALSE(here.matching.check(asked, 1, 40, here.record.hash));
   CHECK_FALSE(here.all.failed());
 
   SUBCASE("another length revokes, and says both") {
-    CHECK(here.matching.check(asked, 36, here.record.hash) == errc::mismatch);
+    CHECK(here.matching.check(asked, 1, 36, here.record.hash) == errc::mismatch);
     REQUIRE(here.all.failed());
     CHECK(here.all.why().culprit == 1);
     CHECK(std::string(here.all.why().detail) == "rank 1 sent 36 bytes where rank 0 expects 40");
     CHECK(here.transport.revoked_ids == std::vector<std::uint32_t>{7});
   }
   SUBCASE("another call is disputed; who knows both sides revokes") {
-    CHECK(here.matching.check(asked, 40, hash_of(call_of(9))) == errc::mismatch);
+    CHECK(here.matching.check(asked, 1, 40, hash_of(call_of(9))) == errc::mismatch);
     CHECK(here.transport.disputed_with == std::vector<int>{1});
     CHECK_FALSE(here.all.failed());
     here.matching.compare(1, 7, here.record.sequence, call_of(10));
@@ -197,9 +197,10 @@ TEST_CASE("point to point: shorter is good, longer is truncated, and nothing is 
   one_rank here;
   receive asked(here.direct(1, 5), here.record, here.queue);
   asked.size = 40;
-  CHECK_FALSE(here.matching.check(asked, 40, 0));
-  CHECK_FALSE(here.matching.check(asked, 0, 0));
-  CHECK(here.matching.check(asked, 41, 0) == errc::truncated);
+  CHECK_FALSE(here.matching.check(asked, 1, 40, 0));
+  CHECK_FALSE(here.matching.check(asked, 1, 0, 0));
+  CHECK(here.matching.check(asked, 1, 41, 0) == errc::truncated);
+  CHECK(asked.source == 1);
   CHECK_FALSE(here.all.failed());
 }
 

@@ -316,13 +316,15 @@ TEST_CASE("a receive that nobody answers in time is taken back and the communica
   std::vector<int> large(100'000);
   operation<colls::received> recv = all[0].recv(data, 1, 0, {.timeout = 20ms});
   operation<colls::received> any = all[0].recv(data, colls::any_source, 0, {.timeout = 25ms});
-  operation<> send = all[0].send(large, 1, 0, {.timeout = 30ms});
+  operation<> send = all[0].send(large, 1, 3, {.timeout = 30ms});
   operation<> forever = all[0].send(large, 1, 5, {.timeout = std::chrono::hours::max()});
   CHECK(failure_of(all, recv).code == errc::timeout);
   CHECK(failure_of(all, recv).waited_for == 1);
+  CHECK(says(failure_of(all, recv), "tag 0: options.timeout is over"));
   CHECK(failure_of(all, any).code == errc::timeout);
   CHECK(failure_of(all, send).code == errc::timeout);
   CHECK(failure_of(all, send).operation == colls::collective::send);
+  CHECK(says(failure_of(all, send), "tag 3: options.timeout is over"));
   operation<> sent = all[1].send(data, 0);
   data[0] = 3;
   all.wait(all[0].recv(data, 1));

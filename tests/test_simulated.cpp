@@ -274,6 +274,7 @@ TEST_CASE("point to point: any source, shorter and longer messages, long ones by
     const auto sent = send(1, 0, each);
     settle(all.world);
     CHECK(got.result() == make_error_code(errc::truncated));
+    CHECK(got.operation().source_rank() == 1);
     CHECK(sent.ended());
   }
   {

@@ -72,7 +72,11 @@ TEST_CASE("a call on no communicator is an error that says so") {
     for (communicator* const none : {&twin, &nobody}) {
       CHECK_THROWS_WITH_AS((void)none->all_reduce(data), doctest::Contains("no communicator"),
                            colls::error);
-      CHECK_THROWS_AS((void)none->rank(), colls::error);
+      CHECK_THROWS_WITH_AS((void)none->rank(),
+                           "colls: invalid_argument: this is no communicator: ranks outside of a "
+                           "group or a split get none, and a communicator that was moved leaves "
+                           "none (ask `if (comm)`)",
+                           colls::error);
       co_await none->close();
     }
     co_await moved.barrier();
@@ -112,6 +116,7 @@ TEST_CASE("ranks that list another group, or split in place of it, do not agree"
   operation<communicator> second = all[1].group(other);
   CHECK(failure_of(all, first).code == errc::mismatch);
   CHECK(failure_of(all, second).code == errc::mismatch);
+  CHECK(failure_of(all, first).operation == colls::collective::group);
   communicators more(2);
   operation<communicator> third = more[0].group(one);
   operation<communicator> fourth = more[1].dup();

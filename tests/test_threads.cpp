@@ -384,6 +384,7 @@ TEST_CASE("a message that is too long for its receive is an error there, and no 
         expect(false, "it fitted");
       } catch (const error& thrown) {
         expect(thrown.record().code == errc::truncated, thrown.what());
+        expect(thrown.record().culprit == 0, thrown.what());
       }
     }
     co_await every_collective(comm, 5);

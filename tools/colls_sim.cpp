@@ -100,7 +100,7 @@ int simulate(const options& how) {
       throw refusal(why.detail);
     }
     if (why.code == colls::errc::not_enough_memory) throw std::bad_alloc();
-    if (++failures <= most_told) std::fprintf(stderr, "%s\n", colls::detail::explain(why).c_str());
+    if (++failures <= most_told) std::fprintf(stderr, "%s\n", to_text(why).c_str());
   });
   if (failures > most_told) {
     std::fprintf(stderr, "colls-sim: and %zu more ranks\n", failures - most_told);

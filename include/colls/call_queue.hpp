@@ -105,8 +105,9 @@ class call_queue : public call_owner {
   [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* made, failure why) {
     why.observer = matching_.rank();
     why.communicator = state_.id();
+    why.refused = true;
     made->refuse(why);
-    if (log_enabled(log_level::info)) log_info("%s", explain(made->why()).c_str());
+    if (log_enabled(log_level::info)) log_info("%s", to_text(made->why()).c_str());
     return operation<T>(made);
   }
 

@@ -127,7 +127,11 @@ class communicator {
   shared_buffer<T, transport_memory_t<Transport>> allocate(std::size_t count) {
     std::shared_ptr<std::byte> memory;
     if (count <= PTRDIFF_MAX / sizeof(T)) memory = core_->allocate(count * sizeof(T));
-    if (memory == nullptr) throw error(errc::not_enough_memory);
+    if (memory == nullptr) {
+      failure why(errc::not_enough_memory);
+      why.observer = core_->matching().rank();
+      throw error(why.say("allocate: %zu elements of %zu bytes", count, sizeof(T)));
+    }
     return {std::move(memory), count};
   }
 
@@ -139,9 +143,9 @@ class communicator {
       std::size_t count) {
     if (first > memory.size() || count > memory.size() - first) {
       failure wrong(errc::invalid_argument);
-      wrong.say("register_buffer: %zu elements from %zu on, of a buffer that has %zu", count, first,
-                memory.size());
-      throw error(wrong);
+      wrong.observer = core_->matching().rank();
+      throw error(wrong.say("register_buffer: %zu elements from %zu on, of a buffer that has %zu",
+                            count, first, memory.size()));
     }
     return {memory, first, count, core_.operator->()};
   }
@@ -396,15 +400,15 @@ class communicator {
 
   /// Ranks of one color form a communicator, ordered by (key, rank here); a negative color: none.
   operation<communicator> split(int color, int key = 0, const options& how = {}) {
-    return core_->split(color, key, 0, how);
+    return core_->split(collective::split, color, key, 0, how);
   }
   /// The listed ranks, in that order, form one; the others get none. Every rank calls it.
   template <readable_range Ranks>
   operation<communicator> group(const Ranks& ranks, const options& how = {}) {
     int position = 0;
     int mine = -1;
-    std::uint64_t list = 1;  // a split has 0
-    detail::checks check(collective::split);
+    std::uint64_t list = 0;
+    detail::checks check(collective::group);
     std::vector<bool> seen(static_cast<std::size_t>(size()));
     for (const auto listed : ranks) {
       const bool known = listed >= 0 && listed < static_cast<decltype(listed)>(size());
@@ -419,12 +423,14 @@ class communicator {
     }
     if (check.failed()) {
       using call = detail::call<communicator>;
-      return core_->refuse(core_->template make<call>(collective::split), check.why());
+      return core_->refuse(core_->template make<call>(collective::group), check.why());
     }
-    return core_->split(mine < 0 ? -1 : 0, mine, list, how);
+    return core_->split(collective::group, mine < 0 ? -1 : 0, mine, list, how);
   }
   /// The same ranks again: calls on it do not meet calls on this one.
-  operation<communicator> dup(const options& how = {}) { return split(0, rank(), how); }
+  operation<communicator> dup(const options& how = {}) {
+    return core_->split(collective::dup, 0, rank(), 0, how);
+  }
   /// The same ranks on another executor, as a world with links of its own: the way to use a second
   /// thread. Nobody turns that executor before this has ended; afterwards one thread does, and
   /// closes it there.

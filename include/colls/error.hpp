@@ -80,7 +80,7 @@ constexpr errc_words words(errc code) {
     case errc::truncated:
       return {"truncated", "the message is longer than the buffer posted for it"};
     case errc::not_enough_memory:
-      return {"not_enough_memory", "a working buffer could not be allocated"};
+      return {"not_enough_memory", "the memory for it could not be allocated"};
     case errc::user_op_failed:
       return {"user_op_failed", "the user's reduction threw an exception"};
     case errc::unreachable:
@@ -163,7 +163,8 @@ struct failure {
   std::int32_t waited_for = -1;  // rank in the world that this rank waited for
   std::uint32_t communicator = 0;
   collective operation = collective::none;
-  std::uint8_t reserved[3] = {};
+  bool refused = false;  // the call was wrong: nothing was sent, its communicator is still good
+  std::uint8_t reserved[2] = {};
   std::uint64_t sequence = 0;
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_expected = 0;
@@ -209,8 +210,16 @@ class line {
   std::size_t size_ = 0;
 };
 
-inline std::string explain(const failure& why) {
-  line to;
+/// What to do, or "": where a call was not refused, a wrong argument has other consequences.
+constexpr const char* hint(const failure& why) {
+  return why.code == errc::invalid_argument && !why.refused ? "" : words(why.code).hint;
+}
+
+}  // namespace detail
+
+/// One line: who, what, why, what to do; what `error::what()` gives.
+inline std::string to_text(const failure& why) {
+  detail::line to;
   to.add("colls: ");
   if (why.observer >= 0) to.add("rank %d: ", why.observer);
   if (why.operation != collective::none) {
@@ -219,7 +228,7 @@ inline std::string explain(const failure& why) {
     if (why.communicator != 0) to.add(" on communicator %x", why.communicator);
     to.add(" failed: ");
   }
-  to.add("%s", words(why.code).name);
+  to.add("%s", detail::words(why.code).name);
   if (why.culprit >= 0) {
     to.add(": rank %d", why.culprit);
     if (why.address[0] != 0) to.add(" (%.63s)", why.address);
@@ -231,17 +240,16 @@ inline std::string explain(const failure& why) {
            static_cast<unsigned long long>(why.bytes_expected));
   }
   if (why.elapsed_ns != 0) to.add(" after %.3f s", static_cast<double>(why.elapsed_ns) * 1e-9);
-  to.add(". Hint: %s", words(why.code).hint);
+  const char* const hint = detail::hint(why);
+  if (hint[0] != 0) to.add(". Hint: %s", hint);
   return to.text();
 }
-
-}  // namespace detail
 
 /// What every failed operation throws: the code, and the record that explains it.
 class error : public std::system_error {
  public:
   explicit error(const failure& why)
-      : std::system_error(make_error_code(why.code)), record_(why), text_(detail::explain(why)) {}
+      : std::system_error(make_error_code(why.code)), record_(why), text_(to_text(why)) {}
   explicit error(errc code, const char* sentence = "") : error(failure(code, sentence)) {}
 
   const failure& record() const noexcept { return record_; }

@@ -42,7 +42,7 @@ template <>
 struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   template <class Context>
   auto format(const colls::failure& why, Context& context) const {
-    return formatter<std::string>::format(colls::detail::explain(why), context);
+    return formatter<std::string>::format(colls::to_text(why), context);
   }
 };
 

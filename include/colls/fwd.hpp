@@ -27,6 +27,10 @@ enum class collective : std::uint8_t {
   send,
   recv,
   measure,
+  send_recv,
+  group,
+  dup,
+  attach,
 };
 
 /// How it is done. `automatic` (`auto` in programs and JSON) leaves the choice to `tuning`.
@@ -63,7 +67,8 @@ constexpr const char* name(collective what) {
   constexpr const char* names[] = {"none",       "barrier", "broadcast",  "all_reduce",
                                    "reduce",     "reduce_scatter",        "all_gather", "gather",
                                    "scatter",    "all_to_all",            "scan",       "exscan",
-                                   "split",      "send",    "recv",       "measure"};
+                                   "split",      "send",    "recv",       "measure",
+                                   "send_recv",  "group",   "dup",        "attach"};
   const auto index = static_cast<std::size_t>(what);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }

@@ -137,12 +137,13 @@ class match : public pairing {
 
   // ---- messages
 
-  /// Whether a message may go into a receive: a collective's must be of the same call and length,
-  /// else the communicator is revoked; a point-to-point message must not be longer.
-  std::error_code check(const posted& receive, std::size_t size, std::uint64_t hash) {
+  /// Whether a message of `from` may go into a receive: a collective's must be of the same call and
+  /// length, else the communicator is revoked; a point-to-point message must not be longer.
+  std::error_code check(posted& receive, int from, std::size_t size, std::uint64_t hash) {
     communicator_state& communicator = *receive.record->communicator;
     if (receive.key.is_point_to_point()) {
       if (size <= receive.size) return {};
+      receive.source = from;
       receive.record->bytes_expected = size;
       return errc::truncated;
     }
@@ -299,8 +300,9 @@ class match : public pairing {
   // A rank that lives but does not call is late, never dead.
   void tell_of_late_ranks(const operation_record& record) {
     const auto tell = [&](int peer, const char* what) {
-      log_warn("rank %d has waited 30 s in %s #%llu for rank %d, which has not %s", rank_,
-               name(record.what), static_cast<unsigned long long>(record.sequence), peer, what);
+      log_warn("rank %d has waited 30 s in %s %s%llu for rank %d, which has not %s", rank_,
+               name(record.what), record.hash != 0 ? "#" : "with tag ",
+               static_cast<unsigned long long>(record.sequence), peer, what);
     };
     each_awaited(record, [&](posted& receive) { tell(receive.key.peer, "sent"); });
     if (const int peer = otherwise_awaited(record); peer >= 0) tell(peer, "come to take part");
@@ -318,12 +320,15 @@ class match : public pairing {
       if (why.waited_for < 0) why.waited_for = why.culprit = receive.key.peer;
     });
     if (why.waited_for < 0) why.waited_for = why.culprit = otherwise_awaited(record);
+    detail::line told;
+    if (record.hash == 0) told.add("tag %llu: ", static_cast<unsigned long long>(record.sequence));
     if (total) {
-      why.say("options.timeout is over");
+      told.add("options.timeout is over");
     } else {
-      why.say("nothing moved for %lld s",
-              static_cast<long long>(record.communicator->inactivity / seconds));
+      told.add("nothing moved for %lld s",
+               static_cast<long long>(record.communicator->inactivity / seconds));
     }
+    why.say("%s", told.text());
     if (record.expired != nullptr) {
       record.expired(record, why);
     } else {

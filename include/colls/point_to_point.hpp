@@ -37,16 +37,20 @@ struct messages {
                         std::size_t element) {
     const std::error_code ec = leaf.result();
     failure why;
+    const auto tag = static_cast<unsigned long long>(made.sequence);
     if (ec == errc::truncated) {
       why.code = errc::truncated;
-      why.say("the message has %llu bytes, the buffer %zu",
+      why.say("the message with tag %llu has %llu bytes, the buffer %zu", tag,
               static_cast<unsigned long long>(made.bytes_expected), into.size);
     } else if (!ec && leaf.count() % element != 0) {
       why.code = errc::mismatch;
-      why.culprit = leaf.source_rank();
-      why.say("a message of %zu bytes came for elements of %zu bytes", leaf.count(), element);
+      why.say("a message of %zu bytes with tag %llu came for elements of %zu bytes", leaf.count(),
+              tag, element);
     }
-    if (why.code != errc{}) throw error(why);
+    if (why.code != errc{}) {
+      why.culprit = leaf.source_rank();
+      throw error(why);
+    }
     unwrap(ec);
     return {made.communicator->rank_of(leaf.source_rank()), leaf.count() / element};
   }

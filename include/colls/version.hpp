@@ -8,9 +8,6 @@
 #define COLLS_VERSION_MINOR 1
 #define COLLS_VERSION_PATCH 0
 
-/// Ranks work together only if this number is equal: it counts changes of what travels.
-#define COLLS_WIRE_VERSION 2
-
 /// The function runs on the CPU and in GPU kernels.
 #ifdef __CUDACC__
 #define COLLS_HOST_DEVICE __host__ __device__

@@ -226,7 +226,7 @@ inline std::string trial::verdict() const {
 inline std::string trial::judge_good(int rank) const {
   const fate& how = of(rank);
   if (how.why.code == errc::not_applicable && of(0).why.code == errc::not_applicable) return {};
-  if (how.why.code != errc{}) return colls::detail::explain(how.why);
+  if (how.why.code != errc{}) return colls::to_text(how.why);
   return how.wrong;
 }
 
@@ -287,7 +287,7 @@ inline std::string trial::judge_failed(int rank) const {
   for (const colls::failure* const why : {&how.why, &how.farewell}) {
     if (why->code == errc{}) continue;
     if (!is_planned(rank, *why))
-      return "failed otherwise than planned: " + colls::detail::explain(*why);
+      return "failed otherwise than planned: " + colls::to_text(*why);
     if (!was_struck() && !disagrees) return "failed before anything had happened";
   }
   if (how.when > began + colls::simulated::to_ticks(20 * colls::seconds))

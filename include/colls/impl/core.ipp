@@ -548,8 +548,8 @@ operation<received> core<Transport>::recv(any_buffer into, peer from, int tag, c
 template <class Transport>
 operation<received> core<Transport>::send_recv(any_buffer outgoing, int to, any_buffer incoming,
                                                peer from, int tag, const options& how) {
-  auto* const made = make<call<received>>(collective::recv);
-  checks check(collective::recv);
+  auto* const made = make<call<received>>(collective::send_recv);
+  checks check(collective::send_recv);
   check_peer(check, to, state().size());
   if (!from.is_any()) check_peer(check, from.rank(), state().size());
   check.require(tag >= 0, "tag %d is negative", tag)

@@ -215,7 +215,7 @@ inline inproc::meet_operation inproc_transport::meet(std::uint16_t lane, void* m
 inline bool inproc_transport::start(send_operation& send) {
   inproc_transport& peer = world_[send.to_];
   if (posted* const receive = peer.match_.take(send.key)) {
-    const std::error_code ec = peer.match_.check(*receive, send.size, send.hash);
+    const std::error_code ec = peer.match_.check(*receive, send.key.peer, send.size, send.hash);
     if (!ec) receive->accept(send.data_, send.size, send.key.peer);
     receive->finish(ec);
     if (!send.key.is_point_to_point()) send.ec_ = ec;
@@ -260,7 +260,7 @@ inline bool inproc_transport::start(posted& receive) {
     return false;
   }
   if (message->buffered) {
-    receive.ec = match_.check(receive, message->size, message->hash);
+    receive.ec = match_.check(receive, message->key.peer, message->size, message->hash);
     auto& copy = static_cast<buffered_send&>(*message);
     if (!receive.ec) receive.accept(copy.bytes(), copy.size, copy.key.peer);
     copy.drop();
@@ -268,7 +268,7 @@ inline bool inproc_transport::start(posted& receive) {
     // Off its list first: the check and a reduction may revoke, which ends what is listed.
     auto& send = static_cast<send_operation&>(*message);
     send.net_.unhold(send);
-    receive.ec = match_.check(receive, send.size, send.hash);
+    receive.ec = match_.check(receive, send.key.peer, send.size, send.hash);
     if (!receive.ec) receive.accept(send.data_, send.size, send.key.peer);
     send.net_.finish(send, send.key.is_point_to_point() ? std::error_code() : receive.ec);
   }

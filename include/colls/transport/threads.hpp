@@ -264,7 +264,7 @@ class thread_transport final : mover {
   // A claimed message and a receive that is off its list. False: they are of different calls, and
   // the receive waits for the verdict, which names both sides.
   bool settle(posted& receive, message& taken) {
-    receive.ec = match_.check(receive, taken.size, taken.hash);
+    receive.ec = match_.check(receive, taken.key.peer, taken.size, taken.hash);
     if (!receive.ec) receive.accept(taken.data, taken.size, taken.key.peer);
     taken.hand_back(taken.key.is_point_to_point() ? std::error_code() : receive.ec);
     if (receive.ec != errc::mismatch || receive.record->communicator->failed()) return true;

@@ -71,7 +71,7 @@ class delivery {
       return false;
     }
     auto& first = static_cast<early&>(*message);
-    const std::error_code ec = match_.check(receive, first.size, first.hash);
+    const std::error_code ec = match_.check(receive, first.key.peer, first.size, first.hash);
     if (!first.buffered) {
       link& from = *first.from;
       early::free(&first);
@@ -131,7 +131,7 @@ class delivery {
     posted* const receive =
         key.is_point_to_point() && !unsolicited ? match_.take_granted(key) : match_.take(key);
     if (receive != nullptr) {
-      if (const std::error_code ec = match_.check(*receive, size, frame.hash)) {
+      if (const std::error_code ec = match_.check(*receive, key.peer, size, frame.hash)) {
         refuse_later(*receive, ec, nullptr);
       } else {
         receive->received = size;
@@ -165,8 +165,8 @@ class delivery {
     const bool reminder = (frame.flags & flag::reminder) != 0;
     posted* const receive = reminder ? match_.first(key) : match_.peek(key);
     if (receive != nullptr) {
-      if (const std::error_code ec =
-              match_.check(*receive, static_cast<std::size_t>(frame.length), frame.hash)) {
+      const auto size = static_cast<std::size_t>(frame.length);
+      if (const std::error_code ec = match_.check(*receive, key.peer, size, frame.hash)) {
         if (!receive->listed) return;  // the check has revoked the communicator
         match_.unlist(*receive);
         refuse_later(*receive, ec, &from);

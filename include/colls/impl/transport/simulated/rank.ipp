@@ -229,7 +229,7 @@ inline void simulated_transport::ask(posted& receive) {
 inline bool simulated_transport::grant(posted& receive, flight& header) {
   outgoing* const send = header.send;
   simulated_transport& peer = *header.from;
-  receive.ec = match_.check(receive, header.size, header.hash);
+  receive.ec = match_.check(receive, header.key.peer, header.size, header.hash);
   send->message = nullptr;
   world_.release(header);
   if (!receive.ec) {
@@ -282,7 +282,7 @@ inline void simulated_transport::taken(flight& message) {
 // A receive that is off its list gets its message. False: they are of different calls, and the
 // receive waits for the verdict, which names both sides.
 inline bool simulated_transport::settle(posted& receive, flight& message) {
-  receive.ec = match_.check(receive, message.size, message.hash);
+  receive.ec = match_.check(receive, message.key.peer, message.size, message.hash);
   if (!receive.ec) {
     std::uint32_t& longest = chain_of(message.key);
     longest = std::max(longest, message.round);
@@ -306,7 +306,7 @@ inline bool simulated_transport::settle(posted& receive, flight& message) {
 
 // Under a plan with `pieces`: some of it now, the rest bit by bit, and what reduces it at the end.
 inline void simulated_transport::begin_to_fill(posted& receive, flight& message) {
-  if (match_.check(receive, message.size, message.hash)) {
+  if (match_.check(receive, message.key.peer, message.size, message.hash)) {
     if (settle(receive, message)) receive.finish(receive.ec);
     return;
   }
@@ -359,7 +359,9 @@ inline void simulated_transport::header(flight& message) {
 inline void simulated_transport::reminded(flight& message) {
   if (match_.inspect(message.key, message.hash)) {
     posted* const receive = match_.first(message.key);
-    if (receive != nullptr) match_.check(*receive, message.size, message.hash);
+    if (receive != nullptr) {
+      match_.check(*receive, message.key.peer, message.size, message.hash);
+    }
   }
   world_.release(message);
 }
