@@ -262,11 +262,18 @@ TEST_CASE("run rethrows the error that came first, and no rank waits for one tha
     co_await comm.barrier();
   };
   CHECK_THROWS_WITH_AS(colls::inproc::run(4, rank_main), "rank 2 gives up", std::runtime_error);
-  const auto throws_a_number = [](communicator& comm) -> task<> {
+  std::string told;
+  const auto throws_a_number = [&](communicator& comm) -> task<> {
     if (comm.rank() == 1) throw 7;
-    co_await comm.barrier();
+    try {
+      co_await comm.barrier();
+    } catch (const colls::error& thrown) {
+      told = thrown.record().detail;
+      throw;
+    }
   };
   CHECK_THROWS_AS(colls::inproc::run(2, throws_a_number), int);
+  CHECK(told == "a rank's main threw something that is no std::exception");
   // Main may take the communicator with it, or leave early.
   colls::inproc::run(2, [](communicator& comm) -> task<> {
     communicator mine = std::move(comm);

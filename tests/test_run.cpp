@@ -62,6 +62,29 @@ TEST_CASE("a plain function that throws gives the world up, so that nobody waits
   CHECK(said == std::vector<std::string>{"rank 1 has had enough", "", "rank 1 has had enough"});
 }
 
+TEST_CASE("a main may throw anything") {
+  std::vector<std::string> said(2);
+  const auto main = [&](world& all) {
+    sync_wait(all, all.barrier());
+    if (all.rank() == 0) throw 42;
+    try {
+      sync_wait(all, all.barrier());
+    } catch (const colls::error& thrown) {
+      said[1] = thrown.record().detail;
+    }
+  };
+  CHECK(run_tcp(2, main) == statuses{1, 0});
+  CHECK(said[1] == "a rank's main threw something that is no std::exception");
+}
+
+TEST_CASE("a world may wait for as long as there is") {
+  const colls::config patient{.rank = 0,
+                              .size = 1,
+                              .join_timeout = std::chrono::hours::max(),
+                              .timeout = std::chrono::hours::max()};
+  CHECK(colls::run([](world& all) { sync_wait(all, all.barrier()); }, patient) == 0);
+}
+
 TEST_CASE("code that blocks may be called by a task that runs on the same executor") {
   CHECK(run_tcp(2, [](world& all) -> task<int> {
           co_await all.barrier();

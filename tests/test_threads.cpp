@@ -442,6 +442,17 @@ TEST_CASE("run gives the error that came first, and nobody waits for that rank")
     CHECK(seen == "rank 2 is out of luck");
     CHECK(told == 3);
   }
+  std::string told;
+  const auto throws_a_number = [&told](communicator& comm) -> task<> {
+    if (comm.rank() == 1) throw 7;
+    try {
+      co_await comm.barrier();
+    } catch (const error& thrown) {
+      told = thrown.record().detail;
+    }
+  };
+  CHECK_THROWS_AS(threads::run(2, throws_a_number), int);
+  CHECK(told == "a rank's main threw something that is no std::exception");
 }
 
 TEST_CASE("in the steady state nothing is allocated") {

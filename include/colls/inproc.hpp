@@ -29,12 +29,9 @@ namespace detail {
 inline task<> live(communicator& mine, task<> rank_main, std::exception_ptr& first) {
   try {
     co_await rank_main;
-  } catch (const std::exception& thrown) {
-    if (!first) first = std::current_exception();
-    if (mine) mine.revoke(thrown.what());
   } catch (...) {
     if (!first) first = std::current_exception();
-    if (mine) mine.revoke("the rank's main threw");
+    colls::detail::give_up(mine);
   }
   if (mine) co_await mine.close();
 }

@@ -41,12 +41,9 @@ void run(int size, Main rank_main) {
       communicator mine = join(ranks, rank);
       try {
         sync_wait(mine, rank_main(mine));
-      } catch (const std::exception& thrown) {
-        failed();
-        mine.revoke(thrown.what());
       } catch (...) {
         failed();
-        mine.revoke("its main ended by an exception");
+        detail::give_up(mine);
       }
       sync_wait(mine, mine.close());
     } catch (...) {

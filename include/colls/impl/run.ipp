@@ -16,22 +16,20 @@ COLLS_ONCE int run_world(config how, int (*rank_main)(void* state, world& all), 
   const std::shared_ptr<engine> on = engine::of(context.get_executor());
   int status = 0;
   bool failed = false;
-  const auto explain = [&](const char* what) {
-    std::fprintf(stderr, "%s\n", what);
+  const auto explain = [&](const std::string& why) {
+    std::fprintf(stderr, "%s\n", why.c_str());
     failed = true;
   };
   try {
     world all = sync_wait(*on, colls::join(context.get_executor(), std::move(how)));
     try {
       status = rank_main(state, all);
-    } catch (const std::exception& thrown) {
-      explain(thrown.what());
-      // The others would wait for a rank that is gone.
-      if (all.failed() == nullptr) all.revoke(thrown.what());
+    } catch (...) {
+      explain(give_up(all));
     }
     sync_wait(*on, all.close());
-  } catch (const std::exception& thrown) {
-    explain(thrown.what());
+  } catch (...) {
+    explain(words_thrown());
   }
   return failed ? 1 : status;
 }
