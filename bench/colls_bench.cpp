@@ -29,7 +29,10 @@ int main(int argc, char** argv) {
     bench::in_one_process(how);
     return 0;
   } catch (const CLI::ParseError& wrong) {
-    return app.exit(wrong);
+    return bench::refused(app, "colls-bench", wrong);
+  } catch (const std::invalid_argument& wrong) {
+    std::fprintf(stderr, "colls-bench: %s\n", wrong.what());
+    return 2;
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "colls-bench: %s\n", failed.what());
     return 1;

@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
     const memory all(*std::max_element(sizes.begin(), sizes.end()));
     return bench::in_processes(2, [&](int rank) { return measure(rank, all, how); });
   } catch (const CLI::ParseError& wrong) {
-    return app.exit(wrong);
+    return bench::refused(app, "memory-floor", wrong);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "memory-floor: %s\n", failed.what());
     return 1;

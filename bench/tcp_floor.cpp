@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
     return bench::in_processes(
         2, [&](int rank) { return measure(rank, rank == 0 ? ends.first : ends.second, how); });
   } catch (const CLI::ParseError& wrong) {
-    return app.exit(wrong);
+    return bench::refused(app, "tcp-floor", wrong);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "tcp-floor: %s\n", failed.what());
     return 1;

@@ -8,7 +8,24 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
+
 namespace bench {
+
+/// The exit status of a command line that is wrong, which is said in one line, or asks for help.
+inline int refused(const CLI::App& app, const char* program, const CLI::ParseError& wrong) {
+  if (wrong.get_exit_code() == 0) return app.exit(wrong);
+  std::fprintf(stderr, "%s: %s\n", program, wrong.what());
+  return 2;
+}
+
+inline std::vector<std::string> collectives() {
+  std::vector<std::string> names;
+  for (int i = 1; i <= static_cast<int>(colls::collective::exscan); ++i) {
+    names.push_back(name(static_cast<colls::collective>(i)));
+  }
+  return names;
+}
 
 /// Sizes, iterations, what they are written to.
 inline void declare_sizes(CLI::App& app, options& given) {
@@ -36,7 +53,9 @@ inline void declare_sizes(CLI::App& app, options& given) {
 }
 
 inline void declare(CLI::App& app, options& given) {
-  app.add_option("collective", given.collective, "all_reduce, broadcast, barrier, ...")->required();
+  app.add_option("collective", given.collective, "all_reduce, broadcast, barrier, ...")
+      ->check(CLI::IsMember(collectives()))
+      ->required();
   app.add_option("--transport", given.transport)
       ->check(CLI::IsMember({"inproc", "shm", "tcp", "hybrid", "cuda_ipc", "nccl"}))
       ->capture_default_str();

@@ -57,7 +57,7 @@ int peer_main(int argc, char** argv, const char* library, Run run) {
     app.parse(argc, argv);
     return run(how);
   } catch (const CLI::ParseError& wrong) {
-    return app.exit(wrong);
+    return refused(app, library, wrong);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());
     return 1;
