@@ -31,6 +31,16 @@ static_assert(time_span(2s) == 2000ms && time_span::of(5) == 5ns && time_span(1s
 static_assert(time_span(2ns).after(5) == 7 && time_span(-1ns).after(5) == 4);
 static_assert(time_span(std::chrono::hours::max()).after(5) == colls::never);
 
+TEST_CASE("an algorithm is found by its name") {
+  for (int i = 0; i <= static_cast<int>(algorithm::native); ++i) {
+    const auto how = static_cast<algorithm>(i);
+    CHECK(colls::algorithm_of(name(how)) == how);
+  }
+  for (const char* none : {"", "Ring", "ring ", "automatic", "unknown algorithm"}) {
+    CHECK(colls::algorithm_of(none) == std::nullopt);
+  }
+}
+
 TEST_CASE("every call takes options, with and without an operation") {
   colls::inproc::run(2, [](communicator& comm) -> task<> {
     const auto me = static_cast<std::size_t>(comm.rank());

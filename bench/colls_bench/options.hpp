@@ -61,10 +61,7 @@ struct options {
   }
   colls::algorithm pinned() const {
     if (library != "colls") return colls::algorithm::automatic;
-    for (int i = 0; i < 256; ++i) {
-      const auto how = static_cast<colls::algorithm>(i);
-      if (name(how) == algorithm) return how;
-    }
+    if (const auto how = colls::algorithm_of(algorithm)) return *how;
     throw std::invalid_argument("no algorithm is named " + algorithm);
   }
 };

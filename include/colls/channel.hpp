@@ -14,6 +14,9 @@
 
 namespace colls {
 
+/// A lane that nobody sends on: no algorithm has so many.
+inline constexpr int nobodys_lane = 0x7f00;
+
 /// A view of a transport that is bound to one operation of one communicator: it knows the
 /// fingerprint and the deadline, so that no algorithm can forget them. Ranks are the
 /// communicator's (or the subset's). Cheap to copy; the operation's record outlives it.

@@ -42,7 +42,6 @@ class cost_parts {
         chunk_((n_ + p_ - 1) / p_) {}
 
   static constexpr std::uint64_t most = std::uint64_t{1} << 42;  // nothing overflows
-  static constexpr std::uint64_t eager = 64 * 1024;  // longer messages wait to be asked for
   static constexpr std::uint64_t card_bytes = 3 * 8;
 
   struct part {
@@ -192,7 +191,7 @@ class cost_parts {
     const picoseconds local = reduces ? over(piece, net_.reduce_per_kib) : 0;
     const int one = one_host() ? 0 : 1;
     // A short piece meets other hosts now and then; who asks for a long one waits for the slowest.
-    const std::uint64_t far = piece > eager || steps < hosts() ? steps : hosts();
+    const std::uint64_t far = piece > eager_limit || steps < hosts() ? steps : hosts();
     const picoseconds alone =
         (far * hop(piece, one) + (steps - far) * hop(piece, 0)) / steps + local;
     const link_cost& link = one_host() ? net_.near : net_.far;
@@ -217,7 +216,7 @@ class cost_parts {
     // All whose partners are on other hosts have them at once, two of each host; short messages
     // need not wait for each other.
     const std::uint64_t far = rounds / 2;
-    const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager ? 2 : 1);
+    const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager_limit ? 2 : 1);
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
@@ -261,7 +260,7 @@ class cost_parts {
       const std::uint64_t bytes = blocks(step) * chunk_;
       sum.messages += p_ * peers;
       // All ranks ask for long ones at once, and everybody answers the same one first.
-      const std::uint64_t waits = bytes > eager ? 2 * (peers - 1) : peers - 1;
+      const std::uint64_t waits = bytes > eager_limit ? 2 * (peers - 1) : peers - 1;
       const int middle = step * (1 + circle.peers(step)) / 2;
       const picoseconds each = larger(gap(bytes), moving(bytes, crossing(middle)));
       const auto stays = [&](int at) { return at < ranks_ && at * circle.peers(at) < on_host_; };

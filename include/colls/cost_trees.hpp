@@ -40,7 +40,7 @@ class cost_trees : protected cost_parts {
   constexpr part star_sum(std::uint64_t bytes) const {
     part sum = star_in(bytes);
     const std::uint64_t far = one_host() ? 0 : p_ - number(on_host_);
-    if (bytes > eager) sum.wire = (p_ - 1 - far) * hop(bytes, 0) + far * hop(bytes, 1);
+    if (bytes > eager_limit) sum.wire = (p_ - 1 - far) * hop(bytes, 0) + far * hop(bytes, 1);
     sum.touched = (p_ - 1) * bytes;
     return sum;
   }
@@ -60,7 +60,7 @@ class cost_trees : protected cost_parts {
   constexpr part tree(std::uint64_t bytes, int radix, way to) const {
     const std::uint64_t k = number(radix);
     const bool up = to == way::up;
-    const bool asks = up && bytes > eager;
+    const bool asks = up && bytes > eager_limit;
     const picoseconds local = up ? over(bytes, net_.reduce_per_kib) : 0;
     const auto gap_of = [&](picoseconds overhead, picoseconds moving) {
       return up ? larger(larger(overhead, moving), local) : overhead + moving;
@@ -103,7 +103,7 @@ class cost_trees : protected cost_parts {
       const int far = on_same_host(step, 2) > 0 ? 0 : 1;
       if ((p_ - 1) / step % 2 != 0) {
         const std::uint64_t held = chunk_ * (1 + (p_ - 1) % step);
-        const bool asks = to == way::up && held > eager;
+        const bool asks = to == way::up && held > eager_limit;
         const link_cost& link = far > 0 ? net_.far : net_.near;
         const picoseconds busy = link.overhead + over(held, link.per_kib) + full;
         sum.wire = asks ? full + hop(held, far) : larger(hop(held, far) + sum.wire, busy);

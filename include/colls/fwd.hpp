@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace colls {
 
@@ -85,6 +87,15 @@ constexpr const char* name(algorithm how) {
                                    "native"};
   const auto index = static_cast<std::size_t>(how);
   return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";
+}
+
+/// The algorithm of that name, or nothing.
+constexpr std::optional<algorithm> algorithm_of(std::string_view text) {
+  for (int i = 0; i <= static_cast<int>(algorithm::native); ++i) {
+    const auto how = static_cast<algorithm>(i);
+    if (text == name(how)) return how;
+  }
+  return std::nullopt;
 }
 
 class communicator_state;

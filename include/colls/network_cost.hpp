@@ -4,9 +4,13 @@
 
 // network_cost: what messages cost, as far as a choice of algorithms depends on it.
 
+#include <cstddef>
 #include <cstdint>
 
 namespace colls {
+
+/// A message of more bytes waits until its receiver has asked for it.
+inline constexpr std::size_t eager_limit = 64 * 1024;
 
 using picoseconds = std::uint64_t;
 

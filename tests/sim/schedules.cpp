@@ -285,7 +285,7 @@ TEST_CASE("a rank may die at any point of any algorithm") {
             of.n = each.what == collective::barrier ? 0 : index(2 * p + 1);
             of.root = has_root(each.what) && careful ? p - 1 : 0;
             of.suffers.store = careful;
-            of.suffers.eager_limit = careful ? 0 : plan::usual_eager_limit;
+            of.suffers.eager_limit = careful ? 0 : colls::eager_limit;
             fault death;
             death.rank = victim;
             death.event = k;

@@ -49,10 +49,7 @@ struct options {
     throw refusal("no collective is named " + collective);
   }
   colls::algorithm how() const {
-    for (int i = 0; i <= static_cast<int>(colls::algorithm::direct); ++i) {
-      const auto known = static_cast<colls::algorithm>(i);
-      if (name(known) == algorithm) return known;
-    }
+    if (const auto known = colls::algorithm_of(algorithm)) return *known;
     throw refusal("no algorithm is named " + algorithm);
   }
   /// Elements of the whole vector.

@@ -252,8 +252,6 @@ class lending {
   }
 
  private:
-  // No algorithm has so many lanes.
-  static constexpr int nobodys_lane = 0x7f00;
   template <class T>
   using list = std::vector<T, detail::recycling_allocator<T>>;
   static constexpr std::size_t turn = 4 * 1024 * 1024;

@@ -356,9 +356,6 @@ class shot_call {
   }
 
  private:
-  // No algorithm has so many lanes.
-  static constexpr int nobodys_lane = 0x7f00;
-
   void leave() {
     with_.leave(number_);
     inside_ = false;

@@ -122,9 +122,6 @@ class visit {
   // pass it a descriptor.
   enum class sight : char { none, lacking, whole };
 
-  // No algorithm has so many lanes.
-  static constexpr int nobodys_lane = 0x7f00;
-
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   std::size_t own() const { return index(net_.rank()); }
   static mutable_bytes bytes_of(visiting_card& it) {

@@ -5,6 +5,7 @@
 // faults: what goes wrong in a simulated run, by hand or drawn from a seed, and its text form.
 
 #include <colls/fingerprint.hpp>
+#include <colls/network_cost.hpp>
 #include <colls/transport/simulated/network.hpp>
 
 namespace colls::simulated {
@@ -50,13 +51,11 @@ struct fault {
 /// no_store              # nobody but the links tells of a failure
 /// ```
 struct plan {
-  static constexpr std::size_t usual_eager_limit = 64 * 1024;
-
   std::vector<fault> faults;
   ticks delay = 0;
   bool pieces = false;
   bool store = true;
-  std::size_t eager_limit = usual_eager_limit;
+  std::size_t eager_limit = colls::eager_limit;
 
   friend bool operator==(const plan&, const plan&) = default;
 
@@ -241,7 +240,7 @@ inline std::string plan::text() const {
   if (delay != 0) add("delay " + detail::duration_text(delay));
   if (pieces) add("pieces");
   if (!store) add("no_store");
-  if (eager_limit != usual_eager_limit) add("eager " + std::to_string(eager_limit));
+  if (eager_limit != colls::eager_limit) add("eager " + std::to_string(eager_limit));
   return all;
 }
 

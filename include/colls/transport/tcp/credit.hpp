@@ -4,6 +4,7 @@
 
 // credit: what may go to a peer that has not asked for it, and what the peer has asked for.
 
+#include <colls/network_cost.hpp>
 #include <colls/transport/tcp/outbox.hpp>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 
 namespace colls::tcp {
 
-inline constexpr std::size_t eager_limit = 64 * 1024;
 /// Bytes that a rank may send on a link without having been asked, and that its peer may have to
 /// keep until somebody wants them.
 inline constexpr std::size_t window = 256 * 1024;
