@@ -7,7 +7,9 @@ A header includes headers of the floors that its floor may see, and headers list
 own floor. An edge upward, a cycle, a header without a floor, a standard header that its floor does
 without, and a third party that its floor may not name are failures.
 
-usage: floors.py INCLUDE_DIR | floors.py --self-test
+With a page, its table of floors (| floor | `header` `folder/{header,header}` ... |) has to be this one.
+
+usage: floors.py INCLUDE_DIR [PAGE] | floors.py --self-test
 """
 
 import pathlib
@@ -52,7 +54,7 @@ FLOORS = {
         ["vocabulary", "coroutines", "contracts", "sockets"],
         "rendezvous/fixed_text rendezvous/hello rendezvous/config rendezvous/nodelist"
         " rendezvous/process rendezvous/variables rendezvous/environment rendezvous/authenticate"
-        " rendezvous/door rendezvous/store rendezvous/store_frame rendezvous/store_server"
+        " rendezvous/door rendezvous/store rendezvous/memory_store rendezvous/prefix_store rendezvous/store_frame rendezvous/store_server"
         " rendezvous/tcp_store rendezvous/store_file rendezvous/file_store rendezvous/membership"
         " rendezvous/offshoot rendezvous/reach rendezvous/serve rendezvous/meet_file rendezvous/meet",
         ["boost", "openssl"],
@@ -205,6 +207,25 @@ def check(root):
     return sorted(graph), problems
 
 
+def listed(cell):
+    """The headers that a cell of the page's table names, in its order."""
+    found = []
+    for word in re.findall(r"`([^`]+)`", cell):
+        folder, brace, names = word.rstrip("}").partition("{")
+        found += [folder + name for name in names.split(",")] if brace else [word]
+    return found
+
+
+def check_page(text):
+    """What the page's table has otherwise than FLOORS."""
+    rows = dict(re.findall(r"^\| (?:\d )?(\w+) \|([^|]*)\|", text, flags=re.M))
+    for floor, (_, names, _) in FLOORS.items():
+        ours, theirs = names.split(), listed(rows.get(floor, ""))
+        if ours != theirs:
+            differ = sorted(set(ours) ^ set(theirs)) or ["their order"]
+            yield f"the page's row of floor '{floor}' differs in: {', '.join(differ)}"
+
+
 def self_test():
     """Plants each kind of fault in a small tree and expects it to be named."""
     sound = {
@@ -246,15 +267,31 @@ def self_test():
             failed.append(f"expected {expected!r} from {header} with {text!r}, got {problems}")
         else:
             passed += 1
+    page = "".join(f"| {floor} |{' '.join(f'`{name}`' for name in names.split())}| |\n"
+                   for floor, (_, names, _) in FLOORS.items())
+    for what, text, expected in (
+        ("a page as it should be", page, None),
+        ("headers of one folder", page.replace("`match/posted` `match/pairing`", "`match/{posted,pairing}`"), None),
+        ("a header that is left out", page.replace("`fwd` ", ""), "vocabulary' differs in: fwd"),
+        ("another order", page.replace("`task` `when_all`", "`when_all` `task`"), "their order"),
+        ("a row that is left out", page.replace("| format |", "| fmt |"), "'format' differs in: format"),
+    ):
+        found = list(check_page(text))
+        if bool(found) != bool(expected) or (expected and expected not in found[0]):
+            failed.append(f"{what}: {found}")
+        else:
+            passed += 1
     return passed, failed
 
 
 def main():
     if sys.argv[1:] == ["--self-test"]:
         passed, failed = self_test()
-    elif len(sys.argv) == 2:
+    elif len(sys.argv) in (2, 3):
         seen, failed = check(sys.argv[1])
         passed = len(seen) - len({problem.split(":")[0] for problem in failed} & set(seen))
+        for page in sys.argv[2:]:
+            failed += check_page(pathlib.Path(page).read_text())
     else:
         sys.exit(__doc__)
     for problem in failed:

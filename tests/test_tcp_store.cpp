@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/rendezvous/tcp_store.hpp>
 
+#include <colls/rendezvous/memory_store.hpp>
+#include <colls/rendezvous/prefix_store.hpp>
 #include <colls/rendezvous/reach.hpp>
 
 #include "joining.hpp"
