@@ -12,6 +12,7 @@
 #include <colls/torch_checkpoint.hpp>
 
 #include <bit>
+#include <cstdlib>
 
 namespace {
 
@@ -212,7 +213,10 @@ void check_parameters(job& all) {
 }
 
 void introduce(job& all) {
-  fmt::print("backend: tcp\nprocesses: {}\n\n{}\n", all.world.size(), mnist::table_of(*all.net));
+  const char* const transport = std::getenv("COLLS_TRANSPORT");
+  fmt::print("backend: {}\nprocesses: {}\n\n{}\n",
+             transport == nullptr || *transport == 0 ? "hybrid" : transport, all.world.size(),
+             mnist::table_of(*all.net));
   fmt::print("digits: {}; {} to train on, {} to test with\n", all.data.origin,
              all.data.training.size(), all.data.test.size());
   std::fflush(stdout);

@@ -96,6 +96,7 @@ class communicator {
 
   explicit operator bool() const { return core_ != nullptr; }
 
+  /// This rank's place among the ranks of the communicator, from 0, and how many they are.
   int rank() const { return core_->state().rank(); }
   int size() const { return core_->state().size(); }
   /// This rank's host among the hosts of the communicator, and its place on it.
@@ -105,7 +106,9 @@ class communicator {
   int local_size() const { return core_->nodes().ranks_of(node()); }
   /// Rank in the world of one of our ranks.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
+  /// What moves the messages.
   Transport& net() const { return core_->net(); }
+  /// What chooses the algorithms, and by which costs.
   const colls::tuning& tuning() const { return core_->choices(); }
   /// Chooses algorithms by these costs from now on. The same on all ranks, between calls.
   void set_costs(const network_cost& net) { core_->set_costs(net); }
@@ -304,6 +307,7 @@ class communicator {
                              output(std::forward<Out>(out), how), {},
                              pinned<collective::all_gather, Pinned>(how));
   }
+  /// The same with counts[r] elements of rank r; the counts are equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& how = {}) {
@@ -322,6 +326,7 @@ class communicator {
         type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how),
         {}, root, pinned<collective::gather, Pinned>(how));
   }
+  /// The same with counts[r] elements of rank r; the counts are equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
   requires(readable_range<Out> ||
@@ -342,6 +347,7 @@ class communicator {
         type_of<Out>(), output(std::forward<Out>(out), how),
         erased(std::forward<In>(in), how), {}, root, pinned<collective::scatter, Pinned>(how));
   }
+  /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
   requires(readable_range<In> ||

@@ -185,6 +185,7 @@ class log_file {
 /// Whether lines of that level are written: COLLS_LOG is read once, at the first question.
 inline bool log_enabled(log_level level) { return level <= detail::log_file::instance().level(); }
 
+/// Writes a line, as printf does, where COLLS_LOG asks for warnings, as it does by default.
 [[gnu::format(printf, 1, 2)]] inline void log_warn(const char* pattern, ...) {
   if (!log_enabled(log_level::warn)) return;
   std::va_list args;
@@ -193,6 +194,7 @@ inline bool log_enabled(log_level level) { return level <= detail::log_file::ins
   va_end(args);
 }
 
+/// The same at `info`: what happened once, such as who joined how.
 [[gnu::format(printf, 1, 2)]] inline void log_info(const char* pattern, ...) {
   if (!log_enabled(log_level::info)) return;
   std::va_list args;
@@ -201,6 +203,7 @@ inline bool log_enabled(log_level level) { return level <= detail::log_file::ins
   va_end(args);
 }
 
+/// The same at `debug`: each attempt, too.
 [[gnu::format(printf, 1, 2)]] inline void log_debug(const char* pattern, ...) {
   if (!log_enabled(log_level::debug)) return;
   std::va_list args;

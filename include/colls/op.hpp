@@ -58,6 +58,7 @@ struct maximum : detail::builtin_op<4> {
   }
 };
 
+/// The bits that both have; of integers, as the next two.
 struct bit_and : detail::builtin_op<5> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -66,6 +67,7 @@ struct bit_and : detail::builtin_op<5> {
   }
 };
 
+/// The bits that either has.
 struct bit_or : detail::builtin_op<6> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -74,6 +76,7 @@ struct bit_or : detail::builtin_op<6> {
   }
 };
 
+/// The bits that one of them has and the other has not.
 struct bit_xor : detail::builtin_op<7> {
   COLLS_ANYWHERE
   template <detail::bitwise T>

@@ -17,9 +17,9 @@ struct options {
   time_span timeout{};                                       // total deadline of this operation
   std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: `tuning` decides
   int radix = 0;            // of knomial_tree, bruck, dissemination: 2 or more; 0: `tuning` decides
-  colls::order order = colls::order::any;
-  colls::wire wire = colls::wire::accumulate;
-  stream_ref stream{};
+  colls::order order = colls::order::any;      // `rank`: the bits of the sum in rank order
+  colls::wire wire = colls::wire::accumulate;  // `storage`: sums travel in the elements' type
+  stream_ref stream{};                         // of device memory: its work so far comes first
 };
 static_assert(std::is_trivially_destructible_v<options>);
 

@@ -81,7 +81,7 @@ def output(folder):
         own = [text for text in out.splitlines() if text.startswith(f"[{rank}] ")]
         assert own[0] == f"[{rank}] GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/3", out
     line(r"^\[0\] processes: 3$", out)
-    line(r"^\[0\] backend: \w+$", out)
+    line(r"^\[0\] backend: hybrid$", out)
     counts = re.findall(r"^\[0\]  \d \| (\w+) +\| (\w+) +\| (.+)$", out, flags=re.M)
     assert counts == [
         ("conv1", "Conv2d", "320"),
