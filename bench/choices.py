@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Chosen algorithms beside the best ones on simulated networks: a Markdown table, and a picture.
 
-usage: choices.py BUILD_DIR PICTURE.svg      (some minutes; build bench/choices first)
+usage: choices.py BUILD_DIR PICTURE.svg      (some seconds; build bench/choices first)
        choices.py POINTS.jsonl PICTURE.svg   (what bench/choices printed)
 """
 
