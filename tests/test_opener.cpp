@@ -11,12 +11,15 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <vector>
 
-// How a link opens where both ends want it.
+// How a link opens where both ends want it, and what becomes of those who want one to a dead rank.
 
 namespace {
 
 using colls::task;
+
+enum class part { sends, receives, both };
 
 /// A rank of a world of two, on an engine that moves when the test says so.
 class rank_of_two {
@@ -39,15 +42,15 @@ class rank_of_two {
     work_.emplace(*engine_);
   }
 
-  /// A word to the other rank, and the same from it.
-  void begin() {
+  /// A word to the other rank, and the same from it, or a part of that.
+  void begin(part what = part::both, std::size_t size = sizeof(int)) {
     record_.communicator = &state_;
     record_.sequence = state_.take_sequence({});
     record_.hash = colls::hash_of({});
     record_.started = net_->now();
     record_.deadline = record_.started + 20 * colls::seconds;
     net_->matching().begin(record_);
-    work_->start(exchange());
+    work_->start(exchange(what, size));
   }
   void turn() {
     engine_->poll();
@@ -56,25 +59,30 @@ class rank_of_two {
   }
   bool is_done() const { return done_; }
   bool has_failed() const { return state_.failed(); }
-  const char* why() const { return state_.why().detail; }
+  const colls::failure& why() const { return state_.why(); }
 
   colls::engine& on() { return *engine_; }
   const colls::membership& who() const { return *who_; }
 
  private:
-  task<> exchange() {
+  task<> exchange(part what, std::size_t size) {
     const int other = 1 - state_.rank();
-    const int mine = 10 + state_.rank();
-    int theirs = 0;
+    std::vector<std::byte> mine(size, static_cast<std::byte>(10 + state_.rank()));
+    std::vector<std::byte> theirs(size);
+    const colls::basic_channel<colls::tcp_transport> net(*net_, record_);
+    const colls::const_bytes out(mine.data(), size);
+    const colls::mutable_bytes in(theirs.data(), size);
     try {
-      const colls::basic_channel<colls::tcp_transport> net(*net_, record_);
-      const colls::const_bytes word(reinterpret_cast<const std::byte*>(&mine), sizeof mine);
-      co_await colls::when_all(
-          net.send(other, word),
-          net.recv(other, {reinterpret_cast<std::byte*>(&theirs), sizeof theirs}));
-      CHECK(theirs == 10 + other);
+      if (what == part::sends) {
+        co_await net.send(other, out);
+      } else if (what == part::receives) {
+        co_await net.recv(other, in);
+      } else {
+        co_await colls::when_all(net.send(other, out), net.recv(other, in));
+        CHECK(theirs.back() == static_cast<std::byte>(10 + other));
+      }
     } catch (const colls::error& thrown) {
-      FAIL_CHECK(thrown.what());
+      CHECK(thrown.record().code == state_.why().code);
     }
     net_->matching().end(record_);
     done_ = true;
@@ -110,7 +118,7 @@ struct two {
 
 void check(two& ranks) {
   for (const auto& each : ranks.all) {
-    CAPTURE(each->why());
+    CAPTURE(each->why().detail);
     CHECK(each->is_done());
     CHECK(!each->has_failed());
   }
@@ -185,4 +193,25 @@ TEST_CASE("who has let a peer in does not dial it, unless the peer thinks better
   CHECK(::poll(&door, 1, 0) == 1);
   ranks[1].begin();
   finish(ranks);
+}
+
+TEST_CASE("whoever needs a link to a dead rank is told, at its first use too") {
+  for (const char* transport : {"tcp", "shm", "hybrid"}) {
+    for (const part what : {part::sends, part::receives, part::both}) {
+      for (const std::size_t size : {sizeof(int), std::size_t{1} << 20}) {
+        CAPTURE(transport);
+        CAPTURE(static_cast<int>(what));
+        CAPTURE(size);
+        two ranks(transport);
+        ranks.all[1].reset();
+        rank_of_two& left = ranks[0];
+        left.begin(what, size);
+        const colls::time_point limit = left.on().now() + 5 * colls::seconds;
+        while (!left.is_done() && left.on().now() < limit) left.turn();
+        CHECK(left.is_done());
+        CHECK(left.why().code == colls::errc::peer_failed);
+        CHECK(left.why().culprit == 1);
+      }
+    }
+  }
 }
