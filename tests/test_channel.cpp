@@ -28,7 +28,6 @@ class copying {
   auto recv(const message_key& from, mutable_bytes into, operation_record& record) {
     return net_.recv(from, into, record);
   }
-  bool poll() { return net_.poll(); }
   time_point now() const { return net_.now(); }
   match& matching() { return net_.matching(); }
   run_queue& queue() { return net_.queue(); }

@@ -392,6 +392,51 @@ TEST_CASE("who asks an operation whether it has ended wakes those it has written
   CHECK(root.done());
 }
 
+TEST_CASE_TEMPLATE("a loop over done() opens links, closes them, sees deadlines and deaths", World,
+                   tcp_world, shm_world) {
+  ranks<World> world(2);
+  // Some compute between two questions.
+  for (const auto computing : {std::chrono::milliseconds(0), std::chrono::milliseconds(2)}) {
+    CAPTURE(computing.count());
+    const auto have_ended = [=](auto&... all) {
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+      bool ended = false;
+      while (!ended && std::chrono::steady_clock::now() < limit) {
+        if (computing.count() != 0) std::this_thread::sleep_for(computing);
+        ended = (all.done() & ...);
+      }
+      return ended;
+    };
+    int sums[2] = {1, 2};
+    const auto begin = [&](copied& of, std::size_t rank, const colls::options& how = {}) {
+      return of.copies[rank].all_reduce(std::span(sums + rank, 1), how);
+    };
+    {
+      copied two = on_executors_of_their_own(world);
+      colls::operation<> sum[] = {begin(two, 0), begin(two, 1)};
+      CHECK(have_ended(sum[0], sum[1]));
+      CHECK((sums[0] == 3 && sums[1] == 3));
+      colls::operation<> closing[] = {two.copies[0].close(), two.copies[1].close()};
+      CHECK(have_ended(closing[0], closing[1]));
+    }
+    {
+      copied two = on_executors_of_their_own(world);
+      colls::operation<> late = begin(two, 0, {.timeout = std::chrono::milliseconds(50)});
+      CHECK(have_ended(late));
+      CHECK(late.why().code == errc::timeout);
+    }
+    {
+      copied two = on_executors_of_their_own(world);
+      colls::operation<> sum[] = {begin(two, 0), begin(two, 1)};
+      CHECK(have_ended(sum[0], sum[1]));
+      colls::operation<> alone = begin(two, 0);
+      two.copies[1] = communicator();
+      CHECK(have_ended(alone));
+      CHECK(alone.why().code == errc::peer_failed);
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its own can turn",
                    World, tcp_world, shm_world) {
   ranks<World> world(3);

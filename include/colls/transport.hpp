@@ -19,11 +19,10 @@ namespace colls {
 /// | `net.rank()`, `net.size()` | this rank and the number of ranks, in the world |
 /// | `net.send(key, from, record)` | an operation (see `startable`) whose result is an error_code; it ends when `from` may be used again, not when the peer has it. `key.peer` is the destination |
 /// | `net.recv(key, into, record)` | the same; it ends when `into` holds the message. A message is paired with a receive by its key, first in first out |
-/// | `net.poll()` | moves bytes without waiting and says whether any moved; completions are posted to the run queue, never called |
 /// | `net.now()` | nanoseconds of its clock |
 /// | `net.matching()` | the match that pairs its messages; shared with other transports of the rank |
 /// | `net.queue()`, `net.kick()` | the run queue of its thread; somebody posted to it from outside of a poll |
-/// | `net.driver()` | what turns it, for `sync_wait` |
+/// | `net.driver()` | what turns it, for `sync_wait` and `done()`: its `poll` moves bytes without waiting; completions are posted to the run queue, never called by what moves them |
 /// | `net.node_of(rank)` | the host of a rank of the world, numbered from 0 |
 /// | `net.close(deadline)` | a task: leaves the world without ending a peer's operation |
 ///
@@ -39,7 +38,6 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
   { net.size() } -> std::same_as<int>;
   { net.send(key, from, record) } -> startable;
   { net.recv(key, into, record) } -> startable;
-  { net.poll() } -> std::same_as<bool>;
   { net.now() } -> std::same_as<time_point>;
   { net.matching() } -> std::same_as<match&>;
   { net.queue() } -> std::same_as<run_queue&>;

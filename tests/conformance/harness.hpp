@@ -189,7 +189,6 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
   }
   Transport& counts() const { return net_; }
   traffic& sent() const { return sent_; }
-  bool poll() { return net_.poll(); }
   colls::time_point now() const { return net_.now(); }
   colls::match& matching() { return net_.matching(); }
   colls::run_queue& queue() { return net_.queue(); }

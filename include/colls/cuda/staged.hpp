@@ -107,7 +107,6 @@ class staged_transport {
   auto recv(const message_key& from, mutable_bytes into, operation_record& record) {
     return host_->recv(from, into, record);
   }
-  bool poll() { return host_->poll(); }
   time_point now() const { return host_->now(); }
   match& matching() { return host_->matching(); }
   run_queue& queue() { return host_->queue(); }

@@ -164,10 +164,7 @@ class close_call final : public call<void>, call_owner {
 
  private:
   void ended(call_base&) noexcept override {}
-  void progress() override {
-    net_->poll();
-    net_->queue().run();
-  }
+  void progress() override { look(net_); }
   void kick() override { net_->kick(); }
 
   std::shared_ptr<Transport> net_;

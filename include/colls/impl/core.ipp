@@ -46,12 +46,15 @@ template <class Transport>
 int core<Transport>::host_of(int rank) const {
   return net_->node_of(rank);
 }
+/// A poll for whoever asks whether something has ended; it may destroy whatever has called it. Who
+/// asks may turn to something else: peers hear now what was written to them.
+template <class Transport>
+void look(const std::shared_ptr<Transport> net) {
+  if (net->driver().poll()) net->kick();
+}
 template <class Transport>
 void core<Transport>::progress() {
-  const std::shared_ptr<Transport> net = net_;  // what runs may destroy this
-  net->poll();
-  // Whoever asks may turn to something else: peers hear now what was written to them.
-  if (net->queue().run()) net->kick();
+  look(net_);
 }
 template <class Transport>
 void core<Transport>::kick() {

@@ -167,17 +167,21 @@ class engine : public std::enable_shared_from_this<engine> {
 
   bool spins() const { return spin_ > 0; }
 
-  /// The driver's part. `poll` must not be called from a completion.
+  /// The driver's part. A completion may call `poll` too (`done()` does), a source or watcher not.
   bool poll() {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
     // Direct calls serve the sockets that somebody waits for; the others need epoll now and then.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     if (polls_ % 256 == 0) sweep();
-    return queue_.run() || moved;
+    // Who asks `done()` does not call `idle`, and may ask seldom.
+    if (unserved_ && polls_ % 8 == 0) moved |= serve();
+    unserved_ = !queue_.run() && !moved;
+    return !unserved_;
   }
 
   void idle(unsigned idle_polls) {
+    unserved_ = false;
     if (idle_polls <= waited_) waited_ = 0;
     idle_polls -= waited_;
     if (idle_polls <= spin_) {
@@ -236,6 +240,15 @@ class engine : public std::enable_shared_from_this<engine> {
         me->turn();
       }
     });
+  }
+
+  // What needs no haste, for a driver that may never be idle.
+  bool serve() {
+    const time_point time = now();
+    if (time - served_ < milliseconds) return false;
+    served_ = time;
+    sweep();
+    return dispatch(0);
   }
 
   bool arm_sources() {
@@ -377,6 +390,7 @@ class engine : public std::enable_shared_from_this<engine> {
   bool moved_asleep_ = false;
   yielding yielding_;
   time_point served_ = 0;
+  bool unserved_ = false;  // the last poll found nothing, and nobody was idle since
   unsigned polls_ = 0;
   bool waiting_ = false;
   bool ticking_ = false;

@@ -38,7 +38,6 @@ class inproc_transport final : mover {
   inline int size() const;
   match& matching() { return match_; }
   inline run_queue& queue();
-  inline bool poll();
   inline time_point now() const;
   void kick() {}
   inproc_world& driver() { return world_; }
@@ -203,7 +202,6 @@ static_assert(driver<inproc_world>);
 
 inline int inproc_transport::size() const { return world_.size(); }
 inline run_queue& inproc_transport::queue() { return world_.queue(); }
-inline bool inproc_transport::poll() { return world_.poll(); }
 inline time_point inproc_transport::now() const { return world_.now(); }
 
 inline inproc::meet_operation inproc_transport::meet(std::uint16_t lane, void* mine,

@@ -39,7 +39,6 @@ class simulated_transport final : mover, filler {
   inline int size() const;
   match& matching() { return match_; }
   run_queue& queue() { return queue_; }
-  inline bool poll();
   inline time_point now() const;
   /// An operation has begun: from now on its deadlines are looked after.
   inline void kick();

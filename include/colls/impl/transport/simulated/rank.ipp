@@ -7,7 +7,6 @@
 namespace colls {
 
 inline int simulated_transport::size() const { return world_.size(); }
-inline bool simulated_transport::poll() { return world_.poll(); }
 inline time_point simulated_transport::now() const { return world_.now(); }
 inline bool simulated_transport::is_phantom() const { return world_.phantom_; }
 inline int simulated_transport::node_of(int rank) const { return world_.network_.node_of(rank); }
