@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
@@ -110,4 +111,30 @@ TEST_CASE("who yields lets the program's own handlers run") {
   colls::sync_wait(*on, waiting);
   CHECK(has_run);
   on->remove(source);
+}
+
+TEST_CASE("a child of the process that lets an engine go takes nothing from its parent") {
+  boost::asio::io_context context(1);
+  std::shared_ptr<colls::engine> on = colls::engine::of(context.get_executor());
+  second_ring waits;
+  on->watch(waits.bell, EPOLLIN, waits);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool refused = false;
+    try {
+      on->dispatch();
+    } catch (const colls::error& thrown) {
+      refused = thrown.record().code == colls::errc::closed;
+    }
+    on->unwatch(waits.bell, waits);
+    on.reset();
+    ::_exit(refused ? 7 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 7);
+  waits.ring();
+  CHECK(on->dispatch());
+  CHECK(waits.rings == 1);
+  on->unwatch(waits.bell, waits);
 }

@@ -177,6 +177,75 @@ TEST_CASE("killed between operations: whoever enters the next one is told") {
   }
 }
 
+TEST_CASE("the death of a rank is seen though a child of it lives on") {
+  for (const char* transport : {"hybrid", "tcp"}) {
+    for (const int victim : {0, 1}) {
+      CAPTURE(transport);
+      CAPTURE(victim);
+      const auto main = [=](colls::world& world, const line& test) -> task<> {
+        co_await world.barrier();
+        pid_t child = 0;
+        if (world.rank() == victim) child = ::fork();
+        if (world.rank() == victim && child == 0) {
+          ::alarm(60);
+          for (;;) ::pause();
+        }
+        test.say(std::to_string(child));
+        co_await work(world, 1000);
+      };
+      job all(3, main, {.transport = transport});
+      pid_t child = 0;
+      for (int rank = 0; rank < 3; ++rank) child = std::max(child, std::stoi(all.hear(rank)));
+      REQUIRE(child > 0);
+      const double killed_at = now();
+      all.kill(victim);
+      check_named(all, victim, killed_at);
+      CHECK(::kill(child, SIGKILL) == 0);
+    }
+  }
+}
+
+TEST_CASE("a child of a rank may let its world go: nobody else notices") {
+  for (const char* transport : {"hybrid", "tcp"}) {
+    for (const int parent : {0, 1}) {
+      CAPTURE(transport);
+      CAPTURE(parent);
+      const auto main = [=](colls::world& world, const line& test) -> task<> {
+        std::vector<int> data(1000, 1);
+        co_await world.all_reduce(data);
+        if (world.rank() == parent) {
+          auto under_way = world.barrier();
+          const pid_t child = ::fork();
+          if (child == 0) {
+            { const colls::world gone = std::move(world); }
+            ::_exit(7);
+          }
+          int status = 0;
+          ::waitpid(child, &status, 0);
+          test.say(std::to_string(WEXITSTATUS(status)));
+          co_await under_way;
+        } else {
+          test.say("7");
+          test.hear();
+          co_await world.barrier();
+        }
+        for (int i = 0; i < 20; ++i) co_await world.all_reduce(data);
+        test.say("went on");
+        co_await work(world, 1000);
+      };
+      job all(3, main, {.transport = transport});
+      CHECK(all.all_say("7"));
+      for (int rank = 0; rank < 3; ++rank) {
+        if (rank != parent) all.tell(rank);
+      }
+      CHECK(all.all_say("went on"));
+      const double killed_at = now();
+      all.kill(2);
+      check_named(all, 2, killed_at);
+    }
+  }
+}
+
 TEST_CASE("a rank that waits for one that lives is told of the one that died") {
   for (const int victim : {0, 2}) {
     CAPTURE(victim);

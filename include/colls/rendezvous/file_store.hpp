@@ -51,7 +51,7 @@ class file_store final : public store {
     ::unlink(fresh.c_str());
     if (!made && !replaced) explain_existing(path);
     auto store = std::shared_ptr<file_store>(new file_store(on, path, std::move(file), head));
-    store->maker_ = true;
+    store->maker_ = ::getpid();
     return store;
   }
 
@@ -63,7 +63,7 @@ class file_store final : public store {
   }
 
   ~file_store() override {
-    if (!maker_) return;
+    if (maker_ != ::getpid()) return;
     ::unlink(path_.c_str());
     if (directory_too_) ::rmdir(path_.substr(0, path_.rfind('/')).c_str());
   }
@@ -297,7 +297,7 @@ class file_store final : public store {
   std::map<std::string, std::string> values_;
   std::size_t end_ = sizeof(detail::store_file_head);  // of the records taken in
   bool half_done_ = false;                             // something follows that is no whole record
-  bool maker_ = false;
+  pid_t maker_ = 0;                                    // of the file, if it is this process
   bool directory_too_ = false;
 };
 

@@ -9,6 +9,7 @@
 #endif
 
 #include <colls/clock.hpp>
+#include <colls/detail/forks.hpp>
 #include <colls/error.hpp>
 #include <colls/operation.hpp>
 #include <colls/transport/yielding.hpp>
@@ -24,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -106,6 +108,7 @@ class engine : public std::enable_shared_from_this<engine> {
   engine& operator=(const engine&) = delete;
   ~engine() {
     if (standing_.is_open()) standing_.release();
+    detail::kept_from_children::remove(epoll_);
     ::close(epoll_);
   }
 
@@ -130,8 +133,12 @@ class engine : public std::enable_shared_from_this<engine> {
     disarm_if_unused();
   }
 
+  /// In a child of this process there is a dead socket in its place.
   void watch(int descriptor, std::uint32_t events, watcher& who) {
-    control(EPOLL_CTL_ADD, descriptor, events, who);
+    if (!control(EPOLL_CTL_ADD, descriptor, events, who)) {
+      throw error(errc::too_many_files, "epoll_ctl failed");
+    }
+    detail::kept_from_children::add(descriptor);
     ++watched_;
     arm();
   }
@@ -139,6 +146,7 @@ class engine : public std::enable_shared_from_this<engine> {
     control(EPOLL_CTL_MOD, descriptor, events, who);
   }
   void unwatch(int descriptor, watcher& who) {
+    detail::kept_from_children::remove(descriptor);
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
     --watched_;
     for (int i = 0; i < in_batch_; ++i) {
@@ -150,6 +158,9 @@ class engine : public std::enable_shared_from_this<engine> {
   /// Serves the descriptors that are ready.
   bool dispatch(int timeout_ms = 0) {
     in_batch_ = ::epoll_wait(epoll_, batch_, batch_size, timeout_ms);
+    if (in_batch_ < 0 && errno == EINVAL) {
+      throw error(errc::closed, "this process was forked off a rank: the world is its parent's");
+    }
     for (int i = 0; i < in_batch_; ++i) {
       if (batch_[i].data.ptr != nullptr) {
         static_cast<watcher*>(batch_[i].data.ptr)->ready(batch_[i].events);
@@ -263,6 +274,7 @@ class engine : public std::enable_shared_from_this<engine> {
         standing_(executor),
         ticker_(executor) {
     if (epoll_ < 0) throw error(errc::too_many_files, "epoll_create1 failed");
+    detail::kept_from_children::add(epoll_);
     queue_.executor = &executor_;
     auto& context = boost::asio::query(executor, boost::asio::execution::context);
     if (boost::asio::has_service<boost::asio::detail::scheduler>(context)) {
@@ -270,13 +282,11 @@ class engine : public std::enable_shared_from_this<engine> {
     }
   }
 
-  void control(int action, int descriptor, std::uint32_t events, watcher& who) {
+  bool control(int action, int descriptor, std::uint32_t events, watcher& who) {
     epoll_event event{};
     event.events = events;
     event.data.ptr = &who;
-    if (::epoll_ctl(epoll_, action, descriptor, &event) != 0) {
-      throw error(errc::too_many_files, "epoll_ctl failed");
-    }
+    return ::epoll_ctl(epoll_, action, descriptor, &event) == 0;
   }
 
   void sweep() {

@@ -8,6 +8,7 @@
 // line that moves once. Longer payload lies in a ring of bytes beside the slots; what a slot adds
 // to it is whole when the slot's number is there. Every line has one writer.
 
+#include <colls/detail/forks.hpp>
 #include <colls/transport/shm/segment.hpp>
 #include <colls/transport/tcp/frame.hpp>
 
@@ -67,6 +68,13 @@ constexpr std::size_t ring_for(int ranks, int cores) {
 /// This process's end of both directions.
 class ring {
  public:
+  ring() = default;
+  ring(const ring&) = delete;
+  ring& operator=(const ring&) = delete;
+  ~ring() {
+    each_mapping([](std::byte* at, std::size_t) { detail::kept_from_children::remove(at); });
+  }
+
   /// `side` 0 or 1: which of the two directions this process writes.
   std::error_code map(const segment& from, int side) {
     const std::size_t half = from.size() / 2;
@@ -86,6 +94,9 @@ class ring {
         return ec;
       }
     }
+    each_mapping([](std::byte* at, std::size_t size) {
+      detail::kept_from_children::add(at, size);
+    });
     return {};
   }
 
@@ -174,6 +185,12 @@ class ring {
   }
 
  private:
+  template <class Visit>
+  void each_mapping(Visit visit) const {
+    for (const mapping& each : lines_) visit(each.data(), direction_bytes);
+    for (const mapping& each : bytes_) visit(each.data(), 2 * bytes_in_ring_);
+  }
+
   direction& out() const { return *reinterpret_cast<direction*>(lines_[0].data()); }
   direction& in() const { return *reinterpret_cast<direction*>(lines_[1].data()); }
 
