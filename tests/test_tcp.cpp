@@ -437,6 +437,16 @@ TEST_CASE_TEMPLATE("a loop over done() opens links, closes them, sees deadlines 
   }
 }
 
+TEST_CASE("on another executor a rank waits as on the first, and spins where it has two cores") {
+  for (const bool spins : {true, false}) {
+    ranks<tcp_world> world(1);
+    world.world.on().spin(spins ? 100 : 0, colls::milliseconds);
+    const copied one = on_executors_of_their_own(world);
+    CHECK(one.copies[0].net().driver().spins() ==
+          (spins && std::thread::hardware_concurrency() >= 2));
+  }
+}
+
 TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its own can turn",
                    World, tcp_world, shm_world) {
   ranks<World> world(3);

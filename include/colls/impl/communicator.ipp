@@ -136,8 +136,8 @@ task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transpor
                                         cards[static_cast<std::size_t>(net.rank())]);
   const any_buffer all(cards.data(), cards.size(), sizeof(card));
   co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
-  auto made = std::make_unique<core<Transport>>(Transport::open_world(on, std::move(who), cards), 0,
-                                                net.rank(), net.size(), nullptr, true);
+  auto made = std::make_unique<core<Transport>>(
+      parent.net().open_world(on, std::move(who), cards), 0, net.rank(), net.size(), nullptr, true);
   made->state().inactivity = parent.state().inactivity;
   made->set_costs(parent.choices().costs());
   co_return communicator<Transport>(std::move(made));

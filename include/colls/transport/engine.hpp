@@ -176,6 +176,11 @@ class engine : public std::enable_shared_from_this<engine> {
     yielding_ = yielding(longest);
   }
 
+  /// As another engine does, perhaps without the spin.
+  void wait_as(const engine& other, bool spins) {
+    spin(spins ? other.spin_ : 0, other.yielding_.longest());
+  }
+
   bool spins() const { return spin_ > 0; }
 
   /// The driver's part. A completion may call `poll` too (`done()` does), a source or watcher not.

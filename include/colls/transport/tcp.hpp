@@ -14,6 +14,8 @@
 #include <colls/transport/tcp/lender.hpp>
 #include <colls/transport/tcp/round.hpp>
 
+#include <thread>
+
 namespace colls {
 
 /// One rank of a world whose ranks reach each other over TCP. All of its communicators share its
@@ -75,11 +77,17 @@ class tcp_transport final : mover,
   }
   /// The transport of that world, once every rank's card is known. Nobody else may turn the
   /// executor meanwhile.
-  static std::shared_ptr<tcp_transport> open_world(const boost::asio::any_io_executor& executor,
-                                                   std::shared_ptr<membership> who,
-                                                   const std::vector<card>& cards) {
+  std::shared_ptr<tcp_transport> open_world(const boost::asio::any_io_executor& executor,
+                                            std::shared_ptr<membership> who,
+                                            const std::vector<card>& cards) const {
     offshoot::complete(*who, cards);
-    return std::make_shared<tcp_transport>(engine::of(executor), std::move(who));
+    std::shared_ptr<engine> on = engine::of(executor);
+    if (on != engine_) {
+      // Each rank has two threads then, and the other may compute while this one waits.
+      const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+      on->wait_as(*engine_, 2 * who->local_size <= cores);
+    }
+    return std::make_shared<tcp_transport>(std::move(on), std::move(who));
   }
 
   using send_operation = queued_send<tcp_transport, tcp::outgoing>;

@@ -17,6 +17,7 @@ class yielding {
  public:
   /// For at most that time of a wait; 0: never.
   explicit yielding(time_point longest = 0) : longest_(longest) {}
+  time_point longest() const { return longest_; }
 
   /// Whether to yield now; `begins`: this wait has not asked before.
   bool wanted(bool begins, time_point now) {
