@@ -6,6 +6,7 @@
 
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <fstream>
 
 using namespace joining;
@@ -277,6 +278,22 @@ TEST_CASE("sums of several processes are exact") {
     CHECK(status == 0);
   }
   CHECK(at.run(made->get("sum", at.in(seconds))) == "200");
+}
+
+TEST_CASE("a child of the process that made a store lets it go, and the file stays") {
+  const folder in;
+  bench at;
+  auto made = file_store::create(at.on, in.file(), two_ranks);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    made.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(std::filesystem::exists(in.file()));
+  made.reset();
+  CHECK(!std::filesystem::exists(in.file()));
 }
 
 TEST_CASE("a job's own directory belongs to its user alone") {
