@@ -38,7 +38,7 @@ class link_owner {
 class link final : public engine::watcher {
  public:
   link(engine& on, link_owner& owner, int peer)
-      : engine_(on), owner_(owner), peer_(peer), landing_(owner.matching()) {}
+      : engine_(on), owner_(owner), peer_(peer), landing_(owner.matching()), broken_(*this) {}
   link(const link&) = delete;
   link& operator=(const link&) = delete;
   ~link() { shut(); }
@@ -111,7 +111,9 @@ class link final : public engine::watcher {
   }
 
   void control(const header& frame, const void* payload = nullptr) { out_.control(frame, payload); }
-  void withdraw(outgoing& send) { out_.withdraw(send); }
+  void withdraw(outgoing& send) {
+    if (!out_.withdraw(send)) break_off();
+  }
 
   /// An unsolicited message of `size` bytes was used up here: the window is given back to the peer,
   /// not too often.
@@ -135,7 +137,7 @@ class link final : public engine::watcher {
   template <class Which>
   void fail_sends(std::error_code ec, Which which) {
     credit.fail(ec, which);
-    out_.fail(ec, which);
+    if (!out_.fail(ec, which)) break_off();
   }
   /// Ends the half-filled receive if `which` picks it.
   template <class Which>
@@ -228,21 +230,50 @@ class link final : public engine::watcher {
     if (!socket_) return;
     engine_.unwatch(socket_.get(), *this);
     socket_ = {};
+    out_.end();
   }
 
   /// The system's word, or a frame that cannot be, ends the link.
   void fail(int system_error, const char* sentence = nullptr) {
-    failure why(sentence == nullptr ? errc::peer_failed : errc::protocol_error);
-    why.culprit = peer_;
-    std::snprintf(why.address, sizeof why.address, "%s", address_.c_str());
-    why.say("%s", sentence == nullptr ? std::strerror(system_error) : sentence);
     ended_ = true;
     hung_up_ = sentence == nullptr;
     shut();
-    owner_.lost(*this, why);
+    if (sentence == nullptr) {
+      tell_lost(errc::peer_failed, std::strerror(system_error));
+    } else {
+      tell_lost(errc::protocol_error, sentence);
+    }
   }
 
  private:
+  /// Tells later that the link has ended.
+  struct broken : completion {
+    explicit broken(link& which)
+        : completion(
+              [](completion& self) noexcept {
+                static_cast<broken&>(self).of.tell_lost(
+                    errc::peer_failed, "there is no memory for the rest of a message to it");
+              },
+              &which.engine_.queue()),
+          of(which) {}
+    link& of;
+  };
+
+  // What was begun cannot be written to its end. Whoever withdraws a message, in its destructor or
+  // in the middle of a list, is not the one to tell.
+  void break_off() {
+    ended_ = true;
+    shut();
+    broken_.post();
+  }
+  void tell_lost(errc code, const char* sentence) {
+    failure why(code);
+    why.culprit = peer_;
+    std::snprintf(why.address, sizeof why.address, "%s", address_.c_str());
+    why.say("%s", sentence);
+    owner_.lost(*this, why);
+  }
+
   void want_write(bool wanted) {
     const std::uint32_t events =
         static_cast<std::uint32_t>(EPOLLIN) | (wanted ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
@@ -338,6 +369,7 @@ class link final : public engine::watcher {
   std::unique_ptr<shm::ring> ring_;
   landing landing_;
   socket_frames in_;
+  broken broken_;
 };
 
 inline void early::drop() {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -45,6 +46,37 @@ struct outgoing : keyed {
   }
 };
 
+/// Bytes in the order in which they are written; what is left of them is not moved each time.
+class unwritten {
+ public:
+  bool empty() const { return done_ == all_.size(); }
+  std::size_t size() const { return all_.size() - done_; }
+  const std::byte* data() const { return all_.data() + done_; }
+
+  void reserve(std::size_t more) { all_.reserve(all_.size() + more); }
+  void add(const void* from, std::size_t more) {
+    if (done_ > size()) {
+      all_.erase(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(std::exchange(done_, 0)));
+    }
+    const auto* const bytes = static_cast<const std::byte*>(from);
+    all_.insert(all_.end(), bytes, bytes + more);
+  }
+  void take(std::size_t some) {
+    done_ += some;
+    if (!empty()) return;
+    done_ = 0;
+    all_.clear();
+    if (all_.capacity() > most_kept) all_ = std::vector<std::byte>();
+  }
+  void clear() { take(size()); }
+
+ private:
+  static constexpr std::size_t most_kept = 64 * 1024;
+
+  std::vector<std::byte> all_;
+  std::size_t done_ = 0;
+};
+
 /// Written in this order: the rest of a withdrawn frame, the rest of the first send if it has
 /// begun, control frames, the other sends. What was begun is always written to its end.
 class outbox {
@@ -56,13 +88,17 @@ class outbox {
   bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
+  /// Nothing is written any more.
+  void end() {
+    ended_ = true;
+    tail_.clear();
+    control_.clear();
+  }
+
   void control(const header& frame, const void* payload) {
-    const auto* const head = reinterpret_cast<const std::byte*>(&frame);
-    control_.insert(control_.end(), head, head + sizeof frame);
-    if (payload != nullptr) {
-      const auto* const body = static_cast<const std::byte*>(payload);
-      control_.insert(control_.end(), body, body + frame.length);
-    }
+    if (ended_) return;
+    control_.add(&frame, sizeof frame);
+    if (payload != nullptr) control_.add(payload, frame.length);
   }
 
   /// False: another send is before it.
@@ -83,39 +119,42 @@ class outbox {
   }
 
   /// Takes a queued send back. If it is half written the rest goes out from a copy, since the peer
-  /// has been promised its length.
-  void withdraw(outgoing& send) {
-    if (!std::exchange(send.queued, false)) return;
+  /// has been promised its length. False: there is no memory for that, so nothing can be written
+  /// after what was.
+  [[nodiscard]] bool withdraw(outgoing& send) {
+    if (!std::exchange(send.queued, false)) return true;
     outgoing* before = nullptr;
     for (outgoing* at = first_; at != &send; at = at->after) before = at;
     (before != nullptr ? before->after : first_) = send.after;
     if (last_ == &send) last_ = before;
-    if (send.written == 0) return;
-    const auto* const head = reinterpret_cast<const std::byte*>(&send.frame);
-    if (send.written < sizeof send.frame) {
-      tail_.insert(tail_.end(), head + send.written, head + sizeof send.frame);
-      send.written = sizeof send.frame;
+    if (send.written == 0 || ended_) return true;
+    try {
+      tail_.reserve(send.whole() - send.written);
+    } catch (const std::bad_alloc&) {
+      return false;
     }
-    const std::size_t done = send.written - sizeof send.frame;
-    tail_.insert(tail_.end(), send.data + done, send.data + send.size);
+    add_rest(send, [this](const std::byte* from, std::size_t size) { tail_.add(from, size); });
+    return true;
   }
 
   template <class Visit>
   void each(Visit visit) const {
     for (outgoing* send = first_; send != nullptr; send = send->after) visit(*send);
   }
-  /// Ends those that `which` picks.
+  /// Ends those that `which` picks. False: as `withdraw`.
   template <class Which>
-  void fail(std::error_code ec, Which which) {
+  [[nodiscard]] bool fail(std::error_code ec, Which which) {
+    bool goes_on = true;
     for (outgoing* send = first_; send != nullptr;) {
       outgoing* const following = send->after;
       if (which(*send)) {
-        withdraw(*send);
+        goes_on &= withdraw(*send);
         if (starting_ == send) starting_ = nullptr;
         send->finish(ec);
       }
       send = following;
     }
+    return goes_on;
   }
 
   // ---- writing
@@ -160,12 +199,12 @@ class outbox {
   /// So much of the payload of `front()` was written, and with it its header.
   void advance_front(std::size_t size) {
     if (!tail_.empty()) {
-      erase(tail_, size);
+      tail_.take(size);
     } else if (is_turn_of_first()) {
       first_->written += first_->written == 0 ? sizeof(header) + size : size;
       if (first_->written == first_->whole()) written(*first_);
     } else {
-      erase(control_, sizeof(header) + size);
+      control_.take(sizeof(header) + size);
     }
   }
 
@@ -182,9 +221,9 @@ class outbox {
       written(send);
       return true;
     };
-    erase(tail_, take(tail_.size()));
+    tail_.take(take(tail_.size()));
     if (first_ != nullptr && first_->written > 0 && !pop(*first_)) return;
-    erase(control_, take(control_.size()));
+    control_.take(take(control_.size()));
     while (sent > 0 && first_ != nullptr) pop(*first_);
   }
 
@@ -199,10 +238,6 @@ class outbox {
       const std::size_t done = send.written - sizeof send.frame;
       add(send.data + done, send.size - done);
     }
-  }
-
-  static void erase(std::vector<std::byte>& from, std::size_t size) {
-    from.erase(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(size));
   }
 
   // Of a front that is no tail.
@@ -224,11 +259,12 @@ class outbox {
     }
   }
 
-  std::vector<std::byte> tail_;
-  std::vector<std::byte> control_;
+  unwritten tail_;
+  unwritten control_;
   outgoing* first_ = nullptr;
   outgoing* last_ = nullptr;
   outgoing* starting_ = nullptr;  // its start() is on the stack
+  bool ended_ = false;
 };
 
 }  // namespace colls::tcp
