@@ -5,6 +5,7 @@
 #include "joining.hpp"
 
 #include <chrono>
+#include <thread>
 
 using namespace joining;
 using namespace std::chrono_literals;
@@ -197,22 +198,74 @@ TEST_CASE("the node map follows hosts and the launchers' nodes") {
 TEST_CASE("what rank 0 tells all of nodes and addresses is read as it was written, or not at all") {
   membership told;
   told.size = 3;
-  told.node_of = {0, 0, 7};
+  told.node_of = {0, 0, 1};
+  told.cores_of = {4, 0};
   membership heard;
   heard.size = 3;
   REQUIRE(colls::detail::read_membership(colls::detail::membership_text(told), heard));
   CHECK(heard.node_of == told.node_of);
+  CHECK(heard.cores_of == told.cores_of);
   CHECK(heard.book.empty());
   told.book = {loopback(1), {boost::asio::ip::make_address("fd77::1"), 65535}, loopback(29500)};
   REQUIRE(colls::detail::read_membership(colls::detail::membership_text(told), heard));
   CHECK(heard.node_of == told.node_of);
   CHECK(heard.book == told.book);
   for (const char* nonsense :
-       {"", "0\n0\n", "0\n0\n0\n0\n", "0\n-1\n0\n", "0\n0\nx\n", "0\n0\n0 127.0.0.1 5\n",
-        "0 127.0.0.1\n0\n0\n", "0 a.b 1\n0 a.b 1\n0 a.b 1\n", "0 ::1 0\n0 ::1 5\n0 ::1 5\n",
-        "0 ::1 5\n0 ::1 65536\n0 ::1 5\n"}) {
+       {"", "0 2\n0 2\n", "0 2\n0 2\n0 2\n0 2\n", "0 2\n-1 2\n0 2\n", "0 2\n0 2\n2 2\n",
+        "0 2\n0 -2\n0 2\n", "0\n0\n0\n", "0 2\n0 2\n0 x\n", "0 2\n0 2\n0 2 127.0.0.1 5\n",
+        "0 2 127.0.0.1\n0 2\n0 2\n", "0 2 a.b 1\n0 2 a.b 1\n0 2 a.b 1\n",
+        "0 2 ::1 0\n0 2 ::1 5\n0 2 ::1 5\n", "0 2 ::1 5\n0 2 ::1 65536\n0 2 ::1 5\n"}) {
     CAPTURE(nonsense);
     CHECK(!colls::detail::read_membership(nonsense, heard));
+  }
+}
+
+TEST_CASE("ranks know how many cores they may use together, wherever each is bound") {
+  using colls::detail::core_set;
+  const core_set all = core_set::of_this_thread();
+  char text[core_set::longest + 1];
+  all.write(text);
+  core_set read;
+  REQUIRE(core_set::read(text, read));
+  CHECK(read.count() == all.count());
+  CHECK(core_set::read("0", read));
+  CHECK(read.count() == 0);
+  CHECK(core_set::read("80f", read));
+  CHECK(read.count() == 5);
+  CHECK(!core_set::read("8g", read));
+  CHECK(!core_set::read(std::string(core_set::longest + 1, '1').c_str(), read));
+
+  cpu_set_t before;
+  REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+  std::vector<int> usable;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &before)) usable.push_back(core);
+  }
+  if (usable.size() < 2) {
+    MESSAGE("skipped: one core");
+    return;
+  }
+  for (const bool apart : {false, true}) {
+    CAPTURE(apart);
+    auto ranks = town().world(3);
+    std::vector<int> together(3);
+    std::vector<std::thread> bound;
+    for (std::size_t r = 0; r < 3; ++r) {
+      bound.emplace_back([&, r] {
+        cpu_set_t mine;
+        CPU_ZERO(&mine);
+        CPU_SET(usable[apart && r == 2 ? 1 : 0], &mine);
+        ::sched_setaffinity(0, sizeof mine, &mine);
+        bench here;
+        here.run(come(here.on, &ranks[r]));
+        if (!ranks[r].member) return;
+        together[r] = ranks[r].member->cores();
+        here.run(colls::leave(*ranks[r].member, here.in(5 * seconds)));
+        ranks[r].member.reset();
+      });
+    }
+    for (std::thread& each : bound) each.join();
+    CHECK(together == std::vector<int>(3, apart ? 2 : 1));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <colls/transport/threads.hpp>
 
 #include <mutex>
+#include <thread>
 
 #ifdef COLLS_SEPARATE_COMPILATION
 COLLS_COMMUNICATOR(extern, colls::thread_transport)

@@ -213,6 +213,27 @@ TEST_CASE("without permission to share memory ranks go by sockets, and say why o
   }
 }
 
+TEST_CASE("ranks that have to share a core do not spin, however many the host has") {
+  cpu_set_t before;
+  REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+  const int ranks = std::min(CPU_COUNT(&before), 2);
+  for (const bool bound : {false, true}) {
+    CAPTURE(bound);
+    cpu_set_t mine = before;
+    for (int core = 0, left = bound ? 1 : CPU_SETSIZE; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &mine) && left-- <= 0) CPU_CLR(core, &mine);
+    }
+    ::sched_setaffinity(0, sizeof mine, &mine);
+    job all(2, [](colls::world& world, const line& test) -> task<> {
+      test.say(world.net().driver().spins() ? "spins" : "sleeps");
+      co_await world.barrier();
+    });
+    ::sched_setaffinity(0, sizeof before, &before);
+    CHECK(all.all_say(ranks == 2 && !bound ? "spins" : "sleeps"));
+    for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
+  }
+}
+
 TEST_CASE("a rank that may not read the memory of another one is sent what lies there") {
   const bool ever = kernel_lets_read();
   if (!ever) MESSAGE("skipped in part: this system lets no process read another one");

@@ -4,11 +4,12 @@
 
 // What the command line of colls-run says: torchrun's flags with mpirun's aliases.
 
+#include <colls/detail/cores.hpp>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <glob.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <charconv>
@@ -84,11 +85,6 @@ inline int number(const std::string& option, const std::string& text, int low, i
   return value;
 }
 
-inline int cores() {
-  cpu_set_t mine;
-  return ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
-}
-
 inline int gpus() {
   if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
     const std::string list = visible;
@@ -103,11 +99,11 @@ inline int gpus() {
 }
 
 inline int processes(const std::string& text) {
-  if (text == "cpu") return cores();
+  if (text == "cpu") return colls::detail::cores();
   if (text == "gpu" || text == "auto") {
     const int found = gpus();
     if (found > 0) return found;
-    if (text == "auto") return cores();
+    if (text == "auto") return colls::detail::cores();
     throw usage_error("--nproc-per-node gpu: no GPU here");
   }
   return number("--nproc-per-node", text, 1, 65536);

@@ -219,6 +219,7 @@ class meeting {
     bool several_machines = false;
     int on_loopback = -1;
     all_.node_of.clear();
+    std::vector<core_set> usable;  // of every node
     for (std::size_t r = 0; r < cards.size(); ++r) {
       const auto card = rank_card::parse(cards[r]);
       if (!card) {
@@ -234,11 +235,14 @@ class meeting {
       }
       const int next = static_cast<int>(numbers.size());
       all_.node_of.push_back(numbers.try_emplace(card->place(), next).first->second);
+      usable.resize(numbers.size());
+      usable[static_cast<std::size_t>(all_.node_of.back())].add(card->cores);
       several_machines = several_machines || (r > 0 && card->boot != boot);
       boot = card->boot;
       if (cards.size() <= longest_book) all_.book.push_back(card->where);
       if (card->where.address().is_loopback()) on_loopback = static_cast<int>(r);
     }
+    for (const core_set& each : usable) all_.cores_of.push_back(each.count());
     if (on_loopback >= 0 && several_machines) {
       raise(
           errc::join_failed,

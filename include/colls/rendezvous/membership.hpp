@@ -4,6 +4,7 @@
 
 // What a rank knows of its world once all ranks have met.
 
+#include <colls/detail/cores.hpp>
 #include <colls/rendezvous/store_file.hpp>
 #include <colls/rendezvous/tcp_store.hpp>
 #include <colls/transport/shm/local_socket.hpp>
@@ -23,6 +24,7 @@ struct membership {
   int node = 0;
   int nodes = 1;
   std::vector<int> node_of{0};           // of every rank
+  std::vector<int> cores_of;             // of every node: how many its ranks may use together
   std::shared_ptr<store> rendezvous;     // null in a world of one
   std::shared_ptr<store_server> server;  // on the rank that serves the store, else null
   listener link_listener;                // where the other ranks dial; closed in a world of one
@@ -33,6 +35,11 @@ struct membership {
   config cfg;
   std::vector<endpoint> book;  // where every rank listens; empty in a large world: the store says
 
+  /// How many the ranks of this host may use together.
+  int cores() const {
+    const auto here = static_cast<std::size_t>(node);
+    return here < cores_of.size() && cores_of[here] > 0 ? cores_of[here] : detail::cores();
+  }
   /// Whether ranks of one host do; equal on all ranks.
   bool shares_memory() const { return !(cfg.transport == "tcp"); }
   /// Opens both listeners.
@@ -75,14 +82,17 @@ struct rank_card {
   std::string host;
   int node = -1;  // the launcher's word
   std::string transport = "hybrid";
+  core_set cores;
   std::int64_t pid = 0;
   std::uint64_t nonce = 0;
 
   std::string text() const {
-    char all[512];
-    std::snprintf(all, sizeof all, "%s %d %s %s %d %s %lld %llx",
+    char all[1024];
+    char usable[core_set::longest + 1];
+    cores.write(usable);
+    std::snprintf(all, sizeof all, "%s %d %s %s %d %s %s %lld %llx",
                   where.address().to_string().c_str(), where.port(), boot.c_str(), host.c_str(),
-                  node, transport.c_str(), static_cast<long long>(pid),
+                  node, transport.c_str(), usable, static_cast<long long>(pid),
                   static_cast<unsigned long long>(nonce));
     return all;
   }
@@ -91,11 +101,14 @@ struct rank_card {
     char boot[64];
     char host[256];
     char transport[8];
+    char usable[core_set::longest + 1];
+    static_assert(sizeof usable == 257);
     int port = 0;
     rank_card card;
     boost::system::error_code bad;
-    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %d %7s", address, &port, boot, host,
-                    &card.node, transport) != 6) {
+    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %d %7s %256s", address, &port, boot, host,
+                    &card.node, transport, usable) != 7 ||
+        !core_set::read(usable, card.cores)) {
       return std::nullopt;
     }
     const auto numeric = boost::asio::ip::make_address(address, bad);
@@ -113,6 +126,7 @@ struct rank_card {
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);
     mine.host = host[0] == 0 ? "-" : host;
+    mine.cores = core_set::of_this_thread();
     mine.pid = ::getpid();
     fill_random(&mine.nonce, sizeof mine.nonce);
     return mine;
@@ -125,11 +139,13 @@ struct rank_card {
 /// and is gone.
 inline constexpr std::size_t longest_book = 1024;
 
-/// What rank 0 tells all: a line for each rank with its node and, from the book, where it listens.
+/// What rank 0 tells all: a line for each rank with its node, that one's cores and, from the book,
+/// where it listens.
 inline std::string membership_text(const membership& all) {
   std::string text;
   for (std::size_t r = 0; r < all.node_of.size(); ++r) {
-    text += std::to_string(all.node_of[r]);
+    const auto node = static_cast<std::size_t>(all.node_of[r]);
+    text += std::to_string(node) + ' ' + std::to_string(all.cores_of[node]);
     if (!all.book.empty()) {
       text += ' ' + all.book[r].address().to_string() + ' ' + std::to_string(all.book[r].port());
     }
@@ -140,17 +156,22 @@ inline std::string membership_text(const membership& all) {
 /// False: no rank 0 of a world of `into.size` would say that.
 inline bool read_membership(const std::string& text, membership& into) {
   into.node_of.clear();
+  into.cores_of.clear();
   into.book.clear();
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     int node = -1;
+    int cores = -1;
     char address[64] = {};
     unsigned port = 0;
-    const int found = std::sscanf(line.c_str(), "%d %63s %u", &node, address, &port);
+    const int found = std::sscanf(line.c_str(), "%d %d %63s %u", &node, &cores, address, &port);
     boost::system::error_code bad;
     const auto numeric = boost::asio::ip::make_address(address, bad);
-    const bool has_address = found == 3 && !bad && port > 0 && port <= 65535;
-    if (node < 0 || (found != 1 && !has_address)) return false;
+    const bool has_address = found == 4 && !bad && port > 0 && port <= 65535;
+    // Nodes are numbered as they come.
+    const auto known = static_cast<int>(into.cores_of.size());
+    if (node < 0 || node > known || cores < 0 || (found != 2 && !has_address)) return false;
+    if (node == known) into.cores_of.push_back(cores);
     into.node_of.push_back(node);
     if (has_address) into.book.emplace_back(numeric, static_cast<std::uint16_t>(port));
   }

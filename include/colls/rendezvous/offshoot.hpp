@@ -32,6 +32,7 @@ inline std::shared_ptr<membership> prepare(const membership& parent, int rank, i
   who->key = parent.key;
   who->job = parent.job;
   who->cfg = parent.cfg;
+  who->cores_of = parent.cores_of;
   mine.node = parent.node;
   if (size == 1) return who;
   if (const std::error_code ec = who->listen()) {

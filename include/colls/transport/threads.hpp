@@ -4,6 +4,7 @@
 
 // threads: every rank is a thread of this process, with its own match, run queue and driver.
 
+#include <colls/detail/cores.hpp>
 #include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
@@ -11,7 +12,6 @@
 #include <colls/transport/threads/speech.hpp>
 
 #include <cstring>
-#include <thread>
 
 namespace colls {
 
@@ -393,7 +393,7 @@ static_assert(driver<thread_transport>);
 class thread_world {
  public:
   explicit thread_world(int size) : inboxes_(size) {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    const int cores = detail::cores();
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<thread_transport>(inboxes_, rank));
       // With more ranks than cores, one that spins takes the core of one that could work; one that

@@ -7,8 +7,6 @@
 #include <colls/rendezvous/meet.hpp>
 #include <colls/transport/tcp.hpp>
 
-#include <thread>
-
 namespace colls {
 
 namespace detail {
@@ -32,7 +30,7 @@ COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
   auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
   // A rank that spins while it waits takes the core of one that could work. Where one sleeps, those
   // who write to it have to wake it, and all others wait for that: so none does for some time.
-  if (who->local_size <= static_cast<int>(std::thread::hardware_concurrency())) {
+  if (who->local_size <= who->cores()) {
     on->spin(5000, milliseconds / 5);
   } else {
     on->spin(0, 10 * milliseconds);

@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -216,8 +215,7 @@ class opener final : door::host {
     if (!accepted || which.is_open() || which.ended() || closing_) co_return true;
     shm::segment memory;
     auto ring = std::make_unique<shm::ring>();
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, cores)));
+    ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, who_.cores())));
     if (!ec) ec = ring->map(memory, 0);
     if (ec && only) {
       detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
