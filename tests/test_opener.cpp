@@ -52,6 +52,12 @@ class rank_of_two {
     net_->matching().begin(record_);
     work_->start(exchange(what, size));
   }
+  /// Gives that up and leaves.
+  void leave() {
+    work_.emplace(*engine_);
+    net_->matching().end(record_);
+    work_->start(depart());
+  }
   void turn() {
     engine_->poll();
     engine_->dispatch();
@@ -85,6 +91,11 @@ class rank_of_two {
       CHECK(thrown.record().code == state_.why().code);
     }
     net_->matching().end(record_);
+    done_ = true;
+  }
+
+  task<> depart() {
+    co_await net_->close(engine_->now() + 5 * colls::seconds);
     done_ = true;
   }
 
@@ -167,6 +178,31 @@ TEST_CASE("two ranks that need each other get one link, wherever the other's dia
         }
       }
     }
+  }
+}
+
+TEST_CASE("who leaves while it dials says goodbye to whom it has reached") {
+  for (int head_start = 0; head_start < 16; ++head_start) {
+    CAPTURE(head_start);
+    two ranks("shm");
+    ranks[0].begin();
+    for (int i = 0; i < head_start; ++i) {
+      ranks[0].turn();
+      ranks[1].turn();
+    }
+    ranks[0].turn();
+    ranks[0].leave();
+    const colls::time_point limit = ranks[0].on().now() + 10 * colls::seconds;
+    while (!ranks[0].is_done() && ranks[0].on().now() < limit) {
+      for (int i = 0; i < 200; ++i) ranks[0].turn();
+      ranks[1].turn();
+    }
+    CHECK(ranks[0].is_done());
+    for (int i = 0; i < 20; ++i) ranks[1].turn();
+    ranks.all[0].reset();
+    for (int i = 0; i < 20; ++i) ranks[1].turn();
+    CAPTURE(ranks[1].why());
+    CHECK(!ranks[1].has_failed());
   }
 }
 

@@ -82,6 +82,31 @@ void forbid_reading(bool here) {
   ::syscall(SYS_capset, &mine, rights);
 }
 
+/// Nor may it have what others pass to it.
+void forbid_shared_mappings() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_SHARED, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(rules), rules};
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/// One more descriptor, for a connection, and none for what comes over it.
+void forbid_descriptors() {
+  rlimit most{};
+  ::getrlimit(RLIMIT_NOFILE, &most);
+  const int next = ::dup(STDERR_FILENO);
+  ::close(next);
+  most.rlim_cur = static_cast<rlim_t>(next) + 1;
+  ::setrlimit(RLIMIT_NOFILE, &most);
+}
+
 /// As `ulimit -f` may have it.
 void forbid_long_files() {
   rlimit longest{};
@@ -210,6 +235,49 @@ TEST_CASE("without permission to share memory ranks go by sockets, and say why o
     }
     CHECK(told > 0);
     for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
+  }
+}
+
+TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and says why once") {
+  const struct {
+    void (*forbid)();
+    const char* reason;
+  } all_ways[] = {{forbid_shared_mappings, "not by shared memory: Cannot allocate memory"},
+                  {forbid_descriptors, "not by shared memory: Too many open files"}};
+  for (const auto& way : all_ways) {
+    CAPTURE(way.reason);
+    for (const bool only : {false, true}) {
+      CAPTURE(only);
+      const auto main = [=](colls::world& world, const line& test) -> task<> {
+        std::vector<int> word(1);
+        if (world.rank() == 1) {
+          way.forbid();
+          test.say("ready");
+          (void)co_await world.recv(word, 0);
+        } else {
+          test.hear();
+          co_await world.send(word, 1);  // dials
+        }
+        co_await sum(world, test);
+      };
+      job all(2, main, {.transport = only ? "shm" : ""});
+      REQUIRE(all.hear(1) == "ready");
+      all.tell(0);
+      if (only) {
+        CHECK(all.wait(0).code == colls::errc::peer_failed);
+        CHECK(contains(all.wait(0).what, "cannot share memory"));
+        CHECK(all.wait(1).status > 0);
+        continue;
+      }
+      REQUIRE(all.all_say("right"));
+      CHECK(lines_with(all.log(0), "shared memory") == 0);
+      CHECK(lines_with(all.log(1), way.reason) == 1);
+      for (int rank = 0; rank < 2; ++rank) {
+        CHECK(shared_by(all.pid(rank)) == 0);
+        all.tell(rank);
+      }
+      for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
+    }
   }
 }
 

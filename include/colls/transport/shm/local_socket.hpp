@@ -74,10 +74,19 @@ inline bool pass_descriptor(int socket, int passed) {
   return detail::send_with_descriptor(socket, &word, 1, passed);
 }
 
-/// The byte and what came with it, if the other side had something to pass. False: it is gone.
-inline bool take_descriptor(int socket, detail::descriptor& passed) {
+/// The byte and what came with it, if the other side had something to pass; `ec` says why that did
+/// not come. False: it is gone.
+inline bool take_descriptor(int socket, detail::descriptor& passed, std::error_code& ec) {
   char word = 0;
-  return detail::take_with_descriptor(socket, &word, 1, passed) == 1;
+  if (detail::take_with_descriptor(socket, &word, 1, passed) != 1) return false;
+  if (word == '+' && !passed) ec = std::make_error_code(std::errc::too_many_files_open);
+  return true;
+}
+
+/// What is answered to a descriptor: whether memory is shared now.
+enum class answer : char { yes = 'y', no = 'n' };
+inline bool give_answer(int socket, answer what) {
+  return detail::send_with_descriptor(socket, &what, sizeof what, -1);
 }
 
 }  // namespace colls::shm

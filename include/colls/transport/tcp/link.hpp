@@ -54,6 +54,7 @@ class link final : public engine::watcher {
 
   bool dialing = false;
   bool promised = false;   // the peer was let in, and the link opens in a moment
+  bool half_open = false;  // the peer may have opened its end
   int refused_beside = 0;  // at the peer's local socket
   bool told_why = false;   // the log has why it does not go through shared memory
   bool is_seen = false;    // the peer has mapped this rank's arena

@@ -82,13 +82,14 @@ class links {
 
   // ---- ends
 
-  /// Writes what it can. Whether something is left that a link may take later.
+  /// Writes what it can. Whether something is left that a link may take later, or a link opens to
+  /// which the goodbye has to be said.
   bool unwritten() {
     bool any = false;
     for (auto& [peer, link] : all_) {
       if (link->is_open()) link->flush();
       const bool opens = link->is_open() || link->dialing || link->promised;
-      any |= !link->idle() && !link->ended() && opens;
+      any |= link->half_open || (!link->idle() && !link->ended() && opens);
     }
     return any;
   }

@@ -217,18 +217,24 @@ class opener final : door::host {
     auto ring = std::make_unique<shm::ring>();
     ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, who_.cores())));
     if (!ec) ec = ring->map(memory, 0);
-    if (ec && only) {
-      detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
-                    ec.message().c_str());
-    }
-    if (ec && !std::exchange(told_of_memory_, true)) {
-      log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s",
-               who_.rank, ec.message().c_str());
-    }
+    if (ec && only) raise_for_memory(ec);
+    if (ec) tell_of_memory(ec);
     if (!shm::pass_descriptor(connection.descriptor(), ec ? -1 : memory.descriptor())) {
       co_return true;
     }
-    open(which, connection.release(), ec ? nullptr : std::move(ring));
+    // The other end opens before it says so: this one has to stay until it has heard that.
+    connection.deadline(never);
+    auto shared = shm::answer::no;
+    which.half_open = true;
+    const detail::outcome heard =
+        co_await detail::attempt(connection.read({reinterpret_cast<std::byte*>(&shared), 1}));
+    which.half_open = false;
+    if (!heard || which.is_open() || which.ended()) co_return true;
+    if (shared != shm::answer::yes) {
+      if (only) detail::raise(errc::peer_failed, "it cannot share memory with this rank");
+      ring.reset();
+    }
+    open(which, connection.release(), std::move(ring));
     co_return true;
   }
 
@@ -239,20 +245,32 @@ class opener final : door::host {
     shm::segment memory;
     std::unique_ptr<shm::ring> ring;
     detail::descriptor passed;
-    if (!shm::take_descriptor(guest->descriptor(), passed)) co_return;
+    std::error_code ec;
+    if (!shm::take_descriptor(guest->descriptor(), passed, ec)) co_return;
     if (passed) {
       ring = std::make_unique<shm::ring>();
-      std::error_code ec = memory.adopt(std::move(passed));
+      ec = memory.adopt(std::move(passed));
       if (!ec) ec = ring->map(memory, 1);
-      if (ec) {
-        detail::raise(errc::unreachable, "rank %d cannot map rank %d's memory: %s", who_.rank, peer,
-                      ec.message().c_str());
-      }
     }
+    if (ec) ring.reset();
     link& which = links_.at(peer);
-    if (which.is_open() || which.ended()) co_return;
+    if (which.is_open() || which.ended() || closing_) co_return;
+    const auto shared = ring != nullptr ? shm::answer::yes : shm::answer::no;
+    if (!shm::give_answer(guest->descriptor(), shared)) co_return;
+    if (ec && who_.cfg.transport == "shm") raise_for_memory(ec);
+    if (ec) tell_of_memory(ec);
     which.address("a process of this host");
     open(which, guest->release(), std::move(ring));
+  }
+
+  static void raise_for_memory(std::error_code ec) {
+    detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
+                  ec.message().c_str());
+  }
+  void tell_of_memory(std::error_code ec) {
+    if (std::exchange(told_of_memory_, true)) return;
+    log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s", who_.rank,
+             ec.message().c_str());
   }
 
   void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr) {
