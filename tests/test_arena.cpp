@@ -144,6 +144,21 @@ TEST_CASE("a process that was forked off is not the one whose memory peers read"
   CHECK(status == 0);
 }
 
+TEST_CASE("no core dump touches all the addresses of a peer's arena") {
+  ends both;
+  const auto begin =
+      reinterpret_cast<std::uintptr_t>(both.seen.at(arena_head(ranks), 1)) - arena_head(ranks);
+  char wanted[32];
+  std::snprintf(wanted, sizeof wanted, "%zx-", static_cast<std::size_t>(begin));
+  std::ifstream maps("/proc/self/smaps");
+  std::string line;
+  while (std::getline(maps, line) && !line.starts_with(wanted)) {
+  }
+  while (std::getline(maps, line) && !line.starts_with("VmFlags:")) {
+  }
+  CHECK(line.find(" dd") != line.npos);
+}
+
 TEST_CASE("what an owner has in memory of its own is read, if it is the process that it says") {
   ends both;
   CHECK(!both.seen.reads_owner());

@@ -106,11 +106,13 @@ class mapping {
     return {};
   }
 
-  /// `size` bytes from the beginning, of which pages come as they are touched.
+  /// `size` bytes from the beginning, of which pages come as they are touched. No core dump touches
+  /// them all.
   std::error_code map_later(const segment& from, std::size_t size) {
     void* const place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                                from.descriptor(), 0);
     if (place == MAP_FAILED) return detail::last_error();
+    ::madvise(place, size, MADV_DONTDUMP);
     base_ = static_cast<std::byte*>(place);
     size_ = size;
     return {};
