@@ -133,15 +133,47 @@ TEST_CASE("who stays inside a block that was retired writes to pages that nobody
   CHECK(both.own.locate({other, 1}) != before);
 }
 
-TEST_CASE("a process that was forked off is not the one whose memory peers read") {
-  shm::arena own;
-  REQUIRE(!own.make(2));
-  CHECK(own.is_made_here());
+TEST_CASE("where there is no place or no address for other pages a block keeps its own") {
+  ends both;
+  std::byte* const block = both.own.allocate(8192);
+  block[5000] = std::byte{4};
+  const place before = both.own.locate({block, 8192});
+  const int memory = both.own.memory().descriptor();
+  struct stat first {};
+  REQUIRE(::fstat(memory, &first) == 0);
+  const detail::descriptor real(::dup(memory));
+  const std::string same = "/proc/self/fd/" + std::to_string(memory);
+  const detail::descriptor no_address(::open(same.c_str(), O_WRONLY | O_CLOEXEC));
+  const detail::descriptor no_place(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const detail::descriptor* const other : {&no_address, &no_place}) {
+    REQUIRE(::dup2(other->get(), memory) == memory);
+    for (int times = 0; times < 3; ++times) CHECK(!both.own.retire(block));
+    REQUIRE(::dup2(real.get(), memory) == memory);
+    CHECK(both.own.locate({block, 8192}) == before);
+    struct stat now {};
+    CHECK(::fstat(memory, &now) == 0);
+    CHECK(now.st_blocks == first.st_blocks);
+  }
+  REQUIRE(both.own.retire(block));
+  CHECK(both.own.locate({block, 8192}) == before + 8192);
+  CHECK(block[5000] == std::byte{4});
+}
+
+TEST_CASE("a process that was forked off leaves alone what its parent shares") {
+  ends both;
+  std::byte* const block = both.own.allocate(8192);
+  block[5000] = std::byte{4};
+  CHECK(both.own.is_made_here());
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(own.is_made_here() ? 1 : 0);
+  if (child == 0) {
+    const bool knows = !both.own.is_made_here() && both.own.allocate(8192) == nullptr;
+    both.own.free(block);
+    ::_exit(knows ? 0 : 1);
+  }
   int status = -1;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
+  CHECK(block[5000] == std::byte{4});
 }
 
 TEST_CASE("no core dump touches all the addresses of a peer's arena") {

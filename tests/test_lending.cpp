@@ -8,14 +8,19 @@
 #include <doctest/doctest.h>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <thread>
 
 namespace {
 
@@ -525,6 +530,80 @@ TEST_CASE("a rank that gives an operation up has its buffers for itself afterwar
       CHECK(seen_code == errc::cancelled);
     }
   });
+}
+
+namespace {
+
+/// What the arenas of this process hold.
+std::size_t bytes_in_arenas() {
+  std::size_t all = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    struct stat found {};
+    if (::fstat(fd, &found) != 0 || found.st_size != off_t{colls::shm::arena_bytes}) continue;
+    all += static_cast<std::size_t>(found.st_blocks) * 512;
+  }
+  return all;
+}
+
+double seconds_of(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "who waits for memory to replace that where a peer was stopped neither spins nor hoards") {
+  constexpr std::size_t small = 4096;
+  constexpr std::size_t large = std::size_t{16} << 20;
+  ranks<shm_world> world(2);
+  colls::shared_buffer<std::byte> first = world.all[0].allocate<std::byte>(small);
+  colls::shared_buffer<std::byte> second = world.all[0].allocate<std::byte>(large);
+  world.run([&](communicator& comm) -> task<> {
+    const colls::shared_buffer<std::byte> own = comm.allocate<std::byte>(1);
+    co_await seen(comm, own);
+  });
+  const colls::const_bytes blocks[] = {{first.data(), small}, {second.data(), large}};
+  first[7] = second[large - 1] = std::byte{9};
+
+  std::optional<colls::tcp_transport::loan> lent(std::in_place, world.all[0].net());
+  colls::shm::place before[2];
+  for (int i = 0; i < 2; ++i) before[i] = lent->place_for(1, blocks[i]);
+  REQUIRE((before[0] != 0 && before[1] != 0 && lent->ticket() != 0));
+  colls::shm::arena_view& peer = *world.all[1].net().view_of(0);
+  peer.raise();
+  const std::size_t held = bytes_in_arenas();
+
+  // Addresses for other pages of the first block, not of the second; for a while.
+  std::atomic<bool> begun = false;
+  rlimit all{};
+  ::getrlimit(RLIMIT_AS, &all);
+  std::thread relief([&] {
+    while (!begun) ::usleep(1000);
+    ::usleep(700'000);
+    ::setrlimit(RLIMIT_AS, &all);
+  });
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages;
+  rlimit some = all;
+  some.rlim_cur = pages * 4096 + large / 2;
+  begun = true;
+  ::setrlimit(RLIMIT_AS, &some);
+  const double worked = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  const double began = seconds_of(CLOCK_MONOTONIC);
+  lent.reset();
+  const double work = seconds_of(CLOCK_THREAD_CPUTIME_ID) - worked;
+  const double time = seconds_of(CLOCK_MONOTONIC) - began;
+  relief.join();
+  peer.lower();
+  CHECK(time > 0.7);
+  CHECK(work < time / 2);
+  CHECK(bytes_in_arenas() == held + small + large);
+  lent.emplace(world.all[0].net());
+  for (int i = 0; i < 2; ++i) CHECK(lent->place_for(1, blocks[i]) != before[i]);
+  CHECK((first[7] == std::byte{9} && second[large - 1] == std::byte{9}));
 }
 
 TEST_CASE("ranks that call differently find out before anything is touched") {

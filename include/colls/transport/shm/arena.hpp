@@ -66,11 +66,13 @@ class arena {
     return {};
   }
   const segment& memory() const { return memory_; }
-  /// False in a process that was forked off: peers read in the one that made the arena.
+  /// False in a process that was forked off: peers read in the one that made the arena, and only
+  /// that one may say what lies where.
   bool is_made_here() const { return ::getpid() == maker_; }
 
-  /// Zeros, on pages of their own; null: the system has none to give.
+  /// Zeros, on pages of their own; null: the system has none to give, or not to this process.
   std::byte* allocate(std::size_t size) {
+    if (!is_made_here()) return nullptr;
     block made;
     made.size = (size + page - 1) / page * page;
     made.place = take(made.size);
@@ -138,7 +140,11 @@ class arena {
     if (found == blocks_.begin()) return true;
     block& old = (--found)->second;
     const place fresh = take(old.size);
-    if (fresh == 0 || old.pages.replace(memory_, fresh)) return false;
+    if (fresh == 0) return false;
+    if (old.pages.replace(memory_, fresh)) {
+      give_back(fresh);
+      return false;
+    }
     old.place = fresh;
     return true;
   }
@@ -177,8 +183,10 @@ class arena {
   }
   void give_back(place at) {
     const auto found = taken_.find(at);
-    ::fallocate(memory_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                static_cast<off_t>(at), static_cast<off_t>(found->second));
+    if (is_made_here()) {
+      ::fallocate(memory_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(at), static_cast<off_t>(found->second));
+    }
     taken_.erase(found);
   }
 

@@ -9,8 +9,10 @@
 #include <colls/transport/tcp/links.hpp>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace colls::tcp {
@@ -203,26 +205,42 @@ class lender {
   }
 
   // An operation has ended, and peers may be in its buffers: until each has looked up, has died, or
-  // has been stopped there, which takes other pages.
+  // has been stopped there, which takes other pages. Where there is no memory for these it takes
+  // one of the former.
   void take_back(const loan& ended) noexcept {
+    if (!arena_->is_made_here()) return;
     arena_->revoke(ended.ticket_);
     if (ended.lent_[0] == nullptr) return;  // who reads sees that it was too late
-    const time_point began = engine_.now();
+    const std::byte* blocks[] = {ended.lent_[0], ended.lent_[1]};
+    time_point try_at = engine_.now() + patience;
     bool retired = false;
+    bool tried = false;
     links_.each([&](int peer, const link& to) {
       while (to.is_seen && !retired && arena_->is_inside(peer) && !to.peer_is_gone()) {
-        ::sched_yield();
-        if (engine_.now() - began < patience) continue;
+        tried ? ::usleep(1000) : ::sched_yield();
+        if (engine_.now() < try_at) continue;
         retired = true;
-        for (const std::byte* buffer : ended.lent_) retired &= buffer == nullptr || retire(buffer);
+        for (const std::byte*& block : blocks) {
+          if (block != nullptr && retire(block)) block = nullptr;
+          retired &= block == nullptr;
+        }
+        if (!retired && !std::exchange(tried, true)) {
+          log_warn(
+              "rank %d waits until rank %d, which was stopped in memory lent to it, goes on or "
+              "ends: "
+              "there is no memory to take the place of that",
+              who_.rank, peer);
+        }
+        try_at = engine_.now() + patience;
       }
     });
   }
 
   // Other operations that lend the same block have their results in its old pages.
-  bool retire(const std::byte* buffer) {
-    for (loan* other : loans_) other->spoiled_ |= other->has_lent(buffer);
-    return arena_->retire(buffer);
+  bool retire(const std::byte* block) {
+    if (!arena_->retire(block)) return false;
+    for (loan* other : loans_) other->spoiled_ |= other->has_lent(block);
+    return true;
   }
 
   engine& engine_;
