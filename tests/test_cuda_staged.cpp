@@ -237,6 +237,46 @@ TEST_CASE("a copy that fails ends the call on all ranks, and touches nothing aft
   CHECK(seen >= 100);
 }
 
+TEST_CASE("what fails once a piece has begun its copies leaves none behind that uses a buffer") {
+  using stand_in::number;
+  int seen = 0;
+  for (const char* const call : {"copy", "write", "call"}) {
+    for (int nth = 1; nth <= 40; ++nth) {
+      stand_in::boot({.seed = static_cast<std::uint64_t>(nth),
+                      .eager_percent = 0,
+                      .streams_write = std::string(call) != "call"});
+      std::vector<errc> codes(3);
+      try {
+        colls::inproc::run(3, [&](host_communicator& comm) -> colls::task<> {
+          auto gpu = co_await cuda::attach<cuda::staged>(comm, 0, {256, 2});
+          stand_in::user by;
+          auto in = by.numbers(90, comm.rank());
+          auto out = by.used(3 * 90);
+          const auto first = in.span().subspan(0, 40);
+          const auto second = in.span().subspan(40, 50);
+          if (comm.rank() == 2) stand_in::fail(call, 1, nth);
+          const auto calling = [&]() -> colls::task<> {
+            co_await gpu.all_gather(in.span(), out.span(), by.on_stream());
+            co_await gpu.all_to_all(out.span(), out.span(), by.on_stream());
+            co_await gpu.gather(in.span(), out.span(), 1, by.on_stream());
+            co_await gpu.reduce_scatter(out.span(), in.span(), by.on_stream());
+            const colls::options how = by.on_stream();
+            co_await gpu.all_reduce(colls::group{first, second}, colls::plus(), how);
+            co_await gpu.all_reduce(in.span(), by.on_stream());
+          };
+          codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(calling);
+        });
+      } catch (const colls::error&) {
+      }
+      // Any rank's may be the one.
+      for (const errc each : codes) seen += each == errc::device_failed ? 1 : 0;
+      CHECK(stand_in::complaints().empty());
+      CHECK(stand_in::allocations() == 0);
+    }
+  }
+  CHECK(seen >= 300);
+}
+
 TEST_CASE("on a device that has failed every call says so") {
   stand_in::boot({});
   errc code{};

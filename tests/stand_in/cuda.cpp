@@ -301,9 +301,11 @@ void free_pages(const std::byte* at, const allocation& what) {
 void check_unused(const std::byte* at, std::size_t bytes, const char* otherwise) {
   if (gpu().broken != 0) return;  // nothing of it will be done
   for (stream* on : all_streams()) {
-    for (const command& each : on->commands) {
+    for (command& each : on->commands) {
       for (const range& used : each.touches) {
-        if (used.meets(at, bytes)) complain(otherwise);
+        if (!used.meets(at, bytes)) continue;
+        complain(otherwise);
+        each.work = nullptr;  // whoever has that memory next keeps it
       }
     }
   }

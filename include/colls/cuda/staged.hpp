@@ -203,19 +203,21 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     const auto piece = [&](below lane, int, const cuda::staged_call& with) -> task<> {
       const block slot(with.pool(), total * element);
       const any_buffer all(slot.data(), total, element);
+      cuda::copies down(with.down());
+      cuda::copies up(with.up());
       std::size_t at = 0;
       for (const any_buffer& part : group) {
-        with.down().copy(all.subspan(at, 0).data(), part.data(), bytes(part).size);
+        down.copy(all.subspan(at, 0).data(), part.data(), bytes(part).size);
         at += part.size();
       }
-      co_await with.down().reached();
+      co_await down.reached();
       co_await host::in_place(lane, algorithm, all, all, by, lane.size());
       at = 0;
       for (const any_buffer& part : group) {
-        with.up().copy(part.data(), all.subspan(at, 0).data(), bytes(part).size);
+        up.copy(part.data(), all.subspan(at, 0).data(), bytes(part).size);
         at += part.size();
       }
-      co_await with.up().reached();
+      co_await up.reached();
     };
     co_await pipelined(net, 1, piece);
   }
@@ -233,12 +235,14 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
       const block own(with.pool(), mine * in.element_size());
       const any_buffer all(slot.data(), packed.back(), in.element_size());
       const any_buffer result(own.data(), mine, in.element_size());
-      copy_chunks(with.down(), all, packed, in, cut, true);
-      co_await with.down().reached();
+      cuda::copies down(with.down());
+      cuda::copies up(with.up());
+      copy_chunks(down, all, packed, in, cut, true);
+      co_await down.reached();
       co_await host::reduce_scatter(lane, algorithm, all, result, std::move(packed), by);
       const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
-      with.up().copy(out.subspan(at, mine).data(), result.data(), bytes(result).size);
-      co_await with.up().reached();
+      up.copy(out.subspan(at, mine).data(), result.data(), bytes(result).size);
+      co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
   }
@@ -282,20 +286,22 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
       const any_buffer part(own.data(), cut.count(lane.rank()), element);
       const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
       const any_buffer place = mine.subspan(at, part.size());
+      cuda::copies down(with.down());
+      cuda::copies up(with.up());
       if (gathers) {
-        with.down().copy(part.data(), place.data(), bytes(part).size);
+        down.copy(part.data(), place.data(), bytes(part).size);
       } else if (is_root) {
-        copy_chunks(with.down(), all, places, whole, cut, true);
+        copy_chunks(down, all, places, whole, cut, true);
       }
-      co_await with.down().reached();
+      co_await down.reached();
       co_await host::rooted(lane, algorithm, gathers ? part : all, gathers ? all : part,
                             part.size(), std::move(packed), root);
       if (!gathers) {
-        with.up().copy(place.data(), part.data(), bytes(part).size);
+        up.copy(place.data(), part.data(), bytes(part).size);
       } else if (is_root) {
-        copy_chunks(with.up(), all, places, whole, cut, false);
+        copy_chunks(up, all, places, whole, cut, false);
       }
-      co_await with.up().reached();
+      co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
   }
@@ -319,12 +325,14 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
       const block slot_out(with.pool(), packed_out.back() * in.element_size());
       const any_buffer all_in(slot_in.data(), packed_in.back(), in.element_size());
       const any_buffer all_out(slot_out.data(), packed_out.back(), in.element_size());
-      copy_chunks(with.down(), all_in, packed_in, in, cut_in, true);
-      co_await with.down().reached();
+      cuda::copies down(with.down());
+      cuda::copies up(with.up());
+      copy_chunks(down, all_in, packed_in, in, cut_in, true);
+      co_await down.reached();
       co_await host::all_to_all(lane, algorithm, all_in, all_out, std::move(packed_in),
                                 std::move(packed_out));
-      copy_chunks(with.up(), all_out, places, out, cut_out, false);
-      co_await with.up().reached();
+      copy_chunks(up, all_out, places, out, cut_out, false);
+      co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
   }
@@ -341,7 +349,7 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     for (int i = 0; i < cut.ranks(); ++i) packed.push_back(packed.back() + cut.count(i));
     return packed;
   }
-  static void copy_chunks(cuda::stream& by, const any_buffer& packed, const offsets& places,
+  static void copy_chunks(cuda::copies& by, const any_buffer& packed, const offsets& places,
                           const any_buffer& data, const partition& cut, bool down) {
     for (int i = 0; i < cut.ranks(); ++i) {
       const any_buffer there = data.subspan(cut.offset(i), cut.count(i));
@@ -366,11 +374,13 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
       const auto rank = static_cast<std::size_t>(lane.rank());
       const any_buffer own = all.subspan(packed[rank], cut.count(lane.rank()));
       const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
-      with.down().copy(own.data(), in.subspan(at, own.size()).data(), bytes(own).size);
-      co_await with.down().reached();
+      cuda::copies down(with.down());
+      cuda::copies up(with.up());
+      down.copy(own.data(), in.subspan(at, own.size()).data(), bytes(own).size);
+      co_await down.reached();
       co_await between(lane, own, all, std::move(packed));
-      copy_chunks(with.up(), all, places, out, cut, false);
-      co_await with.up().reached();
+      copy_chunks(up, all, places, out, cut, false);
+      co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
   }
@@ -386,14 +396,16 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
       const block slot(with.pool(), parts.count(k) * element);
       const any_buffer part(slot.data(), parts.count(k), element);
+      cuda::copies down(with.down());
+      cuda::copies up(with.up());
       if (in.size() != 0) {
-        with.down().copy(part.data(), in.subspan(parts.offset(k), 0).data(), bytes(part).size);
-        co_await with.down().reached();
+        down.copy(part.data(), in.subspan(parts.offset(k), 0).data(), bytes(part).size);
+        co_await down.reached();
       }
       co_await between(lane, part);
       if (out.size() != 0) {
-        with.up().copy(out.subspan(parts.offset(k), 0).data(), part.data(), bytes(part).size);
-        co_await with.up().reached();
+        up.copy(out.subspan(parts.offset(k), 0).data(), part.data(), bytes(part).size);
+        co_await up.reached();
       }
     };
     co_await pipelined(net, pieces, piece);
@@ -482,8 +494,9 @@ struct messages<cuda::staged_transport<Host>> {
                        std::size_t size) {
     const cuda::stream_pool::loan by(net.stage().streams());
     by->follow(called);
-    by->copy(to, from, size);
-    co_await by->reached();
+    cuda::copies work(*by);
+    work.copy(to, from, size);
+    co_await work.reached();
   }
 };
 

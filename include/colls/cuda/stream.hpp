@@ -10,6 +10,7 @@
 #include <colls/record.hpp>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <thread>
 
@@ -53,6 +54,11 @@ struct milestone {
   std::uint32_t* word = nullptr;
   std::uint32_t last = 0;
   bool is_left = false;  // whoever waited has given up: the stream may not get there for long
+
+  // Numbers wrap around.
+  bool is_at(std::uint32_t number) const {
+    return static_cast<std::int32_t>(api::read(word) - number) >= 0;
+  }
 };
 
 /// A stream of a device, made here; its end waits for its work, but not for what it follows if who
@@ -110,6 +116,9 @@ class stream {
   /// The same of a stream of a pool that has nothing but what it follows, until the communicator
   /// fails, if it does: nobody waits for that stream then, which lasts longer.
   request followed(const communicator_state& with) { return {device_, stream_, &passed_, &with}; }
+  /// The number that the next `reached` waits for, and whether the stream has got to one.
+  std::uint32_t next() const { return passed_.last + 1; }
+  bool has_passed(std::uint32_t number) const { return passed_.is_at(number); }
   /// For another call, once it has got through all that it had.
   void renew() { passed_.is_left = false; }
 
@@ -119,6 +128,30 @@ class stream {
   pinned_buffer<std::uint32_t> line_;  // the number that the stream has got to
   milestone passed_;
   stream_ref stream_;
+};
+
+/// One user's copies on a stream that others may use too, and the wait for them. Where an exception
+/// comes in between it waits for the stream on its way: what they use may go then.
+class copies {
+ public:
+  explicit copies(stream& on) : on_(on) {}
+  copies(const copies&) = delete;
+  ~copies() {
+    if (std::uncaught_exceptions() == 0 || !any_ || on_.has_passed(last_)) return;
+    (void)api::synchronize(on_.ref());
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes) {
+    on_.copy(to, from, bytes);
+    any_ = any_ || bytes != 0;
+    last_ = on_.next();
+  }
+  stream::request reached() { return on_.reached(); }
+
+ private:
+  stream& on_;
+  std::uint32_t last_ = 0;  // the number that comes after them
+  bool any_ = false;
 };
 
 /// Streams of a device that are used again, one by each call: what a stream has waits for all that
@@ -210,10 +243,7 @@ class stream::landing : watched {
     const auto& me = *static_cast<const landing*>(self);
     __atomic_store_n(me.passed_.word, me.number_, __ATOMIC_RELEASE);
   }
-  // Numbers wrap around.
-  bool has_landed() const {
-    return static_cast<std::int32_t>(api::read(passed_.word) - number_) >= 0;
-  }
+  bool has_landed() const { return passed_.is_at(number_); }
   bool look() noexcept override {
     is_given_up_ = until_ != nullptr && until_->failed();
     if (!is_given_up_ && !has_landed()) {
