@@ -40,6 +40,7 @@ struct clique;
 struct comm {
   std::shared_ptr<clique> of;
   int rank = 0;
+  int device = 0;  // the one that was in use when it was made
   bool is_dead = false;
   bool is_final = false;
   std::function<void()> late;  // enqueues the last call
@@ -245,6 +246,13 @@ void enqueue(comm& by, colls::stream_ref on, std::vector<shared_part> parts) {
   enqueue_meeting(on.handle, by.of.get(), step, uses);
 }
 
+/// NCCL goes to the communicator's device itself, but not in every call of one rank.
+void needs_device(const comm& of) {
+  int current = 0;
+  (void)colls::cuda::api::current_device(current);
+  if (current != of.device) note("NCCL is called while another device is in use");
+}
+
 /// A call on a communicator: whether it may be made now.
 comm* usable(api::comm_ref by) {
   auto* const known = static_cast<comm*>(by.handle);
@@ -273,6 +281,7 @@ status add(const char* function, part what, api::comm_ref by, colls::stream_ref 
   if (const int fault = fault_of(function); fault != 0) return fault;
   comm* const known = usable(by);
   if (known == nullptr) return api::invalid_usage;
+  needs_device(*known);
   if (nccl().broken != api::success) return nccl().broken;
   const auto made = std::make_shared<part>(std::move(what));
   if (depth == 0) return submit({known, on, {made}});
@@ -357,6 +366,7 @@ status make_comm(comm_ref& made, int ranks, const unique_id& id, int rank) {
   comm& one = *nccl().comms.back();
   one.of = of;
   one.rank = rank;
+  (void)cuda::api::current_device(one.device);
   one.polls = draw(4);
   of->ranks.push_back(&one);
   made.handle = &one;
@@ -422,6 +432,7 @@ status group_end() {
   status result = fault_of("nccl_group_end");
   for (batch& each : std::exchange(group, {})) {
     if (result != success && result != in_progress) break;
+    needs_device(*each.by);
     const status one = submit(std::move(each));
     if (one != success) result = one;
   }

@@ -99,7 +99,7 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
     if (net.record().what == collective::scan) return prefixes(net, in, out, by, true);
     if (by.on_device == nullptr) {
       const auto work = [=](call& made) -> task<> {
-        all_reduce(made, in, out, by);
+        made.enqueue([&] { all_reduce(made, in, out, by); });
         co_await made.settled();
       };
       return submitted(net, work);
@@ -134,7 +134,7 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
                        const reduction& by) {
     const auto work = [=](call& made) -> task<> {
       if (by.on_device == nullptr) {
-        reduce_to(made, in.data(), out.data(), in.size(), root, by);
+        made.enqueue([&] { reduce_to(made, in.data(), out.data(), in.size(), root, by); });
         co_await made.settled();
         co_return;
       }
@@ -166,9 +166,12 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
       }
       const cuda::nccl_reduction with = nccls(by);
       if (table.empty()) {
-        cuda::check_nccl(cuda::nccl_api::reduce_scatter(in.data(), out.data(), out.size(),
-                                                        with.type, with.op, made.comm(), made.on()),
-                         "ncclReduceScatter");
+        made.enqueue([&] {
+          const auto how =
+              cuda::nccl_api::reduce_scatter(in.data(), out.data(), out.size(), with.type, with.op,
+                                             made.comm(), made.on());
+          cuda::check_nccl(how, "ncclReduceScatter");
+        });
       } else {
         made.grouped([&] {
           for (int r = 0; r < net.size(); ++r) {
@@ -186,7 +189,7 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
   template <class Algorithm>
   static task<> broadcast(channel net, const Algorithm&, any_buffer data, int root) {
     const auto work = [=](call& made) -> task<> {
-      send_to_all(made, data.data(), bytes(data), root);
+      made.enqueue([&] { send_to_all(made, data.data(), bytes(data), root); });
       co_await made.settled();
     };
     return submitted(net, work);
@@ -198,9 +201,11 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
     const partition parts = partition_of(table, in.size(), net.size());
     const auto work = [&](call& made) -> task<> {
       if (table.empty()) {
-        cuda::check_nccl(cuda::nccl_api::all_gather(in.data(), out.data(), bytes(in).size,
-                                                    made.comm(), made.on()),
-                         "ncclAllGather");
+        made.enqueue([&] {
+          const auto how = cuda::nccl_api::all_gather(in.data(), out.data(), bytes(in).size,
+                                                      made.comm(), made.on());
+          cuda::check_nccl(how, "ncclAllGather");
+        });
       } else {
         gather_all(net, made, in.data(), out, parts);
       }

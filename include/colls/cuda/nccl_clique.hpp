@@ -191,9 +191,16 @@ class nccl_call {
   void copy(void* to, const void* from, std::size_t bytes) const {
     if (bytes != 0 && to != from) check(api::copy(to, from, bytes, on_), "cudaMemcpyAsync");
   }
-  /// What `enqueue()` calls of NCCL goes together.
-  template <class Enqueue>
-  void grouped(const Enqueue& enqueue) const {
+  /// `calls()` of NCCL, on the communicator's device: of one rank NCCL launches on the thread's.
+  template <class Calls>
+  void enqueue(const Calls& calls) const {
+    const on_device guard(area_.device());
+    calls();
+  }
+  /// The same, and what they enqueue goes together.
+  template <class Calls>
+  void grouped(const Calls& calls) const {
+    const on_device guard(area_.device());
     check_nccl(nccl_api::group_start(), "ncclGroupStart");
     struct closing {
       bool open = true;
@@ -201,7 +208,7 @@ class nccl_call {
         if (open) (void)nccl_api::group_end();
       }
     } group;
-    enqueue();
+    calls();
     group.open = false;
     check_nccl(nccl_api::group_end(), "ncclGroupEnd");
   }
