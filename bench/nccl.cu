@@ -47,10 +47,12 @@ colls::task<> beside_nccl(colls::threads::communicator& comm) {
     const double takes = co_await of_calls(comm, by_colls);
     if (comm.rank() != 0) continue;
     const double kib = static_cast<double>(count * sizeof(float)) / 1024;
+    // Of one rank NCCL launches at once, without the thread that it makes for a call of several.
+    const char* const ranks = comm.size() == 1 ? "1 rank, no goal" : "2 ranks";
     char what[64];
-    std::snprintf(what, sizeof what, "ncclAllReduce alone, %d ranks, %.0f KiB", comm.size(), kib);
+    std::snprintf(what, sizeof what, "ncclAllReduce alone, %s, %.0f KiB", ranks, kib);
     note(what, floor * 1e6, "us");
-    std::snprintf(what, sizeof what, "nccl all_reduce, %d ranks, %.0f KiB", comm.size(), kib);
+    std::snprintf(what, sizeof what, "nccl all_reduce, %s, %.0f KiB", ranks, kib);
     note(what, takes * 1e6, "us", floor / takes);
   }
   (void)ncclCommDestroy(plain);

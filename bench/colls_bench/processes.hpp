@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks as processes of one host: this one and its forks, each on a core of its own if there are
-// as many.
+// Ranks as processes of one host: this one and its forks, if wanted each on a core of its own where
+// there are as many.
 
 #include <sched.h>
 #include <stdlib.h>
@@ -58,9 +58,10 @@ class meeting_folder {
   pid_t owner_ = ::getpid();
 };
 
-/// Runs `main(rank) -> int` in `ranks` processes; the first status that is not 0.
+/// Runs `main(rank) -> int` in `ranks` processes; the first status that is not 0. `pinned`: each on
+/// a core of its own, and the threads that libraries make for it.
 template <class Main>
-int in_processes(int ranks, Main main) {
+int in_processes(int ranks, Main main, bool pinned = true) {
   std::vector<pid_t> others;
   const pid_t parent = ::getpid();
   for (int rank = 1; rank < ranks; ++rank) {
@@ -69,12 +70,12 @@ int in_processes(int ranks, Main main) {
     if (child == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != parent) ::_exit(1);
-      pin(rank, ranks);
+      if (pinned) pin(rank, ranks);
       ::_exit(main(rank));
     }
     others.push_back(child);
   }
-  pin(0, ranks);
+  if (pinned) pin(0, ranks);
   int status = main(0);
   for (const pid_t child : others) {
     int ended = 0;

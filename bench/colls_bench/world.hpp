@@ -30,13 +30,15 @@ inline int in_a_world(const options& how) {
   const colls::config launched = colls::environment();
   if (launched.size > 1) return rank_main(launched);
   const meeting_folder folder;
-  return in_processes(how.ranks, [&](int rank) {
+  const auto started = [&](int rank) {
     colls::config place;
     place.rank = rank;
     place.size = how.ranks;
     place.address = "file://" + folder.file();
     return rank_main(place);
-  });
+  };
+  // The threads of NCCL and of the driver need cores on which no rank spins.
+  return in_processes(how.ranks, started, !how.on_device());
 }
 
 }  // namespace bench
