@@ -8,6 +8,9 @@
 #include <colls/inproc.hpp>
 #include <colls/threads.hpp>
 
+#include <atomic>
+#include <thread>
+
 #include "colls_bench/copy_rate.hpp"
 #include "gpu_figures.hpp"
 
@@ -42,6 +45,50 @@ colls::task<> await_latency(colls::cuda::stream& on) {
   note("co_await of an idle stream", median(all) * 1e6, "us");
 }
 
+/// Takes so long on the device, and says last that it is done.
+__global__ void busy(std::uint64_t nanoseconds, volatile int* done, int number) {
+  std::uint64_t begin = 0;
+  std::uint64_t at = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(at));
+  } while (at - begin < nanoseconds);
+  *done = number;
+  __threadfence_system();
+}
+
+/// From a kernel's end, as another thread sees it that does nothing but look, until who awaited its
+/// stream goes on.
+colls::task<> resumed_after_kernels(const char* driver) {
+  constexpr int times = 200;
+  const colls::cuda::on_device here(0);
+  colls::cuda::stream on(0);
+  colls::cuda::pinned_buffer<int> done(1);
+  *done.data() = 0;
+  std::array<std::atomic<double>, times> ended{};
+  std::thread beside([&] {
+    for (int i = 0; i < times; ++i) {
+      while (__atomic_load_n(done.data(), __ATOMIC_ACQUIRE) <= i) {
+      }
+      ended[static_cast<std::size_t>(i)].store(now());
+    }
+  });
+  std::vector<double> all;
+  for (int i = 0; i < times; ++i) {
+    busy<<<1, 1, 0, colls::cuda::api::native(on.ref())>>>(1'000'000, done.data(), i + 1);
+    co_await on.reached();
+    const double resumed = now();
+    double end = 0;
+    while ((end = ended[static_cast<std::size_t>(i)].load()) == 0) {
+    }
+    all.push_back(resumed - end);
+  }
+  beside.join();
+  char what[64];
+  std::snprintf(what, sizeof what, "resumed after a kernel of 1 ms, %s", driver);
+  note(what, median(all) * 1e6, "us");
+}
+
 void kernels_and_streams() {
   colls::cuda::stream on(0);
   const double copy = bench::copy_rate();
@@ -54,6 +101,9 @@ void kernels_and_streams() {
   kernel<colls::bfloat16, 4>("reduce, 4 x 256 MiB bfloat16", on, copy);
   colls::inproc_world alone(1);
   colls::sync_wait(alone, await_latency(on));
+  colls::sync_wait(alone, resumed_after_kernels("inproc"));
+  colls::thread_world one(1);
+  colls::sync_wait(one[0], resumed_after_kernels("threads"));
 }
 
 colls::task<> staged_calls(colls::threads::communicator& comm) {

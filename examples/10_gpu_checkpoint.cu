@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,13 @@ const char* const path = "weights.bin";
 void copy(void* to, const void* from) {
   const auto status = cudaMemcpy(to, from, weights * sizeof(float), cudaMemcpyDefault);
   colls::cuda::check(status, "cudaMemcpy");
+}
+
+/// Each place holds another value.
+std::vector<float> trained() {
+  std::vector<float> all(weights);
+  for (std::size_t i = 0; i < weights; ++i) all[i] = static_cast<float>(i);
+  return all;
 }
 
 void save(colls::device_span<float> from) {
@@ -48,14 +56,16 @@ colls::task<> checkpoint(colls::world& world) {
   auto gpu = co_await colls::cuda::attach<colls::cuda::cuda_ipc>(world, device);
   auto mine = gpu.allocate<float>(weights);
   if (world.rank() == 0) {
-    copy(mine.data(), std::vector<float>(weights, 0.5f).data());
+    copy(mine.data(), trained().data());
     save(mine.span());
+    copy(mine.data(), std::vector<float>(weights).data());
     load(mine.span());
   }
   co_await gpu.broadcast(mine, 0);
 
   std::vector<float> got(weights);
   copy(got.data(), mine.data());
+  if (got != trained()) throw std::runtime_error("these are not the weights that were saved");
   std::printf("rank %d has %zu weights on device %d, the last one is %g\n", world.rank(), weights,
               device, got.back());
   co_await gpu.close();
