@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "long_wait.hpp"
+
 namespace {
 
 /// Finds nothing, and remembers when it was told that the thread would sleep.
@@ -137,4 +139,13 @@ TEST_CASE("a child of the process that lets an engine go takes nothing from its 
   CHECK(on->dispatch());
   CHECK(waits.rings == 1);
   on->unwatch(waits.bell, waits);
+}
+
+TEST_CASE("who waits for a device stays awake, unless ranks share its core") {
+  boost::asio::io_context context(1);
+  const auto on = colls::engine::of(context.get_executor());
+  on->spin(100);
+  CHECK(sleeps_in_a_long_wait(*on) < 500);
+  on->spin(0);
+  CHECK(sleeps_in_a_long_wait(*on) > 2000);
 }

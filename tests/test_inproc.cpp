@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "long_wait.hpp"
+
 namespace {
 
 using namespace colls;
@@ -301,6 +303,11 @@ TEST_CASE("a message that never comes ends as a timeout that names who was waite
   CHECK_THROWS_AS(sync_wait(*all.world(), zero.net().recv(1, as_bytes(into))), error);
   check_both_failed(all, errc::timeout);
   CHECK(all[1].why().waited_for == 1);
+}
+
+TEST_CASE("who waits for a device stays awake") {
+  inproc_world world(2);
+  CHECK(sleeps_in_a_long_wait(world) < 500);
 }
 
 }  // namespace

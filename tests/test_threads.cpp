@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "counted_memory.hpp"
+#include "long_wait.hpp"
 
 namespace {
 
@@ -494,6 +495,13 @@ TEST_CASE("in the steady state nothing is allocated") {
     co_await comm.barrier();
     expect(after == before, std::to_string(after - before) + " allocations in 1000 rounds");
   });
+}
+
+TEST_CASE("who waits for a device stays awake, unless ranks share its core") {
+  thread_world world(1);
+  CHECK(sleeps_in_a_long_wait(world[0]) < 500);
+  world[0].spin(0);
+  CHECK(sleeps_in_a_long_wait(world[0]) > 2000);
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ using time_point = std::int64_t;
 inline constexpr time_point never = INT64_MAX;
 inline constexpr time_point milliseconds = 1'000'000;
 inline constexpr time_point seconds = 1'000'000'000;
-/// How long drivers nap at most while they wait for what wakes nobody (see `watched`).
+/// How long drivers nap at most while they wait for what wakes nobody (see `watched`), where ranks
+/// outnumber cores.
 inline constexpr time_point watched_nap = 20'000;
 
 /// A length of time, from any std::chrono duration; 0: none.

@@ -64,7 +64,8 @@ class completion {
 };
 
 /// A condition that nobody posts, such as memory that a device writes: it is looked at whenever the
-/// queue that watches it is run, and drivers do not sleep meanwhile.
+/// queue that watches it is run, and drivers do not sleep meanwhile; where ranks outnumber cores
+/// they take short naps.
 class watched {
  public:
   watched() = default;

@@ -200,7 +200,8 @@ class engine : public std::enable_shared_from_this<engine> {
     unserved_ = false;
     if (idle_polls <= waited_) waited_ = 0;
     idle_polls -= waited_;
-    if (idle_polls <= spin_) {
+    // Nothing wakes who waits for a device, and a nap takes longer than many of its kernels.
+    if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
       // It takes as long as a message: not while one may be on its way.
       if (idle_polls > 64) __builtin_ia32_pause();

@@ -175,11 +175,12 @@ class inproc_world {
     if (++polls_ % 256 == 0) sweep();
     return queue_.run();
   }
-  void idle(unsigned idle_polls) {
+  void idle(unsigned) {
     // All ranks are here and none can go on: only a deadline or a device can change that.
     sweep();
-    if (!queue_.empty() || (queue_.is_watching() && idle_polls < 1000)) return;
-    const timespec nap{0, queue_.is_watching() ? watched_nap : milliseconds};
+    // Nothing wakes who waits for a device, and a nap takes longer than many of its kernels.
+    if (!queue_.empty() || queue_.is_watching()) return;
+    const timespec nap{0, milliseconds};
     ::nanosleep(&nap, nullptr);
   }
   void enter() {}

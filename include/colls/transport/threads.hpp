@@ -100,7 +100,8 @@ class thread_transport final : mover {
     return queue_.run() || moved;
   }
   void idle(unsigned idle_polls) {
-    if (idle_polls <= spin_) {
+    // Nothing wakes who waits for a device, and a nap takes longer than many of its kernels.
+    if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
