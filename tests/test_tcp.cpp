@@ -443,7 +443,7 @@ TEST_CASE("on another executor a rank waits as on the first, and spins where it 
     world.world.on().spin(spins ? 100 : 0, colls::milliseconds);
     const copied one = on_executors_of_their_own(world);
     CHECK(one.copies[0].net().driver().spins() ==
-          (spins && std::thread::hardware_concurrency() >= 2));
+          (spins && colls::detail::cores() >= 2));
   }
 }
 

@@ -84,8 +84,7 @@ class tcp_transport final : mover,
     std::shared_ptr<engine> on = engine::of(executor);
     if (on != engine_) {
       // Each rank has two threads then, and the other may compute while this one waits.
-      const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-      on->wait_as(*engine_, 2 * who->local_size <= cores);
+      on->wait_as(*engine_, 2 * who->local_size <= who->cores());
     }
     return std::make_shared<tcp_transport>(std::move(on), std::move(who));
   }
