@@ -14,7 +14,6 @@
 #include <colls/transport/tcp/lender.hpp>
 #include <colls/transport/tcp/round.hpp>
 
-#include <thread>
 
 namespace colls {
 
