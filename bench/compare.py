@@ -221,6 +221,7 @@ def measure(given, results):
             if sizes is None or key in useless:
                 continue
             common = ["--seconds", str(given.seconds)] * (way.library != "floor")
+            common += ["--turns"] * (given.turns and way.library != "floor")
             options[way] = sizes + common + ["-n", str(given.iterations)] * bool(given.iterations)
             if key not in shown:
                 shown.add(key)
@@ -267,6 +268,7 @@ def main():
     whole.add_argument("--iterations", type=int, default=0, help="0: by size")
     whole.add_argument("--seconds", type=float, default=1,
                        help="fewer iterations where one size takes longer")
+    whole.add_argument("--turns", action="store_true", help="each call with the barrier before it")
     whole.add_argument("--limit", type=float, default=120, help="seconds for one launch")
     whole.add_argument("--congestion", default="reno", help="for all TCP")
     whole.add_argument("--file", type=pathlib.Path, help="the lines; default BUILD/compare.jsonl")

@@ -48,6 +48,7 @@ inline void declare_sizes(CLI::App& app, options& given) {
   app.add_option("--batch", given.batch, "Calls in a row that are timed as one, after a barrier")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app.add_flag("--turns", given.turns, "The barrier before a call is timed with it");
   app.add_option("--congestion", given.congestion, "tcp: reno, cubic, ...; else the system's");
   app.add_option("--json", given.json, "One line for each size is added to this file");
 }

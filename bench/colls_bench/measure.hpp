@@ -7,9 +7,41 @@
 #include "report.hpp"
 #include "workload.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace bench {
+
+/// How many iterations a time allows. The ranks agree now and then on how long the last turns took:
+/// the first ones of a program may be slow, and are no reason to measure few.
+class allowance {
+ public:
+  allowance(double seconds, int most)
+      : left_(seconds), all_(seconds), least_(std::min(5, most)), most_(most) {}
+
+  /// Whether to ask after so many turns; `last`: of the iterations that were allowed.
+  bool is_due(int turns, bool last) {
+    if (turns != due_ && !(last && turns > 1)) return false;
+    due_ = turns == due_ ? 10 * due_ : due_;
+    return true;
+  }
+  /// After `done` of them, the turns since the last question having taken `spent` seconds.
+  int iterations(int done, int turns, double spent) {
+    left_ -= spent;
+    const double more = left_ * (turns - std::exchange(asked_, turns)) / spent;
+    if (left_ < all_ / 10 || more < 1) return std::clamp(done, least_, most_);
+    return static_cast<int>(std::clamp<double>(done + more, least_, most_));
+  }
+
+ private:
+  double left_;
+  double all_;
+  int least_;
+  int most_;
+  int due_ = 3;
+  int asked_ = 1;  // the turn of the last question
+};
 
 /// `host` is what the ranks meet and tell each other times by. `rate`: bytes in a second that a
 /// floor beside the calls reads and writes, or 0.
@@ -29,31 +61,28 @@ colls::task<> measure(workload<Communicator>& work, Host& host, const options& h
     int iterations = how.iterations_for(bytes);
     std::vector<double> seconds;
     std::vector<double> spent(1);
-    auto second = clock::now();
+    allowance allowed(how.seconds, iterations);
+    auto asked = clock::now();
     int turns = 0;
-    int asks = 3;
     work.fill();
     for (int k = -warmup; k < iterations; ++k) {
       // What a sum in place has grown to would overflow sooner or later.
       if (how.in_place) work.fill();
+      const auto turned = clock::now();
       co_await host.barrier();
-      const auto began = clock::now();
+      const auto began = how.turns ? turned : clock::now();
       for (int i = 0; i < how.batch; ++i) co_await work.start();
       const auto ended = clock::now();
       const std::chrono::duration<double> took = ended - began;
       if (k >= 0) seconds.push_back(took.count() / how.batch);
       if (how.seconds == 0) continue;
-      if (++turns == 1) second = ended;  // the first opens links
-      if (turns != asks) continue;
-      // Now and then the ranks agree on how many turns the time allows.
-      asks *= 10;
-      spent[0] = std::chrono::duration<double>(ended - second).count();
+      if (++turns == 1) asked = ended;  // the first opens links
+      if (!allowed.is_due(turns, k + 1 == iterations)) continue;
+      spent[0] = std::chrono::duration<double>(ended - asked).count();
       co_await host.all_reduce(spent, colls::maximum{});
-      const double allowed = how.seconds / spent[0] * (turns - 1);
-      if (allowed < iterations) {
-        iterations = std::max(5, static_cast<int>(allowed));
-        k = std::max(k, -(iterations + 9) / 10);
-      }
+      iterations = allowed.iterations(k + 1, turns, spent[0]);
+      k = std::max(k, -(iterations + 9) / 10);
+      asked = clock::now();
     }
     work.fill();
     co_await work.start();

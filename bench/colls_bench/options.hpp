@@ -28,6 +28,7 @@ struct options {
   int warmup = -1;     // -1: a tenth of the iterations
   double seconds = 0;  // most for one size; 0: no limit
   int batch = 1;
+  bool turns = false;  // the barrier before a call counts
   std::string dtype = "float";
   std::string op = "plus";
   int root = 0;

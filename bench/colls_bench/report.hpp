@@ -25,7 +25,8 @@ class report {
     std::printf("# %s %s: %d ranks, %s%s, %s\n", how_.library.c_str(), how_.collective.c_str(),
                 ranks_, how_.transport.c_str(), how_.on_device() ? ", memory of a device" : "",
                 how_.in_place ? "in place" : "out of place");
-    std::printf("# time: median over iterations of the slowest rank, after a barrier\n");
+    std::printf("# time: median over iterations of the slowest rank, %s a barrier\n",
+                how_.turns ? "with" : "after");
     print_names({"size", "count", "type", "redop", "root", "median", "min", "p99", "algbw", "busbw",
                  "#wrong", "floor", "of it"});
     print_names({"(B)", "(elements)", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "",

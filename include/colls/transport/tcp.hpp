@@ -14,7 +14,6 @@
 #include <colls/transport/tcp/lender.hpp>
 #include <colls/transport/tcp/round.hpp>
 
-
 namespace colls {
 
 /// One rank of a world whose ranks reach each other over TCP. All of its communicators share its
