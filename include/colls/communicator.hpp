@@ -610,29 +610,6 @@ class communicator {
   detail::core_owner<detail::core<Transport>> core_;
 };
 
-namespace detail {
-
-/// Inside a handler: what was thrown, in words.
-inline std::string words_thrown() {
-  try {
-    throw;
-  } catch (const std::exception& thrown) {
-    return thrown.what();
-  } catch (...) {
-    return "a rank's main threw something that is no std::exception";
-  }
-}
-/// Inside a handler: gives the communicator up for what was thrown, so that nobody waits for this
-/// rank. In words.
-template <class Transport>
-std::string give_up(communicator<Transport>& mine) {
-  std::string why = words_thrown();
-  if (mine) mine.revoke(why.c_str());
-  return why;
-}
-
-}  // namespace detail
-
 }  // namespace colls
 
 #include <colls/impl/communicator.ipp>

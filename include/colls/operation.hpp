@@ -63,6 +63,15 @@ class completion {
   completion* prev_ = nullptr;
 };
 
+/// Goes on when the run queue gets to it.
+struct others_first {
+  bool start(completion& done) {
+    done.post();
+    return false;
+  }
+  void result() const {}
+};
+
 /// A condition that nobody posts, such as memory that a device writes: it is looked at whenever the
 /// queue that watches it is run, and drivers do not sleep meanwhile; where ranks outnumber cores
 /// they take short naps.

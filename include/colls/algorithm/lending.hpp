@@ -256,14 +256,6 @@ class lending {
   using list = std::vector<T, detail::recycling_allocator<T>>;
   static constexpr std::size_t turn = 4 * 1024 * 1024;
 
-  struct others_first {
-    bool start(completion& done) {
-      done.post();
-      return false;
-    }
-    void result() {}
-  };
-
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
   // Longer pieces take the kernel less time for each byte until they leave a core's own cache.
   static constexpr std::size_t read_at_once = 256 * 1024;

@@ -4,6 +4,7 @@
 
 // From a launcher's start to its end: the second half of run.hpp.
 
+#include <colls/give_up.hpp>
 #include <colls/rendezvous/join.hpp>
 #include <colls/transport/engine.hpp>
 

@@ -87,15 +87,6 @@ class opener final : door::host {
 
   // ---- dialling
 
-  /// Goes on when the run queue gets to it.
-  struct next_turn {
-    bool start(completion& done) {
-      done.post();
-      return false;
-    }
-    void result() const {}
-  };
-
   // A link that is dropped before it is authenticated is dialled again while anyone needs it: a
   // peer whose system takes connections lives, however long it computes. No attempt lasts longer
   // than an operation may wait for a byte. When two ranks dial each other the lower rank's link
@@ -103,7 +94,7 @@ class opener final : door::host {
   task<> dial(link& which) {
     // Whoever wants the link is not listed yet with what it waits for, and on one host a connection
     // can be refused at once: a death that is told here and now would find nothing to end.
-    co_await next_turn();
+    co_await others_first();
     failure why(errc::peer_failed);
     why.culprit = which.peer();
     time_point pause = 10 * milliseconds;
