@@ -48,9 +48,9 @@ struct message : outgoing {
   std::vector<std::byte> bytes;
   counter ended;
 
-  message(one_rank& here, std::uint64_t number, std::size_t length)
-      : bytes(pattern(length, number)), ended(here.queue) {
-    key = {1, 7, number, 0};
+  message(one_rank& here, std::uint64_t sequence, std::size_t length)
+      : bytes(pattern(length, sequence)), ended(here.queue) {
+    key = {1, 7, sequence, 0};
     data = bytes.data();
     size = length;
     record = &here.record;
@@ -401,6 +401,27 @@ TEST_CASE("a receive that waits for the rest of an early message can fail, and b
     CHECK((!fails || waiting.ec == errc::closed));
     CHECK(waiting.bytes == std::vector<std::byte>(payload.size()));
   }
+}
+
+TEST_CASE("a message that did not go leaves its place in the window") {
+  boost::asio::io_context context(1);
+  const auto on = engine::of(context.get_executor());
+  one_rank here;
+  silent_owner owner(here.matching);
+  tcp::link to(*on, owner, 1);  // not open yet
+  for (int i = 0; i < 100; ++i) {
+    message sent(here, 1, 16 * 1024);
+    REQUIRE(to.credit.spend(sent.size));
+    CHECK(!to.enqueue(sent));
+    CHECK(sent.is_untouched());
+    if (i % 2 == 0) {
+      to.withdraw(sent);
+    } else {
+      to.fail_sends(errc::closed, [](const outgoing&) { return true; });
+    }
+    CHECK(!sent.is_pending());
+  }
+  CHECK(to.credit.spend(eager_limit));
 }
 
 TEST_CASE("a reduction gets whole elements, in place or all at once") {

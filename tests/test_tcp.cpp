@@ -308,6 +308,58 @@ TEST_CASE_TEMPLATE("a receive that nothing met is withdrawn, and the communicato
   });
 }
 
+TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive gets the next one",
+                   World, tcp_world, shm_world) {
+  struct way {
+    std::size_t size;  // of the message that is withdrawn, in words
+    bool any;          // the receiver names no source
+    bool late;         // the receive has asked for it when it is withdrawn
+    int between;       // messages like it, after it, that are received
+  };
+  for (const way each : {way{1, false, true, 0}, way{1 << 18, false, false, 0},
+                         way{1 << 18, true, false, 0}, way{1 << 18, false, true, 0},
+                         way{1 << 18, true, true, 0}, way{1 << 18, false, false, 2},
+                         way{1 << 18, false, true, 2}}) {
+    CAPTURE(each.size);
+    CAPTURE(each.any);
+    CAPTURE(each.late);
+    CAPTURE(each.between);
+    ranks<World> world(2);
+    world.run([=](communicator& comm) -> task<> {
+      const auto pause = [&](int many) {
+        return comm.net().driver().sleep_until(comm.net().now() + many * colls::milliseconds);
+      };
+      std::vector<int> words(each.size);
+      const std::span all(words);
+      if (comm.rank() == 0) {
+        std::vector<int> last(each.size);
+        std::vector<colls::operation<>> others;
+        {
+          const colls::operation<> dropped = comm.send(all, 1, 3);
+          std::fill(last.begin(), last.end(), 7);
+          for (int i = 0; i < each.between; ++i) others.push_back(comm.send(last, 1, 3));
+          if (!each.late) co_await pause(30);
+        }
+        for (colls::operation<>& one : others) co_await std::move(one);
+        const int next = 42;
+        co_await comm.send(std::span(&next, 1), 1, 3);
+      } else {
+        const colls::peer from = each.any ? colls::peer(colls::any_source) : colls::peer(0);
+        if (!each.late) co_await pause(60);
+        for (int i = 0; i < each.between; ++i) {
+          co_await comm.recv(all, from, 3);
+          CHECK(std::all_of(words.begin(), words.end(), [](int word) { return word == 7; }));
+        }
+        const colls::received got = co_await comm.recv(all, from, 3);
+        CHECK(got.count == 1);
+        CHECK(words[0] == 42);
+      }
+      co_await comm.barrier();
+      CHECK(comm.failed() == nullptr);
+    });
+  }
+}
+
 TEST_CASE_TEMPLATE("a late rank is no failure; options.timeout ends the wait for it", World,
                    tcp_world, shm_world) {
   ranks<World> world(2);

@@ -57,6 +57,15 @@ class key_table {
   }
 
   void remove(Node& node) { unlink(buckets_[slot(node.key)], node); }
+  /// `other`, of the same key, takes the place of `node`.
+  void replace(Node& node, Node& other) {
+    bucket& home = buckets_[slot(node.key)];
+    other.prev = node.prev;
+    other.next = node.next;
+    (other.prev != nullptr ? other.prev->next : home.first) = &other;
+    (other.next != nullptr ? other.next->prev : home.last) = &other;
+    node.next = node.prev = nullptr;
+  }
 
   /// Removes the oldest node with that key and gives it, or null.
   Node* take(const message_key& key) {

@@ -118,6 +118,13 @@ class pairing {
     }
     return nullptr;
   }
+  /// The point-to-point receive that asked for the message of that number, still listed, or null.
+  posted* asker(const message_key& key, std::uint64_t number) const {
+    for (posted* receive : direct_receives_) {
+      if (receive->granted && receive->key == key && receive->number == number) return receive;
+    }
+    return nullptr;
+  }
   /// The oldest receive of that key, granted or not, still listed.
   posted* first(const message_key& key) const { return receives_.find(key); }
 
@@ -137,6 +144,18 @@ class pairing {
     } else {
       arrivals_.remove(message);
     }
+  }
+  /// The oldest message of point to point that `which` picks, no longer listed, or null.
+  template <class Which>
+  arrival* take_arrival(Which which) {
+    return take_first(direct_arrivals_, which);
+  }
+  /// The message that a listed receive of point to point pairs with (no longer listed, nor is the
+  /// receive then), or null.
+  arrival* pair_again(posted& receive) {
+    arrival* const message = take_direct_arrival(receive);
+    if (message != nullptr) unlist(receive);
+    return message;
   }
   /// The message of a collective that came before its receive, or null.
   arrival* arrived(const message_key& key) const { return arrivals_.find(key); }

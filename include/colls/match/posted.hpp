@@ -44,6 +44,9 @@ struct posted : keyed {
   std::error_code ec;
   bool listed = false;
   bool granted = false;
+  /// For the transport: the message that it was granted to, and whether any source's would do.
+  std::uint64_t number = 0;
+  bool takes_any = false;
 
   bool busy() const { return listed || held_by != nullptr; }
 

@@ -16,7 +16,7 @@
 namespace colls {
 
 /// Ranks work together only if this number is equal: it counts changes of what travels.
-inline constexpr std::uint16_t wire_version = 3;
+inline constexpr std::uint16_t wire_version = 4;
 
 /// What a connection is for, so that links and the store can share a port.
 enum class purpose : std::uint8_t { link = 1, store = 2 };

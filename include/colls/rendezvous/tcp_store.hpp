@@ -227,13 +227,14 @@ class tcp_store final : public store, engine::source {
       take(*head, value);
     }
     if (left_ && requests_.empty()) co_return;
-    const bool died = ec == errc::closed || ec == std::errc::connection_reset;
+    const bool silent = ec == std::errc::timed_out || ec == std::errc::host_unreachable;
+    const bool died = ec == errc::closed || ec == std::errc::connection_reset || silent;
     lose(ec == errc::closed ? "it hung up" : ec.message().c_str());
     if (died && !left_ && server_.rank >= 0) {
       failure why(errc::peer_failed);
       why.culprit = server_.rank;
       std::snprintf(why.address, sizeof why.address, "%s", where_.c_str());
-      why.say("its process ended without a goodbye");
+      why.say(silent ? "its host is silent" : "its process ended without a goodbye");
       failed(why);
     }
   }

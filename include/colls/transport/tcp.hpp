@@ -152,6 +152,11 @@ class tcp_transport final : mover,
     settle_rounds([=](round_operation& each) { return each.is_old(time); });
     match_.sweep(time);
     delivery_.remind(time);
+    if (time - looked_for_hosts_ < seconds) return;
+    looked_for_hosts_ = time;
+    links_.each([&](int, tcp::link& link) {
+      if (link.is_silent()) opener_.probe(link);
+    });
   }
   bool pending() const override { return match_.any_under_way(); }
   bool arm() override { return links_.arm(); }
@@ -377,6 +382,7 @@ class tcp_transport final : mover,
   }
 
   void announce(int peer, const operation_record& waiting) override {
+    if (peer == rank()) return;
     tcp::link& link = opener_.to(peer);
     if (link.ended()) return;
     link.control(
@@ -425,6 +431,7 @@ class tcp_transport final : mover,
   unsigned rounds_in_all_ = 0;
   unsigned rounds_taken_ = 0;
   int reports_ = 0;
+  time_point looked_for_hosts_ = 0;
   tcp::opener opener_;
   tcp::delivery delivery_;
   task_group tasks_;  // last: its tasks use all of the above

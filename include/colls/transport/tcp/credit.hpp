@@ -8,6 +8,7 @@
 #include <colls/transport/tcp/outbox.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,38 @@ constexpr std::size_t weight(std::size_t size) { return size + 64; }
 class credit {
  public:
   key_table<outgoing> waiting;
+  /// Messages of point to point that were announced here, and by the peer.
+  std::uint64_t told_of = 0;
+  std::uint64_t heard_of = 0;
+
+  credit() = default;
+  credit(const credit&) = delete;
+  credit& operator=(const credit&) = delete;
+  ~credit() {
+    waiting.each([&](outgoing& send) {
+      if (send.gone) delete &send;
+    });
+  }
+
+  /// Of a message that was announced and is withdrawn something stays in its place: the k-th grant
+  /// belongs to the k-th message. False: there is no memory for that.
+  [[nodiscard]] bool bury(outgoing& send) {
+    auto* const stays = new (std::nothrow) outgoing;
+    if (stays == nullptr) return false;
+    stays->key = send.key;
+    stays->number = send.number;
+    stays->gone = stays->reminded = true;
+    waiting.replace(send, *stays);
+    return true;
+  }
+  /// The peer had not asked for it, and never will.
+  void forget(const message_key& key, std::uint64_t number) {
+    outgoing* const send = waiting.find_if(
+        key, [&](const outgoing& each) { return each.gone && each.number == number; });
+    if (send == nullptr) return;
+    waiting.remove(*send);
+    delete send;
+  }
 
   /// Whether no message of that key waits.
   bool is_next(const message_key& key) const {
@@ -86,6 +119,10 @@ class credit {
     waiting.each([&](outgoing& send) {
       if (!which(send)) return;
       waiting.remove(send);
+      if (send.gone) {
+        delete &send;
+        return;
+      }
       send.waits = false;
       send.finish(ec);
     });

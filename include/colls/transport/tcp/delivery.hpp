@@ -70,33 +70,17 @@ class delivery {
       if (large) grant(opener_.to(peer), receive);
       return false;
     }
-    auto& first = static_cast<early&>(*message);
-    const std::error_code ec = match_.check(receive, first.key.peer, first.size, first.hash);
-    if (!first.buffered) {
-      link& from = *first.from;
-      early::free(&first);
-      if (ec) return refused(receive, ec, &from);
-      match_.list(receive);
-      receive.key.peer = from.peer();
-      grant(from, receive);
-      return false;
-    }
-    if (ec) {
-      first.drop();
-      return refused(receive, ec, nullptr);
-    }
-    if (first.filled < first.size) {
-      first.from->complete_later(first, receive);
-      return false;
-    }
-    receive.accept(first.bytes(), first.size, first.key.peer);
-    receive.record->bytes += first.size;
-    drop(first);
-    return true;
+    return take(receive, static_cast<early&>(*message));
   }
 
   void withdraw(outgoing& send) {
-    if (send.waits) send.on->credit.waiting.remove(send);
+    if (send.waits) {
+      if (send.key.is_point_to_point()) {
+        take_back(send);
+      } else {
+        send.on->credit.waiting.remove(send);
+      }
+    }
     if (send.queued) send.on->withdraw(send);
   }
 
@@ -157,6 +141,8 @@ class delivery {
 
   /// The header of a message that waits for a grant.
   void announced(link& from, const header& frame, const message_key& key) {
+    if ((frame.flags & flag::taken_back) != 0) return taken_back(from, key, frame.length);
+    const std::uint64_t number = key.is_point_to_point() ? ++from.credit.heard_of : 0;
     if (!match_.inspect(key, frame.hash)) return;
     // Its sender had no credit left, and waits for a grant, which a receive gives.
     host_.comes(key);
@@ -171,17 +157,17 @@ class delivery {
         match_.unlist(*receive);
         refuse_later(*receive, ec, &from);
       } else if (!receive->granted) {
-        if (key.is_point_to_point()) receive->key.peer = key.peer;
-        grant(from, *receive);
+        ask_for(from, *receive, number);
       }
       return;
     }
     if (reminder && key.is_point_to_point()) return;
-    keep(from, frame, key, 0);
+    keep(from, frame, key, 0).number = number;
   }
 
   /// A message of that key may come to the peer.
   void granted(link& from, const header& frame, const message_key& key) {
+    if ((frame.flags & flag::taken_back) != 0) return from.credit.forget(key, frame.length);
     if (!match_.inspect(key, frame.hash)) return;
     outgoing* const send = from.credit.waiting.take(key);
     if (send == nullptr) {
@@ -189,6 +175,10 @@ class delivery {
       if (!key.is_point_to_point() && (known == nullptr || !known->failed())) {
         from.credit.bank_grant(key);
       }
+      return;
+    }
+    if (send->gone) {
+      delete send;
       return;
     }
     send->waits = false;
@@ -201,8 +191,72 @@ class delivery {
   }
 
  private:
+  // A receive and a message that came before it. True: it has ended at once.
+  bool take(posted& receive, early& first) {
+    const std::error_code ec = match_.check(receive, first.key.peer, first.size, first.hash);
+    if (!first.buffered) {
+      link& from = *first.from;
+      const std::uint64_t number = first.number;
+      early::free(&first);
+      if (ec) return refused(receive, ec, &from);
+      match_.list(receive);
+      ask_for(from, receive, number);
+      return false;
+    }
+    if (ec) {
+      first.drop();
+      return refused(receive, ec, nullptr);
+    }
+    if (first.filled < first.size) {
+      first.from->complete_later(first, receive);
+      return false;
+    }
+    receive.accept(first.bytes(), first.size, first.key.peer);
+    receive.record->bytes += first.size;
+    drop(first);
+    return true;
+  }
+
+  // A message of point to point that waits, and was announced.
+  void take_back(outgoing& send) {
+    link& to = *send.on;
+    to.control(header_for(kind::data, send.key, send.number, send.record->hash,
+                          flag::header_alone | flag::taken_back));
+    const bool stays = to.credit.bury(send);
+    send.waits = false;
+    if (!stays) to.credit.waiting.remove(send), to.break_off();
+    links_.flush_soon(to);
+  }
+  // Its sender does so: nobody gets it. If a receive has asked for it, that meets what comes after.
+  void taken_back(link& from, const message_key& key, std::uint64_t number) {
+    arrival* const kept = match_.take_arrival([&](const arrival& message) {
+      return !message.buffered && message.key == key &&
+             static_cast<const early&>(message).number == number;
+    });
+    if (kept != nullptr) {
+      early::free(static_cast<early*>(kept));
+      from.control(header_for(kind::grant, key, number, 0, flag::taken_back));
+      return;
+    }
+    posted* const receive = match_.asker(key, number);
+    if (receive == nullptr) return;
+    receive->granted = false;
+    if (std::exchange(receive->takes_any, false)) receive->key.peer = posted::any_source;
+    arrival* const next = match_.pair_again(*receive);
+    if (next != nullptr && take(*receive, static_cast<early&>(*next))) receive->done->post();
+  }
+  void ask_for(link& from, posted& receive, std::uint64_t number) {
+    if (receive.key.is_point_to_point()) {
+      receive.takes_any = receive.key.peer == posted::any_source;
+      receive.key.peer = from.peer();
+      receive.number = number;
+    }
+    grant(from, receive);
+  }
+
   void tell_of(link& to, outgoing& send, std::uint8_t flags = 0) {
     send.reminded = true;
+    if (send.key.is_point_to_point()) send.number = ++to.credit.told_of;
     flags |= flag::header_alone;
     to.control(header_for(kind::data, send.key, send.size, send.record->hash, flags));
   }

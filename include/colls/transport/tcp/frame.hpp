@@ -32,6 +32,9 @@ inline constexpr std::uint8_t granted = 4;       // data: answers a grant
 inline constexpr std::uint8_t window = 8;        // grant: gives back unsolicited bytes
 inline constexpr std::uint8_t unwanted = 16;     // grant: the receive was too short, do not send
 inline constexpr std::uint8_t reads = 32;        // mapped: I read your own memory, too
+// data: the message that was announced as the `length`th of point to point will not come; grant: of
+// that one, that nobody has asked for it
+inline constexpr std::uint8_t taken_back = 64;
 }  // namespace flag
 
 struct header {

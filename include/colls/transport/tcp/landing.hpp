@@ -21,6 +21,7 @@ struct early final : arrival {
   link* from = nullptr;
   posted* wanted = nullptr;  // the receive that took it before all of it had come
   std::size_t filled = 0;
+  std::uint64_t number = 0;  // point to point, not buffered: among those that its link announced
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
   void drop() override;
 

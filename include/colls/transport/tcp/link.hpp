@@ -13,6 +13,10 @@
 #include <colls/transport/tcp/ring_frames.hpp>
 #include <colls/transport/tcp/socket_frames.hpp>
 
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+
 #include <cstring>
 #include <memory>
 #include <string>
@@ -55,6 +59,9 @@ class link final : public engine::watcher {
   bool dialing = false;
   bool promised = false;   // the peer was let in, and the link opens in a moment
   bool half_open = false;  // the peer may have opened its end
+  bool probed = false;     // its system is being asked whether it lives
+  time_point next_probe = 0;
+  time_point probe_pause = 5 * seconds;
   int refused_beside = 0;  // at the peer's local socket
   bool told_why = false;   // the log has why it does not go through shared memory
   bool is_seen = false;    // the peer has mapped this rank's arena
@@ -113,6 +120,7 @@ class link final : public engine::watcher {
 
   void control(const header& frame, const void* payload = nullptr) { out_.control(frame, payload); }
   void withdraw(outgoing& send) {
+    give_back(send);
     if (!out_.withdraw(send)) break_off();
   }
 
@@ -131,13 +139,18 @@ class link final : public engine::watcher {
   /// Every queued or waiting send.
   template <class Visit>
   void each_send(Visit visit) {
-    credit.waiting.each([&](outgoing& send) { visit(send); });
+    credit.waiting.each([&](outgoing& send) {
+      if (!send.gone) visit(send);
+    });
     out_.each(visit);
   }
   /// Ends every queued or waiting send that `which` picks.
   template <class Which>
   void fail_sends(std::error_code ec, Which which) {
     credit.fail(ec, which);
+    out_.each([&](const outgoing& send) {
+      if (which(send)) give_back(send);
+    });
     if (!out_.fail(ec, which)) break_off();
   }
   /// Ends the half-filled receive if `which` picks it.
@@ -225,6 +238,25 @@ class link final : public engine::watcher {
     return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
   }
 
+  /// Ends the link for want of memory: what was begun cannot be written to its end. Whoever
+  /// withdraws a message, in its destructor or in the middle of a list, is not the one to tell.
+  void break_off() {
+    ended_ = true;
+    shut();
+    broken_.post();
+  }
+  /// Whether something is under way and the peer's system has said nothing for long: then nothing
+  /// else asks for it, keep-alive least of all.
+  bool is_silent() const {
+    if (!is_open() || ring_) return false;
+    int under_way = 0;
+    tcp_info now{};
+    socklen_t size = sizeof now;
+    return ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 && under_way > 0 &&
+           ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &now, &size) == 0 &&
+           now.tcpi_last_ack_recv > 5'000;
+  }
+
   void shut_writing() { ::shutdown(socket_.get(), SHUT_WR); }
 
   void shut() {
@@ -260,12 +292,11 @@ class link final : public engine::watcher {
     link& of;
   };
 
-  // What was begun cannot be written to its end. Whoever withdraws a message, in its destructor or
-  // in the middle of a list, is not the one to tell.
-  void break_off() {
-    ended_ = true;
-    shut();
-    broken_.post();
+  // What was to go unasked and does not, leaves its place in the window.
+  void give_back(const outgoing& send) {
+    if (send.queued && send.written == 0 && (send.frame.flags & flag::granted) == 0) {
+      credit.refill(weight(send.size));
+    }
   }
   void tell_lost(errc code, const char* sentence) {
     failure why(code);

@@ -60,6 +60,14 @@ class opener final : door::host {
     return which;
   }
 
+  /// The peer's system says nothing on the link: whether it is still there. It takes who dials, and
+  /// acknowledges what it is sent, however long its process computes.
+  void probe(link& which) {
+    if (which.probed || engine_.now() < which.next_probe) return;
+    which.probed = true;
+    tasks_.start(ask_system_of(which));
+  }
+
   /// False: it was said before. After it no link is dialled, those under way may open.
   bool leave() { return !std::exchange(leaving_, true); }
   /// No link opens any more.
@@ -117,11 +125,12 @@ class opener final : door::host {
             why.say("it cannot be reached: %s", connected.ec.message().c_str());
             hopeless = connected.ec == std::errc::connection_refused;
             // On one host only a flood of strangers keeps the system from answering.
-            alive = is_beside(which.peer());
+            alive = is_beside(which.peer()) || is_own_lack(connected.ec);
           } else {
             alive = true;
             connection.deadline(patience());
             detail::keep_alive(connection.descriptor());
+            which.half_open = true;
             const bool accepted = co_await who_.introduce(connection, which.peer());
             if (accepted && !which.is_open() && !which.ended() && !closing_) {
               adopt(which, connection.release());
@@ -140,6 +149,7 @@ class opener final : door::host {
         hopeless =
             refusals == 3 || what.code == errc::protocol_error || what.code == errc::peer_failed;
       }
+      which.half_open = false;
       if (which.is_open() || hopeless || !wanted) break;
       if (alive) heard = engine_.now();
       hopeless = engine_.now() - heard >= silence_of_the_dead;
@@ -160,6 +170,30 @@ class opener final : door::host {
     host_.unreachable(which, why);
   }
 
+  // Each time twice as long after the time before: a peer that computes for hours finds a few at
+  // its door.
+  task<> ask_system_of(link& which) {
+    bool answers = true;
+    try {
+      const endpoint where = co_await who_.address_of(which.peer());
+      stream connection(engine_);
+      connection.deadline(engine_.now() + silence_of_the_dead);
+      const detail::outcome connected = co_await detail::attempt(connection.connect(where));
+      answers = connected || is_own_lack(connected.ec);
+    } catch (const error&) {
+      // Nobody here knows where it listens.
+    }
+    which.probed = false;
+    which.probe_pause = std::min<time_point>(2 * which.probe_pause, 100 * seconds);
+    which.next_probe = engine_.now() + which.probe_pause;
+    if (!answers && which.is_silent()) which.fail(ETIMEDOUT);
+  }
+  // What this rank's own system has too little of says nothing of the peer.
+  static bool is_own_lack(std::error_code ec) {
+    return ec == std::errc::too_many_files_open || ec == std::errc::too_many_files_open_in_system ||
+           ec == std::errc::no_buffer_space || ec == std::errc::not_enough_memory ||
+           ec == std::errc::address_not_available;
+  }
   bool is_beside(int peer) const {
     return who_.node_of[static_cast<std::size_t>(peer)] == who_.node;
   }
@@ -208,10 +242,14 @@ class opener final : door::host {
     auto ring = std::make_unique<shm::ring>();
     ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, who_.cores())));
     if (!ec) ec = ring->map(memory, 0);
+    if (!ec && !shm::pass_descriptor(connection.descriptor(), memory.descriptor())) {
+      if (errno == EPIPE || errno == ECONNRESET) co_return true;
+      ec = {errno, std::system_category()};
+    }
     if (ec && only) raise_for_memory(ec);
-    if (ec) tell_of_memory(ec);
-    if (!shm::pass_descriptor(connection.descriptor(), ec ? -1 : memory.descriptor())) {
-      co_return true;
+    if (ec) {
+      tell_of_memory(ec);
+      if (!shm::pass_descriptor(connection.descriptor(), -1)) co_return true;
     }
     // The other end opens before it says so: this one has to stay until it has heard that.
     connection.deadline(never);

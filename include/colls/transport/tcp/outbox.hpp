@@ -33,10 +33,15 @@ struct outgoing : keyed {
   bool waits = false;       // for a grant
   bool queued = false;
   bool reminded = false;      // its header has gone ahead
+  bool gone = false;          // withdrawn since: it only takes the grant that may be on its way
+  std::uint64_t number = 0;   // point to point: among those announced on the link
   outgoing* after = nullptr;  // in the link's queue
 
   bool is_pending() const { return waits || queued; }
-  bool is_untouched() const { return waits; }
+  /// Nothing of it has left.
+  bool is_untouched() const {
+    return waits || (queued && written == 0 && (frame.flags & flag::granted) == 0);
+  }
   std::size_t whole() const { return sizeof frame + size; }
   void finish(std::error_code result = {}) {
     on = nullptr;
