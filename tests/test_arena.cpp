@@ -163,17 +163,27 @@ TEST_CASE("a process that was forked off leaves alone what its parent shares") {
   ends both;
   std::byte* const block = both.own.allocate(8192);
   block[5000] = std::byte{4};
+  const ticket lent = both.own.open();
   CHECK(both.own.is_made_here());
   const pid_t child = ::fork();
   if (child == 0) {
     const bool knows = !both.own.is_made_here() && both.own.allocate(8192) == nullptr;
     both.own.free(block);
-    ::_exit(knows ? 0 : 1);
+    both.own.close(lent);
+    while (both.own.open() != 0) {
+    }
+    both.seen.raise();
+    arena young;
+    const bool owns = !young.make(ranks) && young.is_made_here() && young.allocate(1) != nullptr;
+    ::_exit(knows && owns && !both.seen.is_open(lent) ? 0 : 1);
   }
   int status = -1;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(block[5000] == std::byte{4});
+  CHECK(both.seen.is_open(lent));
+  CHECK(!both.own.is_inside(peer));
+  CHECK(both.own.open() != 0);
 }
 
 TEST_CASE("no core dump touches all the addresses of a peer's arena") {

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -529,6 +530,32 @@ TEST_CASE("a rank that gives an operation up has its buffers for itself afterwar
       }
       CHECK(seen_code == errc::cancelled);
     }
+  });
+}
+
+TEST_CASE("a process that was forked off a rank lends nothing and has no desk") {
+  ranks<shm_world> world(2);
+  world.run([](communicator& comm) -> task<> {
+    const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
+    co_await seen(comm, first);
+    elements data(comm, 1000, false);
+    data.fill(comm.rank());
+    co_await comm.all_reduce(data.all, product(), direct);
+    if (comm.rank() == 1) co_return;
+    const colls::const_bytes memory(reinterpret_cast<const std::byte*>(first.data()), 1);
+    const auto lends = [&] {
+      return colls::tcp_transport::loan(comm.net()).place_for(1, memory) != 0;
+    };
+    const auto has_desk = [&] {
+      return colls::tcp_transport::desk(comm.net()).data() != nullptr;
+    };
+    CHECK((lends() && has_desk()));
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(lends() || has_desk() ? 1 : 0);
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK((lends() && has_desk()));
   });
 }
 

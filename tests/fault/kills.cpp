@@ -246,6 +246,43 @@ TEST_CASE("a child of a rank may let its world go: nobody else notices") {
   }
 }
 
+TEST_CASE("what a child of a rank calls fails, and its parent's sums stay right") {
+  constexpr std::size_t count = 1 << 18;
+  constexpr colls::options direct{.algorithm = colls::algorithm::direct};
+  const auto main = [=](colls::world& world, const line& test) -> task<> {
+    std::vector<int> data(count);
+    bool right = true;
+    for (int i = 0; i < 200; ++i) {
+      // Now and then the others come late, and a child calls while the parent waits for them.
+      const bool has_child = i % 50 == 20;
+      const pid_t child = has_child && world.rank() == 0 ? ::fork() : -1;
+      std::fill(data.begin(), data.end(), child == 0 ? 1'000'000 : i);
+      if (child == 0 || (has_child && world.rank() != 0)) ::usleep(child == 0 ? 100'000 : 300'000);
+      colls::operation<> sum = world.all_reduce(data, direct);
+      if (child == 0) {
+        ::alarm(30);
+        errc code{};
+        try {
+          colls::sync_wait(world, sum);
+        } catch (const colls::error& thrown) {
+          code = thrown.record().code;
+        }
+        ::_exit(code == errc::closed ? 7 : 1);
+      }
+      co_await sum;
+      right &= std::count(data.begin(), data.end(), 3 * i) == std::ssize(data);
+      if (child < 0) continue;
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      right &= WEXITSTATUS(status) == 7;
+    }
+    test.say(right ? "went on" : "went wrong");
+    co_await world.barrier();
+  };
+  job all(3, main);
+  CHECK(all.all_say("went on"));
+}
+
 TEST_CASE("a rank that waits for one that lives is told of the one that died") {
   for (const int victim : {0, 2}) {
     CAPTURE(victim);

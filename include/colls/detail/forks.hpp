@@ -46,12 +46,16 @@ class kept_from_children {
     const std::lock_guard lock(all.guard);
     std::erase_if(all.memory, [=](const auto& each) { return each.first == memory; });
   }
+  /// How many forks without an exec lie between this process and the first: another number than
+  /// before means that it is a child.
+  static unsigned forks() { return known().forks; }
 
  private:
   struct state {
     std::mutex guard;
     std::vector<int> sockets;
     std::vector<std::pair<std::byte*, std::size_t>> memory;
+    unsigned forks = 0;
 
     state() {
       ::pthread_atfork([] { known().guard.lock(); }, [] { known().guard.unlock(); },
@@ -61,7 +65,8 @@ class kept_from_children {
                        });
     }
     // In the child, where another thread of the parent may have held any lock but ours.
-    void replace() const {
+    void replace() {
+      ++forks;
       int ends[2];
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0) {
         ::close(ends[1]);

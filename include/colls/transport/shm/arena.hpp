@@ -9,6 +9,7 @@
 // after at most a few cells. Whoever takes a ticket back and then sees no line raised knows that
 // nobody touches the buffers any more.
 
+#include <colls/detail/forks.hpp>
 #include <colls/transport/shm/process.hpp>
 #include <colls/transport/shm/segment.hpp>
 
@@ -50,6 +51,11 @@ constexpr std::size_t arena_head(int ranks) { return sample_at(ranks) + sample_b
 /// A rank's own arena.
 class arena {
  public:
+  arena() = default;
+  arena(const arena&) = delete;
+  arena& operator=(const arena&) = delete;
+  ~arena() { detail::kept_from_children::remove(lines_.data()); }
+
   std::error_code make(int ranks) {
     ranks_ = ranks;
     const std::size_t head = arena_head(ranks);
@@ -58,6 +64,7 @@ class arena {
       return detail::last_error();
     }
     if (const std::error_code ec = lines_.map(memory_, 0, head)) return ec;
+    detail::kept_from_children::add(lines_.data(), head);
     std::uint64_t sign = 0;
     if (::getrandom(&sign, sizeof sign, 0) != sizeof sign) return detail::last_error();
     line(home_line(ranks))
@@ -68,7 +75,7 @@ class arena {
   const segment& memory() const { return memory_; }
   /// False in a process that was forked off: peers read in the one that made the arena, and only
   /// that one may say what lies where.
-  bool is_made_here() const { return ::getpid() == maker_; }
+  bool is_made_here() const { return detail::kept_from_children::forks() == forks_; }
 
   /// Zeros, on pages of their own; null: the system has none to give, or not to this process.
   std::byte* allocate(std::size_t size) {
@@ -193,7 +200,7 @@ class arena {
   segment memory_;
   mapping lines_;
   int ranks_ = 0;
-  pid_t maker_ = ::getpid();
+  unsigned forks_ = detail::kept_from_children::forks();
   std::map<const std::byte*, block> blocks_;
   std::map<place, std::size_t> taken_;  // also what was retired
   std::uint64_t opened_ = 0;
@@ -203,11 +210,18 @@ class arena {
 /// A peer's arena, as this process sees it.
 class arena_view {
  public:
+  arena_view() = default;
+  arena_view(const arena_view&) = delete;
+  arena_view& operator=(const arena_view&) = delete;
+  ~arena_view() { detail::kept_from_children::remove(all_.data()); }
+
   std::error_code map(const segment& theirs, int ranks, int rank) {
     ranks_ = ranks;
     mine_ = static_cast<std::size_t>(rank);
     if (theirs.size() != arena_bytes) return make_error_code(errc::protocol_error);
-    return all_.map_later(theirs, arena_bytes);
+    if (const std::error_code ec = all_.map_later(theirs, arena_bytes)) return ec;
+    detail::kept_from_children::add(all_.data(), arena_bytes);
+    return {};
   }
 
   /// Null: no operation's buffer can lie there.

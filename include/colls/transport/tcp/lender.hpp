@@ -47,6 +47,7 @@ class lender {
     static constexpr std::size_t size = 2 * 1024 * 1024;
 
     explicit desk(lender& of) : lender_(of) {
+      if (lender_.is_child()) return;
       if (!lender_.desks_.empty()) {
         memory_ = lender_.desks_.back();
         lender_.desks_.pop_back();
@@ -86,7 +87,7 @@ class lender {
     }
 
     shm::place place_for(int peer, const_bytes data) {
-      if (lender_.arena_ == nullptr) return 0;
+      if (lender_.arena_ == nullptr || lender_.is_child()) return 0;
       const link* const to = lender_.links_.known(peer);
       if (to == nullptr || !to->is_seen || to->ended()) return 0;
       const shm::place found = lender_.arena_->locate(data);
@@ -98,7 +99,7 @@ class lender {
       if (data.size == 0 || lender_.links_.rings().empty() || !lender_.has_arena()) return 0;
       const link* const to = lender_.links_.known(peer);
       if (to == nullptr || !to->is_read || to->ended()) return 0;
-      if (!lender_.arena_->is_made_here()) return 0;
+      if (lender_.is_child()) return 0;
       return shm::own_memory | reinterpret_cast<std::uintptr_t>(data.data);
     }
     /// The peer could not read something: it is lent nothing of that kind again.
@@ -167,6 +168,9 @@ class lender {
   // New pages cost more than a desk saves, and many operations may be under way.
   static constexpr int most_desks = 8;
 
+  // Of the process whose arena this is: its parent lends there.
+  bool is_child() const { return arena_ != nullptr && !arena_->is_made_here(); }
+
   // Made at the first use.
   bool has_arena() {
     if (arena_ != nullptr || !may_make_) return arena_ != nullptr;
@@ -208,7 +212,7 @@ class lender {
   // has been stopped there, which takes other pages. Where there is no memory for these it takes
   // one of the former.
   void take_back(const loan& ended) noexcept {
-    if (!arena_->is_made_here()) return;
+    if (is_child()) return;
     arena_->revoke(ended.ticket_);
     if (ended.lent_[0] == nullptr) return;  // who reads sees that it was too late
     const std::byte* blocks[] = {ended.lent_[0], ended.lent_[1]};
