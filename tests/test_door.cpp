@@ -5,6 +5,18 @@
 #include "joining.hpp"
 
 #include <dirent.h>
+#include <sys/syscall.h>
+
+// Every epoll_ctl of the program comes through here.
+static int refused_watches = 0;
+extern "C" int epoll_ctl(int set, int action, int fd, epoll_event* event) noexcept {
+  if (action == EPOLL_CTL_ADD && refused_watches > 0) {
+    --refused_watches;
+    errno = ENOSPC;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_epoll_ctl, set, action, fd, event));
+}
 
 using namespace joining;
 using colls::hello;
@@ -115,6 +127,23 @@ TEST_CASE("the patience counts only while the engine turns") {
   at.turn(1 * milliseconds);
   CHECK(here.guard->pending_strangers() == 1);
   at.turn(700 * milliseconds);
+  CHECK(here.guard->pending_strangers() == 0);
+}
+
+TEST_CASE("a stranger whom the system does not let it watch is let go, and the door opens again") {
+  bench at;
+  house here(at, 300 * milliseconds);
+  const auto silent = at.run(connect(at.on, here.place.local()));
+  at.turn(10 * milliseconds);
+  CHECK(here.guard->pending_strangers() == 1);
+  const auto other = at.run(connect(at.on, here.place.local()));
+  refused_watches = 1;
+  CHECK(at.run(joining::listen(*other, at.in(3 * seconds))).empty());
+  CHECK(refused_watches == 0);
+  int came = 0;
+  at.run(come_in(at.on, here.place.local(), 1, "right", &came));
+  CHECK(came == 1);
+  at.turn(400 * milliseconds);
   CHECK(here.guard->pending_strangers() == 0);
 }
 

@@ -3,6 +3,7 @@
 #include <colls/transport/engine.hpp>
 
 #include <colls/sync_wait.hpp>
+#include <colls/transport/socket.hpp>
 #include <doctest/doctest.h>
 
 #include <sys/eventfd.h>
@@ -139,6 +140,19 @@ TEST_CASE("a child of the process that lets an engine go takes nothing from its 
   CHECK(on->dispatch());
   CHECK(waits.rings == 1);
   on->unwatch(waits.bell, waits);
+}
+
+TEST_CASE("a stream that cannot be watched leaves nothing behind") {
+  boost::asio::io_context context(1);
+  const auto on = colls::engine::of(context.get_executor());
+  on->spin(0);
+  colls::detail::descriptor no_socket(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  REQUIRE(no_socket);
+  CHECK_THROWS_AS(std::make_unique<colls::stream>(*on, std::move(no_socket)), colls::error);
+  // What takes the place of it is no source.
+  const auto other = std::make_unique<std::byte[]>(sizeof(colls::stream));
+  std::memset(other.get(), 0x55, sizeof(colls::stream));
+  on->idle(1);
 }
 
 TEST_CASE("who waits for a device stays awake, unless ranks share its core") {

@@ -68,17 +68,26 @@ class door final : engine::watcher, engine::source {
       detail::descriptor socket = listener_.accept();
       if (!socket) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          log_.warn("cannot take a connection at %s: %s",
-                    detail::text_of(listener_.local()).c_str(), std::strerror(errno));
-          listen(false);
+          rest(std::strerror(errno));
         }
         return;
       }
-      stranger& fresh = strangers_.emplace_back();
-      fresh.link = std::make_unique<stream>(engine_, std::move(socket));
-      fresh.came = awake_;
+      std::unique_ptr<stream> link;
+      try {
+        link = std::make_unique<stream>(engine_, std::move(socket));
+      } catch (const error& thrown) {
+        return rest(thrown.record().detail);
+      }
+      strangers_.push_back({std::move(link), awake_});
       tasks_.start(greet(std::prev(strangers_.end())));
     }
+  }
+
+  // Until the next sweep.
+  void rest(const char* why) {
+    log_.warn("cannot take a connection at %s: %s", detail::text_of(listener_.local()).c_str(),
+              why);
+    listen(false);
   }
 
   task<> greet(place who) {

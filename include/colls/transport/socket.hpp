@@ -48,10 +48,11 @@ inline endpoint name_of(int fd, decltype(&::getsockname) ask) {
 /// at end of file, or the system's. Destroying it closes the descriptor.
 class stream final : engine::watcher, engine::source {
  public:
-  explicit stream(engine& on, detail::descriptor connected = {}) : engine_(on) {
+  explicit stream(engine& on) : engine_(on) {
     engine_.add(static_cast<engine::source&>(*this), false);
-    if (connected) adopt(std::move(connected));
   }
+  /// Throws where the engine cannot watch one more.
+  stream(engine& on, detail::descriptor connected) : stream(on) { adopt(std::move(connected)); }
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
   ~stream() {
@@ -166,11 +167,11 @@ class stream final : engine::watcher, engine::source {
   };
 
   void adopt(detail::descriptor socket) {
-    socket_ = std::move(socket);
     const int on = 1;
-    ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     events_ = 0;
-    engine_.watch(socket_.get(), 0, *this);
+    engine_.watch(socket.get(), 0, *this);
+    socket_ = std::move(socket);
   }
 
   bool is_writable() const {
