@@ -633,6 +633,31 @@ TEST_CASE(
   CHECK((first[7] == std::byte{9} && second[large - 1] == std::byte{9}));
 }
 
+TEST_CASE("a scan that goes down a chain awaits nobody in what was lent to it") {
+  ranks<shm_world> world(2);
+  world.run([&](communicator& comm) -> task<> {
+    elements data(comm, 20'000, comm.rank() == 0);
+    const colls::shared_buffer<matrix> own = comm.allocate<matrix>(1);
+    co_await seen(comm, own);
+    const auto place = [&] {
+      const colls::const_bytes block(reinterpret_cast<const std::byte*>(data.all.data()), 1);
+      return colls::tcp_transport::loan(comm.net()).place_for(1, block);
+    };
+    const colls::shm::place before = comm.rank() == 0 ? place() : 0;
+    // Rank 1 is stopped in what rank 0 has lent to another operation.
+    colls::shm::arena_view& inside = *world.all[1].net().view_of(0);
+    inside.raise();
+    data.fill(comm.rank());
+    co_await comm.scan(data.all, product(), direct);
+    bool right = true;
+    for (std::size_t i = 0; i < data.all.size(); ++i) right &= data.all[i] == sum(comm.rank() + 1, i);
+    CHECK(right);
+    co_await comm.barrier();
+    inside.lower();
+    if (comm.rank() == 0) CHECK((before != 0 && place() == before));
+  });
+}
+
 TEST_CASE("ranks that call differently find out before anything is touched") {
   ranks<shm_world> world(2);
   world.run([](communicator& comm) -> task<> {

@@ -34,6 +34,7 @@ task<> prefixes(Channel net, Data data, SumUp sum_up, Hop hop) {
   peers.lend_to_all_or_none();
   co_await peers.begin(bytes(data).size);
   if (!peers.all_lend()) {
+    peers.leave_untouched();
     co_await in_unlent_pieces(net, data, hop);
     co_return;
   }

@@ -121,6 +121,9 @@ class lending {
     return true;
   }
 
+  /// After `begin`, instead of `end`: all ranks know that nobody touches what is lent.
+  void leave_untouched() { loan_.settle(); }
+
   /// Tells those ranks and hears those, of whose memory this rank touches `extent(peer)` bytes from
   /// each place on.
   template <class Extent>
