@@ -39,7 +39,7 @@ TEST_CASE("what the owner writes the peer reads, and the other way") {
   REQUIRE(block != nullptr);
   const place at = both.own.locate({block + 100, 9900});
   REQUIRE(at != 0);
-  CHECK(both.own.locate({block + 101, 12'200}) == 0);
+  CHECK(both.own.locate({block + 101, longest_page - 100}) == 0);
   CHECK(both.own.locate({block - 1, 1}) == 0);
   CHECK(both.own.locate({block, 0}) == 0);
   std::byte* const there = both.seen.at(at, 9900);
@@ -71,18 +71,30 @@ TEST_CASE("what is no arena is refused") {
 
 TEST_CASE("freed memory is used again, as zeros") {
   ends both;
-  std::byte* const first = both.own.allocate(8192);
-  std::byte* const second = both.own.allocate(8192);
-  const place at = both.own.locate({first, 8192});
-  CHECK(both.own.locate({second, 1}) == at + 8192);
+  constexpr std::size_t unit = longest_page;
+  std::byte* const first = both.own.allocate(2 * unit);
+  std::byte* const second = both.own.allocate(2 * unit);
+  const place at = both.own.locate({first, 2 * unit});
+  CHECK(both.own.locate({second, 1}) == at + 2 * unit);
   first[17] = std::byte{9};
   both.own.free(first);
   CHECK(both.own.locate({first, 1}) == 0);
-  std::byte* const third = both.own.allocate(4096);
+  std::byte* const third = both.own.allocate(unit);
   CHECK(both.own.locate({third, 1}) == at);
   CHECK(third[17] == std::byte{0});
-  CHECK(both.own.locate({both.own.allocate(8192), 1}) == at + 3 * 8192 - 8192);
+  CHECK(both.own.locate({both.own.allocate(2 * unit), 1}) == at + 4 * unit);
   CHECK(both.own.allocate(arena_bytes) == nullptr);
+}
+
+TEST_CASE("whatever its length a block begins where pages of any length do") {
+  ends both;
+  static_assert(arena_head(1) % 65536 == 0 && arena_head(10'000) % 65536 == 0);
+  for (const std::size_t size : {1, 4096, 65'536, 65'537}) {
+    std::byte* const block = both.own.allocate(size);
+    CHECK(both.own.locate({block, size}) % 65536 == 0);
+    REQUIRE(both.own.retire(block));
+    CHECK(both.own.locate({block, size}) % 65536 == 0);
+  }
 }
 
 TEST_CASE("a ticket that was taken back lets nobody in, and says who is inside") {
@@ -155,7 +167,7 @@ TEST_CASE("where there is no place or no address for other pages a block keeps i
     CHECK(now.st_blocks == first.st_blocks);
   }
   REQUIRE(both.own.retire(block));
-  CHECK(both.own.locate({block, 8192}) == before + 8192);
+  CHECK(both.own.locate({block, 8192}) == before + longest_page);
   CHECK(block[5000] == std::byte{4});
 }
 

@@ -582,7 +582,7 @@ double seconds_of(clockid_t clock) {
 
 TEST_CASE(
     "who waits for memory to replace that where a peer was stopped neither spins nor hoards") {
-  constexpr std::size_t small = 4096;
+  constexpr std::size_t small = colls::shm::longest_page;
   constexpr std::size_t large = std::size_t{16} << 20;
   ranks<shm_world> world(2);
   colls::shared_buffer<std::byte> first = world.all[0].allocate<std::byte>(small);

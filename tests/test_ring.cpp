@@ -149,6 +149,14 @@ TEST_CASE("ranks that share cores have longer rings, and many ranks no more memo
   CHECK(ring_for(1000, 2) == shortest_ring);
 }
 
+TEST_CASE("each part of a link begins where pages of any length do") {
+  static_assert(direction_bytes % 65536 == 0);
+  for (std::size_t ring = shortest_ring; ring <= longest_ring; ring *= 2) {
+    CHECK(ring % 65536 == 0);
+    CHECK(link_bytes(ring) / 2 % 65536 == 0);
+  }
+}
+
 TEST_CASE("memory that is missing, too short, or can be taken away is refused") {
   segment made;
   rlimit before{};
@@ -164,7 +172,7 @@ TEST_CASE("memory that is missing, too short, or can be taken away is refused") 
   ring short_one;
   CHECK(short_one.map(taken, 0) == errc::protocol_error);
   segment odd;
-  REQUIRE(!odd.make(link_bytes(shortest_ring + 4096)));
+  REQUIRE(!odd.make(link_bytes(shortest_ring + longest_page)));
   ring odd_one;
   CHECK(odd_one.map(odd, 0) == errc::protocol_error);
   detail::descriptor loose(::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));

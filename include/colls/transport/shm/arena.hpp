@@ -43,9 +43,10 @@ struct alignas(64) arena_line {
 /// how fast they read.
 constexpr std::size_t home_line(int ranks) { return static_cast<std::size_t>(ranks) + tickets; }
 constexpr std::size_t sample_at(int ranks) {
-  return ((home_line(ranks) + 2) * sizeof(arena_line) + 4095) / 4096 * 4096;
+  return whole_pages((home_line(ranks) + 2) * sizeof(arena_line));
 }
 inline constexpr std::size_t sample_bytes = 64 * 1024;
+static_assert(sample_bytes % longest_page == 0 && arena_bytes % longest_page == 0);
 constexpr std::size_t arena_head(int ranks) { return sample_at(ranks) + sample_bytes; }
 
 /// A rank's own arena.
@@ -81,7 +82,7 @@ class arena {
   std::byte* allocate(std::size_t size) {
     if (!is_made_here()) return nullptr;
     block made;
-    made.size = (size + page - 1) / page * page;
+    made.size = whole_pages(size);
     made.place = take(made.size);
     if (made.place == 0) return nullptr;
     if (made.pages.map(memory_, made.place, made.size)) {
@@ -157,8 +158,6 @@ class arena {
   }
 
  private:
-  static constexpr std::size_t page = 4096;
-
   struct block {
     shm::place place = 0;
     std::size_t size = 0;

@@ -54,7 +54,8 @@ struct direction {
   sleeper_line sleeper;  // the reader's side
   alignas(4096) slot all[slots];
 };
-inline constexpr std::size_t direction_bytes = (sizeof(direction) + 4095) / 4096 * 4096;
+inline constexpr std::size_t direction_bytes = whole_pages(sizeof(direction));
+static_assert(shortest_ring % longest_page == 0);
 constexpr std::size_t link_bytes(std::size_t ring) { return 2 * (direction_bytes + ring); }
 
 /// For so many ranks on so many cores of one host.

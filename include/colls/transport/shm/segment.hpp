@@ -15,6 +15,13 @@
 
 namespace colls::shm {
 
+/// No kernel has longer pages (arm64 may have these): what is mapped by itself begins at a multiple
+/// of it.
+inline constexpr std::size_t longest_page = 64 * 1024;
+constexpr std::size_t whole_pages(std::size_t size) {
+  return (size + longest_page - 1) / longest_page * longest_page;
+}
+
 /// A memfd of a fixed size: whoever maps it cannot be cut off from its pages by the other side.
 class segment {
  public:
