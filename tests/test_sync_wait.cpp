@@ -42,6 +42,26 @@ TEST_CASE("it polls, says how long nothing has happened, and enters and leaves")
   CHECK(on.entered() == 0);
 }
 
+TEST_CASE("where turning throws nobody waits any more for what is kept") {
+  struct : stepper {
+    bool poll() { throw std::runtime_error("no"); }
+  } on;
+  struct kept {
+    const colls::completion* waits = nullptr;
+    bool start(colls::completion& done) {
+      waits = &done;
+      return false;
+    }
+    void forget(const colls::completion& waiter) {
+      if (waits == &waiter) waits = nullptr;
+    }
+    void result() const {}
+  } operation;
+  CHECK_THROWS_AS(colls::sync_wait(on, operation), std::runtime_error);
+  CHECK(operation.waits == nullptr);
+  CHECK(on.entered() == 0);
+}
+
 TEST_CASE("it gives values and throws errors, and leaves in any case") {
   stepper on;
   const auto value = [&]() -> task<int> {

@@ -36,6 +36,16 @@ auto sync_wait(Driver& driver, Operation&& operation) {
   } waiting;
   waiting.become([](completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
                  completion(nullptr, &driver.queue()));
+  // One that lives on after an exception of the driver must not post to this stack.
+  const struct forgetting {
+    forgetting(std::remove_reference_t<Operation>& it, completion& by) : of(it), waits(by) {}
+    forgetting(const forgetting&) = delete;
+    ~forgetting() {
+      if constexpr (requires { of.forget(waits); }) of.forget(waits);
+    }
+    std::remove_reference_t<Operation>& of;
+    completion& waits;
+  } after(operation, waiting);
   waiting.ended = operation.start(waiting);
   for (unsigned idle_polls = 0; !waiting.ended;) {
     if (driver.poll()) {
