@@ -4,11 +4,23 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <csignal>
 #include <fstream>
 #include <string>
+
+// Every fallocate of the program comes through here.
+static int interruptions = 0;
+extern "C" int fallocate(int fd, int mode, off_t at, off_t size) {
+  if (interruptions > 0) {
+    --interruptions;
+    errno = EINTR;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, at, size));
+}
 
 namespace {
 
@@ -84,6 +96,19 @@ TEST_CASE("freed memory is used again, as zeros") {
   CHECK(third[17] == std::byte{0});
   CHECK(both.own.locate({both.own.allocate(2 * unit), 1}) == at + 4 * unit);
   CHECK(both.own.allocate(arena_bytes) == nullptr);
+}
+
+TEST_CASE("a signal costs no memory") {
+  interruptions = 2;
+  segment made;
+  CHECK(!made.make(65536));
+  CHECK(interruptions == 0);
+  interruptions = 1;
+  ends both;
+  CHECK(interruptions == 0);
+  interruptions = 3;
+  std::byte* const block = both.own.allocate(8192);
+  CHECK((block != nullptr && interruptions == 0));
 }
 
 TEST_CASE("whatever its length a block begins where pages of any length do") {

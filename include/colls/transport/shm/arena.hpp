@@ -61,9 +61,7 @@ class arena {
     ranks_ = ranks;
     const std::size_t head = arena_head(ranks);
     if (const std::error_code ec = memory_.make_empty(arena_bytes)) return ec;
-    if (::fallocate(memory_.descriptor(), 0, 0, static_cast<off_t>(head)) != 0) {
-      return detail::last_error();
-    }
+    if (const std::error_code ec = memory_.fill(0, head)) return ec;
     if (const std::error_code ec = lines_.map(memory_, 0, head)) return ec;
     detail::kept_from_children::add(lines_.data(), head);
     std::uint64_t sign = 0;
@@ -180,10 +178,7 @@ class arena {
   // Pages that nobody has; 0: the system has none to give.
   place take(std::size_t size) {
     const place at = find(size);
-    if (at == 0 || ::fallocate(memory_.descriptor(), 0, static_cast<off_t>(at),
-                               static_cast<off_t>(size)) != 0) {
-      return 0;
-    }
+    if (at == 0 || memory_.fill(at, size)) return 0;
     taken_[at] = size;
     return at;
   }

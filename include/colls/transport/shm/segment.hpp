@@ -31,8 +31,9 @@ class segment {
   /// the first touch.
   std::error_code make(std::size_t size) {
     if (const std::error_code ec = make_empty(size)) return ec;
-    return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0 ? std::error_code()
-                                                                       : failed();
+    const std::error_code ec = fill(0, size);
+    if (ec) fd_ = {};
+    return ec;
   }
 
   /// `size` bytes of which none is there yet.
@@ -48,6 +49,14 @@ class segment {
       return failed();
     }
     size_ = size;
+    return {};
+  }
+
+  /// Pages for that part of it, if the system has them. Any signal may interrupt the search.
+  std::error_code fill(std::size_t at, std::size_t size) const {
+    while (::fallocate(fd_.get(), 0, static_cast<off_t>(at), static_cast<off_t>(size)) != 0) {
+      if (errno != EINTR) return detail::last_error();
+    }
     return {};
   }
 
