@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Counts the program's allocations. Sanitizers have their own malloc: under them SANITIZED is
-// defined and nothing is counted. To be included by one file of a program.
+// Counts the program's allocations, and may refuse one. Sanitizers have their own malloc: under them
+// SANITIZED is defined and nothing is counted. To be included by one file of a program.
 
 #include <atomic>
 #include <cstddef>
@@ -18,8 +18,15 @@
 
 static std::atomic<std::size_t> allocations;
 static std::atomic<std::size_t> blocks_in_use;
+/// 1: the next allocation is refused, 2: the one after it, ...; 0: none is.
+static std::atomic<std::size_t> refused_allocation;
 
 #if !defined(SANITIZED)
+static bool is_refused() {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return refused_allocation != 0 && --refused_allocation == 0;
+}
+
 // Every allocation of the program comes through here, those of operator new too.
 extern "C" {
 void* __libc_malloc(std::size_t size);                     // NOLINT
@@ -27,17 +34,17 @@ void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
 void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
 void __libc_free(void* memory);                            // NOLINT
 void* malloc(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (is_refused()) return nullptr;
   blocks_in_use.fetch_add(1, std::memory_order_relaxed);
   return __libc_malloc(size);
 }
 void* calloc(std::size_t count, std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (is_refused()) return nullptr;
   blocks_in_use.fetch_add(1, std::memory_order_relaxed);
   return __libc_calloc(count, size);
 }
 void* realloc(void* memory, std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (is_refused()) return nullptr;
   if (memory == nullptr) blocks_in_use.fetch_add(1, std::memory_order_relaxed);
   return __libc_realloc(memory, size);
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <new>
 #include <vector>
 
 namespace colls {
@@ -39,16 +40,29 @@ class spare_memory {
     return {std::malloc(size), size};
   }
   void give(const block& used) noexcept {
-    constexpr std::size_t most = 16;
     if (spare_.size() == most) {
       std::free(spare_.front().memory);
       spare_.erase(spare_.begin());
     }
-    if (spare_.capacity() < most) spare_.reserve(most);
-    spare_.push_back(used);
+    if (has_room()) {
+      spare_.push_back(used);
+    } else {
+      std::free(used.memory);
+    }
   }
 
  private:
+  static constexpr std::size_t most = 16;
+
+  bool has_room() noexcept {
+    try {
+      spare_.reserve(most);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
+
   std::vector<block> spare_;
 };
 

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <new>
 #include <vector>
 
 namespace colls::shm {
@@ -83,13 +84,10 @@ class arena {
     made.size = whole_pages(size);
     made.place = take(made.size);
     if (made.place == 0) return nullptr;
-    if (made.pages.map(memory_, made.place, made.size)) {
-      give_back(made.place);
-      return nullptr;
-    }
-    std::byte* const at = made.pages.data();
-    blocks_.emplace(at, std::move(made));
-    return at;
+    const place at = made.place;
+    if (std::byte* const data = keep(std::move(made))) return data;
+    give_back(at);
+    return nullptr;
   }
   /// Nobody has a ticket for it.
   void free(std::byte* at) {
@@ -178,8 +176,25 @@ class arena {
   // Pages that nobody has; 0: the system has none to give.
   place take(std::size_t size) {
     const place at = find(size);
-    if (at == 0 || memory_.fill(at, size)) return 0;
-    taken_[at] = size;
+    if (at == 0) return 0;
+    try {
+      taken_.emplace(at, size);
+    } catch (const std::bad_alloc&) {
+      return 0;
+    }
+    if (!memory_.fill(at, size)) return at;
+    taken_.erase(at);
+    return 0;
+  }
+  // Null: it cannot be mapped, or not be written down.
+  std::byte* keep(block made) {
+    if (made.pages.map(memory_, made.place, made.size)) return nullptr;
+    std::byte* const at = made.pages.data();
+    try {
+      blocks_.emplace(at, std::move(made));
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
     return at;
   }
   void give_back(place at) {
