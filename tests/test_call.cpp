@@ -383,6 +383,34 @@ TEST_CASE("dropping an unfinished collective revokes its communicator on all ran
   }
 }
 
+TEST_CASE("a call that fails once it has its number is dropped, and under way nowhere") {
+  struct : colls::mover {
+    void revoked(colls::communicator_state&, const colls::failure&, int) override {}
+    void announce(int, const colls::operation_record&) override {}
+    void dispute(int, std::uint32_t, std::uint64_t, const colls::fingerprint&) override {
+      throw std::bad_alloc();
+    }
+    void refuse(int, const colls::failure&) override {}
+  } poor;
+  struct : colls::arrival {
+    void drop() override {}
+  } early;
+  communicators all(2);
+  colls::match& matching = all[0].net().matching();
+  // A message that belongs to another call of that number.
+  early.key = {1, 0, 1, 0};
+  early.hash = 5;
+  matching.keep(early);
+  matching.add(poor);
+  CHECK_THROWS_AS((void)all[0].barrier(), std::bad_alloc);
+  CHECK(!matching.any_under_way());
+  matching.sweep(all.world().now());
+  operation<> waits = all[1].barrier();
+  CHECK(failure_of(all, waits).code == errc::cancelled);
+  matching.remove(poor);
+  matching.forget(early);
+}
+
 TEST_CASE("a send or a receive that nobody has met is taken back without a trace") {
   communicators all(2);
   std::vector<int> large(100'000, 5);

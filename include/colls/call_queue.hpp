@@ -125,9 +125,15 @@ class call_queue : public call_owner {
     made->radix = agreed.by.radix;
     made->working_bytes = working_bytes;
     made->bytes_expected = agreed.print.count * agreed.print.element_size;
-    enter(*made, how);
     // From here on an exception drops the call, so that peers need not wait for its number.
-    operation<T> started(holder.release());
+    const auto entered = [&] { return operation<T>(holder.release()); };
+    try {
+      enter(*made, how);
+    } catch (...) {
+      (void)entered();
+      throw;
+    }
+    operation<T> started = entered();
     prepare(*made);
     if (admits(*made)) {
       admit(*made);
