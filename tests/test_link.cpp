@@ -154,7 +154,7 @@ TEST_CASE("an outbox writes what it has begun, then control frames, then other s
     CHECK(box.push(first));
     CHECK_FALSE(box.push(second));
     std::vector<std::byte> all = written_by(box, 1);
-    box.control(word, nullptr);
+    REQUIRE(box.control(word, nullptr));
     while (!box.empty()) {
       const std::vector<std::byte> more = written_by(box, cut);
       all.insert(all.end(), more.begin(), more.end());
@@ -221,7 +221,7 @@ TEST_CASE("control frames that come while others are written go out in their ord
   std::uint64_t gone = 0;
   while (gone < 1000) {
     for (int i = 0; i < 3 && made < 1000; ++i) {
-      box.control(header_for(kind::announce, {1, 7, made++, 0}, 0, 0), nullptr);
+      REQUIRE(box.control(header_for(kind::announce, {1, 7, made++, 0}, 0, 0), nullptr));
     }
     for (int i = 0; i < 2 && gone < made; ++i) {
       CHECK(box.front().frame.sequence == gone++);
@@ -495,7 +495,7 @@ TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, b
   for (message& each : sent) {
     box.push(each);
     if (random() % 2 == 0) way.write(box);
-    box.control(word, &last);
+    REQUIRE(box.control(word, &last));
   }
   for (int turns = 0; turns < 10'000 && (!box.empty() || words < sent.size()); ++turns) {
     way.write(box);
@@ -522,7 +522,7 @@ TEST_CASE_TEMPLATE("a frame that cannot be is refused before it is begun", Way, 
     outbox box;
     const std::vector<std::byte> payload(sizeof(failure));
     for (const header& each : frames) {
-      box.control(each, control_size(each) != 0 ? payload.data() : nullptr);
+      REQUIRE(box.control(each, control_size(each) != 0 ? payload.data() : nullptr));
     }
     way.write(box);
     std::size_t begun = 0;

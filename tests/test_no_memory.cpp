@@ -3,14 +3,16 @@
 
 // Where the system refuses memory, what promises to go on does.
 
-#include <colls/match/spare_memory.hpp>
-#include <colls/transport/shm/arena.hpp>
+#include <colls/transport/tcp/link.hpp>
 
 #include "counted_memory.hpp"
 
 #include <doctest/doctest.h>
 
+#include <sys/socket.h>
+
 #include <optional>
+#include <vector>
 
 namespace {
 
@@ -29,6 +31,46 @@ void refuse_each(Work work, Check check) {
     check();
   }
 }
+
+/// An owner that has no memory for what comes.
+struct poor_owner final : tcp::link_owner {
+  match all{0};
+  std::vector<failure> losses;
+
+  void received(tcp::link&, const tcp::header&, const std::byte*) override {
+    throw std::bad_alloc();
+  }
+  bool take_next(tcp::link&) override { return false; }
+  void lost(tcp::link&, const failure& why) override { losses.push_back(why); }
+  void lent(tcp::link&, detail::descriptor) override {}
+  match& matching() override { return all; }
+};
+
+/// A link and the other end of its socket.
+struct one_link {
+  boost::asio::io_context context{1};
+  std::shared_ptr<engine> on = engine::of(context.get_executor());
+  poor_owner owner;
+  tcp::link to{*on, owner, 1};
+  detail::descriptor other;
+
+  one_link() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    other = detail::descriptor(ends[0]);
+    to.open(detail::descriptor(ends[1]));
+  }
+  /// Its owner is told so later.
+  void check_lost() {
+    CHECK(to.ended());
+    CHECK(!to.is_open());
+    CHECK(owner.losses.empty());
+    on->queue().run();
+    REQUIRE(owner.losses.size() == 1);
+    CHECK(owner.losses[0].code == errc::peer_failed);
+    CHECK(owner.losses[0].culprit == 1);
+  }
+};
 
 }  // namespace
 
@@ -65,4 +107,36 @@ TEST_CASE("working memory that cannot be kept is given to the system") {
                 used = spare->take(1000);
               });
   spare->give(used);
+}
+
+TEST_CASE("a link ends that has no memory for what it has to say") {
+  std::optional<one_link> here(std::in_place);
+  std::vector<std::byte> payload(sizeof(failure));
+  tcp::header frame;
+  frame.kind = tcp::kind::revoke;
+  frame.length = payload.size();
+  bool is_whole = false;
+  refuse_each(
+      [&]() noexcept {
+        here->to.control(frame, payload.data());
+        is_whole = !here->to.ended();
+      },
+      [&] {
+        if (!is_whole) here->check_lost();
+        if (!is_whole) here.emplace();
+      });
+  here->to.flush();
+  std::vector<std::byte> word(1000);
+  CHECK(::read(here->other.get(), word.data(), word.size()) ==
+        static_cast<ssize_t>(sizeof frame + payload.size()));
+}
+
+TEST_CASE("a link ends whose owner has no memory for what it brings") {
+  one_link here;
+  const std::vector<std::byte> payload(100);
+  const tcp::header frame = tcp::header_for(tcp::kind::data, {1, 7, 1, 0}, payload.size(), 0);
+  REQUIRE(::write(here.other.get(), &frame, sizeof frame) == sizeof frame);
+  REQUIRE(::write(here.other.get(), payload.data(), payload.size()) == 100);
+  CHECK(here.to.pump());
+  here.check_lost();
 }

@@ -350,7 +350,13 @@ class tcp_transport final : mover,
   }
 
   void revoked(communicator_state& communicator, const failure& why, int told_by) override {
-    if (told_by < 0 && who_->rendezvous != nullptr) tasks_.start(report(why));
+    if (told_by < 0 && who_->rendezvous != nullptr) {
+      try {
+        tasks_.start(report(why));
+      } catch (const std::bad_alloc&) {
+        log_warn("rank %d has no memory to tell the store why a communicator has failed", rank());
+      }
+    }
     for (std::size_t i = 0; i < rounds_.size();) {
       round_operation& each = *rounds_[i];
       if (!each.is_of(communicator)) {

@@ -19,6 +19,7 @@
 
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -118,7 +119,9 @@ class link final : public engine::watcher {
     return true;
   }
 
-  void control(const header& frame, const void* payload = nullptr) { out_.control(frame, payload); }
+  void control(const header& frame, const void* payload = nullptr) {
+    if (!out_.control(frame, payload)) break_off();
+  }
   void withdraw(outgoing& send) {
     give_back(send);
     if (!out_.withdraw(send)) break_off();
@@ -238,8 +241,8 @@ class link final : public engine::watcher {
     return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
   }
 
-  /// Ends the link for want of memory: what was begun cannot be written to its end. Whoever
-  /// withdraws a message, in its destructor or in the middle of a list, is not the one to tell.
+  /// Ends the link for want of memory: what was begun cannot come to its end. Whoever withdraws a
+  /// message, in its destructor or in the middle of a list, is not the one to tell.
   void break_off() {
     ended_ = true;
     shut();
@@ -285,7 +288,7 @@ class link final : public engine::watcher {
         : completion(
               [](completion& self) noexcept {
                 static_cast<broken&>(self).of.tell_lost(
-                    errc::peer_failed, "there is no memory for the rest of a message to it");
+                    errc::peer_failed, "there is no memory for messages to it and from it");
               },
               &which.engine_.queue()),
           of(which) {}
@@ -326,7 +329,11 @@ class link final : public engine::watcher {
   bool begin(const header& frame, const std::byte* payload) {
     const bool has_payload = frame.kind == kind::data && (frame.flags & flag::header_alone) == 0;
     landing_.begin(has_payload ? frame.length : 0);
-    owner_.received(*this, frame, payload);
+    try {
+      owner_.received(*this, frame, payload);
+    } catch (const std::bad_alloc&) {
+      break_off();
+    }
     if (has_payload && frame.length == 0) landing_.end();
     return goes_on();
   }

@@ -100,10 +100,17 @@ class outbox {
     control_.clear();
   }
 
-  void control(const header& frame, const void* payload) {
-    if (ended_) return;
-    control_.add(&frame, sizeof frame);
-    if (payload != nullptr) control_.add(payload, frame.length);
+  /// False: there is no memory for it, and nothing can be written any more.
+  [[nodiscard]] bool control(const header& frame, const void* payload) {
+    if (ended_) return true;
+    try {
+      control_.add(&frame, sizeof frame);
+      if (payload != nullptr) control_.add(payload, frame.length);
+    } catch (const std::bad_alloc&) {
+      end();
+      return false;
+    }
+    return true;
   }
 
   /// False: another send is before it.
