@@ -30,10 +30,12 @@ void check_left() {
   CHECK(stand_in::nccl_alive() == 0);
 }
 
+/// `has_blocks`: its header has gather, scatter and all_to_all.
 template <class Main>
-void run(int ranks, stand_in::machine what, const Main& rank_main, int late_percent = 30) {
+void run(int ranks, stand_in::machine what, const Main& rank_main, int late_percent = 30,
+         bool has_blocks = true) {
   stand_in::boot(what);
-  stand_in::boot_nccl({22809}, late_percent);
+  stand_in::boot_nccl({22809}, late_percent, has_blocks);
   colls::inproc::run(ranks, [&](host_communicator& comm) -> colls::task<> {
     auto gpu = co_await cuda::attach<cuda::nccl>(comm, 0);
     co_await rank_main(gpu);
@@ -53,7 +55,7 @@ TEST_CASE("every collective, by the seeds of the machine") {
                                      .eager_percent = static_cast<int>(seed % 3 * 40),
                                      .streams_write = seed % 5 != 0};
         const auto all = [n](auto& gpu) { return stand_in::every_collective(gpu, n); };
-        run(ranks, what, all, static_cast<int>(seed % 4 * 30));
+        run(ranks, what, all, static_cast<int>(seed % 4 * 30), round % 2 == 0);
       }
     }
   }
@@ -117,7 +119,7 @@ TEST_CASE("types and operations that NCCL has go to NCCL, all others to kernels"
 }
 
 TEST_CASE("what is called of NCCL") {
-  run(2, {}, [](auto& gpu) -> colls::task<> {
+  const auto calls = [](auto& gpu, bool has_blocks) -> colls::task<> {
     using list = std::vector<std::string>;
     stand_in::user by;
     auto in = by.numbers(8, gpu.rank());
@@ -150,13 +152,44 @@ TEST_CASE("what is called of NCCL") {
                     "(reduce reduce)",
                     "all_gather",
                     "(broadcast broadcast)",
-                    first ? "recv" : "send",
-                    first ? "send" : "recv",
-                    "(send recv)",
+                    has_blocks ? "gather" : first ? "recv" : "send",
+                    has_blocks ? "scatter" : first ? "send" : "recv",
+                    has_blocks ? "all_to_all" : "(send recv)",
                     "(send recv)",
                     "(send recv)"};
     CHECK(stand_in::nccl_calls(gpu.rank()) == want);
-  });
+  };
+  for (const bool has_blocks : {true, false}) {
+    const auto with = [&](auto& gpu) { return calls(gpu, has_blocks); };
+    run(2, {}, with, 30, has_blocks);
+  }
+}
+
+TEST_CASE("gather and scatter where the root's block lies in its place") {
+  for (const bool has_blocks : {true, false}) {
+    const auto in_place = [](auto& gpu) -> colls::task<> {
+      stand_in::user by;
+      const auto mine = static_cast<std::size_t>(gpu.rank());
+      for (int root = 0; root < gpu.size(); ++root) {
+        const bool is_root = gpu.rank() == root;
+        auto whole = by.numbers(is_root ? 60 : 0, root);
+        auto part = by.numbers(is_root ? 0 : 20, gpu.rank());
+        const auto own = is_root ? whole.span().subspan(20 * mine, 20) : part.span();
+        co_await gpu.gather(own, whole.span(), root, by.on_stream());
+        stand_in::expect("gather", whole.data(), whole.size(), [root](std::size_t i) {
+          const int from = static_cast<int>(i / 20);
+          return stand_in::value(from, from == root ? i : i % 20);
+        });
+        co_await gpu.scatter(whole.span(), own, root, by.on_stream());
+        const std::size_t shift = is_root ? 20 * mine : 0;
+        stand_in::expect("scatter", own.data(), 20, [&](std::size_t i) {
+          return stand_in::value(gpu.rank(), i + shift);
+        });
+      }
+      co_await gpu.barrier();
+    };
+    run(3, {.seed = 3}, in_place, 30, has_blocks);
+  }
 }
 
 TEST_CASE("many calls at a time, on several streams, awaited the other way round") {

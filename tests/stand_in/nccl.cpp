@@ -62,6 +62,7 @@ struct state {
   std::vector<int> versions;
   std::size_t asked = 0;
   int late_percent = 0;
+  bool has_blocks = true;
   int broken = 0;
   int aborted = 0;
   int mismatches = 0;
@@ -145,18 +146,32 @@ void reduce(const part& how, const std::vector<const void*>& in, void* out, std:
   }
 }
 
+/// Blocks of so many bytes as `count` says that a rank reads, and that it writes.
+std::size_t blocks_read(const part& one, int rank, std::size_t ranks) {
+  const bool is_root = one.other == rank;
+  if (one.what == "recv") return 0;
+  if (one.what == "broadcast") return is_root ? 1 : 0;
+  if (one.what == "scatter") return is_root ? ranks : 0;
+  return one.what == "reduce_scatter" || one.what == "all_to_all" ? ranks : 1;
+}
+std::size_t blocks_written(const part& one, int rank, std::size_t ranks) {
+  const bool is_root = one.other == rank;
+  if (one.what == "send") return 0;
+  if (one.what == "reduce") return is_root ? 1 : 0;
+  if (one.what == "gather") return is_root ? ranks : 0;
+  return one.what == "all_gather" || one.what == "all_to_all" ? ranks : 1;
+}
+
 /// All ranks are there: their inputs are read before anything is written.
 void meet(const std::map<int, shared_part>& by_rank) {
   const part& how = *by_rank.begin()->second;
   std::vector<std::vector<std::byte>> copies;
   std::vector<const void*> in;
   const std::size_t element = size_of(how.type);
-  const std::size_t blocks = how.what == "reduce_scatter" ? by_rank.size() : 1;
   for (const auto& [rank, one] : by_rank) {
-    const std::size_t bytes = how.count * element * blocks;
+    const std::size_t bytes = how.count * element * blocks_read(how, rank, by_rank.size());
     std::vector<std::byte> copy(bytes);
-    const bool reads = how.what != "broadcast" || rank == how.other;
-    if (reads && bytes != 0) std::memcpy(copy.data(), one->in, bytes);
+    if (bytes != 0) std::memcpy(copy.data(), one->in, bytes);
     copies.push_back(std::move(copy));
   }
   for (const auto& copy : copies) in.push_back(copy.data());
@@ -171,9 +186,16 @@ void meet(const std::map<int, shared_part>& by_rank) {
       reduce(how, in, out, mine * how.count, how.count);
     } else if (how.what == "broadcast") {
       std::memcpy(out, in[static_cast<std::size_t>(how.other)], how.count * element);
-    } else if (how.what == "all_gather") {
+    } else if (how.what == "all_gather" || (how.what == "gather" && rank == how.other)) {
       for (std::size_t r = 0; r < in.size(); ++r) {
         std::memcpy(out + r * how.count, in[r], how.count);
+      }
+    } else if (how.what == "scatter") {
+      const auto& all = copies[static_cast<std::size_t>(how.other)];
+      std::memcpy(out, all.data() + mine * how.count, how.count);
+    } else if (how.what == "all_to_all") {
+      for (std::size_t r = 0; r < in.size(); ++r) {
+        std::memcpy(out + r * how.count, copies[r].data() + mine * how.count, how.count);
       }
     }
   }
@@ -221,14 +243,12 @@ void enqueue(comm& by, colls::stream_ref on, std::vector<shared_part> parts) {
     said += one->what;
     const std::size_t bytes = one->count * size_of(one->type);
     const auto ranks = static_cast<std::size_t>(by.of->size);
-    const bool is_root = one->other == by.rank;
-    const bool reads = one->what == "broadcast" ? is_root : one->what != "recv";
-    const bool writes = one->what == "reduce" ? is_root : one->what != "send";
-    if (reads && bytes != 0) {
-      uses.push_back({one->in, one->what == "reduce_scatter" ? bytes * ranks : bytes});
-    }
-    if (writes && bytes != 0) {
-      uses.push_back({one->out, one->what == "all_gather" ? bytes * ranks : bytes});
+    const std::size_t read = bytes * blocks_read(*one, by.rank, ranks);
+    const std::size_t written = bytes * blocks_written(*one, by.rank, ranks);
+    if (read != 0) uses.push_back({one->in, read});
+    if (written != 0) uses.push_back({one->out, written});
+    if (one->what == "all_to_all" && one->in == one->out && bytes != 0) {
+      note("NCCL has no all_to_all in place");
     }
     numbers.push_back(one->what == "send"   ? by.sends[one->other]++
                       : one->what == "recv" ? by.receives[one->other]++
@@ -297,11 +317,12 @@ status add(const char* function, part what, api::comm_ref by, colls::stream_ref 
 
 }  // namespace
 
-void boot_nccl(std::vector<int> versions, int late_percent) {
+void boot_nccl(std::vector<int> versions, int late_percent, bool has_blocks) {
   const auto held = lock();
   nccl() = {};
   nccl().versions = std::move(versions);
   nccl().late_percent = late_percent;
+  nccl().has_blocks = has_blocks;
 }
 void break_nccl(int how) {
   const auto held = lock();
@@ -463,6 +484,21 @@ status send(const void* from, std::size_t bytes, int peer, comm_ref comm, stream
 }
 status recv(void* into, std::size_t bytes, int peer, comm_ref comm, stream_ref stream) {
   return add("nccl_recv", {"recv", nullptr, into, bytes, {}, {}, peer}, comm, stream);
+}
+bool has_blocks() {
+  const auto held = lock();
+  return nccl().has_blocks;
+}
+status gather(const void* block, void* blocks, std::size_t bytes, int root, comm_ref comm,
+              stream_ref stream) {
+  return add("nccl_gather", {"gather", block, blocks, bytes, {}, {}, root}, comm, stream);
+}
+status scatter(const void* blocks, void* block, std::size_t bytes, int root, comm_ref comm,
+               stream_ref stream) {
+  return add("nccl_scatter", {"scatter", blocks, block, bytes, {}, {}, root}, comm, stream);
+}
+status all_to_all(const void* in, void* out, std::size_t bytes, comm_ref comm, stream_ref stream) {
+  return add("nccl_all_to_all", {"all_to_all", in, out, bytes}, comm, stream);
 }
 
 }  // namespace colls::cuda::nccl_api

@@ -12,8 +12,9 @@
 
 namespace stand_in {
 
-/// After boot: what runs, for each who asks in turn, the last one for ever.
-void boot_nccl(std::vector<int> versions = {22809}, int late_percent = 30);
+/// After boot: what runs, for each who asks in turn, the last one for ever; and whether the header
+/// has gather, scatter and all_to_all.
+void boot_nccl(std::vector<int> versions = {22809}, int late_percent = 30, bool has_blocks = true);
 
 /// From now on all communicators say this of themselves, and so does each call on one.
 void break_nccl(int status);

@@ -229,6 +229,11 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
     const mutable_bytes mine = bytes(gathers ? first : second);
     const any_buffer whole = gathers ? second : first;
     const auto work = [&](call& made) -> task<> {
+      if (table.empty() && cuda::nccl_api::has_blocks()) {
+        made.enqueue([&] { rooted_blocks(made, mine, whole, root, gathers); });
+        co_await made.settled();
+        co_return;
+      }
       if (net.rank() == root) {
         void* const own = chunks{whole, parts}[root].data();
         made.copy(gathers ? own : mine.data, gathers ? mine.data : own, mine.size);
@@ -257,6 +262,11 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
       if (in.data() == out.data() && in.size() != 0) {
         source = any_buffer(made.scratch(bytes(in).size), in.size(), in.element_size());
         made.copy(source.data(), in.data(), bytes(in).size);
+      }
+      if (sends.empty() && receives.empty() && cuda::nccl_api::has_blocks()) {
+        made.enqueue([&] { all_blocks(made, source, out, bytes(in).size / ranks); });
+        co_await made.settled();
+        co_return;
       }
       const mutable_bytes own = bytes(chunks{source, from}[net.rank()]);
       made.copy(chunks{out, to}[net.rank()].data(), own.data, own.size);
@@ -309,6 +319,19 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
     cuda::check_nccl(cuda::nccl_api::broadcast(from, into.data, into.size, root, made.comm(),
                                                made.on()),
                      "ncclBroadcast");
+  }
+  static void rooted_blocks(const call& made, mutable_bytes mine, any_buffer whole, int root,
+                            bool gathers) {
+    const auto how = gathers ? cuda::nccl_api::gather(mine.data, whole.data(), mine.size, root,
+                                                      made.comm(), made.on())
+                             : cuda::nccl_api::scatter(whole.data(), mine.data, mine.size, root,
+                                                       made.comm(), made.on());
+    cuda::check_nccl(how, gathers ? "ncclGather" : "ncclScatter");
+  }
+  static void all_blocks(const call& made, any_buffer in, any_buffer out, std::size_t block) {
+    cuda::check_nccl(
+        cuda::nccl_api::all_to_all(in.data(), out.data(), block, made.comm(), made.on()),
+        "ncclAlltoAll");
   }
   /// Every rank's `out` gets the chunks of all; this rank's lies at `own`.
   static void gather_all(channel net, const call& made, const void* own, any_buffer out,

@@ -82,6 +82,17 @@ status all_gather(const void* in, void* out, std::size_t bytes_of_in, comm_ref c
 status send(const void* from, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 status recv(void* into, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 
+/// Whether the header has the three below, as from 2.28 on.
+bool has_blocks();
+/// Of equal blocks; the root's own one may lie in its place.
+status gather(const void* block, void* blocks, std::size_t bytes_of_block, int root, comm_ref comm,
+              stream_ref stream);
+status scatter(const void* blocks, void* block, std::size_t bytes_of_block, int root, comm_ref comm,
+               stream_ref stream);
+/// Not in place.
+status all_to_all(const void* in, void* out, std::size_t bytes_of_block, comm_ref comm,
+                  stream_ref stream);
+
 #ifdef COLLS_CUDA_STAND_IN
 
 inline constexpr int header_version = 22809;
@@ -162,6 +173,35 @@ inline status send(const void* from, std::size_t bytes, int peer, comm_ref comm,
 inline status recv(void* into, std::size_t bytes, int peer, comm_ref comm, stream_ref stream) {
   return ncclRecv(into, bytes, ncclInt8, peer, native(comm), api::native(stream));
 }
+
+#if NCCL_VERSION_CODE >= 22800
+inline bool has_blocks() { return true; }
+inline status gather(const void* block, void* blocks, std::size_t bytes_of_block, int root,
+                     comm_ref comm, stream_ref stream) {
+  return ncclGather(block, blocks, bytes_of_block, ncclInt8, root, native(comm),
+                    api::native(stream));
+}
+inline status scatter(const void* blocks, void* block, std::size_t bytes_of_block, int root,
+                      comm_ref comm, stream_ref stream) {
+  return ncclScatter(blocks, block, bytes_of_block, ncclInt8, root, native(comm),
+                     api::native(stream));
+}
+inline status all_to_all(const void* in, void* out, std::size_t bytes_of_block, comm_ref comm,
+                         stream_ref stream) {
+  return ncclAlltoAll(in, out, bytes_of_block, ncclInt8, native(comm), api::native(stream));
+}
+#else
+inline bool has_blocks() { return false; }
+inline status gather(const void*, void*, std::size_t, int, comm_ref, stream_ref) {
+  return invalid_usage;
+}
+inline status scatter(const void*, void*, std::size_t, int, comm_ref, stream_ref) {
+  return invalid_usage;
+}
+inline status all_to_all(const void*, void*, std::size_t, comm_ref, stream_ref) {
+  return invalid_usage;
+}
+#endif
 
 #endif
 
