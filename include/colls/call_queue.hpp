@@ -226,6 +226,8 @@ class call_queue : public call_owner {
 
   [[gnu::always_inline]] void enter(call_base& made, const options& how) {
     made.stream = how.stream;
+    made.pinned = how.algorithm;
+    made.sum = how.order;
     if (how.timeout) {
       made.started = now();
       made.deadline = how.timeout.after(made.started);

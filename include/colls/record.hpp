@@ -23,6 +23,8 @@ struct operation_record {
   std::uint64_t sequence = 0;  // of a collective; the tag of a point-to-point operation
   std::uint64_t hash = 0;      // of the fingerprint; 0: point to point
   collective what = collective::none;
+  algorithm pinned = algorithm::automatic;  // by the caller
+  order sum = order::any;                   // that the caller asks for
   time_point started = 0;        // never: the next sweep says when, the clock is not read for it
   time_point deadline = never;   // total; the inactivity deadline is the communicator's
   time_point progressed = 0;     // when a sweep last saw `bytes` change

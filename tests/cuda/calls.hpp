@@ -91,6 +91,15 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
   co_await gpu.all_reduce(data.span(), how);
   co_await data.expect("all_reduce", on, sum);
 
+  if constexpr (requires { gpu.net().here(); }) {
+    array<float> round(n);  // where each rank has a GPU of its own
+    co_await round.fill(on, in);
+    colls::options by_ring = how;
+    by_ring.algorithm = colls::algorithm::ring;
+    co_await gpu.all_reduce(round.span(), by_ring);
+    co_await round.expect("all_reduce by a ring", on, sum);
+  }
+
   array<best> pairs(n);
   co_await pairs.fill(on, candidates);
   co_await gpu.all_reduce(pairs.span(), better(), how);

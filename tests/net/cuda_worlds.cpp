@@ -192,7 +192,7 @@ TEST_CASE("a rank of an island that is killed ends the others' sums") {
 }
 
 /// Rank 1 dies while it works in rank 0's memory, which has it back when that process has ended.
-colls::task<> killed_in_a_visit(colls::world& world) {
+colls::task<> killed_in_a_visit(colls::world& world, colls::algorithm how) {
   stand_in::boot({.devices = 2, .seed = 3, .eager_percent = 0, .processes = true});
   colls::errc code{};
   bool good = true;
@@ -208,7 +208,9 @@ colls::task<> killed_in_a_visit(colls::world& world) {
       const auto is_open = [] { return false; };
       stand_in::enqueue_meeting(gpu.net().here().by().ref().handle, &open, is_open, {});
     }
-    auto call = gpu.all_reduce(colls::group{data}, by.on_stream());
+    colls::options with = by.on_stream();
+    with.algorithm = how;
+    auto call = gpu.all_reduce(colls::group{data}, with);
     while (world.rank() == 1) {
       (void)call.done();
       if (stand_in::calls("launch") > 0) ::raise(SIGKILL);
@@ -225,7 +227,10 @@ colls::task<> killed_in_a_visit(colls::world& world) {
 }
 
 TEST_CASE("a rank that is killed while it works in another one's memory ends the call there") {
-  for (int i = 0; i < 3; ++i) CHECK(in_processes(killed_in_a_visit, true) == 0);
+  for (const colls::algorithm how : {colls::algorithm::automatic, colls::algorithm::ring}) {
+    const auto killed = [how](colls::world& world) { return killed_in_a_visit(world, how); };
+    for (int i = 0; i < 3; ++i) CHECK(in_processes(killed, true) == 0);
+  }
 }
 
 TEST_CASE("colls-bench measures memory of allocate, which is passed") {

@@ -534,6 +534,17 @@ status can_reach(bool& can, int, int) {
   can = gpu().what.peers;
   return now.status();
 }
+status link_rank(int& rank, int device, int other) {
+  const entry now("link_rank");
+  const int nodes = gpu().what.nodes;
+  rank = device % nodes != other % nodes && !gpu().what.alike ? 1 : 0;
+  return now.status();
+}
+status host_node(int& node, int device) {
+  const entry now("host_node");
+  node = device % gpu().what.nodes;
+  return now.status();
+}
 status synchronize_device() {
   const entry now("synchronize_device");
   // Work of users is done; what colls has enqueued stays, to be complained of.

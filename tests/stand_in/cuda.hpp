@@ -24,6 +24,8 @@ struct machine {
   int ranks_of_each = 1;      // or so many
   bool ipc = true;            // processes may open each other's memory
   bool peers = true;          // devices may work in each other's memory
+  int nodes = 1;              // device d is next to node d % nodes of the host,
+  bool alike = false;         // over whose links others are reached as quickly as those beside it
   bool descriptors = true;    // memory can have descriptors
 };
 

@@ -81,6 +81,11 @@ status reach(int device);
 status is_in_use(bool& used, int device);
 /// Whether a device can work in another one's memory.
 status can_reach(bool& can, int device, int other);
+/// How a device's link to another one compares with its other links: of equal ones it is equal.
+status link_rank(int& rank, int device, int other);
+/// The node of the host (its memory, its processor) that a device is next to; -1: CUDA does not
+/// tell, or there is but one.
+status host_node(int& node, int device);
 /// Waits for all that streams of the current device have.
 status synchronize_device();
 /// Not 0, and another number in each process.
@@ -228,6 +233,17 @@ inline status can_reach(bool& can, int device, int other) {
   const status result = heard(cudaDeviceCanAccessPeer(&answer, device, other));
   can = result == success && answer != 0;
   return result;
+}
+inline status link_rank(int& rank, int device, int other) {
+  return heard(cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, device, other));
+}
+inline status host_node(int& node, [[maybe_unused]] int device) {
+  node = -1;
+#if CUDART_VERSION >= 12020
+  return heard(cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device));
+#else
+  return not_supported;
+#endif
 }
 inline status synchronize_device() { return heard(cudaDeviceSynchronize()); }
 inline std::uint64_t process() {

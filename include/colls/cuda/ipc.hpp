@@ -4,11 +4,12 @@
 
 // cuda_ipc: ranks of one host work where each other's device memory lies. Of the ranks that share a
 // GPU one does all of their work, so that no kernel waits for another process. Ranks on GPUs of
-// their own sum short vectors by kernels that write to each other. What ranks cannot see of each
-// other, and messages, are staged.
+// their own sum short vectors by kernels that write to each other, and may pass long ones round.
+// What ranks cannot see of each other, and messages, are staged.
 
 #include <colls/algorithm/one_round.hpp>
 #include <colls/cuda/island.hpp>
+#include <colls/cuda/ring_visit.hpp>
 #include <colls/cuda/staged.hpp>
 #include <colls/cuda/visit.hpp>
 #if defined(__CUDACC__) || defined(COLLS_CUDA_STAND_IN)
@@ -105,7 +106,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
         sum(call, by, net.size(), in.size(), each_rank(net.size()));
       }
     };
-    const bool done = co_await together(net, in, out, work);
+    const bool done = co_await together(net, in, out, work, true, &by);
     if (!done) co_await staged::in_place(as_staged(net), algorithm, in, out, by, ranks);
   }
 
@@ -286,23 +287,43 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  /// `work(visit)` on the ranks that work, after what all ranks' streams had when they called.
-  /// False: the call is staged, on all ranks.
+  /// Whether a sum may go round: in any order, and its elements travel as they are.
+  static cuda::ring_use ring_for(const operation_record& asked, std::size_t size,
+                                 const reduction& by) {
+    const bool keeps_order =
+        asked.sum == order::rank || !by.op.commutative || !by.op.associative;
+    const bool is_wider = by.prepare != nullptr || by.accumulate_size != by.storage_size;
+    const bool is_sum = asked.what == collective::all_reduce;
+    if (!is_sum || keeps_order || is_wider) return cuda::ring_use::never;
+    if (asked.pinned == algorithm::ring) return cuda::ring_use::always;
+    const bool is_long = size >= cuda::least_round && asked.pinned == algorithm::automatic;
+    return is_long ? cuda::ring_use::between_nodes : cuda::ring_use::never;
+  }
+
+  /// `work(visit)` on the ranks that work, after what all ranks' streams had when they called; or
+  /// the sum of all by `ring`. False: the call is staged, on all ranks.
   template <class Work>
   static task<bool> together(channel net, any_buffer in, any_buffer out, const Work& work,
-                             bool lends = true) {
+                             bool lends = true, const reduction* ring = nullptr) {
     const below host = net;
     cuda::neighbourhood& here = net.net().here();
     if (!reaches_all(net)) co_return false;
     const cuda::stream_pool::loan before(here.streams());
     before->follow(net.record().stream);
-    visit call(host, here, bytes(in), bytes(out), lends);
+    cuda::ring_use rings = cuda::ring_use::never;
+    if (ring != nullptr) rings = ring_for(net.record(), bytes(in).size, *ring);
+    visit call(host, here, bytes(in), bytes(out), lends, rings);
     co_await before->followed(*net.record().communicator);
     // What the call does after this (a group's next part, what is staged) follows a stream that
     // waits for no caller's.
     net.record().stream = here.by().ref();
     const bool possible = co_await call.begin();
-    if (possible) co_await call.run(work);
+    if (possible && cuda::goes_round(call.cards())) {
+      cuda::ring_visit round(call, *ring, in.size());
+      co_await round.run(net.net().stage());
+    } else if (possible) {
+      co_await call.run(work);
+    }
     co_return possible;
   }
 
@@ -367,9 +388,9 @@ namespace colls::cuda {
 /// `allocate` gives, by legacy CUDA IPC, or as threads of one process) work where it lies, by
 /// kernels: up to 8 ranks, on one GPU or several that reach each other. Where that cannot be, calls
 /// are staged by `how`, and a line of the log says why: `options.wire` and a pinned algorithm are
-/// for those, else kernels sum in the order of the ranks whatever is pinned. Memory that was given
-/// to a call stays mapped by other ranks until their communicators are destroyed, or they see other
-/// memory in its place.
+/// for those, else kernels sum in the order of the ranks whatever is pinned; but a long sum that
+/// pins `ring` goes round. Memory that was given to a call stays mapped by other ranks until their
+/// communicators are destroyed, or they see other memory in its place.
 struct cuda_ipc {
   using settings = staging;
 

@@ -11,11 +11,15 @@
 #include <colls/log.hpp>
 
 #include <map>
+#include <optional>
 
 namespace colls::cuda {
 
 /// As many ranks as a kernel has inputs.
 inline constexpr int most_visitors = 8;
+
+/// Whether a call's sum may go round a ring of its ranks (ring_visit.hpp); the least of all holds.
+enum class ring_use : std::int64_t { never, between_nodes, always };
 
 /// What each rank tells all others before any data moves: its inputs are there by then, and what
 /// its outputs held is not needed any more.
@@ -23,6 +27,9 @@ struct visiting_card {
   std::uint64_t process = 0;
   api::device_id gpu;
   std::int64_t device = 0;
+  std::int64_t node = -1;         // of the host, that its GPU is next to
+  std::int64_t links_differ = 0;  // whether it has links of several kinds to other GPUs
+  ring_use ring = ring_use::never;
   std::uint64_t ticket = 0;  // 0: it lends nothing
   door_address door;
   std::uint64_t hatch = 0;  // its name
@@ -36,6 +43,7 @@ class neighbourhood {
   neighbourhood(int device, int rank, int ranks)
       : rank_(rank), ranks_(ranks), door_(ranks, process_), streams_(device), by_(device) {
     check(api::identify(device, gpu_), "cudaGetDeviceProperties");
+    find_links();
   }
   neighbourhood(const neighbourhood&) = delete;
   ~neighbourhood() {
@@ -68,6 +76,8 @@ class neighbourhood {
     made.process = process_;
     made.gpu = gpu_;
     made.device = by_.device();
+    made.node = node_;
+    made.links_differ = links_differ_ ? 1 : 0;
     made.hatch = hatch_.name();
     return made;
   }
@@ -159,10 +169,27 @@ class neighbourhood {
   }
 
  private:
+  /// To the devices that this process sees. What CUDA does not tell is left out.
+  void find_links() {
+    const int device = by_.device();
+    if (api::host_node(node_, device) != api::success) node_ = -1;
+    int count = 0;
+    (void)api::count_devices(count);
+    std::optional<int> first;
+    for (int other = 0; other < count; ++other) {
+      int rank = 0;
+      if (other == device || api::link_rank(rank, device, other) != api::success) continue;
+      links_differ_ |= first.value_or(rank) != rank;
+      first = rank;
+    }
+  }
+
   int rank_;
   int ranks_;
   std::uint64_t process_ = api::process();
   api::device_id gpu_;
+  int node_ = -1;
+  bool links_differ_ = false;
   cuda::door door_;
   cuda::hatch hatch_;
   std::map<int, door_view> doors_;

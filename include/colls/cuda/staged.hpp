@@ -16,7 +16,7 @@
 
 namespace colls::cuda {
 
-/// How calls are staged; equal on all ranks.
+/// How calls are staged, and sums go round (ring_visit.hpp); equal on all ranks.
 struct staging {
   std::size_t segment = 1 << 20;  // bytes of a piece
   int slots = 4;                  // pieces under way at a time

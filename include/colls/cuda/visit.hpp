@@ -17,7 +17,8 @@ template <channel Channel>
 class visit {
  public:
   /// `lends`: whether this rank's buffers suit; else the operation is staged on all ranks.
-  visit(Channel net, neighbourhood& here, const_bytes in, const_bytes out, bool lends)
+  visit(Channel net, neighbourhood& here, const_bytes in, const_bytes out, bool lends,
+        ring_use ring = ring_use::never)
       : net_(net),
         here_(here),
         cards_(static_cast<std::size_t>(net.size())),
@@ -25,6 +26,7 @@ class visit {
         out_(cards_.size()) {
     const on_device guard(here.by().device());
     if (lends) cards_[own()] = here.introduce(in, out);
+    cards_[own()].ring = ring;
     in_[own()] = const_cast<std::byte*>(in.data);
     out_[own()] = const_cast<std::byte*>(out.data);
   }
@@ -32,7 +34,7 @@ class visit {
   ~visit() {
     const bool is_cut = cards_[own()].ticket != 0;
     // Also what other calls have begun: their ranks may wait for this one as this one for them.
-    if (inside_ || is_cut) here_.rest();
+    if (is_cut) here_.rest();
     for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
     if (!is_cut) return;
     if (here_.door().revoke(cards_[own()].ticket)) return;
@@ -67,23 +69,36 @@ class visit {
   /// `work(*this)` where this rank works, on its stream; ends when all have done theirs.
   template <class Work>
   task<> run(const Work& work) {
-    if (works()) {
-      const int next = (net_.rank() + 1) % net_.size();
-      if (!enter()) {
-        // Somebody has given the operation up, and says why once nobody is inside.
-        leave();
-        co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
-      }
+    if (works()) co_await part(work);
+    co_await end();
+  }
+  /// A part of this rank's work: `work(*this)` on its stream; ends when that is done.
+  template <class Work>
+  task<> part(const Work& work) {
+    const std::uint64_t rests = here_.rests();
+    const bool good = enter();
+    if (good) {
       {
         const on_device guard(here_.by().device());
         work(*this);
       }
       co_await here_.by().reached();
-      leave();
     }
+    // Since a rest they are down.
+    if (rests == here_.rests()) lower_lines();
+    if (good) co_return;
+    // Somebody has given the operation up, and says why once nobody is inside.
+    const int next = (net_.rank() + 1) % net_.size();
+    co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
+  }
+  /// This rank has done its work; ends when all have.
+  task<> end() {
     co_await tell_all(2, const_bytes(), nullptr);
     settle();
   }
+
+  const Channel& net() const { return net_; }
+  const std::vector<visiting_card>& cards() const { return cards_; }
 
   /// Who works for a rank: the first one on its GPU.
   int worker_of(int rank) const {
@@ -207,20 +222,14 @@ class visit {
     each_other([&](int rank, int) {
       doors_[index(rank)]->raise(here_.rank(), here_.process(), here_.by().ref());
     });
-    inside_ = true;
-    rests_ = here_.rests();
     std::atomic_thread_fence(std::memory_order_seq_cst);
     bool good = true;
     each_other(
         [&](int rank, int) { good &= doors_[index(rank)]->is_open(cards_[index(rank)].ticket); });
     return good;
   }
-  /// The stream has done its work, or was given none.
-  void leave() {
-    if (rests_ == here_.rests()) {
-      each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank()); });
-    }
-    inside_ = false;
+  void lower_lines() {
+    each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank()); });
   }
   void settle() {
     if (cards_[own()].ticket != 0) here_.door().close(std::exchange(cards_[own()].ticket, 0));
@@ -235,8 +244,6 @@ class visit {
   std::vector<mapped_memory::piece*> taken_;
   const char* refusal_ = nullptr;  // why this rank cannot see all
   int refused_ = 0;
-  std::uint64_t rests_ = 0;  // of this rank's when it entered
-  bool inside_ = false;
 };
 
 }  // namespace colls::cuda

@@ -1,0 +1,394 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/cuda/ipc.hpp>
+
+#include <colls/cuda/reduce.cuh>
+#include <colls/inproc.hpp>
+#include <colls/threads.hpp>
+
+#include <doctest/doctest.h>
+
+#include "../stand_in/user.hpp"
+
+// Sums that go round a ring of ranks on GPUs of their own. The stand-in is no GPU: it shows that
+// what has to be waited for is waited for.
+
+namespace cuda = colls::cuda;
+
+namespace {
+
+using colls::errc;
+using stand_in::code_of;
+using stand_in::number;
+
+void check_clean() {
+  for (const std::string& each : stand_in::complaints()) FAIL(each);
+  CHECK(stand_in::allocations() == 0);
+  CHECK(stand_in::descriptors() == 0);
+}
+
+constexpr cuda::staging small{512, 2};
+
+/// Rank r on device r.
+stand_in::machine machine_of(int devices, std::uint64_t seed, bool processes = false) {
+  return {.devices = devices,
+          .seed = seed,
+          .eager_percent = static_cast<int>(seed % 3 * 40),
+          .streams_write = seed % 5 != 0,
+          .processes = processes};
+}
+template <class Communicator, class Main>
+colls::task<> attached(Communicator& comm, const Main& rank_main, cuda::staging how) {
+  auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, cuda::device_for(comm), how);
+  co_await rank_main(gpu);
+}
+template <class Main>
+void run(int ranks, const stand_in::machine& what, const Main& rank_main,
+         cuda::staging how = small) {
+  stand_in::boot(what);
+  colls::inproc::run(ranks, [&](colls::inproc::communicator& comm) {
+    return attached(comm, rank_main, how);
+  });
+  check_clean();
+}
+template <class Main>
+void run_threads(int ranks, const stand_in::machine& what, const Main& rank_main) {
+  stand_in::boot(what);
+  colls::threads::run(ranks, [&](colls::threads::communicator& comm) {
+    return attached(comm, rank_main, small);
+  });
+  check_clean();
+}
+
+auto sum_of(int ranks) {
+  return [ranks](std::size_t i) {
+    number all = 0;
+    for (int r = 0; r < ranks; ++r) all += stand_in::value(r, i);
+    return all;
+  };
+}
+colls::options by_ring(const stand_in::user& by) {
+  colls::options how = by.on_stream();
+  how.algorithm = colls::algorithm::ring;
+  return how;
+}
+/// A group is always a visit, however short.
+colls::task<> go_round(auto& gpu, std::size_t n) {
+  stand_in::user by(gpu.net().device());
+  auto data = by.numbers(n, gpu.rank());
+  const auto there = data.span();
+  auto call = gpu.all_reduce(colls::group{there}, by_ring(by));
+  co_await call;
+  stand_in::expect("sum", data.data(), n, sum_of(gpu.size()));
+  CHECK(call.copied_bytes() == 0);
+}
+/// Kernels of a sum: each rank folds all chunks but one, in pieces.
+int kernels(int ranks, std::size_t n, std::size_t piece = 64) {
+  const std::size_t longest = (n + static_cast<std::size_t>(ranks) - 1) /
+                              static_cast<std::size_t>(ranks);
+  return ranks * (ranks - 1) * static_cast<int>((longest + piece - 1) / piece);
+}
+
+TEST_CASE("sums that go round, by the seeds of the machine") {
+  std::uint64_t seed = 0;
+  for (const bool processes : {false, true}) {
+    for (int ranks = 2; ranks <= 8; ++ranks) {
+      for (const std::size_t n : {0u, 1u, 13u, 1001u}) {
+        for (int round = 0; round < 3; ++round) {
+          ++seed;
+          run(ranks, machine_of(ranks, seed, processes), [n, ranks](auto& gpu) -> colls::task<> {
+            co_await go_round(gpu, n);
+            co_await gpu.barrier();
+            if (n > 1000) CHECK(stand_in::calls("launch") == kernels(ranks, n));
+            co_await gpu.barrier();
+            co_await go_round(gpu, n);
+          });
+        }
+        run_threads(ranks, machine_of(ranks, seed, processes),
+                    [n](auto& gpu) { return go_round(gpu, n); });
+      }
+    }
+  }
+}
+
+constexpr std::size_t too_long = 70'001;  // for a short sum
+
+TEST_CASE("sums of long vectors that go round, in place and apart") {
+  for (const int ranks : {2, 3, 8}) {
+    const auto both = [ranks](auto& gpu) -> colls::task<> {
+      stand_in::user by(gpu.net().device());
+      auto data = by.numbers(too_long, gpu.rank());
+      auto out = by.used(too_long);
+      co_await gpu.all_reduce(data.span(), out.span(), by_ring(by));
+      stand_in::expect("apart", out.data(), too_long, sum_of(ranks));
+      stand_in::expect("apart, in", data.data(), too_long,
+                       [&](std::size_t i) { return stand_in::value(gpu.rank(), i); });
+      co_await gpu.all_reduce(data.span(), by_ring(by));
+      stand_in::expect("in place", data.data(), too_long, sum_of(ranks));
+      co_await gpu.barrier();
+      CHECK(stand_in::calls("launch") == 2 * kernels(ranks, too_long, 2048));
+      co_await gpu.barrier();
+      // In place on one rank, apart on the others.
+      auto more = by.numbers(too_long, gpu.rank());
+      const auto to = gpu.rank() == 0 ? more.span() : out.span();
+      co_await gpu.all_reduce(more.span(), to, by_ring(by));
+      stand_in::expect("mixed", to.data(), too_long, sum_of(ranks));
+      co_await gpu.barrier();
+    };
+    run(ranks, machine_of(ranks, 7, ranks == 3), both, {2048 * sizeof(number), 3});
+  }
+}
+
+TEST_CASE("what has to be done once is: averages are finished, halves rounded where they may be") {
+  constexpr int ranks = 3;
+  run(ranks, machine_of(ranks, 4), [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().device());
+    const auto at = [](int rank) {
+      return [rank](std::size_t i) { return static_cast<double>(stand_in::value(rank, i) % 64); };
+    };
+    auto data = by.filled<double>(100, at(gpu.rank()));
+    const auto one = data.span();
+    co_await gpu.all_reduce(colls::group{one}, colls::average(), by_ring(by));
+    stand_in::expect("average", data.data(), 100, [at](std::size_t i) {
+      return (at(0)(i) + at(1)(i) + at(2)(i)) / 3;
+    });
+    co_await gpu.barrier();
+    CHECK(stand_in::calls("launch") == kernels(ranks, 100));
+
+    // 256 + 1 + 1 is 256 where each sum is rounded: what rounds once does not go round.
+    const auto half = [&](std::size_t) { return colls::bfloat16(gpu.rank() == 1 ? 256.f : 1.f); };
+    for (const colls::wire travels : {colls::wire::accumulate, colls::wire::storage}) {
+      co_await gpu.barrier();
+      const int before = stand_in::calls("launch");
+      co_await gpu.barrier();
+      auto halves = by.filled<colls::bfloat16>(1, half);
+      const auto other = halves.span();
+      colls::options how = by_ring(by);
+      how.wire = travels;
+      co_await gpu.all_reduce(colls::group{other}, colls::plus(), how);
+      const bool rounds_once = travels == colls::wire::accumulate;
+      stand_in::expect("halves", halves.data(), 1, [rounds_once](std::size_t) {
+        return colls::bfloat16(rounds_once ? 258.f : 256.f);
+      });
+      co_await gpu.barrier();
+      CHECK(stand_in::calls("launch") - before == (rounds_once ? 1 : 2));
+      co_await gpu.barrier();
+    }
+  });
+}
+
+TEST_CASE("ranks that share a GPU do not go round, nor what has an order") {
+  run(4, machine_of(3, 4), [](auto& gpu) -> colls::task<> {
+    co_await go_round(gpu, 300);
+    co_await gpu.barrier();
+    CHECK(stand_in::calls("launch") == 3);
+  });
+  run(3, machine_of(3, 4), [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().device());
+    auto data = by.filled<stand_in::affine>(30, [&](std::size_t i) {
+      return stand_in::affine{i + 2, static_cast<std::uint64_t>(gpu.rank())};
+    });
+    const auto there = data.span();
+    const auto in_order = [&] {
+      return gpu.all_reduce(colls::group{there}, stand_in::compose(), by_ring(by));
+    };
+    const errc code = co_await code_of(in_order);
+    CHECK(code == errc::not_applicable);
+    auto sums = by.numbers(300, gpu.rank());
+    const auto other = sums.span();
+    colls::options pinned = by.on_stream();
+    pinned.algorithm = colls::algorithm::linear;
+    co_await gpu.all_reduce(colls::group{other}, pinned);
+    stand_in::expect("sum", sums.data(), 300, sum_of(3));
+    co_await gpu.barrier();
+    CHECK(stand_in::calls("launch") == 3);
+  });
+}
+
+/// Kernels of a sum that nobody has asked to go round.
+int kernels_of(int ranks, std::size_t bytes, stand_in::machine what, colls::options how = {}) {
+  const std::size_t n = bytes / sizeof(number);
+  what.devices = ranks;
+  run(
+      ranks, what,
+      [=](auto& gpu) -> colls::task<> {
+        stand_in::user by(gpu.net().device());
+        auto data = by.numbers(n, gpu.rank());
+        colls::options with = how;
+        with.stream = by.on_stream().stream;
+        co_await gpu.all_reduce(data.span(), with);
+        stand_in::expect("sum", data.data(), n, sum_of(ranks));
+        co_await gpu.barrier();
+      },
+      {1 << 20, 2});
+  return stand_in::calls("launch");
+}
+
+TEST_CASE("long sums go round by themselves where GPUs of several nodes are joined otherwise") {
+  constexpr std::size_t enough = cuda::least_round;
+  for (const bool processes : {false, true}) {
+    CHECK(kernels_of(4, enough, {.processes = processes, .nodes = 2}) == 4 * 3);
+    CHECK(kernels_of(5, enough, {.processes = processes, .nodes = 2}) == 5 * 4);
+  }
+  CHECK(kernels_of(4, enough - 8, {.nodes = 2}) == 4);
+  CHECK(kernels_of(4, enough, {.nodes = 1}) == 4);
+  CHECK(kernels_of(4, enough, {.nodes = 2, .alike = true}) == 4);
+  CHECK(kernels_of(3, enough, {.nodes = 2}) == 3);
+  CHECK(kernels_of(4, enough, {.nodes = 4}) == 4);
+  CHECK(kernels_of(4, enough, {.nodes = 2}, {.order = colls::order::rank}) == 4);
+  CHECK(kernels_of(4, enough, {.nodes = 2}, {.algorithm = colls::algorithm::linear}) == 4);
+}
+
+TEST_CASE("ranks of a node stand side by side; all have to agree") {
+  std::vector<cuda::visiting_card> cards(5);
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    cards[i].gpu.words[0] = static_cast<std::byte>(i);
+    cards[i].node = i % 2 == 0 ? 7 : 3;
+    cards[i].links_differ = i == 4 ? 1 : 0;
+    cards[i].ring = cuda::ring_use::between_nodes;
+  }
+  CHECK(cuda::ring_order(cards) == std::vector<int>{1, 3, 0, 2, 4});
+  CHECK(cuda::goes_round(cards));
+  cards[2].ring = cuda::ring_use::always;
+  CHECK(cuda::goes_round(cards));
+  cards[0].ring = cuda::ring_use::never;
+  CHECK_FALSE(cuda::goes_round(cards));
+  for (cuda::visiting_card& each : cards) {
+    each.node = -1;
+    each.ring = cuda::ring_use::between_nodes;
+  }
+  CHECK_FALSE(cuda::goes_round(cards));
+  CHECK(cuda::ring_order(cards) == std::vector<int>{0, 1, 2, 3, 4});
+  for (cuda::visiting_card& each : cards) each.ring = cuda::ring_use::always;
+  CHECK(cuda::goes_round(cards));
+  CHECK_FALSE(cuda::goes_round({cards[0]}));
+}
+
+TEST_CASE("what a rank tells of its links; what CUDA does not is left out") {
+  stand_in::boot({.devices = 3, .nodes = 2});
+  const auto card = [](int device) { return cuda::neighbourhood(device, 0, 3).name(); };
+  CHECK(card(0).links_differ == 1);
+  CHECK(card(1).links_differ == 0);
+  CHECK(card(1).node == 1);
+  stand_in::fail("link_rank", 801);
+  CHECK(card(0).links_differ == 0);
+  stand_in::fail("host_node", 801);
+  CHECK(card(1).node == -1);
+}
+
+TEST_CASE("many rounds at a time, awaited in any order") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    const auto many = [seed](auto& gpu) -> colls::task<> {
+      stand_in::user by(gpu.net().device());
+      std::deque<cuda::device_buffer<number>> buffers;
+      std::vector<colls::operation<>> calls;
+      for (std::size_t i = 0; i < 20; ++i) {
+        buffers.push_back(by.numbers(10 + i * 40, gpu.rank()));
+        const auto there = buffers.back().span();
+        calls.push_back(gpu.all_reduce(colls::group{there}, by_ring(by)));
+      }
+      for (std::size_t i = 0; i < 20; ++i) co_await calls[(i * 7 + seed) % 20];
+      for (const auto& each : buffers) {
+        stand_in::expect("one of many", each.data(), each.size(), sum_of(3));
+      }
+      co_await gpu.barrier();
+    };
+    run(3, machine_of(3, seed, seed % 2 == 0), many);
+    run_threads(3, machine_of(3, seed, seed % 2 == 0), many);
+  }
+}
+
+TEST_CASE("where memory cannot be shared, what would go round is staged") {
+  run(3, {.devices = 3, .processes = true, .ipc = false}, [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().device());
+    auto data = by.numbers(500, gpu.rank());
+    const auto there = data.span();
+    auto call = gpu.all_reduce(colls::group{there}, by_ring(by));
+    co_await call;
+    stand_in::expect("sum", data.data(), 500, sum_of(3));
+    CHECK(call.copied_bytes() != 0);
+    CHECK(stand_in::calls("launch") == 0);
+  });
+}
+
+TEST_CASE("what fails on the device ends a round on all ranks, and touches nothing afterwards") {
+  int seen = 0;
+  for (const char* const function : {"launch", "write", "copy"}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      stand_in::boot(
+          {.devices = 3, .seed = seed, .eager_percent = static_cast<int>(seed % 2 * 30)});
+      std::vector<errc> codes(3);
+      try {
+        colls::inproc::run(3, [&](colls::inproc::communicator& comm) -> colls::task<> {
+          auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, comm.rank(), small);
+          stand_in::user by(comm.rank());
+          auto data = by.numbers(1000, comm.rank());
+          const auto there = data.span();
+          if (comm.rank() == 1) stand_in::fail(function, 700, static_cast<int>(seed) + 3);
+          const auto reducing = [&] { return gpu.all_reduce(colls::group{there}, by_ring(by)); };
+          codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(reducing);
+        });
+      } catch (const colls::error&) {
+      }
+      for (const errc each : codes) {
+        CHECK((each == errc::device_failed || each == errc{}));
+        seen += each == errc::device_failed ? 1 : 0;
+      }
+      check_clean();
+    }
+  }
+  CHECK(seen >= 150);
+}
+
+TEST_CASE("a rank that does not call lets the others come to their deadline") {
+  run(3, machine_of(3, 2), [](auto& gpu) -> colls::task<> {
+    stand_in::user by(gpu.net().device());
+    auto data = by.numbers(200, gpu.rank());
+    const auto there = data.span();
+    colls::options soon = by_ring(by);
+    soon.timeout = std::chrono::milliseconds(100);
+    if (gpu.rank() == 2) co_return;
+    const auto calling = [&] { return gpu.all_reduce(colls::group{there}, soon); };
+    const errc code = co_await code_of(calling);
+    CHECK((code == errc::timeout || code == errc::closed));
+  });
+}
+
+/// Ranks of which one drops a round after some polls, and frees its buffer at once.
+template <class Communicator>
+colls::task<> drop_one(Communicator& comm, std::uint64_t seed) {
+  auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, cuda::device_for(comm), small);
+  stand_in::user by(gpu.net().device());
+  auto data = by.numbers(1000, comm.rank());
+  const auto there = data.span();
+  if (comm.rank() == static_cast<int>(seed % 3)) {
+    auto dropped = gpu.all_reduce(colls::group{there}, by_ring(by));
+    for (std::uint64_t polls = 0; polls < seed / 2 % 40; ++polls) (void)dropped.done();
+    co_await comm.barrier();
+    for (std::uint64_t polls = 0; polls < seed / 24 % 12; ++polls) (void)dropped.done();
+  } else {
+    auto call = gpu.all_reduce(colls::group{there}, by_ring(by));
+    co_await comm.barrier();
+    const auto waiting = [&]() -> colls::task<> { co_await call; };
+    const errc code = co_await code_of(waiting);
+    INFO(static_cast<int>(code));
+    CHECK((code == errc{} || code == errc::cancelled || code == errc::closed));
+    if (code == errc{}) stand_in::expect("sum", data.data(), 1000, sum_of(3));
+  }
+}
+
+TEST_CASE("who drops a round waits until nobody works in its buffers") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    stand_in::boot({.devices = 3, .seed = seed, .eager_percent = static_cast<int>(seed % 2 * 40)});
+    colls::inproc::run(3, [&](colls::inproc::communicator& comm) { return drop_one(comm, seed); });
+    check_clean();
+  }
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    stand_in::boot({.devices = 3, .seed = seed, .eager_percent = 0, .processes = seed % 2 == 0});
+    colls::threads::run(3,
+                        [&](colls::threads::communicator& comm) { return drop_one(comm, seed); });
+    check_clean();
+  }
+}
+
+}  // namespace
