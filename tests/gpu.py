@@ -6,7 +6,9 @@
 A program that does not compile, that fails or hangs is named there and does not stop the others.
 Ends with 77 where there is no GPU or no nvcc, with 1 where something went wrong.
 
-usage: gpu.py ROOT BUILD | gpu.py --self-test
+PACKAGEs are installed through apt where what they have is missing, this is root and has network.
+
+usage: gpu.py ROOT BUILD [PACKAGE...] | gpu.py --self-test
 """
 
 import collections
@@ -89,6 +91,7 @@ int main() { std::printf("%d\\n", OpenSSL_version_num() != 0 ? BOOST_ASIO_VERSIO
 """,
 }
 FETCHED = "on a machine that has network: ./dev gpu --fetch"
+INSTALLED = ("sockets", "command_line")
 ABSENT = {
     "command_line": f"CLI11 ({FETCHED})",
     "nccl": "NCCL's header and a library that is not older, of the toolkit, libnccl-dev or PyTorch",
@@ -128,6 +131,28 @@ def run(commands, log, most):
         if status and wrong in (None, "77"):
             wrong = "77" if status == 77 else f"signal {-status}" if status < 0 else f"exit status {status}"
     return wrong, time.monotonic() - began
+
+
+def why_not_installed(packages, log, helper, most_of_asking, most):
+    """Has apt install packages; why it could not, or None. Where its first source does not answer it
+    is not asked."""
+    quick = ["-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=5", "-o", "Acquire::https::Timeout=5",
+             "-o", "APT::Sandbox::User=root", "-o", "DPkg::Lock::Timeout=20", "-o", "Dpkg::Use-Pty=0"]
+    targets = out_of(["apt-get", "indextargets"], most_of_asking)
+    source = re.search(r"^URI: (https?://\S+?/dists/[^/\s]+/)", targets, flags=re.M)
+    asks = [helper, *quick, "download-file", f"{source[1]}InRelease", f"{log}.InRelease"] if source else []
+    apt = ["apt-get", "-q", "-y", *quick]
+    install = [*apt, "install", "--no-install-recommends"]
+    for command, seconds, why in (
+            (asks, most_of_asking, f"{source and source[1]} does not answer"),
+            ([*apt, "update"], most, "apt-get update"),
+            ([*install, "--download-only", *packages], most, "apt-get does not get them"),
+            ([*install, *packages], most, "apt-get does not install them")):
+        if command:
+            wrong = run([(command, {"DEBIAN_FRONTEND": "noninteractive"})], log, seconds)[0]
+            if wrong:
+                return f"{why}: {wrong}"
+    return None
 
 
 def lines_of(log):
@@ -189,7 +214,8 @@ def compared(said):
 
 
 class Gpu:
-    def __init__(self, root, build, nvcc, most, most_of_compiling, most_in_all):
+    def __init__(self, root, build, nvcc, apt, most, most_of_compiling, most_in_all):
+        self.apt = apt
         self.root, self.build, self.nvcc = pathlib.Path(root), pathlib.Path(build).resolve(), nvcc
         self.most, self.most_of_compiling = most, most_of_compiling
         self.ends = time.monotonic() + most_in_all
@@ -251,6 +277,13 @@ class Gpu:
             library = next(iter(sorted(glob.glob(f"{folder}/lib/libnccl.so*"))), "none")
             places.append(("nccl", folder, ["-I", f"{folder}/include", "-Xlinker", library,
                                             *self.found_at_run_time(f"{folder}/lib")]))
+        found = self.usable(places)
+        absent = [place for place in places if place[1] == "system" and place[0] in INSTALLED and
+                  place[0] not in found]
+        return {**found, **self.installed(absent)} if absent else found
+
+    def usable(self, places):
+        """The flags of the libraries that are there."""
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             versions = list(pool.map(lambda place: self.version(*place), places))
         found = {}
@@ -259,6 +292,18 @@ class Gpu:
                 found[library] = flags
                 print(f"{library}: {version}, {place}")
         return found
+
+    def installed(self, places):
+        """The same of libraries that apt is to install first."""
+        if not self.apt or not shutil.which("apt-get"):
+            return {}
+        packages, helper, most_of_asking = self.apt
+        print(f"installing through apt: {' '.join(packages)}", flush=True)
+        why = why_not_installed(packages, str(self.build / "apt.log"), helper, most_of_asking, self.left(150))
+        if why:
+            print(f"not installed: {why}", flush=True)
+            return {}
+        return self.usable(places)
 
     @staticmethod
     def found_at_run_time(folder):
@@ -378,7 +423,8 @@ class Gpu:
         return 1 if count["failed"] else 0
 
 
-def gpu(root, build, toolkit=os.environ.get("CUDA_HOME", "/usr/local/cuda"), nodes="/dev/nvidia[0-9]*",
+def gpu(root, build, packages=(), toolkit=os.environ.get("CUDA_HOME", "/usr/local/cuda"),
+        nodes="/dev/nvidia[0-9]*", is_root=os.geteuid() == 0, helper="/usr/lib/apt/apt-helper", most_of_asking=8,
         most=150, most_of_compiling=300, most_in_all=470):
     """The whole of it; the exit status."""
     nvcc = shutil.which("nvcc") or shutil.which(f"{toolkit}/bin/nvcc")
@@ -392,7 +438,8 @@ def gpu(root, build, toolkit=os.environ.get("CUDA_HOME", "/usr/local/cuda"), nod
     print(out_of(["nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total",
                   "--format=csv,noheader"]))
     print(f"{nvcc}: {(out_of([nvcc, '--version']).splitlines() or ['?'])[-1]}", flush=True)
-    return Gpu(os.path.abspath(root), build, nvcc, most, most_of_compiling, most_in_all).everything()
+    apt = (packages, helper, most_of_asking) if packages and is_root else None
+    return Gpu(os.path.abspath(root), build, nvcc, apt, most, most_of_compiling, most_in_all).everything()
 
 
 # --- the test of this script --------------------------------------------------------------------
@@ -456,6 +503,14 @@ def self_test():
     sanitizer = {"compute-sanitizer": """#!/bin/sh
 case $* in *'--report-api-errors no '*) shift 4; exec "$@" ;; *) exit 9 ;; esac
 """}
+    # Knows one source, and installs what the probe of a library compiles then.
+    apt = {"sockets-system.cpp": "error", "command_line-system.cpp": "error", "apt-get": """#!/bin/sh
+case $* in
+  indextargets) echo 'URI: http://nobody/debian/dists/some/main/Packages' ;;
+  *--download-only*) ;;
+  *' boost cli') for library in sockets command_line; do cp "${0%/*}/else" "${0%/*}/$library-system.cpp"; done ;;
+esac
+"""}
     broken = {"compute-sanitizer": "#!/bin/sh\necho no counters here\nexit 1\n"}
     cases = {
         "no nvcc": ({"nvidia-smi": both["nvidia-smi"]}, 77, [r"\Ano CUDA device\nmissing: nvcc.*\n\Z"]),
@@ -478,6 +533,11 @@ case $* in *'--report-api-errors no '*) shift 4; exec "$@" ;; *) exit 9 ;; esac
                           "command_line-system.cpp": "error"}, 0, [
             r"^processes +skipped +0  needs Boost", r"^nccl +skipped +0  needs NCCL",
             r"^sanitized device +skipped +0  no compute-sanitizer$", r"^7 passed, 0 failed, 9 skipped$"]),
+        "libraries by apt": ({**both, **GOOD, **sanitizer, **apt, "apt-helper": "#!/bin/sh\n"}, 0, [
+            r"^installing through apt: boost cli$", r"^sockets: 1, system$", r"^19 passed, 0 failed, 0 skipped$"]),
+        "no network": ({**both, **GOOD, **sanitizer, **apt, "apt-helper": "#!/bin/sh\nsleep 60\n"}, 0, [
+            r"^not installed: http://nobody/debian/dists/some/ does not answer: took longer than 1 s$",
+            r"^processes +skipped +0  needs Boost", r"^colls-bench +skipped +0  needs Boost"]),
         "some fail": ({**both, **GOOD, **BAD, **broken}, 1, [
             r"^    error: planted$", r"^staged +failed +\d+  does not compile$",
             r"^inproc +failed +[23]  does not compile: it took longer than 2 s$",
@@ -502,7 +562,8 @@ case $* in *'--report-api-errors no '*) shift 4; exec "$@" ;; *) exit 9 ;; esac
             os.environ["PATH"] = str(tools)
             told = io.StringIO()
             with contextlib.redirect_stdout(told):
-                got = gpu(folder, pathlib.Path(folder) / "build", toolkit="/nothing", nodes="/nothing",
+                got = gpu(folder, pathlib.Path(folder) / "build", ("boost", "cli"), toolkit="/nothing",
+                          nodes="/nothing", is_root=True, helper=f"{tools}/apt-helper", most_of_asking=1,
                           **({"most": 1, "most_of_compiling": 2} if name == "some fail" else {"most": 20}))
             os.environ["PATH"] = path
             text = told.getvalue()
@@ -521,9 +582,9 @@ def main():
             print(problem)
         print(f"{passed} passed, {len(failed)} failed")
         sys.exit(bool(failed))
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    sys.exit(gpu(*sys.argv[1:]))
+    sys.exit(gpu(*sys.argv[1:3], sys.argv[3:]))
 
 
 main()
