@@ -50,8 +50,13 @@ TEST_CASE("memory of a pool is for its own device, of a rank of the same process
   CHECK(stand_in::allocations() == 0);
 }
 
-/// A process with a line up at rank 0's door, as rank 1, until it is killed, or gets SIGTERM.
-pid_t go_inside(const cuda::door& of) {
+/// A process with a line up at rank 0's door, as rank 1, until it is killed. It gives work to no
+/// GPU; at a SIGTERM its own door says that such work has been done.
+struct guest {
+  pid_t process;
+  cuda::door_address own;
+};
+guest go_inside(const cuda::door& of) {
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
   const cuda::door_address at = of.address();
@@ -62,16 +67,21 @@ pid_t go_inside(const cuda::door& of) {
   if (child == 0) {
     ::sigprocmask(SIG_BLOCK, &word_to_leave, nullptr);
     cuda::door_view seen(at, 2);
-    seen.raise(1, 2, {});
+    const cuda::door mine(2, 2);
+    seen.raise(1, 2, {}, 1);
+    const cuda::door_address own = mine.address();
     int signal = 0;
-    if (::write(ready[1], "", 1) == 1 && ::sigwait(&word_to_leave, &signal) == 0) seen.lower(1);
+    if (::write(ready[1], &own, sizeof own) == sizeof own &&
+        ::sigwait(&word_to_leave, &signal) == 0) {
+      *mine.passed() = 1;
+    }
     for (;;) ::pause();
   }
-  char word = 0;
-  REQUIRE(::read(ready[0], &word, 1) == 1);
+  cuda::door_address own;
+  REQUIRE(::read(ready[0], &own, sizeof own) == sizeof own);
   ::close(ready[0]);
   ::close(ready[1]);
-  return child;
+  return {child, own};
 }
 void end(pid_t child) {
   ::kill(child, SIGKILL);
@@ -94,7 +104,7 @@ TEST_CASE("of a rank inside that is killed, the end of its process is waited for
   cuda::door own(2, 1);
   for (const bool reaped : {false, true}) {
     const std::uint64_t ticket = own.open();
-    const pid_t child = go_inside(own);
+    const pid_t child = go_inside(own).process;
     std::thread killer([&] {
       std::this_thread::sleep_for(100ms);
       ::kill(child, SIGKILL);
@@ -108,26 +118,37 @@ TEST_CASE("of a rank inside that is killed, the end of its process is waited for
   }
 }
 
-TEST_CASE("a rank inside is waited for as long as its process lives, where a page stays a second") {
-  cuda::door own(2, 1);
+TEST_CASE("a rank inside is waited for until its work is done, and not for what its program does") {
+  using cuda::door;
+  door own(2, 1);
   const std::uint64_t ticket = own.open();
-  const pid_t child = go_inside(own);
-  CHECK_FALSE(own.revoke(own.open(), cuda::door::patience::a_second));
+  const guest worker = go_inside(own);
+  const cuda::door_view theirs(worker.own, 2);
+  REQUIRE(theirs);
+  const auto is_through = [&theirs](int rank, std::uint32_t number) {
+    return rank == 1 && cuda::milestone{theirs.passed()}.is_at(number);
+  };
+  CHECK_FALSE(own.revoke(own.open(), door::patience::a_second));
   std::atomic<bool> is_told{false};
+  std::atomic<bool> is_back{false};
   std::thread teller([&] {
     std::this_thread::sleep_for(1500ms);  // longer than the second, which would be too short
     is_told = true;
-    ::kill(child, SIGTERM);
+    ::kill(worker.process, SIGTERM);
+    for (int i = 0; i < 500 && !is_back; ++i) std::this_thread::sleep_for(10ms);
+    ::kill(worker.process, SIGKILL);
   });
-  CHECK(own.revoke(ticket));
+  CHECK(own.revoke(ticket, door::patience::of_the_living, is_through));
   CHECK(is_told);
+  CHECK_FALSE(cuda::has_ended(worker.process));
+  is_back = true;
   teller.join();
-  end(child);
+  end(worker.process);
 }
 
 TEST_CASE("a rank inside that is stopped is waited for for a second, by all calls together") {
   cuda::door own(2, 1);
-  const pid_t child = go_inside(own);
+  const pid_t child = go_inside(own).process;
   ::kill(child, SIGSTOP);
   while (!cuda::is_stopped(child)) std::this_thread::yield();
   CHECK_FALSE(cuda::is_stopped(::getpid()));
@@ -160,7 +181,7 @@ TEST_CASE("a rank inside of the same thread is waited for until its stream has g
       stand_in::enqueue_meeting(users, &open, [&open] { return open; }, {});
     }
     by.follow({users});
-    seen.raise(1, api::process(), by.ref());
+    seen.raise(1, api::process(), by.ref(), by.next());
     CHECK_FALSE(own.revoke(own.open(), cuda::door::patience::a_second));
     std::thread opener([&] {
       std::this_thread::sleep_for(1500ms);
@@ -191,11 +212,11 @@ TEST_CASE("ranks that wait for each other at a time have nothing begun in each o
         card.door = both[1 - me]->door().address();
         cuda::door_view* const theirs = here.door_of(1 - me, card);
         REQUIRE(theirs != nullptr);
-        theirs->raise(me, process, here.by().ref());
+        theirs->raise(me, process, here.by().ref(), here.by().next());
         ++inside;
         while (inside != 2) std::this_thread::yield();
         here.rest();
-        CHECK(here.door().revoke(ticket));
+        CHECK(here.revoke(ticket));
       });
     }
     for (std::thread& each : ranks) each.join();

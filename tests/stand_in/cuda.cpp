@@ -56,6 +56,7 @@ struct command {
   stream* recorded_on = nullptr;  // that record; the event may have others since
   std::function<bool()> step{};   // true: it may be done
   const void* meeting = nullptr;
+  bool is_function = false;  // of the host
 };
 
 struct stream {
@@ -77,6 +78,7 @@ struct allocation {
   const std::byte* owners = nullptr;  // where that one has it
   bool is_mapped = false;             // physical memory
   bool is_pools = false;              // no other device may work there, nor another process
+  bool is_hosts = false;              // pinned, and not allocated here
   std::vector<int> lets_in{};         // devices that may work there
   /// Drivers map whole blocks of the owner's addresses.
   bool shares_block(const std::byte* at, std::size_t bytes) const {
@@ -292,7 +294,7 @@ int take(void*& memory, std::size_t bytes, api::place where) {
 }
 void free_pages(const std::byte* at, const allocation& what) {
   auto* const memory = const_cast<std::byte*>(at);
-  if (what.is_mapped) return;  // its addresses are reserved
+  if (what.is_mapped || what.is_hosts) return;  // its addresses are reserved, or not ours
   if (what.file < 0 && !what.is_opened) return std::free(memory);
   ::munmap(memory, whole_pages(what.size));
   if (what.file >= 0) ::close(what.file);
@@ -314,7 +316,7 @@ void check_unused(const std::byte* at, std::size_t bytes, const char* otherwise)
 int give(void* memory, api::place where) {
   const auto found = gpu().memory.find(static_cast<const std::byte*>(memory));
   if (found == gpu().memory.end() || found->second.where != where || found->second.is_opened ||
-      found->second.is_mapped) {
+      found->second.is_mapped || found->second.is_hosts) {
     complain("memory is released that was not taken");
     return api::invalid_value;
   }
@@ -578,6 +580,27 @@ status allocate_pinned(void*& memory, std::size_t bytes) {
 status release_pinned(void* memory) {
   const entry now("release_pinned");
   return give(memory, place::pinned);
+}
+status pin(void* memory, std::size_t bytes) {
+  const entry now("pin");
+  if (now.failed()) return now.status();
+  if (!gpu().what.pins) return not_supported;
+  make_context(current);
+  stand_in::allocation made{bytes, place::pinned, current, ++gpu().allocated};
+  made.is_hosts = true;
+  gpu().memory[static_cast<const std::byte*>(memory)] = made;
+  return success;
+}
+status unpin(void* memory) {
+  const entry now("unpin");
+  const auto found = gpu().memory.find(static_cast<const std::byte*>(memory));
+  if (found == gpu().memory.end() || !found->second.is_hosts) {
+    complain("memory is unpinned that was not pinned");
+    return invalid_value;
+  }
+  check_unused(found->first, found->second.size, "memory is unpinned under pending work");
+  gpu().memory.erase(found);
+  return now.status();
 }
 status locate(const void* memory, location& found) {
   const entry now("locate");
@@ -915,10 +938,12 @@ status write(std::uint32_t* pinned, std::uint32_t value, stream_ref on) {
 status call(void (*function)(void*), void* argument, stream_ref on) {
   const entry now("call");
   if (now.failed()) return now.status();
-  enqueue(on, {[=] { function(argument); }, {}, nullptr, 0, nullptr});
+  enqueue(on, {[=] { function(argument); }, {}, nullptr, 0, nullptr, nullptr, {}, nullptr, true});
   return success;
 }
-/// Somebody waits for this number: the streams that will write it get on, sooner or later.
+/// Somebody waits for this number: the streams that will write it get on, sooner or later. Where
+/// nobody knows which (a function of the host writes it, or this is another mapping of the page),
+/// any of them does.
 std::uint32_t read(const std::uint32_t* pinned) {
   const std::lock_guard lock(gpu().guard);
   if (!chance(50)) {
@@ -929,8 +954,15 @@ std::uint32_t read(const std::uint32_t* pinned) {
         if (found) run_until(*on, i + 1);
       }
     }
-    if (!found && !gpu().what.streams_write) {
-      for (stream* on : all_streams()) run_until(*on, 1);
+    const auto calls = [](const stream* on) {
+      return std::any_of(on->commands.begin(), on->commands.end(),
+                         [](const command& each) { return each.is_function; });
+    };
+    const std::vector<stream*> all = all_streams();
+    if (!found && !all.empty() &&
+        (find(pinned) == nullptr || std::any_of(all.begin(), all.end(), calls))) {
+      stream& one = *all[gpu().random() % all.size()];
+      run_until(one, 1);
     }
   }
   return *pinned;

@@ -27,6 +27,7 @@ struct machine {
   int nodes = 1;              // device d is next to node d % nodes of the host,
   bool alike = false;         // over whose links others are reached as quickly as those beside it
   bool descriptors = true;    // memory can have descriptors
+  bool pins = true;           // streams may write to memory that the program has
 };
 
 /// A new machine. Nothing of the last one is used any more.

@@ -96,6 +96,10 @@ status release(void* memory);
 /// Page-locked, and mapped into the address space of all devices.
 status allocate_pinned(void*& memory, std::size_t bytes);
 status release_pinned(void* memory);
+/// The same of memory that the program has, until `unpin`; not_supported where devices would have
+/// another address for it.
+status pin(void* memory, std::size_t bytes);
+status unpin(void* memory);
 status locate(const void* memory, location& found);
 
 status find_allocation(const void* memory, allocation& found);
@@ -266,6 +270,19 @@ inline status allocate_pinned(void*& memory, std::size_t bytes) {
 }
 inline status release_pinned(void* memory) {
   return aside([&] { return cudaFreeHost(memory); });
+}
+inline status unpin(void* memory) {
+  return aside([&] { return cudaHostUnregister(memory); });
+}
+inline status pin(void* memory, std::size_t bytes) {
+  constexpr unsigned how = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  const status result = aside([&] { return cudaHostRegister(memory, bytes, how); });
+  if (result != success) return result;
+  void* there = nullptr;
+  const status found = heard(cudaHostGetDevicePointer(&there, memory, 0));
+  if (found == success && there == memory) return success;
+  (void)unpin(memory);
+  return not_supported;
 }
 inline status locate(const void* memory, location& found) {
   cudaPointerAttributes known{};

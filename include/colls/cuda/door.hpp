@@ -7,7 +7,8 @@
 //
 // A rank that is to work in another one's buffers raises its own line at that one's door, then
 // looks whether the operation's ticket is open. Whoever takes a ticket back and then sees no line
-// raised knows that nobody will touch the buffers any more.
+// raised knows that nobody will touch the buffers any more; nor does a rank whose stream has come
+// to the number that its line tells, which that stream writes at the rank's own door.
 
 #include <colls/cuda/api.hpp>
 #include <colls/log.hpp>
@@ -72,7 +73,9 @@ struct alignas(64) door_line {
   std::atomic<std::uint64_t> thread;
   std::atomic<void*> stream;
   std::atomic<std::uint64_t> number;  // of the operation that came last; 0: it has none
+  std::atomic<std::uint32_t> until;   // its stream writes that once it has done all it was given
 };
+static_assert(sizeof(door_line) == 64);
 struct door_page {
   static constexpr std::size_t tickets = 64;
   static constexpr std::size_t rows = 4;
@@ -80,6 +83,7 @@ struct door_page {
   std::uint64_t name;
   std::atomic<std::uint64_t> open[tickets];
   std::atomic<std::uint64_t> finished[rows];  // numbers, of operations that have them
+  alignas(64) std::uint32_t passed;           // how far the stream of this page's rank has come
   static constexpr std::size_t bytes(int ranks) {
     return 1024 + static_cast<std::size_t>(ranks) * sizeof(door_line);
   }
@@ -147,6 +151,12 @@ class door {
   }
 
   door_address address() const { return {::getpid(), file_, page().name}; }
+  /// Where the stream that works for this rank tells how far it has come; null: there is no page.
+  std::uint32_t* passed() const { return here_ ? &page().passed : nullptr; }
+  mutable_bytes memory() const {
+    if (!here_) return {};
+    return {reinterpret_cast<std::byte*>(&page()), door_page::bytes(ranks_)};
+  }
 
   /// An operation's permission to work in what it lends; 0: there is none.
   std::uint64_t open() {
@@ -175,11 +185,16 @@ class door {
   /// ended. False: one is inside still. Who waits has nothing begun in others' memory (`rest`):
   /// they may wait for it just so.
   bool revoke(std::uint64_t ticket, patience how = patience::of_the_living) {
+    return revoke(ticket, how, [](int, std::uint32_t) { return false; });
+  }
+  /// `is_through(rank, number)`: whether that rank's stream has come to a number.
+  template <class IsThrough>
+  bool revoke(std::uint64_t ticket, patience how, const IsThrough& is_through) {
     close(ticket);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     bool good = true;
-    for (int rank = 0; rank < ranks_; ++rank) good &= has_left(rank, limit, how);
+    for (int rank = 0; rank < ranks_; ++rank) good &= has_left(rank, limit, how, is_through);
     return good;
   }
 
@@ -188,10 +203,12 @@ class door {
 
   door_page& page() const { return here_.page(); }
   /// Waits for one rank.
-  bool has_left(int rank, time limit, patience how) {
+  template <class IsThrough>
+  bool has_left(int rank, time limit, patience how, const IsThrough& is_through) {
     door_line& line = page().line(rank);
     char& was_late = late_[static_cast<std::size_t>(rank)];
-    while (line.inside.load(std::memory_order_acquire) != 0 && !has_ended(line.pid)) {
+    while (line.inside.load(std::memory_order_acquire) != 0 && !is_through(rank, line.until) &&
+           !has_ended(line.pid)) {
       // A rank of this thread does not lower its line before this one goes on: its stream tells.
       const bool waits_for_us = line.process == process_ && line.thread == this_thread();
       if (waits_for_us && api::query({line.stream}) != api::not_ready) return true;
@@ -252,15 +269,18 @@ class door_view {
   bool is_of(const door_address& at) const { return there_ && name_ == at.name; }
   explicit operator bool() const { return static_cast<bool>(there_); }
 
-  /// A fence comes between this and `is_open`. What is done meanwhile is work of `stream`.
-  void raise(int rank, std::uint64_t process, stream_ref stream, std::uint64_t number = 0) {
+  /// A fence comes between this and `is_open`. What is done meanwhile is work of `stream`, which
+  /// writes `until` at the rank's own door then.
+  void raise(int rank, std::uint64_t process, stream_ref stream, std::uint32_t until,
+             std::uint64_t number = 0) {
     door_line& line = there_.page().line(rank);
     line.pid = ::getpid();
     line.process = process;
     line.thread = this_thread();
     line.stream = stream.handle;
     line.number = number;
-    line.inside.fetch_add(1, std::memory_order_relaxed);
+    line.until = until;
+    line.inside.fetch_add(1, std::memory_order_release);
   }
   bool is_open(std::uint64_t ticket) const {
     return there_.page().open[ticket % door_page::tickets].load(std::memory_order_acquire) ==
@@ -270,7 +290,14 @@ class door_view {
     return there_.page().finished[number % door_page::rows].load(std::memory_order_acquire) >=
            number;
   }
-  void lower(int rank) { there_.page().line(rank).inside.fetch_sub(1, std::memory_order_release); }
+  /// Of what the stream was given for other operations, `until` is the end.
+  void lower(int rank, std::uint32_t until) {
+    door_line& line = there_.page().line(rank);
+    line.until = until;
+    line.inside.fetch_sub(1, std::memory_order_release);
+  }
+  /// How far that rank's stream has come.
+  std::uint32_t* passed() const { return &there_.page().passed; }
   /// Of all operations.
   void lower_all(int rank) {
     if (there_) there_.page().line(rank).inside.store(0, std::memory_order_release);

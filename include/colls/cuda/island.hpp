@@ -117,7 +117,7 @@ class island {
   /// Before the first launch of this rank's part in a sum. False: somebody has given it up.
   bool enter(std::uint64_t number, stream_ref on) {
     each_other([&](int rank) {
-      doors_[index(rank)].raise(line(rank_, number), here_.process(), on, number);
+      doors_[index(rank)].raise(line(rank_, number), here_.process(), on, 0, number);
     });
     std::atomic_thread_fence(std::memory_order_seq_cst);
     bool good = true;
@@ -127,7 +127,7 @@ class island {
   }
   /// The stream has done this rank's part, or has none of it.
   void leave(std::uint64_t number) {
-    each_other([&](int rank) { doors_[index(rank)].lower(line(rank_, number)); });
+    each_other([&](int rank) { doors_[index(rank)].lower(line(rank_, number), 0); });
   }
   bool has_missed(std::uint64_t number) const {
     return __atomic_load_n(missed(number), __ATOMIC_ACQUIRE) == number;

@@ -68,6 +68,23 @@ class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release
       : detail::owned<T, api::allocate_pinned, api::release_pinned>(count, "cudaHostAlloc") {}
 };
 
+/// Memory of the host that streams may write as long as this lives, if CUDA lets them.
+class pinning {
+ public:
+  explicit pinning(mutable_bytes what)
+      : memory_(what.data), good_(what.size != 0 && api::pin(memory_, what.size) == api::success) {}
+  pinning(const pinning&) = delete;
+  ~pinning() {
+    if (good_) (void)api::unpin(memory_);
+  }
+
+  explicit operator bool() const { return good_; }
+
+ private:
+  void* memory_;
+  bool good_;
+};
+
 /// What is kept for the next use: the last given is taken first, and what has lain unused while
 /// `patience` others were taken goes, if it may. So no more stays than was lately in use at a time.
 template <class T>

@@ -41,7 +41,12 @@ struct visiting_card {
 class neighbourhood {
  public:
   neighbourhood(int device, int rank, int ranks)
-      : rank_(rank), ranks_(ranks), door_(ranks, process_), streams_(device), by_(device) {
+      : rank_(rank),
+        ranks_(ranks),
+        door_(ranks, process_),
+        told_(pinned(device, door_)),
+        streams_(device),
+        by_(device, door_.passed(), static_cast<bool>(told_)) {
     check(api::identify(device, gpu_), "cudaGetDeviceProperties");
     find_links();
   }
@@ -59,6 +64,17 @@ class neighbourhood {
   /// Does the work of all calls, and waits for no other stream.
   stream& by() { return by_; }
   cuda::door& door() { return door_; }
+  /// No operation is let in by that ticket any more, and none that was is still at work: what works
+  /// there is a stream, which comes to its end whatever the program does that has given it the
+  /// work. False: as `door::revoke`.
+  bool revoke(std::uint64_t ticket) {
+    const auto is_through = [this](int rank, std::uint32_t number) {
+      const auto found = doors_.find(rank);
+      return found != doors_.end() && found->second &&
+             milestone{found->second.passed()}.is_at(number);
+    };
+    return door_.revoke(ticket, door::patience::of_the_living, is_through);
+  }
   /// Waits until nothing goes on that this rank has begun in others' memory, and lowers its lines.
   void rest() {
     (void)api::synchronize(by_.ref());
@@ -183,6 +199,10 @@ class neighbourhood {
       first = rank;
     }
   }
+  static pinning pinned(int device, const cuda::door& page) {
+    const on_device guard(device);
+    return pinning(page.memory());
+  }
 
   int rank_;
   int ranks_;
@@ -191,6 +211,7 @@ class neighbourhood {
   int node_ = -1;
   bool links_differ_ = false;
   cuda::door door_;
+  pinning told_;  // where `by_` tells how far it has come
   cuda::hatch hatch_;
   std::map<int, door_view> doors_;
   std::map<int, api::status> reached_;  // devices that this one works in

@@ -54,6 +54,7 @@ struct milestone {
   std::uint32_t* word = nullptr;
   std::uint32_t last = 0;
   bool is_left = false;  // whoever waited has given up: the stream may not get there for long
+  bool by_host = false;  // no stream writes there: a function of the host does
 
   // Numbers wrap around.
   bool is_at(std::uint32_t number) const {
@@ -66,11 +67,16 @@ struct milestone {
 /// stream's too, runs beside it. For one thread.
 class stream {
  public:
-  explicit stream(int device) : device_(device), marks_(device) {
+  /// `word`: where it tells how far it has come, for others to see; 0 as yet.
+  explicit stream(int device, std::uint32_t* word = nullptr, bool is_pinned = true)
+      : device_(device), marks_(device) {
     const on_device guard(device);
-    line_ = pinned_buffer<std::uint32_t>(16);
-    *line_.data() = 0;
-    passed_.word = line_.data();
+    if (word == nullptr) {
+      line_ = pinned_buffer<std::uint32_t>(16);
+      *line_.data() = 0;
+    }
+    passed_.word = word != nullptr ? word : line_.data();
+    passed_.by_host = word != nullptr && !is_pinned;
     check(api::make_stream(stream_), "cudaStreamCreate");
   }
   stream(const stream&) = delete;
@@ -215,7 +221,7 @@ class stream::landing : watched {
     int before = device_;
     (void)api::current_device(before);
     (void)api::use_device(device_);
-    status_ = api::write(passed_.word, number_, on_);
+    status_ = passed_.by_host ? api::not_supported : api::write(passed_.word, number_, on_);
     if (status_ == api::not_supported) {
       until_ = nullptr;  // what it calls is here
       status_ = api::call(arrive, this, on_);

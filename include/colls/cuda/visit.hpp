@@ -37,7 +37,7 @@ class visit {
     if (is_cut) here_.rest();
     for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
     if (!is_cut) return;
-    if (here_.door().revoke(cards_[own()].ticket)) return;
+    if (here_.revoke(cards_[own()].ticket)) return;
     log_warn("rank %d ends an operation while another rank may still work in its device memory",
              here_.rank());
   }
@@ -133,7 +133,7 @@ class visit {
   }
 
  private:
-  // What a rank that works sees of what others lend, the worst first: of `lacking`, somebody has to
+  // What a rank sees of what it needs of others, the worst first: of `lacking`, somebody has to
   // pass it a descriptor.
   enum class sight : char { none, lacking, whole };
 
@@ -182,14 +182,15 @@ class visit {
     }
   }
 
-  /// `passed`: whether everybody has passed the descriptors that this rank lacked.
+  /// `passed`: whether everybody has passed the descriptors that this rank lacked. All see the
+  /// doors of those who work, where their streams tell how far they have come.
   sight look(bool passed) {
-    if (!works()) return sight::whole;
     refusal_ = nullptr;
     sight all = sight::whole;
     const on_device guard(here_.by().device());
     doors_.resize(cards_.size());
     each_other([&](int rank, int world) {
+      if (!works() && worker_of(rank) != rank) return;
       const visiting_card& theirs = cards_[index(rank)];
       const auto refuse = [&](const char* why, sight how) {
         if (how < all) {
@@ -202,6 +203,7 @@ class visit {
       if (doors_[index(rank)] == nullptr) {
         refuse("its process cannot be seen from here (another pid namespace or user)", sight::none);
       }
+      if (!works()) return;
       const auto find = [&](const lent_buffer& lent) -> std::byte* {
         if (all == sight::none || lent.size == 0) return nullptr;
         api::status why = api::success;
@@ -220,7 +222,8 @@ class visit {
 
   bool enter() {
     each_other([&](int rank, int) {
-      doors_[index(rank)]->raise(here_.rank(), here_.process(), here_.by().ref());
+      doors_[index(rank)]->raise(here_.rank(), here_.process(), here_.by().ref(),
+                                 here_.by().next());
     });
     std::atomic_thread_fence(std::memory_order_seq_cst);
     bool good = true;
@@ -229,7 +232,8 @@ class visit {
     return good;
   }
   void lower_lines() {
-    each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank()); });
+    const std::uint32_t last = here_.by().next() - 1;
+    each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank(), last); });
   }
   void settle() {
     if (cards_[own()].ticket != 0) here_.door().close(std::exchange(cards_[own()].ticket, 0));
