@@ -189,6 +189,38 @@ TEST_CASE("where memory cannot be shared, calls are staged") {
   CHECK(stand_in::calls("launch") == 0);
 }
 
+TEST_CASE("a call that pins an algorithm is staged by it; native and direct name the visit") {
+  using colls::algorithm;
+  for (const auto how : {algorithm::automatic, algorithm::native, algorithm::direct,
+                         algorithm::linear, algorithm::circulant}) {
+    for (const int devices : {1, 2}) {
+      run(2, {.devices = devices, .processes = true}, [=](auto& gpu) -> colls::task<> {
+        const bool visits = how != algorithm::linear && how != algorithm::circulant;
+        stand_in::user by(gpu.net().here().by().device());
+        colls::options pinned = by.on_stream();
+        pinned.algorithm = how;
+        auto in = by.numbers(1000, gpu.rank());
+        auto out = by.used(1000);
+        auto sum = gpu.all_reduce(in.span(), out.span(), pinned);
+        co_await sum;
+        CHECK((sum.copied_bytes() == 0) == visits);
+        stand_in::expect("sum", out.data(), 1000, sum_of_two);
+        const auto data = out.span();
+        auto group = gpu.all_reduce(colls::group{data}, colls::maximum(), pinned);
+        co_await group;
+        CHECK((group.copied_bytes() == 0) == visits);
+        auto sent = gpu.broadcast(in.span(), 1, pinned);
+        co_await sent;
+        CHECK((sent.copied_bytes() == 0) == visits);
+        stand_in::expect("sent", in.data(), 1000,
+                         [](std::size_t i) { return stand_in::value(1, i); });
+        co_await gpu.barrier();
+        CHECK((stand_in::calls("launch") != 0) == visits);
+      });
+    }
+  }
+}
+
 TEST_CASE("a handle that cannot be made or opened stages that call alone") {
   for (const char* const function : {"share", "open", "find_allocation"}) {
     run(2, {.processes = true}, [function](auto& gpu) -> colls::task<> {

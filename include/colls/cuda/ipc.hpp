@@ -25,6 +25,7 @@ class ipc_transport : public staged_transport<Host> {
  public:
   static constexpr bool reduces_on_device = true;
   static constexpr bool shoots_on_device = true;
+  static constexpr bool has_own_way = true;
 
   ipc_transport(std::shared_ptr<Host> host, int device, const staging& how)
       : staged_transport<Host>(host, device, how),
@@ -238,14 +239,24 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
 
  private:
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
+  /// Whether a visit is what a call asks for, or a round; one that pins another algorithm is staged
+  /// by that.
+  static bool may_visit(const operation_record& asked) {
+    return asked.pinned == algorithm::automatic || asked.pinned == algorithm::native ||
+           asked.pinned == algorithm::direct || pins_ring(asked);
+  }
+  static bool pins_ring(const operation_record& asked) {
+    return asked.pinned == algorithm::ring && asked.what == collective::all_reduce;
+  }
   static bool reaches_all(const channel& net) {
-    return net.size() <= cuda::most_visitors && net.nodes().nodes() == 1;
+    return may_visit(net.record()) && net.size() <= cuda::most_visitors && net.nodes().nodes() == 1;
   }
 
   /// For what may be summed without a word before it; null: that has to be a visit, on all ranks.
   static cuda::island* island_for(const channel& net, const any_buffer& data,
                                   const reduction& by) {
     if (by.shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
+    if (pins_ring(net.record())) return nullptr;
     if (cuda::shots_for(bytes(data).size, data.element_size(), net.size()) == 0) return nullptr;
     cuda::island& with = net.net().island_of(*net.record().communicator);
     return with.is_refused() ? nullptr : &with;
@@ -295,7 +306,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     const bool is_wider = by.prepare != nullptr || by.accumulate_size != by.storage_size;
     const bool is_sum = asked.what == collective::all_reduce;
     if (!is_sum || keeps_order || is_wider) return cuda::ring_use::never;
-    if (asked.pinned == algorithm::ring) return cuda::ring_use::always;
+    if (pins_ring(asked)) return cuda::ring_use::always;
     const bool is_long = size >= cuda::least_round && asked.pinned == algorithm::automatic;
     return is_long ? cuda::ring_use::between_nodes : cuda::ring_use::never;
   }
@@ -312,19 +323,24 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     before->follow(net.record().stream);
     cuda::ring_use rings = cuda::ring_use::never;
     if (ring != nullptr) rings = ring_for(net.record(), bytes(in).size, *ring);
+    const bool only_round = pins_ring(net.record());
+    if (only_round && rings != cuda::ring_use::always) co_return false;
     visit call(host, here, bytes(in), bytes(out), lends, rings);
     co_await before->followed(*net.record().communicator);
     // What the call does after this (a group's next part, what is staged) follows a stream that
     // waits for no caller's.
     net.record().stream = here.by().ref();
-    const bool possible = co_await call.begin();
-    if (possible && cuda::goes_round(call.cards())) {
+    if (!co_await call.begin()) co_return false;
+    if (cuda::goes_round(call.cards())) {
       cuda::ring_visit round(call, *ring, in.size());
       co_await round.run(net.net().stage());
-    } else if (possible) {
+    } else if (only_round) {
+      call.decline();
+      co_return false;
+    } else {
       co_await call.run(work);
     }
-    co_return possible;
+    co_return true;
   }
 
   static task<bool> gathered(channel net, any_buffer in, any_buffer out, const offsets& table) {
@@ -386,10 +402,11 @@ namespace colls::cuda {
 
 /// A model for `attach`: ranks of one host whose device memory others can map (by descriptors what
 /// `allocate` gives, by legacy CUDA IPC, or as threads of one process) work where it lies, by
-/// kernels: up to 8 ranks, on one GPU or several that reach each other. Where that cannot be, calls
-/// are staged by `how`, and a line of the log says why: `options.wire` and a pinned algorithm are
-/// for those, else kernels sum in the order of the ranks whatever is pinned; but a long sum that
-/// pins `ring` goes round. Memory that was given to a call stays mapped by other ranks until their
+/// kernels, which sum in the order of the ranks and send nothing (`options.wire`): up to 8 ranks,
+/// on one GPU or several that reach each other. Where that cannot be, calls are staged by `how`,
+/// and a line of the log says why; so are those that pin an algorithm, but `native` and `direct`,
+/// which name the kernels, and `ring` where each rank has a GPU of its own: an all_reduce of long
+/// vectors goes round then. Memory that was given to a call stays mapped by other ranks until their
 /// communicators are destroyed, or they see other memory in its place.
 struct cuda_ipc {
   using settings = staging;

@@ -66,6 +66,8 @@ class visit {
     co_return lent;
   }
 
+  /// After `begin`, on all ranks: nobody works.
+  void decline() { settle(); }
   /// `work(*this)` where this rank works, on its stream; ends when all have done theirs.
   template <class Work>
   task<> run(const Work& work) {

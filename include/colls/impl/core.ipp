@@ -104,6 +104,28 @@ constexpr auto step_of() {
   }
 }
 
+/// Transports that have a way of their own, for calls that pin none or that one: the plan is for
+/// where it cannot be gone.
+template <class Transport>
+concept has_own_way = requires {
+  requires Transport::has_own_way;
+};
+template <class Transport>
+bool goes_own_way(const options& how) {
+  if constexpr (has_own_way<Transport>) {
+    return how.algorithm == algorithm::automatic || how.algorithm == algorithm::native ||
+           how.algorithm == algorithm::direct;
+  }
+  return false;
+}
+/// What is left to choose.
+template <class Transport>
+options chosen_by(const options& how) {
+  options made = how;
+  if (goes_own_way<Transport>(how)) made.algorithm = algorithm::automatic;
+  return made;
+}
+
 template <class Transport>
 template <class Rows>
 [[gnu::noinline]] const known_calls::entry* core<Transport>::choose(const Rows& rows,
@@ -113,10 +135,12 @@ template <class Rows>
                                                                     checks& check) {
   if (const known_calls::entry* const found = known().find(wanted)) return found;
   const plan by =
-      detail::choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked, how, check);
+      detail::choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked,
+                                                          chosen_by<Transport>(how), check);
   if (check.failed()) return nullptr;
   fingerprint print = wanted;
   put(print, by);
+  if (goes_own_way<Transport>(how)) print.how = algorithm::native;
   bool is_one_step = false;
   if constexpr (has_steps<Transport>) {
     is_one_step = catalogue<basic_channel<Transport>>::is_one_step(by, asked);
@@ -499,7 +523,8 @@ operation<> core<Transport>::measure(const options& how) {
 
 template <class Transport>
 explanation core<Transport>::explain(collective what, std::uint64_t bytes,
-                                     const options& how) const {
+                                     const options& given) const {
+  const options how = chosen_by<Transport>(given);
   using all = catalogue<basic_channel<Transport>>;
   const bool reduces = what == collective::all_reduce || what == collective::reduce ||
                        what == collective::reduce_scatter || what == collective::scan ||
