@@ -99,13 +99,15 @@ def ways(bench, transport, collective, ranks):
 
 
 def forced_ways(bench, transport, collective, ranks):
-    """auto, and every algorithm that it could have taken."""
-    for algorithm in ["auto"] + ALGORITHMS[collective] + ["direct"]:
+    """auto, every algorithm that it could have taken, and auto once more: how far one and the same
+    differs from itself."""
+    for name in ["auto"] + ALGORITHMS[collective] + ["direct", compare_report.AGAIN]:
+        algorithm = "auto" if name == compare_report.AGAIN else name
         in_place = ["--in-place", "1"] * (collective == "scan")
         if algorithm == "neighbour_exchange" and ranks % 2:
             continue
-        yield Way("colls", algorithm, [f"{bench}/colls-bench", collective, "--transport", transport,
-                                       "--ranks", str(ranks), "--algorithm", algorithm, *in_place])
+        yield Way("colls", name, [f"{bench}/colls-bench", collective, "--transport", transport,
+                                  "--ranks", str(ranks), "--algorithm", algorithm, *in_place])
 
 
 def sized(way, collective, ranks, sizes):
@@ -152,9 +154,8 @@ class Results:
             lines = [json.loads(line) for line in found.read().splitlines()]
         for line in lines:
             # What a program does not know: what it stands beside, how its library was set.
-            line |= {"library": way.library, "collective": collective, "transport": transport}
-            if way.library != "colls":
-                line["algorithm"] = way.algorithm
+            line |= {"library": way.library, "collective": collective, "transport": transport,
+                     "algorithm": way.algorithm}
             if line["wrong"]:
                 self.complaints.append(f"{way.name}, {transport}, {ranks} ranks, {collective} of "
                                        f"{line['bytes']} B: {line['wrong']} values are wrong")
