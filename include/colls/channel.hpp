@@ -112,6 +112,20 @@ class basic_channel {
     return reduce_request<Transport, Data, Op>{net_, record_, key(peer), {mine, out, &op, side}};
   }
 
+  /// out = mine (+) what `peer` has, in the order of ranks, there as here: both call it. `out` may
+  /// be `mine` only if `sums_in_place`.
+  template <buffer Data, class Op>
+  [[gnu::always_inline]] auto exchange_reduce(int peer, const Data& mine, const Data& out,
+                                              const Op& op) const {
+    const incoming side = peer < rank_ ? incoming::left : incoming::right;
+    if constexpr (sums_in_place) {
+      return exchanged_sum<Transport, Data, Op>(*net_, *record_, key(peer), mine, out, op, side);
+    } else {
+      return when_all(send(peer, bytes(mine)), recv_reduce(peer, mine, out, op, side));
+    }
+  }
+  static constexpr bool sums_in_place = exchanging_transport<Transport>;
+
   /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
   template <buffer Data, class Op>
   [[gnu::always_inline]] void reduce(const Data& out, const Data& left, const Data& right,

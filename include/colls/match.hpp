@@ -140,29 +140,19 @@ class match : public pairing {
   /// Whether a message of `from` may go into a receive: a collective's must be of the same call and
   /// length, else the communicator is revoked; a point-to-point message must not be longer.
   std::error_code check(posted& receive, int from, std::size_t size, std::uint64_t hash) {
-    communicator_state& communicator = *receive.record->communicator;
     if (receive.key.is_point_to_point()) {
       if (size <= receive.size) return {};
       receive.source = from;
       receive.record->bytes_expected = size;
       return errc::truncated;
     }
-    if (hash != receive.record->hash) {
-      disagree(communicator, receive.key.sequence, receive.key.peer);
-      return make_error_code(errc::mismatch);
-    }
-    if (size != receive.size) {
-      failure why(errc::mismatch);
-      why.culprit = receive.key.peer;
-      why.operation = receive.record->what;
-      why.sequence = receive.key.sequence;
-      why.communicator = communicator.id();
-      why.say("rank %d sent %zu bytes where rank %d expects %zu", receive.key.peer, size, rank_,
-              receive.size);
-      revoke(communicator, why);
-      return make_error_code(errc::mismatch);
-    }
-    return {};
+    return check(receive.key, receive.size, *receive.record, size, hash);
+  }
+  /// The same of a collective's message with that key, of an operation that expects so many bytes.
+  std::error_code check(const message_key& key, std::size_t expected,
+                        const operation_record& record, std::size_t size, std::uint64_t hash) {
+    if (hash == record.hash && size == expected) return {};
+    return unfit(key, expected, record, size, hash);
   }
 
   /// Compares what a message says with what was called here under that number, also when nobody
@@ -170,31 +160,10 @@ class match : public pairing {
   /// begun), or to a communicator that has failed here or that this rank has left (its sender is
   /// told, if it needs us).
   bool inspect(const message_key& key, std::uint64_t hash) {
-    communicator_state* const communicator = find(key.communicator);
-    if (communicator == nullptr) {
-      const roster::left* const gone = communicators_.find_left(key.communicator);
-      if (gone == nullptr) return true;
-      if (gone->why != nullptr) {
-        tell(key.peer, *gone->why);
-        return false;
-      }
-      if (!key.is_point_to_point() && key.sequence < gone->next_sequence) return false;
-      failure why(errc::closed);
-      why.culprit = why.observer = rank_;
-      why.communicator = key.communicator;
-      why.sequence = key.is_point_to_point() ? 0 : key.sequence;
-      why.say("rank %d has closed the communicator", rank_);
-      tell(key.peer, why);
-      return false;
-    }
-    if (communicator->failed()) {
-      // It may have no link to those who told us.
-      tell(key.peer, communicator->why());
-      return false;
-    }
-    if (key.is_point_to_point() || communicator->agrees(key.sequence, hash)) return true;
-    disagree(*communicator, key.sequence, key.peer);
-    return false;
+    const communicator_state* const communicator = find(key.communicator);
+    const bool fits = communicator != nullptr && !communicator->failed() &&
+                      (key.is_point_to_point() || communicator->agrees(key.sequence, hash));
+    return fits || is_wanted(key);
   }
 
   /// `peer` runs another call under our number. It gets our fingerprint; whoever knows both sides
@@ -271,6 +240,49 @@ class match : public pairing {
   void give_scratch(const block& used) noexcept { spare_.give(used); }
 
  private:
+  [[gnu::noinline, gnu::cold]] std::error_code unfit(const message_key& key, std::size_t expected,
+                                                     const operation_record& record,
+                                                     std::size_t size, std::uint64_t hash) {
+    if (hash != record.hash) {
+      disagree(*record.communicator, key.sequence, key.peer);
+    } else {
+      failure why(errc::mismatch);
+      why.culprit = key.peer;
+      why.operation = record.what;
+      why.sequence = key.sequence;
+      why.communicator = key.communicator;
+      why.say("rank %d sent %zu bytes where rank %d expects %zu", key.peer, size, rank_, expected);
+      revoke(*record.communicator, why);
+    }
+    return errc::mismatch;
+  }
+  // Of what does not belong to a good communicator and its call.
+  [[gnu::noinline, gnu::cold]] bool is_wanted(const message_key& key) {
+    communicator_state* const communicator = find(key.communicator);
+    if (communicator == nullptr) {
+      const roster::left* const gone = communicators_.find_left(key.communicator);
+      if (gone == nullptr) return true;
+      if (gone->why != nullptr) {
+        tell(key.peer, *gone->why);
+        return false;
+      }
+      if (!key.is_point_to_point() && key.sequence < gone->next_sequence) return false;
+      failure why(errc::closed);
+      why.culprit = why.observer = rank_;
+      why.communicator = key.communicator;
+      why.sequence = key.is_point_to_point() ? 0 : key.sequence;
+      why.say("rank %d has closed the communicator", rank_);
+      tell(key.peer, why);
+      return false;
+    }
+    if (communicator->failed()) {
+      // It may have no link to those who told us.
+      tell(key.peer, communicator->why());
+      return false;
+    }
+    disagree(*communicator, key.sequence, key.peer);
+    return false;
+  }
   void tell(int peer, const failure& why) {
     for (mover* transport : movers_) transport->refuse(peer, why);
   }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recv_reduce: a receive whose message is reduced with what is here, and what becomes of an
-// operation whose reduction throws.
+// recv_reduce: a receive whose message is reduced with what is here, alone or in exchange for what
+// is here, and what becomes of an operation whose reduction throws.
 
 #include <colls/reduce.hpp>
 #include <colls/scratch.hpp>
@@ -202,6 +202,47 @@ class staged_reduce : completion {
   completion* done_ = nullptr;
   std::optional<scratch> scratch_;
   std::optional<detail::receive_of<Transport>> receive_;
+};
+
+/// The sum of two ranks, at both of them. Who comes second makes it.
+template <exchanging_transport Transport, class Data, class Op>
+class exchanged_sum {
+ public:
+  [[gnu::always_inline]] exchanged_sum(Transport& net, operation_record& record,
+                                       const message_key& key, const Data& mine, const Data& out,
+                                       const Op& op, incoming side)
+      : net_(net),
+        record_(record),
+        op_(op),
+        mine_(mine.data()),
+        out_(out),
+        side_(side),
+        exchange_(net.exchange(key, bytes(mine), bytes(out).data, record)) {}
+  exchanged_sum(const exchanged_sum&) = delete;
+
+  bool start(completion& done) {
+    if (!exchange_.start(done)) return false;
+    if (!exchange_.is_second()) return true;
+    const bool made = detail::guarded(net_, record_, [&] {
+      const void* const theirs = exchange_.theirs();
+      const bool theirs_first = side_ == incoming::left;
+      const void* const parts[] = {theirs_first ? theirs : mine_, theirs_first ? mine_ : theirs};
+      reduce_into(out_, parts, op_, exchange_.their_place());
+    });
+    exchange_.let_go(made ? errc() : errc::user_op_failed);
+    return true;
+  }
+  void result() const { exchange_.result(); }
+
+ private:
+  Transport& net_;
+  operation_record& record_;
+  const Op& op_;
+  const void* mine_;
+  Data out_;
+  incoming side_;
+  decltype(std::declval<Transport&>().exchange(std::declval<message_key>(), const_bytes{}, nullptr,
+                                               std::declval<operation_record&>())) exchange_;
 };
 
 }  // namespace colls

@@ -7,7 +7,8 @@
 // communication operations in MPICH" (2005).
 //
 // Sums alternate between the caller's buffer and one scratch, because the message to the partner
-// still reads the old sum while the new one is written.
+// still reads the old sum while the new one is written; but where one of the two partners makes the
+// sum for both, it is made in place.
 
 #include <colls/algorithm/placed.hpp>
 #include <colls/channel.hpp>
@@ -30,14 +31,12 @@ task<> all_reduce(Channel net, Data data, Op op) {
   if (cube.takes_from >= 0) {
     co_await net.recv_reduce(cube.takes_from, data, data, op, incoming::left);
   }
-  scratch memory = net.scratch_like(data, cube.rounds > 0 ? data.size() : 0);
+  constexpr bool in_place = Channel::sums_in_place;
+  scratch memory = net.scratch_like(data, cube.rounds > 0 && !in_place ? data.size() : 0);
   Data sum = data;
-  Data spare = placed(data, memory.data(), data.size());
+  Data spare = in_place ? data : placed(data, memory.data(), data.size());
   for (int round = 0; round < cube.rounds; ++round) {
-    const int partner = cube.partner(round);
-    const incoming side = partner < net.rank() ? incoming::left : incoming::right;
-    co_await when_all(net.send(partner, bytes(sum)),
-                      net.recv_reduce(partner, sum, spare, op, side));
+    co_await net.exchange_reduce(cube.partner(round), sum, spare, op);
     std::swap(sum, spare);
   }
   net.copy(bytes(data), bytes(sum));

@@ -7,6 +7,7 @@
 #include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
+#include <colls/transport/inproc/exchange.hpp>
 #include <colls/transport/inproc/meeting.hpp>
 
 #include <time.h>
@@ -27,7 +28,8 @@ class inproc_transport final : mover {
   static constexpr network_cost costs() { return one_thread_cost; }
   static constexpr std::size_t eager_window = 256 * 1024;
 
-  inproc_transport(inproc_world& ranks, int rank) : world_(ranks), match_(rank) {
+  inproc_transport(inproc_world& ranks, int rank)
+      : world_(ranks), match_(rank), exchanges_(match_) {
     match_.add(*this);
   }
   inproc_transport(const inproc_transport&) = delete;
@@ -99,6 +101,8 @@ class inproc_transport final : mover {
   recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
     return {*this, from, into, record};
   }
+  inline inproc::exchange_operation exchange(const message_key& with, const_bytes gives,
+                                             std::byte* place, operation_record& record);
   inline inproc::meet_operation meet(std::uint16_t lane, void* mine, operation_record& record);
 
  private:
@@ -142,16 +146,19 @@ class inproc_transport final : mover {
   inline void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                       const fingerprint& ours) override;
   inline void refuse(int peer, const failure& why) override;
+  inline std::vector<int> missing(const operation_record& waiting) const;
   inline int awaited_by(const operation_record& waiting) override;
   inline void announce_beside(const operation_record& waiting) override;
 
   inproc_world& world_;
   match match_;
+  inproc::exchanges exchanges_;
   send_operation* first_sent_ = nullptr;
   std::size_t eager_ = 0;  // bytes of mine that wait in buffers
 };
 static_assert(consuming_transport<inproc_transport>);
 static_assert(meeting_transport<inproc_transport>);
+static_assert(exchanging_transport<inproc_transport>);
 
 /// `size` ranks on this thread, and the driver that turns them.
 class inproc_world {
@@ -204,6 +211,12 @@ static_assert(driver<inproc_world>);
 inline int inproc_transport::size() const { return world_.size(); }
 inline run_queue& inproc_transport::queue() { return world_.queue(); }
 inline time_point inproc_transport::now() const { return world_.now(); }
+
+inline inproc::exchange_operation inproc_transport::exchange(const message_key& with,
+                                                             const_bytes gives, std::byte* place,
+                                                             operation_record& record) {
+  return {exchanges_, world_[with.peer].exchanges_, with.lane, gives, place, record};
+}
 
 inline inproc::meet_operation inproc_transport::meet(std::uint16_t lane, void* mine,
                                                      operation_record& record) {
@@ -274,11 +287,12 @@ inline bool inproc_transport::start(posted& receive) {
   return true;
 }
 
-// Who meets with others sends nothing, so whoever waits for a message looks there.
+// Who meets or exchanges with others sends nothing, so whoever waits for a message looks there.
 inline void inproc_transport::compare_with_meetings(const message_key& key,
                                                     const operation_record& record) {
   if (key.is_point_to_point()) return;
-  const int peer = world_.meetings_.rank_in_another_call(record);
+  int peer = world_.meetings_.rank_in_another_call(record);
+  if (world_[key.peer].exchanges_.waits_in_another_call(record)) peer = key.peer;
   if (peer >= 0) match_.disagree(*record.communicator, key.sequence, peer);
 }
 
@@ -297,6 +311,7 @@ inline void inproc_transport::revoked(communicator_state& communicator, const fa
     }
     send = following;
   }
+  exchanges_.end(communicator, why.code);
   world_.meetings_.end(communicator, why.code);
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
@@ -308,13 +323,20 @@ inline void inproc_transport::announce(int peer, const operation_record& waiting
   world_[peer].match_.inspect(announcement(rank(), waiting), waiting.hash);
 }
 
+// The ranks that it waits for to meet or to exchange something with them.
+inline std::vector<int> inproc_transport::missing(const operation_record& waiting) const {
+  std::vector<int> ranks = world_.meetings_.missing(waiting);
+  exchanges_.add_missing(waiting, ranks);
+  return ranks;
+}
+
 inline int inproc_transport::awaited_by(const operation_record& waiting) {
-  const std::vector<int> missing = world_.meetings_.missing(waiting);
-  return missing.empty() ? -1 : missing.front();
+  const std::vector<int> ranks = missing(waiting);
+  return ranks.empty() ? -1 : ranks.front();
 }
 
 inline void inproc_transport::announce_beside(const operation_record& waiting) {
-  for (const int peer : world_.meetings_.missing(waiting)) announce(peer, waiting);
+  for (const int peer : missing(waiting)) announce(peer, waiting);
 }
 
 inline void inproc_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
