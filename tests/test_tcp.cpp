@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("messages of every size arrive whole and in order, wanted ear
                    tcp_world, shm_world) {
   ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
-    const std::size_t sizes[] = {0, 1, 63, 4096, 65535, 65536, 65537, 300'000, 3'000'000};
+    const std::size_t sizes[] = {0, 1, 63, 4096, 65537, 131071, 131072, 131073, 300'000, 3'000'000};
     for (const bool sender_first : {true, false}) {
       for (const std::size_t size : sizes) {
         std::vector<unsigned char> data(size);

@@ -10,7 +10,7 @@
 namespace colls {
 
 /// A message of more bytes waits until its receiver has asked for it.
-inline constexpr std::size_t eager_limit = 64 * 1024;
+inline constexpr std::size_t eager_limit = 128 * 1024;
 
 using picoseconds = std::uint64_t;
 

@@ -182,9 +182,8 @@ TEST_CASE("gather and scatter where the root's block lies in its place") {
         });
         co_await gpu.scatter(whole.span(), own, root, by.on_stream());
         const std::size_t shift = is_root ? 20 * mine : 0;
-        stand_in::expect("scatter", own.data(), 20, [&](std::size_t i) {
-          return stand_in::value(gpu.rank(), i + shift);
-        });
+        stand_in::expect("scatter", own.data(), 20,
+                         [&](std::size_t i) { return stand_in::value(gpu.rank(), i + shift); });
       }
       co_await gpu.barrier();
     };

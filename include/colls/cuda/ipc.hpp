@@ -301,8 +301,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
   /// Whether a sum may go round: in any order, and its elements travel as they are.
   static cuda::ring_use ring_for(const operation_record& asked, std::size_t size,
                                  const reduction& by) {
-    const bool keeps_order =
-        asked.sum == order::rank || !by.op.commutative || !by.op.associative;
+    const bool keeps_order = asked.sum == order::rank || !by.op.commutative || !by.op.associative;
     const bool is_wider = by.prepare != nullptr || by.accumulate_size != by.storage_size;
     const bool is_sum = asked.what == collective::all_reduce;
     if (!is_sum || keeps_order || is_wider) return cuda::ring_use::never;

@@ -33,8 +33,8 @@ inline bool goes_round(const std::vector<visiting_card>& cards) {
     links_differ |= at->links_differ != 0;
     nodes += std::count_if(cards.begin(), at, on_its_node) == 1 ? 1 : 0;
   }
-  return cards.size() > 1 && (use == ring_use::always ||
-                              (use == ring_use::between_nodes && links_differ && nodes > 1));
+  return cards.size() > 1 &&
+         (use == ring_use::always || (use == ring_use::between_nodes && links_differ && nodes > 1));
 }
 
 /// The ranks as they stand: those of a node side by side.
@@ -77,9 +77,7 @@ class ring_visit {
  private:
   static constexpr int first_lane = 8;  // a visit has those before it
 
-  int rank_at(int place) const {
-    return order_[static_cast<std::size_t>(place) % order_.size()];
-  }
+  int rank_at(int place) const { return order_[static_cast<std::size_t>(place) % order_.size()]; }
 
   /// First each chunk's sum grows from rank to rank, into the outputs; then it goes round itself.
   task<> go_round(Channel lane, partition parts) {

@@ -16,7 +16,7 @@ namespace colls::tcp {
 
 /// Bytes that a rank may send on a link without having been asked, and that its peer may have to
 /// keep until somebody wants them.
-inline constexpr std::size_t window = 256 * 1024;
+inline constexpr std::size_t window = 512 * 1024;
 /// What a message takes of the window.
 constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
