@@ -16,7 +16,8 @@
 
 class tcp_world {
  public:
-  explicit tcp_world(int size, const char* transport = "tcp", const char* reads = "")
+  explicit tcp_world(int size, const char* transport = "tcp", const char* reads = "",
+                     const char* congestion = "")
       : engine_(colls::engine::of(context_.get_executor())) {
     std::vector<colls::task<>> joins;
     nets_.resize(static_cast<std::size_t>(size));
@@ -32,6 +33,7 @@ class tcp_world {
       how.address = "tcp://127.0.0.1:" + std::to_string(port);
       how.transport = transport;
       how.reads = reads;
+      how.congestion = congestion;
       how.join_timeout = std::chrono::seconds(20);
       if (rank == 0) how.store_fd = shared;
       joins.push_back(join(how));

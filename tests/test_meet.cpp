@@ -736,6 +736,31 @@ TEST_CASE("a rank that makes no sense, no address, or no time to wait, is said a
   fails({.rank = 0, .size = 1, .join_timeout = -1s}, "config::join_timeout is no time");
 }
 
+TEST_CASE("a congestion control that the system refuses is refused before anybody is dialled") {
+  bench at;
+  colls::listener door;
+  REQUIRE(!door.listen(loopback()));
+  const std::string address = "tcp://127.0.0.1:" + std::to_string(door.local().port());
+  for (const char* name : {"no-such-one", "of-15-bytes-all"}) {
+    std::optional<membership> member;
+    std::optional<failure> failed;
+    at.run(keep(
+        colls::meet(
+            at.on,
+            config{
+                .rank = 1, .size = 2, .address = address, .join_timeout = 2s, .congestion = name}),
+        &member, &failed));
+    REQUIRE(failed);
+    CAPTURE(failed->detail);
+    CHECK(failed->code == errc::invalid_argument);
+    CHECK(contains(failed->detail, std::string("'") + name + "'"));
+    CHECK(contains(failed->detail, "No such file or directory"));
+    CHECK(contains(failed->detail, "there are "));
+    CHECK(contains(failed->detail, "reno"));
+  }
+  CHECK(!door.accept());
+}
+
 TEST_CASE("links: the dialling rank proves itself, and is told whether its link stays") {
   town at;
   auto all = at.world(2);

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <fstream>
 #include <random>
 
 namespace {
@@ -595,6 +596,51 @@ TEST_CASE("without memory to share, ranks of one host use a socket, unless shm w
     });
   }
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+}
+
+namespace {
+
+/// A congestion control that links do not have unless they are told to; empty: there is none.
+std::string another_congestion() {
+  std::string usual;
+  std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> usual;
+  std::ifstream all("/proc/sys/net/ipv4/tcp_available_congestion_control");
+  for (std::string name; all >> name;) {
+    if (name != usual && !colls::detail::try_congestion(name)) return name;
+  }
+  return {};
+}
+
+/// That of each end of a link of this process.
+std::vector<std::string> congestion_of_links(tcp_world& world) {
+  std::vector<std::string> found;
+  for (int fd = 0; fd < 1024; ++fd) {
+    const int here = colls::detail::name_of(fd, &::getsockname).port();
+    const int there = colls::detail::name_of(fd, &::getpeername).port();
+    bool is_link = false;
+    for (int rank = 0; rank < world.size() && there != 0; ++rank) {
+      const int door = world[rank].members().link_listener.local().port();
+      is_link |= here == door || there == door;
+    }
+    char name[16] = {};
+    socklen_t size = sizeof name;
+    if (!is_link || ::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) continue;
+    found.emplace_back(name);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("both ends of a link have the congestion control that was asked for") {
+  const std::string wanted = another_congestion();
+  if (wanted.empty()) {
+    MESSAGE("skipped: this system has one congestion control, or lets this user have one");
+    return;
+  }
+  ranks<tcp_world> world(2, "tcp", "", wanted.c_str());
+  world.run([](communicator& comm) -> task<> { co_await comm.barrier(); });
+  CHECK(congestion_of_links(world.world) == std::vector<std::string>(2, wanted));
 }
 
 TEST_CASE("a world that may not use shared memory has no local door") {

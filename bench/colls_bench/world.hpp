@@ -27,6 +27,11 @@ inline int in_a_world(const options& how) {
     };
     return colls::run(on_host, place);
   };
+  const auto refused =
+      how.congestion.empty() ? std::error_code() : colls::detail::try_congestion(how.congestion);
+  if (refused) {
+    throw std::invalid_argument("--congestion " + how.congestion + ": " + refused.message());
+  }
   const colls::config launched = colls::environment();
   if (launched.size > 1) return rank_main(launched);
   const meeting_folder folder;

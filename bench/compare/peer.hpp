@@ -55,6 +55,7 @@ int peer_main(int argc, char** argv, const char* library, Run run) {
   declare(app, how);
   try {
     app.parse(argc, argv);
+    if (!how.congestion.empty()) has_no(how, "--congestion: the system's is what it has");
     return run(how);
   } catch (const CLI::ParseError& wrong) {
     return refused(app, library, wrong);

@@ -31,12 +31,14 @@ struct config {
   /// Every process of the job proves that it knows it. May be empty on loopback, or with
   /// `insecure`.
   fixed_text<1024> secret = {};
-  fixed_text<256> job = {};  // keeps jobs apart that meet at one port
+  fixed_text<256> job = {};                               // keeps jobs apart that meet at one port
   time_span join_timeout = time_span::of(300 * seconds);  // how long joining may take
   time_span timeout = time_span::of(600 * seconds);       // an operation, without a byte
   bool insecure = false;
   fixed_text<64> source = "config";  // who said all this
-  fixed_text<16> congestion = {};    // congestion control of links; empty: the system's
+  /// Congestion control of links over TCP (`reno`), which the system has to grant; empty: the
+  /// system's.
+  fixed_text<16> congestion = {};
   /// `hybrid` (or empty): shared memory inside a host, TCP between hosts. `tcp`: TCP alone. `shm`:
   /// shared memory, or an error.
   fixed_text<8> transport = {};

@@ -14,6 +14,22 @@ namespace colls {
 
 namespace detail {
 
+/// Links that have another congestion control than the one asked for would be no error later.
+inline void check_congestion(const std::string& name) {
+  const std::error_code ec = try_congestion(name);
+  if (!ec) return;
+  const auto names = [](const char* which) {
+    std::string text = read_small_file(
+        (std::string("/proc/sys/net/ipv4/tcp_") + which + "_congestion_control").c_str());
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text.empty() ? "unknown" : text;
+  };
+  raise(errc::invalid_argument,
+        "config::congestion is '%s', which this system refuses: %s (there are %s; without "
+        "privileges %s)",
+        name.c_str(), ec.message().c_str(), names("available").c_str(), names("allowed").c_str());
+}
+
 inline void check(const config& cfg) {
   if (cfg.size < 1 || cfg.rank < 0 || cfg.rank >= cfg.size) {
     raise(errc::join_failed, "rank %d of %d makes no sense (from %s): 0 <= rank < size", cfg.rank,
@@ -27,6 +43,7 @@ inline void check(const config& cfg) {
   if (!cfg.reads.empty() && cfg.reads != "always" && cfg.reads != "never") {
     raise(errc::join_failed, "COLLS_READS=%s is none of always, never", cfg.reads.c_str());
   }
+  if (!cfg.congestion.empty()) check_congestion(cfg.congestion.str());
   if (cfg.join_timeout.count() <= 0 || cfg.timeout.count() <= 0) {
     raise(errc::join_failed, "config::%s is no time to wait: it has to be more than 0",
           cfg.timeout.count() > 0 ? "join_timeout" : "timeout");

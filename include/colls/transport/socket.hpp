@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 
 #include <cerrno>
+#include <string_view>
 
 namespace colls {
 
@@ -31,6 +32,12 @@ inline descriptor open_socket(const endpoint& where) {
       ::socket(where.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
 }
 
+inline std::error_code set_congestion(int socket, std::string_view name) {
+  const int failed = ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                                  static_cast<socklen_t>(name.size()));
+  return failed != 0 ? last_error() : std::error_code();
+}
+
 /// Of one end of a socket. What stays inside this host is loopback.
 inline endpoint name_of(int fd, decltype(&::getsockname) ask) {
   endpoint found;
@@ -39,6 +46,16 @@ inline endpoint name_of(int fd, decltype(&::getsockname) ask) {
   if (!known) return endpoint(boost::asio::ip::address_v4::loopback(), 0);
   found.resize(size);
   return found;
+}
+
+/// What the system says to a name of a congestion control, asked with a socket of its own. A system
+/// without such a socket says why when it is needed.
+inline std::error_code try_congestion(std::string_view name) {
+  for (const auto& family : {boost::asio::ip::tcp::v4(), boost::asio::ip::tcp::v6()}) {
+    const descriptor probe = open_socket({family, 0});
+    if (probe) return set_congestion(probe.get(), name);
+  }
+  return {};
 }
 
 }  // namespace detail

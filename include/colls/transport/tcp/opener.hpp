@@ -309,9 +309,13 @@ class opener final : door::host {
 
   void adopt(link& which, detail::descriptor socket) {
     detail::keep_alive(socket.get());
-    if (!who_.cfg.congestion.empty()) {
-      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, who_.cfg.congestion.data(),
-                   static_cast<socklen_t>(who_.cfg.congestion.size()));
+    // Tried when the rank joined: it has lost a right since, or the system its module.
+    const auto& name = who_.cfg.congestion;
+    std::error_code ec;
+    if (!name.empty()) ec = detail::set_congestion(socket.get(), name);
+    if (ec && !std::exchange(told_of_congestion_, true)) {
+      log_warn("rank %d has links without the congestion control '%s': %s", who_.rank, name.c_str(),
+               ec.message().c_str());
     }
     open(which, std::move(socket));
   }
@@ -364,6 +368,7 @@ class opener final : door::host {
   links& links_;
   host& host_;
   bool told_of_memory_ = false;
+  bool told_of_congestion_ = false;
   bool leaving_ = false;
   bool closing_ = false;
   std::optional<door> door_;
