@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "launcher.hpp"
 #include "processes.hpp"
@@ -50,17 +51,35 @@ bool has_local_socket(const std::string& port) {
   return false;
 }
 
-/// As a container's policy may have it.
-void forbid_shared_memory() {
-  sock_filter rules[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{std::size(rules), rules};
+/// A filter of this thread's system calls, as a container's policy may have it.
+template <std::size_t Size>
+void obey(sock_filter (&rules)[Size]) {
+  const sock_fprog program{Size, rules};
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+void forbid(int call, int error) {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  obey(rules);
+}
+void forbid_shared_memory() { forbid(SYS_memfd_create, EPERM); }
+void forbid_pages() { forbid(SYS_fallocate, ENOSPC); }
+void forbid_local_sockets() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  obey(rules);
 }
 
 /// No other process may look into this one, or this one into others that forbid it.
@@ -92,9 +111,7 @@ void forbid_shared_mappings() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{std::size(rules), rules};
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+  obey(rules);
 }
 
 /// One more descriptor, for a connection, and none for what comes over it.
@@ -182,12 +199,6 @@ task<> sum(colls::world& world, const line& test) {
   test.hear();
 }
 
-int lines_with(const std::string& text, const std::string& words) {
-  int found = 0;
-  for (std::size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1)) ++found;
-  return found;
-}
-
 }  // namespace
 
 TEST_CASE("nothing is left in any folder, and no name, after kill -9") {
@@ -228,7 +239,7 @@ TEST_CASE("without permission to share memory ranks go by sockets, and say why o
     int told = 0;
     for (int rank = 0; rank < 3; ++rank) {
       CHECK(shared_by(all.pid(rank)) == 0);
-      const int here = lines_with(all.log(rank), way.reason);
+      const int here = count(all.log(rank), way.reason);
       CHECK(here <= 1);
       told += here;
       all.tell(rank);
@@ -270,8 +281,8 @@ TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and
         continue;
       }
       REQUIRE(all.all_say("right"));
-      CHECK(lines_with(all.log(0), "shared memory") == 0);
-      CHECK(lines_with(all.log(1), way.reason) == 1);
+      CHECK(count(all.log(0), "shared memory") == 0);
+      CHECK(count(all.log(1), way.reason) == 1);
       for (int rank = 0; rank < 2; ++rank) {
         CHECK(shared_by(all.pid(rank)) == 0);
         all.tell(rank);
@@ -279,6 +290,56 @@ TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and
       for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
     }
   }
+}
+
+TEST_CASE("a rank that can lend no memory, or see none that is lent, says why once") {
+  const struct {
+    void (*forbid)();
+    bool lends_some;  // before that
+    const char* reason;
+  } all_ways[] = {
+      {forbid_shared_memory, false, "no memory for its peers to work in: Operation not permitted"},
+      {forbid_pages, true, "memory that its peers cannot work in: No space left on device"},
+      {forbid_shared_mappings, false, "cannot see the memory that rank "}};
+  for (const auto& way : all_ways) {
+    CAPTURE(way.reason);
+    job all(3, [=](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();  // opens links
+      colls::shared_buffer<int> first;
+      if (way.lends_some) first = world.allocate<int>(10);
+      if (world.rank() == 1) way.forbid();
+      auto mine = world.allocate<int>(100'000);
+      auto other = world.allocate<int>(100'000);
+      co_await world.all_reduce(mine);
+      co_await world.all_reduce(other);
+      colls::engine& on = world.net().driver();
+      co_await on.sleep_until(on.now() + 50 * colls::milliseconds);
+      co_await sum(world, test);
+    });
+    REQUIRE(all.all_say("right"));
+    for (int rank = 0; rank < 3; ++rank) {
+      CAPTURE(all.log(rank));
+      CHECK(count(all.log(rank), way.reason) == (rank == 1 ? 1 : 0));
+      all.tell(rank);
+    }
+    for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
+  }
+}
+
+TEST_CASE("ranks that may have no local socket go by tcp, and say why once") {
+  // What a thread may not do its children may not.
+  std::thread([] {
+    forbid_local_sockets();
+    job all(3, sum);
+    CHECK(all.all_say("right"));
+    for (int rank = 0; rank < 3; ++rank) {
+      CHECK(shared_by(all.pid(rank)) == 0);
+      CHECK(count(all.log(rank), "no shared memory: Permission denied") == 1);
+      CHECK(count(all.log(rank), "shared memory") == 1);
+      all.tell(rank);
+    }
+    for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
+  }).join();
 }
 
 TEST_CASE("ranks that have to share a core do not spin, however many the host has") {
@@ -381,18 +442,23 @@ TEST_CASE("a rank that has become another user shares no memory with the others"
     MESSAGE("skipped: another user needs root");
     return;
   }
-  for (const int stranger : {0, 1}) {
+  for (const int stranger : {0, 1, 2}) {
     CAPTURE(stranger);
-    job all(2, [=](colls::world& world, const line& test) -> task<> {
+    job all(3, [=](colls::world& world, const line& test) -> task<> {
       if (world.rank() == stranger && ::setresuid(65534, 65534, 65534) != 0) co_return;
       co_await sum(world, test);
     });
     REQUIRE(all.all_say("right"));
-    for (int rank = 0; rank < 2; ++rank) {
-      CHECK(shared_by(all.pid(rank)) == 0);
+    int told = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      CHECK((shared_by(all.pid(rank)) == 0) == (rank == stranger));
+      const int here = count(all.log(rank), "by tcp, not by shared memory: ");
+      CHECK(here <= 1);
+      told += here;
       all.tell(rank);
     }
-    for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
+    CHECK(told > 0);
+    for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
   }
 }
 

@@ -218,12 +218,10 @@ TEST_CASE("a rank of another user and one with its own processes, beside the oth
     MESSAGE("skipped: another user needs root, and must reach the program");
     return;
   }
-  const std::string reasons = "export COLLS_LOG=info\n";
-  const outcome other_user = shell(reasons + by_hand("127.0.0.1", port(7), user));
+  const outcome other_user = shell(by_hand("127.0.0.1", port(7), user));
   check_all(other_user);
   CHECK(other_user.text.find("not by shared memory: ") != std::string::npos);
-  const outcome own_processes =
-      shell(reasons + by_hand("127.0.0.1", port(8), "unshare --pid --fork"));
+  const outcome own_processes = shell(by_hand("127.0.0.1", port(8), "unshare --pid --fork"));
   check_all(own_processes);
   CHECK(own_processes.text.find("not by shared memory: ") == std::string::npos);
 }

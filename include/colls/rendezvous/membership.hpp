@@ -47,7 +47,7 @@ struct membership {
     if (const std::error_code ec = link_listener.listen({address, 0})) return ec;
     if (shares_memory()) {
       if (const std::error_code ec = shm::listen_beside(link_listener, local_listener)) {
-        log_info("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
+        log_warn("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
       }
     }
     return {};

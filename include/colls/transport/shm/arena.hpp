@@ -77,17 +77,22 @@ class arena {
   /// that one may say what lies where.
   bool is_made_here() const { return detail::kept_from_children::forks() == forks_; }
 
-  /// Zeros, on pages of their own; null: the system has none to give, or not to this process.
-  std::byte* allocate(std::size_t size) {
+  /// Zeros, on pages of their own; null: the system has none to give, for that reason, or not to
+  /// this process.
+  std::byte* allocate(std::size_t size, std::error_code* why = nullptr) {
     if (!is_made_here()) return nullptr;
+    std::error_code ec;
     block made;
     made.size = whole_pages(size);
-    made.place = take(made.size);
-    if (made.place == 0) return nullptr;
+    made.place = take(made.size, ec);
     const place at = made.place;
-    if (std::byte* const data = keep(std::move(made))) return data;
-    give_back(at);
-    return nullptr;
+    std::byte* data = nullptr;
+    if (!ec) {
+      data = keep(std::move(made), ec);
+      if (ec) give_back(at);
+    }
+    if (ec && why != nullptr) *why = ec;
+    return data;
   }
   /// Nobody has a ticket for it.
   void free(std::byte* at) {
@@ -143,8 +148,9 @@ class arena {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
     block& old = (--found)->second;
-    const place fresh = take(old.size);
-    if (fresh == 0) return false;
+    std::error_code none;
+    const place fresh = take(old.size, none);
+    if (none) return false;
     if (old.pages.replace(memory_, fresh)) {
       give_back(fresh);
       return false;
@@ -173,26 +179,32 @@ class arena {
     }
     return size <= arena_bytes - at ? at : 0;
   }
-  // Pages that nobody has; 0: the system has none to give.
-  place take(std::size_t size) {
+  // Pages that nobody has, unless there are none.
+  place take(std::size_t size, std::error_code& ec) {
     const place at = find(size);
-    if (at == 0) return 0;
+    if (at == 0) {
+      ec = std::make_error_code(std::errc::not_enough_memory);
+      return 0;
+    }
     try {
       taken_.emplace(at, size);
     } catch (const std::bad_alloc&) {
+      ec = std::make_error_code(std::errc::not_enough_memory);
       return 0;
     }
-    if (!memory_.fill(at, size)) return at;
-    taken_.erase(at);
-    return 0;
+    ec = memory_.fill(at, size);
+    if (ec) taken_.erase(at);
+    return at;
   }
-  // Null: it cannot be mapped, or not be written down.
-  std::byte* keep(block made) {
-    if (made.pages.map(memory_, made.place, made.size)) return nullptr;
+  // Unless it cannot be mapped, or not be written down.
+  std::byte* keep(block made, std::error_code& ec) {
+    ec = made.pages.map(memory_, made.place, made.size);
+    if (ec) return nullptr;
     std::byte* const at = made.pages.data();
     try {
       blocks_.emplace(at, std::move(made));
     } catch (const std::bad_alloc&) {
+      ec = std::make_error_code(std::errc::not_enough_memory);
       return nullptr;
     }
     return at;

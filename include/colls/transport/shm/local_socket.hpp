@@ -34,8 +34,8 @@ inline detail::descriptor open_local_socket() {
 
 /// Listens beside a TCP listener.
 inline std::error_code listen_beside(const listener& tcp, listener& local) {
+  const local_name name(tcp.local());  // first: it clears errno
   detail::descriptor made = open_local_socket();
-  const local_name name(tcp.local());
   if (!made || ::bind(made.get(), name.get(), name.size) != 0 ||
       ::listen(made.get(), SOMAXCONN) != 0) {
     return detail::last_error();
@@ -45,8 +45,8 @@ inline std::error_code listen_beside(const listener& tcp, listener& local) {
 }
 
 inline std::error_code connect_beside(const endpoint& tcp, detail::descriptor& connected) {
+  const local_name name(tcp);  // first: it clears errno
   connected = open_local_socket();
-  const local_name name(tcp);
   if (!connected || ::connect(connected.get(), name.get(), name.size) != 0) {
     const std::error_code ec = detail::last_error();
     connected = {};

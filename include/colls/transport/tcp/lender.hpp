@@ -29,12 +29,18 @@ class lender {
   /// lasts; where there are none, or no memory can be shared, this process's own. Null: there is no
   /// memory.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
-    if (has_arena()) {
-      if (std::byte* const at = arena_->allocate(size)) {
+    std::error_code why;
+    if (size != 0 && has_arena()) {
+      if (std::byte* const at = arena_->allocate(size, &why)) {
         return {at, [owner = arena_](std::byte* memory) { owner->free(memory); }};
       }
     }
-    return detail::own_memory(size);
+    std::shared_ptr<std::byte> own = detail::own_memory(size);
+    if (why && own != nullptr && !std::exchange(told_of_own_, true)) {
+      log_warn("rank %d allocates memory that its peers cannot work in: %s", who_.rank,
+               why.message().c_str());
+    }
+    return own;
   }
 
   /// Whether peers may work there.
@@ -147,8 +153,10 @@ class lender {
     std::error_code ec = theirs.adopt(std::move(arena));
     if (!ec) ec = mapped->map(theirs, who_.size, who_.rank);
     if (ec) {
-      log_info("rank %d cannot see the memory that rank %d lends: %s", who_.rank, from.peer(),
-               ec.message().c_str());
+      if (!std::exchange(told_of_theirs_, true)) {
+        log_warn("rank %d cannot see the memory that rank %d lends: %s", who_.rank, from.peer(),
+                 ec.message().c_str());
+      }
       return;
     }
     from.view = std::move(mapped);
@@ -178,7 +186,7 @@ class lender {
     if (!who_.local_listener.is_open()) return false;
     auto made = std::make_shared<shm::arena>();
     if (const std::error_code ec = made->make(who_.size)) {
-      log_info("rank %d has no memory for its peers to work in: %s", who_.rank,
+      log_warn("rank %d has no memory for its peers to work in: %s", who_.rank,
                ec.message().c_str());
       return false;
     }
@@ -255,6 +263,8 @@ class lender {
   std::vector<loan*> loans_;
   std::vector<std::byte*> desks_;  // that nobody uses
   int desks_made_ = 0;
+  bool told_of_own_ = false;     // why it is this rank's alone
+  bool told_of_theirs_ = false;  // why it cannot be seen
 };
 
 }  // namespace colls::tcp

@@ -64,7 +64,6 @@ class link final : public engine::watcher {
   time_point next_probe = 0;
   time_point probe_pause = 5 * seconds;
   int refused_beside = 0;  // at the peer's local socket
-  bool told_why = false;   // the log has why it does not go through shared memory
   bool is_seen = false;    // the peer has mapped this rank's arena
   bool is_read = false;    // and reads what it lends of its own memory
   std::unique_ptr<shm::arena_view> view;

@@ -116,7 +116,8 @@ class opener final : door::host {
         const endpoint where = co_await who_.address_of(which.peer());
         which.address(detail::text_of(where));
         std::snprintf(why.address, sizeof why.address, "%s", which.address().c_str());
-        const bool dialled = co_await dial_beside(which, where, &alive);
+        std::error_code not_beside;
+        const bool dialled = co_await dial_beside(which, where, &alive, &not_beside);
         if (!dialled) {
           stream connection(engine_);
           connection.deadline(engine_.now() + silence_of_the_dead);
@@ -133,6 +134,7 @@ class opener final : door::host {
             which.half_open = true;
             const bool accepted = co_await who_.introduce(connection, which.peer());
             if (accepted && !which.is_open() && !which.ended() && !closing_) {
+              tell_of_tcp(which.peer(), not_beside);
               adopt(which, connection.release());
             }
           }
@@ -200,11 +202,16 @@ class opener final : door::host {
   time_point patience() const { return who_.cfg.timeout.after(engine_.now()); }
 
   // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
-  // `*alive`: its system took the connection.
-  task<bool> dial_beside(link& which, endpoint where, bool* alive) {
+  // `*alive`: its system took the connection. `*why` it was not, although it is of this host.
+  task<bool> dial_beside(link& which, endpoint where, bool* alive, std::error_code* why) {
     const bool only = who_.cfg.transport == "shm";
     if (!who_.local_listener.is_open() || !is_beside(which.peer())) {
-      if (only) detail::raise(errc::peer_failed, "it is not on this host, and shm was asked for");
+      if (only) {
+        detail::raise(errc::peer_failed, "shm was asked for, and %s",
+                      is_beside(which.peer())
+                          ? "this rank has no local socket"
+                          : "it runs on another host, or in another network namespace");
+      }
       co_return false;
     }
     detail::descriptor socket;
@@ -221,10 +228,7 @@ class opener final : door::host {
         detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
                       ec.message().c_str());
       }
-      if (!std::exchange(which.told_why, true)) {
-        log_info("rank %d reaches rank %d by tcp, not by shared memory: %s", who_.rank,
-                 which.peer(), ec.message().c_str());
-      }
+      *why = ec;
       co_return false;
     }
     // A rank that computes answers late; one that dies ends the connection.
@@ -292,6 +296,12 @@ class opener final : door::host {
     open(which, guest->release(), std::move(ring));
   }
 
+  // Whoever cannot be reached at all was not reached by tcp.
+  void tell_of_tcp(int peer, std::error_code why) {
+    if (!why || std::exchange(told_of_tcp_, true)) return;
+    log_warn("rank %d reaches rank %d by tcp, not by shared memory: %s", who_.rank, peer,
+             why.message().c_str());
+  }
   static void raise_for_memory(std::error_code ec) {
     detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
                   ec.message().c_str());
@@ -367,6 +377,7 @@ class opener final : door::host {
   membership& who_;
   links& links_;
   host& host_;
+  bool told_of_tcp_ = false;
   bool told_of_memory_ = false;
   bool told_of_congestion_ = false;
   bool leaving_ = false;
