@@ -171,7 +171,7 @@ TEST_CASE("IPv6, names, a secret, a job") {
   at.leave(all);
 }
 
-TEST_CASE("the node map follows hosts and the launchers' nodes") {
+TEST_CASE("the node map follows hosts, whatever launchers number") {
   town at;
   auto all = at.world(6);
   const int node[] = {0, 0, 1, 1, 1, 0};
@@ -186,13 +186,42 @@ TEST_CASE("the node map follows hosts and the launchers' nodes") {
   check_world(at, all);
   for (std::size_t r = 0; r < all.size(); ++r) {
     const membership& member = *all[r].member;
-    CHECK(member.node_of == std::vector<int>{0, 0, 1, 1, 1, 0});
-    CHECK(member.node == node[r]);
-    CHECK(member.nodes == 2);
-    CHECK(member.local_size == 3);
-    CHECK(member.local_rank == local[r]);
+    CHECK(member.node_of == std::vector<int>(6, 0));
+    CHECK(member.node == 0);
+    CHECK(member.nodes == 1);
+    CHECK(member.local_size == 6);
+    CHECK(member.local_rank == static_cast<int>(r));
   }
   at.leave(all);
+}
+
+TEST_CASE("ranks are of one host if one machine was booted once for them, with one network") {
+  using colls::detail::rank_card;
+  rank_card here = rank_card::of_this_process();
+  CHECK(here.network != 0);
+  here.where = loopback(5);
+  const auto read = rank_card::parse(here.text());
+  REQUIRE(read);
+  CHECK(read->place() == here.place());
+  const auto other = [&](auto change) {
+    rank_card there = here;
+    change(there);
+    return there.place();
+  };
+  CHECK(other([](rank_card& card) { card.host = "of-a-container"; }) == here.place());
+  CHECK(other([](rank_card& card) { card.boot = "another"; }) != here.place());
+  CHECK(other([](rank_card& card) { ++card.network; }) != here.place());
+  // What the system does not say the name has to.
+  for (const bool has_boot : {false, true}) {
+    here = rank_card::of_this_process();
+    if (has_boot) {
+      here.network = 0;
+    } else {
+      here.boot = "-";
+    }
+    CHECK(other([](rank_card& card) { card.host = "another"; }) != here.place());
+    CHECK(other([](rank_card&) {}) == here.place());
+  }
 }
 
 TEST_CASE("what rank 0 tells all of nodes and addresses is read as it was written, or not at all") {

@@ -71,6 +71,12 @@ const strings& all_names() {
   return names;
 }
 
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
 void check_all(const outcome& ran) {
   CAPTURE(ran.text);
   CHECK(ran.status == 0);
@@ -108,7 +114,8 @@ class two_hosts {
       return "ip -n " + host + " link set lo up\n" +                                 //
              "ip -n " + host + " addr add 10.77.0." + n + "/24 dev " + end + "\n" +  //
              "ip -n " + host + " addr add fd77::" + n + "/64 dev " + end + " nodad\n" + "ip -n " +
-             host + " link set " + end + " up\n";
+             host + " link set " + end + " up\n" +                               //
+             "ip -n " + host + " route add default dev " + end + "\n";
     };
     made_ = shell("set -e\nip netns add " + a_ + "\nip netns add " + b_ + "\nip link add " + cable +
                   "a netns " + a_ + " type veth peer name " + cable + "b netns " + b_ + "\n" +
@@ -256,8 +263,40 @@ TEST_CASE("two hosts without a secret") {
   CHECK(names_in(refused.text).empty());
 
   // One machine after all, but neither has the other's sockets.
-  const std::string trusted = by_hand + "COLLS_INSECURE=1 COLLS_LOG=info ";
+  const std::string trusted = by_hand + "COLLS_INSECURE=1 ";
   const outcome apart = hosts.run(trusted + "RANK=0 $program", trusted + "RANK=1 $program");
   check_all(apart);
-  CHECK(apart.text.find("by tcp, not by shared memory: Connection refused") != std::string::npos);
+  const std::string reason =
+      "ranks 0 and 1 run on one machine in different network namespaces: they share no memory";
+  CHECK(count(apart.text, reason) == 1);
+  CHECK(count(apart.text, "warning: ") == 1);
+  const std::string shared = trusted + "COLLS_TRANSPORT=shm ";
+  const outcome only = hosts.run(shared + "RANK=0 $program", shared + "RANK=1 $program");
+  CAPTURE(only.text);
+  CHECK(only.status == 1);
+  CHECK(count(only.text, "shm was asked for, and it runs on another host, or in another network") > 0);
+}
+
+TEST_CASE("ranks of two hosts meet at a file") {
+  const two_hosts hosts;
+  if (!hosts.are_up()) return;
+  const std::string file =
+      std::filesystem::temp_directory_path() / ("colls-store-" + std::to_string(::getpid()));
+  const std::string by_file = "env COLLS_WORLD_SIZE=2 COLLS_STORE=file://" + file + " ";
+  check_all(hosts.run(by_file + "COLLS_RANK=0 $program", by_file + "COLLS_RANK=1 $program"));
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("two launchers on one host, and a rank of another host name, share its memory") {
+  const secret_file secret;
+  const std::string with = "COLLS_TRANSPORT=shm COLLS_SECRET_FILE=" + secret.path + " ";
+  check_all(shell(with + node(0, "127.0.0.1", port(9)) + " & a=$!\n" + with +
+                  node(1, "127.0.0.1", port(9)) + " & b=$!\nwait $a; status=$?\n" +
+                  "wait $b || exit $?\nexit $status\n"));
+  const std::string contained = "unshare --uts sh -c 'hostname of-a-container && exec \"$0\"'";
+  if (shell(contained + " true").status != 0) {
+    MESSAGE("skipped in part: a host name of its own needs root");
+    return;
+  }
+  check_all(shell("export COLLS_TRANSPORT=shm\n" + by_hand("127.0.0.1", port(0), contained)));
 }

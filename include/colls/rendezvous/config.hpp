@@ -21,7 +21,7 @@ namespace colls {
 struct config {
   int rank = -1;
   int size = -1;
-  int local_rank = -1;  // the launcher's word; -1: found out when the ranks meet
+  int local_rank = -1;  // the launcher's words, or -1: who shares a host is found out
   int local_size = -1;
   int node = -1;
   int nodes = -1;

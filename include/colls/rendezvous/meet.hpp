@@ -180,7 +180,6 @@ class meeting {
     }
     rank_card mine = rank_card::of_this_process();
     mine.where = all_.link_listener.local();
-    mine.node = cfg().node;
     if (!cfg().transport.empty()) mine.transport = cfg().transport.str();
     const std::string text = mine.text();
     const std::string held =
@@ -234,7 +233,9 @@ class meeting {
     std::string boot;
     std::string transport;
     bool several_machines = false;
+    bool told = false;
     int on_loopback = -1;
+    std::map<std::string, int> machines;  // the first rank of each
     all_.node_of.clear();
     std::vector<core_set> usable;  // of every node
     for (std::size_t r = 0; r < cards.size(); ++r) {
@@ -251,7 +252,16 @@ class meeting {
               transport.c_str(), r, card->transport.c_str());
       }
       const int next = static_cast<int>(numbers.size());
-      all_.node_of.push_back(numbers.try_emplace(card->place(), next).first->second);
+      const auto [place, is_new] = numbers.try_emplace(card->place(), next);
+      all_.node_of.push_back(place->second);
+      const int first = machines.try_emplace(card->boot, static_cast<int>(r)).first->second;
+      if (is_new && first != static_cast<int>(r) && card->boot != "-" && transport != "tcp" &&
+          !std::exchange(told, true)) {
+        log_warn(
+            "ranks %d and %zu run on one machine in different network namespaces: they share no "
+            "memory",
+            first, r);
+      }
       usable.resize(numbers.size());
       usable[static_cast<std::size_t>(all_.node_of.back())].add(card->cores);
       several_machines = several_machines || (r > 0 && card->boot != boot);

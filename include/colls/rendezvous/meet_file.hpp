@@ -29,11 +29,11 @@ inline task<bool> is_everybody_here(engine& on, const config& cfg, file_store& f
     const std::string there = co_await file.check(keys);
     throw error(missing_ranks(cfg, there, on.now() - began, false));
   }
-  const std::string here = boot_id();
+  const std::string here = rank_card::of_this_process().place() + " ";
   bool same = true;
   for (const std::string& key : keys) {
     const std::string card = co_await file.get(key, deadline);
-    same = same && card.find(" " + here + " ") != std::string::npos;
+    same = same && card.starts_with(here);
   }
   co_return same;
 }
@@ -55,7 +55,8 @@ inline task<file_meeting> meet_at_file(engine& on, const config& cfg, const std:
   found.key =
       cfg.secret.empty() ? file->shared_secret(cfg.insecure) : secret(cfg.secret, cfg.insecure);
   if (!one_host) {
-    const std::string card = rank_card::of_this_process().text();
+    const rank_card mine_alone = rank_card::of_this_process();
+    const std::string card = mine_alone.place() + " " + std::to_string(mine_alone.nonce);
     const std::string held = co_await file->compare_set(host_key(cfg.rank), {}, card, deadline);
     if (held != card) {
       raise(errc::rank_taken, "another process is rank %d in file://%s", cfg.rank, path.c_str());

@@ -80,7 +80,7 @@ struct rank_card {
   endpoint where;
   std::string boot;
   std::string host;
-  int node = -1;  // the launcher's word
+  std::uint64_t network = 0;
   std::string transport = "hybrid";
   core_set cores;
   std::int64_t pid = 0;
@@ -90,10 +90,10 @@ struct rank_card {
     char all[1024];
     char usable[core_set::longest + 1];
     cores.write(usable);
-    std::snprintf(all, sizeof all, "%s %d %s %s %d %s %s %lld %llx",
+    std::snprintf(all, sizeof all, "%s %d %s %s %llu %s %s %lld %llx",
                   where.address().to_string().c_str(), where.port(), boot.c_str(), host.c_str(),
-                  node, transport.c_str(), usable, static_cast<long long>(pid),
-                  static_cast<unsigned long long>(nonce));
+                  static_cast<unsigned long long>(network), transport.c_str(), usable,
+                  static_cast<long long>(pid), static_cast<unsigned long long>(nonce));
     return all;
   }
   static std::optional<rank_card> parse(const std::string& text) {
@@ -104,10 +104,11 @@ struct rank_card {
     char usable[core_set::longest + 1];
     static_assert(sizeof usable == 257);
     int port = 0;
+    unsigned long long network = 0;
     rank_card card;
     boost::system::error_code bad;
-    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %d %7s %256s", address, &port, boot, host,
-                    &card.node, transport, usable) != 7 ||
+    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %7s %256s", address, &port, boot, host,
+                    &network, transport, usable) != 7 ||
         !core_set::read(usable, card.cores)) {
       return std::nullopt;
     }
@@ -116,6 +117,7 @@ struct rank_card {
     card.where = {numeric, static_cast<std::uint16_t>(port)};
     card.boot = boot;
     card.host = host;
+    card.network = network;
     card.transport = transport;
     return card;
   }
@@ -126,13 +128,16 @@ struct rank_card {
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);
     mine.host = host[0] == 0 ? "-" : host;
+    mine.network = network_namespace();
     mine.cores = core_set::of_this_thread();
     mine.pid = ::getpid();
     fill_random(&mine.nonce, sizeof mine.nonce);
     return mine;
   }
-  /// Ranks with equal ones share a node.
-  std::string place() const { return boot + " " + host + " " + std::to_string(node); }
+  /// Ranks with equal ones are of one host: local sockets reach those, and no others.
+  std::string place() const {
+    return (boot != "-" ? boot : host) + " " + (network != 0 ? std::to_string(network) : host);
+  }
 };
 
 /// In a world of at most so many ranks each knows where all others listen, whoever served the store
