@@ -281,6 +281,49 @@ TEST_CASE("what is lent is not copied") {
   });
 }
 
+TEST_CASE("what is lent is not copied by any collective, beyond vectors that count as short") {
+  ranks<shm_world> world(3);
+  world.run([](communicator& comm) -> task<> {
+    const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
+    co_await seen(comm, first);
+    // 32 KiB are short at most: blocks of a little more, and of very much.
+    for (const std::size_t n : {2100U, 100'000U}) {
+      CAPTURE(n);
+      elements one(comm, n, true);
+      elements all(comm, 3 * n, true);
+      elements turned(comm, 3 * n, true);
+      const auto block = comm.register_buffer(one.shared);
+      const auto whole = comm.register_buffer(all.shared);
+      const auto other = comm.register_buffer(turned.shared);
+      const auto part_of_other = comm.register_buffer(turned.shared, n, n);
+      one.fill(comm.rank());
+      all.fill(comm.rank());
+      const auto copies_nothing = [&](const char* what, auto call) -> task<> {
+        co_await call;
+        CAPTURE(what);
+        CHECK(call.copied_bytes() == 0);
+      };
+      for (const colls::options& how : {direct, colls::options{}}) {
+        CAPTURE(static_cast<int>(how.algorithm));
+        constexpr product op;
+        for (int root = 0; root < 3; ++root) {
+          co_await copies_nothing("reduce", comm.reduce(block, part_of_other, root, op, how));
+          co_await copies_nothing("reduce in place", comm.reduce(block, root, op, how));
+          co_await copies_nothing("gather", comm.gather(block, whole, root, how));
+          co_await copies_nothing("scatter", comm.scatter(whole, block, root, how));
+          co_await copies_nothing("broadcast", comm.broadcast(block, root, how));
+        }
+        co_await copies_nothing("all_reduce", comm.all_reduce(block, part_of_other, op, how));
+        co_await copies_nothing("reduce_scatter", comm.reduce_scatter(whole, block, op, how));
+        co_await copies_nothing("all_gather", comm.all_gather(block, whole, how));
+        co_await copies_nothing("all_to_all", comm.all_to_all(whole, other, how));
+        co_await copies_nothing("scan", comm.scan(block, op, how));
+        co_await copies_nothing("exscan", comm.exscan(block, op, how));
+      }
+    }
+  });
+}
+
 namespace {
 
 /// Whether this rank's own memory is read by its neighbour.
