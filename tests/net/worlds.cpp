@@ -3,16 +3,20 @@
 // every_collective in worlds of all kinds: started by colls-run, mpirun, torchrun and by hand, over
 // IPv4 and IPv6, on one host and on two.
 
+#include <colls/run.hpp>
+
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -34,7 +38,8 @@ outcome shell(const std::string& script, int seconds = 60) {
   const int made = ::mkstemp(file.data());
   REQUIRE(made >= 0);
   ::close(made);
-  std::ofstream(file) << "program=" << here << "/examples/every_collective\n"
+  std::ofstream(file) << "self=" << std::filesystem::read_symlink("/proc/self/exe").string() << '\n'
+                      << "program=" << here << "/examples/every_collective\n"
                       << "run=" << here << "/tools/colls-run\n"
                       << script << '\n';
   const std::string command =
@@ -77,6 +82,20 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
+/// What this process has mapped of memory that colls shares, by numbers that all processes know.
+std::set<std::string> shared_memory() {
+  std::set<std::string> found;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:colls") == line.npos) continue;
+    std::istringstream words(line);
+    std::string addresses, rights, offset, device, file;
+    words >> addresses >> rights >> offset >> device >> file;
+    found.insert(file);
+  }
+  return found;
+}
+
 void check_all(const outcome& ran) {
   CAPTURE(ran.text);
   CHECK(ran.status == 0);
@@ -114,7 +133,7 @@ class two_hosts {
       return "ip -n " + host + " link set lo up\n" +                                 //
              "ip -n " + host + " addr add 10.77.0." + n + "/24 dev " + end + "\n" +  //
              "ip -n " + host + " addr add fd77::" + n + "/64 dev " + end + " nodad\n" + "ip -n " +
-             host + " link set " + end + " up\n" +                               //
+             host + " link set " + end + " up\n" +  //
              "ip -n " + host + " route add default dev " + end + "\n";
     };
     made_ = shell("set -e\nip netns add " + a_ + "\nip netns add " + b_ + "\nip link add " + cable +
@@ -274,7 +293,8 @@ TEST_CASE("two hosts without a secret") {
   const outcome only = hosts.run(shared + "RANK=0 $program", shared + "RANK=1 $program");
   CAPTURE(only.text);
   CHECK(only.status == 1);
-  CHECK(count(only.text, "shm was asked for, and it runs on another host, or in another network") > 0);
+  CHECK(count(only.text, "shm was asked for, and it runs on another host, or in another network") >
+        0);
 }
 
 TEST_CASE("ranks of two hosts meet at a file") {
@@ -299,4 +319,88 @@ TEST_CASE("two launchers on one host, and a rank of another host name, share its
     return;
   }
   check_all(shell("export COLLS_TRANSPORT=shm\n" + by_hand("127.0.0.1", port(0), contained)));
+}
+
+TEST_CASE("a rank of two hosts" * doctest::skip()) {
+  const int status = colls::run([](colls::world& world) -> colls::task<> {
+    const char* const dies = std::getenv("DIES");
+    const bool is_victim = dies != nullptr && std::atoi(dies) == world.rank();
+    constexpr colls::options by_hosts{.algorithm = colls::algorithm::hierarchical};
+    std::vector<int> data(1 << 20);
+    const int sum = world.size() * (world.size() - 1) / 2;
+    bool right = true;
+    for (const colls::options& how : {by_hosts, colls::options{}}) {
+      std::fill(data.begin(), data.end(), world.rank());
+      co_await world.all_reduce(data, how);
+      right &= std::count(data.begin(), data.end(), sum) == 1 << 20;
+    }
+    co_await world.barrier();
+    std::string said =
+        "node " + std::to_string(world.node()) + ": " + (right ? "right" : "wrong") + ", maps";
+    for (const std::string& memory : shared_memory()) said += " " + memory;
+    std::printf("%s\n", said.c_str());
+    std::fflush(stdout);
+    co_await world.barrier();
+    if (dies == nullptr) co_return;
+    if (is_victim) {
+      // Somewhere in a call.
+      std::signal(SIGALRM, [](int) { ::kill(::getpid(), SIGKILL); });
+      ::ualarm(50'000, 0);
+    }
+    try {
+      for (;;) co_await world.all_reduce(data, by_hosts);
+    } catch (const colls::error& thrown) {
+      const colls::failure& why = thrown.record();
+      std::printf("ended by %s of rank %d\n", colls::detail::words(why.code).name, why.culprit);
+      std::fflush(stdout);
+    }
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("ranks of one host share memory in a world of two, and go by tcp to the other host's") {
+  const two_hosts hosts;
+  if (!hosts.are_up()) return;
+  const secret_file secret;
+  for (const std::string& dies : strings{"nobody", "1", "2"}) {
+    CAPTURE(dies);
+    std::string with = "env COLLS_SECRET_FILE=" + secret.path + " ";
+    const bool kills = dies != "nobody";
+    if (kills) with += "DIES=" + dies + " ";
+    const auto ranks = [&](int node) {
+      return with + "$run --nnodes 2 --node-rank " + std::to_string(node) +
+             " --master-addr 10.77.0.1 --master-port " + port(4) +
+             " -n 2 $self --no-skip '-tc=a rank of two hosts'";
+    };
+    const outcome ran = hosts.run(ranks(0), ranks(1));
+    CAPTURE(ran.text);
+    CHECK((ran.status == 0) == !kills);
+    std::vector<strings> maps;
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string start =
+          "[" + std::to_string(rank) + "] node " + std::to_string(rank / 2) + ": right, maps ";
+      const std::size_t at = ran.text.find(start);
+      REQUIRE(at != std::string::npos);
+      std::istringstream rest(ran.text.substr(at + start.size()));
+      std::string line;
+      std::getline(rest, line);
+      std::istringstream words(line);
+      maps.emplace_back(std::istream_iterator<std::string>(words),
+                        std::istream_iterator<std::string>());
+    }
+    for (int one = 0; one < 4; ++one) {
+      for (int other = one + 1; other < 4; ++other) {
+        CAPTURE(one);
+        CAPTURE(other);
+        const strings& mine = maps[static_cast<std::size_t>(one)];
+        const strings& theirs = maps[static_cast<std::size_t>(other)];
+        const bool share = std::find_first_of(mine.begin(), mine.end(), theirs.begin(),
+                                              theirs.end()) != mine.end();
+        CHECK(share == (one / 2 == other / 2));
+      }
+      const std::string ended =
+          "[" + std::to_string(one) + "] ended by peer_failed of rank " + dies;
+      CHECK(count(ran.text, ended) == (kills && std::to_string(one) != dies ? 1 : 0));
+    }
+  }
 }
