@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What colls-bench prints: the columns of nccl-tests, and a line of JSON for each size.
+// What colls-bench prints: nccl-tests' columns with three times for its one, and a line of JSON for
+// each size.
 
 #include "options.hpp"
 
@@ -57,15 +58,16 @@ class report {
     const bool good =
         std::fprintf(file,
                      "{\"library\":\"%s\",\"collective\":\"%s\",\"algorithm\":\"%s\","
-                     "\"transport\":\"%s\",\"memory\":\"%s\",\"ranks\":%d,\"bytes\":%" PRIu64
+                     "\"transport\":\"%s\"%s,\"ranks\":%d,\"bytes\":%" PRIu64
                      ",\"dtype\":\"%s\",\"op\":\"%s\",\"in_place\":%s,\"registered\":%s,"
                      "\"us_min\":%.9g,\"us_median\":%.9g,\"us_p99\":%.9g,\"algbw\":%.9g,"
                      "\"busbw\":%.9g,\"wrong\":%" PRIu64 "}\n",
                      how_.library.c_str(), how_.collective.c_str(), how_.algorithm.c_str(),
-                     how_.transport.c_str(), how_.on_device() ? "device" : "host", ranks_, bytes,
-                     how_.dtype.c_str(), how_.op.c_str(), how_.in_place ? "true" : "false",
-                     how_.registered ? "true" : "false", at(0) * 1e6, median * 1e6, at(0.99) * 1e6,
-                     algbw, algbw * bus_factor, wrong) > 0;
+                     how_.transport.c_str(), how_.on_device() ? ",\"memory\":\"device\"" : "",
+                     ranks_, bytes, how_.dtype.c_str(), how_.op.c_str(),
+                     how_.in_place ? "true" : "false", how_.registered ? "true" : "false",
+                     at(0) * 1e6, median * 1e6, at(0.99) * 1e6, algbw, algbw * bus_factor,
+                     wrong) > 0;
     if (std::fclose(file) != 0 || !good) throw std::runtime_error("cannot write " + how_.json);
   }
 

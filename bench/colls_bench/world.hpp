@@ -10,6 +10,10 @@
 
 #include <colls/rendezvous/environment.hpp>
 #include <colls/run.hpp>
+#include <colls/transport/socket.hpp>
+
+#include <cstdio>
+#include <stdexcept>
 
 namespace bench {
 
@@ -21,9 +25,16 @@ inline int in_a_world(const options& how) {
     if (how.on_device()) {
       return colls::run([&](colls::world& world) { return measure_on_devices(world, how); }, place);
     }
-    const auto on_host = [&](colls::world& world) -> colls::task<> {
-      const auto work = make_workload(world, how);
-      co_await measure(*work, world, how);
+    const auto on_host = [&](colls::world& world) -> colls::task<int> {
+      int status = 0;
+      try {
+        const auto work = make_workload(world, how);
+        co_await measure(*work, world, how);
+      } catch (const std::invalid_argument& wrong) {  // on all ranks
+        if (world.rank() == 0) std::fprintf(stderr, "colls-bench: %s\n", wrong.what());
+        status = 2;
+      }
+      co_return status;
     };
     return colls::run(on_host, place);
   };
@@ -33,7 +44,7 @@ inline int in_a_world(const options& how) {
     throw std::invalid_argument("--congestion " + how.congestion + ": " + refused.message());
   }
   const colls::config launched = colls::environment();
-  if (launched.size > 1) return rank_main(launched);
+  if (!(launched.source == "no launcher")) return rank_main(launched);
   const meeting_folder folder;
   const auto started = [&](int rank) {
     colls::config place;
