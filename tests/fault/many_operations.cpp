@@ -130,25 +130,51 @@ std::size_t available() {
 
 }  // namespace
 
-TEST_CASE("more bytes than 2^31 in one call, copied and reduced") {
+TEST_CASE("more bytes than 2^31 in one call, in memory of any kind") {
   constexpr std::size_t size = (std::size_t{1} << 31) + 5;
   if (available() < 4 * size) {
     MESSAGE("skipped: it takes 4 GiB of memory, and as much should stay free");
     return;
   }
-  job all(2, [](colls::world& world, const line& test) -> task<> {
-    const auto mine = static_cast<unsigned char>(world.rank() + 1);
-    std::vector<unsigned char> data(size, mine);
-    data[size - 2] = static_cast<unsigned char>(10 * mine);
-    co_await world.all_reduce(data, {.algorithm = colls::algorithm::ring});
-    bool right = data[0] == 3 && data[size / 2] == 3 && data[size - 2] == 30 && data.back() == 3;
-    if (world.rank() == 0) data.back() = data[size / 2] = 77;
-    co_await world.broadcast(data, 0);
-    right &= data[0] == 3 && data[size / 2] == 77 && data[size - 2] == 30 && data.back() == 77;
-    test.say(right ? "right" : "wrong");
-  });
-  REQUIRE(all.all_say("right", 200));
-  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
+  for (const bool lent : {false, true}) {
+    CAPTURE(lent);
+    job all(2, [=](colls::world& world, const line& test) -> task<> {
+      const auto mine = static_cast<unsigned char>(world.rank() + 1);
+      std::vector<unsigned char> own(lent ? 0 : size);
+      colls::shared_buffer<unsigned char> shared;
+      if (lent) shared = world.allocate<unsigned char>(size);
+      const std::span<unsigned char> data(lent ? shared.data() : own.data(), size);
+      // The other rank has to see it first.
+      std::vector<int> is_lent(1, lent ? 0 : 1);
+      while (is_lent[0] == 0) {
+        auto some = world.all_reduce(data.first(1 << 20));
+        co_await some;
+        is_lent[0] = some.copied_bytes() == 0 ? 1 : 0;
+        co_await world.all_reduce(is_lent, colls::minimum{});
+      }
+      std::fill(data.begin(), data.end(), mine);
+      data[size - 2] = static_cast<unsigned char>(10 * mine);
+      const auto by = world.explain(colls::collective::all_reduce, size).chosen.how;
+      auto sum = world.all_reduce(data);
+      co_await sum;
+      bool right = data[0] == 3 && data[size / 2] == 3 && data[size - 2] == 30 && data.back() == 3;
+      if (world.rank() == 0) data.back() = data[size / 2] = 77;
+      auto from_0 = world.broadcast(data, 0);
+      co_await from_0;
+      right &= data[0] == 3 && data[size / 2] == 77 && data[size - 2] == 30 && data.back() == 77;
+      test.say(right ? "right" : "wrong");
+      test.say(name(by));
+      test.say(std::to_string(sum.copied_bytes() + (lent ? from_0.copied_bytes() : 0)));
+    });
+    REQUIRE(all.all_say("right", 200));
+    for (int rank = 0; rank < 2; ++rank) {
+      CHECK(all.hear(rank) == "direct");
+      // Without: the other's half to a desk and half of the sums from one.
+      const std::string copied = all.hear(rank);
+      CHECK(std::stoull(copied) / (size - 100) == (lent ? 0 : 1));
+      CHECK(all.wait(rank).status == 0);
+    }
+  }
 }
 
 #endif
