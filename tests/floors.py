@@ -72,7 +72,7 @@ FLOORS = {
     ),
     "gpu": (
         ["vocabulary", "coroutines", "contracts", "algorithms", "facade"],
-        "cuda/api cuda/check cuda/memory cuda/stream cuda/turns cuda/shot_page cuda/reduce cuda/shots cuda/attach"
+        "cuda/api cuda/check cuda/memory cuda/stream cuda/turns cuda/shot_page cuda/half cuda/reduce cuda/shots cuda/attach"
         " cuda/staged cuda/door cuda/hatch cuda/passable cuda/mapped cuda/neighbourhood cuda/visit cuda/ring_visit cuda/island cuda/ipc"
         " cuda/nccl_api cuda/nccl_clique cuda/nccl",
         ["cuda"],

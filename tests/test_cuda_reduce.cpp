@@ -305,8 +305,43 @@ TEST_CASE("a reduction is launched on its stream, and waits for what was there b
   }
 }
 
-TEST_CASE("wrong buffers are refused before anything is launched") {
+/// Another library's half, as CUDA's are to nvcc (tests/cuda/device.cu).
+struct others_half {
+  std::uint16_t bits;
+};
+
+}  // namespace
+
+template <>
+struct colls::detail::counterpart<others_half> {
+  using type = colls::float16;
+};
+
+namespace {
+
+static_assert(colls::type_id<others_half>() == colls::type_id<colls::float16>());
+
+TEST_CASE("halves of another library are halves: sums in float, rounded once") {
   stand_in::boot({});
+  const auto bits = [](float x) { return others_half{colls::float16(x).bits()}; };
+  colls::cuda::device_buffer<others_half> in(4);
+  colls::cuda::device_buffer<others_half> out(1);
+  const float addends[] = {2048, 1, 1, 1};  // in halves 2048 + 1 is 2048
+  for (std::size_t i = 0; i < 4; ++i) in.data()[i] = bits(addends[i]);
+  const others_half* const one = in.data();
+  const std::array<const others_half*, 4> all{one, one + 1, one + 2, one + 3};
+  void* const stream = stand_in::make_stream();
+  reduce_into(out.span(), all, colls::plus(), {stream});
+  stand_in::synchronize(stream);
+  CHECK(out.data()->bits == bits(2052).bits);
+  const auto second = [](const others_half&, const others_half& b) { return b; };
+  reduce_into(out.span(), all, second, {stream});
+  stand_in::synchronize(stream);
+  CHECK(out.data()->bits == bits(1).bits);
+}
+
+TEST_CASE("wrong buffers are refused before anything is launched") {
+  stand_in::boot({.devices = 2});
   colls::cuda::device_buffer<int> data(100);
   const auto code_of = [&](int* out, const int* in, int* second) {
     try {
@@ -326,6 +361,22 @@ TEST_CASE("wrong buffers are refused before anything is launched") {
   CHECK(code_of(good, good + 5, nullptr) == errc::invalid_argument);
   CHECK(code_of(good, good + 50, good + 9) == errc::invalid_argument);
   CHECK(code_of(good, good + 50, good + 41) == errc::invalid_argument);
+  std::vector<int> of_host(20);
+  int* freed = nullptr;
+  {
+    const colls::cuda::device_buffer<int> gone(20);
+    freed = gone.data();
+  }
+  std::optional<colls::cuda::device_buffer<int>> elsewhere;
+  {
+    const colls::cuda::on_device there(1);
+    elsewhere.emplace(20);
+  }
+  for (int* const wrong : {of_host.data(), freed, elsewhere->data(), good + 91}) {
+    CHECK(code_of(wrong, good, nullptr) == errc::invalid_argument);
+    CHECK(code_of(good, wrong, nullptr) == errc::invalid_argument);
+    CHECK(code_of(good, good + 50, wrong) == errc::invalid_argument);
+  }
   CHECK(stand_in::calls("launch") == 0);
   CHECK(code_of(good, good + 50, good + 50) == errc{});
   CHECK(code_of(good, good, good) == errc{});

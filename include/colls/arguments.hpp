@@ -117,7 +117,7 @@ inline any_buffer unusable(const char* why) { return {const_cast<char*>(why), SI
 inline constexpr char no_device_memory[] =
     "a device_span is not in the memory of a device: a pointer of the host, or one that was freed";
 inline constexpr char other_devices_memory[] =
-    "a device_span is in the memory of another device than the communicator's";
+    "a device_span is in the memory of another device than the one that works on it";
 inline constexpr char beyond_its_memory[] =
     "a device_span ends beyond the memory that was allocated";
 inline constexpr char captured_stream[] =

@@ -188,7 +188,7 @@ class communicator {
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
   requires(!detail::is_options<Op>) operation<> all_reduce(const colls::group<Ranges...>& buffers,
                                                            Op op = {}, const options& how = {}) {
-    using element = typename colls::group<Ranges...>::element_type;
+    using element = detail::combined_as<typename colls::group<Ranges...>::element_type, Op>;
     static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, space>,
                   "colls: the group is in host memory and the communicator moves device memory, or "
                   "the other way round");
@@ -587,24 +587,28 @@ class communicator {
   template <collective What, algorithm Pinned, class T, class Op>
   operation<> everywhere(const any_buffer& in, const any_buffer& out, const Op& op,
                          const options& how) {
-    const reduction& by = reducing<What, T>(op, how);
-    return core_->template everywhere<What>(by, in, out,
-                                            pinned<What, Pinned, commutative_for<Op, T>>(how));
+    using element = detail::combined_as<T, Op>;
+    const reduction& by = reducing<What, element>(op, how);
+    return core_->template everywhere<What>(
+        by, in, out, pinned<What, Pinned, commutative_for<Op, element>>(how));
   }
   template <algorithm Pinned, class T, class Op>
   operation<> at_root(const any_buffer& in, const any_buffer& out, int root, const Op& op,
                       const options& how) {
     constexpr collective what = collective::reduce;
-    const reduction& by = reducing<what, T>(op, how);
-    return core_->at_root(by, in, out, root, pinned<what, Pinned, commutative_for<Op, T>>(how));
+    using element = detail::combined_as<T, Op>;
+    const reduction& by = reducing<what, element>(op, how);
+    return core_->at_root(by, in, out, root,
+                          pinned<what, Pinned, commutative_for<Op, element>>(how));
   }
   template <algorithm Pinned, class T, class Op>
   operation<> in_parts(const any_buffer& in, const any_buffer& out,
                        std::vector<std::size_t> offsets, const Op& op, const options& how) {
     constexpr collective what = collective::reduce_scatter;
-    const reduction& by = reducing<what, T>(op, how);
+    using element = detail::combined_as<T, Op>;
+    const reduction& by = reducing<what, element>(op, how);
     return core_->in_parts(by, in, out, std::move(offsets),
-                           pinned<what, Pinned, commutative_for<Op, T>>(how));
+                           pinned<what, Pinned, commutative_for<Op, element>>(how));
   }
 
   detail::core_owner<detail::core<Transport>> core_;

@@ -62,6 +62,11 @@ inline constexpr bool combines = requires(const Op& op, const T& x) {
   { op(x, x) } -> result_for<T>;
 };
 
+/// What an operation gets of elements of type T: their counterparts, if it is a built-in one or
+/// takes no T.
+template <class T, class Op>
+using combined_as = std::conditional_t<is_builtin_op<Op> || !combines<Op, T>, counterpart_t<T>, T>;
+
 /// The type in which an operation combines elements of type T if nobody says otherwise.
 template <class Op, class T>
 struct default_accumulate {

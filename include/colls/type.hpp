@@ -32,6 +32,15 @@ concept range_like = requires(T& t) {
   t.size();
 };
 
+/// What colls takes a type of another library for, which has its bits and its meaning: CUDA's
+/// halves for float16 and bfloat16 (<colls/cuda/half.cuh>).
+template <class T>
+struct counterpart {
+  using type = T;
+};
+template <class T>
+using counterpart_t = typename counterpart<T>::type;
+
 template <class T>
 concept number = std::is_arithmetic_v<T> || half_type<T>;
 
@@ -116,7 +125,9 @@ template <supported_type T>
 constexpr std::uint32_t type_id() {
   using detail::id_of;
   using detail::type_kind;
-  if constexpr (std::is_same_v<T, bool>) {
+  if constexpr (!std::is_same_v<T, detail::counterpart_t<T>>) {
+    return type_id<detail::counterpart_t<T>>();
+  } else if constexpr (std::is_same_v<T, bool>) {
     return id_of(type_kind::boolean, sizeof(T));
   } else if constexpr (std::is_enum_v<T>) {
     return type_id<std::underlying_type_t<T>>();

@@ -27,6 +27,13 @@ struct better {
   }
 };
 
+/// An operation of the user's that takes them has them as they are.
+struct product {
+  __host__ __device__ __half operator()(__half a, __half b) const {
+    return colls::cuda::to_cuda(colls::cuda::from_cuda(a) * colls::cuda::from_cuda(b));
+  }
+};
+
 float number(std::size_t i) {
   return static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000) / 7.0f;
 }
@@ -34,6 +41,10 @@ template <class T>
 T drawn(std::size_t i) {
   if constexpr (std::is_same_v<T, best>) {
     return {number(i), static_cast<int>(i), 1};
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return colls::cuda::to_cuda(colls::float16(number(i)));
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return colls::cuda::to_cuda(colls::bfloat16(number(i)));
   } else {
     return static_cast<T>(number(i));
   }
@@ -62,10 +73,13 @@ colls::task<> compare(const char* what, std::size_t count, std::size_t shift, Op
   on.copy(pinned.data(), out.data() + shift, count * sizeof(T));
   co_await on.reached();
 
-  using compute = colls::default_accumulate_t<Op, T>;
+  using element = colls::detail::combined_as<T, Op>;
+  using compute = colls::default_accumulate_t<Op, element>;
+  const auto as_elements = [](auto* data) { return reinterpret_cast<element*>(data); };
   std::vector<T> want(count);
-  colls::cuda::detail::fold<T, compute, Op, Inputs> body{want.data(), nullptr, {}, count, op, {}};
-  for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = host[i].data();
+  colls::cuda::detail::fold<element, compute, Op, Inputs> body{
+      as_elements(want.data()), nullptr, {}, count, op, {}};
+  for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = as_elements(host[i].data());
   body(0, 1);
   const bool same = std::memcmp(pinned.data(), want.data(), count * sizeof(T)) == 0;
   std::printf("%s %s, %zu inputs of %zu\n", same ? "ok   " : "WRONG", what, Inputs, count);
@@ -78,12 +92,23 @@ colls::task<> compare_all(std::size_t largest, int& wrong) {
       co_await compare<float, 2>("float plus", count, shift, colls::plus(), wrong);
       co_await compare<colls::bfloat16, 3>("bfloat16 plus", count, shift, colls::plus(), wrong);
       co_await compare<colls::float16, 4>("float16 plus", count, shift, colls::plus(), wrong);
+      co_await compare<__half, 4>("__half plus", count, shift, colls::plus(), wrong);
+      co_await compare<__nv_bfloat16, 3>("__nv_bfloat16 plus", count, shift, colls::plus(), wrong);
+      co_await compare<__half, 2>("__half, user's operation", count, shift, product(), wrong);
       co_await compare<best, 8>("a struct, user's operation", count, shift, better(), wrong);
       const auto twice = [] __host__ __device__(int a, int b) { return 2 * a - b; };
       co_await compare<int, 2>("int, lambda", count, shift, twice, wrong);
     }
   }
 }
+
+/// Buffers of CUDA's halves are those of colls to whoever compares types or has NCCL add them up.
+static_assert(colls::type_id<__half>() == colls::type_id<colls::float16>());
+static_assert(colls::type_id<__nv_bfloat16>() == colls::type_id<colls::bfloat16>());
+using colls::detail::combined_as;
+static_assert(std::is_same_v<combined_as<__half, colls::plus>, colls::float16>);
+static_assert(std::is_same_v<combined_as<__nv_bfloat16, colls::average>, colls::bfloat16>);
+static_assert(std::is_same_v<combined_as<__half, product>, __half>);
 
 }  // namespace
 

@@ -22,25 +22,7 @@ int device_for(const colls::communicator<Transport>& comm) {
   return device;
 }
 
-/// Why a call for the memory of `device` cannot use a buffer, or null. Nothing is read or written.
-/// What a device that has failed answers is for the call to say.
-inline const char* wrong_with(const any_buffer& data, int device) {
-  const auto on_a_device = [](const api::location& found) {
-    return found.where == api::place::device || found.where == api::place::managed;
-  };
-  const std::size_t most = PTRDIFF_MAX / data.element_size();
-  if (data.size() == 0 || data.size() > most) return nullptr;
-  const auto* const first = static_cast<const std::byte*>(data.data());
-  api::location found;
-  if (api::locate(first, found) != api::success) return nullptr;
-  if (!on_a_device(found)) return colls::detail::no_device_memory;
-  if (found.device != device) return colls::detail::other_devices_memory;
-  const bool known = api::locate(first + bytes(data).size - 1, found) == api::success;
-  const bool ends_there = known && on_a_device(found) && found.device == device;
-  return ends_there ? nullptr : colls::detail::beyond_its_memory;
-}
-
-/// Why such a call cannot come after what a stream has, or null.
+/// Why a call for the memory of `device` cannot come after what a stream has, or null.
 inline const char* wrong_with(stream_ref callers, int device) {
   int before = device;
   (void)api::current_device(before);

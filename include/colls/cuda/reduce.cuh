@@ -15,6 +15,9 @@
 #if !defined(__CUDACC__) && !defined(COLLS_CUDA_STAND_IN)
 #error "colls/cuda/reduce.cuh has kernels: compile this file with nvcc, as a .cu"
 #endif
+#ifdef __CUDACC__
+#include <colls/cuda/half.cuh>
+#endif
 
 #ifdef __CUDA_ARCH__
 #define COLLS_DETAIL_UNROLL _Pragma("unroll")
@@ -288,10 +291,42 @@ void require_aligned(const T* pointer) {
   throw error(errc::invalid_argument, "a device buffer is not aligned as its elements have to be");
 }
 template <class T>
+void require_in_memory(const T* data, std::size_t count, int device) {
+  const any_buffer all(const_cast<T*>(data), count, sizeof(T));
+  const char* const wrong = wrong_with(all, device);
+  if (wrong != nullptr) throw error(errc::invalid_argument, wrong);
+}
+template <class T>
 void require_apart(const T* one, const T* other, std::size_t count) {
   if (one == nullptr || other == nullptr || one == other) return;
   if (one >= other + count || other >= one + count) return;
   throw error(errc::invalid_argument, "device buffers of a reduction overlap in part");
+}
+
+/// `reduce_into` of buffers that are known to be in the device's memory.
+template <class T, class Op, std::size_t Inputs>
+void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
+               stream_ref on, T* second, stages also) {
+  using compute = default_accumulate_t<Op, T>;
+  static_assert(check_reduction<Op, T>());
+  static_assert(
+      sizeof(Op) <= 64 && std::is_trivially_copyable_v<Op>,
+      "colls: an operation is copied to the device: at most 64 bytes, trivially copyable");
+  if (out.size() == 0) return;
+  require_aligned(out.data());
+  require_aligned(second);
+  require_apart<T>(out.data(), second, out.size());
+  for (const T* const input : inputs) {
+    require_aligned(input);
+    require_apart<T>(out.data(), input, out.size());
+    require_apart<T>(second, input, out.size());
+  }
+  if (second == out.data()) second = nullptr;
+  using kernel = fold<T, compute, Op, Inputs>;
+  constexpr std::size_t each = pack_size<T> != 0 ? pack_size<T> : 1;
+  kernel body{out.data(), second, {}, out.size(), op, also};
+  for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = inputs[i];
+  launch(body, (out.size() + each - 1) / each, on);
 }
 
 }  // namespace detail
@@ -306,30 +341,23 @@ namespace colls {
 /// thread's current device, when `on` gets there; `second`, if any, holds the same. Sums of halves
 /// are made in float and rounded once. Each buffer has out.size() elements, and `out` and `second`
 /// may be inputs. All of them stay alive until the stream has done it. Throws
-/// `errc::invalid_argument` before anything is launched.
+/// `errc::invalid_argument` before anything is launched, of memory of another device or the host
+/// too.
 template <class T, class Op, std::size_t Inputs>
 void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
-                 stream_ref on, T* second = nullptr, cuda::detail::stages also = {}) {
-  using compute = default_accumulate_t<Op, T>;
-  static_assert(check_reduction<Op, T>());
-  static_assert(
-      sizeof(Op) <= 64 && std::is_trivially_copyable_v<Op>,
-      "colls: an operation is copied to the device: at most 64 bytes, trivially copyable");
-  if (out.size() == 0) return;
-  cuda::detail::require_aligned(out.data());
-  cuda::detail::require_aligned(second);
-  cuda::detail::require_apart<T>(out.data(), second, out.size());
-  for (const T* const input : inputs) {
-    cuda::detail::require_aligned(input);
-    cuda::detail::require_apart<T>(out.data(), input, out.size());
-    cuda::detail::require_apart<T>(second, input, out.size());
+                 stream_ref on, T* second = nullptr) {
+  using element = detail::combined_as<T, Op>;
+  int device = 0;
+  cuda::check(cuda::api::current_device(device), "cudaGetDevice");
+  cuda::detail::require_in_memory(out.data(), out.size(), device);
+  if (second != nullptr) cuda::detail::require_in_memory(second, out.size(), device);
+  std::array<const element*, Inputs> in{};
+  for (std::size_t i = 0; i < Inputs; ++i) {
+    cuda::detail::require_in_memory(inputs[i], out.size(), device);
+    in[i] = reinterpret_cast<const element*>(inputs[i]);
   }
-  if (second == out.data()) second = nullptr;
-  using kernel = cuda::detail::fold<T, compute, Op, Inputs>;
-  constexpr std::size_t each = cuda::detail::pack_size<T> != 0 ? cuda::detail::pack_size<T> : 1;
-  kernel body{out.data(), second, {}, out.size(), op, also};
-  for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = inputs[i];
-  cuda::detail::launch(body, (out.size() + each - 1) / each, on);
+  const device_span<element> into{reinterpret_cast<element*>(out.data()), out.size()};
+  cuda::detail::fold_into(into, in, op, on, reinterpret_cast<element*>(second), {});
 }
 
 namespace detail {
@@ -357,8 +385,8 @@ struct device_kernel {
   static void launch_of(const Op& op, const device_pass& what) {
     std::array<const T*, Inputs> in{};
     for (std::size_t i = 0; i < Inputs; ++i) in[i] = static_cast<const T*>(what.in[i]);
-    reduce_into(device_span<T>{static_cast<T*>(what.out), what.count}, in, op, what.on,
-                static_cast<T*>(what.second), {!what.is_prepared, what.ranks});
+    cuda::detail::fold_into(device_span<T>{static_cast<T*>(what.out), what.count}, in, op, what.on,
+                            static_cast<T*>(what.second), {!what.is_prepared, what.ranks});
   }
 };
 
