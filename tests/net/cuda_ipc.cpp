@@ -221,6 +221,27 @@ TEST_CASE("a call that pins an algorithm is staged by it; native and direct name
   }
 }
 
+TEST_CASE("a rank that pins what the others would stage by makes another call than they") {
+  stand_in::boot({});
+  std::vector<errc> codes(2);
+  colls::inproc::run(2, [&](host_communicator& comm) -> colls::task<> {
+    constexpr std::size_t n = 100'000;
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 0);
+    colls::network_cost costs = colls::hybrid_cost;
+    costs.lent_per_kib = 1'000'000'000;  // so that it would not be `direct`
+    gpu.set_costs(costs);
+    stand_in::user by;
+    auto data = by.numbers(n, comm.rank());
+    colls::options how = by.on_stream();
+    const auto told = gpu.explain(colls::collective::all_reduce, n * sizeof(number));
+    CHECK(told.chosen.how != colls::algorithm::direct);
+    if (comm.rank() == 0) how.algorithm = told.chosen.how;
+    const auto calling = [&] { return gpu.all_reduce(data.span(), how); };
+    codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(calling);
+  });
+  CHECK(codes == std::vector<errc>{errc::mismatch, errc::mismatch});
+}
+
 TEST_CASE("a handle that cannot be made or opened stages that call alone") {
   for (const char* const function : {"share", "open", "find_allocation"}) {
     run(2, {.processes = true}, [function](auto& gpu) -> colls::task<> {

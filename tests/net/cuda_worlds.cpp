@@ -10,8 +10,6 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>
-
 #include "../../bench/colls_bench/device.hpp"
 #include "../cuda/processes.hpp"
 #include "../stand_in/nccl.hpp"
@@ -65,25 +63,6 @@ TEST_CASE("every collective where ranks see each other's device memory, over TCP
     CHECK(stand_in::calls("open") > 0);
     CHECK(stand_in::calls("launch") > 0);
   }
-}
-
-TEST_CASE("a rank that pins what the others would stage by makes another call than they") {
-  stand_in::boot({});
-  std::atomic<int> differ{0};
-  (void)run_tcp(2, [&differ](colls::world& world) -> colls::task<> {
-    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, 0);
-    stand_in::user by;
-    auto data = by.numbers(1000, gpu.rank());
-    colls::options how = by.on_stream();
-    how.timeout = std::chrono::seconds(5);
-    const auto told = gpu.explain(colls::collective::all_reduce, 1000 * sizeof(stand_in::number));
-    CHECK(told.chosen.how != colls::algorithm::direct);
-    if (gpu.rank() == 0) how.algorithm = told.chosen.how;
-    const auto calling = [&] { return gpu.all_reduce(data.span(), how); };
-    const colls::errc code = co_await stand_in::code_of(calling);
-    differ += code == colls::errc::mismatch ? 1 : 0;
-  });
-  CHECK(differ == 2);
 }
 
 TEST_CASE("memory of allocate is passed between ranks of TCP") {
