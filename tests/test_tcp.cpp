@@ -445,6 +445,43 @@ TEST_CASE("who asks an operation whether it has ended wakes those it has written
   CHECK(root.done());
 }
 
+TEST_CASE("who waits for one rank asks its socket each time, and those of others now and then") {
+  ranks<tcp_world> world(3);
+  using colls::algorithm;
+  world.run(
+      [](communicator& comm) -> task<> { co_await comm.barrier<algorithm::dissemination>(); });
+  colls::tcp_transport& net = world.world[1];
+  bool waited = false;
+  for (int i = 0; i < 8; ++i) {
+    float wanted = 0;
+    float sent = 3;
+    colls::operation<colls::received> waits = world.all[1].recv(std::span(&wanted, 1), 0, 5);
+    std::vector<std::vector<float>> parts(3, std::vector<float>(3));
+    const auto begin = [&](std::size_t rank) {
+      return world.all[rank].all_gather<algorithm::linear>(std::span(&sent, 1), parts[rank]);
+    };
+    colls::operation<> early = begin(2);
+    int polls = 0;
+    while (!net.matching().has_arrivals() && polls < 100) {
+      net.poll();
+      ++polls;
+    }
+    CHECK(polls <= 8);
+    waited |= polls > 1;
+
+    colls::operation<> sends = world.all[0].send(std::span(&sent, 1), 1, 5);
+    for (int k = 0; k < 2 && !waits.done(); ++k) {
+    }
+    CHECK(wanted == 3);
+    colls::operation<> others[] = {begin(0), begin(1)};
+    for (colls::operation<>* each : {&early, &sends, &others[0], &others[1]}) {
+      colls::sync_wait(world.world, *each);
+    }
+    colls::sync_wait(world.world, waits);
+  }
+  CHECK(waited);
+}
+
 TEST_CASE_TEMPLATE("a loop over done() opens links, closes them, sees deadlines and deaths", World,
                    tcp_world, shm_world) {
   ranks<World> world(2);

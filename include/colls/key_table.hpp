@@ -89,6 +89,18 @@ class key_table {
     return count_ == 0 ? nullptr : home_of(key).first;
   }
 
+  /// Whether `test` is true of every node; it asks no further once it is not.
+  template <class Test>
+  bool all_of(Test test) const {
+    if (count_ == 0) return true;
+    for (const bucket& home : buckets_) {
+      for (keyed* at = home.first; at != nullptr; at = at->next) {
+        if (!test(static_cast<const Node&>(*at))) return false;
+      }
+    }
+    return true;
+  }
+
   /// Calls `visit` for every node; `visit` may remove the node it is given.
   template <class Visit>
   void each(Visit visit) {

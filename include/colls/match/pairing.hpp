@@ -80,6 +80,13 @@ class pairing {
     receives_.each(visit);
     for (posted* receive : direct_receives_) visit(*receive);
   }
+  /// Whether `test` is true of each of those; it asks no further once it is not.
+  template <class Test>
+  bool all_waiting(Test test) const {
+    return receives_.all_of(test) &&
+           std::all_of(direct_receives_.begin(), direct_receives_.end(),
+                       [&](const posted* receive) { return test(*receive); });
+  }
   /// The communicators on which a receive waits for `peer`.
   std::vector<communicator_state*> waiting_for(int peer) {
     std::vector<communicator_state*> found;

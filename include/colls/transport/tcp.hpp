@@ -117,7 +117,7 @@ class tcp_transport final : mover,
   bool poll() override {
     // Now and then other links have their turn, too.
     if (!rounds_.empty() && take_rounds() && ++rounds_taken_ % 16 != 0) return true;
-    return links_.poll();
+    return links_.poll(match_);
   }
 
   /// Ends no peer's operation: writes what is queued, says goodbye on every link, and reads each to

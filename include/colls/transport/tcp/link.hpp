@@ -54,6 +54,8 @@ class link final : public engine::watcher {
   void heard_goodbye() { goodbye_received_ = true; }
   bool ended() const { return ended_; }
   bool idle() const { return out_.empty(); }
+  /// In the middle of a message, or asked for by one that waits here.
+  bool is_busy() const { return landing_.left() > 0 || !idle() || !credit.waiting.empty(); }
   std::string address() const { return address_; }
   void address(std::string where) { address_ = std::move(where); }
 

@@ -7,6 +7,7 @@
 #include <colls/transport/tcp/link.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -53,7 +54,7 @@ class links {
 
   /// Without `ring` its bytes go through the socket.
   void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring) {
-    if (ring != nullptr) rings_.push_back(&which);
+    (ring != nullptr ? rings_ : sockets_).push_back(&which);
     which.open(std::move(socket), std::move(ring));
   }
 
@@ -64,17 +65,11 @@ class links {
       to_flush_.push_back(&which);
     }
   }
-  bool poll() {
+  /// `waiting`: whom this rank wants messages of.
+  bool poll(const pairing& waiting) {
     bool moved = false;
     for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
-    const std::size_t sockets = all_.size() - rings_.size();
-    if (sockets > 4) {
-      moved |= engine_.dispatch();
-    } else if (sockets > 0) {
-      for (auto& [peer, link] : all_) {
-        if (link->is_open() && !link->has_ring()) moved |= link->pump();
-      }
-    }
+    if (all_.size() > rings_.size()) moved |= poll_sockets(waiting);
     for (link* each : to_flush_) moved |= each->flush();
     to_flush_.clear();
     return moved;
@@ -131,12 +126,44 @@ class links {
 
  private:
   static constexpr int receives_from_self = -1;
+  static constexpr std::size_t most_looked_at = 8;
+  static constexpr int most_asked = 4;
+  static constexpr int most_receives = 16;
+
+  // Each socket that is asked in vain takes as long as the next rank on this core waits: where it
+  // is known whom this rank waits for, and these are few, it asks them, and all of them now and
+  // then.
+  bool poll_sockets(const pairing& waiting) {
+    if (++polls_ % 8 == 0 || sockets_.size() > most_looked_at) return engine_.dispatch();
+    std::uint32_t asked = 0;
+    for (std::size_t i = 0; i < sockets_.size(); ++i) {
+      if (sockets_[i]->is_busy()) asked |= 1u << i;
+    }
+    int receives = 0;
+    const bool known = waiting.all_waiting([&](const posted& receive) {
+      const auto from = std::find_if(sockets_.begin(), sockets_.end(), [&](const link* each) {
+        return each->peer() == receive.key.peer;
+      });
+      if (from == sockets_.end()) return false;
+      asked |= 1u << (from - sockets_.begin());
+      return ++receives < most_receives;
+    });
+    if (!known || asked == 0 || std::popcount(asked) > most_asked) return engine_.dispatch();
+    bool moved = false;
+    for (; asked != 0; asked &= asked - 1) {
+      link& each = *sockets_[static_cast<std::size_t>(std::countr_zero(asked))];
+      if (each.is_open()) moved |= each.pump();
+    }
+    return moved;
+  }
 
   engine& engine_;
   link_owner& owner_;
   std::unordered_map<int, std::unique_ptr<link>> all_;
   link* last_used_ = nullptr;
   std::vector<link*> rings_;
+  std::vector<link*> sockets_;  // but those of a rank to itself
+  unsigned polls_ = 0;
   std::vector<link*> to_flush_;
 };
 
