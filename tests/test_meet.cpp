@@ -289,6 +289,7 @@ TEST_CASE("ranks know how many cores they may use together, wherever each is bou
         here.run(come(here.on, &ranks[r]));
         if (!ranks[r].member) return;
         together[r] = ranks[r].member->cores();
+        CHECK(ranks[r].member->fewest_cores() == together[r]);
         here.run(colls::leave(*ranks[r].member, here.in(5 * seconds)));
         ranks[r].member.reset();
       });
@@ -296,6 +297,15 @@ TEST_CASE("ranks know how many cores they may use together, wherever each is bou
     for (std::thread& each : bound) each.join();
     CHECK(together == std::vector<int>(3, apart ? 2 : 1));
   }
+}
+
+TEST_CASE("ranks on several hosts know how many cores the least of these has") {
+  colls::membership all;
+  CHECK(all.fewest_cores() == 0);
+  all.cores_of = {16, 2, 8};
+  CHECK(all.fewest_cores() == 2);
+  all.cores_of = {16, 0};
+  CHECK(all.fewest_cores() == 0);
 }
 
 TEST_CASE("a launcher's local ranks that cannot be are not believed") {

@@ -201,6 +201,55 @@ TEST_CASE("no choice is worse than another of the table") {
   }
 }
 
+TEST_CASE("where ranks outnumber cores, what all of them do counts, and every wait for a turn") {
+  network_cost crowded = simple;
+  crowded.near.overhead = 100'000;
+  crowded.far = {10'000'000, 100'000, 1'024'000};
+  crowded.cores = 2;
+  using enum algorithm;
+  const auto us = [&](collective what, std::uint64_t bytes, int on_host, algorithm how) {
+    return static_cast<double>(costs(crowded, what, bytes, 8, on_host).of({how}).time) * 1e-6;
+  };
+  // 14 messages of 2 x 1.1 us on two cores; two waits of 1 us, and for three others of 0.2 us each.
+  CHECK(us(collective::all_reduce, 1000, 8, linear) == doctest::Approx(15.4 + 2 * 1.6));
+  // 24 messages, three waits.
+  CHECK(us(collective::all_reduce, 1000, 8, recursive_doubling) == doctest::Approx(26.4 + 3 * 1.6));
+  crowded.reduce_per_kib = 1'024'000;
+  // Who waits for the root waits for its sums.
+  CHECK(us(collective::all_reduce, 1000, 8, linear) == doctest::Approx(15.4 + 2 * 1.6 + 7));
+  // 24 messages, 7 us of bytes from each rank, and all of these copied once more.
+  CHECK(us(collective::all_gather, 8000, 8, circulant) ==
+        doctest::Approx((2 * (24 * 0.1 + 56) + 64) / 2 + 3 * 1.6 + 8));
+  // With almost a core for each the root's own work is longer: 7 messages to take in and sum up, 7
+  // to send.
+  crowded.cores = 7;
+  CHECK(us(collective::all_reduce, 1000, 8, linear) == doctest::Approx(8.2 + 7 + 8.8));
+  crowded.cores = 2;
+  crowded.reduce_per_kib = 0;
+  // Two hosts have twice as many cores; a wait for the other one is as long as its link.
+  CHECK(us(collective::all_reduce, 1000, 4, recursive_doubling) ==
+        doctest::Approx(13.2 + 2 * 1.2 + 11.2));
+  // Each of two has its core.
+  CHECK(us(collective::all_reduce, 1000, 2, recursive_doubling) ==
+        doctest::Approx(2.2 + 11.2 + 11.2));
+  crowded.cores = 8;
+  CHECK(us(collective::all_reduce, 1000, 8, recursive_doubling) == doctest::Approx(3 * 2.2));
+
+  colls::tuning tuning;
+  const plan open{automatic, 0, 0, 0};
+  const algorithm_set some = of({linear, ring, recursive_doubling, recursive_halving});
+  const question call{collective::all_reduce, 8, 8, true, colls::order::any, true};
+  network_cost tcp = colls::tcp_cost;
+  for (const int cores : {0, 8}) {
+    tcp.cores = cores;
+    tuning.set(tcp);
+    CHECK(tuning.choose(call, open, some).how == recursive_doubling);
+  }
+  tcp.cores = 2;
+  tuning.set(tcp);
+  CHECK(tuning.choose(call, open, some).how == linear);
+}
+
 TEST_CASE("between hosts, what crosses once for each host wins") {
   network_cost two_levels = simple;
   two_levels.near = {250'000, 100'000, 20'000};

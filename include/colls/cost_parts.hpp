@@ -76,9 +76,32 @@ class cost_parts {
     return {all.messages, all.bytes, all.wire + over(all.touched, net_.reduce_per_kib)};
   }
 
+  // ---- ranks that outnumber the cores of their host
+
+  constexpr bool shares_cores() const { return net_.cores > 0 && beside() > net_.cores; }
+  /// How long the cores of a host are at work for all of its ranks: at both ends of messages.
+  constexpr picoseconds work(const part& all) const {
+    const picoseconds ends =
+        2 * (all.messages * net_.near.overhead + over(all.bytes, net_.near.per_kib));
+    return (ends + over(all.copied, net_.reduce_per_kib)) / (hosts() * number(net_.cores));
+  }
+  /// The network without that work: who is sent something goes on when the others on its core have
+  /// had their turns.
+  constexpr network_cost waits() const {
+    const auto others = number(beside() - net_.cores);
+    const picoseconds turn = 2 * others * net_.near.overhead / number(net_.cores);
+    network_cost net = net_;
+    net.near = {net_.near.latency + turn, 0, 0};
+    net.far.latency += turn;
+    net.far.overhead = 0;
+    return net;
+  }
+
   // ---- one message
 
   constexpr bool one_host() const { return on_host_ >= ranks_; }
+  /// Ranks of a host.
+  constexpr int beside() const { return one_host() ? ranks_ : on_host_; }
   constexpr std::uint64_t hosts() const { return (p_ + number(on_host_) - 1) / number(on_host_); }
   /// A choice cannot know who lends: where all can, all do.
   constexpr bool lends() const { return one_host() && net_.lent_per_kib > 0; }

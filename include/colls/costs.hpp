@@ -44,7 +44,14 @@ class costs : detail::cost_trees {
                   int on_host)
       : cost_trees(net, bytes, ranks, on_host), what_(what) {}
 
-  constexpr cost of(const plan& by) const { return finish(ranks_ > 1 ? parts(by) : part()); }
+  constexpr cost of(const plan& by) const {
+    const part all = ranks_ > 1 ? parts(by) : part();
+    const cost chain = finish(all);
+    if (!shares_cores()) return chain;
+    const costs waiting(waits(), what_, n_, ranks_, on_host_);
+    const picoseconds waited = waiting.finish(waiting.parts(by)).time;
+    return {chain.messages, chain.bytes, larger(chain.time, waited + work(all))};
+  }
 
   /// The bytes of the longest piece that a rank cuts into segments; 0: the algorithm cuts none.
   constexpr std::uint64_t cut(algorithm how) const {

@@ -32,6 +32,7 @@ struct network_cost {
   picoseconds lent_per_kib = 0;        // of bytes in peers' lent buffers; 0: nobody lends any
   std::uint64_t least_segment = 4096;  // bytes; shorter pieces gain nothing
   bool one_thread = false;             // one thread does the work of all ranks: only sums count
+  int cores = 0;                       // of a host, where its ranks share them; 0: each has its own
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };

@@ -9,6 +9,7 @@
 #include <colls/rendezvous/tcp_store.hpp>
 #include <colls/transport/shm/local_socket.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
 #include <vector>
@@ -39,6 +40,10 @@ struct membership {
   int cores() const {
     const auto here = static_cast<std::size_t>(node);
     return here < cores_of.size() && cores_of[here] > 0 ? cores_of[here] : detail::cores();
+  }
+  /// The same of the host that has the fewest, and equal on all ranks; 0: some system does not say.
+  int fewest_cores() const {
+    return cores_of.empty() ? 0 : *std::min_element(cores_of.begin(), cores_of.end());
   }
   /// Whether ranks of one host do; equal on all ranks.
   bool shares_memory() const { return !(cfg.transport == "tcp"); }

@@ -59,7 +59,12 @@ class tcp_transport final : mover,
     engine_->kick();
   }
   time_point now() const { return engine_->now(); }
-  network_cost costs() const { return who_->shares_memory() ? hybrid_cost : tcp_cost; }
+  network_cost costs() const {
+    if (who_->shares_memory()) return hybrid_cost;
+    network_cost all = tcp_cost;
+    all.cores = who_->fewest_cores();
+    return all;
+  }
   engine& driver() { return *engine_; }
   int node_of(int rank) const { return who_->node_of[static_cast<std::size_t>(rank)]; }
   const std::shared_ptr<engine>& shared_engine() const { return engine_; }
