@@ -23,11 +23,10 @@ struct half : completion {
       : completion([](completion& self) noexcept { static_cast<half&>(self).ended = true; },
                    &of.net().net().queue()),
         given(gives),
-        operation(of.net().net().exchange(
-            {with, of.record().communicator->id(), of.record().sequence,
-             static_cast<std::uint16_t>(lane)},
-            {reinterpret_cast<const std::byte*>(&given), size},
-            reinterpret_cast<std::byte*>(&got), of.record())) {
+        operation(of.net().net().exchange({with, of.record().communicator->id(),
+                                           of.record().sequence, static_cast<std::uint16_t>(lane)},
+                                          {reinterpret_cast<const std::byte*>(&given), size},
+                                          reinterpret_cast<std::byte*>(&got), of.record())) {
     ended = operation.start(*this);
     if (!operation.is_second()) return;
     std::memcpy(&got, operation.theirs(), sizeof got);
@@ -77,7 +76,7 @@ TEST_CASE("exchanges of other ranks, calls, lanes and communicators stay apart; 
   call zero(all, 0);
   call next(all, 0);
   call apart(others, 0);
-  half waiting[] = {{zero, 1, 0}, {zero, 1, 1}, {zero, 2, 2},
+  half waiting[] = {{zero, 1, 0},    {zero, 1, 1}, {zero, 2, 2},
                     {zero, 1, 3, 1}, {next, 1, 4}, {apart, 1, 5}};
   call one(all, 1);
   call ones_next(all, 1);
@@ -218,9 +217,9 @@ TEST_CASE("sums are made in the order of ranks, for both ranks, in place or apar
         call of[] = {{all, 0}, {all, 1}};
         const auto sum = [&](int rank) -> task<> {
           std::vector<int>& out = (in_place ? mine : apart)[rank];
-          co_await of[rank].net().exchange_reduce(
-              1 - rank, any_buffer(mine[rank].data(), n, sizeof(int)),
-              any_buffer(out.data(), n, sizeof(int)), fold);
+          co_await of[rank].net().exchange_reduce(1 - rank,
+                                                  any_buffer(mine[rank].data(), n, sizeof(int)),
+                                                  any_buffer(out.data(), n, sizeof(int)), fold);
         };
         sync_wait(*all.world(), when_all(sum(first), sum(1 - first)));
         for (const auto& out : in_place ? mine : apart) CHECK(out == std::vector<int>(n, 34));

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace colls {
@@ -39,8 +38,8 @@ class key_table {
   std::size_t size() const { return count_; }
 
   void push_back(Node& node) {
-    if (count_ >= (buckets_.empty() ? few : 2 * buckets_.size())) grow();
-    link(home_of(node.key), node);
+    if (count_ >= 2 * buckets_.size()) grow();
+    link(buckets_[slot(node.key)], node);
     ++count_;
   }
 
@@ -51,16 +50,16 @@ class key_table {
   template <class Which>
   Node* find_if(const message_key& key, Which which) const {
     if (count_ == 0) return nullptr;
-    for (keyed* at = home_of(key).first; at != nullptr; at = at->next) {
+    for (keyed* at = buckets_[slot(key)].first; at != nullptr; at = at->next) {
       if (at->key == key && which(static_cast<Node&>(*at))) return static_cast<Node*>(at);
     }
     return nullptr;
   }
 
-  void remove(Node& node) { unlink(home_of(node.key), node); }
+  void remove(Node& node) { unlink(buckets_[slot(node.key)], node); }
   /// `other`, of the same key, takes the place of `node`.
   void replace(Node& node, Node& other) {
-    bucket& home = home_of(node.key);
+    bucket& home = buckets_[slot(node.key)];
     other.prev = node.prev;
     other.next = node.next;
     (other.prev != nullptr ? other.prev->next : home.first) = &other;
@@ -71,7 +70,7 @@ class key_table {
   /// Removes the oldest node with that key and gives it, or null.
   Node* take(const message_key& key) {
     if (count_ == 0) return nullptr;
-    bucket& home = home_of(key);
+    bucket& home = buckets_[slot(key)];
     for (keyed* at = home.first; at != nullptr; at = at->next) {
       if (!(at->key == key)) continue;
       unlink(home, *at);
@@ -83,10 +82,10 @@ class key_table {
   /// Where a node with that key would be looked for, and the first that would be looked at, or
   /// null: whoever sees a key coming may fetch their memory in time.
   const void* home(const message_key& key) const {
-    return count_ == 0 ? nullptr : &home_of(key);
+    return count_ == 0 ? nullptr : &buckets_[slot(key)];
   }
   const void* first_at_home(const message_key& key) const {
-    return count_ == 0 ? nullptr : home_of(key).first;
+    return count_ == 0 ? nullptr : buckets_[slot(key)].first;
   }
 
   /// Whether `test` is true of every node; it asks no further once it is not.
@@ -104,15 +103,13 @@ class key_table {
   /// Calls `visit` for every node; `visit` may remove the node it is given.
   template <class Visit>
   void each(Visit visit) {
-    const auto each_of = [&](const bucket& home) {
+    for (bucket& home : buckets_) {
       for (keyed* at = home.first; at != nullptr;) {
         keyed* const following = at->next;
         visit(static_cast<Node&>(*at));
         at = following;
       }
-    };
-    each_of(first_);
-    for (const bucket& home : buckets_) each_of(home);
+    }
   }
 
  private:
@@ -135,12 +132,6 @@ class key_table {
     --count_;
   }
 
-  const bucket& home_of(const message_key& key) const {
-    return buckets_.empty() ? first_ : buckets_[slot(key)];
-  }
-  bucket& home_of(const message_key& key) {
-    return const_cast<bucket&>(std::as_const(*this).home_of(key));
-  }
   std::size_t slot(const message_key& key) const {
     const auto peer = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.peer));
     std::uint64_t mixed = (peer << 32 | key.communicator) + key.lane * 0xbf58476d1ce4e5b9ULL;
@@ -149,22 +140,17 @@ class key_table {
   }
 
   void grow() {
-    std::vector<bucket> old(buckets_.empty() ? 2 * few : 4 * buckets_.size());
+    std::vector<bucket> old(buckets_.empty() ? 8 : 4 * buckets_.size());
     old.swap(buckets_);
-    const auto spread = [&](const bucket& home) {
+    for (bucket& home : old) {
       for (keyed* at = home.first; at != nullptr;) {
         keyed* const following = at->next;
         link(buckets_[slot(at->key)], *at);
         at = following;
       }
-    };
-    spread(std::exchange(first_, {}));
-    for (const bucket& home : old) spread(home);
+    }
   }
 
-  static constexpr std::size_t few = 8;
-
-  bucket first_;  // has all as long as they are few: to walk it takes less than to find another
   std::vector<bucket> buckets_;
   std::size_t count_ = 0;
 };

@@ -37,7 +37,7 @@ task<> all_reduce(Channel net, Data data, Op op) {
   Data spare = in_place ? data : placed(data, memory.data(), data.size());
   for (int round = 0; round < cube.rounds; ++round) {
     co_await net.exchange_reduce(cube.partner(round), sum, spare, op);
-    std::swap(sum, spare);
+    if constexpr (!in_place) std::swap(sum, spare);
   }
   net.copy(bytes(data), bytes(sum));
   if (cube.takes_from >= 0) co_await net.send(cube.takes_from, bytes(data));

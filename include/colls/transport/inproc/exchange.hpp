@@ -36,8 +36,8 @@ class exchanges {
   exchange_operation* last_ = nullptr;
 };
 
-/// One rank's half of an exchange with another one, in one lane of one operation: what it gives, and
-/// a place of as many bytes.
+/// One rank's half of an exchange with another one, in one lane of one operation: what it gives,
+/// and a place of as many bytes.
 class exchange_operation {
  public:
   exchange_operation(exchanges& mine, exchanges& others, std::uint16_t lane, const_bytes gives,
