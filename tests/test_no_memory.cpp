@@ -3,7 +3,7 @@
 
 // Where the system refuses memory, what promises to go on does.
 
-#include <colls/transport/tcp/link.hpp>
+#include <colls/transport/tcp/links.hpp>
 
 #include "counted_memory.hpp"
 
@@ -139,4 +139,35 @@ TEST_CASE("a link ends whose owner has no memory for what it brings") {
   REQUIRE(::write(here.other.get(), payload.data(), payload.size()) == 100);
   CHECK(here.to.pump());
   here.check_lost();
+}
+
+TEST_CASE("a receive that cannot be listed is not, and a link that cannot be made is not there") {
+  match all(0);
+  posted asked;
+  asked.key = {1, 7, 1, 0};
+  bool is_listed = false;
+  const auto list = [&] {
+    is_listed = false;
+    try {
+      all.list(asked);
+      is_listed = true;
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  refuse_each(list, [&] {
+    CHECK(asked.listed == is_listed);
+    all.withdraw(asked);
+  });
+
+  boost::asio::io_context context(1);
+  poor_owner owner;
+  tcp::links every(*engine::of(context.get_executor()), owner);
+  const auto make = [&] {
+    try {
+      (void)every.at(3);
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  refuse_each(make, [&] { every.each([](int peer, tcp::link& to) { CHECK(to.peer() == peer); }); });
+  CHECK(every.at(3).peer() == 3);
 }

@@ -32,12 +32,12 @@ class pairing {
     return message;
   }
   void list(posted& receive) {
-    receive.listed = true;
     if (receive.key.is_point_to_point()) {
       direct_receives_.push_back(&receive);
     } else {
       receives_.push_back(receive);
     }
+    receive.listed = true;
   }
   void unlist(posted& receive) {
     receive.listed = false;

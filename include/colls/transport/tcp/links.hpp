@@ -23,10 +23,12 @@ class links {
   /// Made, not opened, if it is not there yet.
   link& at(int peer) {
     if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
-    std::unique_ptr<link>& slot = all_[peer];
-    if (slot == nullptr) slot = std::make_unique<link>(engine_, owner_, peer);
-    last_used_ = slot.get();
-    return *slot;
+    auto found = all_.find(peer);
+    if (found == all_.end()) {
+      found = all_.emplace(peer, std::make_unique<link>(engine_, owner_, peer)).first;
+    }
+    last_used_ = found->second.get();
+    return *last_used_;
   }
   /// Null: there is none.
   link* known(int peer) {
@@ -41,9 +43,8 @@ class links {
   }
   /// The other end of the link from a rank to itself.
   link& from_self(int rank) {
-    std::unique_ptr<link>& end = all_[receives_from_self];
-    end = std::make_unique<link>(engine_, owner_, rank);
-    return *end;
+    auto made = std::make_unique<link>(engine_, owner_, rank);
+    return *all_.insert_or_assign(receives_from_self, std::move(made)).first->second;
   }
   template <class Visit>
   void each(Visit visit) {
