@@ -46,8 +46,8 @@ class delivery {
       return to.enqueue(send);
     }
     send.on = &to;
-    send.waits = true;
     to.credit.waiting.push_back(send);
+    send.waits = true;
     if (direct || send.size <= eager_limit) {
       tell_of(to, send);
       to.flush();
