@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Counts the program's allocations, and may refuse one. Sanitizers have their own malloc: under them
-// SANITIZED is defined and nothing is counted. To be included by one file of a program.
+// Counts the program's allocations, and may refuse one. Sanitizers have their own malloc: under
+// them SANITIZED is defined and nothing is counted. To be included by one file of a program.
 
 #include <atomic>
 #include <cstddef>

@@ -693,7 +693,9 @@ TEST_CASE("a scan that goes down a chain awaits nobody in what was lent to it") 
     data.fill(comm.rank());
     co_await comm.scan(data.all, product(), direct);
     bool right = true;
-    for (std::size_t i = 0; i < data.all.size(); ++i) right &= data.all[i] == sum(comm.rank() + 1, i);
+    for (std::size_t i = 0; i < data.all.size(); ++i) {
+      right &= data.all[i] == sum(comm.rank() + 1, i);
+    }
     CHECK(right);
     co_await comm.barrier();
     inside.lower();
