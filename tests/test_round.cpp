@@ -183,6 +183,14 @@ TEST_CASE("a side of a round says where each message lies") {
   const auto even = colls::partition::blocks(4, 4);
   CHECK(at(colls::round_takes::chunks({0, 4}, all, even, 4).of(3)) == 48);
   CHECK(seen(colls::round_takes(), 0).empty());
+  const std::uint64_t numbers[] = {1, 0, 0, 0, 5, 0, 0, 9};
+  const auto spaced = colls::round_takes::spaced({0, 4}, {memory, 3}, 16);
+  CHECK(seen(spaced, 3) == std::vector<int>{0, 1, 2});
+  const auto some = spaced.among(numbers[0], 2 * sizeof numbers[0]);
+  CHECK(seen(some, 3) == std::vector<int>{0, 2});
+  CHECK(seen(some, 0) == std::vector<int>{2});
+  CHECK(at(some.of(2)) == 32);
+  CHECK(some.of(2).size == 3);
 }
 
 TEST_CASE_TEMPLATE("short vectors, many operations at a time, awaited in any order", World,

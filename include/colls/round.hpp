@@ -8,6 +8,9 @@
 #include <colls/partition.hpp>
 #include <colls/pattern.hpp>
 
+#include <cstdint>
+#include <cstring>
+
 namespace colls {
 
 /// What a rank sends in a round (`Bytes` is const_bytes) or takes (mutable_bytes): one message for
@@ -21,7 +24,11 @@ class round_side {
   static round_side same(pattern::rank_range with, Bytes message) { return {with, message, 0}; }
   /// Blocks of equal length, one behind the other; `zeroth` is that of rank 0.
   static round_side blocks(pattern::rank_range with, Bytes zeroth) {
-    return {with, zeroth, zeroth.size};
+    return spaced(with, zeroth, zeroth.size);
+  }
+  /// Blocks of equal length, from each to the next so many bytes.
+  static round_side spaced(pattern::rank_range with, Bytes zeroth, std::size_t stride) {
+    return {with, zeroth, stride};
   }
   /// The chunks of `all`, whose elements have so many bytes. `parts` stays where it is.
   static round_side chunks(pattern::rank_range with, Bytes all, const partition& parts,
@@ -30,6 +37,15 @@ class round_side {
     round_side made(with, all, element);
     made.parts_ = &parts;
     return made;
+  }
+
+  /// The same with those ranks alone whose number is not 0; `zeroth` is that of rank 0, the next
+  /// ones lie `stride` bytes apart. They stay where they are.
+  round_side among(const std::uint64_t& zeroth, std::size_t stride) const {
+    round_side some = *this;
+    some.picks_ = reinterpret_cast<const std::byte*>(&zeroth);
+    some.pick_stride_ = stride;
+    return some;
   }
 
   int most() const { return with_.size(); }
@@ -42,7 +58,7 @@ class round_side {
   template <class Use>
   void each(int mine, const Use& use) const {
     for (int rank = with_.first; rank < with_.last; ++rank) {
-      if (rank != mine) use(rank);
+      if (rank != mine && has(rank)) use(rank);
     }
   }
 
@@ -50,10 +66,19 @@ class round_side {
   round_side(pattern::rank_range with, Bytes first, std::size_t stride)
       : with_(with), first_(first), stride_(stride) {}
 
+  bool has(int rank) const {
+    if (picks_ == nullptr) return true;
+    std::uint64_t number = 0;
+    std::memcpy(&number, picks_ + static_cast<std::size_t>(rank) * pick_stride_, sizeof number);
+    return number != 0;
+  }
+
   pattern::rank_range with_{};
   Bytes first_;
   std::size_t stride_ = 0;            // bytes from one block to the next, or of an element
   const partition* parts_ = nullptr;  // where blocks are no stride apart
+  const std::byte* picks_ = nullptr;  // null: all
+  std::size_t pick_stride_ = 0;
 };
 
 using round_gives = round_side<const_bytes>;

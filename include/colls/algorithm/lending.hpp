@@ -124,32 +124,44 @@ class lending {
   /// After `begin`, instead of `end`: all ranks know that nobody touches what is lent.
   void leave_untouched() { loan_.settle(); }
 
+  /// Cards that are under way.
+  template <class Extent>
+  class opening {
+   public:
+    opening(lending& of, const Extent& extent, const round_gives& given, const round_takes& seen)
+        : of_(of),
+          extent_(extent),
+          given_(given),
+          seen_(seen),
+          cards_(one_round::round(of.net_, given, seen)) {}
+    bool start(completion& done) { return cards_.start(done); }
+    void result() {
+      detail::unwrap_result(cards_);
+      const auto count = [&](int) { of_.net_.record().in_place += sizeof(card); };
+      given_.each(of_.net_.rank(), count);
+      seen_.each(of_.net_.rank(), count);
+      of_.see(extent_);
+    }
+
+   private:
+    lending& of_;
+    Extent extent_;
+    round_gives given_;
+    round_takes seen_;
+    detail::awaited<decltype(one_round::round(std::declval<Channel&>(), round_gives(),
+                                              round_takes()))>
+        cards_;
+  };
   /// Tells those ranks and hears those, of whose memory this rank touches `extent(peer)` bytes from
   /// each place on.
   template <class Extent>
-  task<> begin(Extent extent, pattern::rank_range told, pattern::rank_range heard) {
-    const round_gives given = round_gives::blocks(told, zeroth(given_));
-    const round_takes seen = round_takes::blocks(heard, zeroth(seen_));
-    co_await one_round::round(net_, given, seen);
-    const auto count = [&](int) { net_.record().in_place += sizeof(card); };
-    given.each(net_.rank(), count);
-    seen.each(net_.rank(), count);
-    for (int peer = 0; peer < net_.size(); ++peer) {
-      const card& theirs = seen_[index(peer)];
-      if (theirs.ticket == 0) continue;
-      auto* const view = net_.net().view_of(net_.world_rank(peer));
-      const auto is_there = [&](std::uint64_t place) {
-        return place == 0 || view->at(place, extent(peer)) != nullptr;
-      };
-      const bool right = view != nullptr && is_there(theirs.out) &&
-                         (is_own(theirs) ? !read_.empty() && view->reads_owner()
-                                         : is_there(theirs.in));
-      if (!right) throw error(errc::protocol_error, "a rank lends memory that nobody has mapped");
-      views_[index(peer)] = view;
-    }
+  opening<Extent> begin(const Extent& extent, pattern::rank_range told,
+                        pattern::rank_range heard) {
+    return {*this, extent, round_gives::blocks(told, zeroth(given_)),
+            round_takes::blocks(heard, zeroth(seen_))};
   }
   /// All tell all.
-  task<> begin(std::size_t extent) {
+  auto begin(std::size_t extent) {
     const auto of = [=](int) { return extent; };
     return begin(of, one_round::all(net_), one_round::all(net_));
   }
@@ -229,16 +241,21 @@ class lending {
 
   /// Says that this rank has left its peers' buffers, and waits until they have left its own.
   task<> end() {
-    const auto tell = [&](int peer) {
-      return net_.send(peer, word(seen_[index(peer)], &reading::lacks, peer));
-    };
-    const auto hear = [&](int peer) {
-      return net_.recv(peer, word(given_[index(peer)], &reading::is_asked, peer));
-    };
-    const auto is_seen = [&](int peer) { return seen_[index(peer)].ticket != 0; };
-    const auto is_lent = [&](int peer) { return given_[index(peer)].ticket != 0; };
-    co_await when_all(with_those(is_seen, tell), with_those(is_lent, hear));
-    if (!read_.empty()) co_await send_unread();
+    const bool reads = !read_.empty();
+    const mutable_bytes lacks = reads ? mutable_bytes(&read_[0].lacks, 1) : mutable_bytes();
+    const mutable_bytes asked = reads ? mutable_bytes(&read_[0].is_asked, 1) : mutable_bytes();
+    const std::size_t stride = reads ? sizeof(reading) : 0;
+    const auto told = round_gives::spaced(one_round::all(net_), lacks, stride);
+    const auto heard = round_takes::spaced(one_round::all(net_), asked, stride);
+    co_await one_round::round(net_, told.among(seen_[0].ticket, sizeof(card)),
+                              heard.among(given_[0].ticket, sizeof(card)));
+    bool is_short = false;
+    for (int peer = 0; peer < net_.size(); ++peer) {
+      const auto word = [&](const card& of) { return of.ticket != 0 ? lacks.size : 0; };
+      net_.record().in_place += word(seen_[index(peer)]) + word(given_[index(peer)]);
+      is_short |= reads && is_unread(peer);
+    }
+    if (is_short) co_await send_unread();
     loan_.settle();
   }
 
@@ -247,9 +264,10 @@ class lending {
   auto with_those(const Pick& picks, const Make& make) const {
     using operation = detail::awaited<decltype(make(0))>;
     std::vector<operation, detail::recycling_allocator<operation>> operations;
-    operations.reserve(given_.size());
     for (int peer = 0; peer < net_.size(); ++peer) {
-      if (peer != net_.rank() && picks(peer)) operations.emplace_back(make(peer));
+      if (peer == net_.rank() || !picks(peer)) continue;
+      if (operations.empty()) operations.reserve(given_.size());
+      operations.emplace_back(make(peer));
     }
     return when_all(std::move(operations));
   }
@@ -271,10 +289,27 @@ class lending {
     std::byte is_asked{};   // the peer has to be sent it
   };
 
+  template <class Extent>
+  void see(const Extent& extent) {
+    for (int peer = 0; peer < net_.size(); ++peer) {
+      const card& theirs = seen_[index(peer)];
+      if (theirs.ticket == 0) continue;
+      auto* const view = net_.net().view_of(net_.world_rank(peer));
+      const auto is_there = [&](std::uint64_t place) {
+        return place == 0 || view->at(place, extent(peer)) != nullptr;
+      };
+      const bool right = view != nullptr && is_there(theirs.out) &&
+                         (is_own(theirs) ? !read_.empty() && view->reads_owner()
+                                         : is_there(theirs.in));
+      if (!right) throw error(errc::protocol_error, "a rank lends memory that nobody has mapped");
+      views_[index(peer)] = view;
+    }
+  }
+
   static bool is_own(const card& of) { return transport_type::view::is_own(of.in); }
-  // What is said of it at the end.
-  mutable_bytes word(const card& of, std::byte reading::*which, int peer) {
-    return is_own(of) ? mutable_bytes(&(read_[index(peer)].*which), 1) : mutable_bytes();
+  bool is_unread(int peer) const {
+    const reading& of = read_[index(peer)];
+    return of.lacks != std::byte{} || of.is_asked != std::byte{};
   }
 
   template <buffer Data>
