@@ -103,7 +103,11 @@ class link final : public engine::watcher {
   bool take_whole(const header& wanted, std::byte* into) {
     if (!is_open() || landing_.left() > 0) return false;
     const shm::slot* const next = ring_->front();
-    if (next == nullptr || std::memcmp(&next->frame, &wanted, sizeof wanted) != 0) return false;
+    if (next == nullptr) {
+      ring_->own_some();
+      return false;
+    }
+    if (std::memcmp(&next->frame, &wanted, sizeof wanted) != 0) return false;
     const std::size_t size = wanted.length;
     if (size <= shm::longest_inline) {
       if (next->piece != 0) return false;
@@ -347,7 +351,10 @@ class link final : public engine::watcher {
     bool moved = false;
     for (int rounds = 0; goes_on() && rounds < 256; ++rounds) {
       const shm::slot* const next = ring_->front();
-      if (next == nullptr) break;
+      if (next == nullptr) {
+        ring_->own_some();
+        break;
+      }
       moved = true;
       if (owner_.take_next(*this)) continue;
       if (!take_slot(*ring_, *next, landing_, begin_frame)) {
