@@ -250,15 +250,15 @@ class gather {
   gather(const Channel&, const Data& mine, const Data& data, const partition& parts, int root)
       : mine_(mine), data_(data), parts_(parts), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
+    // The others write meanwhile.
+    if (net.rank() == root_) net.copy(bytes(chunks(data_, parts_)[root_]), bytes(mine_));
     return net.rank() == root_
                ? round(net, round_gives(),
                               round_takes::chunks(all(net), bytes(data_), parts_,
                                                   element_size(mine_)))
                : round(net, round_gives::same(only(root_), bytes(mine_)), round_takes());
   }
-  void finish(const Channel& net, const auto&) const {
-    if (net.rank() == root_) net.copy(bytes(chunks(data_, parts_)[root_]), bytes(mine_));
-  }
+  void finish(const Channel&, const auto&) const {}
 
  private:
   Data mine_;
