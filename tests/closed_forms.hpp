@@ -395,9 +395,8 @@ template <class Bytes>
 std::optional<cost> all_to_all_v(algorithm how, int ranks, int radix, const Bytes& bytes) {
   call of{colls::partition(0, ranks)};
   of.radix = radix;
-  std::optional<cost> sum = how == algorithm::direct
-                                ? direct_by_cards(collective::all_to_all, of)
-                                : detail::all_to_all(how, of);
+  std::optional<cost> sum = how == algorithm::direct ? direct_by_cards(collective::all_to_all, of)
+                                                     : detail::all_to_all(how, of);
   if (!sum) return sum;
   const bool by_hops = how == algorithm::bruck;
   for (int from = 0; from < ranks; ++from) {
@@ -486,6 +485,9 @@ inline std::optional<cost> direct_by_cards(collective what, const call& of) {
       add(pairs * pieces, others * of.bytes());
       return sum;
     case collective::reduce:
+      if (p == 2 ? of.bytes() <= 32768 : others * of.bytes() < 262144) {
+        return cost{2 * others, others * (card + of.bytes()), 1};
+      }
       if (p == 2) return cost{pairs + 1, pairs * card + of.bytes(), 2};
       add(pairs * pieces, others * of.bytes());
       add(others * pieces, of.bytes() - of.share(of.root));

@@ -36,7 +36,7 @@ FLOORS = {
         " algorithm/lending algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
-        " algorithm/composed algorithm/hierarchical algorithm/meeting algorithm/direct algorithm/direct_copies algorithm/direct_scans algorithm/bruck"
+        " algorithm/composed algorithm/hierarchical algorithm/meeting algorithm/direct_copies algorithm/direct algorithm/direct_scans algorithm/bruck"
         " algorithm/pairwise algorithm/dissemination",
         [],
     ),

@@ -374,6 +374,8 @@ class secret_memory {
     if (data_ != nullptr) ::munmap(data_, size_);
   }
   std::span<int> all() const { return {data_, data_ == nullptr ? 0 : size_ / sizeof(int)}; }
+  /// It lies elsewhere now, and is another's.
+  void moved() { data_ = nullptr; }
 
  private:
   std::size_t size_;
@@ -408,8 +410,12 @@ TEST_CASE("what is read is what was lent, or the call fails") {
   });
 }
 
-TEST_CASE("what is read once it was taken back is not used") {
-  where_ranks_read(2, [](communicator& comm) -> task<> {
+namespace {
+
+/// A rank reads memory that was taken back: by `read(lent, data)`.
+template <class Read>
+void is_not_used(Read read_back) {
+  where_ranks_read(2, [&read_back](communicator& comm) -> task<> {
     using channel = colls::basic_channel<colls::tcp_transport>;
     using lending = colls::direct::lending<channel>;
     colls::match& matching = comm.net().matching();
@@ -438,7 +444,7 @@ TEST_CASE("what is read once it was taken back is not used") {
         REQUIRE(lent->sees_in(0));
         bool is_used = false;
         const auto read = [&]() -> task<> {
-          co_await lent->copy_in(std::span(data), 0);
+          co_await read_back(*lent, std::span(data));
           is_used = true;
         };
         const auto tell = [&]() -> task<> {
@@ -458,6 +464,16 @@ TEST_CASE("what is read once it was taken back is not used") {
     matching.remove(state);
     co_await comm.barrier();
   });
+}
+
+}  // namespace
+
+TEST_CASE("what is read once it was taken back is not used") {
+  is_not_used([](auto& lent, std::span<int> data) -> task<> { co_await lent.copy_in(data, 0); });
+}
+TEST_CASE("no sum is made of what is read once it was taken back") {
+  is_not_used(
+      [](auto& lent, std::span<int> data) -> task<> { (void)co_await lent.copy_some(data, 0, 0); });
 }
 
 TEST_CASE("what cannot be read is sent, and nothing is lent to who could not") {
@@ -489,6 +505,111 @@ TEST_CASE("what cannot be read is sent, and nothing is lent to who could not") {
     CHECK((comm.rank() != 0 || is_right()));
     co_await comm.broadcast(hides ? mine : std::span<int>(plain), 1, direct);
     CHECK((hides || std::count(plain.begin(), plain.end(), 2) == n));
+  });
+}
+
+namespace {
+
+/// Memory of which its process alone can read the second half, on pages.
+class half_secret_memory {
+ public:
+  explicit half_secret_memory(std::size_t count) : secret_(count / 2), size_(count * sizeof(int)) {
+    const int prot = PROT_READ | PROT_WRITE;
+    void* const at = ::mmap(nullptr, size_, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || secret_.all().empty()) return;
+    data_ = static_cast<int*>(at);
+    std::span<int> hidden = secret_.all();
+    if (::mremap(hidden.data(), size_ / 2, size_ / 2, MREMAP_MAYMOVE | MREMAP_FIXED,
+                 data_ + count / 2) == MAP_FAILED) {
+      data_ = nullptr;
+    }
+    secret_.moved();
+  }
+  half_secret_memory(const half_secret_memory&) = delete;
+  half_secret_memory& operator=(const half_secret_memory&) = delete;
+  ~half_secret_memory() {
+    if (data_ != nullptr) ::munmap(data_, size_);
+  }
+  std::span<int> all() const { return {data_, data_ == nullptr ? 0 : size_ / sizeof(int)}; }
+
+ private:
+  secret_memory secret_;
+  std::size_t size_;
+  int* data_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a sum goes on where its inputs cannot be read any further") {
+  constexpr std::size_t n = 768 * 1024;  // chunks of three ranks are four windows long
+  if (half_secret_memory(n).all().empty()) {
+    MESSAGE("skipped: no memfd_secret here");
+    return;
+  }
+  enum class call { reduce_scatter, reduce, reduce_in_place, reduce_short };
+  for (const call what :
+       {call::reduce_scatter, call::reduce, call::reduce_in_place, call::reduce_short}) {
+    for (const int hiding : {0, 1, 2}) {
+      CAPTURE(static_cast<int>(what));
+      CAPTURE(hiding);
+      where_ranks_read(3, [&](communicator& comm) -> task<> {
+        const std::size_t count = what == call::reduce_short ? 24 * 1024 : n;
+        const int rank = comm.rank();
+        std::optional<half_secret_memory> secret;
+        if (rank == hiding) secret.emplace(count);
+        std::vector<int> plain(count);
+        const std::span<int> in = secret ? secret->all() : std::span(plain);
+        for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<int>(i) * (rank + 1);
+        const auto is_sum = [](std::span<const int> of, std::size_t first) {
+          for (std::size_t i = 0; i < of.size(); ++i) {
+            if (of[i] != static_cast<int>(first + i) * 6) return false;
+          }
+          return true;
+        };
+        std::vector<int> out(count);
+        if (what == call::reduce_scatter) {
+          const std::span<int> mine(out.data(), count / 3);
+          co_await comm.reduce_scatter(in, mine, colls::plus(), direct);
+          CHECK(is_sum(mine, static_cast<std::size_t>(rank) * mine.size()));
+        } else if (what == call::reduce_in_place) {
+          co_await comm.reduce(in, 2, colls::plus(), direct);
+          CHECK((rank != 2 || is_sum(in, 0)));
+        } else {
+          co_await comm.reduce(in, out, 2, colls::plus(), direct);
+          CHECK((rank != 2 || is_sum(out, 0)));
+        }
+        // Afterwards some rank lends to none, or not to all.
+        std::vector<int> third(n / 3);
+        plain.assign(n, rank + 1);
+        co_await comm.reduce_scatter(plain, third, colls::plus(), direct);
+        CHECK(std::count(third.begin(), third.end(), 6) == std::ssize(third));
+      });
+    }
+  }
+}
+
+TEST_CASE("a rank that gives a sum up has its input for itself afterwards") {
+  where_ranks_read(3, [](communicator& comm) -> task<> {
+    constexpr std::size_t n = 300'000;
+    std::vector<int> data(3 * n, comm.rank());
+    std::vector<int> sum(n);
+    co_await comm.reduce_scatter(data, sum, colls::plus(), direct);
+    CHECK(std::count(sum.begin(), sum.end(), 3) == n);
+    std::vector<int> token(1);
+    errc seen_code{};
+    if (comm.rank() == 1) {
+      for (const int peer : {0, 2}) (void)co_await comm.recv(token, peer, 9);
+      { const colls::operation<> dropped = comm.reduce_scatter(data, sum, colls::plus(), direct); }
+      std::fill(data.begin(), data.end(), 40);
+    } else {
+      co_await comm.send(token, 1, 9);
+      try {
+        co_await comm.reduce_scatter(data, sum, colls::plus(), direct);
+      } catch (const colls::error& thrown) {
+        seen_code = thrown.record().code;
+      }
+      CHECK(seen_code == errc::cancelled);
+    }
   });
 }
 

@@ -124,7 +124,8 @@ TEST_CASE("direct counts as if all lent where all can, and else by its messages"
   constexpr std::uint64_t n = 80'000;
   CHECK(us(collective::all_reduce, n) == doctest::Approx(2.12 + 16));
   CHECK(us(collective::reduce_scatter, n) == doctest::Approx(2.12 + 10));
-  CHECK(us(collective::reduce, n) == doctest::Approx(2.12 + 10));
+  CHECK(us(collective::reduce, 2 * n) == doctest::Approx(2.12 + 20));
+  CHECK(us(collective::reduce, n) == doctest::Approx(2.072 + 40));  // the root alone
   CHECK(us(collective::all_gather, n) == doctest::Approx(2.12 + 12));
   CHECK(us(collective::broadcast, n) == doctest::Approx(2.072 + 16));
   CHECK(us(collective::gather, n) == doctest::Approx(2.072 + 4));
@@ -133,6 +134,7 @@ TEST_CASE("direct counts as if all lent where all can, and else by its messages"
   CHECK(of(collective::all_reduce, n, 4).messages == 24);
   CHECK(of(collective::all_reduce, n, 4).bytes == 12 * 24);
   CHECK(of(collective::broadcast, n, 4).messages == 6);
+  CHECK(of(collective::reduce, n, 4).messages == 6);
   // Between hosts nobody does.
   CHECK(of(collective::all_reduce, n, 2).bytes == 12 * 24 + 2 * 12 * 20'000);
   // Short ones take one round: 1 us, and three messages of 1 ns a byte.

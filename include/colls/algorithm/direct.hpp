@@ -5,6 +5,7 @@
 // direct: nothing is sent but where the data lies. For ranks that see each other's memory; what a
 // rank does not lend goes by messages, the same way.
 
+#include <colls/algorithm/direct_copies.hpp>
 #include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/whole.hpp>
@@ -109,6 +110,85 @@ task<> fold(Channel net, lending<Channel>& peers, Data own, std::size_t offset, 
     return fold_seen(net, peers, own, offset, sum, aliased, op, nullptr, nothing);
   }
   return fold_mixed(net, peers, own, offset, sum, op);
+}
+
+/// Whether inputs of so many bytes are read in memory of a rank's own: in shorter ones a word about
+/// each takes longer, and the sums of longer ones have left the cache when a root reads them.
+inline bool is_read_by_all(std::size_t bytes) { return bytes >= 64 * 1024; }
+inline bool is_read_and_gathered(std::size_t bytes, int ranks) {
+  return ranks > 2 && bytes >= 128 * 1024 && bytes <= 4 * 1024 * 1024;
+}
+
+/// Leaves in `sum` the sum in rank order of `own` and of what every other rank has `offset`
+/// elements into its input; says how many elements it has made before some could not be read.
+/// Inputs come into the cache a window of each at a time.
+template <channel Channel, buffer Data, class Op>
+task<std::size_t> fold_windows(Channel net, lending<Channel>& peers, Data own, std::size_t offset,
+                               Data sum, int aliased, Op op) {
+  const std::size_t element = element_size(own);
+  const auto others = static_cast<std::size_t>(net.size() - 1);
+  const std::size_t window =
+      std::min(own.size(), elements_in(lending<Channel>::read_at_once / others, element));
+  const scratch memory(net.scratch_bytes((others + (aliased > 1 ? 1 : 0)) * window * element));
+  detail::recycled_vector<const void*> parts(others + 1);
+  for (std::size_t at = 0; at < own.size(); at += window) {
+    const std::size_t n = std::min(window, own.size() - at);
+    std::byte* free = memory.data();
+    for (int rank = 0; rank < net.size(); ++rank) {
+      const bool mine = rank == net.rank();
+      const Data part = mine ? own.subspan(at, n) : placed(own, free, n);
+      parts[static_cast<std::size_t>(rank)] = part.data();
+      if (mine) continue;
+      if (!co_await peers.copy_some(part, rank, (offset + at) * element)) co_return at;
+      free += window * element;
+    }
+    add_up(net, sum.subspan(at, n), parts, aliased, free, op);
+    if (peers.is_turn_over(n * element)) co_await peers.others_turn();
+  }
+  co_return own.size();
+}
+
+/// The same to the end, when nobody is in what another one lends any more. What this rank does not
+/// see, or cannot read, is sent.
+template <channel Channel, buffer Data, class Op>
+task<> fold_read(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
+                 int aliased, Op op) {
+  const std::size_t element = element_size(own);
+  std::size_t done = 0;
+  if (sees_all(net, peers)) {
+    if (peers.reads()) {
+      done = co_await fold_windows(net, peers, own, offset, sum, aliased, op);
+    } else {
+      co_await fold(net, peers, own, offset, sum, aliased, op);
+      done = own.size();
+    }
+    if (done == own.size()) {
+      co_await peers.end();
+      co_return;
+    }
+  }
+  const whole::room taken(net, own, net.size());
+  const auto part = [&](int rank) {
+    const std::size_t before = static_cast<std::size_t>(rank) * bytes(own).size;
+    return rank == net.rank() ? own : placed(own, taken.data() + before, own.size());
+  };
+  const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
+  const auto take = [&](int peer) { return net.recv(peer, bytes(part(peer))); };
+  const auto copy = [&]() -> task<> {
+    for (int peer = 0; peer < net.size(); ++peer) {
+      if (peer != net.rank() && !unseen(peer)) {
+        co_await peers.copy_in(part(peer), peer, offset * element);
+      }
+    }
+  };
+  co_await when_all(peers.with_those(unseen, take), copy());
+  co_await peers.end();
+  detail::recycled_vector<const void*> parts(static_cast<std::size_t>(net.size()));
+  for (int rank = 0; rank < net.size(); ++rank) {
+    parts[static_cast<std::size_t>(rank)] = bytes(part(rank)).data + done * element;
+  }
+  std::byte* const spare = taken.data() + static_cast<std::size_t>(net.rank()) * bytes(own).size;
+  add_up(net, sum.subspan(done, own.size() - done), parts, aliased, spare, op);
 }
 
 /// This rank's chunk of `in` goes to whoever does not see it.
@@ -231,10 +311,19 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
     net.copy(bytes(out), bytes(in));
     co_return;
   }
-  lending<Channel> peers(net, bytes(in), const_bytes());
+  const bool reads = is_read_by_all(bytes(in).size);
+  lending<Channel> peers(net, bytes(in), const_bytes(), reads ? any_length : 0);
+  if (reads) peers.lend_to_all_or_none();
   co_await peers.begin(bytes(in).size);
-  const int segments = net.segments(parts.longest() * element_size(in));
   const std::size_t start = parts.offset(net.rank());
+  const chunks chunk(in, parts);
+  if (peers.all_read([&](int peer) { return bytes(chunk[peer]); })) {
+    const Data own = chunk[net.rank()];
+    const int aliased = own.data() == out.data() ? net.rank() : apart;
+    co_await fold_read(net, peers, own, start, out, aliased, op);
+    co_return;
+  }
+  const int segments = net.segments(parts.longest() * element_size(in));
   const auto piece = [&](Channel lane, int k) -> task<> {
     const partition part = parts.segment(k, segments);
     const std::size_t offset = part.offset(lane.rank());
@@ -257,6 +346,30 @@ requires lending_transport<typename Channel::transport_type> task<> reduce_scatt
 }
 
 /// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
+/// is not looked at. `in` is only read; on the root it may be `out`. The root adds up what it sees,
+/// and is sent the rest.
+template <channel Channel, buffer Data, class Op>
+task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
+  const bool at_root = net.rank() == root;
+  const auto lent = [&](int peer) {
+    return !at_root && peer == root ? const_bytes(bytes(in)) : const_bytes();
+  };
+  const auto nothing = [](int) { return const_bytes(); };
+  lending<Channel> peers(net, lent, nothing, any_length);
+  const auto extent = [&](int) { return bytes(in).size; };
+  constexpr pattern::rank_range nobody{0, 0};
+  co_await peers.begin(extent, at_root ? nobody : one_round::only(root),
+                       at_root ? one_round::all(net) : nobody);
+  if (at_root) {
+    const int aliased = in.data() == out.data() ? root : apart;
+    co_await fold_read(net, peers, in, 0, out, aliased, op);
+    co_return;
+  }
+  if (!peers.lends_in(root)) co_await net.send(root, bytes(in));
+  co_await peers.end();
+}
+
+/// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
 /// is not looked at. `in` is only read; on the root it may be `out`. Each rank adds up one chunk,
 /// in the root's memory if it sees that, else it sends it; where there are two, and the root does
 /// not see the other's, that one sends its whole input.
@@ -267,8 +380,23 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
     net.copy(bytes(out), bytes(in));
     co_return;
   }
-  lending<Channel> peers(net, bytes(in), at_root ? bytes(out) : mutable_bytes());
+  const bool reads = is_read_and_gathered(bytes(in).size, net.size());
+  lending<Channel> peers(net, bytes(in), at_root ? bytes(out) : mutable_bytes(),
+                         reads ? any_length : 0);
+  if (reads) peers.lend_to_all_or_none();
   co_await peers.begin(bytes(in).size);
+  const partition parts(in.size(), net.size());
+  const chunks chunk(in, parts);
+  const std::size_t element = element_size(in);
+  if (peers.all_read([&](int peer) { return bytes(chunk[peer]); })) {
+    const Data own = chunk[net.rank()];
+    const scratch memory(net.scratch_like(own, at_root ? 0 : own.size()));
+    const Data sum = at_root ? chunks(out, parts)[root] : placed(own, memory.data(), own.size());
+    const int aliased = own.data() == sum.data() ? root : apart;
+    co_await fold_read(net, peers, own, parts.offset(net.rank()), sum, aliased, op);
+    co_await gather_lent(net, sum, out, parts, root);
+    co_return;
+  }
   // Of two ranks the root has less to do than to send its half and to take in the sum.
   const auto root_reads = [&] { return at_root ? peers.sees_in(1 - root) : peers.lends_in(root); };
   if (net.size() == 2 && !root_reads()) {
@@ -276,8 +404,6 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
     co_await peers.end();
     co_return;
   }
-  const partition parts(in.size(), net.size());
-  const std::size_t element = element_size(in);
   const int segments = net.segments(parts.longest() * element);
   const auto piece = [&](Channel lane, int k) -> task<> {
     const partition part = parts.segment(k, segments);
@@ -320,6 +446,7 @@ requires lending_transport<typename Channel::transport_type> task<> reduce(Chann
   if (goes_whole(collective::reduce, bytes(in).size, net.size())) {
     return in_one_step<whole::reduce<Channel, Data, Op>>(net, in, out, root, op);
   }
+  if (goes_to_root(bytes(in).size, net.size())) return reduce_at_root(net, in, out, root, op);
   return reduce_lent(net, in, out, root, op);
 }
 

@@ -73,6 +73,8 @@ class lending {
   /// Elements are worked on in pieces of about so many bytes, which stay in the nearest cache;
   /// between two pieces a rank looks whether all others are still there.
   static constexpr std::size_t cached = 32 * 1024;
+  /// Longer pieces take the kernel less time for each byte until they leave a core's own cache.
+  static constexpr std::size_t read_at_once = 256 * 1024;
 
   /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write. Inputs of up
   /// to `own` bytes are lent in memory of this rank's own, too.
@@ -105,21 +107,42 @@ class lending {
   lending(const lending&) = delete;
   lending& operator=(const lending&) = delete;
 
-  /// Before the ranks tell each other: who does not lend to all others lends to none, so that all
-  /// of them see the same.
+  /// Before the ranks tell each other: who does not lend an input to all others lends none, so that
+  /// all of them see the same.
   void lend_to_all_or_none() {
-    const auto lent = [](const card& mine) { return mine.ticket != 0; };
+    const auto lent = [](const card& mine) { return mine.in != 0; };
     const auto others = std::count_if(given_.begin(), given_.end(), lent);
-    if (others != net_.size() - 1) given_.assign(given_.size(), card{});
+    if (others == net_.size() - 1) return;
+    for (card& mine : given_) without_input(mine);
   }
-  /// Afterwards: whether every rank lends to all others.
+  /// Afterwards: whether every rank lends an input to all others.
   bool all_lend() const {
     for (int peer = 0; peer < net_.size(); ++peer) {
       if (peer == net_.rank()) continue;
-      if (given_[index(peer)].ticket == 0 || seen_[index(peer)].ticket == 0) return false;
+      if (!lends_in(peer) || !sees_in(peer)) return false;
     }
     return true;
   }
+  /// The same, and some of them lie in memory of a rank's own, of which a peer reads `part(peer)`.
+  /// Where not all lend, messages carry what lies there.
+  template <class Part>
+  bool all_read(const Part& part) {
+    if (!reads() && std::none_of(given_.begin(), given_.end(), is_own)) return false;
+    if (all_lend()) {
+      for (int peer = 0; peer < net_.size(); ++peer) read_[index(peer)].lent = part(peer);
+      return true;
+    }
+    for (int peer = 0; peer < net_.size(); ++peer) {
+      for (card* const one : {&given_[index(peer)], &seen_[index(peer)]}) {
+        if (is_own(*one)) without_input(*one);
+      }
+      if (seen_[index(peer)].ticket == 0) views_[index(peer)] = nullptr;
+    }
+    return false;
+  }
+
+  /// Whether some peer's input lies in memory of its own.
+  bool reads() const { return std::any_of(seen_.begin(), seen_.end(), is_own); }
 
   /// After `begin`, instead of `end`: all ranks know that nobody touches what is lent.
   void leave_untouched() { loan_.settle(); }
@@ -203,7 +226,6 @@ class lending {
   task<> in_pieces(std::size_t count, std::size_t element, Work work) {
     const std::size_t step = elements_in(cached, element);
     const int next = (net_.rank() + 1) % net_.size();
-    std::size_t worked = 0;
     for (std::size_t at = 0; at < count; at += step) {
       const std::size_t n = std::min(step, count - at);
       bool good = false;
@@ -215,20 +237,22 @@ class lending {
       if (!good) co_await word_of_end(next);
       net_.record().bytes += n * element;
       net_.record().in_place += n * element;
-      worked += n * element;
-      if (worked >= turn) {
-        worked = 0;
-        co_await others_first{};
-        net_.require_good();
-      }
+      if (is_turn_over(n * element)) co_await others_turn();
     }
   }
 
-  /// Copies a peer's elements here, or ours there.
+  /// Copies a peer's elements here, those from byte `from` of its input on, or ours there.
   template <buffer Data>
-  task<> copy_in(Data here, int peer) {
-    if (is_own(seen_[index(peer)])) return read_in(bytes(here), peer);
-    return copy_seen(here, in_of(peer));
+  task<> copy_in(Data here, int peer, std::size_t from = 0) {
+    if (is_own(seen_[index(peer)])) return read_in(bytes(here), peer, from);
+    return copy_seen(here, in_of(peer) + from);
+  }
+  /// Copies so many as lie in the cache; false: they cannot be read.
+  template <buffer Data>
+  task<bool> copy_some(Data here, int peer, std::size_t from) {
+    if (is_own(seen_[index(peer)])) co_return co_await read_once(bytes(here), peer, from);
+    co_await copy_seen(here, in_of(peer) + from);
+    co_return true;
   }
   template <buffer Data>
   task<> copy_out(std::byte* there, Data here) {
@@ -237,6 +261,18 @@ class lending {
       net_.copy({there + at * element, n * element}, bytes(here.subspan(at, n)));
     };
     co_await in_pieces(here.size(), element, work);
+  }
+
+  /// After so many bytes more, whether other operations of this thread get their turn.
+  bool is_turn_over(std::size_t size) {
+    worked_ += size;
+    if (worked_ < turn) return false;
+    worked_ = 0;
+    return true;
+  }
+  task<> others_turn() {
+    co_await others_first{};
+    net_.require_good();
   }
 
   /// Says that this rank has left its peers' buffers, and waits until they have left its own.
@@ -278,9 +314,6 @@ class lending {
   static constexpr std::size_t turn = 4 * 1024 * 1024;
 
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
-  // Longer pieces take the kernel less time for each byte until they leave a core's own cache.
-  static constexpr std::size_t read_at_once = 256 * 1024;
-
   /// What a peer reads here in this rank's own memory, and this rank there.
   struct reading {
     const_bytes lent;
@@ -311,6 +344,10 @@ class lending {
     const reading& of = read_[index(peer)];
     return of.lacks != std::byte{} || of.is_asked != std::byte{};
   }
+  static void without_input(card& of) {
+    of.in = 0;
+    if (of.out == 0) of.ticket = 0;
+  }
 
   template <buffer Data>
   task<> copy_seen(Data here, const std::byte* there) {
@@ -322,27 +359,26 @@ class lending {
   }
 
   // What is read while the ticket is open is what the peer lends: who ends early closes it first.
-  task<> read_in(mutable_bytes here, int peer) {
+  // False: it cannot be read.
+  task<bool> read_once(mutable_bytes here, int peer, std::size_t from) {
     const card& theirs = seen_[index(peer)];
     const auto& view = *views_[index(peer)];
-    std::size_t worked = 0;
+    const bool has_read = !view.read(here, theirs.in + from);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!view.is_open(theirs.ticket)) co_await word_of_end(peer);
+    if (has_read) net_.record().bytes += here.size;
+    co_return has_read;
+  }
+
+  task<> read_in(mutable_bytes here, int peer, std::size_t from) {
     for (std::size_t at = 0; at < here.size; at += read_at_once) {
       const std::size_t size = std::min(read_at_once, here.size - at);
-      const bool has_read = !view.read({here.data + at, size}, theirs.in + at);
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      if (!view.is_open(theirs.ticket)) co_await word_of_end(peer);
-      if (!has_read) {
+      if (!co_await read_once({here.data + at, size}, peer, from + at)) {
         read_[index(peer)].missing = here;
         read_[index(peer)].lacks = std::byte{1};
         co_return;
       }
-      net_.record().bytes += size;
-      worked += size;
-      if (worked >= turn) {
-        worked = 0;
-        co_await others_first{};
-        net_.require_good();
-      }
+      if (is_turn_over(size)) co_await others_turn();
     }
   }
 
@@ -358,9 +394,7 @@ class lending {
   }
 
   // A peer has given the operation up and says why.
-  task<> word_of_end(int peer) {
-    co_await net_.lane(nobodys_lane).recv(peer, mutable_bytes());
-  }
+  task<> word_of_end(int peer) { co_await net_.lane(nobodys_lane).recv(peer, mutable_bytes()); }
 
   static mutable_bytes zeroth(list<card>& all) {
     return {reinterpret_cast<std::byte*>(all.data()), sizeof(card)};
@@ -378,6 +412,7 @@ class lending {
   list<card> seen_;   // what it was told
   list<typename transport_type::view*> views_;
   list<reading> read_;  // nothing, unless inputs may be read
+  std::size_t worked_ = 0;
 };
 
 }  // namespace colls::direct
