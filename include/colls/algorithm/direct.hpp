@@ -200,10 +200,10 @@ task<> give_chunks(Channel net, lending<Channel>& peers, Data in, partition part
   co_await peers.with_those(blind, give);
 }
 
-/// The sum of this rank's chunk, and then to every rank's `out`.
+/// The sum of this rank's chunk, and then to every rank's `out`. `lent`: peers work in this one.
 template <channel Channel, buffer Data, class Op>
 task<> sum_for_all(Channel net, Channel results, lending<Channel>& peers, Data in, Data out,
-                   partition parts, Op op) {
+                   bool lent, partition parts, Op op) {
   const std::size_t offset = parts.offset(net.rank());
   const Data own = chunks(in, parts)[net.rank()];
   const Data sum = chunks(out, parts)[net.rank()];
@@ -221,10 +221,22 @@ task<> sum_for_all(Channel net, Channel results, lending<Channel>& peers, Data i
     }
   };
   if (sees_all(net, peers)) {
-    const int aliased = in.data() == out.data() ? net.rank() : apart;
-    std::byte* const second = first < net.size() ? peers.out_of(first) + offset * element : nullptr;
     next = seen_from(first + 1);
-    co_await fold_seen(net, peers, own, offset, sum, aliased, op, second, spread);
+    if (first == net.size() || lent || in.data() == out.data()) {
+      const int aliased = in.data() == out.data() ? net.rank() : apart;
+      std::byte* const second =
+          first < net.size() ? peers.out_of(first) + offset * element : nullptr;
+      co_await fold_seen(net, peers, own, offset, sum, aliased, op, second, spread);
+    } else {
+      // A copy does not read the lines that it writes whole, as a sum does: nobody had them here.
+      const Data there = placed(sum, peers.out_of(first) + offset * element, sum.size());
+      const auto home = [&](std::size_t at, std::size_t n) {
+        net.copy(bytes(sum.subspan(at, n)), bytes(there.subspan(at, n)));
+        spread(at, n);
+      };
+      const int aliased = peers.is_in_place(first) ? first : apart;
+      co_await fold_seen(net, peers, own, offset, there, aliased, op, nullptr, home);
+    }
   } else {
     co_await fold_mixed(net, peers, own, offset, sum, op);
     co_await peers.in_pieces(sum.size(), element, spread);
@@ -258,7 +270,7 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_i
   const auto blind = [&](int peer) { return !peers.lends_out(peer); };
   const auto take = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
   co_await when_all(give_chunks(net, peers, in, parts),
-                    sum_for_all(net, results, peers, in, out, parts, op),
+                    sum_for_all(net, results, peers, in, out, !copy.has_out(), parts, op),
                     peers.with_those(blind, take));
   co_await peers.end();
   for (int peer = 0; peer < net.size(); ++peer) {
