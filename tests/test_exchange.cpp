@@ -208,7 +208,7 @@ struct throwing {
 TEST_CASE("sums are made in the order of ranks, for both ranks, in place or apart") {
   for (const int first : {0, 1}) {
     for (const bool in_place : {false, true}) {
-      for (const std::size_t n : {0, 1, 5000}) {
+      for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{5000}}) {
         ranks all(2);
         std::vector<int> mine[] = {std::vector<int>(n, 3), std::vector<int>(n, 4)};
         std::vector<int> apart[] = {std::vector<int>(n), std::vector<int>(n)};

@@ -236,8 +236,10 @@ TEST_CASE("a rank that pins what the others would stage by makes another call th
     const auto told = gpu.explain(colls::collective::all_reduce, n * sizeof(number));
     CHECK(told.chosen.how != colls::algorithm::direct);
     if (comm.rank() == 0) how.algorithm = told.chosen.how;
-    const auto calling = [&] { return gpu.all_reduce(data.span(), how); };
-    codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(calling);
+    auto call = gpu.all_reduce(data.span(), how);
+    const auto waiting = [&call]() -> colls::task<> { co_await call; };
+    codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(waiting);
+    CHECK(std::string(call.why().detail).find("differ in algorithm") != std::string::npos);
   });
   CHECK(codes == std::vector<errc>{errc::mismatch, errc::mismatch});
 }

@@ -958,7 +958,8 @@ std::uint32_t read(const std::uint32_t* pinned) {
       return std::any_of(on->commands.begin(), on->commands.end(),
                          [](const command& each) { return each.is_function; });
     };
-    const std::vector<stream*> all = all_streams();
+    std::vector<stream*> all = all_streams();
+    std::erase_if(all, [](const stream* on) { return on->commands.empty(); });
     if (!found && !all.empty() &&
         (find(pinned) == nullptr || std::any_of(all.begin(), all.end(), calls))) {
       stream& one = *all[gpu().random() % all.size()];
