@@ -114,7 +114,8 @@ TEST_CASE("a signal costs no memory") {
 TEST_CASE("whatever its length a block begins where pages of any length do") {
   ends both;
   static_assert(arena_head(1) % 65536 == 0 && arena_head(10'000) % 65536 == 0);
-  for (const std::size_t size : {1, 4096, 65'536, 65'537}) {
+  const std::size_t sizes[] = {1, 4096, 65'536, 65'537};
+  for (const std::size_t size : sizes) {
     std::byte* const block = both.own.allocate(size);
     CHECK(both.own.locate({block, size}) % 65536 == 0);
     REQUIRE(both.own.retire(block));

@@ -184,7 +184,8 @@ inline void draw_delays(scenario& made, dice random) {
   const auto longest = made.segment == 0 ? 1000 * us : 2 * us;
   if (!random.one_in(3)) made.suffers.delay = random.any({us, 5 * us, longest});
   made.suffers.pieces = random.one_in(3);
-  made.suffers.eager_limit = random.any<std::size_t>({colls::eager_limit, colls::eager_limit, 64, 0});
+  made.suffers.eager_limit =
+      random.any<std::size_t>({colls::eager_limit, colls::eager_limit, 64, 0});
   if (random.one_in(5)) strike(fault::kind::freeze, random.any({3 * us, 3'000'000 * us}));
   if (random.one_in(5) && made.ranks > 1)
     strike(fault::kind::clog, random.any({9 * us, 2'000'000 * us}));

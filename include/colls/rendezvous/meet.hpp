@@ -93,7 +93,9 @@ class meeting_guard : public failure_listener {
 class meeting {
  public:
   meeting(engine& on, const config& cfg)
-      : engine_(on), began_(on.now()), deadline_(began_ + std::min(cfg.join_timeout.count(), most)) {
+      : engine_(on),
+        began_(on.now()),
+        deadline_(began_ + std::min(cfg.join_timeout.count(), most)) {
     all_.rank = cfg.rank;
     all_.size = cfg.size;
     all_.cfg = cfg;
@@ -123,7 +125,7 @@ class meeting {
       ports = {all_.server->local().port()};
     }
     store_ = co_await reach_store(engine_, place_, ports, mine, all_.key, deadline_,
-                                   cfg().timeout.count());
+                                  cfg().timeout.count());
     all_.rendezvous = store_;
     std::exception_ptr failed;
     {
