@@ -143,13 +143,16 @@ def why_not_installed(packages, log, helper, most_of_asking, most):
     asks = [helper, *quick, "download-file", f"{source[1]}InRelease", f"{log}.InRelease"] if source else []
     apt = ["apt-get", "-q", "-y", *quick]
     install = [*apt, "install", "--no-install-recommends"]
+    ends = time.monotonic() + most
     for command, seconds, why in (
             (asks, most_of_asking, f"{source and source[1]} does not answer"),
-            ([*apt, "update"], most, "apt-get update"),
-            ([*install, "--download-only", *packages], most, "apt-get does not get them"),
-            ([*install, *packages], most, "apt-get does not install them")):
+            ([*apt, "update"], None, "apt-get update"),
+            ([*install, "--download-only", *packages], None, "apt-get does not get them"),
+            # dpkg is not to be killed at its work.
+            ([*install, *packages], 600, "apt-get does not install them")):
         if command:
-            wrong = run([(command, {"DEBIAN_FRONTEND": "noninteractive"})], log, seconds)[0]
+            left = seconds or max(1, ends - time.monotonic())
+            wrong = run([(command, {"DEBIAN_FRONTEND": "noninteractive"})], log, left)[0]
             if wrong:
                 return f"{why}: {wrong}"
     return None

@@ -188,10 +188,8 @@ TEST_CASE_TEMPLATE("calls that differ end on every rank, with both sides named",
     colls::operation<> (*call)(communicator&, std::vector<int>&, bool odd);
   };
   const variant variants[] = {
-      {"count",
-       [](communicator& comm, std::vector<int>& data, bool odd) {
-         return comm.all_reduce(std::span(data).first(odd ? 10 : 11));
-       }},
+      {"count", [](communicator& comm, std::vector<int>& data,
+                   bool odd) { return comm.all_reduce(std::span(data).first(odd ? 10 : 11)); }},
       {"op",
        [](communicator& comm, std::vector<int>& data, bool odd) {
          return odd ? comm.all_reduce(data, colls::maximum{}) : comm.all_reduce(data);
@@ -201,14 +199,10 @@ TEST_CASE_TEMPLATE("calls that differ end on every rank, with both sides named",
          const std::span other(reinterpret_cast<unsigned*>(data.data()), data.size());
          return odd ? comm.all_reduce(other) : comm.all_reduce(data);
        }},
-      {"root",
-       [](communicator& comm, std::vector<int>& data, bool odd) {
-         return comm.broadcast(data, odd ? 1 : 0);
-       }},
-      {"collective",
-       [](communicator& comm, std::vector<int>& data, bool odd) {
-         return odd ? comm.barrier() : comm.all_reduce(data);
-       }},
+      {"root", [](communicator& comm, std::vector<int>& data,
+                  bool odd) { return comm.broadcast(data, odd ? 1 : 0); }},
+      {"collective", [](communicator& comm, std::vector<int>& data,
+                        bool odd) { return odd ? comm.barrier() : comm.all_reduce(data); }},
       {"algorithm",
        [](communicator& comm, std::vector<int>& data, bool odd) {
          return comm.all_reduce(data, {.algorithm = odd ? colls::algorithm::ring
@@ -221,8 +215,7 @@ TEST_CASE_TEMPLATE("calls that differ end on every rank, with both sides named",
     world.run([&](communicator& comm) -> task<> {
       std::vector<int> data(1000, 1);
       // A root may have gone on already: then its next call tells it.
-      colls::failure why =
-          co_await failure_of(each.call(comm, data, comm.rank() == 1));
+      colls::failure why = co_await failure_of(each.call(comm, data, comm.rank() == 1));
       if (why.code == errc{}) why = co_await failure_of(comm.barrier());
       CHECK(why.code == errc::mismatch);
       CHECK(says(why, "rank 1 called"));
@@ -244,11 +237,11 @@ TEST_CASE_TEMPLATE("two ranks that both only receive find out", World, tcp_world
 
 TEST_CASE_TEMPLATE("lengths that differ in all_to_all_v end both sides, also when they are long",
                    World, tcp_world, shm_world) {
-  for (const auto& [how, more] : std::vector<std::pair<colls::algorithm, std::size_t>>{
-           {colls::algorithm::automatic, 1},
-           {colls::algorithm::automatic, 200'000},
-           {colls::algorithm::bruck, 1},
-           {colls::algorithm::bruck, 200'000}}) {
+  for (const auto& [how, more] :
+       std::vector<std::pair<colls::algorithm, std::size_t>>{{colls::algorithm::automatic, 1},
+                                                             {colls::algorithm::automatic, 200'000},
+                                                             {colls::algorithm::bruck, 1},
+                                                             {colls::algorithm::bruck, 200'000}}) {
     const colls::options pinned{.algorithm = how};
     const std::size_t longer = more;
     ranks<World> world(2);
@@ -277,9 +270,7 @@ TEST_CASE_TEMPLATE("a dropped collective revokes its communicator on all ranks",
     world.run([&](communicator& comm) -> task<> {
       std::vector<float> data(count, 1);
       if (comm.rank() == 1) {
-        {
-          const colls::operation<> dropped = comm.all_reduce(data);
-        }
+        { const colls::operation<> dropped = comm.all_reduce(data); }
         std::fill(data.begin(), data.end(), 5.F);  // nothing writes here any more
         co_await comm.net().driver().sleep_until(comm.net().now() + 20 * colls::milliseconds);
         CHECK(std::all_of(data.begin(), data.end(), [](float x) { return x == 5.F; }));
@@ -309,6 +300,46 @@ TEST_CASE_TEMPLATE("a receive that nothing met is withdrawn, and the communicato
   });
 }
 
+TEST_CASE_TEMPLATE("messages of one tag do not overtake each other, whatever goes ahead of them",
+                   World, tcp_world, shm_world) {
+  // In words: what may go unasked, what does not fit the window with it, and what may not go.
+  constexpr std::size_t longest = colls::eager_limit / sizeof(int);
+  const std::vector<std::vector<std::size_t>> rows = {{2, 1 << 18},
+                                                      {longest, longest, longest, longest, longest},
+                                                      {1 << 18, 2, longest, 1 << 18, 1}};
+  for (const std::vector<std::size_t>& sizes : rows) {
+    for (const bool opened : {false, true}) {
+      ranks<World> world(2);
+      world.run([=](communicator& comm) -> task<> {
+        if (opened) co_await comm.barrier();
+        std::vector<std::vector<int>> data;
+        for (std::size_t k = 0; k < sizes.size(); ++k) {
+          data.emplace_back(sizes[k], comm.rank() == 0 ? static_cast<int>(k) + 1 : 0);
+        }
+        std::vector<colls::operation<>> sends;
+        std::vector<colls::operation<colls::received>> receives;
+        for (std::vector<int>& each : data) {
+          if (comm.rank() == 0) {
+            sends.push_back(comm.send(each, 1, 3));
+          } else {
+            receives.push_back(comm.recv(each, 0, 3));
+          }
+        }
+        for (colls::operation<>& each : sends) co_await std::move(each);
+        for (std::size_t k = 0; k < receives.size(); ++k) {
+          const colls::received got = co_await std::move(receives[k]);
+          CHECK(got.count == sizes[k]);
+        }
+        for (std::size_t k = 0; k < sizes.size(); ++k) {
+          CHECK(data[k].front() == static_cast<int>(k) + 1);
+          CHECK(data[k].back() == static_cast<int>(k) + 1);
+        }
+        co_await comm.barrier();
+      });
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive gets the next one",
                    World, tcp_world, shm_world) {
   struct way {
@@ -317,10 +348,10 @@ TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive ge
     bool late;         // the receive has asked for it when it is withdrawn
     int between;       // messages like it, after it, that are received
   };
-  for (const way each : {way{1, false, true, 0}, way{1 << 18, false, false, 0},
-                         way{1 << 18, true, false, 0}, way{1 << 18, false, true, 0},
-                         way{1 << 18, true, true, 0}, way{1 << 18, false, false, 2},
-                         way{1 << 18, false, true, 2}}) {
+  for (const way each :
+       {way{1, false, true, 0}, way{1 << 18, false, false, 0}, way{1 << 18, true, false, 0},
+        way{1 << 18, false, true, 0}, way{1 << 18, true, true, 0}, way{1 << 18, false, false, 2},
+        way{1 << 18, false, true, 2}}) {
     CAPTURE(each.size);
     CAPTURE(each.any);
     CAPTURE(each.late);
@@ -532,8 +563,7 @@ TEST_CASE("on another executor a rank waits as on the first, and spins where it 
     ranks<tcp_world> world(1);
     world.world.on().spin(spins ? 100 : 0, colls::milliseconds);
     const copied one = on_executors_of_their_own(world);
-    CHECK(one.copies[0].net().driver().spins() ==
-          (spins && colls::detail::cores() >= 2));
+    CHECK(one.copies[0].net().driver().spins() == (spins && colls::detail::cores() >= 2));
   }
 }
 

@@ -285,9 +285,9 @@ TEST_CASE("children on other hosts are paid for") {
   // Four are on other hosts than their parents, two of whom are on other hosts than theirs.
   CHECK(us(collective::broadcast, 100, 9, 4, 3) == doctest::Approx(2 * (10 + 1) + 2 * 1));
   // Long ones are asked for one after another.
-  CHECK(us(collective::reduce, 100'000, 4, 4, 4) == doctest::Approx(3 * 1));
+  CHECK(us(collective::reduce, 200'000, 4, 4, 4) == doctest::Approx(3 * 1));
   CHECK(us(collective::reduce, 1'000, 4, 4, 4) == doctest::Approx(1));
-  CHECK(us(collective::reduce, 100'000, 4, 1, 4) == doctest::Approx(3 * (10 + 1000)));
+  CHECK(us(collective::reduce, 200'000, 4, 1, 4) == doctest::Approx(3 * (10 + 2000)));
   // The last host has fewer ranks, and the others' edges stay where they are.
   CHECK(us(collective::broadcast, 100, 7, 4, 2) == doctest::Approx(10 + 1 + 1));
 }

@@ -535,9 +535,10 @@ class communicator {
     if constexpr (Pinned == algorithm::automatic) {
       return how;
     } else {
-      constexpr bool done = detail::offers(What, Pinned, true);
+      constexpr bool is_own = Pinned == algorithm::native;  // of a transport, which says so
+      constexpr bool done = is_own || detail::offers(What, Pinned, true);
       static_assert(done, "colls: this collective has no such algorithm");
-      static_assert(!done || detail::offers(What, Pinned, Commutes),
+      static_assert(!done || is_own || detail::offers(What, Pinned, Commutes),
                     "colls: this algorithm sums each chunk beginning at another rank, so the "
                     "operation has to commute: wrap it in colls::commutative, or pin another");
       options made = how;

@@ -7,6 +7,9 @@
 #include <colls/communicator.hpp>
 #include <colls/cuda/check.hpp>
 #include <colls/log.hpp>
+#ifdef __CUDACC__
+#include <colls/cuda/half.cuh>
+#endif
 
 namespace colls::cuda {
 

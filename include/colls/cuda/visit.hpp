@@ -80,11 +80,18 @@ class visit {
     const std::uint64_t rests = here_.rests();
     const bool good = enter();
     if (good) {
-      {
-        const on_device guard(here_.by().device());
-        work(*this);
+      try {
+        {
+          const on_device guard(here_.by().device());
+          work(*this);
+        }
+        co_await here_.by().reached();
+      } catch (const error& thrown) {
+        // First, so that the parts beside this one end too, here and on the other ranks.
+        here_.rest();
+        net_.revoke(thrown.record());
+        throw;
       }
-      co_await here_.by().reached();
     }
     // Since a rest they are down.
     if (rests == here_.rests()) lower_lines();

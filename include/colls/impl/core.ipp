@@ -514,6 +514,7 @@ operation<> core<Transport>::measure(const options& how) {
   const auto found = [](basic_channel<Transport> net, core& of) -> task<> {
     network_cost costs = of.choices().costs();
     co_await detail::measure(net, costs);
+    costs.cores = 0;  // what was found has the turns that ranks take
     of.set_costs(costs);
   };
   return begin(made, agreement(print), how, 0, [&](auto& call) {

@@ -26,7 +26,6 @@ class inproc_transport final : mover {
  public:
   static constexpr bool consumes = true;
   static constexpr network_cost costs() { return one_thread_cost; }
-  static constexpr std::size_t eager_window = 256 * 1024;
 
   inproc_transport(inproc_world& ranks, int rank)
       : world_(ranks), match_(rank), exchanges_(match_) {

@@ -26,7 +26,6 @@ class simulated_world;
 class simulated_transport final : mover, filler {
  public:
   static constexpr bool consumes = true;
-  static constexpr std::size_t eager_window = 256 * 1024;
 
   simulated_transport(simulated_world& ranks, int rank) : world_(ranks), match_(rank) {
     match_.add(static_cast<mover&>(*this));

@@ -259,6 +259,10 @@ class stream final : engine::watcher, engine::source {
   bool poll() override { return false; }
   void sweep(time_point now) override {
     if (now < deadline_) return;
+    // Who has not been here for long finds what came meanwhile.
+    const bool may_write = writing_ != nullptr && (!writing_->connecting || is_writable());
+    if (may_write && step<false>(*writing_)) finish(writing_);
+    if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
     finish(reading_, make_error_code(errc::timeout));
     finish(writing_, make_error_code(errc::timeout));
     interest();

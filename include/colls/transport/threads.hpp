@@ -22,7 +22,6 @@ class thread_transport final : mover {
  public:
   static constexpr bool consumes = true;
   static constexpr network_cost costs() { return threads_cost; }
-  static constexpr std::size_t eager_window = 256 * 1024;
 
   thread_transport(threads::inboxes& all, int rank)
       : inboxes_(all), inbox_(all[rank]), match_(rank), speech_(all, rank) {

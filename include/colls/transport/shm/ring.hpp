@@ -126,7 +126,8 @@ class ring {
       if (size != 0) std::memcpy(next.data, data, size);
     } else {
       next.piece = static_cast<std::uint32_t>(size);
-      std::memcpy(bytes_[0].data() + bytes_written_ % bytes_in_ring_, data, size);
+      std::byte* const at = bytes_[0].data() + bytes_written_ % bytes_in_ring_;
+      if (size != 0) std::memcpy(at, data, size);
       bytes_written_ += size;
       owned_ = std::max(owned_, bytes_written_ / 64 * 64);
       own_to_ = std::min(bytes_written_ + std::min(size, longest_owned),

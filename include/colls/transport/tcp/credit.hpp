@@ -16,7 +16,7 @@ namespace colls::tcp {
 
 /// Bytes that a rank may send on a link without having been asked, and that its peer may have to
 /// keep until somebody wants them.
-inline constexpr std::size_t window = 512 * 1024;
+inline constexpr std::size_t window = eager_window;
 /// What a message takes of the window.
 constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
@@ -25,8 +25,7 @@ constexpr std::size_t weight(std::size_t size) { return size + 64; }
 class credit {
  public:
   key_table<outgoing> waiting;
-  /// Messages of point to point that were announced here, and by the peer.
-  std::uint64_t told_of = 0;
+  /// Messages of point to point that the peer has announced.
   std::uint64_t heard_of = 0;
 
   credit() = default;

@@ -48,7 +48,11 @@ class delivery {
     send.on = &to;
     to.credit.waiting.push_back(send);
     send.waits = true;
-    if (direct || send.size <= eager_limit) {
+    if (direct) {
+      send.frame.flags = flag::header_alone;
+      send.reminded = true;
+      to.announce(send);
+    } else if (send.size <= eager_limit) {
       tell_of(to, send);
       to.flush();
     }
@@ -75,7 +79,7 @@ class delivery {
 
   void withdraw(outgoing& send) {
     if (send.waits) {
-      if (send.key.is_point_to_point()) {
+      if (send.number != 0) {
         take_back(send);
       } else {
         send.on->credit.waiting.remove(send);
@@ -181,6 +185,11 @@ class delivery {
       delete send;
       return;
     }
+    if (send->queued) {
+      from.credit.waiting.push_back(*send);
+      from.fail(0, "a grant of a message that was not announced");
+      return;
+    }
     send->waits = false;
     if ((frame.flags & flag::unwanted) != 0) {
       send->finish();
@@ -217,7 +226,7 @@ class delivery {
     return true;
   }
 
-  // A message of point to point that waits, and was announced.
+  // A message that waits, and whose header has gone, or has begun to go.
   void take_back(outgoing& send) {
     link& to = *send.on;
     to.control(header_for(kind::data, send.key, send.number, send.record->hash,
@@ -256,7 +265,6 @@ class delivery {
 
   void tell_of(link& to, outgoing& send, std::uint8_t flags = 0) {
     send.reminded = true;
-    if (send.key.is_point_to_point()) send.number = ++to.credit.told_of;
     flags |= flag::header_alone;
     to.control(header_for(kind::data, send.key, send.size, send.record->hash, flags));
   }

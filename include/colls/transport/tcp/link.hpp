@@ -87,6 +87,13 @@ class link final : public engine::watcher {
     return out_.ends_at_once(send, [this] { flush(); });
   }
 
+  /// Its header goes, not before the sends that are queued: one of them may be of its key.
+  void announce(outgoing& send) {
+    send.on = this;
+    out_.push(send, true);
+    flush();
+  }
+
   /// Whether messages may still come.
   bool reads() const { return is_open() && !ended_ && !goodbye_received_; }
 
@@ -302,7 +309,7 @@ class link final : public engine::watcher {
 
   // What was to go unasked and does not, leaves its place in the window.
   void give_back(const outgoing& send) {
-    if (send.queued && send.written == 0 && (send.frame.flags & flag::granted) == 0) {
+    if (send.queued && send.written == 0 && !send.alone && (send.frame.flags & flag::granted) == 0) {
       credit.refill(weight(send.size));
     }
   }

@@ -25,6 +25,7 @@ class links {
     if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
     auto found = all_.find(peer);
     if (found == all_.end()) {
+      to_flush_.reserve(all_.size() + 1);  // who withdraws a message asks for no memory
       found = all_.emplace(peer, std::make_unique<link>(engine_, owner_, peer)).first;
     }
     last_used_ = found->second.get();

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,8 +65,11 @@ class opener final : door::host {
   /// acknowledges what it is sent, however long its process computes.
   void probe(link& which) {
     if (which.probed || engine_.now() < which.next_probe) return;
-    which.probed = true;
-    tasks_.start(ask_system_of(which));
+    try {
+      tasks_.start(ask_system_of(which));
+    } catch (const std::bad_alloc&) {
+      which.next_probe = engine_.now() + which.probe_pause;
+    }
   }
 
   /// False: it was said before. After it no link is dialled, those under way may open.
@@ -175,6 +179,7 @@ class opener final : door::host {
   // Each time twice as long after the time before: a peer that computes for hours finds a few at
   // its door.
   task<> ask_system_of(link& which) {
+    which.probed = true;
     bool answers = true;
     try {
       const endpoint where = co_await who_.address_of(which.peer());

@@ -32,9 +32,10 @@ struct outgoing : keyed {
   std::size_t written = 0;  // of header and payload
   bool waits = false;       // for a grant
   bool queued = false;
+  bool alone = false;         // queued is only its header, which goes ahead
   bool reminded = false;      // its header has gone ahead
   bool gone = false;          // withdrawn since: it only takes the grant that may be on its way
-  std::uint64_t number = 0;   // point to point: among those announced on the link
+  std::uint64_t number = 0;   // of its header that went ahead, among those of the link
   outgoing* after = nullptr;  // in the link's queue
 
   bool is_pending() const { return waits || queued; }
@@ -42,7 +43,8 @@ struct outgoing : keyed {
   bool is_untouched() const {
     return waits || (queued && written == 0 && (frame.flags & flag::granted) == 0);
   }
-  std::size_t whole() const { return sizeof frame + size; }
+  std::size_t body() const { return alone ? 0 : size; }
+  std::size_t whole() const { return sizeof frame + body(); }
   void finish(std::error_code result = {}) {
     on = nullptr;
     ec = result;
@@ -113,9 +115,10 @@ class outbox {
     return true;
   }
 
-  /// False: another send is before it.
-  bool push(outgoing& send) {
+  /// False: another send is before it. `alone`: its header goes ahead of it, and it waits.
+  bool push(outgoing& send, bool alone = false) {
     send.queued = true;
+    send.alone = alone;
     send.written = 0;
     send.after = nullptr;
     (last_ != nullptr ? last_->after : first_) = &send;
@@ -162,7 +165,7 @@ class outbox {
       if (which(*send)) {
         goes_on &= withdraw(*send);
         if (starting_ == send) starting_ = nullptr;
-        send->finish(ec);
+        if (!send->alone) send->finish(ec);  // else it waits, too
       }
       send = following;
     }
@@ -197,9 +200,9 @@ class outbox {
   piece front() const {
     if (!tail_.empty()) return {{}, tail_.data(), tail_.size()};
     if (is_turn_of_first()) {
-      if (first_->written == 0) return {first_->frame, first_->data, first_->size};
+      if (first_->written == 0) return {first_->frame, first_->data, first_->body()};
       const std::size_t done = first_->written - sizeof(header);
-      return {{}, first_->data + done, first_->size - done};
+      return {{}, first_->data + done, first_->body() - done};
     }
     piece next;
     std::memcpy(&next.frame, control_.data(), sizeof next.frame);
@@ -213,7 +216,7 @@ class outbox {
     if (!tail_.empty()) {
       tail_.take(size);
     } else if (is_turn_of_first()) {
-      first_->written += first_->written == 0 ? sizeof(header) + size : size;
+      count(*first_, first_->written == 0 ? sizeof(header) + size : size);
       if (first_->written == first_->whole()) written(*first_);
     } else {
       control_.take(sizeof(header) + size);
@@ -228,7 +231,7 @@ class outbox {
       return part;
     };
     const auto pop = [&](outgoing& send) {
-      send.written += take(send.whole() - send.written);
+      count(send, take(send.whole() - send.written));
       if (send.written < send.whole()) return false;
       written(send);
       return true;
@@ -245,10 +248,10 @@ class outbox {
     const auto* const head = reinterpret_cast<const std::byte*>(&send.frame);
     if (send.written < sizeof send.frame) {
       add(head + send.written, sizeof send.frame - send.written);
-      add(send.data, send.size);
+      add(send.data, send.body());
     } else {
       const std::size_t done = send.written - sizeof send.frame;
-      add(send.data + done, send.size - done);
+      add(send.data + done, send.body() - done);
     }
   }
 
@@ -257,11 +260,17 @@ class outbox {
     return first_ != nullptr && (first_->written > 0 || control_.empty());
   }
 
+  // A header that goes ahead has its number from when it begins to go.
+  void count(outgoing& send, std::size_t size) {
+    if (send.alone && send.written == 0 && size > 0) send.number = ++announced_;
+    send.written += size;
+  }
   // The first send is written whole.
   void written(outgoing& send) {
     first_ = send.after;
     if (first_ == nullptr) last_ = nullptr;
     send.queued = false;
+    if (std::exchange(send.alone, false)) return;
     if (starting_ == &send) {
       starting_ = nullptr;
       send.on = nullptr;
@@ -276,6 +285,7 @@ class outbox {
   outgoing* first_ = nullptr;
   outgoing* last_ = nullptr;
   outgoing* starting_ = nullptr;  // its start() is on the stack
+  std::uint64_t announced_ = 0;
   bool ended_ = false;
 };
 
