@@ -224,7 +224,8 @@ TEST_CASE("point to point: a sender goes on up to the window, then waits") {
   ranks all(2);
   direct zero(all, 0);
   direct one(all, 1);
-  std::vector<int> from = numbers(16 * 1024, 0);
+  static_assert(colls::eager_window == 4 * colls::eager_limit);
+  std::vector<int> from = numbers(colls::eager_limit / sizeof(int), 0);
   std::vector<int> into(from.size());
   for (int i = 0; i < 4; ++i) {
     started sent(all, zero.send(1, 3, as_bytes(from)));
