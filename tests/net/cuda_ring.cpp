@@ -70,15 +70,15 @@ colls::options by_ring(const stand_in::user& by) {
   how.algorithm = colls::algorithm::ring;
   return how;
 }
-/// A group is always a visit, however short.
-colls::task<> go_round(auto& gpu, std::size_t n) {
+/// A group is always a visit, however short, unless it is staged.
+colls::task<> go_round(auto& gpu, std::size_t n, bool is_staged = false) {
   stand_in::user by(gpu.net().device());
   auto data = by.numbers(n, gpu.rank());
   const auto there = data.span();
   auto call = gpu.all_reduce(colls::group{there}, by_ring(by));
   co_await call;
   stand_in::expect("sum", data.data(), n, sum_of(gpu.size()));
-  CHECK(call.copied_bytes() == 0);
+  CHECK((call.copied_bytes() == 0) == !is_staged);
 }
 /// Kernels of a sum: each rank folds all chunks but one, in pieces.
 int kernels(int ranks, std::size_t n, std::size_t piece = 64) {
@@ -176,7 +176,7 @@ TEST_CASE("what has to be done once is: averages are finished, halves rounded wh
 
 TEST_CASE("ranks that share a GPU are staged by a ring; what has an order does not go round") {
   run(4, machine_of(3, 4), [](auto& gpu) -> colls::task<> {
-    co_await go_round(gpu, 300);
+    co_await go_round(gpu, 300, true);
     co_await gpu.barrier();
     CHECK(stand_in::calls("launch") == 0);
   });

@@ -208,7 +208,7 @@ TEST_CASE("times on the flat network are those of LogGP") {
           scenario of;
           of.call = each;
           of.ranks = p;
-          of.n = index(p) * 8192;
+          of.n = index(p) * (colls::eager_limit / 8);
           of.overhead_us = overhead;
           of.bandwidth = bandwidth;
           of.segment = std::size_t{1} << 40;
