@@ -446,8 +446,13 @@ TEST_CASE("a rank that has become another user shares no memory with the others"
     CAPTURE(stranger);
     job all(3, [=](colls::world& world, const line& test) -> task<> {
       if (world.rank() == stranger && ::setresuid(65534, 65534, 65534) != 0) co_return;
+      // Nobody dials whoever is about to become another user.
+      test.say("is who it is");
+      test.hear();
       co_await sum(world, test);
     });
+    REQUIRE(all.all_say("is who it is"));
+    for (int rank = 0; rank < 3; ++rank) all.tell(rank);
     REQUIRE(all.all_say("right"));
     int told = 0;
     for (int rank = 0; rank < 3; ++rank) {
