@@ -115,6 +115,17 @@ class started : colls::completion {
 template <class Request>
 started(ranks&, Request&&) -> started<colls::detail::awaited<std::remove_cvref_t<Request>>>;
 
+/// How an operation has ended that throws where it has failed.
+template <class Operation>
+std::error_code outcome(const Operation& ended) {
+  try {
+    ended.result();
+  } catch (const colls::error& thrown) {
+    return thrown.code();
+  }
+  return {};
+}
+
 template <class T>
 colls::mutable_bytes as_bytes(std::vector<T>& data) {
   return {reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(T)};

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -17,35 +17,31 @@ namespace {
 using namespace colls;
 using exchange_operation = inproc::exchange_operation;
 
-/// One rank's half, started at once. What is filled in are both halves of an exchange at once.
-struct half : completion {
+/// One rank's exchange with another one, started at once: both get what the other gives.
+struct half final : completion, exchange_operation {
   half(call& of, int with, int gives, int lane = 0, std::size_t size = sizeof(int))
       : completion([](completion& self) noexcept { static_cast<half&>(self).ended = true; },
                    &of.net().net().queue()),
-        given(gives),
-        operation(of.net().net().exchange({with, of.record().communicator->id(),
-                                           of.record().sequence, static_cast<std::uint16_t>(lane)},
-                                          {reinterpret_cast<const std::byte*>(&given), size},
-                                          reinterpret_cast<std::byte*>(&got), of.record())) {
-    ended = operation.start(*this);
-    if (!operation.is_second()) return;
-    std::memcpy(&got, operation.theirs(), sizeof got);
-    std::memcpy(operation.their_place(), &given, sizeof given);
-    operation.let_go({});
-  }
-  std::error_code result() const {
-    try {
-      operation.result();
-    } catch (const error& thrown) {
-      return thrown.code();
-    }
-    return {};
+        exchange_operation(of.net().net().exchanges(), of.net().net().rank(),
+                           static_cast<std::uint16_t>(lane), 1,
+                           {reinterpret_cast<std::byte*>(&value), size}, of.record()),
+        with_(with),
+        value(gives) {
+    ended = start(*this);
   }
 
+ private:
+  int partner(int) const override { return with_; }
+  bool join(int, std::byte* theirs) noexcept override {
+    std::swap_ranges(theirs, theirs + sizeof value, reinterpret_cast<std::byte*>(&value));
+    return true;
+  }
+
+  int with_;
+
+ public:
+  int value;
   bool ended = false;
-  int given;
-  int got = -1;
-  exchange_operation operation;
 };
 
 TEST_CASE("who comes first waits for the other, and who comes second serves both") {
@@ -63,9 +59,9 @@ TEST_CASE("who comes first waits for the other, and who comes second serves both
     CHECK_FALSE(waits.ended);  // its turn comes
     all.settle();
     CHECK(waits.ended);
-    CHECK((waits.got == 20 && comes.got == 10));
-    CHECK_FALSE(waits.result());
-    CHECK_FALSE(comes.result());
+    CHECK((waits.value == 20 && comes.value == 10));
+    CHECK_FALSE(outcome(waits));
+    CHECK_FALSE(outcome(comes));
     for (call* const of : {&zero, &one}) CHECK(of->record().bytes == 2 * sizeof(int));
   }
 }
@@ -82,16 +78,16 @@ TEST_CASE("exchanges of other ranks, calls, lanes and communicators stay apart; 
   call ones_next(all, 1);
   call ones_apart(others, 1);
   call two(all, 2);
-  CHECK(half(ones_apart, 0, 0).got == 5);
-  CHECK(half(ones_next, 0, 0).got == 4);
-  CHECK(half(one, 0, 0, 1).got == 3);
-  CHECK(half(two, 0, 0).got == 2);
-  CHECK(half(one, 0, 0).got == 0);
-  CHECK(half(one, 0, 0).got == 1);
+  CHECK(half(ones_apart, 0, 0).value == 5);
+  CHECK(half(ones_next, 0, 0).value == 4);
+  CHECK(half(one, 0, 0, 1).value == 3);
+  CHECK(half(two, 0, 0).value == 2);
+  CHECK(half(one, 0, 0).value == 0);
+  CHECK(half(one, 0, 0).value == 1);
   CHECK_FALSE(half(one, 0, 0).ended);
   CHECK_FALSE(half(one, 2, 0).ended);
   all.settle();
-  for (const half& each : waiting) CHECK((each.ended && each.got == 0));
+  for (const half& each : waiting) CHECK((each.ended && each.value == 0));
 }
 
 TEST_CASE("who withdraws is not there") {
@@ -104,8 +100,8 @@ TEST_CASE("who withdraws is not there") {
     waiting[gone].reset();
     const int first = gone == 0 ? 1 : 0;
     const int second = gone == 2 ? 1 : 2;
-    CHECK(half(one, 0, 0).got == first);
-    CHECK(half(one, 0, 0).got == second);
+    CHECK(half(one, 0, 0).value == first);
+    CHECK(half(one, 0, 0).value == second);
     half waits(one, 0, 0);
     CHECK_FALSE(waits.ended);
     all.settle();
@@ -125,12 +121,12 @@ TEST_CASE("revoking ends who waits, of that communicator alone") {
   all.settle();
   for (const half* waited : {&first, &second}) {
     CHECK(waited->ended);
-    CHECK(waited->result() == errc::user_op_failed);
+    CHECK(outcome(*waited) == errc::user_op_failed);
   }
   CHECK_FALSE(elsewhere.ended);
   const half late(zero, 1, 0);
   CHECK(late.ended);
-  CHECK(late.result() == errc::user_op_failed);
+  CHECK(outcome(late) == errc::user_op_failed);
 }
 
 TEST_CASE("halves of different calls or lengths end both, with both named") {
@@ -139,13 +135,13 @@ TEST_CASE("halves of different calls or lengths end both, with both named") {
     ranks all(3);
     call zero(all, 0, 4);
     call one(all, 1, same_call ? 4 : 5);
-    const half waits(zero, 1, 0);
-    const half comes(one, 0, 0, 0, same_call ? 2 : sizeof(int));
+    const half waits(zero, 1, 7);
+    const half comes(one, 0, 8, 0, same_call ? 2 : sizeof(int));
     all.settle();
     CHECK((waits.ended && comes.ended));
-    CHECK(waits.result() == errc::mismatch);
-    CHECK(comes.result() == errc::mismatch);
-    CHECK((waits.got == -1 && comes.got == -1));
+    CHECK(outcome(waits) == errc::mismatch);
+    CHECK(outcome(comes) == errc::mismatch);
+    CHECK((waits.value == 7 && comes.value == 8));
     for (int rank = 0; rank < 3; ++rank) {
       REQUIRE(all[rank].failed());
       const std::string sentence = all[rank].why().detail;
@@ -168,7 +164,7 @@ TEST_CASE("a rank in another call under the same number is found, whatever it wa
     if (!exchange_first) waits = std::make_unique<half>(zero, 1, 0);
     all.settle();
     CHECK((waits->ended && other.ended()));
-    CHECK(waits->result() == errc::mismatch);
+    CHECK(outcome(*waits) == errc::mismatch);
     CHECK(other.operation().result() == errc::mismatch);
   }
 }
@@ -180,7 +176,7 @@ TEST_CASE("a deadline names the rank that has not come") {
   zero.record().deadline = zero.record().started + milliseconds;
   (*all.world())[0].matching().sweep(zero.record().deadline);
   all.settle();
-  CHECK(waits.result() == errc::timeout);
+  CHECK(outcome(waits) == errc::timeout);
   CHECK(all[0].why().waited_for == 2);
   CHECK(all[0].why().culprit == 2);
 }
@@ -194,59 +190,121 @@ TEST_CASE("who waits for a rank that leaves hears of it") {
   (*all.world())[0].matching().sweep(zero.record().started + 101 * milliseconds);
   all.settle();
   CHECK(waits.ended);
-  CHECK(waits.result() == errc::closed);
+  CHECK(outcome(waits) == errc::closed);
 }
 
 /// Neither commutes nor fits any other order: 10 a + b.
 struct digits {
   int operator()(int a, int b) const { return 10 * a + b; }
 };
-struct throwing {
-  int operator()(int, int) const { throw std::runtime_error("cannot add"); }
+/// The one exchange of two ranks.
+struct between_two {
+  explicit between_two(int rank) : other(1 - rank) {}
+  int partner(int) const { return other; }
+  bool is_partner_lower(int) const { return other == 0; }
+  int other;
+  int rounds = 1;
 };
 
-TEST_CASE("sums are made in the order of ranks, for both ranks, in place or apart") {
+TEST_CASE("sums are made in the order of ranks, for both ranks, in place") {
   for (const int first : {0, 1}) {
-    for (const bool in_place : {false, true}) {
-      for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{5000}}) {
-        ranks all(2);
-        std::vector<int> mine[] = {std::vector<int>(n, 3), std::vector<int>(n, 4)};
-        std::vector<int> apart[] = {std::vector<int>(n), std::vector<int>(n)};
-        const digits op;
-        const any_op fold = erase<int>(op).op;
-        call of[] = {{all, 0}, {all, 1}};
-        const auto sum = [&](int rank) -> task<> {
-          std::vector<int>& out = (in_place ? mine : apart)[rank];
-          co_await of[rank].net().exchange_reduce(1 - rank,
-                                                  any_buffer(mine[rank].data(), n, sizeof(int)),
-                                                  any_buffer(out.data(), n, sizeof(int)), fold);
-        };
-        sync_wait(*all.world(), when_all(sum(first), sum(1 - first)));
-        for (const auto& out : in_place ? mine : apart) CHECK(out == std::vector<int>(n, 34));
-      }
+    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{5000}}) {
+      ranks all(2);
+      std::vector<int> data[] = {std::vector<int>(n, 3), std::vector<int>(n, 4)};
+      const digits op;
+      const any_op fold = erase<int>(op).op;
+      call of[] = {{all, 0}, {all, 1}};
+      const auto sum = [&](int rank) -> task<> {
+        const between_two round(rank);
+        const any_buffer mine(data[rank].data(), n, sizeof(int));
+        const auto net = of[rank].net();
+        auto exchange = net.exchange_reduce(round, mine, fold);
+        co_await exchange;
+      };
+      sync_wait(*all.world(), when_all(sum(first), sum(1 - first)));
+      for (const auto& found : data) CHECK(found == std::vector<int>(n, 34));
     }
   }
 }
 
-TEST_CASE("a sum that throws ends both ranks, with its words") {
-  ranks all(2);
-  std::vector<int> data[] = {std::vector<int>(1), std::vector<int>(1)};
-  const throwing op;
-  const any_op fold = erase<int>(op).op;
-  call of[] = {{all, 0}, {all, 1}};
-  const auto sum = [&](int rank) -> task<> {
-    const any_buffer mine(data[rank].data(), 1, sizeof(int));
-    co_await of[rank].net().exchange_reduce(1 - rank, mine, mine, fold);
-  };
-  started zero(all, sum(0));
-  started one(all, sum(1));
-  all.settle();
-  REQUIRE((zero.ended() && one.ended()));
-  CHECK_THROWS_AS(zero.operation().result(), error);
-  CHECK_THROWS_AS(one.operation().result(), error);
-  for (int rank = 0; rank < 2; ++rank) {
-    CHECK(all[rank].why().code == errc::user_op_failed);
-    CHECK(std::string(all[rank].why().detail) == "the reduction threw: cannot add");
+/// Four ranks in two rounds.
+struct four {
+  explicit four(const any_op& op) : op_(op) {}
+
+  task<> sum(int rank) {
+    const pattern::hypercube cube(rank, 4);
+    const any_buffer mine(&value[rank], 1, sizeof(int));
+    const auto net = of[rank].net();
+    auto exchanges = net.exchange_reduce(cube, mine, op_);
+    co_await exchanges;
+  }
+
+  any_op op_;
+  ranks all{4};
+  call of[4] = {{all, 0}, {all, 1}, {all, 2}, {all, 3}};
+  int value[4] = {1, 2, 3, 4};
+};
+
+TEST_CASE("the last to come does what is left of all rounds") {
+  const digits op;
+  for (int last = 0; last < 4; ++last) {
+    four ranks(erase<int>(op).op);
+    std::unique_ptr<started<task<>>> others[4];
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == last) continue;
+      others[rank] = std::make_unique<started<task<>>>(ranks.all, ranks.sum(rank));
+      CHECK_FALSE(others[rank]->ended());
+    }
+    const started comes(ranks.all, ranks.sum(last));
+    CHECK(comes.ended());
+    for (const int value : ranks.value) CHECK(value == 10 * 12 + 34);
+    ranks.all.settle();
+    for (int rank = 0; rank < 4; ++rank) {
+      CHECK((rank == last || others[rank]->ended()));
+      CHECK(ranks.of[rank].record().bytes == 4 * sizeof(int));
+    }
+  }
+}
+
+TEST_CASE("who goes away between two rounds is not there in the second") {
+  const digits op;
+  four ranks(erase<int>(op).op);
+  const started first(ranks.all, ranks.sum(0));
+  {
+    const started gone(ranks.all, ranks.sum(1));
+    CHECK(ranks.value[1] == 12);
+  }
+  const started second(ranks.all, ranks.sum(2));
+  const started third(ranks.all, ranks.sum(3));
+  ranks.all.settle();
+  CHECK((first.ended() && second.ended()));
+  CHECK_FALSE(third.ended());
+}
+
+struct throwing {
+  int operator()(int a, int b) const {
+    if (a + b > limit) throw std::runtime_error("cannot add");
+    return a + b;
+  }
+  int limit;
+};
+
+TEST_CASE("a sum that throws ends all ranks, with its words") {
+  for (const int limit : {0, 3, 8}) {  // in the first round, in one pair of it, in the second
+    CAPTURE(limit);
+    const throwing op{limit};
+    four ranks(erase<int>(op).op);
+    std::unique_ptr<started<task<>>> each[4];
+    for (int rank = 0; rank < 4; ++rank) {
+      each[rank] = std::make_unique<started<task<>>>(ranks.all, ranks.sum(rank));
+    }
+    ranks.all.settle();
+    for (int rank = 0; rank < 4; ++rank) {
+      REQUIRE(each[rank]->ended());
+      CHECK_THROWS_AS(each[rank]->operation().result(), error);
+      CHECK(ranks.all[rank].why().code == errc::user_op_failed);
+      CHECK(std::string(ranks.all[rank].why().detail) == "the reduction threw: cannot add");
+    }
   }
 }
 

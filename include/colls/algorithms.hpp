@@ -246,27 +246,29 @@ struct row : offer {
   Function* run = nullptr;
 };
 
-/// A collective that is one step (algorithm/step.hpp).
-template <collective What, class Step>
+/// A collective that is one step (algorithm/step.hpp) by that algorithm.
+template <collective What, class Step, algorithm How = algorithm::direct>
 struct as_step {};
 
-/// Such lines, of which each collective has one at most.
+/// Such lines.
 template <class... Lines>
 struct steps;
-template <collective... What, class... Step>
-struct steps<as_step<What, Step>...> : as_step<What, Step>... {
-  static constexpr bool has(collective what) { return ((what == What) || ...); }
-  template <collective Wanted>
+template <collective... What, class... Step, algorithm... How>
+struct steps<as_step<What, Step, How>...> : as_step<What, Step, How>... {
+  static constexpr bool has(collective what, algorithm how) {
+    return ((what == What && how == How) || ...);
+  }
+  template <collective Wanted, algorithm By>
   static constexpr auto of() {
-    return step_of<Wanted>(static_cast<const steps*>(nullptr));
+    return step_of<Wanted, By>(static_cast<const steps*>(nullptr));
   }
 
  private:
-  template <collective Wanted, class Found>
-  static constexpr std::type_identity<Found> step_of(const as_step<Wanted, Found>*) {
+  template <collective Wanted, algorithm By, class Found>
+  static constexpr std::type_identity<Found> step_of(const as_step<Wanted, Found, By>*) {
     return {};
   }
-  template <collective Wanted>
+  template <collective Wanted, algorithm By>
   static constexpr void step_of(const void*) {}
 };
 
@@ -369,9 +371,11 @@ struct catalogue {
     if constexpr (What == collective::exscan) return exscan;
   }
 
-  using at_a_meeting =
-      steps<as_step<collective::barrier, at_meeting::barrier<Channel>>,
-            as_step<collective::all_reduce, at_meeting::all_reduce<Channel, data, op>>>;
+  using at_a_meeting = steps<
+      as_step<collective::barrier, at_meeting::barrier<Channel>>,
+      as_step<collective::all_reduce, at_meeting::all_reduce<Channel, data, op>>,
+      as_step<collective::all_reduce, recursive_doubling::all_reduce_in_rounds<Channel, data, op>,
+              algorithm::recursive_doubling>>;
   using in_a_round =
       steps<as_step<collective::barrier, whole::barrier<Channel>>,
             as_step<collective::broadcast, whole::broadcast<Channel, data>>,
@@ -389,13 +393,14 @@ struct catalogue {
 
   /// Whether a call that is done so is one step.
   static constexpr bool is_one_step(const plan& by, const question& call) {
-    return by.how == algorithm::direct && in_one_step::has(call.what) &&
-           (meets || goes_whole(call.what, call.bytes, call.ranks));
+    if (!in_one_step::has(call.what, by.how)) return false;
+    if (by.how == algorithm::recursive_doubling) return pattern::is_power_of_two(call.ranks);
+    return meets || goes_whole(call.what, call.bytes, call.ranks);
   }
   /// That step (`std::type_identity`), or void.
-  template <collective What>
+  template <collective What, algorithm How>
   static constexpr auto step() {
-    return in_one_step::template of<What>();
+    return in_one_step::template of<What, How>();
   }
 };
 

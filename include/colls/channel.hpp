@@ -112,17 +112,21 @@ class basic_channel {
     return reduce_request<Transport, Data, Op>{net_, record_, key(peer), {mine, out, &op, side}};
   }
 
-  /// out = mine (+) what `peer` has, in the order of ranks, there as here: both call it. `out` may
-  /// be `mine` only if `sums_in_place`.
+  /// out = mine (+) what `peer` has, in the order of ranks, there as here: both call it. `out` is
+  /// not `mine`.
   template <buffer Data, class Op>
   [[gnu::always_inline]] auto exchange_reduce(int peer, const Data& mine, const Data& out,
                                               const Op& op) const {
     const incoming side = peer < rank_ ? incoming::left : incoming::right;
-    if constexpr (sums_in_place) {
-      return exchanged_sum<Transport, Data, Op>(*net_, *record_, key(peer), mine, out, op, side);
-    } else {
-      return when_all(send(peer, bytes(mine)), recv_reduce(peer, mine, out, op, side));
-    }
+    return when_all(send(peer, bytes(mine)), recv_reduce(peer, mine, out, op, side));
+  }
+  /// The same in place, with `rounds.partner(k)` for k = 0 .. `rounds.rounds` - 1, as one
+  /// operation; `rounds.is_partner_lower(k)` says which part is the left one. All that it takes
+  /// lives as long as it, and this channel does.
+  template <class Rounds, buffer Data, class Op>
+  [[gnu::always_inline]] auto exchange_reduce(const Rounds& rounds, const Data& data, const Op& op)
+      const requires exchanging_transport<Transport> {
+    return exchanged_sums<basic_channel, Rounds, Data, Op>(*this, lane_, rounds, data, op);
   }
   static constexpr bool sums_in_place = exchanging_transport<Transport>;
 

@@ -23,6 +23,10 @@ constexpr int bit_width(int number) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(number)));
 }
 
+constexpr bool is_power_of_two(int number) {
+  return std::has_single_bit(static_cast<unsigned>(number));
+}
+
 /// Rounds in which what every rank knows can double until it is all: ceil(log2(size)).
 constexpr int doubling_rounds(int size) { return bit_width(size - 1); }
 
@@ -103,6 +107,7 @@ class hypercube {
 
   /// Whom to exchange with in this round.
   constexpr int partner(int round) const { return rank_of(corner_ ^ (1 << round)); }
+  constexpr bool is_partner_lower(int round) const { return (corner_ >> round & 1) != 0; }
   /// The ranks whose parts this corner has before this round, if rounds count up.
   constexpr rank_range held(int round) const { return range(corner_, round); }
   /// The ranks whose parts the partner has then.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recv_reduce: a receive whose message is reduced with what is here, alone or in exchange for what
-// is here, and what becomes of an operation whose reduction throws.
+// recv_reduce: a receive whose message is reduced with what is here, exchanges of which both ranks
+// get the sum, and what becomes of an operation whose reduction throws.
 
 #include <colls/reduce.hpp>
 #include <colls/scratch.hpp>
@@ -204,45 +204,37 @@ class staged_reduce : completion {
   std::optional<detail::receive_of<Transport>> receive_;
 };
 
-/// The sum of two ranks, at both of them. Who comes second makes it.
-template <exchanging_transport Transport, class Data, class Op>
-class exchanged_sum {
+/// The sum of this rank's and one partner's after the other, in place at both of the two, in the
+/// order of ranks: of the partners `rounds.partner(k)`, k < `rounds.rounds`. Who comes second to an
+/// exchange makes the sum.
+template <class Channel, class Rounds, class Data, class Op>
+class exchanged_sums final : public Channel::transport_type::exchange_operation {
  public:
-  [[gnu::always_inline]] exchanged_sum(Transport& net, operation_record& record,
-                                       const message_key& key, const Data& mine, const Data& out,
-                                       const Op& op, incoming side)
-      : net_(net),
-        record_(record),
-        op_(op),
-        mine_(mine.data()),
-        out_(out),
-        side_(side),
-        exchange_(net.exchange(key, bytes(mine), bytes(out).data, record)) {}
-  exchanged_sum(const exchanged_sum&) = delete;
-
-  bool start(completion& done) {
-    if (!exchange_.start(done)) return false;
-    if (!exchange_.is_second()) return true;
-    const bool made = detail::guarded(net_, record_, [&] {
-      const void* const theirs = exchange_.theirs();
-      const bool theirs_first = side_ == incoming::left;
-      const void* const parts[] = {theirs_first ? theirs : mine_, theirs_first ? mine_ : theirs};
-      reduce_into(out_, parts, op_, exchange_.their_place());
-    });
-    exchange_.let_go(made ? errc() : errc::user_op_failed);
-    return true;
-  }
-  void result() const { exchange_.result(); }
+  exchanged_sums(const Channel& net, std::uint16_t lane, const Rounds& rounds, const Data& data,
+                 const Op& op)
+      : Channel::transport_type::exchange_operation(net.net().exchanges(), net.net().rank(), lane,
+                                                    rounds.rounds, bytes(data), net.record()),
+        net_(net),
+        rounds_(rounds),
+        data_(data),
+        op_(op) {}
 
  private:
-  Transport& net_;
-  operation_record& record_;
+  int partner(int round) const override { return net_.world_rank(rounds_.partner(round)); }
+  // Inlined in what goes from one rank to the next it takes longer.
+  [[gnu::noinline]] bool join(int round, std::byte* theirs) noexcept override {
+    return detail::guarded(net_.net(), net_.record(), [&] {
+      const bool theirs_first = rounds_.is_partner_lower(round);
+      const void* const mine = data_.data();
+      const void* const parts[] = {theirs_first ? theirs : mine, theirs_first ? mine : theirs};
+      reduce_into(data_, parts, op_, theirs);
+    });
+  }
+
+  const Channel& net_;
+  const Rounds& rounds_;
+  const Data& data_;
   const Op& op_;
-  const void* mine_;
-  Data out_;
-  incoming side_;
-  decltype(std::declval<Transport&>().exchange(std::declval<message_key>(), const_bytes{}, nullptr,
-                                               std::declval<operation_record&>())) exchange_;
 };
 
 }  // namespace colls

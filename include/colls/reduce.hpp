@@ -36,13 +36,29 @@ bool folds(const Op& op) {
   }
 }
 
+namespace detail {
+
+/// Part by part, where there is no pass over many.
+[[gnu::noinline]] inline void reduce_in_turn(void* out, std::size_t count, std::size_t element,
+                                             std::span<const void* const> parts, const any_op& op,
+                                             void* second) {
+  const void* sum = parts[0];
+  for (const void* const part : parts.subspan(1)) {
+    op(out, sum, part, count);
+    sum = out;
+  }
+  if (second != nullptr) std::memcpy(second, sum, count * element);
+}
+
+}  // namespace detail
+
 /// out[i] = parts[0][i] (+) parts[1][i] (+) ..., two parts or more, in that order; `second` gets
 /// the same unless it is null. Where `op` folds, both may be any of the parts; else `out` may be
 /// one of the first two. Sums of halves are made in float and rounded once, as on a device; an
 /// erased operation rounds them each time. Host memory only.
 template <buffer Data, class Op>
-void reduce_into(Data out, std::span<const void* const> parts, const Op& op,
-                 void* second = nullptr) {
+[[gnu::always_inline]] inline void reduce_into(const Data& out, std::span<const void* const> parts,
+                                               const Op& op, void* second = nullptr) {
   static_assert(std::is_same_v<memory_space_t<Data>, host_memory>);
   if (out.size() == 0) return;
   if constexpr (!std::is_same_v<Op, any_op>) {
@@ -53,12 +69,7 @@ void reduce_into(Data out, std::span<const void* const> parts, const Op& op,
   } else if (op.fold != nullptr && (parts.size() > 2 || second != nullptr)) {
     op.fold(op.state, out.data(), second, parts.data(), parts.size(), out.size());
   } else {
-    const void* sum = parts[0];
-    for (const void* const part : parts.subspan(1)) {
-      op(out.data(), sum, part, out.size());
-      sum = out.data();
-    }
-    if (second != nullptr) std::memcpy(second, sum, out.size() * element_size(out));
+    detail::reduce_in_turn(out.data(), out.size(), element_size(out), parts, op, second);
   }
 }
 

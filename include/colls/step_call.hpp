@@ -48,7 +48,7 @@ class step_call final : public call<void> {
   }
   void take_result() override {
     if (thrown_) std::rethrow_exception(thrown_);
-    unwrap(begun_->operation.result());
+    unwrap_result(begun_->operation);
     made_->work.finish(made_->net, begun_->operation);
   }
   // What is awaited has ended, but work is left, and whoever drops the call may have freed its

@@ -62,15 +62,13 @@ concept meeting_transport = transport<Transport> && requires(Transport& net, voi
   { net.meet(std::uint16_t(), mine, record) } -> startable;
 };
 
-/// A refinement: two ranks may give each other as many bytes as one operation, which both have to
-/// ask for: `net.exchange(key, gives, place, record)`. Who comes first waits. Who comes second ends
-/// at once, and if it `is_second()` it has what both give at hand: it fills its own place and
-/// `their_place()`, and lets the other go by `let_go(result)` (see `inproc::exchange_operation`).
+/// A refinement: a rank can exchange as many bytes with one partner after the other, as one
+/// operation whose base is `exchange_operation`: derived from it is who the partners are, and what
+/// the second of two to come makes in the places of both (see `inproc::exchange_operation`).
 template <class Transport>
-concept exchanging_transport = transport<Transport> &&
-    requires(Transport& net, const message_key& key, const_bytes gives, std::byte* place,
-             operation_record& record) {
-  { net.exchange(key, gives, place, record) } -> startable;
+concept exchanging_transport = transport<Transport> && requires(Transport& net) {
+  requires startable<typename Transport::exchange_operation>;
+  net.exchanges();
 };
 
 /// A refinement: says what its messages cost, equally on all ranks, until `measure` finds out.

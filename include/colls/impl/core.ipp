@@ -97,10 +97,10 @@ plan choose(const Rows& rows, const tuning& choices, const question& call, const
 template <class Transport>
 concept has_steps =
     std::same_as<typename catalogue<basic_channel<Transport>>::transport, Transport>;
-template <collective What, class Transport>
+template <collective What, algorithm How, class Transport>
 constexpr auto step_of() {
   if constexpr (has_steps<Transport>) {
-    return catalogue<basic_channel<Transport>>::template step<What>();
+    return catalogue<basic_channel<Transport>>::template step<What, How>();
   }
 }
 
@@ -163,13 +163,19 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
     known = choose(rows, print(), asked(), how, check);
     if (known == nullptr) return refuse(make(What), check.why());
   }
-  using step = decltype(step_of<What, Transport>());
-  if constexpr (!std::is_void_v<step>) {
-    if (is_plain && known->is_one_step) {
-      auto* const made = make<step_call<channel, typename step::type>>(What);
+  if (is_plain && known->is_one_step) {
+    const auto in_one_step = [&]<class Step>(std::type_identity<Step>)
+        __attribute__((always_inline)) {
+      auto* const made = make<step_call<channel, Step>>(What);
       const auto made_ready = [&](call<void>&) __attribute__((always_inline)) { prepare(*made); };
       return begin<void>(made, known->agreed, how, working_bytes, made_ready);
+    };
+    using in_rounds = decltype(step_of<What, algorithm::recursive_doubling, Transport>());
+    if constexpr (!std::is_void_v<in_rounds>) {
+      if (known->chosen->how == algorithm::recursive_doubling) return in_one_step(in_rounds());
     }
+    using direct = decltype(step_of<What, algorithm::direct, Transport>());
+    if constexpr (!std::is_void_v<direct>) return in_one_step(direct());
   }
   const row& chosen = static_cast<const row&>(*known->chosen);
   const auto run = [&](call<void>& made) __attribute__((always_inline)) {

@@ -27,8 +27,7 @@ class inproc_transport final : mover {
   static constexpr bool consumes = true;
   static constexpr network_cost costs() { return one_thread_cost; }
 
-  inproc_transport(inproc_world& ranks, int rank)
-      : world_(ranks), match_(rank), exchanges_(match_) {
+  inproc_transport(inproc_world& ranks, int rank) : world_(ranks), match_(rank) {
     match_.add(*this);
   }
   inproc_transport(const inproc_transport&) = delete;
@@ -100,8 +99,8 @@ class inproc_transport final : mover {
   recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
     return {*this, from, into, record};
   }
-  inline inproc::exchange_operation exchange(const message_key& with, const_bytes gives,
-                                             std::byte* place, operation_record& record);
+  using exchange_operation = inproc::exchange_operation;
+  inline inproc::exchanges& exchanges();
   inline inproc::meet_operation meet(std::uint16_t lane, void* mine, operation_record& record);
 
  private:
@@ -151,7 +150,6 @@ class inproc_transport final : mover {
 
   inproc_world& world_;
   match match_;
-  inproc::exchanges exchanges_;
   send_operation* first_sent_ = nullptr;
   std::size_t eager_ = 0;  // bytes of mine that wait in buffers
 };
@@ -165,6 +163,7 @@ class inproc_world {
   explicit inproc_world(int size) {
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<inproc_transport>(*this, rank));
+      exchanges_.add_rank(ranks_.back()->matching());
     }
   }
 
@@ -203,6 +202,7 @@ class inproc_world {
   run_queue queue_;
   std::vector<std::unique_ptr<inproc_transport>> ranks_;
   inproc::meetings meetings_;
+  inproc::exchanges exchanges_;
   unsigned polls_ = 0;
 };
 static_assert(driver<inproc_world>);
@@ -211,11 +211,7 @@ inline int inproc_transport::size() const { return world_.size(); }
 inline run_queue& inproc_transport::queue() { return world_.queue(); }
 inline time_point inproc_transport::now() const { return world_.now(); }
 
-inline inproc::exchange_operation inproc_transport::exchange(const message_key& with,
-                                                             const_bytes gives, std::byte* place,
-                                                             operation_record& record) {
-  return {exchanges_, world_[with.peer].exchanges_, with.lane, gives, place, record};
-}
+inline inproc::exchanges& inproc_transport::exchanges() { return world_.exchanges_; }
 
 inline inproc::meet_operation inproc_transport::meet(std::uint16_t lane, void* mine,
                                                      operation_record& record) {
@@ -291,7 +287,7 @@ inline void inproc_transport::compare_with_meetings(const message_key& key,
                                                     const operation_record& record) {
   if (key.is_point_to_point()) return;
   int peer = world_.meetings_.rank_in_another_call(record);
-  if (world_[key.peer].exchanges_.waits_in_another_call(record)) peer = key.peer;
+  if (world_.exchanges_.waits_in_another_call(key.peer, record)) peer = key.peer;
   if (peer >= 0) match_.disagree(*record.communicator, key.sequence, peer);
 }
 
@@ -310,7 +306,7 @@ inline void inproc_transport::revoked(communicator_state& communicator, const fa
     }
     send = following;
   }
-  exchanges_.end(communicator, why.code);
+  world_.exchanges_.end(rank(), communicator, why.code);
   world_.meetings_.end(communicator, why.code);
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
@@ -325,7 +321,7 @@ inline void inproc_transport::announce(int peer, const operation_record& waiting
 // The ranks that it waits for to meet or to exchange something with them.
 inline std::vector<int> inproc_transport::missing(const operation_record& waiting) const {
   std::vector<int> ranks = world_.meetings_.missing(waiting);
-  exchanges_.add_missing(waiting, ranks);
+  world_.exchanges_.add_missing(rank(), waiting, ranks);
   return ranks;
 }
 
