@@ -67,7 +67,7 @@ TEST_CASE("the last to come sees what all gave, and the others wait until it let
       all.settle();
       for (const auto& one : came) {
         CHECK(one->ended);
-        CHECK_FALSE(one->operation.result());
+        CHECK_FALSE(outcome(one->operation));
       }
     }
   }
@@ -182,14 +182,14 @@ TEST_CASE("revoking ends who waits, of that communicator alone, also while the l
     all.settle();
     for (const part* waited : {&zero, &also, &one}) {
       CHECK(waited->ended);
-      CHECK(waited->operation.result() == errc::user_op_failed);
+      CHECK(outcome(waited->operation) == errc::user_op_failed);
     }
     CHECK_FALSE(apart.ended);
     CHECK_FALSE(also_apart.ended);
     // What comes later ends at once.
     const part late(*of[1]);
     CHECK(late.ended);
-    CHECK(late.operation.result() == errc::user_op_failed);
+    CHECK(outcome(late.operation) == errc::user_op_failed);
   }
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("the last one ends without a word: the others go with the communicator
   of[1]->net().revoke(failure(errc::not_enough_memory));
   all.settle();
   CHECK(zero.ended);
-  CHECK(zero.operation.result() == errc::not_enough_memory);
+  CHECK(outcome(zero.operation) == errc::not_enough_memory);
 }
 
 TEST_CASE("ranks of different calls do not meet: both are named") {
@@ -214,8 +214,8 @@ TEST_CASE("ranks of different calls do not meet: both are named") {
   const part comes(one);
   all.settle();
   CHECK((waits.ended && comes.ended));
-  CHECK(waits.operation.result() == errc::mismatch);
-  CHECK(comes.operation.result() == errc::mismatch);
+  CHECK(outcome(waits.operation) == errc::mismatch);
+  CHECK(outcome(comes.operation) == errc::mismatch);
   for (int rank = 0; rank < 3; ++rank) {
     REQUIRE(all[rank].failed());
     const std::string sentence = all[rank].why().detail;
@@ -238,7 +238,7 @@ TEST_CASE("a rank that waits elsewhere under the same number hears of the meetin
   CHECK_FALSE(all[0].failed());
   (*all.world())[0].matching().sweep(zero.record().started + 101 * milliseconds);
   all.settle();
-  CHECK(meets.operation.result() == errc::mismatch);
+  CHECK(outcome(meets.operation) == errc::mismatch);
   CHECK(waits.operation().result() == errc::mismatch);
 }
 
@@ -256,7 +256,7 @@ TEST_CASE("a deadline names a rank that has not come") {
     record.deadline = record.started + milliseconds;
     (*all.world())[waiting].matching().sweep(record.deadline);
     all.settle();
-    for (const auto& one : came) CHECK(one->operation.result() == errc::timeout);
+    for (const auto& one : came) CHECK(outcome(one->operation) == errc::timeout);
     CHECK(all[waiting].why().waited_for == late);
     CHECK(all[waiting].why().culprit == late);
   }

@@ -34,8 +34,12 @@ class call_base : public operation_record, public recycled {
   enum class state : std::uint8_t { deferred, running, ended };
   static constexpr failure none{};
 
-  [[gnu::always_inline]] call_base(call_owner* owner, match* matching, run_queue& queue)
-      : owner_(owner), matching_(matching), body_done_(*this, queue) {
+  /// Its record begins as `like`.
+  [[gnu::always_inline]] call_base(call_owner* owner, match* matching, run_queue& queue,
+                                   const operation_record& like)
+      : operation_record(like), owner_(owner), matching_(matching), body_done_(*this, queue) {}
+  call_base(call_owner* owner, match* matching, run_queue& queue)
+      : call_base(owner, matching, queue, operation_record()) {
     started = never;
   }
   call_base(const call_base&) = delete;
@@ -98,18 +102,20 @@ class call_base : public operation_record, public recycled {
   /// Whether its coroutine was ever started.
   bool was_run() const { return run_; }
 
-  /// Runs the coroutine up to its first suspension.
+  /// Runs the coroutine up to its first suspension. `Call`: what this is, as far as the caller
+  /// knows.
+  template <class Call = call_base>
   void run() noexcept {
     state_ = state::running;
     run_ = true;
-    if (start_body(body_done_)) tell(body_ended());
+    if (static_cast<Call&>(*this).start_body(body_done_)) tell(body_ended());
   }
 
   /// A dropped handle: point-to-point operations that nobody has met are withdrawn, all others
   /// revoke their communicator everywhere.
   void abandon() noexcept {
     waiter_ = nullptr;
-    if (!settle()) drop();
+    if (!is_done() && !settle()) drop();
     delete this;
   }
 
@@ -119,9 +125,10 @@ class call_base : public operation_record, public recycled {
 
   std::size_t working_bytes = 0;  // what it asks of the rank's memory, for admission
 
- protected:
   virtual bool start_body(completion& done) = 0;
-  virtual void take_result() = 0;  // throws what the body threw
+
+ protected:
+  virtual void take_result() = 0;  // throws what the body threw; then there is none
   /// Of a body whose completion is posted: whether nothing is left to do but to take its result.
   virtual bool is_body_over() const { return true; }
   virtual void destroy_body() noexcept = 0;
@@ -152,8 +159,8 @@ class call_base : public operation_record, public recycled {
       take_result();
     } catch (...) {
       fail_as_thrown();
+      destroy_body();
     }
-    destroy_body();
     return finish();
   }
 
@@ -253,13 +260,18 @@ template <class T>
 class call : public call_base {
  public:
   using call_base::call_base;
+  using value_type = T;
 
   task<T> body;
   std::optional<T> value;
 
- private:
   bool start_body(completion& done) override { return body.start(done); }
-  void take_result() override { value.emplace(body.result()); }
+
+ private:
+  void take_result() override {
+    value.emplace(body.result());
+    (void)(body = {});
+  }
   void destroy_body() noexcept override { (void)(body = {}); }
 };
 
@@ -267,6 +279,7 @@ template <>
 class call<void> : public call_base {
  public:
   using call_base::call_base;
+  using value_type = void;
 
   task<> body;
 
@@ -276,9 +289,13 @@ class call<void> : public call_base {
     return op_;
   }
 
- private:
   bool start_body(completion& done) override { return body.start(done); }
-  void take_result() override { body.result(); }
+
+ private:
+  void take_result() override {
+    body.result();
+    (void)(body = {});
+  }
   void destroy_body() noexcept override { (void)(body = {}); }
 
   alignas(std::max_align_t) std::byte op_[64];

@@ -17,12 +17,18 @@ namespace colls::detail {
 /// What all ranks agree on for a call, and how it is done.
 struct agreement {
   fingerprint print;
-  std::uint64_t hash = 0;
-  plan by;
+  operation_record record;  // of such a call as it begins: copied, which is fewer stores
 
   agreement() = default;
-  explicit agreement(const fingerprint& call, const plan& how = {})
-      : print(call), hash(hash_of(call)), by(how) {}
+  explicit agreement(const fingerprint& call, const plan& how = {}) : print(call) {
+    record.hash = hash_of(call);
+    record.what = call.what;
+    record.started = never;
+    record.segment = how.segment;
+    record.lanes = how.lanes;
+    record.radix = how.radix;
+    record.bytes_expected = call.count * call.element_size;
+  }
 };
 
 /// The last different calls of a communicator: a program's calls are few, and come again and again.
@@ -94,10 +100,10 @@ class call_queue : public call_owner {
 
   template <class Call = call<void>>
   Call* make(collective what) {
-    auto* const made = new Call(static_cast<call_owner*>(this), &matching_, queue_);
-    made->what = what;
-    made->communicator = &state_;
-    return made;
+    operation_record like;
+    like.what = what;
+    like.started = never;
+    return make<Call>(like);
   }
 
   /// A call that is wrong takes no number and sends nothing.
@@ -111,20 +117,18 @@ class call_queue : public call_owner {
     return operation<T>(made);
   }
 
-  /// Numbers a collective and starts it: `prepare(call)` makes its body.
-  template <class T, class Prepare>
-  [[gnu::always_inline]] operation<T> begin(call<T>* made, const agreement& agreed,
-                                            const options& how, std::size_t working_bytes,
-                                            const Prepare& prepare) {
-    if (!usable()) return unusable(made);
-    std::unique_ptr<call<T>> holder(made);
-    made->hash = agreed.hash;
-    made->sequence = state_.take_sequence(agreed.print, agreed.hash);
-    made->segment = agreed.by.segment;
-    made->lanes = agreed.by.lanes;
-    made->radix = agreed.by.radix;
+  /// Makes a collective's call, numbers and starts it: `prepare(call)` makes its body.
+  template <class Call, class Prepare>
+  [[gnu::always_inline]] operation<typename Call::value_type> begin(const agreement& agreed,
+                                                                    const options& how,
+                                                                    std::size_t working_bytes,
+                                                                    const Prepare& prepare) {
+    using T = typename Call::value_type;
+    Call* const made = make<Call>(agreed.record);
+    if (!usable()) return unusable<T>(made);
+    std::unique_ptr<Call> holder(made);
+    made->sequence = state_.take_sequence(agreed.print, agreed.record.hash);
     made->working_bytes = working_bytes;
-    made->bytes_expected = agreed.print.count * agreed.print.element_size;
     // From here on an exception drops the call, so that peers need not wait for its number.
     const auto entered = [&] { return operation<T>(holder.release()); };
     try {
@@ -212,6 +216,13 @@ class call_queue : public call_owner {
   static constexpr int most_running = 64;
   static constexpr std::size_t most_bytes = 32 << 20;
 
+  template <class Call>
+  [[gnu::always_inline]] Call* make(const operation_record& like) {
+    auto* const made = new Call(static_cast<call_owner*>(this), &matching_, queue_, like);
+    made->communicator = &state_;
+    return made;
+  }
+
   bool usable() const { return open_ && !state_.failed(); }
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> unusable(call<T>* made) {
@@ -241,10 +252,11 @@ class call_queue : public call_owner {
            (running_ < most_running && running_bytes_ + made.working_bytes <= most_bytes);
   }
 
-  [[gnu::always_inline]] void admit(call_base& made) {
+  template <class Call>
+  [[gnu::always_inline]] void admit(Call& made) {
     ++running_;
     running_bytes_ += made.working_bytes;
-    made.run();
+    made.template run<Call>();
   }
 
   void ended(call_base& made) noexcept override {

@@ -200,18 +200,9 @@ class match : public pairing {
   // ---- calls
 
   /// A call begins: messages that came early for its number are compared now.
-  void begin(operation_record& record) {
+  [[gnu::always_inline]] void begin(operation_record& record) {
     calls_.add(record);
-    if (record.hash == 0 || !has_arrivals()) return;
-    // One is enough: it ends the communicator, and with it the others.
-    int peer = -1;
-    each_arrival([&](const arrival& message) {
-      if (message.key.communicator == record.communicator->id() &&
-          message.key.sequence == record.sequence && message.hash != record.hash) {
-        peer = message.key.peer;
-      }
-    });
-    if (peer >= 0) disagree(*record.communicator, record.sequence, peer);
+    if (record.hash != 0 && has_arrivals()) compare_with_arrivals(record);
   }
   void end(operation_record& record) { calls_.remove(record); }
   bool any_under_way() const { return !calls_.empty(); }
@@ -240,6 +231,17 @@ class match : public pairing {
   void give_scratch(const block& used) noexcept { spare_.give(used); }
 
  private:
+  [[gnu::noinline]] void compare_with_arrivals(const operation_record& record) {
+    // One is enough: it ends the communicator, and with it the others.
+    int peer = -1;
+    each_arrival([&](const arrival& message) {
+      if (message.key.communicator == record.communicator->id() &&
+          message.key.sequence == record.sequence && message.hash != record.hash) {
+        peer = message.key.peer;
+      }
+    });
+    if (peer >= 0) disagree(*record.communicator, record.sequence, peer);
+  }
   [[gnu::noinline, gnu::cold]] std::error_code unfit(const message_key& key, std::size_t expected,
                                                      const operation_record& record,
                                                      std::size_t size, std::uint64_t hash) {

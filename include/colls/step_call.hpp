@@ -21,6 +21,16 @@ class step_call final : public call<void> {
     made_.emplace(net, *this, with...);
   }
 
+  [[gnu::always_inline]] bool start_body(completion& done) override {
+    try {
+      begun_.emplace(*made_);
+      return begun_->operation.start(done);
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return true;
+    }
+  }
+
  private:
   struct made {
     template <class... With>
@@ -37,19 +47,11 @@ class step_call final : public call<void> {
     step_operation<Step, Channel> operation;
   };
 
-  bool start_body(completion& done) override {
-    try {
-      begun_.emplace(*made_);
-      return begun_->operation.start(done);
-    } catch (...) {
-      thrown_ = std::current_exception();
-      return true;
-    }
-  }
   void take_result() override {
     if (thrown_) std::rethrow_exception(thrown_);
     unwrap_result(begun_->operation);
     made_->work.finish(made_->net, begun_->operation);
+    step_call::destroy_body();
   }
   // What is awaited has ended, but work is left, and whoever drops the call may have freed its
   // buffers.

@@ -34,20 +34,23 @@ class all_reduce {
   void finish(const Channel& net, auto& all) const {
     if (!all.is_last()) return;
     const auto ranks = static_cast<std::size_t>(net.size());
-    detail::recycled_vector<const void*> parts(ranks, in_.data());
-    detail::recycled_vector<void*> sums(ranks, out_.data());
-    all.each_other([&](int rank, const void* theirs) {
-      const auto& other = *static_cast<const all_reduce*>(theirs);
-      parts[static_cast<std::size_t>(rank)] = other.in_.data();
-      sums[static_cast<std::size_t>(rank)] = other.out_.data();
-    });
+    detail::recycled_vector<void*> places(2 * ranks);
+    const std::span parts(places.data(), ranks);
+    const std::span sums(places.data() + ranks, ranks);
+    const auto note = [&](int rank, const all_reduce& one) {
+      parts[static_cast<std::size_t>(rank)] = one.in_.data();
+      sums[static_cast<std::size_t>(rank)] = one.out_.data();
+    };
+    note(net.rank(), *this);
+    all.each_other(
+        [&](int rank, const void* theirs) { note(rank, *static_cast<const all_reduce*>(theirs)); });
     constexpr std::size_t cached = 16 * 1024;
     const std::size_t step = elements_in(cached, element_size(out_));
     for (std::size_t left = out_.size(); left > 0;) {
       const Data sum = placed(out_, sums[0], step < left ? step : left);
       const const_bytes piece = bytes(sum);
       if (ranks > 1) {
-        net.reduce(sum, parts, op_, sums[1]);
+        net.reduce(sum, std::span<const void* const>(parts.data(), ranks), op_, sums[1]);
       } else {
         net.copy(bytes(sum), {static_cast<const std::byte*>(parts[0]), piece.size});
       }
@@ -56,8 +59,7 @@ class all_reduce {
       }
       left -= sum.size();
       if (left == 0) break;
-      for (const void*& part : parts) part = static_cast<const std::byte*>(part) + piece.size;
-      for (void*& place : sums) place = static_cast<std::byte*>(place) + piece.size;
+      for (void*& place : places) place = static_cast<std::byte*>(place) + piece.size;
     }
     all.release();
   }

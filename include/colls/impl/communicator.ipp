@@ -104,11 +104,10 @@ task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& p
 template <class Transport>
 operation<communicator<Transport>> core<Transport>::split(collective what, int color, int key,
                                                           std::uint64_t shape, const options& how) {
-  auto* const made = make<call<communicator<Transport>>>(what);
   fingerprint print;
   print.what = what;
   print.shape = shape;
-  return begin(made, agreement(print), how, 0, [&](auto& call) {
+  return begin<call<communicator<Transport>>>(agreement(print), how, 0, [&](auto& call) {
     (void)(call.body = divide<Transport, Transport>({*net_, call}, *this, {color, key, 0}, net_));
   });
 }
@@ -117,11 +116,10 @@ template <class Transport>
 template <class Made>
 operation<communicator<Made>> core<Transport>::over(std::shared_ptr<Made> net, std::uint64_t shape,
                                                     const options& how) {
-  auto* const made = make<call<communicator<Made>>>(collective::attach);
   fingerprint print;
   print.what = collective::attach;
   print.shape = shape;
-  return begin(made, agreement(print), how, 0, [&](auto& call) {
+  return begin<call<communicator<Made>>>(agreement(print), how, 0, [&](auto& call) {
     (void)(call.body = divide<Transport, Made>({*net_, call}, *this, {0, state().rank(), 0},
                                                 std::move(net)));
   });
@@ -146,11 +144,10 @@ task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transpor
 template <class Transport>
 template <class Executor>
 operation<communicator<Transport>> core<Transport>::dup(const Executor& on, const options& how) {
-  auto* const made = make<call<communicator<Transport>>>(collective::dup);
   fingerprint print;
   print.what = collective::dup;
   print.shape = 1;  // with links of its own
-  return begin(made, agreement(print), how, 0, [&](auto& call) {
+  return begin<call<communicator<Transport>>>(agreement(print), how, 0, [&](auto& call) {
     (void)(call.body = dup_on<Transport, Executor>({*net_, call}, *this, on));
   });
 }

@@ -166,9 +166,7 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
   if (is_plain && known->is_one_step) {
     const auto in_one_step = [&]<class Step>(std::type_identity<Step>)
         __attribute__((always_inline)) {
-      auto* const made = make<step_call<channel, Step>>(What);
-      const auto made_ready = [&](call<void>&) __attribute__((always_inline)) { prepare(*made); };
-      return begin<void>(made, known->agreed, how, working_bytes, made_ready);
+      return begin<step_call<channel, Step>>(known->agreed, how, working_bytes, prepare);
     };
     using in_rounds = decltype(step_of<What, algorithm::recursive_doubling, Transport>());
     if constexpr (!std::is_void_v<in_rounds>) {
@@ -181,7 +179,7 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
   const auto run = [&](call<void>& made) __attribute__((always_inline)) {
     (void)(made.body = body(made, channel(*net_, made), chosen));
   };
-  return begin<void>(make(What), known->agreed, how, working_bytes, run);
+  return begin<call<void>>(known->agreed, how, working_bytes, run);
 }
 
 template <class Transport>
@@ -514,7 +512,6 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
 
 template <class Transport>
 operation<> core<Transport>::measure(const options& how) {
-  auto* const made = make(collective::measure);
   fingerprint print;
   print.what = collective::measure;
   const auto found = [](basic_channel<Transport> net, core& of) -> task<> {
@@ -523,7 +520,7 @@ operation<> core<Transport>::measure(const options& how) {
     costs.cores = 0;  // what was found has the turns that ranks take
     of.set_costs(costs);
   };
-  return begin(made, agreement(print), how, 0, [&](auto& call) {
+  return begin<call<void>>(agreement(print), how, 0, [&](auto& call) {
     (void)(call.body = found({*net_, call}, *this));
   });
 }

@@ -26,7 +26,9 @@ class meet_operation {
   inline ~meet_operation();
 
   inline bool start(completion& done);
-  std::error_code result() const { return ec_; }
+  void result() const {
+    if (ec_ != errc()) throw error(ec_);
+  }
 
   bool is_last() const { return here_ == record_.communicator->size(); }
   /// Calls `use(rank, what it gave)` for each of the other ranks. Of the last to come.
@@ -47,7 +49,7 @@ class meet_operation {
            record_.communicator->id() == other.record_.communicator->id();
   }
   int world_rank() const { return record_.communicator->world_rank(rank_); }
-  void end(std::error_code ec) {
+  void end(errc ec) {
     waiting_ = false;
     ec_ = ec;
     done_->post();
@@ -61,7 +63,7 @@ class meet_operation {
   completion* done_ = nullptr;
   meet_operation* before_ = nullptr;  // who came before
   int here_ = 1;                      // how many have come, up to this one
-  std::error_code ec_;
+  errc ec_ = {};
   std::uint16_t lane_;
   bool waiting_ = false;
 };
@@ -70,7 +72,7 @@ class meet_operation {
 class meetings {
  public:
   /// Ends with `ec` the part of that rank, whose communicator it is, in all of them.
-  void end(const communicator_state& of, std::error_code ec) {
+  void end(const communicator_state& of, errc ec) {
     for (std::size_t i = newest_.size(); i-- > 0;) {
       const auto is_of = [&](const meet_operation& one) { return one.record_.communicator == &of; };
       meet_operation* const found = find(newest_[i], is_of);
