@@ -1,21 +1,34 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Checks that a file does not compile, for the reason that it states, and that its control does.
+"""Checks that files do not compile, for the reason that each states, and that their controls do.
 
-The file says `// build error: REGEX` and holds `#ifdef MUST_NOT_COMPILE` ... `#else` ... `#endif`.
+A file says `// build error: REGEX` and holds `#ifdef MUST_NOT_COMPILE` ... `#else` ... `#endif`.
 With the macro the compiler has to fail, and the regex has to match its first error, which is what a
-user reads; without it the file has to compile, so that a typo cannot pass.
+user reads; without it the file has to compile, so that a typo cannot pass. What nearly all include
+is precompiled where they are many.
 
-usage: check.py FILE INCLUDE_DIR COMPILER... | check.py --self-test COMPILER...
+usage: check.py FILE... INCLUDE_DIR COMPILER... | check.py --self-test COMPILER...
 """
 
+import concurrent.futures
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+
+
+def precompiled(include, compiler, folder):
+    """Flags that include colls.hpp, precompiled in the folder."""
+    header = pathlib.Path(folder) / "first.hpp"
+    header.write_text("#include <colls/colls.hpp>\n")
+    made = f"{header}.pch" if "clang" in compiler[-1] else f"{header}.gch"
+    subprocess.run(
+        [*compiler, "-std=c++20", "-I", include, "-x", "c++-header", header, "-o", made], check=True
+    )
+    return ["-include", str(header)]
 
 
 def run(compiler, include, file, *flags):
@@ -25,7 +38,7 @@ def run(compiler, include, file, *flags):
     return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def problem_of(file, include, compiler):
+def problem_of(file, include, compiler, flags=()):
     """What is wrong with the file as a test, or None."""
     text = pathlib.Path(file).read_text()
     reason = re.search(r"^// build error: (.+)$", text, flags=re.M)
@@ -33,10 +46,10 @@ def problem_of(file, include, compiler):
         return "no line '// build error: REGEX'"
     if not re.search(r"^#ifdef MUST_NOT_COMPILE$.*^#else.*^#endif", text, flags=re.M | re.S):
         return "no '#ifdef MUST_NOT_COMPILE', '#else', '#endif'"
-    control = run(compiler, include, file)
+    control = run(compiler, include, file, *flags)
     if control.returncode:
         return f"the control does not compile:\n{control.stdout}"
-    wrong = run(compiler, include, file, "-DMUST_NOT_COMPILE")
+    wrong = run(compiler, include, file, *flags, "-DMUST_NOT_COMPILE")
     if wrong.returncode == 0:
         return "compiles, but must not"
     first = re.search(r"^[^\s|].*?: (?:fatal )?error: +(.*)$", wrong.stdout, flags=re.M)
@@ -68,15 +81,29 @@ def self_test(compiler):
             yield f"{name}: expected {expected}, got {got}"
 
 
+def problems_of(files, include, compiler):
+    """What is wrong with each file that is not sound."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        flags = precompiled(include, compiler, folder) if len(files) > 1 else []
+        found = pool.map(lambda file: problem_of(file, include, compiler, flags), files)
+        return [f"{file}: {problem}" for file, problem in zip(files, found) if problem]
+
+
 def main():
     if len(sys.argv) > 2 and sys.argv[1] == "--self-test":
         problems = list(self_test(sys.argv[2:]))
-    elif len(sys.argv) > 3:
-        problem = problem_of(sys.argv[1], sys.argv[2], sys.argv[3:])
-        problems = [f"{sys.argv[1]}: {problem}"] if problem else []
+        print(*problems, sep="\n")
     else:
-        sys.exit(__doc__)
-    print(*problems, sep="\n")
+        folder = next((i for i, name in enumerate(sys.argv) if os.path.isdir(name)), 0)
+        files, rest = sys.argv[1:folder], sys.argv[folder:]
+        if not files or len(rest) < 2:
+            sys.exit(__doc__)
+        problems = problems_of(files, rest[0], rest[1:])
+        print(*problems, sep="\n")
+        print(f"{len(files) - len(problems)} passed, {len(problems)} failed")
     sys.exit(bool(problems))
 
 
