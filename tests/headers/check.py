@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: BSL-1.0
 """Compiles each public header alone, twice included, and counts it as a test.
 
-Besides: colls.hpp compiles without RTTI, and its preprocessed text comes from no third party.
+A header that a test begins with is compiled alone there, and left out here. Besides: colls.hpp compiles without RTTI, and its preprocessed text comes from no third party.
 Works in the current folder, where it leaves its sources.
 
-usage: check.py INCLUDE_DIR COMPILER...
+usage: check.py INCLUDE_DIR TESTS_DIR COMPILER...
 """
 
 import concurrent.futures
@@ -36,6 +36,13 @@ def compile_alone(compiler, include, header, *flags):
     return done.stdout if done.returncode else None
 
 
+def begun_with(tests):
+    """The headers that tests begin with."""
+    files = [*tests.glob("test_*.cpp"), *tests.glob("conformance/*.cpp"), *tests.glob("net/*.cpp")]
+    first = [re.search(r"^#.*", file.read_text(), flags=re.M) for file in files]
+    return {line[0].removeprefix("#include <colls/").removesuffix(">") for line in first if line}
+
+
 def third_parties(compiler, include, header):
     """Files of third parties that the preprocessed header names."""
     source = pathlib.Path("headers") / "preprocessed.cpp"
@@ -49,15 +56,26 @@ def third_parties(compiler, include, header):
 
 
 def main():
-    include, compiler = os.path.relpath(sys.argv[1]), sys.argv[2:]
-    if not compiler:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
+    include, compiler = os.path.relpath(sys.argv[1]), sys.argv[3:]
     root = pathlib.Path(include) / "colls"
-    # Those of libtorch take half a minute each: the tests of the torch suite begin with them.
+    begun = begun_with(pathlib.Path(sys.argv[2]))
+
+    def is_compiled_elsewhere(path):
+        text = path.read_text()
+        # Tests are compiled with COLLS_SEPARATE_COMPILATION. Headers of libtorch take half a minute
+        # each: the tests of the torch suite begin with them.
+        return "#include <torch/" in text or (
+            path.relative_to(root).as_posix() in begun
+            and "\n#pragma once\n" in text
+            and "SEPARATE_COMPILATION" not in text
+        )
+
     headers = sorted(
         path.relative_to(root).as_posix()
         for path in root.rglob("*.hpp")
-        if "#include <torch/" not in path.read_text()
+        if not is_compiled_elsewhere(path)
     )
     flags = {"source.hpp": ["-DCOLLS_SEPARATE_COMPILATION"]}
     # With the toolkit's own headers the tests of tests/cuda compile them.
