@@ -72,6 +72,9 @@ struct page {
     std::memset(data(), 0xcd, shot_page::bytes);
     std::memset(data(), 0, shot_page::flag_bytes);
   }
+  friend bool operator==(const page& one, const page& other) {
+    return std::memcmp(one.data(), other.data(), shot_page::bytes) == 0;
+  }
 };
 
 /// How the sums of a test are: all ranks make them in turn.
@@ -180,6 +183,8 @@ void in_any_order(const plan& how, unsigned seed) {
   };
   std::array<progress, Ranks> at;
   std::deque<typename ranks_of<T, Op, Ranks>::kernel> kernels;
+  static const page untouched;
+  const page gone;
   const auto launch = [&](std::size_t rank) {
     at[rank].to_run.resize(all.blocks());
     std::iota(at[rank].to_run.begin(), at[rank].to_run.end(), std::size_t{0});
@@ -205,7 +210,7 @@ void in_any_order(const plan& how, unsigned seed) {
     if (all.has_missed(r)) {
       // The page of a rank that has its sum may be gone.
       for (std::size_t other = 0; other < Ranks; ++other) {
-        if (at[other].sum > mine.sum) kernels[r].pages[other] = nullptr;
+        if (at[other].sum > mine.sum) kernels[r].pages[other] = gone.data();
       }
       launch(r);
       continue;
@@ -218,6 +223,7 @@ void in_any_order(const plan& how, unsigned seed) {
       launch(r);
     }
   }
+  CHECK(gone == untouched);
 }
 
 template <class T, class Op, std::size_t Ranks>
