@@ -24,12 +24,12 @@ using namespace std::chrono_literals;
 using of_pool = cuda::detail::owned<int, stand_in::take_of_pool, api::release>;
 
 /// Where rank 1 of `device` finds what rank 0 of device 0 lends.
-std::byte* place_for(int device, colls::const_bytes data, api::status& why) {
+std::byte* place_for(int device, colls::const_bytes data, cuda::refusal& no) {
   cuda::neighbourhood owner(0, 0, 2);
   cuda::neighbourhood other(device, 1, 2);
   const cuda::visiting_card card = owner.introduce(data, {});
   std::vector<cuda::mapped_memory::piece*> taken;
-  return other.place_of(card, card.in, false, taken, why);
+  return other.place_of(card, card.in, false, taken, no);
 }
 
 TEST_CASE("memory of a pool is for its own device, of a rank of the same process too") {
@@ -40,11 +40,12 @@ TEST_CASE("memory of a pool is for its own device, of a rank of the same process
     const cuda::device_buffer<int> usual(100);
     auto* const in_pool = reinterpret_cast<std::byte*>(pool.data());
     auto* const in_usual = reinterpret_cast<std::byte*>(usual.data());
-    api::status why = api::success;
-    CHECK(place_for(0, {in_pool, 400}, why) == in_pool);
-    CHECK(place_for(1, {in_usual, 400}, why) == in_usual);
-    CHECK(place_for(1, {in_pool, 400}, why) == nullptr);
-    CHECK(why != api::success);
+    cuda::refusal no;
+    CHECK(place_for(0, {in_pool, 400}, no) == in_pool);
+    CHECK(place_for(1, {in_usual, 400}, no) == in_usual);
+    CHECK(*no.why == 0);
+    CHECK(place_for(1, {in_pool, 400}, no) == nullptr);
+    CHECK(*no.why != 0);
   }
   CHECK(stand_in::complaints().empty());
   CHECK(stand_in::allocations() == 0);

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -187,6 +188,58 @@ TEST_CASE("where memory cannot be shared, calls are staged") {
   run(2, {.devices = 2, .peers = false}, is_staged);
   run(9, {}, [](auto& gpu) { return stand_in::every_collective(gpu, 20); });
   CHECK(stand_in::calls("launch") == 0);
+}
+
+/// What the log has got of `work()`.
+template <class Work>
+std::string logged(const Work& work) {
+  const int kept = ::dup(STDERR_FILENO);
+  const int file = ::memfd_create("log", MFD_CLOEXEC);
+  ::dup2(file, STDERR_FILENO);
+  work();
+  ::dup2(kept, STDERR_FILENO);
+  std::string text(static_cast<std::size_t>(::lseek(file, 0, SEEK_END)), ' ');
+  CHECK(::pread(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  ::close(file);
+  ::close(kept);
+  return text;
+}
+
+TEST_CASE("the log tells once who cannot work where, in which call, why, and what to look at") {
+  const auto two_sums = [](auto& gpu) -> colls::task<> {
+    std::uint64_t copied = 0;
+    co_await sums(gpu, copied);
+    co_await sums(gpu, copied);
+  };
+  const auto in_memory_of_allocate = [](auto& gpu) -> colls::task<> {
+    if (gpu.rank() == 0) stand_in::fail("import_physical", 801);
+    co_await gpu.barrier();
+    auto data = gpu.template allocate<number>(1000);
+    co_await gpu.all_reduce(data);
+    co_await gpu.barrier();
+  };
+  const auto of_a_pool = [](auto& gpu) -> colls::task<> {
+    void* memory = nullptr;
+    CHECK(stand_in::take_of_pool(memory, 800) == 0);
+    co_await gpu.all_reduce(colls::device_span(static_cast<number*>(memory), 100));
+    co_await gpu.barrier();
+    (void)cuda::api::release(memory);
+  };
+  const auto tells = [](const std::string& log, const char* hint) {
+    INFO(log);
+    const std::string line = "rank 0 cannot work in device memory of rank 1, so all_reduce #";
+    CHECK(log.find(line) != log.npos);
+    CHECK(log.find(line) == log.rfind(line));
+    CHECK(log.find(hint, log.find(". Hint: ")) != log.npos);
+  };
+  using machine = stand_in::machine;
+  tells(logged([&] { run(2, machine{.processes = true, .ipc = false}, two_sums); }),
+        "ipc namespace");
+  tells(logged([&] { run(2, machine{.devices = 2, .peers = false}, two_sums); }),
+        "nvidia-smi topo");
+  tells(logged([&] { run(2, machine{.processes = true}, of_a_pool); }), "no pool");
+  tells(logged([&] { run(2, machine{.processes = true}, in_memory_of_allocate); }),
+        "nvidia-smi topo");
 }
 
 TEST_CASE("a call that pins an algorithm is staged by it; native and direct name the visit") {

@@ -244,8 +244,8 @@ class island {
     each_other([&](int rank) {
       const visiting_card& theirs = cards_[index(rank)].who;
       doors_[index(rank)] = door_view(theirs.door, lines);
-      api::status why = api::success;
-      pages_[index(rank)] = here_.place_of(theirs, theirs.in, true, taken_, why);
+      refusal no;  // which the visit that comes instead tells
+      pages_[index(rank)] = here_.place_of(theirs, theirs.in, true, taken_, no);
       good &= doors_[index(rank)] && pages_[index(rank)] != nullptr;
     });
     return good;

@@ -37,6 +37,12 @@ struct visiting_card {
   lent_buffer out;
 };
 
+/// Why a rank does not see what another one lends, and what to look at.
+struct refusal {
+  const char* why = "";
+  const char* hint = "";
+};
+
 /// What a rank has for such operations.
 class neighbourhood {
  public:
@@ -150,38 +156,62 @@ class neighbourhood {
     });
   }
 
-  /// Where what a rank lends lies in this process; null: nowhere, `why` says why. A mapping is
+  /// Where what a rank lends lies in this process; null: nowhere, `no` says why. A mapping is
   /// added to `taken`. `passed`: whether that rank has passed the descriptor.
   std::byte* place_of(const visiting_card& theirs, const lent_buffer& lent, bool passed,
-                      std::vector<mapped_memory::piece*>& taken, api::status& why) {
+                      std::vector<mapped_memory::piece*>& taken, refusal& no) {
+    constexpr const char* no_peers =
+        "GPUs that are not the same have to reach each other (nvidia-smi topo -p2p rw)";
     const bool is_of_this_process = theirs.process == process_;
     if (is_of_this_process && theirs.device == by_.device()) {
       return reinterpret_cast<std::byte*>(lent.at);
     }
     // What other processes cannot open (pools, memory mapped by users) peers of this one may not
     // touch either: letting a device in is for what cudaMalloc gives.
-    why = static_cast<api::status>(lent.refusal);
-    if (why != api::success) return nullptr;
+    auto why = static_cast<api::status>(lent.refusal);
+    if (why != api::success) {
+      no = {api::text(why),
+            "others see memory of cudaMalloc or allocate, no managed memory, no pool and nothing "
+            "that a program has mapped itself"};
+      return nullptr;
+    }
     if (is_of_this_process) {
       const auto [at, is_new] = reached_.try_emplace(static_cast<int>(theirs.device));
       if (is_new) at->second = api::reach(at->first);
       why = at->second;
-      return why == api::success ? reinterpret_cast<std::byte*>(lent.at) : nullptr;
+      if (why == api::success) return reinterpret_cast<std::byte*>(lent.at);
+      no = {api::text(why), no_peers};
+      return nullptr;
     }
     colls::detail::descriptor file;
     if (passed && lent.is_passable != 0) file = hatch_.take({theirs.process, lent.number});
     mapped_memory::piece* const found = mapped_.take(theirs.process, lent, file, by_.device(), why);
-    if (found == nullptr) return nullptr;
-    taken.push_back(found);
-    return static_cast<std::byte*>(found->base) + (lent.at - lent.base);
+    if (found != nullptr) {
+      taken.push_back(found);
+      return static_cast<std::byte*>(found->base) + (lent.at - lent.base);
+    }
+    if (why == mapped_memory::lacking) {
+      no = {"it was not passed a descriptor",
+            "both have to be in one network namespace, of one user, with descriptors to spare "
+            "(ulimit -n)"};
+    } else if (lent.is_passable != 0) {
+      no = {api::text(why), no_peers};
+    } else {
+      no = {api::text(why),
+            "both have to be in one ipc namespace, and see GPUs that reach each other "
+            "(CUDA_VISIBLE_DEVICES, nvidia-smi topo -p2p rw)"};
+    }
+    return nullptr;
   }
 
   /// Says once why calls are staged.
-  void refuse(int rank, const char* why) {
-    if (refused_) return;
-    refused_ = true;
-    log_warn("rank %d does not work in device memory of rank %d, calls are staged: %s", rank_, rank,
-             why);
+  void refuse(const operation_record& call, int rank, const refusal& no) {
+    if (std::exchange(refused_, true)) return;
+    log_warn(
+        "rank %d cannot work in device memory of rank %d, so %s #%llu on communicator %x and "
+        "calls like it are staged through the host: %s. Hint: %s",
+        rank_, rank, colls::name(call.what), static_cast<unsigned long long>(call.sequence),
+        call.communicator->id(), no.why, no.hint);
   }
 
  private:

@@ -60,7 +60,7 @@ class visit {
         if (worst(seen) == sight::lacking) here_.do_not_pass("a descriptor was not taken");
       }
       lent = worst(seen) == sight::whole;
-      if (!lent && seen[own()] == worst(seen)) here_.refuse(refused_, refusal_);
+      if (!lent && seen[own()] == worst(seen)) here_.refuse(net_.record(), refused_, refusal_);
     }
     if (!lent) settle();
     co_return lent;
@@ -194,33 +194,33 @@ class visit {
   /// `passed`: whether everybody has passed the descriptors that this rank lacked. All see the
   /// doors of those who work, where their streams tell how far they have come.
   sight look(bool passed) {
-    refusal_ = nullptr;
     sight all = sight::whole;
     const on_device guard(here_.by().device());
     doors_.resize(cards_.size());
     each_other([&](int rank, int world) {
       if (!works() && worker_of(rank) != rank) return;
       const visiting_card& theirs = cards_[index(rank)];
-      const auto refuse = [&](const char* why, sight how) {
+      const auto refuse = [&](const refusal& no, sight how) {
         if (how < all) {
           all = how;
-          refusal_ = why;
+          refusal_ = no;
           refused_ = world;
         }
       };
       doors_[index(rank)] = here_.door_of(world, theirs);
       if (doors_[index(rank)] == nullptr) {
-        refuse("its process cannot be seen from here (another pid namespace or user)", sight::none);
+        refuse({"its process cannot be seen from here",
+                "both have to be in one pid namespace, of one user"},
+               sight::none);
       }
       if (!works()) return;
       const auto find = [&](const lent_buffer& lent) -> std::byte* {
         if (all == sight::none || lent.size == 0) return nullptr;
-        api::status why = api::success;
-        std::byte* const place = here_.place_of(theirs, lent, passed, taken_, why);
+        refusal no;
+        std::byte* const place = here_.place_of(theirs, lent, passed, taken_, no);
         if (place != nullptr) return place;
         const bool by_descriptor = lent.is_passable != 0 && theirs.process != here_.process();
-        refuse(why == mapped_memory::lacking ? "it was not passed a descriptor" : api::text(why),
-               by_descriptor ? sight::lacking : sight::none);
+        refuse(no, by_descriptor ? sight::lacking : sight::none);
         return nullptr;
       };
       in_[index(rank)] = find(theirs.in);
@@ -255,7 +255,7 @@ class visit {
   std::vector<std::byte*> out_;
   std::vector<door_view*> doors_;
   std::vector<mapped_memory::piece*> taken_;
-  const char* refusal_ = nullptr;  // why this rank cannot see all
+  refusal refusal_;  // why this rank cannot see all
   int refused_ = 0;
 };
 
