@@ -276,6 +276,9 @@ class Gpu:
                 found += ["-L", folder, *self.found_at_run_time(folder)]
             places = [("sockets", "fetched", [*found, "-lcrypto"]), ("command_line", "fetched", found)]
         places.append(("nccl", "system", ["-lnccl"]))
+        beside = pathlib.Path(self.nvcc).resolve().parent.parent / "lib64"
+        if glob.glob(f"{beside}/libnccl.so*"):  # which is linked; what would be loaded may be another one
+            places.append(("nccl", "toolkit", ["-lnccl", *self.found_at_run_time(str(beside))]))
         for folder in self.wheels():
             library = next(iter(sorted(glob.glob(f"{folder}/lib/libnccl.so*"))), "none")
             places.append(("nccl", folder, ["-I", f"{folder}/include", "-Xlinker", library,
@@ -521,8 +524,9 @@ esac
         "a GPU that does not work": (
             {**both, **GOOD, "probe.cu": "#!/bin/sh\necho driver is too old; exit 1\n"}, 1,
             [r"^    driver is too old$", r"\nprobe +failed +\d+  exit status 1\n0 passed, 1 failed, 0 skipped\n\Z"]),
-        "all passes": ({**both, **GOOD, **sanitizer}, 0, [
-            r"^device +passed", r"^inproc +passed", r"^sanitized device +passed", r"^sanitized shots +passed",
+        "all passes": ({**both, **GOOD, **sanitizer, "../lib64/libnccl.so": ""}, 0, [
+            r"^nccl: 1, toolkit$", r"^device +passed",
+            r"^inproc +passed", r"^sanitized device +passed", r"^sanitized shots +passed",
             r"^19 passed, 0 failed, 0 skipped$", r"^colls-bench registered +passed",
             r"^colls-bench nccl +passed", r"== figures\na figure\n",
             r"== figures\n(.*\n)*program +state(.*\n)*19 passed, .*\n\n"
@@ -558,6 +562,7 @@ esac
             tools = pathlib.Path(folder) / "tools"
             tools.mkdir()
             for file, text in files.items():
+                (tools / file).parent.mkdir(exist_ok=True)
                 (tools / file).write_text(text)
                 (tools / file).chmod(0o755)
             for tool in ("sh", "grep", "cat", "cp", "chmod", "sleep", "dirname"):
