@@ -914,6 +914,9 @@ status clear(void* to, std::size_t bytes, stream_ref on) {
   const entry now("clear");
   if (now.failed()) return now.status();
   check_range("what is cleared", to, bytes, of(on).device);
+  // Of copies CUDA's guide says that they may be of any device's stream, of kernels that they may
+  // not.
+  if (of(on).device != current) complain("memory is cleared by another device's stream");
   enqueue(on, {[=] { std::memset(to, 0, bytes); },
                {{static_cast<const std::byte*>(to), bytes}},
                nullptr,

@@ -95,7 +95,10 @@ class island {
       co_return;
     }
     if (take_page()) {
-      here_.by().clear(page_.memory.get(), shot_page::flag_bytes);
+      {
+        const on_device guard(here_.by().device());
+        here_.by().clear(page_.memory.get(), shot_page::flag_bytes);
+      }
       is_clearing_ = true;
       co_await here_.by().reached();
       is_clearing_ = false;
