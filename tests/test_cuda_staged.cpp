@@ -65,6 +65,22 @@ TEST_CASE("two calls at a time, awaited the other way round") {
   });
 }
 
+TEST_CASE("a group too long for one piece waits for its caller's stream") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    run(2, {.seed = seed}, {16'384, 2}, [](auto& gpu) -> colls::task<> {
+      stand_in::user by;
+      auto first = by.numbers(10'000, gpu.rank());
+      auto second = by.numbers(5'000, gpu.rank());
+      const auto one = first.span();
+      const auto other = second.span();
+      co_await gpu.all_reduce(colls::group{one, other}, colls::plus(), by.on_stream());
+      const auto sum = [](std::size_t i) { return stand_in::value(0, i) + stand_in::value(1, i); };
+      stand_in::expect("first", first.data(), 10'000, sum);
+      stand_in::expect("second", second.data(), 5'000, sum);
+    });
+  }
+}
+
 TEST_CASE("a call waits for no other one's stream") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const stand_in::machine what{.seed = seed, .eager_percent = static_cast<int>(seed % 3 * 40)};

@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <deque>
 #include <numeric>
 #include <thread>
@@ -84,7 +85,8 @@ TEST_CASE("what a stream has before it follows another one does not wait for tha
       const auto is_open = [&open] { return open; };
       stand_in::enqueue_meeting(then, &open, is_open, {});
     }
-    stand_in::enqueue(first, [](void*) {}, nullptr);
+    stand_in::enqueue(
+        first, [](void*) {}, nullptr);
     with.stream.follow({first});
     const auto wait = [&]() -> colls::task<> { co_await with.stream.reached(); };
     colls::task<> before = wait();
@@ -141,6 +143,18 @@ TEST_CASE("a stream that is captured into a graph is not followed") {
   CHECK_THROWS_AS(called.record({callers}), colls::error);
   stand_in::capture(callers, false);
   on.follow({callers});
+  CHECK(stand_in::complaints().empty());
+}
+
+TEST_CASE("a stream ends when its work is done") {
+  stand_in::boot({.eager_percent = 0});
+  {
+    const cuda::pinned_buffer<int> from(100);
+    const cuda::device_buffer<int> to(100);
+    std::fill_n(from.data(), 100, 5);
+    cuda::stream(0).copy(to.data(), from.data(), 100 * sizeof(int));
+    CHECK(to.data()[99] == 5);
+  }
   CHECK(stand_in::complaints().empty());
 }
 

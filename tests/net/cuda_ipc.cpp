@@ -378,6 +378,32 @@ TEST_CASE("a call whose caller's stream does not get there ends by its deadline"
   }
 }
 
+TEST_CASE("what a call has given up, those of another communicator do not wait for") {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    run(2, {.seed = seed, .eager_percent = 0, .processes = true}, [](auto& gpu) -> colls::task<> {
+      auto twin = co_await gpu.split(0);
+      bool open = false;
+      stand_in::user held;
+      stand_in::user by;
+      auto data = held.numbers(1000, gpu.rank());
+      auto good = by.numbers(1000, gpu.rank());
+      held.hold(open);
+      colls::options soon = held.on_stream();
+      soon.timeout = std::chrono::milliseconds(100);
+      const auto calling = [&] { return gpu.broadcast(data.span(), 0, soon); };
+      const errc code = co_await code_of(calling);
+      colls::options later = by.on_stream();
+      later.timeout = std::chrono::seconds(5);
+      const auto calling_again = [&] { return twin.all_reduce(good.span(), later); };
+      const errc again = co_await code_of(calling_again);
+      open = true;
+      CHECK((code == errc::timeout || code == errc::closed));
+      REQUIRE(again == errc{});
+      stand_in::expect("sum", good.data(), 1000, sum_of_two);
+    });
+  }
+}
+
 TEST_CASE("a caller's stream that never gets there does not hold up the communicator's end") {
   stand_in::boot({.eager_percent = 0});
   bool open = false;
