@@ -162,11 +162,11 @@ struct bodies {
       }
       co_return;
     }
-    std::vector<task<>> parts;
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      parts.push_back(algorithm(net.lane(static_cast<int>(i) * net.lanes()), group[i], by.op));
-    }
-    co_await when_all(std::move(parts));
+    const auto reduced = [&](int i) {
+      const Channel lane = net.lane(i * net.lanes());
+      return net.beside(algorithm(lane, group[static_cast<std::size_t>(i)], by.op));
+    };
+    co_await each_of(0, static_cast<int>(group.size()), reduced);
     for (const any_buffer& part : group) narrow(net, by, part, part.data(), net.size());
   }
 

@@ -158,7 +158,7 @@ class call_base : public operation_record, public recycled {
     try {
       take_result();
     } catch (...) {
-      fail_as_thrown();
+      fail(failure_of(std::current_exception()));
       destroy_body();
     }
     return finish();
@@ -183,22 +183,8 @@ class call_base : public operation_record, public recycled {
     owner->kick();
   }
 
-  [[gnu::noinline, gnu::cold]] void fail_as_thrown() noexcept {
-    try {
-      throw;
-    } catch (const error& thrown) {
-      fail(thrown.record());
-    } catch (const std::bad_alloc&) {
-      fail(failure(errc::not_enough_memory));
-    } catch (const std::exception& thrown) {
-      fail(failure(errc::user_op_failed, thrown.what()));
-    } catch (...) {
-      fail(failure(errc::user_op_failed));
-    }
-  }
-
   // The communicator's reason, if it has one, explains more than what an algorithm saw of it.
-  void fail(const failure& seen) noexcept {
+  [[gnu::noinline, gnu::cold]] void fail(const failure& seen) noexcept {
     if (communicator == nullptr) {
       why_ = seen;
       return;

@@ -17,6 +17,47 @@ namespace colls {
 /// A lane that nobody sends on: no algorithm has so many.
 inline constexpr int nobodys_lane = 0x7f00;
 
+namespace detail {
+
+/// A task that works beside others of its operation. If it fails the operation ends on all ranks:
+/// what works beside it would wait for what it does not do any more.
+template <class Transport>
+class task_beside : completion {
+ public:
+  task_beside(Transport& net, const operation_record& record, task<> work)
+      : net_(net), record_(record), work_(std::move(work)) {}
+  task_beside(task_beside&& other) noexcept
+      : net_(other.net_), record_(other.record_), work_(std::move(other.work_)) {}
+
+  bool start(completion& done) {
+    done_ = &done;
+    become(
+        [](completion& self) noexcept {
+          auto& ended = static_cast<task_beside&>(self);
+          ended.look();
+          ended.done_->run();
+        },
+        done);
+    if (!work_.start(*this)) return false;
+    look();
+    return true;
+  }
+  void result() { work_.result(); }
+
+ private:
+  void look() const noexcept {
+    if (!work_.thrown() || record_.communicator->failed()) return;
+    detail::revoke(net_, record_, failure_of(work_.thrown()));
+  }
+
+  Transport& net_;
+  const operation_record& record_;
+  task<> work_;
+  completion* done_ = nullptr;
+};
+
+}  // namespace detail
+
 /// A view of a transport that is bound to one operation of one communicator: it knows the
 /// fingerprint and the deadline, so that no algorithm can forget them. Ranks are the
 /// communicator's (or the subset's). Cheap to copy; the operation's record outlives it.
@@ -96,6 +137,11 @@ class basic_channel {
   [[gnu::always_inline]] auto round(const round_gives& give, const round_takes& take) const
       requires round_transport<Transport> {
     return round_request<Transport>{net_, record_, lane_, give, take};
+  }
+
+  /// A task to be awaited beside others of this operation.
+  detail::task_beside<Transport> beside(task<> work) const {
+    return {*net_, *record_, std::move(work)};
   }
 
   /// An operation by which all ranks meet (see `meeting_transport`). Of a channel of the whole
@@ -266,7 +312,9 @@ task<> in_lanes(Channel net, int width, int segments, Piece piece) {
   const auto in_turn = [](Channel lane, int first, int step, int end, Piece each) -> task<> {
     for (int s = first; s < end; s += step) co_await each(lane, s);
   };
-  const auto lane = [&](int k) { return in_turn(net.lane(k), k, width, segments, piece); };
+  const auto lane = [&](int k) {
+    return net.beside(in_turn(net.lane(k), k, width, segments, piece));
+  };
   co_await each_of(0, width < segments ? width : segments, lane);
 }
 

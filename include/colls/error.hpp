@@ -8,6 +8,8 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <system_error>
 #include <type_traits>
 
@@ -259,6 +261,21 @@ class error : public std::system_error {
   failure record_;
   std::string text_;
 };
+
+/// What an operation fails with whose body threw that.
+inline failure failure_of(const std::exception_ptr& thrown) noexcept {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const error& known) {
+    return known.record();
+  } catch (const std::bad_alloc&) {
+    return failure(errc::not_enough_memory);
+  } catch (const std::exception& other) {
+    return failure(errc::user_op_failed, other.what());
+  } catch (...) {
+    return failure(errc::user_op_failed);
+  }
+}
 
 }  // namespace colls
 

@@ -174,6 +174,9 @@ class [[nodiscard("a task does nothing until it is awaited: co_await it")]] task
     return false;
   }
 
+  /// Null, or what `result` is going to throw.
+  const std::exception_ptr& thrown() const { return handle_.promise().failed; }
+
   T result() {
     promise_type& promise = handle_.promise();
     if (promise.failed) std::rethrow_exception(std::exchange(promise.failed, nullptr));

@@ -181,7 +181,7 @@ task<> fold_read(Channel net, lending<Channel>& peers, Data own, std::size_t off
       }
     }
   };
-  co_await when_all(peers.with_those(unseen, take), copy());
+  co_await when_all(peers.with_those(unseen, take), net.beside(copy()));
   co_await peers.end();
   detail::recycled_vector<const void*> parts(static_cast<std::size_t>(net.size()));
   for (int rank = 0; rank < net.size(); ++rank) {
@@ -269,9 +269,10 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_i
   const Channel results = net.lane(net.width());
   const auto blind = [&](int peer) { return !peers.lends_out(peer); };
   const auto take = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
-  co_await when_all(give_chunks(net, peers, in, parts),
-                    sum_for_all(net, results, peers, in, out, !copy.has_out(), parts, op),
-                    peers.with_those(blind, take));
+  co_await when_all(
+      net.beside(give_chunks(net, peers, in, parts)),
+      net.beside(sum_for_all(net, results, peers, in, out, !copy.has_out(), parts, op)),
+      peers.with_those(blind, take));
   co_await peers.end();
   for (int peer = 0; peer < net.size(); ++peer) {
     if (!copy.has_out() || !peers.lends_out(peer)) continue;
@@ -342,8 +343,8 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
     const Data own = chunks(in, part)[lane.rank()];
     const Data sum = out.subspan(offset - start, own.size());
     const int aliased = own.data() == sum.data() ? lane.rank() : apart;
-    co_await when_all(give_chunks(lane, peers, in, part),
-                      fold(lane, peers, own, offset, sum, aliased, op));
+    co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
+                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op)));
   };
   co_await in_lanes(net, net.width(), segments, piece);
   co_await peers.end();
@@ -425,8 +426,8 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
     if (!at_root && sees_all(lane, peers) && peers.sees_out(root)) {
       const Data there = placed(own, peers.out_of(root) + offset * element, own.size());
       const int aliased = peers.is_in_place(root) ? root : apart;
-      co_await when_all(give_chunks(lane, peers, in, part),
-                        fold(lane, peers, own, offset, there, aliased, op));
+      co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
+                        lane.beside(fold(lane, peers, own, offset, there, aliased, op)));
       co_return;
     }
     const scratch memory(lane.scratch_like(own, at_root ? 0 : own.size()));
@@ -434,8 +435,8 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
     const int aliased = own.data() == sum.data() ? root : apart;
     const auto blind = [&](int peer) { return at_root && !peers.lends_out(peer); };
     const auto take = [&](int peer) { return results.recv(peer, bytes(chunks(out, part)[peer])); };
-    co_await when_all(give_chunks(lane, peers, in, part),
-                      fold(lane, peers, own, offset, sum, aliased, op),
+    co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
+                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op)),
                       peers.with_those(blind, take));
     if (at_root) co_return;
     if (peers.sees_out(root)) {

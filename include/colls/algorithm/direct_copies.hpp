@@ -43,7 +43,8 @@ task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
   };
   const auto blind = [&](int peer) { return !peers.lends_in(peer); };
   const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
-  co_await when_all(peers.with_those(blind, give), peers.with_those(unseen, take), copy());
+  co_await when_all(peers.with_those(blind, give), peers.with_those(unseen, take),
+                    net.beside(copy()));
   co_await peers.end();
 }
 template <channel Channel, buffer Data>
@@ -116,7 +117,7 @@ task<> gather_lent(Channel net, Data mine, Data all, partition parts, int root) 
         co_await peers.copy_in(chunk[peer], peer);
       }
     };
-    co_await when_all(peers.with_those(sent, take), read());
+    co_await when_all(peers.with_those(sent, take), net.beside(read()));
   } else if (peers.sees_out(root)) {
     co_await peers.copy_out(peers.out_of(root), mine);
   } else if (!peers.lends_in(root)) {
@@ -161,7 +162,7 @@ task<> scatter_lent(Channel net, Data all, Data mine, partition parts, int root)
         co_await peers.copy_out(peers.out_of(peer), chunk[peer]);
       }
     };
-    co_await when_all(peers.with_those(sent, give), write());
+    co_await when_all(peers.with_those(sent, give), net.beside(write()));
   } else if (peers.sees_in(root)) {
     co_await peers.copy_in(mine, root);
   } else if (!peers.lends_out(root)) {
@@ -207,7 +208,8 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
       if (peers.sees_in(peer)) co_await peers.copy_in(arriving[peer], peer);
     }
   };
-  co_await when_all(peers.with_those(blind, give), peers.with_those(unseen, take), read());
+  co_await when_all(peers.with_those(blind, give), peers.with_those(unseen, take),
+                    net.beside(read()));
   co_await peers.end();
 }
 template <channel Channel, buffer Data>

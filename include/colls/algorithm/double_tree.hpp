@@ -22,7 +22,8 @@ task<> in_both_trees(Channel net, Data data, int root, Piece piece) {
     const auto segment = [=](Channel lane, std::size_t at, std::size_t n) {
       return piece(lane, start + at, n, node);
     };
-    return pipeline::in_segments(net.lane(i * net.width()), chunks(data, halves)[i], segment);
+    const Channel lane = net.lane(i * net.width());
+    return net.beside(pipeline::in_segments(lane, chunks(data, halves)[i], segment));
   };
   co_await when_all(half(0, trees.first), half(1, trees.second));
 }

@@ -98,7 +98,8 @@ template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const chunks chunk(in, parts);
   const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
-  co_await when_all(with_all_others(net, send), sum_in_rank_order(net, chunk[net.rank()], out, op));
+  co_await when_all(with_all_others(net, send),
+                    net.beside(sum_in_rank_order(net, chunk[net.rank()], out, op)));
 }
 
 /// Before, rank r holds chunk r in its place in `data`; afterwards every rank holds all chunks.
