@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <string>
 
 namespace {
@@ -124,6 +125,26 @@ TEST_CASE("a table keeps the order of thousands of keys while it grows") {
       REQUIRE(found->number == 1000 * round + i);
     }
   }
+  CHECK(table.empty());
+}
+
+TEST_CASE("a table in which few nodes are left is asked about these alone") {
+  key_table<message> table;
+  std::vector<message> all(5000);
+  for (int i = 0; i < 5000; ++i) {
+    message& each = all[static_cast<std::size_t>(i)];
+    each.number = i;
+    each.key = {i, 7, 1, 0};
+    table.push_back(each);
+  }
+  for (int i = 0; i < 4990; ++i) table.remove(all[static_cast<std::size_t>(i)]);
+  int seen = 0;
+  CHECK(table.all_of([&](const message&) { return ++seen > 0; }));
+  CHECK(seen == 10);
+  std::set<const void*> homes;
+  for (int i = 0; i < 5000; ++i) homes.insert(table.home({i, 7, 1, 0}));
+  CHECK(homes.size() <= 64);
+  for (int i = 4990; i < 5000; ++i) CHECK(table.take({i, 7, 1, 0})->number == i);
   CHECK(table.empty());
 }
 

@@ -4,6 +4,8 @@
 
 // An intrusive table of message nodes: first in, first out for each key, no allocation per node.
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -38,7 +40,7 @@ class key_table {
   std::size_t size() const { return count_; }
 
   void push_back(Node& node) {
-    if (count_ >= 2 * buckets_.size()) grow();
+    if (count_ >= 2 * buckets_.size()) rehash(4 * buckets_.size());
     link(buckets_[slot(node.key)], node);
     ++count_;
   }
@@ -90,11 +92,13 @@ class key_table {
 
   /// Whether `test` is true of every node; it asks no further once it is not.
   template <class Test>
-  bool all_of(Test test) const {
+  bool all_of(Test test) {
     if (count_ == 0) return true;
+    // Drivers ask at each poll: where many nodes were, few are not looked for everywhere.
+    if (buckets_.size() > 64 && 16 * count_ < buckets_.size()) rehash(std::bit_ceil(count_));
     for (const bucket& home : buckets_) {
       for (keyed* at = home.first; at != nullptr; at = at->next) {
-        if (!test(static_cast<const Node&>(*at))) return false;
+        if (!test(static_cast<Node&>(*at))) return false;
       }
     }
     return true;
@@ -139,15 +143,21 @@ class key_table {
     return static_cast<std::size_t>(mixed >> 40) & (buckets_.size() - 1);
   }
 
-  void grow() {
-    std::vector<bucket> old(buckets_.empty() ? 8 : 4 * buckets_.size());
-    old.swap(buckets_);
-    for (bucket& home : old) {
-      for (keyed* at = home.first; at != nullptr;) {
-        keyed* const following = at->next;
-        link(buckets_[slot(at->key)], *at);
-        at = following;
-      }
+  // To that many buckets, at least 8. Memory is asked for where there were never so many.
+  [[gnu::noinline]] void rehash(std::size_t wanted) {
+    wanted = std::max<std::size_t>(wanted, 8);
+    buckets_.reserve(wanted);
+    bucket all;
+    for (bucket& home : buckets_) {
+      if (home.first == nullptr) continue;
+      (all.last != nullptr ? all.last->next : all.first) = home.first;
+      all.last = home.last;
+    }
+    buckets_.assign(wanted, {});
+    for (keyed* at = all.first; at != nullptr;) {
+      keyed* const following = at->next;
+      link(buckets_[slot(at->key)], *at);
+      at = following;
     }
   }
 

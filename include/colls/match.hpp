@@ -67,15 +67,14 @@ class match : public pairing {
   // ---- communicators
 
   void add(communicator_state& communicator) {
+    const std::vector<failure> failures = communicators_.take_failures(communicator.id());
     communicators_.add(communicator);
-    for (const failure& why : communicators_.take_failures(communicator.id())) {
-      revoke(communicator, why);
-    }
+    for (const failure& why : failures) revoke(communicator, why);
   }
   void remove(communicator_state& communicator) {
     communicators_.remove(communicator);
     // Their senders have not gone on, or wait for our part.
-    for (const message_key& key : drop_arrivals(communicator.id())) inspect(key, 0);
+    while (const auto key = drop_arrival(communicator.id())) inspect(*key, 0);
   }
   communicator_state* find(std::uint32_t id) const { return communicators_.find(id); }
   /// See `roster`.
@@ -83,6 +82,10 @@ class match : public pairing {
     return communicators_.hold_ids(first, count);
   }
   void free_ids(std::uint32_t first) { communicators_.free_ids(first); }
+  void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& why) {
+    const std::uint32_t count = communicators_.abandon_ids(first, why);
+    while (const auto key = drop_arrival(first, count)) inspect(*key, 0);
+  }
 
   /// Ends everything on the communicator with `why`, here and, through the transports, on the
   /// others. Only the first reason counts.
@@ -262,6 +265,12 @@ class match : public pairing {
   [[gnu::noinline, gnu::cold]] bool is_wanted(const message_key& key) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
+      if (const failure* const unmade = communicators_.find_abandoned(key.communicator)) {
+        failure why = *unmade;
+        why.communicator = key.communicator;
+        tell(key.peer, why);
+        return false;
+      }
       const roster::left* const gone = communicators_.find_left(key.communicator);
       if (gone == nullptr) return true;
       if (gone->why != nullptr) {

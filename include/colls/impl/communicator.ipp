@@ -15,13 +15,19 @@ namespace detail {
 /// The ids that a split may give: a few, made of the parent's id and the number of the call, so
 /// that splits of different communicators try different ones. Held here until the split has ended;
 /// those that are free on all ranks can be given, so no two communicators that share a rank, now or
-/// ever, have the same.
+/// ever, have the same. A rank on which the split fails answers all of them with why: others may
+/// have made theirs.
 class id_candidates {
  public:
   static constexpr int count = 8;
 
   id_candidates(match& with, const operation_record& split)
-      : with_(with), ids_(static_cast<std::uint32_t>(split.communicator->size())) {
+      : with_(with),
+        of_(*split.communicator),
+        ids_(static_cast<std::uint32_t>(split.communicator->size())),
+        why_(std::make_shared<failure>(errc::not_enough_memory)) {
+    why_->culprit = why_->observer = with.rank();
+    why_->operation = split.what;
     for (int i = 0; i < count; ++i) {
       first_[i] = static_cast<std::uint32_t>(
           mix(mix(split.communicator->id(), split.sequence), static_cast<std::uint64_t>(i)));
@@ -30,10 +36,14 @@ class id_candidates {
   }
   id_candidates(const id_candidates&) = delete;
   ~id_candidates() {
+    if (!made_ && of_.failed()) *why_ = of_.why();
     for (int i = 0; i < count; ++i) {
-      if ((free_ >> i & 1u) != 0) with_.free_ids(first_[i]);
+      if ((free_ >> i & 1u) == 0) continue;
+      made_ ? with_.free_ids(first_[i]) : with_.abandon_ids(first_[i], why_);
     }
   }
+  /// This rank has what it was to have.
+  void settle() { made_ = true; }
 
   std::uint32_t free() const { return free_; }
   /// The first of the ids that are free everywhere.
@@ -46,7 +56,10 @@ class id_candidates {
 
  private:
   match& with_;
+  const communicator_state& of_;
   std::uint32_t ids_;
+  std::shared_ptr<failure> why_;
+  bool made_ = false;
   std::uint32_t first_[count] = {};
   std::uint32_t free_ = 0;
 };
@@ -61,7 +74,7 @@ struct split_word {
 template <class Transport, class Made>
 task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& parent,
                                 split_word mine, std::shared_ptr<Made> over) {
-  const id_candidates ids(parent.matching(), net.record());
+  id_candidates ids(parent.matching(), net.record());
   mine.free_ids = ids.free();
   std::vector<split_word> words(static_cast<std::size_t>(net.size()));
   words[static_cast<std::size_t>(net.rank())] = mine;
@@ -74,7 +87,10 @@ task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& p
     free_on_all &= word.free_ids;
     if (word.color >= 0) colors.push_back(word.color);
   }
-  if (mine.color < 0) co_return communicator<Made>();
+  if (mine.color < 0) {
+    ids.settle();
+    co_return communicator<Made>();
+  }
   std::sort(colors.begin(), colors.end());
   colors.erase(std::unique(colors.begin(), colors.end()), colors.end());
   const auto color = std::lower_bound(colors.begin(), colors.end(), mine.color) - colors.begin();
@@ -98,6 +114,7 @@ task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& p
       std::make_shared<const std::vector<int>>(std::move(ranks)), false);
   made->state().inactivity = parent.state().inactivity;
   made->set_costs(parent.choices().costs());
+  ids.settle();
   co_return communicator<Made>(std::move(made));
 }
 

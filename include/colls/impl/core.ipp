@@ -20,7 +20,12 @@ core<Transport>::core(std::shared_ptr<Transport> net, std::uint32_t id, int rank
     : call_queue(net->matching(), net->queue(), id, rank, size, std::move(members), whole_world),
       net_(std::move(net)) {
   static_assert(transport<Transport>);
-  if constexpr (priced_transport<Transport>) set_costs(net_->costs());
+  try {
+    if constexpr (priced_transport<Transport>) set_costs(net_->costs());
+  } catch (const std::bad_alloc&) {
+    leave();
+    throw;
+  }
 }
 template <class Transport>
 core<Transport>::~core() {

@@ -7,6 +7,7 @@
 #include <colls/match/posted.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -82,18 +83,18 @@ class pairing {
   }
   /// Whether `test` is true of each of those; it asks no further once it is not.
   template <class Test>
-  bool all_waiting(Test test) const {
+  bool all_waiting(Test test) {
     return receives_.all_of(test) &&
            std::all_of(direct_receives_.begin(), direct_receives_.end(),
                        [&](const posted* receive) { return test(*receive); });
   }
-  /// The communicators on which a receive waits for `peer`.
-  std::vector<communicator_state*> waiting_for(int peer) {
-    std::vector<communicator_state*> found;
-    each_waiting([&](posted& receive) {
+  /// A good communicator on which a receive waits for `peer`, or null.
+  communicator_state* waiting_for(int peer) {
+    communicator_state* found = nullptr;
+    all_waiting([&](const posted& receive) {
       communicator_state* const of = receive.record->communicator;
-      if (receive.key.peer != peer) return;
-      if (std::find(found.begin(), found.end(), of) == found.end()) found.push_back(of);
+      if (receive.key.peer == peer && !of->failed()) found = of;
+      return found == nullptr;
     });
     return found;
   }
@@ -173,23 +174,30 @@ class pairing {
   void each_arrival(Visit visit) {
     arrivals_.each(visit);
   }
-  /// Drops every message of a communicator; their keys, but of those point to point whose senders
-  /// have gone on.
-  std::vector<message_key> drop_arrivals(std::uint32_t communicator) {
-    std::vector<message_key> dropped;
-    arrivals_.each([&](arrival& message) {
-      if (message.key.communicator != communicator) return;
-      dropped.push_back(message.key);
-      arrivals_.remove(message);
-      message.drop();
-    });
+  /// Drops the messages of `count` communicators, one at a time, since who is told of it may
+  /// withdraw others: its key, or nothing when none is left. Those point to point whose senders
+  /// have gone on go without a word.
+  std::optional<message_key> drop_arrival(std::uint32_t first, std::uint32_t count = 1) {
+    const auto is_of_it = [=](const arrival& message) {
+      return message.key.communicator - first < count;
+    };
     std::erase_if(direct_arrivals_, [&](arrival* message) {
-      if (message->key.communicator != communicator) return false;
-      if (!message->buffered) dropped.push_back(message->key);
+      if (!is_of_it(*message) || !message->buffered) return false;
       message->drop();
       return true;
     });
-    return dropped;
+    arrival* found = take_first(direct_arrivals_, is_of_it);
+    if (found == nullptr) {
+      arrivals_.all_of([&](arrival& message) {
+        if (is_of_it(message)) found = &message;
+        return found == nullptr;
+      });
+      if (found != nullptr) arrivals_.remove(*found);
+    }
+    if (found == nullptr) return std::nullopt;
+    const message_key key = found->key;
+    found->drop();
+    return key;
   }
 
  private:

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -28,12 +29,22 @@ class roster {
   roster(const roster&) = delete;
   roster& operator=(const roster&) = delete;
 
-  void add(communicator_state& communicator) { all_.push_back(&communicator); }
-  void remove(communicator_state& communicator) {
-    std::erase(all_, &communicator);
+  void add(communicator_state& communicator) {
+    // Who leaves may have none.
+    const std::size_t most = left_.size() + all_.size() + 1;
+    if (left_.capacity() < most) left_.reserve(2 * most);
+    all_.push_back(&communicator);
+  }
+  void remove(communicator_state& communicator) noexcept {
+    if (std::erase(all_, &communicator) == 0) return;
     const auto at = left_.insert(not_below(communicator.id()),
                                  {communicator.id(), communicator.next_sequence(), nullptr});
-    if (communicator.failed()) at->why = std::make_shared<const failure>(communicator.why());
+    if (!communicator.failed()) return;
+    try {
+      at->why = std::make_shared<const failure>(communicator.why());
+    } catch (const std::bad_alloc&) {
+      // Who asks for it is told that it was closed.
+    }
   }
 
   const std::vector<communicator_state*>& all() const { return all_; }
@@ -59,11 +70,27 @@ class roster {
     for (const held& other : held_) {
       if (among(other.first) || first - other.first < other.count) return false;
     }
-    held_.push_back({first, count});
+    held_.push_back({first, count, nullptr});
     return true;
   }
   void free_ids(std::uint32_t first) {
     std::erase_if(held_, [&](const held& range) { return range.first == first; });
+  }
+  /// No communicator is made of them here, for that reason; how many there are.
+  std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& why) {
+    for (held& range : held_) {
+      if (range.first != first) continue;
+      range.why = why;
+      return range.count;
+    }
+    return 0;
+  }
+  /// Why one of that id was not made here, or null.
+  const failure* find_abandoned(std::uint32_t id) const {
+    for (const held& range : held_) {
+      if (id - range.first < range.count) return range.why.get();
+    }
+    return nullptr;
   }
 
   /// A peer says why a communicator has failed that is still being made here.
@@ -85,6 +112,7 @@ class roster {
   struct held {
     std::uint32_t first;
     std::uint32_t count;
+    std::shared_ptr<const failure> why;  // set: it is not made here
   };
   static constexpr std::size_t most_expected = 64;
 

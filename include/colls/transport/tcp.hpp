@@ -303,7 +303,7 @@ class tcp_transport final : mover,
     }
   }
   bool is_needed(tcp::link& link) override {
-    bool any = !match_.waiting_for(link.peer()).empty();
+    bool any = match_.waiting_for(link.peer()) != nullptr;
     link.each_send([&](const tcp::outgoing&) { any = true; });
     return any;
   }
@@ -346,12 +346,17 @@ class tcp_transport final : mover,
   // `peer` has left: whatever still waits for it, or to be taken by it, waits in vain.
   void needed(int peer) {
     settle_rounds([](const round_operation&) { return true; });
-    std::vector<communicator_state*> by = match_.waiting_for(peer);
-    links_.at(peer).each_send(
-        [&](const tcp::outgoing& send) { by.push_back(send.record->communicator); });
-    for (communicator_state* communicator : by) {
+    while (communicator_state* const communicator = waiting_for(peer)) {
       match_.revoke(*communicator, has_left(peer));
     }
+  }
+  // A good communicator that waits for it, or null.
+  communicator_state* waiting_for(int peer) {
+    communicator_state* found = match_.waiting_for(peer);
+    links_.at(peer).each_send([&](const tcp::outgoing& send) {
+      if (!send.record->communicator->failed()) found = send.record->communicator;
+    });
+    return found;
   }
 
   void revoked(communicator_state& communicator, const failure& why, int told_by) override {

@@ -331,7 +331,7 @@ class thread_transport final : mover {
   void goodbye(int peer) {
     gone_.resize(index(size()));
     gone_[index(peer)] = true;
-    for (communicator_state* communicator : match_.waiting_for(peer)) {
+    while (communicator_state* const communicator = match_.waiting_for(peer)) {
       match_.revoke(*communicator, has_left(peer));
     }
     for (send_operation* send = first_sent_; send != nullptr;) {

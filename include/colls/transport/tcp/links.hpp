@@ -56,8 +56,14 @@ class links {
 
   /// Without `ring` its bytes go through the socket.
   void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring) {
-    (ring != nullptr ? rings_ : sockets_).push_back(&which);
-    which.open(std::move(socket), std::move(ring));
+    std::vector<link*>& those = ring != nullptr ? rings_ : sockets_;
+    those.push_back(&which);
+    try {
+      which.open(std::move(socket), std::move(ring));
+    } catch (...) {
+      those.pop_back();
+      throw;
+    }
   }
 
   /// Writes what has gathered for it when all links have had their turn.
@@ -68,7 +74,7 @@ class links {
     }
   }
   /// `waiting`: whom this rank wants messages of.
-  bool poll(const pairing& waiting) {
+  bool poll(pairing& waiting) {
     bool moved = false;
     for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
     if (all_.size() > rings_.size()) moved |= poll_sockets(waiting);
@@ -135,7 +141,7 @@ class links {
   // Each socket that is asked in vain takes as long as the next rank on this core waits: where it
   // is known whom this rank waits for, and these are few, it asks them, and all of them now and
   // then.
-  bool poll_sockets(const pairing& waiting) {
+  bool poll_sockets(pairing& waiting) {
     if (++polls_ % 8 == 0 || sockets_.size() > most_looked_at) return engine_.dispatch();
     std::uint32_t asked = 0;
     for (std::size_t i = 0; i < sockets_.size(); ++i) {

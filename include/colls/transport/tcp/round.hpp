@@ -10,6 +10,7 @@
 
 #include <bit>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -112,7 +113,12 @@ class round_operation {
   }
   /// Goes on the way of other messages.
   void settle_later() {
-    if (settle(0)) end();
+    try {
+      if (settle(0)) end();
+    } catch (const std::bad_alloc&) {
+      apart_.reset();
+      fail(make_error_code(errc::not_enough_memory));
+    }
   }
   bool is_old(time_point now) {
     if (since_ == 0) since_ = now;
