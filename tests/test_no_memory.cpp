@@ -3,9 +3,10 @@
 
 // Where the system refuses memory, what promises to go on does.
 
-#include <colls/transport/tcp/links.hpp>
+#include <colls/transport/tcp/delivery.hpp>
 
 #include "counted_memory.hpp"
+#include "tcp_ranks.hpp"
 
 #include <doctest/doctest.h>
 
@@ -170,4 +171,238 @@ TEST_CASE("a receive that cannot be listed is not, and a link that cannot be mad
   };
   refuse_each(make, [&] { every.each([](int peer, tcp::link& to) { CHECK(to.peer() == peer); }); });
   CHECK(every.at(3).peer() == 3);
+}
+
+TEST_CASE("who leaves a communicator needs no memory") {
+  std::optional<match> all(std::in_place, 0);
+  std::optional<communicator_state> one;
+  const auto join = [&] {
+    all.emplace(0);
+    one.emplace(7, 0, 2, nullptr);
+    all->add(*one);
+    one->fail(failure(errc::revoked));
+  };
+  join();
+  refuse_each([&]() noexcept { all->remove(*one); },
+              [&] {
+                CHECK(all->find(7) == nullptr);
+                CHECK(!all->inspect({1, 7, 1, 0}, 0));
+                join();
+              });
+}
+
+namespace {
+
+/// The messages of rank 0 of two, without sockets.
+struct one_delivery : tcp::link_owner, tcp::opener::host, tcp::delivery::host {
+  boost::asio::io_context context{1};
+  std::shared_ptr<engine> on = engine::of(context.get_executor());
+  membership who;
+  match all{0};
+  communicator_state state{7, 0, 2, nullptr};
+  operation_record record;
+  tcp::links every{*on, *this};
+  tcp::opener opens{*on, who, every, *this};
+  tcp::delivery here{all, every, opens, *this};
+
+  one_delivery() {
+    who.size = 2;
+    all.add(state);
+    record.communicator = &state;
+  }
+  ~one_delivery() {
+    while (all.drop_arrival(7)) {
+    }
+  }
+  void received(tcp::link&, const tcp::header&, const std::byte*) override {}
+  bool take_next(tcp::link&) override { return false; }
+  void lost(tcp::link& which, const failure& why) override { all.died(which.peer(), why); }
+  void lent(tcp::link&, detail::descriptor) override {}
+  match& matching() override { return all; }
+  void opened(tcp::link&) override {}
+  void unreachable(tcp::link&, const failure&) override {}
+  bool is_needed(tcp::link&) override { return false; }
+  void comes(const message_key&) override {}
+};
+
+}  // namespace
+
+TEST_CASE("an early message that cannot be listed is gone") {
+  const message_key key{1, 7, 1, 0};
+  const tcp::header frame = tcp::header_for(tcp::kind::data, key, 100, 0);
+  std::optional<one_delivery> rank(std::in_place);
+  rank->here.message(rank->every.at(1), frame, key);  // such memory is kept, and used again
+  rank.reset();
+  std::size_t before = blocks_in_use;
+  const auto come = [&] {
+    try {
+      rank->here.message(rank->every.at(1), frame, key);
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  rank.emplace();
+  (void)rank->every.at(1);
+  refuse_each(come, [&] {
+    rank.reset();
+    CHECK(blocks_in_use == before);
+    rank.emplace();
+    (void)rank->every.at(1);
+  });
+}
+
+TEST_CASE("who asks for a link right after it has broken is told why") {
+  for (const bool sends : {true, false}) {
+    one_delivery rank;
+    rank.every.at(1).break_off();
+    if (sends) {
+      tcp::outgoing send;
+      send.key = {1, 7, 1, 0};
+      send.record = &rank.record;
+      CHECK(rank.here.start(send));
+      CHECK(send.ec == errc::peer_failed);
+    } else {
+      posted receive;
+      receive.key = {1, 7, 1, 0};
+      receive.record = &rank.record;
+      CHECK(rank.here.start(receive));
+      CHECK(receive.ec == errc::peer_failed);
+    }
+    CHECK(rank.state.why().culprit == 1);
+  }
+}
+
+TEST_CASE("a link that cannot be watched does not open") {
+  poor_owner owner;
+  boost::asio::io_context context(1);
+  const std::shared_ptr<engine> on = engine::of(context.get_executor());
+  std::optional<tcp::link> to;
+  bool is_open = false;
+  const auto open = [&] {
+    to.emplace(*on, owner, 1);
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    detail::descriptor other(ends[0]);
+    is_open = false;
+    try {
+      to->open(detail::descriptor(ends[1]));
+      is_open = true;
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  refuse_each(open, [&] { CHECK(to->is_open() == is_open); });
+}
+
+namespace {
+
+/// What each of two ranks does, warm or not, and how that ends.
+struct work {
+  std::vector<int> data = std::vector<int>(200'000, 1);
+  std::vector<int> others = std::vector<int>(2 * data.size());
+  bool over = false;
+  bool failed = false;
+};
+using part_of_work = task<> (*)(world& comm, work& mine);
+
+task<> sum_at_desks(world& comm, work& mine) { co_await comm.all_reduce(mine.data); }
+task<> sum_in_lent_memory(world& comm, work&) {
+  auto lent = comm.allocate<int>(70'000);
+  co_await comm.all_reduce(lent, {.algorithm = algorithm::direct});
+}
+task<> gather(world& comm, work& mine) {
+  co_await comm.all_gather(mine.data, mine.others);
+  co_await comm.broadcast(mine.data, 1);
+}
+task<> several_at_once(world& comm, work& mine) {
+  const std::span all(mine.data);
+  auto sum = comm.all_reduce(all.first(4));
+  auto ring = comm.all_reduce(mine.others, {.algorithm = algorithm::ring, .segment = 65'536});
+  auto copy = comm.broadcast(all.subspan(100, 30'000), 0);
+  co_await comm.barrier();
+  co_await ring;
+  co_await copy;
+  co_await sum;
+}
+task<> in_a_part(world& comm, work& mine) {
+  auto half = co_await comm.split(0);
+  co_await half.all_reduce(std::span(mine.data).first(4));
+}
+task<> messages_out_of_order(world& comm, work& mine) {
+  const int other = 1 - comm.rank();
+  const auto few = std::span(mine.data).first(100);
+  if (comm.rank() == 0) {
+    for (int tag = 0; tag < 4; ++tag) co_await comm.send(few, other, tag);
+    co_await comm.send(mine.data, other, 9);
+    co_await comm.recv(few, other, 10);
+  } else {
+    co_await comm.recv(mine.others, other, 9);
+    for (int tag = 3; tag >= 0; --tag) co_await comm.recv(few, other, tag);
+    co_await comm.send(few.first(20), other, 10);
+  }
+}
+
+/// Who fails gives the communicator up, as a program does that leaves by an exception.
+task<> end_in_any_way(world& comm, part_of_work what, work& mine) {
+  try {
+    co_await what(comm, mine);
+  } catch (const std::exception&) {
+    mine.failed = true;
+  }
+  if (mine.failed) comm.revoke("it left by an exception");
+  mine.over = true;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("whatever memory is refused, all ranks come to an end", World, tcp_world,
+                   shm_world) {
+  const part_of_work all[] = {sum_at_desks,    sum_in_lent_memory, gather,
+                              several_at_once, in_a_part,          messages_out_of_order};
+  for (std::size_t i = 0; i < std::size(all); ++i) {
+    const part_of_work what = all[i];
+    for (const bool warm : {true, false}) {
+      if (!warm && i % 3 != 0) continue;  // how links open is the same for all
+      CAPTURE(i);
+      CAPTURE(warm);
+      std::optional<ranks<World>> here;
+      int failed = 0;
+      const auto run = [&](std::size_t refused) {
+        work both[2];
+        task_group running(here->world.on());
+        task<> mains[] = {end_in_any_way(here->all[0], what, both[0]),
+                          end_in_any_way(here->all[1], what, both[1])};
+        refused_allocation = refused;
+        for (int rank = 0; rank < 2; ++rank) {
+          try {
+            running.start(std::move(mains[rank]));
+          } catch (const std::bad_alloc&) {
+            here->all[static_cast<std::size_t>(rank)].revoke("it never began");
+            both[rank].over = true;
+          }
+        }
+        const auto limit = here->world.on().now() + 10 * seconds;
+        unsigned idle = 0;
+        while (!(both[0].over && both[1].over) && here->world.on().now() < limit) {
+          if (here->world.poll()) {
+            idle = 0;
+          } else {
+            here->world.idle(++idle);
+          }
+        }
+        const std::size_t left = refused_allocation.exchange(0);
+        CHECK(both[0].over);
+        CHECK(both[1].over);
+        failed += both[0].failed || both[1].failed;
+        return left;
+      };
+      std::size_t left = 0;
+      for (std::size_t nth = 1; left == 0; ++nth) {
+        CAPTURE(nth);
+        here.emplace(2);
+        for (int turn = 0; warm && turn < 3; ++turn) CHECK(run(0) == 0);
+        failed = 0;
+        left = run(nth);
+      }
+      CHECK(failed == 0);  // none was refused in the end
+    }
+  }
 }

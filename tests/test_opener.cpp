@@ -254,3 +254,65 @@ TEST_CASE("whoever needs a link to a dead rank is told, at its first use too") {
     }
   }
 }
+
+namespace {
+
+/// Rank 0 of two, whose links nobody uses.
+struct asking final : colls::tcp::link_owner, colls::tcp::opener::host {
+  boost::asio::io_context context{1};
+  std::shared_ptr<colls::engine> on = colls::engine::of(context.get_executor());
+  colls::membership who;
+  colls::match all{0};
+  colls::tcp::links every{*on, *this};
+  std::optional<colls::tcp::opener> opens;
+
+  explicit asking(const colls::listener& door) {
+    who.size = 2;
+    who.book = {door.local(), door.local()};
+    opens.emplace(*on, who, every, *this);
+  }
+  void received(colls::tcp::link&, const colls::tcp::header&, const std::byte*) override {}
+  bool take_next(colls::tcp::link&) override { return false; }
+  void lost(colls::tcp::link&, const colls::failure&) override {}
+  void lent(colls::tcp::link&, colls::detail::descriptor) override {}
+  colls::match& matching() override { return all; }
+  void opened(colls::tcp::link&) override {}
+  void unreachable(colls::tcp::link&, const colls::failure&) override {}
+  bool is_needed(colls::tcp::link&) override { return false; }
+
+  /// As if its next time had come again and again.
+  void probe_often() {
+    for (int i = 0; i < 200; ++i) {
+      every.at(1).next_probe = 0;
+      opens->probe(every.at(1));
+      on->poll();
+      on->dispatch(1);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a peer that computes has one connection at its door that asks whether it lives") {
+  colls::listener door;
+  REQUIRE(!door.listen({boost::asio::ip::address_v4::loopback(), 0}));
+  asking rank(door);
+  for (int turn = 0; turn < 2; ++turn) {
+    CAPTURE(turn);
+    rank.probe_often();
+    CHECK(rank.every.at(1).probed);
+    {
+      const colls::detail::descriptor came = door.accept();
+      CHECK(came);
+      CHECK_FALSE(door.accept());
+      char word = 0;
+      CHECK(::recv(came.get(), &word, 1, 0) == 0);  // as of one that thought better
+    }
+    // It has looked at its door: the next question comes by another one.
+    for (int i = 0; i < 20; ++i) {
+      rank.on->poll();
+      rank.on->dispatch(1);
+    }
+    CHECK_FALSE(rank.every.at(1).probed);
+  }
+}

@@ -242,7 +242,7 @@ inline task<> give_verdict(stream& to, verdict what, std::int32_t number = 0) {
 }
 
 /// Waits for the verdict and returns `accepted` or `duplicate`; the others are thrown, as
-/// `rank_taken`, `world_complete` or `join_failed`.
+/// `rank_taken`, `world_complete`, `join_failed`, `unreachable` or `peer_failed`.
 inline task<verdict> await_verdict(stream& from, const hello& mine) {
   const std::string where = detail::text_of(from.remote());
   verdict_bytes message{};
@@ -269,6 +269,9 @@ inline task<verdict> await_verdict(stream& from, const hello& mine) {
                     where.c_str(), number, mine.rank, mine.world);
     case verdict::not_now:
       detail::raise(errc::unreachable, "%s is leaving", where.c_str());
+    case verdict::given_up:
+      detail::raise(errc::peer_failed, "%s has lost the link to rank %d and given it up",
+                    where.c_str(), mine.rank);
   }
   detail::raise(errc::protocol_error, "%s gave a verdict that has no meaning", where.c_str());
   co_return verdict::not_now;  // never reached: nvcc asks for it

@@ -8,8 +8,10 @@
 #include <colls/rendezvous/authenticate.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <list>
 #include <memory>
+#include <new>
 
 namespace colls {
 
@@ -72,14 +74,19 @@ class door final : engine::watcher, engine::source {
         }
         return;
       }
-      std::unique_ptr<stream> link;
       try {
-        link = std::make_unique<stream>(engine_, std::move(socket));
+        strangers_.push_back({std::make_unique<stream>(engine_, std::move(socket)), awake_});
       } catch (const error& thrown) {
         return rest(thrown.record().detail);
+      } catch (const std::bad_alloc&) {
+        return rest(std::strerror(ENOMEM));
       }
-      strangers_.push_back({std::move(link), awake_});
-      tasks_.start(greet(std::prev(strangers_.end())));
+      try {
+        tasks_.start(greet(std::prev(strangers_.end())));
+      } catch (const std::bad_alloc&) {
+        strangers_.pop_back();
+        return rest(std::strerror(ENOMEM));
+      }
     }
   }
 
@@ -103,6 +110,8 @@ class door final : engine::watcher, engine::source {
         log_.warn("turned away at %s: %s", detail::text_of(listener_.local()).c_str(),
                   thrown.record().detail);
       }
+    } catch (const std::bad_alloc&) {
+      ++turned_away_;
     }
     strangers_.erase(who);
     listen(true);

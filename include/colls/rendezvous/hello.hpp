@@ -45,6 +45,7 @@ enum class verdict : std::uint8_t {
   world_complete,  // the world had that rank, and it is gone
   other_world,     // the sizes of the worlds differ
   not_now,         // leaving, or not the one you think
+  given_up,        // the link to that rank has broken here, and every operation with it ended
 };
 
 namespace detail {

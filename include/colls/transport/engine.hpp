@@ -28,6 +28,7 @@
 #include <cerrno>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -123,9 +124,14 @@ class engine : public std::enable_shared_from_this<engine> {
 
   /// `polled`: false for what only has deadlines, so that it costs a poll nothing.
   void add(source& transport, bool polled = true) {
-    sources_.push_back(&transport);
-    if (polled) polled_.push_back(&transport);
-    arm();
+    try {
+      sources_.push_back(&transport);
+      if (polled) polled_.push_back(&transport);
+      arm();
+    } catch (...) {
+      remove(transport);
+      throw;
+    }
   }
   void remove(source& transport) {
     std::erase(sources_, &transport);
@@ -135,12 +141,17 @@ class engine : public std::enable_shared_from_this<engine> {
 
   /// In a child of this process there is a dead socket in its place.
   void watch(int descriptor, std::uint32_t events, watcher& who) {
-    if (!control(EPOLL_CTL_ADD, descriptor, events, who)) {
-      throw error(errc::too_many_files, "epoll_ctl failed");
-    }
     detail::kept_from_children::add(descriptor);
     ++watched_;
-    arm();
+    try {
+      arm();
+      if (!control(EPOLL_CTL_ADD, descriptor, events, who)) {
+        throw error(errc::too_many_files, "epoll_ctl failed");
+      }
+    } catch (...) {
+      unwatch(descriptor, who);
+      throw;
+    }
   }
   void rewatch(int descriptor, std::uint32_t events, watcher& who) {
     control(EPOLL_CTL_MOD, descriptor, events, who);
@@ -251,12 +262,16 @@ class engine : public std::enable_shared_from_this<engine> {
   void turn_soon() {
     if (driven_ > 0 || kicked_) return;
     kicked_ = true;
-    boost::asio::post(executor_, [self = weak_from_this()] {
-      if (const auto me = self.lock()) {
-        me->kicked_ = false;
-        me->turn();
-      }
-    });
+    try {
+      boost::asio::post(executor_, [self = weak_from_this()] {
+        if (const auto me = self.lock()) {
+          me->kicked_ = false;
+          me->turn();
+        }
+      });
+    } catch (const std::bad_alloc&) {
+      kicked_ = false;  // the next tick turns it
+    }
   }
 
   // What needs no haste, for a driver that may never be idle.
@@ -357,7 +372,7 @@ class engine : public std::enable_shared_from_this<engine> {
   // The standing wait: armed once, armed again only after it fired.
   void arm() {
     if (!standing_.is_open()) standing_.assign(epoll_);
-    if (!std::exchange(waiting_, true)) {
+    if (!waiting_) {
       standing_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                            [self = weak_from_this()](boost::system::error_code ec) {
                              const auto me = self.lock();
@@ -366,8 +381,9 @@ class engine : public std::enable_shared_from_this<engine> {
                              if (!ec) me->turn();
                              if (me->used()) me->arm();
                            });
+      waiting_ = true;
     }
-    if (!std::exchange(ticking_, true)) {
+    if (!ticking_) {
       ticker_.expires_after(std::chrono::nanoseconds(tick));
       ticker_.async_wait([self = weak_from_this()](boost::system::error_code ec) {
         const auto me = self.lock();
@@ -379,6 +395,7 @@ class engine : public std::enable_shared_from_this<engine> {
         }
         if (me->used()) me->arm();
       });
+      ticking_ = true;
     }
   }
 

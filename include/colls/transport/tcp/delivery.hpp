@@ -9,6 +9,8 @@
 #include <colls/transport/tcp/links.hpp>
 #include <colls/transport/tcp/opener.hpp>
 
+#include <new>
+
 namespace colls::tcp {
 
 /// A message goes unasked while it is short and the window lasts, else it waits for a grant: one of
@@ -34,7 +36,7 @@ class delivery {
   bool start(outgoing& send) {
     link& to = opener_.to(send.key.peer);
     if (to.ended() || to.said_goodbye()) {
-      send.ec = match_.left(send.key.peer, *send.record);
+      send.ec = left(to, *send.record);
       return true;
     }
     const bool direct = send.key.is_point_to_point();
@@ -65,10 +67,10 @@ class delivery {
       const int peer = receive.key.peer;
       if (peer == posted::any_source) return false;
       const bool large = !receive.key.is_point_to_point() && receive.size > eager_limit;
-      const link* const known = links_.known(peer);
+      link* const known = links_.known(peer);
       if (known != nullptr && (known->ended() || known->said_goodbye())) {
         match_.unlist(receive);
-        receive.ec = match_.left(peer, *receive.record);
+        receive.ec = left(*known, *receive.record);
         return true;
       }
       if (large) grant(opener_.to(peer), receive);
@@ -200,6 +202,12 @@ class delivery {
   }
 
  private:
+  // Nothing goes to that peer or comes from it any more. That the link broke may not be told yet.
+  std::error_code left(link& gone, const operation_record& record) {
+    gone.tell_if_broken();
+    return match_.left(gone.peer(), record);
+  }
+
   // A receive and a message that came before it. True: it has ended at once.
   bool take(posted& receive, early& first) {
     const std::error_code ec = match_.check(receive, first.key.peer, first.size, first.hash);
@@ -279,7 +287,12 @@ class delivery {
     kept.size = static_cast<std::size_t>(frame.length);
     kept.hash = frame.hash;
     kept.from = &from;
-    match_.keep(kept);
+    try {
+      match_.keep(kept);
+    } catch (const std::bad_alloc&) {
+      early::free(&kept);
+      throw;
+    }
     return kept;
   }
 

@@ -73,10 +73,10 @@ class link final : public engine::watcher {
 
   /// Takes an authenticated connection over and writes what has gathered.
   void open(detail::descriptor socket, std::unique_ptr<shm::ring> shared = nullptr) {
+    events_ = EPOLLIN;
+    engine_.watch(socket.get(), events_, *this);
     socket_ = std::move(socket);
     ring_ = std::move(shared);
-    events_ = EPOLLIN;
-    engine_.watch(socket_.get(), events_, *this);
     flush();
   }
 
@@ -260,6 +260,12 @@ class link final : public engine::watcher {
     shut();
     broken_.post();
   }
+  /// Tells now what `break_off` has left for later: somebody asks for the link.
+  void tell_if_broken() {
+    if (!broken_.posted()) return;
+    broken_.withdraw();
+    broken_.run();
+  }
   /// Whether something is under way and the peer's system has said nothing for long: then nothing
   /// else asks for it, keep-alive least of all.
   bool is_silent() const {
@@ -384,7 +390,7 @@ class link final : public engine::watcher {
       detail::descriptor passed;
       got = detail::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
       why = got < 0 ? errno : 0;
-      if (passed) owner_.lent(*this, std::move(passed));
+      if (passed) take_arena(std::move(passed));
     } while (got > 0);
     errno = why;
     const bool over = got == 0 || !detail::would_block();
@@ -395,6 +401,14 @@ class link final : public engine::watcher {
       end_of_file();
     } else {
       fail(why);
+    }
+  }
+
+  // Without memory for it this rank sees none, as if it could not.
+  void take_arena(detail::descriptor passed) {
+    try {
+      owner_.lent(*this, std::move(passed));
+    } catch (const std::bad_alloc&) {
     }
   }
 

@@ -55,14 +55,19 @@ class opener final : door::host {
         open_to_self(which);
       } else {
         which.dialing = true;
-        tasks_.start(dial(which));
+        try {
+          tasks_.start(dial(which));
+        } catch (const std::bad_alloc&) {
+          which.dialing = false;
+          throw;
+        }
       }
     }
     return which;
   }
 
   /// The peer's system says nothing on the link: whether it is still there. It takes who dials, and
-  /// acknowledges what it is sent, however long its process computes.
+  /// answers keep-alive, however long its process computes.
   void probe(link& which) {
     if (which.probed || engine_.now() < which.next_probe) return;
     try {
@@ -104,6 +109,10 @@ class opener final : door::host {
   // than an operation may wait for a byte. When two ranks dial each other the lower rank's link
   // stays.
   task<> dial(link& which) {
+    const struct until_it_ends {
+      ~until_it_ends() { of.dialing = false; }
+      link& of;
+    } dialling{which};
     // Whoever wants the link is not listed yet with what it waits for, and on one host a connection
     // can be refused at once: a death that is told here and now would find nothing to end.
     co_await others_first();
@@ -154,6 +163,8 @@ class opener final : door::host {
         }
         hopeless =
             refusals == 3 || what.code == errc::protocol_error || what.code == errc::peer_failed;
+      } catch (const std::bad_alloc&) {
+        alive = true;  // for all that is known
       }
       which.half_open = false;
       if (which.is_open() || hopeless || !wanted) break;
@@ -171,14 +182,17 @@ class opener final : door::host {
         // The store is gone too: what the dialling found stands.
       }
     }
-    which.dialing = false;
     if (!hopeless || which.is_open() || closing_) co_return;
     host_.unreachable(which, why);
   }
 
-  // Each time twice as long after the time before: a peer that computes for hours finds a few at
-  // its door.
+  // A peer that computes has one of these at its door, however long it does: while it lets nobody
+  // in, keep-alive asks on the same connection. The peer finds it closed, and hangs up.
   task<> ask_system_of(link& which) {
+    const struct until_it_ends {
+      ~until_it_ends() { of.probed = false; }
+      link& of;
+    } asking{which};
     which.probed = true;
     bool answers = true;
     try {
@@ -187,13 +201,25 @@ class opener final : door::host {
       connection.deadline(engine_.now() + silence_of_the_dead);
       const detail::outcome connected = co_await detail::attempt(connection.connect(where));
       answers = connected || is_own_lack(connected.ec);
+      if (connected) {
+        detail::keep_alive(connection.descriptor());
+        ::shutdown(connection.descriptor(), SHUT_WR);
+        connection.deadline(never);
+        const detail::outcome left = co_await detail::attempt(connection.readable());
+        answers = !is_of_the_way(left.ec);
+      }
     } catch (const error&) {
       // Nobody here knows where it listens.
+    } catch (const std::bad_alloc&) {
     }
-    which.probed = false;
     which.probe_pause = std::min<time_point>(2 * which.probe_pause, 100 * seconds);
     which.next_probe = engine_.now() + which.probe_pause;
     if (!answers && which.is_silent()) which.fail(ETIMEDOUT);
+  }
+  // What keep-alive finds out.
+  static bool is_of_the_way(std::error_code ec) {
+    return ec == std::errc::timed_out || ec == std::errc::host_unreachable ||
+           ec == std::errc::network_unreachable || ec == std::errc::network_down;
   }
   // What this rank's own system has too little of says nothing of the peer.
   static bool is_own_lack(std::error_code ec) {
@@ -318,7 +344,11 @@ class opener final : door::host {
   }
 
   void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr) {
-    links_.open(which, std::move(socket), std::move(ring));
+    try {
+      links_.open(which, std::move(socket), std::move(ring));
+    } catch (const std::exception&) {
+      return which.break_off();  // the peer has opened its end, and sees this one close
+    }
     host_.opened(which);
   }
 
@@ -348,8 +378,9 @@ class opener final : door::host {
       const bool known = what == purpose::link && peer >= 0 && peer < who_.size &&
                          peer != who_.rank && (!local || detail::is_own_user(guest->descriptor()));
       const verdict answer = !known || closing_ ? verdict::not_now
-                             : is_welcome(peer) ? verdict::accepted
-                                                : verdict::duplicate;
+                             : is_welcome(peer)   ? verdict::accepted
+                             : has_given_up(peer) ? verdict::given_up
+                                                  : verdict::duplicate;
       promised = answer == verdict::accepted;
       if (promised) links_.at(peer).promised = true;
       co_await give_verdict(*guest, answer);
@@ -363,6 +394,8 @@ class opener final : door::host {
       }
     } catch (const error& thrown) {
       log_debug("rank %d went away while it was let in: %s", peer, thrown.record().detail);
+    } catch (const std::bad_alloc&) {
+      log_debug("there was no memory to let rank %d in", peer);
     }
     if (!promised) co_return;
     link& which = links_.at(peer);
@@ -370,6 +403,11 @@ class opener final : door::host {
     if (!which.is_open() && host_.is_needed(which)) to(peer);
   }
 
+  // It may live, and not know.
+  bool has_given_up(int peer) {
+    const link* const known = links_.known(peer);
+    return known != nullptr && known->ended() && !known->said_goodbye();
+  }
   bool is_welcome(int peer) {
     const link* const known = links_.known(peer);
     return known == nullptr ||
