@@ -57,10 +57,12 @@ task<> work_in_lent_memory(colls::world& comm, std::size_t count, std::chrono::m
   std::rethrow_exception(why);
 }
 
-/// Copies from one rank to the others without end, until one fails: what a call gives is right.
+/// Copies from one rank to the others, and sums at one rank and at all, without end, until one
+/// fails: what a call gives is right.
 task<> copy_without_end(colls::world& comm, std::size_t count) {
   std::vector<int> data(count);
   std::vector<int> all(count * static_cast<std::size_t>(comm.size()));
+  std::vector<int> sums(count);
   for (int turn = 0;; ++turn) {
     const int root = turn % comm.size();
     std::fill(data.begin(), data.end(), comm.rank() == root ? turn : -1);
@@ -68,6 +70,12 @@ task<> copy_without_end(colls::world& comm, std::size_t count) {
     bool right = std::count(data.begin(), data.end(), turn) == std::ssize(data);
     co_await comm.all_gather(data, all);
     right &= std::count(all.begin(), all.end(), turn) == std::ssize(all);
+    co_await comm.reduce(data, sums, root);
+    const int sum = turn * comm.size();
+    const auto is_sum = [=](int each) { return each == sum; };
+    right &= comm.rank() != root || std::all_of(sums.begin(), sums.end(), is_sum);
+    co_await comm.reduce_scatter(all, sums);
+    right &= std::all_of(sums.begin(), sums.end(), is_sum);
     if (!right) throw colls::error(errc::user_op_failed, "a wrong copy");
   }
 }
