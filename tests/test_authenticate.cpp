@@ -378,5 +378,6 @@ TEST_CASE("verdicts arrive as what they mean") {
   CHECK(give(colls::verdict::world_complete, 0) == errc::world_complete);
   CHECK(give(colls::verdict::other_world, 9) == errc::join_failed);
   CHECK(give(colls::verdict::not_now, 0) == errc::unreachable);
+  CHECK(give(colls::verdict::given_up, 0) == errc::peer_failed);
   CHECK(give(static_cast<colls::verdict>(200), 0) == errc::protocol_error);
 }

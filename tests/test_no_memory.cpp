@@ -194,7 +194,7 @@ TEST_CASE("who leaves a communicator needs no memory") {
 namespace {
 
 /// The messages of rank 0 of two, without sockets.
-struct one_delivery : tcp::link_owner, tcp::opener::host, tcp::delivery::host {
+struct one_delivery final : tcp::link_owner, tcp::opener::host, tcp::delivery::host {
   boost::asio::io_context context{1};
   std::shared_ptr<engine> on = engine::of(context.get_executor());
   membership who;
