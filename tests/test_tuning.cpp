@@ -208,6 +208,7 @@ TEST_CASE("where ranks outnumber cores, what all of them do counts, and every wa
   crowded.near.overhead = 100'000;
   crowded.far = {10'000'000, 100'000, 1'024'000};
   crowded.cores = 2;
+  crowded.turn = 200'000;
   using enum algorithm;
   const auto us = [&](collective what, std::uint64_t bytes, int on_host, algorithm how) {
     return static_cast<double>(costs(crowded, what, bytes, 8, on_host).of({how}).time) * 1e-6;
@@ -237,6 +238,14 @@ TEST_CASE("where ranks outnumber cores, what all of them do counts, and every wa
   crowded.cores = 8;
   CHECK(us(collective::all_reduce, 1000, 8, recursive_doubling) == doctest::Approx(3 * 2.2));
 
+  crowded.cores = 2;
+  crowded.lent_per_kib = 102'400;
+  // 56 messages that are found together are as much work as 19, and bring 56 us of bytes.
+  CHECK(us(collective::all_reduce, 1000, 8, direct) == doctest::Approx(1.9 + 56 + 1.6));
+  // 112 words as much as 38; each rank has 1.6 us to do where it lies, and begins a turn later.
+  CHECK(us(collective::all_reduce, 8000, 8, direct) ==
+        doctest::Approx((2 * (3.8 + 56 * 0.024) + 8 * 1.6) / 2 + 2 * 1.6 + 0.6));
+
   colls::tuning tuning;
   const plan open{automatic, 0, 0, 0};
   const algorithm_set some = of({linear, ring, recursive_doubling, recursive_halving});
@@ -250,6 +259,18 @@ TEST_CASE("where ranks outnumber cores, what all of them do counts, and every wa
   tcp.cores = 2;
   tuning.set(tcp);
   CHECK(tuning.choose(call, open, some).how == linear);
+
+  // Through shared memory one round of all with all, while what all of them copy is short.
+  network_cost shm = colls::hybrid_cost;
+  const auto chosen = [&](collective what, std::uint64_t bytes, int cores) {
+    shm.cores = cores;
+    tuning.set(shm);
+    const question about{what, bytes, 8, true, colls::order::any, true};
+    return tuning.choose(about, open, of({linear, recursive_doubling, binomial_tree, direct})).how;
+  };
+  CHECK(chosen(collective::all_reduce, 1024, 8) == recursive_doubling);
+  CHECK(chosen(collective::all_reduce, 1024, 2) == direct);
+  CHECK(chosen(collective::reduce, 4096, 2) == linear);
 }
 
 TEST_CASE("between hosts, what crosses once for each host wins") {

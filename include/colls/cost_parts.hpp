@@ -50,10 +50,14 @@ class cost_parts {
     picoseconds wire = 0;       // of the longest chain of messages
     std::uint64_t touched = 0;  // bytes that a rank on it reduces or copies, waiting
     std::uint64_t copied = 0;   // bytes that all ranks touch beyond taking in messages
+    std::uint64_t lent = 0;     // and those that they touch where peers lend them
+    std::uint64_t lines = 0;    // messages that are found at once, not each on its own
+    std::uint64_t turns = 0;    // of others on its core, beyond those that messages wait for
 
     constexpr part operator+(const part& then) const {
-      return {messages + then.messages, bytes + then.bytes, wire + then.wire,
-              touched + then.touched, copied + then.copied};
+      return {messages + then.messages, bytes + then.bytes,   wire + then.wire,
+              touched + then.touched,   copied + then.copied, lent + then.lent,
+              lines + then.lines,       turns + then.turns};
     }
   };
 
@@ -81,18 +85,22 @@ class cost_parts {
   constexpr bool shares_cores() const { return net_.cores > 0 && beside() > net_.cores; }
   /// How long the cores of a host are at work for all of its ranks: at both ends of messages.
   constexpr picoseconds work(const part& all) const {
-    const picoseconds ends =
-        2 * (all.messages * net_.near.overhead + over(all.bytes, net_.near.per_kib));
-    return (ends + over(all.copied, net_.reduce_per_kib)) / (hosts() * number(net_.cores));
+    const picoseconds starts = (all.messages - all.lines * 2 / 3) * net_.near.overhead;
+    const picoseconds ends = 2 * (starts + over(all.bytes, net_.near.per_kib));
+    const picoseconds beside_them =
+        over(all.copied, net_.reduce_per_kib) + over(all.lent, net_.lent_per_kib);
+    return (ends + beside_them) / (hosts() * number(net_.cores));
+  }
+  constexpr picoseconds turn() const {
+    return number(beside() - net_.cores) * net_.turn / number(net_.cores);
   }
   /// The network without that work: who is sent something goes on when the others on its core have
   /// had their turns.
   constexpr network_cost waits() const {
-    const auto others = number(beside() - net_.cores);
-    const picoseconds turn = 2 * others * net_.near.overhead / number(net_.cores);
     network_cost net = net_;
-    net.near = {net_.near.latency + turn, 0, 0};
-    net.far.latency += turn;
+    if (lends()) net.lent_per_kib = 1;  // it still does
+    net.near = {net_.near.latency + turn(), 0, 0};
+    net.far.latency += turn();
     net.far.overhead = 0;
     return net;
   }
@@ -243,28 +251,40 @@ class cost_parts {
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
+  /// Messages that their receivers find together, without a list of what each waits for.
+  constexpr part at_once(part messages) const {
+    if (lends()) messages.lines = messages.messages;
+    return messages;
+  }
   /// What ranks tell each other who may lend their buffers: where those lie.
-  constexpr part cards() const { return mesh(card_bytes); }
+  constexpr part cards() const { return at_once(mesh(card_bytes)); }
   /// The same for each piece.
   constexpr part cards(const plan& by) const {
     const std::uint64_t s = pieces(chunk_, by.segment);
     const part once = cards();
-    return {s * once.messages, s * once.bytes, s * once.wire};
+    return at_once({s * once.messages, s * once.bytes, s * once.wire});
   }
   /// Messages of so many bytes between one rank, or each, and all others in one round: where memory
   /// is shared, each is a line that its reader finds.
   constexpr part at_once(part messages, std::uint64_t bytes) const {
     if (lends()) messages.wire = net_.near.latency + (p_ - 1) * gap(bytes);
-    return messages;
+    return at_once(messages);
   }
   /// All ranks of a thread wait for the last, which reduces and copies so many bytes.
   constexpr part met(std::uint64_t bytes) const {
     return {0, 0, p_ * net_.near.latency, bytes, bytes};
   }
-  /// One rank of a pair works on so many bytes where they lie, and says when it has.
-  constexpr part worked(part told, std::uint64_t bytes) const {
+  /// Each of so many ranks works on so many bytes where they lie, and says when it has.
+  constexpr part worked(part told, std::uint64_t bytes, std::uint64_t ranks) const {
     told.wire += over(bytes, net_.lent_per_kib);
-    return told;
+    told.lent += ranks * bytes;
+    return at_once(told);
+  }
+  /// All ranks do, and begin when the last has come.
+  constexpr part all_worked(std::uint64_t bytes) const {
+    part all = worked(mesh(0), bytes, p_);
+    all.turns = 1;
+    return all;
   }
   /// Chunks to or from all others by messages, in segments.
   constexpr part chunks_apart(const plan& by) const {

@@ -56,7 +56,7 @@ class costs : detail::cost_trees {
     const cost chain = finish(all);
     if (!shares_cores()) return chain;
     const costs waiting(waits(), what_, n_, ranks_, on_host_);
-    const picoseconds waited = waiting.finish(waiting.parts(by)).time;
+    const picoseconds waited = waiting.finish(waiting.parts(by)).time + all.turns * turn();
     return {chain.messages, chain.bytes, larger(chain.time, waited + work(all))};
   }
 
@@ -105,8 +105,8 @@ class costs : detail::cost_trees {
             return what_ == collective::gather ? at_once(star_in(chunk_), chunk_)
                                                : at_once(star_out(chunk_), chunk_);
           }
-          const part both = star_in(card_bytes) + part{p_ - 1, (p_ - 1) * card_bytes};
-          return both + (lends() ? worked(star_in(0), 2 * chunk_) : star_in(chunk_));
+          const part both = at_once(star_in(card_bytes) + part{p_ - 1, (p_ - 1) * card_bytes});
+          return both + (lends() ? worked(star_in(0), 2 * chunk_, p_ - 1) : star_in(chunk_));
         }
         if (by.how != algorithm::linear) {
           return chunk_tree(what_ == collective::gather ? way::up : way::down);
@@ -154,7 +154,8 @@ class costs : detail::cost_trees {
       }
       case algorithm::direct:
         if (goes_whole()) return at_once(star_out(n_), n_);
-        return star_out(card_bytes) + (lends() ? worked(star_in(0), 2 * n_) : star_out(n_));
+        return at_once(star_out(card_bytes)) +
+               (lends() ? worked(star_in(0), 2 * n_, p_ - 1) : star_out(n_));
       default:
         return star_out(n_);
     }
@@ -185,10 +186,10 @@ class costs : detail::cost_trees {
       case algorithm::direct: {
         if (goes_whole()) return at_once(star_sum(n_), n_);
         if (goes_to_root(n_, ranks_)) {
-          return star_in(card_bytes) +
-                 (lends() ? worked(star_out(0), (p_ + 1) * n_) : star_sum(n_));
+          return at_once(star_in(card_bytes)) +
+                 (lends() ? worked(star_out(0), (p_ + 1) * n_, 1) : star_sum(n_));
         }
-        if (lends()) return cards() + worked(mesh(0), n_ + chunk_);
+        if (lends()) return cards() + all_worked(n_ + chunk_);
         if (ranks_ == 2) return cards() + star_sum(n_);
         part last = star_in(chunk_);
         last.messages *= pieces(chunk_, by.segment);
@@ -233,7 +234,7 @@ class costs : detail::cost_trees {
       case algorithm::direct:
         if (net_.one_thread) return met(2 * (p_ - 1) * n_);
         if (goes_whole()) return reduced(at_once(mesh(n_), n_), (p_ - 1) * n_);
-        if (lends()) return cards() + worked(mesh(0), 2 * n_);
+        if (lends()) return cards() + all_worked(2 * n_);
         return cards(by) + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
       default:
         return star_sum(n_) + star_out(n_);
@@ -273,7 +274,7 @@ class costs : detail::cost_trees {
       case algorithm::direct:
         if (goes_whole()) return reduced(at_once(mesh(chunk_), chunk_), n_ - chunk_);
         return cards() +
-               (lends() ? worked(mesh(0), n_ + chunk_) : reduced(chunks_apart(by), n_ - chunk_));
+               (lends() ? all_worked(n_ + chunk_) : reduced(chunks_apart(by), n_ - chunk_));
       default:
         return reduced(mesh(chunk_), n_ - chunk_);
     }
@@ -299,7 +300,7 @@ class costs : detail::cost_trees {
         return neighbours();
       case algorithm::direct:
         if (goes_whole()) return at_once(mesh(chunk_), chunk_);
-        return cards() + (lends() ? worked(mesh(0), 2 * (n_ - chunk_)) : mesh(chunk_));
+        return cards() + (lends() ? all_worked(2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
     }
@@ -326,7 +327,7 @@ class costs : detail::cost_trees {
       }
       case algorithm::direct:
         if (goes_whole()) return at_once(mesh(chunk_), chunk_);
-        return cards() + (lends() ? worked(mesh(0), 2 * (n_ - chunk_)) : mesh(chunk_));
+        return cards() + (lends() ? all_worked(2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
     }
@@ -351,10 +352,16 @@ class costs : detail::cost_trees {
         if (goes_whole()) {
           part sum = reduced(at_once(mesh(n_), n_), (p_ - 1) * n_);
           sum.messages /= 2;
+          sum.lines /= 2;
           sum.bytes /= 2;
           return sum;
         }
-        if (lends()) return cards() + worked(mesh(0), 2 * n_);
+        if (lends()) {
+          part sum = cards() + all_worked(2 * n_);
+          sum.lent = sum.lent * p_ / 2;  // lines that all of them write come from others' caches
+          ++sum.turns;
+          return sum;
+        }
         return cards() + line(n_, p_ - 1, 1, {by.how, unlent_piece, 2}, true);
       default:
         return line(n_, p_ - 1, 1, {}, true);

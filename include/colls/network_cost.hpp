@@ -36,6 +36,7 @@ struct network_cost {
   std::uint64_t least_segment = 4096;  // bytes; shorter pieces gain nothing
   bool one_thread = false;             // one thread does the work of all ranks: only sums count
   int cores = 0;                       // of a host, where its ranks share them; 0: each has its own
+  picoseconds turn = 0;                // that a rank has a core which it shares
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };
@@ -48,6 +49,7 @@ inline constexpr network_cost tcp_cost{
     .host_per_kib = 850'000,
     .reduce_per_kib = 100'000,
     .least_segment = 2 << 20,
+    .turn = 2'400'000,
 };
 /// The same where the ranks of a host share memory: a byte is copied into it, and copied or reduced
 /// out of it; a link cuts messages into pieces of its own.
@@ -58,6 +60,7 @@ inline constexpr network_cost hybrid_cost{
     .reduce_per_kib = 30'000,
     .lent_per_kib = 15'000,
     .least_segment = 2 << 20,
+    .turn = 2'200'000,
 };
 /// Of a network that nothing is known of.
 inline constexpr network_cost some_cost{

@@ -60,8 +60,7 @@ class tcp_transport final : mover,
   }
   time_point now() const { return engine_->now(); }
   network_cost costs() const {
-    if (who_->shares_memory()) return hybrid_cost;
-    network_cost all = tcp_cost;
+    network_cost all = who_->shares_memory() ? hybrid_cost : tcp_cost;
     all.cores = who_->fewest_cores();
     return all;
   }
