@@ -421,10 +421,11 @@ inline bool goes_whole(collective what, const call& of) {
     case collective::barrier:
       return true;
     case collective::all_gather:
-    case collective::gather:
-    case collective::scatter:
     case collective::all_to_all:
       return of.bytes() <= 32768;
+    case collective::gather:
+    case collective::scatter:
+      return of.bytes() <= 16384 * p;
     case collective::broadcast:
       return of.bytes() * p <= 32768;
     case collective::reduce_scatter:
@@ -505,7 +506,7 @@ inline std::optional<cost> direct_by_cards(collective what, const call& of) {
       return cost{2 * pairs, pairs * card + others * of.bytes(), 2};
     case collective::scan:
     case collective::exscan:
-      return cost{pairs + others * unlent, pairs * card + others * of.bytes(), number(p)};
+      return cost{pairs + others * unlent, pairs * card + others * of.bytes(), others};
     default:
       return {};
   }

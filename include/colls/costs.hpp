@@ -19,10 +19,11 @@ constexpr bool goes_whole(collective what, std::uint64_t bytes, int ranks) {
     case collective::barrier:
       return true;
     case collective::all_gather:
-    case collective::gather:
-    case collective::scatter:
     case collective::all_to_all:
       return bytes <= 32 * 1024;
+    case collective::gather:
+    case collective::scatter:
+      return bytes <= 16 * 1024 * p;
     case collective::reduce_scatter:
       return bytes <= 16 * 1024;
     case collective::broadcast:

@@ -115,6 +115,9 @@ task<> fold(Channel net, lending<Channel>& peers, Data own, std::size_t offset, 
 /// Whether inputs of so many bytes are read in memory of a rank's own: in shorter ones a word about
 /// each takes longer, and the sums of longer ones have left the cache when a root reads them.
 inline bool is_read_by_all(std::size_t bytes) { return bytes >= 64 * 1024; }
+inline bool is_read_at_root(std::size_t bytes, int ranks) {
+  return static_cast<std::size_t>(ranks - 1) * bytes > 128 * 1024;
+}
 inline bool is_read_and_gathered(std::size_t bytes, int ranks) {
   return ranks > 2 && bytes >= 128 * 1024 && bytes <= 4 * 1024 * 1024;
 }
@@ -368,17 +371,22 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
     return !at_root && peer == root ? const_bytes(bytes(in)) : const_bytes();
   };
   const auto nothing = [](int) { return const_bytes(); };
-  lending<Channel> peers(net, lent, nothing, any_length);
+  const bool reads = is_read_at_root(bytes(in).size, net.size());
+  lending<Channel> peers(net, lent, nothing, reads ? any_length : 0);
   const auto extent = [&](int) { return bytes(in).size; };
   constexpr pattern::rank_range nobody{0, 0};
   co_await peers.begin(extent, at_root ? nobody : one_round::only(root),
                        at_root ? one_round::all(net) : nobody);
   if (at_root) {
     const int aliased = in.data() == out.data() ? root : apart;
-    co_await fold_read(net, peers, in, 0, out, aliased, op);
-    co_return;
+    if (reads) {
+      co_await fold_read(net, peers, in, 0, out, aliased, op);
+      co_return;
+    }
+    co_await fold(net, peers, in, 0, out, aliased, op);
+  } else if (!peers.lends_in(root)) {
+    co_await net.send(root, bytes(in));
   }
-  if (!peers.lends_in(root)) co_await net.send(root, bytes(in));
   co_await peers.end();
 }
 

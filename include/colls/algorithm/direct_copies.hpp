@@ -18,6 +18,8 @@ namespace colls::direct {
 /// for longer ones.
 inline constexpr std::size_t any_length = SIZE_MAX;
 inline constexpr std::size_t read_alone = 1024 * 1024;
+/// Shorter ones than these a root sends as fast as the kernel reads them.
+inline constexpr std::size_t read_of_root = 32 * 1024;
 
 /// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
 /// this rank's chunk of `out`. Each rank copies what it sees of the others and is sent the rest.
@@ -68,7 +70,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_gather(C
 template <channel Channel, buffer Data>
 task<> broadcast_lent(Channel net, Data data, int root) {
   const bool from_here = net.rank() == root;
-  const std::size_t own = net.size() == 2 ? read_alone : any_length;
+  const std::size_t longest = net.size() == 2 ? read_alone : any_length;
+  const std::size_t own = bytes(data).size < read_of_root ? 0 : longest;
   lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes(), own);
   const auto extent = [&](int) { return bytes(data).size; };
   const pattern::rank_range told = from_here ? one_round::all(net) : pattern::rank_range{0, 0};

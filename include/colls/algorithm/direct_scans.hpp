@@ -30,15 +30,22 @@ task<> in_unlent_pieces(Channel net, Data data, Piece piece) {
 template <channel Channel, buffer Data, class SumUp, class Hop>
 task<> prefixes(Channel net, Data data, SumUp sum_up, Hop hop) {
   if (net.size() == 1) co_return;
+  const int mine = net.rank();
   lending<Channel> peers(net, bytes(data), const_bytes());
   peers.lend_to_all_or_none();
+  const Channel down = net.lane(net.lanes());
+  if (!peers.lends_in(mine == 0 ? 1 : 0)) {
+    // Who lends nothing knows how it will go.
+    co_await when_all(peers.begin(bytes(data).size), in_unlent_pieces(down, data, hop));
+    peers.leave_untouched();
+    co_return;
+  }
   co_await peers.begin(bytes(data).size);
   if (!peers.all_lend()) {
     peers.leave_untouched();
-    co_await in_unlent_pieces(net, data, hop);
+    co_await in_unlent_pieces(down, data, hop);
     co_return;
   }
-  const int mine = net.rank();
   const partition parts(data.size(), net.size());
   const std::size_t offset = parts.offset(mine) * element_size(data);
   const std::size_t n = parts.count(mine);
