@@ -264,6 +264,24 @@ TEST_CASE("a split that is dropped revokes the parent") {
   CHECK(failure_of(all, other).code == errc::cancelled);
 }
 
+TEST_CASE("who has made a child that another rank has dropped is told so") {
+  communicators all(2);
+  communicator made;
+  {
+    operation<communicator> dropped = all[0].split(0);
+    // All have been heard, and rank 0 has not had its turn.
+    operation<communicator> other = all[1].split(0);
+    colls::completion nobody;
+    REQUIRE(other.start(nobody));
+    made = other.result();
+  }
+  operation<> later = made.barrier();
+  const colls::failure why = failure_of(all, later);
+  CHECK(why.code == errc::cancelled);
+  CHECK(why.culprit == 0);
+  CHECK(says(why, "the call that makes it was given up"));
+}
+
 TEST_CASE("children live without their parent, and without the call that made them") {
   communicators all(2);
   std::vector<operation<communicator>> made;

@@ -25,7 +25,7 @@ class id_candidates {
       : with_(with),
         of_(*split.communicator),
         ids_(static_cast<std::uint32_t>(split.communicator->size())),
-        why_(std::make_shared<failure>(errc::not_enough_memory)) {
+        why_(std::make_shared<failure>(errc::cancelled, "the call that makes it was given up")) {
     why_->culprit = why_->observer = with.rank();
     why_->operation = split.what;
     for (int i = 0; i < count; ++i) {
@@ -41,6 +41,11 @@ class id_candidates {
       if ((free_ >> i & 1u) == 0) continue;
       made_ ? with_.free_ids(first_[i]) : with_.abandon_ids(first_[i], why_);
     }
+  }
+  /// Nothing is awaited any more: for want of memory alone this rank may not have its own.
+  void all_heard() {
+    why_->code = errc::not_enough_memory;
+    why_->detail[0] = 0;
   }
   /// This rank has what it was to have.
   void settle() { made_ = true; }
@@ -80,6 +85,7 @@ task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& p
   words[static_cast<std::size_t>(net.rank())] = mine;
   const any_buffer all(words.data(), words.size(), sizeof(split_word));
   co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
+  ids.all_heard();
 
   std::uint32_t free_on_all = ids.free();
   std::vector<std::int32_t> colors;
