@@ -314,5 +314,7 @@ TEST_CASE("a peer that computes has one connection at its door that asks whether
       rank.on->dispatch(1);
     }
     CHECK_FALSE(rank.every.at(1).probed);
+    // However often it has computed, it is missed as soon.
+    CHECK(rank.every.at(1).next_probe <= rank.on->now() + 5 * colls::seconds);
   }
 }

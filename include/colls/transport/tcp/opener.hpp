@@ -73,7 +73,7 @@ class opener final : door::host {
     try {
       tasks_.start(ask_system_of(which));
     } catch (const std::bad_alloc&) {
-      which.next_probe = engine_.now() + which.probe_pause;
+      which.next_probe = engine_.now() + probe_pause;
     }
   }
 
@@ -212,8 +212,7 @@ class opener final : door::host {
       // Nobody here knows where it listens.
     } catch (const std::bad_alloc&) {
     }
-    which.probe_pause = std::min<time_point>(2 * which.probe_pause, 100 * seconds);
-    which.next_probe = engine_.now() + which.probe_pause;
+    which.next_probe = engine_.now() + probe_pause;
     if (!answers && which.is_silent()) which.fail(ETIMEDOUT);
   }
   // What keep-alive finds out.
@@ -415,6 +414,7 @@ class opener final : door::host {
   }
 
   static constexpr time_point silence_of_the_dead = 10 * seconds;
+  static constexpr time_point probe_pause = 5 * seconds;
 
   engine& engine_;
   membership& who_;
