@@ -271,6 +271,32 @@ TEST_CASE("who asks for a link right after it has broken is told why") {
   }
 }
 
+TEST_CASE("a door that cannot be made watches nothing") {
+  struct nobody final : door::host {
+    void enter(std::unique_ptr<stream>, const hello&) override {}
+  } host;
+  boost::asio::io_context context(1);
+  const std::shared_ptr<engine> on = engine::of(context.get_executor());
+  listener at;
+  REQUIRE(!at.listen({boost::asio::ip::address_v4::loopback(), 0}));
+  const endpoint where = at.local();
+  const secret shared("right");
+  std::optional<door> made;
+  const auto make = [&] {
+    try {
+      made.emplace(*on, at, hello(), shared, host);
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  refuse_each(make, [&] {
+    if (made) return;
+    const detail::descriptor guest(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(guest.get(), where.data(), static_cast<socklen_t>(where.size())) == 0);
+    on->dispatch(0);
+    CHECK(at.accept());
+  });
+}
+
 TEST_CASE("a link that cannot be watched does not open") {
   poor_owner owner;
   boost::asio::io_context context(1);

@@ -42,7 +42,12 @@ class door final : engine::watcher, engine::source {
         last_sweep_(on.now()),
         tasks_(on) {
     engine_.watch(listener_.descriptor(), EPOLLIN, *this);
-    engine_.add(static_cast<engine::source&>(*this), false);
+    try {
+      engine_.add(static_cast<engine::source&>(*this), false);
+    } catch (...) {
+      engine_.unwatch(listener_.descriptor(), *this);
+      throw;
+    }
   }
   door(const door&) = delete;
   door& operator=(const door&) = delete;
