@@ -36,6 +36,7 @@ class all_reduce {
     const auto ranks = static_cast<std::size_t>(net.size());
     detail::recycled_vector<void*> places(2 * ranks);
     const std::span parts(places.data(), ranks);
+    const void* const* const inputs = parts.data();
     const std::span sums(places.data() + ranks, ranks);
     const auto note = [&](int rank, const all_reduce& one) {
       parts[static_cast<std::size_t>(rank)] = one.in_.data();
@@ -50,7 +51,7 @@ class all_reduce {
       const Data sum = placed(out_, sums[0], step < left ? step : left);
       const const_bytes piece = bytes(sum);
       if (ranks > 1) {
-        net.reduce(sum, std::span<const void* const>(parts.data(), ranks), op_, sums[1]);
+        net.reduce(sum, std::span(inputs, ranks), op_, sums[1]);
       } else {
         net.copy(bytes(sum), {static_cast<const std::byte*>(parts[0]), piece.size});
       }
