@@ -275,25 +275,34 @@ TEST_CASE("a door that cannot be made watches nothing") {
   struct nobody final : door::host {
     void enter(std::unique_ptr<stream>, const hello&) override {}
   } host;
-  boost::asio::io_context context(1);
-  const std::shared_ptr<engine> on = engine::of(context.get_executor());
-  listener at;
-  REQUIRE(!at.listen({boost::asio::ip::address_v4::loopback(), 0}));
-  const endpoint where = at.local();
   const secret shared("right");
-  std::optional<door> made;
+  /// New each time: an engine keeps memory that it once had.
+  struct house {
+    boost::asio::io_context context{1};
+    std::shared_ptr<engine> on = engine::of(context.get_executor());
+    listener at;
+    std::optional<door> front;
+  };
+  std::optional<house> made;
+  const auto build = [&] {
+    made.emplace();
+    REQUIRE(!made->at.listen({boost::asio::ip::address_v4::loopback(), 0}));
+  };
+  build();
   const auto make = [&] {
     try {
-      made.emplace(*on, at, hello(), shared, host);
+      made->front.emplace(*made->on, made->at, hello(), shared, host);
     } catch (const std::bad_alloc&) {
     }
   };
   refuse_each(make, [&] {
-    if (made) return;
+    if (made->front) return;
+    const endpoint where = made->at.local();
     const detail::descriptor guest(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(guest.get(), where.data(), static_cast<socklen_t>(where.size())) == 0);
-    on->dispatch(0);
-    CHECK(at.accept());
+    made->on->dispatch(0);
+    CHECK(made->at.accept());
+    build();
   });
 }
 
