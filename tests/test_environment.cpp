@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/rendezvous/environment.hpp>
 
+#include <colls/rendezvous/nodelist.hpp>
+#include <colls/rendezvous/process.hpp>
+
 #include <doctest/doctest.h>
 
 #include <chrono>

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/rendezvous/meet.hpp>
 
+#include <colls/rendezvous/reach.hpp>
+
 #include "joining.hpp"
 
 #include <chrono>

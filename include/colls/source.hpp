@@ -12,12 +12,32 @@
 #endif
 
 #include <colls/rendezvous/join.hpp>
+#include <colls/rendezvous/meet.hpp>
+#include <colls/rendezvous/meet_file.hpp>
 #include <colls/run.hpp>
 #include <colls/simulated.hpp>
 #include <colls/threads.hpp>
+#include <colls/transport/tcp.hpp>
 
+#include <colls/impl/rendezvous/authenticate.ipp>
+#include <colls/impl/rendezvous/door.ipp>
+#include <colls/impl/rendezvous/environment.ipp>
+#include <colls/impl/rendezvous/file_store.ipp>
 #include <colls/impl/rendezvous/join.ipp>
+#include <colls/impl/rendezvous/meet.ipp>
+#include <colls/impl/rendezvous/membership.ipp>
+#include <colls/impl/rendezvous/reach.ipp>
+#include <colls/impl/rendezvous/store_server.ipp>
+#include <colls/impl/rendezvous/tcp_store.ipp>
 #include <colls/impl/run.ipp>
+#include <colls/impl/transport/engine.ipp>
+#include <colls/impl/transport/socket.ipp>
+#include <colls/impl/transport/tcp.ipp>
+#include <colls/impl/transport/tcp/delivery.ipp>
+#include <colls/impl/transport/tcp/lender.ipp>
+#include <colls/impl/transport/tcp/link.ipp>
+#include <colls/impl/transport/tcp/links.ipp>
+#include <colls/impl/transport/tcp/opener.ipp>
 
 COLLS_COMMUNICATOR(, colls::inproc_transport)
 COLLS_COMMUNICATOR(, colls::simulated_transport)

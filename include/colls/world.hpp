@@ -6,14 +6,6 @@
 
 #include <colls/communicator.hpp>
 
-// Functions of joining and running are inline, unless one file of the program compiles them for all
-// others: see <colls/source.hpp>.
-#ifdef COLLS_SEPARATE_COMPILATION
-#define COLLS_ONCE
-#else
-#define COLLS_ONCE inline
-#endif
-
 namespace colls {
 
 class tcp_transport;

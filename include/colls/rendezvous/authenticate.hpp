@@ -19,9 +19,6 @@
 #include <colls/transport/socket.hpp>
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <sys/random.h>
 
 #include <optional>
 #include <string_view>
@@ -50,14 +47,7 @@ class secret {
 
 namespace detail {
 
-inline void fill_random(void* into, std::size_t size) {
-  for (auto* at = static_cast<std::byte*>(into); size > 0;) {
-    const ssize_t got = ::getrandom(at, size, 0);
-    if (got < 0) continue;
-    at += got;
-    size -= static_cast<std::size_t>(got);
-  }
-}
+void fill_random(void* into, std::size_t size);
 
 /// A result that does not throw: `co_await attempt(operation)` gives the error_code.
 struct outcome {
@@ -77,19 +67,11 @@ class attempt {
 };
 
 /// 64 bits of SHA-256: equal for equal texts on every machine.
-inline std::uint64_t hash_of(std::string_view text) {
-  unsigned char digest[32];
-  unsigned int size = 0;
-  ::EVP_Digest(text.data(), text.size(), digest, &size, ::EVP_sha256(), nullptr);
-  return get_number<std::uint64_t>(reinterpret_cast<const std::byte*>(digest));
-}
+std::uint64_t hash_of(std::string_view text);
 
 inline mutable_bytes whole(auto& array) { return {array.data(), array.size()}; }
 
-inline std::string text_of(const endpoint& where) {
-  if (where.port() == 0) return "a local socket";
-  return host_and_port(where.address().to_string(), where.port());
-}
+std::string text_of(const endpoint& where);
 
 }  // namespace detail
 
@@ -97,59 +79,18 @@ namespace detail {
 
 enum class role : char { connects = 'C', accepts = 'A' };
 
-inline proof_bytes make_proof(const secret& shared, role who, const hello_bytes& connecting,
-                              const hello_bytes& accepting) {
-  std::array<unsigned char, 16 + 2 * 64> transcript{};
-  std::memcpy(transcript.data(), "colls proof ", 12);
-  transcript[12] = static_cast<unsigned char>(who);
-  std::memcpy(&transcript[16], connecting.data(), connecting.size());
-  std::memcpy(&transcript[16 + 64], accepting.data(), accepting.size());
-  proof_bytes proof{};
-  unsigned int size = proof.size();
-  ::HMAC(::EVP_sha256(), shared.text().data(), static_cast<int>(shared.text().size()),
-         transcript.data(), transcript.size(), reinterpret_cast<unsigned char*>(proof.data()),
-         &size);
-  return proof;
-}
+proof_bytes make_proof(const secret& shared, role who, const hello_bytes& connecting,
+                       const hello_bytes& accepting);
 
-inline bool same_proof(const proof_bytes& a, const proof_bytes& b) {
-  return ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
+bool same_proof(const proof_bytes& a, const proof_bytes& b);
 
-inline bool is_open_ground(const secret& shared, const boost::asio::ip::address& end) {
-  const bool mapped = end.is_v6() && end.to_v6().is_v4_mapped();
-  return shared.empty() && !shared.insecure() && !end.is_loopback() &&
-         !(mapped && (end.to_v6().to_bytes()[12] == 127));
-}
+bool is_open_ground(const secret& shared, const boost::asio::ip::address& end);
 
 /// This process's HELLO for one connection: fresh nonce, honest flags.
-inline hello_bytes introduce(hello mine, const secret& shared) {
-  mine.has_secret = !shared.empty();
-  fill_random(mine.nonce.data(), mine.nonce.size());
-  return write_hello(mine);
-}
+hello_bytes introduce(hello mine, const secret& shared);
 
 /// What is wrong with the peer's HELLO; throws it.
-inline void compare(const hello& mine, const hello& peer, const secret& shared,
-                    const std::string& where) {
-  if (peer.version == 0) {
-    raise(errc::version_mismatch,
-          "%s runs on a machine with another number format (byte order, floats)", where.c_str());
-  }
-  if (peer.version != mine.version) {
-    raise(errc::version_mismatch, "%s speaks wire version %d, this process %d", where.c_str(),
-          peer.version, mine.version);
-  }
-  if (peer.job != mine.job) {
-    raise(errc::unreachable, "%s belongs to another job: is its port in use twice?", where.c_str());
-  }
-  if (peer.has_secret != !shared.empty()) {
-    raise(errc::auth_failed,
-          peer.has_secret ? "%s has a secret and this process has none"
-                          : "%s has no secret and this process has one",
-          where.c_str());
-  }
-}
+void compare(const hello& mine, const hello& peer, const secret& shared, const std::string& where);
 
 }  // namespace detail
 
@@ -158,123 +99,24 @@ inline void compare(const hello& mine, const hello& peer, const secret& shared,
 /// `protocol_error` (no colls there), `timeout`, `version_mismatch`, `auth_failed`,
 /// `insecure_bind`. Everything given must stay alive until the task has ended; the stream's
 /// deadline counts.
-inline task<hello> prove(stream& to, const hello& mine, const secret& shared) {
-  const std::string where = detail::text_of(to.remote());
-  if (detail::is_open_ground(shared, to.remote().address())) {
-    detail::raise(errc::insecure_bind, "no secret for a connection to %s, which is not loopback",
-                  where.c_str());
-  }
-  const hello_bytes sent = detail::introduce(mine, shared);
-  hello_bytes got{};
-  detail::outcome done = co_await detail::attempt(to.write({sent.data(), sent.size()}));
-  if (done) done = co_await detail::attempt(to.read(detail::whole(got)));
-  if (done.ec == errc::timeout) {
-    detail::raise(errc::timeout, "%s took the connection and said nothing", where.c_str());
-  }
-  if (!done) {
-    detail::raise(errc::unreachable, "%s hung up before it said who it is (%s)", where.c_str(),
-                  done.ec.message().c_str());
-  }
-  const std::optional<hello> peer = parse_hello(got);
-  if (!peer || peer->what != mine.what) {
-    detail::raise(errc::protocol_error, "what listens at %s is no colls", where.c_str());
-  }
-  detail::compare(mine, *peer, shared, where);
-  const proof_bytes proof = detail::make_proof(shared, detail::role::connects, sent, got);
-  proof_bytes theirs{};
-  done = co_await detail::attempt(to.write({proof.data(), proof.size()}));
-  if (done) done = co_await detail::attempt(to.read(detail::whole(theirs)));
-  if (done.ec == errc::timeout) {
-    detail::raise(errc::timeout, "%s did not answer to the proof of the secret", where.c_str());
-  }
-  if (!done ||
-      !detail::same_proof(theirs, detail::make_proof(shared, detail::role::accepts, sent, got))) {
-    detail::raise(errc::auth_failed, "%s %s", where.c_str(),
-                  done ? "does not know the secret" : "does not accept this process's secret");
-  }
-  co_return *peer;
-}
+task<hello> prove(stream& to, const hello& mine, const secret& shared);
 
 /// The accepting side: returns the peer's HELLO once it has proved the secret; `give_verdict` comes
 /// next. Throws for everybody else, who got no answer (`closed`: left without a word, or fell
 /// silent before its proof, as a rank may that ends or computes); `*greeted` becomes true when a
 /// HELLO came.
-inline task<hello> challenge(stream& from, const hello& mine, const secret& shared,
-                             bool* greeted = nullptr) {
-  const std::string where = detail::text_of(from.remote());
-  if (detail::is_open_ground(shared, from.local().address())) {
-    detail::raise(errc::insecure_bind, "no secret for a connection from %s, which is not loopback",
-                  where.c_str());
-  }
-  hello_bytes got{};
-  const detail::outcome first = co_await detail::attempt(from.read(detail::whole(got)));
-  if (first.ec == errc::closed && got[0] == std::byte{}) {
-    detail::raise(errc::closed, "%s came and left without a word", where.c_str());
-  }
-  const std::optional<hello> peer = parse_hello(got);
-  if (!first || !peer) {
-    detail::raise(errc::protocol_error, "%s %s", where.c_str(),
-                  !first ? "said too little" : "sent something else than colls");
-  }
-  if (greeted != nullptr) *greeted = true;
-  hello answer = mine;
-  answer.what = peer->what;
-  const hello_bytes sent = detail::introduce(answer, shared);
-  co_await from.write({sent.data(), sent.size()});
-  detail::compare(mine, *peer, shared, where);
-  proof_bytes proof{};
-  const detail::outcome second = co_await detail::attempt(from.read(detail::whole(proof)));
-  if (!second) detail::raise(errc::closed, "%s left before it proved the secret", where.c_str());
-  if (!detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got, sent))) {
-    detail::raise(errc::auth_failed, "%s does not know the secret", where.c_str());
-  }
-  const proof_bytes ours = detail::make_proof(shared, detail::role::accepts, got, sent);
-  co_await from.write({ours.data(), ours.size()});
-  co_return *peer;
-}
+task<hello> challenge(stream& from, const hello& mine, const secret& shared,
+                      bool* greeted = nullptr);
 
 /// The accepting side's last word; `number` explains it (other_world: the size of ours).
-inline task<> give_verdict(stream& to, verdict what, std::int32_t number = 0) {
-  verdict_bytes message{};
-  detail::put_number(&message[0], static_cast<std::uint8_t>(what));
-  detail::put_number(&message[4], number);
-  co_await to.write({message.data(), message.size()});
-}
+task<> give_verdict(stream& to, verdict what, std::int32_t number = 0);
 
 /// Waits for the verdict and returns `accepted` or `duplicate`; the others are thrown, as
 /// `rank_taken`, `world_complete`, `join_failed`, `unreachable` or `peer_failed`.
-inline task<verdict> await_verdict(stream& from, const hello& mine) {
-  const std::string where = detail::text_of(from.remote());
-  verdict_bytes message{};
-  const detail::outcome done = co_await detail::attempt(from.read(detail::whole(message)));
-  if (!done) {
-    detail::raise(done.ec == errc::timeout ? errc::timeout : errc::unreachable,
-                  "%s did not say whether rank %d may come in", where.c_str(), mine.rank);
-  }
-  const auto number = detail::get_number<std::int32_t>(&message[4]);
-  switch (const auto what = static_cast<verdict>(message[0])) {
-    case verdict::accepted:
-    case verdict::duplicate:
-      co_return what;
-    case verdict::rank_taken:
-      detail::raise(errc::rank_taken, "another living process is rank %d at %s", mine.rank,
-                    where.c_str());
-    case verdict::world_complete:
-      detail::raise(errc::world_complete,
-                    "the world at %s has had its rank %d, which is gone: too late to join",
-                    where.c_str(), mine.rank);
-    case verdict::other_world:
-      detail::raise(errc::join_failed,
-                    "the world at %s has %d ranks and this process (rank %d) was told %d",
-                    where.c_str(), number, mine.rank, mine.world);
-    case verdict::not_now:
-      detail::raise(errc::unreachable, "%s is leaving", where.c_str());
-    case verdict::given_up:
-      detail::raise(errc::peer_failed, "%s has lost the link to rank %d and given it up",
-                    where.c_str(), mine.rank);
-  }
-  detail::raise(errc::protocol_error, "%s gave a verdict that has no meaning", where.c_str());
-  co_return verdict::not_now;  // never reached: nvcc asks for it
-}
+task<verdict> await_verdict(stream& from, const hello& mine);
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/rendezvous/authenticate.ipp>
+#endif

@@ -8,9 +8,7 @@
 #include <colls/rendezvous/store.hpp>
 #include <colls/rendezvous/store_file.hpp>
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 namespace colls {
 
@@ -27,46 +25,14 @@ class file_store final : public store {
 
   /// Rank 0. Throws `join_failed` (the directory), `stale_store`, `rank_taken` (its maker lives).
   static std::shared_ptr<file_store> create(engine& on, const std::string& path,
-                                            const options& how) {
-    check_directory(path);
-    auto head = detail::store_file_head::of_this_process();
-    head.world = how.world;
-    head.job = how.job;
-    detail::fill_random(&head.nonce, sizeof head.nonce);
-    unsigned char drawn[32];
-    detail::fill_random(drawn, sizeof drawn);
-    for (std::size_t i = 0; i < sizeof drawn; ++i) {
-      std::snprintf(head.secret + 2 * i, 3, "%02x", drawn[i]);
-    }
-    // Written whole under another name first, so that nobody sees half a head.
-    const std::string fresh = path + "." + std::to_string(::getpid()) + ".new";
-    detail::descriptor file(
-        ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file || ::write(file.get(), &head, sizeof head) != sizeof head) {
-      detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), std::strerror(errno));
-    }
-    const bool made = ::link(fresh.c_str(), path.c_str()) == 0;
-    const bool replaced =
-        !made && may_replace(path, how) && ::rename(fresh.c_str(), path.c_str()) == 0;
-    ::unlink(fresh.c_str());
-    if (!made && !replaced) explain_existing(path);
-    auto store = std::shared_ptr<file_store>(new file_store(on, path, std::move(file), head));
-    store->maker_ = ::getpid();
-    return store;
-  }
+                                            const options& how);
 
   /// The others: waits for the file until the deadline. Throws `join_failed` (directory, rights,
   /// another world), `stale_store`, `join_timeout`.
   static task<std::shared_ptr<file_store>> open(engine& on, const std::string& path,
-                                                const options& how, time_point deadline) {
-    return wait_for_file(on, path, how, deadline);
-  }
+                                                const options& how, time_point deadline);
 
-  ~file_store() override {
-    if (maker_ != ::getpid()) return;
-    ::unlink(path_.c_str());
-    if (directory_too_) ::rmdir(path_.substr(0, path_.rfind('/')).c_str());
-  }
+  ~file_store() override;
 
   secret shared_secret(bool insecure) const { return secret(head_.secret, insecure); }
   /// When the store goes, its (then empty) directory goes too.
@@ -77,141 +43,24 @@ class file_store final : public store {
              const detail::store_file_head& head)
       : engine_(on), path_(std::move(path)), file_(std::move(file)), head_(head) {}
 
-  static void check_directory(const std::string& path) {
-    const std::string directory = path.substr(0, path.rfind('/') + 1);
-    struct stat found {};
-    if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
-      detail::raise(errc::join_failed, "the directory of file://%s does not exist", path.c_str());
-    }
-    if (::access(directory.c_str(), W_OK | X_OK) != 0) {
-      detail::raise(errc::join_failed, "the directory of file://%s: %s", path.c_str(),
-                    std::strerror(errno));
-    }
-  }
+  static void check_directory(const std::string& path);
 
   /// The head of the file, if there is one whole.
-  static std::optional<detail::store_file_head> head_of(int file) {
-    detail::store_file_head head;
-    if (::pread(file, &head, sizeof head, 0) != sizeof head || !head.is_sound()) {
-      return std::nullopt;
-    }
-    return head;
-  }
+  static std::optional<detail::store_file_head> head_of(int file);
 
-  static bool may_replace(const std::string& path, const options& how) {
-    const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    struct stat found {};
-    if (!file || ::fstat(file.get(), &found) != 0) return false;
-    if (found.st_size == 0) return true;  // a name that mktemp reserved
-    const auto head = head_of(file.get());
-    if (!how.replace_abandoned || !head) return false;
-    // A file of our own in a local directory: one from before a reboot is abandoned too.
-    return head->is_abandoned() || detail::boot_id() != head->boot;
-  }
+  static bool may_replace(const std::string& path, const options& how);
 
-  [[noreturn]] static void explain_existing(const std::string& path) {
-    const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    const auto head = head_of(file.get());
-    if (head && detail::boot_id() == head->boot && !head->is_abandoned()) {
-      detail::raise(errc::rank_taken, "process %lld of this host is rank 0 of %s",
-                    static_cast<long long>(head->pid), path.c_str());
-    }
-    detail::raise(errc::stale_store,
-                  head ? "file://%s was left behind by an earlier job"
-                       : "file://%s exists and is no store of colls",
-                  path.c_str());
-  }
+  [[noreturn]] static void explain_existing(const std::string& path);
 
   static task<std::shared_ptr<file_store>> wait_for_file(engine& on, std::string path, options how,
-                                                         time_point deadline) {
-    check_directory(path);
-    for (;;) {
-      detail::descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-      if (!file && errno != ENOENT) {
-        detail::raise(errc::join_failed, "cannot open file://%s: %s", path.c_str(),
-                      std::strerror(errno));
-      }
-      if (file) {
-        struct stat found {};
-        ::fstat(file.get(), &found);
-        const auto head = head_of(file.get());
-        const bool abandoned = head && head->is_abandoned();
-        const bool foreign = (!head && found.st_size > 0) || (head && head->job != how.job);
-        if (foreign || (abandoned && !how.replace_abandoned)) {
-          detail::raise(errc::stale_store, "file://%s %s", path.c_str(),
-                        abandoned ? "belongs to a job whose rank 0 is gone"
-                        : head    ? "belongs to another job"
-                                  : "exists and is no store of colls");
-        }
-        if (head && !abandoned) {
-          if (found.st_uid != ::geteuid() || (found.st_mode & 077) != 0) {
-            detail::raise(errc::join_failed,
-                          "file://%s must belong to this user alone (mode 0600), for it carries "
-                          "the job's secret",
-                          path.c_str());
-          }
-          if (head->world != how.world) {
-            detail::raise(errc::join_failed, "file://%s is of a world of %d ranks, this one has %d",
-                          path.c_str(), head->world, how.world);
-          }
-          co_return std::shared_ptr<file_store>(new file_store(on, path, std::move(file), *head));
-        }
-      }
-      if (on.now() >= deadline) {
-        detail::raise(errc::join_timeout, "rank 0 did not make file://%s in time", path.c_str());
-      }
-      co_await on.sleep_until(on.now() + 10 * milliseconds);
-    }
-  }
+                                                         time_point deadline);
 
   // Takes in what others have appended. A record that is not whole is read again the next time, for
   // its writer may have died and another may write there.
-  void refresh() {
-    std::string news;
-    std::vector<char> piece(std::size_t{64} << 10);
-    for (;;) {
-      const ssize_t got =
-          ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(end_ + news.size()));
-      if (got <= 0) break;
-      news.append(piece.data(), static_cast<std::size_t>(got));
-    }
-    std::size_t at = 0;
-    while (news.size() - at >= 8) {
-      const auto* const sizes = reinterpret_cast<const std::byte*>(news.data() + at);
-      const auto key_size = detail::get_number<std::uint32_t>(sizes);
-      const auto value_size = detail::get_number<std::uint32_t>(sizes + 4);
-      if (key_size > longest_key || value_size > longest_value) {
-        detail::raise(errc::stale_store, "file://%s is broken", path_.c_str());
-      }
-      if (news.size() - at - 8 < std::size_t{key_size} + value_size) break;
-      values_[news.substr(at + 8, key_size)] = news.substr(at + 8 + key_size, value_size);
-      at += 8 + std::size_t{key_size} + value_size;
-    }
-    end_ += at;
-    half_done_ = at < news.size();
-  }
+  void refresh();
 
   // Under the lock, after a refresh.
-  void append(const std::string& key, const std::string& value) {
-    if (key.size() > longest_key || value.size() > longest_value) {
-      detail::raise(errc::invalid_argument, "a key of %zu bytes with a value of %zu: too long",
-                    key.size(), value.size());
-    }
-    const bool cut = !half_done_ || ::ftruncate(file_.get(), static_cast<off_t>(end_)) == 0;
-    std::array<std::byte, 8> sizes{};
-    detail::put_number(&sizes[0], static_cast<std::uint32_t>(key.size()));
-    detail::put_number(&sizes[4], static_cast<std::uint32_t>(value.size()));
-    const std::string record =
-        std::string(reinterpret_cast<const char*>(sizes.data()), sizes.size()) + key + value;
-    const ssize_t wrote =
-        cut ? ::pwrite(file_.get(), record.data(), record.size(), static_cast<off_t>(end_)) : -1;
-    if (wrote != static_cast<ssize_t>(record.size())) {
-      detail::raise(errc::join_failed, "cannot write to file://%s: %s", path_.c_str(),
-                    std::strerror(errno));
-    }
-    values_[key] = value;
-    end_ += record.size();
-  }
+  void append(const std::string& key, const std::string& value);
 
   class locked {
    public:
@@ -224,71 +73,15 @@ class file_store final : public store {
   };
 
   // The lock itself never blocks the thread.
-  task<> lock(time_point deadline) {
-    while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK && errno != EINTR) {
-        detail::raise(errc::join_failed, "cannot lock file://%s: %s", path_.c_str(),
-                      std::strerror(errno));
-      }
-      if (engine_.now() >= deadline) {
-        detail::raise(errc::timeout, "file://%s stays locked", path_.c_str());
-      }
-      co_await engine_.sleep_until(engine_.now() + milliseconds);
-    }
-  }
+  task<> lock(time_point deadline);
 
-  task<> do_set(std::string key, std::string value, time_point deadline) override {
-    co_await lock(deadline);
-    const locked until_the_end(file_.get());
-    refresh();
-    append(key, value);
-  }
-  task<std::string> do_get(std::string key, time_point deadline) override {
-    const std::vector<std::string> keys{key};
-    co_await do_wait(keys, deadline);
-    co_return values_[key];
-  }
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, time_point deadline) override {
-    co_await lock(deadline);
-    const locked until_the_end(file_.get());
-    refresh();
-    const auto old = values_.find(key);
-    const std::int64_t sum =
-        amount + (old == values_.end() ? 0 : std::strtoll(old->second.c_str(), nullptr, 10));
-    append(key, std::to_string(sum));
-    co_return sum;
-  }
-  task<> do_wait(std::vector<std::string> keys, time_point deadline) override {
-    for (;;) {
-      refresh();
-      const std::string* missing = nullptr;
-      for (const std::string& key : keys) {
-        if (!values_.contains(key)) missing = &key;
-      }
-      if (missing == nullptr) co_return;
-      if (engine_.now() >= deadline) {
-        detail::raise(errc::timeout, "nobody has set '%.100s' in file://%.150s", missing->c_str(),
-                      path_.c_str());
-      }
-      co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
-    }
-  }
+  task<> do_set(std::string key, std::string value, time_point deadline) override;
+  task<std::string> do_get(std::string key, time_point deadline) override;
+  task<std::int64_t> do_add(std::string key, std::int64_t amount, time_point deadline) override;
+  task<> do_wait(std::vector<std::string> keys, time_point deadline) override;
   task<std::string> do_compare_set(std::string key, std::string expected, std::string desired,
-                                   time_point deadline) override {
-    co_await lock(deadline);
-    const locked until_the_end(file_.get());
-    refresh();
-    const auto old = values_.find(key);
-    const bool same = old == values_.end() ? expected.empty() : old->second == expected;
-    if (same) append(key, desired);
-    co_return same ? desired : old == values_.end() ? std::string() : old->second;
-  }
-  task<std::string> do_check(std::vector<std::string> keys, time_point) override {
-    refresh();
-    std::string there;
-    for (const std::string& key : keys) there += values_.contains(key) ? '1' : '0';
-    co_return there;
-  }
+                                   time_point deadline) override;
+  task<std::string> do_check(std::vector<std::string> keys, time_point) override;
 
   engine& engine_;
   std::string path_;
@@ -302,3 +95,7 @@ class file_store final : public store {
 };
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/rendezvous/file_store.ipp>
+#endif

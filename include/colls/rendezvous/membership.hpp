@@ -5,16 +5,19 @@
 // What a rank knows of its world once all ranks have met.
 
 #include <colls/detail/cores.hpp>
-#include <colls/rendezvous/store_file.hpp>
-#include <colls/rendezvous/tcp_store.hpp>
-#include <colls/transport/shm/local_socket.hpp>
+#include <colls/rendezvous/authenticate.hpp>
+#include <colls/rendezvous/store.hpp>
+#include <colls/transport/socket.hpp>
 
 #include <algorithm>
 #include <memory>
-#include <sstream>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace colls {
+
+class store_server;
 
 /// What a rank knows once all ranks have come: who is where, and how to prove to be one of them.
 struct membership {
@@ -37,10 +40,7 @@ struct membership {
   std::vector<endpoint> book;  // where every rank listens; empty in a large world: the store says
 
   /// How many the ranks of this host may use together.
-  int cores() const {
-    const auto here = static_cast<std::size_t>(node);
-    return here < cores_of.size() && cores_of[here] > 0 ? cores_of[here] : detail::cores();
-  }
+  int cores() const;
   /// The same of the host that has the fewest, and equal on all ranks; 0: some system does not say.
   int fewest_cores() const {
     return cores_of.empty() ? 0 : *std::min_element(cores_of.begin(), cores_of.end());
@@ -48,15 +48,7 @@ struct membership {
   /// Whether ranks of one host do; equal on all ranks.
   bool shares_memory() const { return !(cfg.transport == "tcp"); }
   /// Opens both listeners.
-  std::error_code listen() {
-    if (const std::error_code ec = link_listener.listen({address, 0})) return ec;
-    if (shares_memory()) {
-      if (const std::error_code ec = shm::listen_beside(link_listener, local_listener)) {
-        log_warn("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
-      }
-    }
-    return {};
-  }
+  std::error_code listen();
 
   /// Where a rank listens. The membership must stay where it is until the task has ended.
   task<endpoint> address_of(int peer) const;
@@ -91,58 +83,11 @@ struct rank_card {
   std::int64_t pid = 0;
   std::uint64_t nonce = 0;
 
-  std::string text() const {
-    char all[1024];
-    char usable[core_set::longest + 1];
-    cores.write(usable);
-    std::snprintf(all, sizeof all, "%s %d %s %s %llu %s %s %lld %llx",
-                  where.address().to_string().c_str(), where.port(), boot.c_str(), host.c_str(),
-                  static_cast<unsigned long long>(network), transport.c_str(), usable,
-                  static_cast<long long>(pid), static_cast<unsigned long long>(nonce));
-    return all;
-  }
-  static std::optional<rank_card> parse(const std::string& text) {
-    char address[64];
-    char boot[64];
-    char host[256];
-    char transport[8];
-    char usable[core_set::longest + 1];
-    static_assert(sizeof usable == 257);
-    int port = 0;
-    unsigned long long network = 0;
-    rank_card card;
-    boost::system::error_code bad;
-    if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %7s %256s", address, &port, boot, host,
-                    &network, transport, usable) != 7 ||
-        !core_set::read(usable, card.cores)) {
-      return std::nullopt;
-    }
-    const auto numeric = boost::asio::ip::make_address(address, bad);
-    if (bad || port <= 0 || port > 65535) return std::nullopt;
-    card.where = {numeric, static_cast<std::uint16_t>(port)};
-    card.boot = boot;
-    card.host = host;
-    card.network = network;
-    card.transport = transport;
-    return card;
-  }
-  static rank_card of_this_process() {
-    rank_card mine;
-    mine.boot = boot_id();
-    if (mine.boot.empty()) mine.boot = "-";
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    mine.host = host[0] == 0 ? "-" : host;
-    mine.network = network_namespace();
-    mine.cores = core_set::of_this_thread();
-    mine.pid = ::getpid();
-    fill_random(&mine.nonce, sizeof mine.nonce);
-    return mine;
-  }
+  std::string text() const;
+  static std::optional<rank_card> parse(const std::string& text);
+  static rank_card of_this_process();
   /// Ranks with equal ones are of one host: local sockets reach those, and no others.
-  std::string place() const {
-    return (boot != "-" ? boot : host) + " " + (network != 0 ? std::to_string(network) : host);
-  }
+  std::string place() const;
 };
 
 /// In a world of at most so many ranks each knows where all others listen, whoever served the store
@@ -151,73 +96,18 @@ inline constexpr std::size_t longest_book = 1024;
 
 /// What rank 0 tells all: a line for each rank with its node, that one's cores and, from the book,
 /// where it listens.
-inline std::string membership_text(const membership& all) {
-  std::string text;
-  for (std::size_t r = 0; r < all.node_of.size(); ++r) {
-    const auto node = static_cast<std::size_t>(all.node_of[r]);
-    text += std::to_string(node) + ' ' + std::to_string(all.cores_of[node]);
-    if (!all.book.empty()) {
-      text += ' ' + all.book[r].address().to_string() + ' ' + std::to_string(all.book[r].port());
-    }
-    text += '\n';
-  }
-  return text;
-}
+std::string membership_text(const membership& all);
 /// False: no rank 0 of a world of `into.size` would say that.
-inline bool read_membership(const std::string& text, membership& into) {
-  into.node_of.clear();
-  into.cores_of.clear();
-  into.book.clear();
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    int node = -1;
-    int cores = -1;
-    char address[64] = {};
-    unsigned port = 0;
-    const int found = std::sscanf(line.c_str(), "%d %d %63s %u", &node, &cores, address, &port);
-    boost::system::error_code bad;
-    const auto numeric = boost::asio::ip::make_address(address, bad);
-    const bool has_address = found == 4 && !bad && port > 0 && port <= 65535;
-    // Nodes are numbered as they come.
-    const auto known = static_cast<int>(into.cores_of.size());
-    if (node < 0 || node > known || cores < 0 || (found != 2 && !has_address)) return false;
-    if (node == known) into.cores_of.push_back(cores);
-    into.node_of.push_back(node);
-    if (has_address) into.book.emplace_back(numeric, static_cast<std::uint16_t>(port));
-  }
-  const auto size = static_cast<std::size_t>(into.size);
-  return into.node_of.size() == size && (into.book.empty() || into.book.size() == size);
-}
+bool read_membership(const std::string& text, membership& into);
 
 }  // namespace detail
 
-inline task<endpoint> membership::address_of(int peer) const {
-  if (!book.empty()) co_return book[static_cast<std::size_t>(peer)];
-  const std::string text = co_await rendezvous->get(detail::rank_key(peer));
-  const auto card = detail::rank_card::parse(text);
-  if (!card) detail::raise(errc::protocol_error, "rank %d published no address", peer);
-  co_return card->where;
-}
-
-inline task<bool> membership::introduce(stream& link, int peer) const {
-  const hello mine = greeting(purpose::link);
-  const hello theirs = co_await prove(link, mine, key);
-  if (theirs.rank != peer) {
-    detail::raise(errc::protocol_error, "rank %d listens where rank %d was expected", theirs.rank,
-                  peer);
-  }
-  const verdict answer = co_await await_verdict(link, mine);
-  co_return answer == verdict::accepted;
-}
-
 /// The orderly end: says goodbye to the store; the rank that serves it stays until all others have
 /// said goodbye or died, or the deadline is past.
-inline task<> leave(membership& all, time_point deadline) {
-  if (all.rendezvous) co_await all.rendezvous->leave(deadline);
-  if (all.server) {
-    co_await all.server->drain(deadline);
-    all.server->close();
-  }
-}
+task<> leave(membership& all, time_point deadline);
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/rendezvous/membership.ipp>
+#endif

@@ -17,7 +17,6 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <sched.h>
@@ -25,10 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -90,28 +86,11 @@ class engine : public std::enable_shared_from_this<engine> {
   };
 
   /// The engine of an executor: made at the first call, shared until the last user lets go.
-  static std::shared_ptr<engine> of(const boost::asio::any_io_executor& executor) {
-    static std::mutex guard;
-    static std::vector<std::pair<boost::asio::any_io_executor, std::weak_ptr<engine>>> all;
-    const std::lock_guard lock(guard);
-    std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
-    for (const auto& [known, made] : all) {
-      if (known == executor) {
-        if (auto shared = made.lock()) return shared;
-      }
-    }
-    std::shared_ptr<engine> made(new engine(executor));
-    all.emplace_back(executor, made);
-    return made;
-  }
+  static std::shared_ptr<engine> of(const boost::asio::any_io_executor& executor);
 
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
-  ~engine() {
-    if (standing_.is_open()) standing_.release();
-    detail::kept_from_children::remove(epoll_);
-    ::close(epoll_);
-  }
+  ~engine();
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
   run_queue& queue() { return queue_; }
@@ -123,62 +102,18 @@ class engine : public std::enable_shared_from_this<engine> {
   timer sleep_until(time_point due) { return {*this, due}; }
 
   /// `polled`: false for what only has deadlines, so that it costs a poll nothing.
-  void add(source& transport, bool polled = true) {
-    try {
-      sources_.push_back(&transport);
-      if (polled) polled_.push_back(&transport);
-      arm();
-    } catch (...) {
-      remove(transport);
-      throw;
-    }
-  }
-  void remove(source& transport) {
-    std::erase(sources_, &transport);
-    std::erase(polled_, &transport);
-    disarm_if_unused();
-  }
+  void add(source& transport, bool polled = true);
+  void remove(source& transport);
 
   /// In a child of this process there is a dead socket in its place.
-  void watch(int descriptor, std::uint32_t events, watcher& who) {
-    detail::kept_from_children::add(descriptor);
-    ++watched_;
-    try {
-      arm();
-      if (!control(EPOLL_CTL_ADD, descriptor, events, who)) {
-        throw error(errc::too_many_files, "epoll_ctl failed");
-      }
-    } catch (...) {
-      unwatch(descriptor, who);
-      throw;
-    }
-  }
+  void watch(int descriptor, std::uint32_t events, watcher& who);
   void rewatch(int descriptor, std::uint32_t events, watcher& who) {
     control(EPOLL_CTL_MOD, descriptor, events, who);
   }
-  void unwatch(int descriptor, watcher& who) {
-    detail::kept_from_children::remove(descriptor);
-    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
-    --watched_;
-    for (int i = 0; i < in_batch_; ++i) {
-      if (batch_[i].data.ptr == &who) batch_[i].data.ptr = nullptr;
-    }
-    disarm_if_unused();
-  }
+  void unwatch(int descriptor, watcher& who);
 
   /// Serves the descriptors that are ready.
-  bool dispatch(int timeout_ms = 0) {
-    in_batch_ = ::epoll_wait(epoll_, batch_, batch_size, timeout_ms);
-    if (in_batch_ < 0 && errno == EINVAL) {
-      throw error(errc::closed, "this process was forked off a rank: the world is its parent's");
-    }
-    for (int i = 0; i < in_batch_; ++i) {
-      if (batch_[i].data.ptr != nullptr) {
-        static_cast<watcher*>(batch_[i].data.ptr)->ready(batch_[i].events);
-      }
-    }
-    return std::exchange(in_batch_, 0) > 0;
-  }
+  bool dispatch(int timeout_ms = 0);
 
   /// How many polls may find nothing before the thread gives its core away: 0 when ranks outnumber
   /// cores. Then it lets others run between polls, for at most that time, and sleeps.
@@ -259,29 +194,10 @@ class engine : public std::enable_shared_from_this<engine> {
   static constexpr int batch_size = 64;
   static constexpr time_point tick = 50 * milliseconds;
 
-  void turn_soon() {
-    if (driven_ > 0 || kicked_) return;
-    kicked_ = true;
-    try {
-      boost::asio::post(executor_, [self = weak_from_this()] {
-        if (const auto me = self.lock()) {
-          me->kicked_ = false;
-          me->turn();
-        }
-      });
-    } catch (const std::bad_alloc&) {
-      kicked_ = false;  // the next tick turns it
-    }
-  }
+  void turn_soon();
 
   // What needs no haste, for a driver that may never be idle.
-  bool serve() {
-    const time_point time = now();
-    if (time - served_ < milliseconds) return false;
-    served_ = time;
-    sweep();
-    return dispatch(0);
-  }
+  bool serve();
 
   bool arm_sources() {
     bool armed = true;
@@ -289,19 +205,7 @@ class engine : public std::enable_shared_from_this<engine> {
     return armed;
   }
 
-  explicit engine(const boost::asio::any_io_executor& executor)
-      : executor_(executor),
-        epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-        standing_(executor),
-        ticker_(executor) {
-    if (epoll_ < 0) throw error(errc::too_many_files, "epoll_create1 failed");
-    detail::kept_from_children::add(epoll_);
-    queue_.executor = &executor_;
-    auto& context = boost::asio::query(executor, boost::asio::execution::context);
-    if (boost::asio::has_service<boost::asio::detail::scheduler>(context)) {
-      io_ = static_cast<boost::asio::io_context*>(&context);
-    }
-  }
+  explicit engine(const boost::asio::any_io_executor& executor);
 
   bool control(int action, int descriptor, std::uint32_t events, watcher& who) {
     epoll_event event{};
@@ -310,100 +214,23 @@ class engine : public std::enable_shared_from_this<engine> {
     return ::epoll_ctl(epoll_, action, descriptor, &event) == 0;
   }
 
-  void sweep() {
-    const time_point time = now();
-    for (std::size_t i = 0; i < timers_.size();) {
-      timer* const due = timers_[i];
-      if (time >= due->due_) {
-        timers_.erase(timers_.begin() + static_cast<std::ptrdiff_t>(i));
-        due->done_->post();
-      } else {
-        ++i;
-      }
-    }
-    for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i]->sweep(time);
-    disarm_if_unused();
-  }
+  void sweep();
 
-  bool pending() const {
-    bool any = !timers_.empty();
-    for (const source* transport : sources_) any |= transport->pending();
-    return any;
-  }
+  bool pending() const;
 
   // One turn on behalf of a foreign driver.
-  void turn() {
-    for (int round = 0; round < 64; ++round) {
-      bool moved = dispatch(0);
-      for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
-      moved |= queue_.run();
-      moved_asleep_ |= moved;
-      if (!moved && arm_sources()) return kick();
-    }
-    turn_soon();
-  }
+  void turn();
 
-  void run_others() {
-    if (io_ == nullptr) return;
-    if (io_->stopped()) io_->restart();
-    io_->poll();
-  }
+  void run_others();
 
-  void sleep() {
-    if (queue_.is_watching()) {
-      const timespec nap{0, watched_nap};
-      ::nanosleep(&nap, nullptr);
-      run_others();
-      return;
-    }
-    time_point nap = tick;
-    for (const timer* waiting : timers_) nap = std::min(nap, waiting->due_ - now());
-    if (nap <= 0) return;
-    if (io_ == nullptr) {
-      moved_asleep_ = dispatch(static_cast<int>((nap + milliseconds - 1) / milliseconds));
-      return;
-    }
-    if (io_->stopped()) io_->restart();
-    io_->run_one_for(std::chrono::nanoseconds(nap));
-  }
+  void sleep();
 
   bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }
 
   // The standing wait: armed once, armed again only after it fired.
-  void arm() {
-    if (!standing_.is_open()) standing_.assign(epoll_);
-    if (!waiting_) {
-      standing_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                           [self = weak_from_this()](boost::system::error_code ec) {
-                             const auto me = self.lock();
-                             if (!me) return;
-                             me->waiting_ = false;
-                             if (!ec) me->turn();
-                             if (me->used()) me->arm();
-                           });
-      waiting_ = true;
-    }
-    if (!ticking_) {
-      ticker_.expires_after(std::chrono::nanoseconds(tick));
-      ticker_.async_wait([self = weak_from_this()](boost::system::error_code ec) {
-        const auto me = self.lock();
-        if (!me) return;
-        me->ticking_ = false;
-        if (!ec && me->driven_ == 0) {
-          me->sweep();
-          me->turn();
-        }
-        if (me->used()) me->arm();
-      });
-      ticking_ = true;
-    }
-  }
+  void arm();
 
-  void disarm_if_unused() {
-    if (used() || !standing_.is_open()) return;
-    standing_.cancel();
-    ticker_.cancel();
-  }
+  void disarm_if_unused();
 
   boost::asio::any_io_executor executor_;
   boost::asio::io_context* io_ = nullptr;
@@ -431,3 +258,7 @@ class engine : public std::enable_shared_from_this<engine> {
 };
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/engine.ipp>
+#endif

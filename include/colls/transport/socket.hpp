@@ -32,31 +32,14 @@ inline descriptor open_socket(const endpoint& where) {
       ::socket(where.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
 }
 
-inline std::error_code set_congestion(int socket, std::string_view name) {
-  const int failed = ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
-                                  static_cast<socklen_t>(name.size()));
-  return failed != 0 ? last_error() : std::error_code();
-}
+std::error_code set_congestion(int socket, std::string_view name);
 
 /// Of one end of a socket. What stays inside this host is loopback.
-inline endpoint name_of(int fd, decltype(&::getsockname) ask) {
-  endpoint found;
-  auto size = static_cast<socklen_t>(found.capacity());
-  const bool known = ask(fd, found.data(), &size) == 0 && found.data()->sa_family != AF_UNIX;
-  if (!known) return endpoint(boost::asio::ip::address_v4::loopback(), 0);
-  found.resize(size);
-  return found;
-}
+endpoint name_of(int fd, decltype(&::getsockname) ask);
 
 /// What the system says to a name of a congestion control, asked with a socket of its own. A system
 /// without such a socket says why when it is needed.
-inline std::error_code try_congestion(std::string_view name) {
-  for (const auto& family : {boost::asio::ip::tcp::v4(), boost::asio::ip::tcp::v6()}) {
-    const descriptor probe = open_socket({family, 0});
-    if (probe) return set_congestion(probe.get(), name);
-  }
-  return {};
-}
+std::error_code try_congestion(std::string_view name);
 
 }  // namespace detail
 
@@ -65,17 +48,12 @@ inline std::error_code try_congestion(std::string_view name) {
 /// at end of file, or the system's. Destroying it closes the descriptor.
 class stream final : engine::watcher, engine::source {
  public:
-  explicit stream(engine& on) : engine_(on) {
-    engine_.add(static_cast<engine::source&>(*this), false);
-  }
+  explicit stream(engine& on);
   /// Throws where the engine cannot watch one more.
-  stream(engine& on, detail::descriptor connected) : stream(on) { adopt(std::move(connected)); }
+  stream(engine& on, detail::descriptor connected);
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
-  ~stream() {
-    close();
-    engine_.remove(static_cast<engine::source&>(*this));
-  }
+  ~stream();
 
   engine& on() { return engine_; }
   bool is_open() const { return static_cast<bool>(socket_); }
@@ -87,14 +65,7 @@ class stream final : engine::watcher, engine::source {
   void deadline(time_point when) { deadline_ = when; }
 
   /// Ends what is under way with `errc::cancelled` and closes.
-  void close() {
-    finish(reading_, make_error_code(errc::cancelled));
-    finish(writing_, make_error_code(errc::cancelled));
-    if (socket_) {
-      engine_.unwatch(socket_.get(), *this);
-      socket_ = {};
-    }
-  }
+  void close();
 
   /// Gives the descriptor away; nothing may be under way.
   detail::descriptor release() {
@@ -183,18 +154,9 @@ class stream final : engine::watcher, engine::source {
     }
   };
 
-  void adopt(detail::descriptor socket) {
-    const int on = 1;
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    events_ = 0;
-    engine_.watch(socket.get(), 0, *this);
-    socket_ = std::move(socket);
-  }
+  void adopt(detail::descriptor socket);
 
-  bool is_writable() const {
-    pollfd now{socket_.get(), POLLOUT, 0};
-    return ::poll(&now, 1, 0) == 1;
-  }
+  bool is_writable() const;
 
   // True: ended, well or badly.
   template <bool Reading>
@@ -236,37 +198,12 @@ class stream final : engine::watcher, engine::source {
     work.done->post();
   }
 
-  void interest() {
-    const std::uint32_t wanted = (reading_ != nullptr ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
-                                 (writing_ != nullptr ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
-    if (socket_ && wanted != events_) {
-      events_ = wanted;
-      engine_.rewatch(socket_.get(), wanted, *this);
-    }
-  }
+  void interest();
 
-  void ready(std::uint32_t) override {
-    if (writing_ != nullptr && step<false>(*writing_)) finish(writing_);
-    if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
-    if (reading_ == nullptr && writing_ == nullptr && events_ == 0 && socket_) {
-      // A hang-up that nobody waits for: epoll would report it without end.
-      engine_.unwatch(socket_.get(), *this);
-      socket_ = {};
-    }
-    interest();
-  }
+  void ready(std::uint32_t) override;
 
   bool poll() override { return false; }
-  void sweep(time_point now) override {
-    if (now < deadline_) return;
-    // Who has not been here for long finds what came meanwhile.
-    const bool may_write = writing_ != nullptr && (!writing_->connecting || is_writable());
-    if (may_write && step<false>(*writing_)) finish(writing_);
-    if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
-    finish(reading_, make_error_code(errc::timeout));
-    finish(writing_, make_error_code(errc::timeout));
-    interest();
-  }
+  void sweep(time_point now) override;
   bool pending() const override { return reading_ != nullptr || writing_ != nullptr; }
 
   engine& engine_;
@@ -283,22 +220,7 @@ class stream final : engine::watcher, engine::source {
 class listener {
  public:
   /// Port 0 lets the system choose. The port is never released between the choice and its use.
-  std::error_code listen(const endpoint& where) {
-    socket_ = detail::open_socket(where);
-    if (!socket_) return detail::last_error();
-    const int on = 1;
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (where.address().is_v6()) {
-      ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-    }
-    if (::bind(socket_.get(), where.data(), static_cast<socklen_t>(where.size())) != 0 ||
-        ::listen(socket_.get(), SOMAXCONN) != 0) {
-      const std::error_code ec = detail::last_error();
-      socket_ = {};
-      return ec;
-    }
-    return {};
-  }
+  std::error_code listen(const endpoint& where);
   /// Takes over a socket that listens already (a launcher's).
   void adopt(detail::descriptor listening) { socket_ = std::move(listening); }
 
@@ -308,10 +230,7 @@ class listener {
   void close() { socket_ = {}; }
 
   /// A connection that waits in the queue, or nothing.
-  detail::descriptor accept() {
-    return detail::descriptor(
-        ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  }
+  detail::descriptor accept();
 
  private:
   detail::descriptor socket_;
@@ -324,18 +243,9 @@ class task_group {
   explicit task_group(engine& on) : engine_(on) {}
   task_group(const task_group&) = delete;
   task_group& operator=(const task_group&) = delete;
-  ~task_group() {
-    while (first_ != nullptr) delete std::exchange(first_, first_->next);
-  }
+  ~task_group();
 
-  void start(task<> work) {
-    auto* const made = new entry(*this, std::move(work));
-    made->next = first_;
-    if (first_ != nullptr) first_->prev = made;
-    first_ = made;
-    ++running_;
-    if (made->work.start(*made)) remove(made);
-  }
+  void start(task<> work);
   int running() const { return running_; }
 
  private:
@@ -355,12 +265,7 @@ class task_group {
     entry* prev = nullptr;
   };
 
-  void remove(entry* ended) {
-    (ended->prev != nullptr ? ended->prev->next : first_) = ended->next;
-    if (ended->next != nullptr) ended->next->prev = ended->prev;
-    --running_;
-    delete ended;
-  }
+  void remove(entry* ended);
 
   engine& engine_;
   entry* first_ = nullptr;
@@ -368,3 +273,7 @@ class task_group {
 };
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/socket.ipp>
+#endif

@@ -6,7 +6,7 @@
 // memory that both processes share.
 
 #include <colls/receive.hpp>
-#include <colls/rendezvous/meet.hpp>
+#include <colls/rendezvous/membership.hpp>
 #include <colls/rendezvous/offshoot.hpp>
 #include <colls/send.hpp>
 #include <colls/transport.hpp>
@@ -27,28 +27,10 @@ class tcp_transport final : mover,
  public:
   static constexpr bool consumes = true;
 
-  tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who)
-      : engine_(std::move(on)),
-        who_(std::move(who)),
-        match_(who_->rank),
-        links_(*engine_, static_cast<tcp::link_owner&>(*this)),
-        lender_(*engine_, *who_, links_),
-        opener_(*engine_, *who_, links_, static_cast<tcp::opener::host&>(*this)),
-        delivery_(match_, links_, opener_, static_cast<tcp::delivery::host&>(*this)),
-        tasks_(*engine_) {
-    match_.add(static_cast<mover&>(*this));
-    engine_->add(static_cast<engine::source&>(*this));
-    if (who_->rendezvous != nullptr) {
-      who_->rendezvous->listen_for_failures(static_cast<failure_listener*>(this));
-    }
-  }
+  tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who);
   tcp_transport(const tcp_transport&) = delete;
   tcp_transport& operator=(const tcp_transport&) = delete;
-  ~tcp_transport() {
-    if (who_->rendezvous != nullptr) who_->rendezvous->listen_for_failures(nullptr);
-    engine_->remove(static_cast<engine::source&>(*this));
-    match_.remove(static_cast<mover&>(*this));
-  }
+  ~tcp_transport();
 
   int rank() const { return who_->rank; }
   int size() const { return who_->size; }
@@ -59,11 +41,7 @@ class tcp_transport final : mover,
     engine_->kick();
   }
   time_point now() const { return engine_->now(); }
-  network_cost costs() const {
-    network_cost all = who_->shares_memory() ? hybrid_cost : tcp_cost;
-    all.cores = who_->fewest_cores();
-    return all;
-  }
+  network_cost costs() const;
   engine& driver() { return *engine_; }
   int node_of(int rank) const { return who_->node_of[static_cast<std::size_t>(rank)]; }
   const std::shared_ptr<engine>& shared_engine() const { return engine_; }
@@ -74,22 +52,12 @@ class tcp_transport final : mover,
   /// executor.
   using card = offshoot::card;
   /// Opens this rank's listeners for such a world and says where they are.
-  std::shared_ptr<membership> prepare_world(int rank, int size, card& mine) const {
-    return offshoot::prepare(*who_, rank, size, mine);
-  }
+  std::shared_ptr<membership> prepare_world(int rank, int size, card& mine) const;
   /// The transport of that world, once every rank's card is known. Nobody else may turn the
   /// executor meanwhile.
   std::shared_ptr<tcp_transport> open_world(const boost::asio::any_io_executor& executor,
                                             std::shared_ptr<membership> who,
-                                            const std::vector<card>& cards) const {
-    offshoot::complete(*who, cards);
-    std::shared_ptr<engine> on = engine::of(executor);
-    if (on != engine_) {
-      // Each rank has two threads then, and the other may compute while this one waits.
-      on->wait_as(*engine_, 2 * who->local_size <= who->cores());
-    }
-    return std::make_shared<tcp_transport>(std::move(on), std::move(who));
-  }
+                                            const std::vector<card>& cards) const;
 
   using send_operation = queued_send<tcp_transport, tcp::outgoing>;
   friend send_operation;
@@ -118,50 +86,14 @@ class tcp_transport final : mover,
     return {*this, from, into, record};
   }
 
-  bool poll() override {
-    // Now and then other links have their turn, too.
-    if (!rounds_.empty() && take_rounds() && ++rounds_taken_ % 16 != 0) return true;
-    return links_.poll(match_);
-  }
+  bool poll() override;
 
   /// Ends no peer's operation: writes what is queued, says goodbye on every link, and reads each to
   /// its end before it is closed, or until the deadline.
-  task<> close(time_point deadline) {
-    if (!opener_.leave()) co_return;
-    // A last word (why a communicator was revoked) may wait for a link that is still being dialled.
-    while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-    opener_.close();
-    links_.say_goodbye();
-    while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-    links_.shut_writing();
-    while (links_.any_open() && now() < deadline) {
-      co_await engine_->sleep_until(now() + milliseconds);
-    }
-    links_.shut();
-    if (who_->rendezvous != nullptr) {
-      // Who dials us later is told that we have left, not that we died.
-      try {
-        co_await who_->rendezvous->set(detail::left_key(rank()), "1",
-                                       std::min(deadline, now() + seconds));
-      } catch (const error& thrown) {
-        log_debug("the store is gone already: %s", thrown.record().detail);
-      }
-    }
-    opener_.close_doors();
-    co_await colls::leave(*who_, deadline);
-  }
+  task<> close(time_point deadline);
 
  private:
-  void sweep(time_point time) override {
-    settle_rounds([=](round_operation& each) { return each.is_old(time); });
-    match_.sweep(time);
-    delivery_.remind(time);
-    if (time - looked_for_hosts_ < seconds) return;
-    looked_for_hosts_ = time;
-    links_.each([&](int, tcp::link& link) {
-      if (link.is_silent()) opener_.probe(link);
-    });
-  }
+  void sweep(time_point time) override;
   bool pending() const override { return match_.any_under_way(); }
   bool arm() override { return links_.arm(); }
   void disarm() override { links_.disarm(); }
@@ -170,9 +102,7 @@ class tcp_transport final : mover,
   bool start(tcp::outgoing& send) { return delivery_.start(send); }
   bool start(posted& receive) { return delivery_.start(receive); }
   void withdraw(tcp::outgoing& send) { delivery_.withdraw(send); }
-  void comes(const message_key& key) override {
-    settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
-  }
+  void comes(const message_key& key) override;
 
   // ---- rounds
 
@@ -198,31 +128,8 @@ class tcp_transport final : mover,
     waiting.listed_ = false;
     std::erase(rounds_, &waiting);
   }
-  bool take_rounds() {
-    bool any = false;
-    for (std::size_t i = 0; i < rounds_.size();) {
-      round_operation& each = *rounds_[i];
-      if (!each.take()) {
-        ++i;
-        continue;
-      }
-      unlist(each);
-      each.end();
-      any = true;
-    }
-    return any;
-  }
-  bool take_next(tcp::link& from) override {
-    for (round_operation* const each : rounds_) {
-      if (!each->take_from(from)) continue;
-      if (each->has_all()) {
-        unlist(*each);
-        each->end();
-      }
-      return true;
-    }
-    return false;
-  }
+  bool take_rounds();
+  bool take_next(tcp::link& from) override;
   // Those that `which` picks become other messages, which may end more of them.
   template <class Which>
   void settle_rounds(Which which) {
@@ -240,202 +147,41 @@ class tcp_transport final : mover,
 
   // ---- what links say
 
-  void received(tcp::link& from, const tcp::header& frame, const std::byte* payload) override {
-    const message_key key = frame.key(from.peer());
-    switch (frame.kind) {
-      case tcp::kind::data:
-        if ((frame.flags & tcp::flag::header_alone) != 0) {
-          delivery_.announced(from, frame, key);
-        } else {
-          delivery_.message(from, frame, key);
-        }
-        break;
-      case tcp::kind::grant:
-        if ((frame.flags & tcp::flag::window) != 0) {
-          from.credit.refill(frame.length);
-        } else {
-          delivery_.granted(from, frame, key);
-        }
-        break;
-      case tcp::kind::announce: match_.inspect(key, frame.hash); break;
-      case tcp::kind::fingerprint: {
-        fingerprint theirs;
-        std::memcpy(static_cast<void*>(&theirs), payload, sizeof theirs);
-        match_.compare(from.peer(), frame.communicator, frame.sequence, theirs);
-        break;
-      }
-      case tcp::kind::revoke: {
-        const failure why = tcp::parse_failure(payload);
-        if (why.code == errc::peer_failed && why.culprit >= 0 && why.culprit != rank()) {
-          match_.died(why.culprit, why, from.peer());
-        } else {
-          match_.revoke(frame.communicator, why, from.peer());
-        }
-        break;
-      }
-      case tcp::kind::goodbye:
-        from.heard_goodbye();
-        needed(from.peer());
-        break;
-      case tcp::kind::mapped:
-        from.is_seen = true;
-        from.is_read = (frame.flags & tcp::flag::reads) != 0;
-        break;
-    }
-    links_.flush_soon(from);
-  }
+  void received(tcp::link& from, const tcp::header& frame, const std::byte* payload) override;
 
   // ---- links
 
-  void opened(tcp::link& which) override {
-    if (which.has_ring()) lender_.opened(which);
-    match_.each_failed(which.peer(), [&](const communicator_state& communicator) {
-      tell_revoked(which, communicator.id(), communicator.why());
-    });
-  }
-  void unreachable(tcp::link& which, const failure& why) override {
-    if (why.code == errc::closed) {
-      which.heard_goodbye();
-      needed(which.peer());
-    } else {
-      match_.died(which.peer(), why);
-    }
-  }
-  bool is_needed(tcp::link& link) override {
-    bool any = match_.waiting_for(link.peer()) != nullptr;
-    link.each_send([&](const tcp::outgoing&) { any = true; });
-    return any;
-  }
-  void lent(tcp::link& from, detail::descriptor arena) override {
-    lender_.see(from, std::move(arena));
-  }
+  void opened(tcp::link& which) override;
+  void unreachable(tcp::link& which, const failure& why) override;
+  bool is_needed(tcp::link& link) override;
+  void lent(tcp::link& from, detail::descriptor arena) override;
 
   // ---- ends
 
   // The launcher or the store says that a rank has died.
-  void rank_failed(int peer, const failure& why) override {
-    if (why.code != errc::peer_failed) {
-      match_.revoke(why.communicator, why, rank());
-    } else if (peer >= 0 && peer != rank()) {
-      match_.died(peer, why, rank());
-    }
-  }
+  void rank_failed(int peer, const failure& why) override;
 
   // Who has no link to us learns it by the failure channel.
-  task<> report(failure why) {
-    ++reports_;
-    try {
-      co_await who_->rendezvous->report_failure(why, now() + seconds);
-    } catch (const error& thrown) {
-      log_debug("the store is gone: %s", thrown.record().detail);
-    }
-    --reports_;
-  }
+  task<> report(failure why);
 
-  void lost(tcp::link& which, const failure& why) override {
-    if (which.said_goodbye()) {
-      needed(which.peer());
-    } else if (!opener_.is_closing()) {
-      match_.died(which.peer(), why);
-    }
-    which.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
-    which.fail_receive(why.code, [](const posted&) { return true; });
-  }
+  void lost(tcp::link& which, const failure& why) override;
 
   // `peer` has left: whatever still waits for it, or to be taken by it, waits in vain.
-  void needed(int peer) {
-    settle_rounds([](const round_operation&) { return true; });
-    while (communicator_state* const communicator = waiting_for(peer)) {
-      match_.revoke(*communicator, has_left(peer));
-    }
-  }
+  void needed(int peer);
   // A good communicator that waits for it, or null.
-  communicator_state* waiting_for(int peer) {
-    communicator_state* found = match_.waiting_for(peer);
-    links_.at(peer).each_send([&](const tcp::outgoing& send) {
-      if (!send.record->communicator->failed()) found = send.record->communicator;
-    });
-    return found;
-  }
+  communicator_state* waiting_for(int peer);
 
-  void revoked(communicator_state& communicator, const failure& why, int told_by) override {
-    if (told_by < 0 && who_->rendezvous != nullptr) {
-      try {
-        tasks_.start(report(why));
-      } catch (const std::bad_alloc&) {
-        log_warn("rank %d has no memory to tell the store why a communicator has failed", rank());
-      }
-    }
-    for (std::size_t i = 0; i < rounds_.size();) {
-      round_operation& each = *rounds_[i];
-      if (!each.is_of(communicator)) {
-        ++i;
-        continue;
-      }
-      unlist(each);
-      each.fail(why.code);
-    }
-    links_.each([&](int peer, tcp::link& link) {
-      link.fail_sends(why.code, [&](const tcp::outgoing& send) {
-        return send.key.communicator == communicator.id();
-      });
-      link.fail_receive(why.code, [&](const posted& receive) {
-        return receive.key.communicator == communicator.id();
-      });
-      link.credit.drop_grants(communicator.id());
-      if (peer == told_by || link.ended() || communicator.rank_of(peer) < 0) return;
-      tell_revoked(link, communicator.id(), why);
-    });
-  }
-  static void tell_revoked(tcp::link& link, std::uint32_t communicator, const failure& why) {
-    tcp::header frame;
-    frame.kind = tcp::kind::revoke;
-    frame.communicator = communicator;
-    frame.length = sizeof(failure);
-    link.control(frame, &why);
-    link.flush();
-  }
+  void revoked(communicator_state& communicator, const failure& why, int told_by) override;
+  static void tell_revoked(tcp::link& link, std::uint32_t communicator, const failure& why);
 
-  void announce(int peer, const operation_record& waiting) override {
-    if (peer == rank()) return;
-    tcp::link& link = opener_.to(peer);
-    if (link.ended()) return;
-    link.control(
-        tcp::header_for(tcp::kind::announce, announcement(peer, waiting), 0, waiting.hash));
-    link.flush();
-  }
+  void announce(int peer, const operation_record& waiting) override;
 
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-               const fingerprint& ours) override {
-    tcp::header frame;
-    frame.kind = tcp::kind::fingerprint;
-    frame.communicator = communicator;
-    frame.sequence = sequence;
-    frame.length = sizeof ours;
-    tcp::link& link = opener_.to(peer);
-    link.control(frame, &ours);
-    link.flush();
-  }
+               const fingerprint& ours) override;
 
-  void refuse(int peer, const failure& why) override {
-    tcp::header frame;
-    frame.kind = tcp::kind::revoke;
-    frame.communicator = why.communicator;
-    frame.length = sizeof why;
-    tcp::link& link = opener_.to(peer);
-    link.control(frame, &why);
-    links_.flush_soon(link);
-  }
+  void refuse(int peer, const failure& why) override;
 
-  int awaited_by(const operation_record& sending) override {
-    int found = -1;
-    links_.each([&](int peer, tcp::link& link) {
-      link.each_send([&](const tcp::outgoing& send) {
-        if (send.record == &sending) found = peer;
-      });
-    });
-    return found;
-  }
+  int awaited_by(const operation_record& sending) override;
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<membership> who_;
@@ -455,3 +201,7 @@ static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transp
               round_transport<tcp_transport>);
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/tcp.ipp>
+#endif

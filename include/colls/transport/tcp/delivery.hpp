@@ -98,15 +98,7 @@ class delivery {
   }
 
   /// Long messages whose receivers expect short ones would wait without a word.
-  void remind(time_point now) {
-    links_.each([&](int, link& to) {
-      to.credit.waiting.each([&](outgoing& send) {
-        if (send.reminded || now - send.record->started < 100 * milliseconds) return;
-        tell_of(to, send, flag::reminder);
-        links_.flush_soon(to);
-      });
-    });
-  }
+  void remind(time_point now);
 
   // ---- what links bring
 
@@ -146,60 +138,10 @@ class delivery {
   }
 
   /// The header of a message that waits for a grant.
-  void announced(link& from, const header& frame, const message_key& key) {
-    if ((frame.flags & flag::taken_back) != 0) return taken_back(from, key, frame.length);
-    const std::uint64_t number = key.is_point_to_point() ? ++from.credit.heard_of : 0;
-    if (!match_.inspect(key, frame.hash)) return;
-    // Its sender had no credit left, and waits for a grant, which a receive gives.
-    host_.comes(key);
-    const communicator_state* const known = match_.find(key.communicator);
-    if (known != nullptr && known->failed()) return;
-    const bool reminder = (frame.flags & flag::reminder) != 0;
-    posted* const receive = reminder ? match_.first(key) : match_.peek(key);
-    if (receive != nullptr) {
-      const auto size = static_cast<std::size_t>(frame.length);
-      if (const std::error_code ec = match_.check(*receive, key.peer, size, frame.hash)) {
-        if (!receive->listed) return;  // the check has revoked the communicator
-        match_.unlist(*receive);
-        refuse_later(*receive, ec, &from);
-      } else if (!receive->granted) {
-        ask_for(from, *receive, number);
-      }
-      return;
-    }
-    if (reminder && key.is_point_to_point()) return;
-    keep(from, frame, key, 0).number = number;
-  }
+  void announced(link& from, const header& frame, const message_key& key);
 
   /// A message of that key may come to the peer.
-  void granted(link& from, const header& frame, const message_key& key) {
-    if ((frame.flags & flag::taken_back) != 0) return from.credit.forget(key, frame.length);
-    if (!match_.inspect(key, frame.hash)) return;
-    outgoing* const send = from.credit.waiting.take(key);
-    if (send == nullptr) {
-      const communicator_state* const known = match_.find(key.communicator);
-      if (!key.is_point_to_point() && (known == nullptr || !known->failed())) {
-        from.credit.bank_grant(key);
-      }
-      return;
-    }
-    if (send->gone) {
-      delete send;
-      return;
-    }
-    if (send->queued) {
-      from.credit.waiting.push_back(*send);
-      from.fail(0, "a grant of a message that was not announced");
-      return;
-    }
-    send->waits = false;
-    if ((frame.flags & flag::unwanted) != 0) {
-      send->finish();
-      return;
-    }
-    send->frame.flags = flag::granted;
-    if (from.enqueue(*send)) send->done->post();  // its bytes are counted
-  }
+  void granted(link& from, const header& frame, const message_key& key);
 
  private:
   // Nothing goes to that peer or comes from it any more. That the link broke may not be told yet.
@@ -235,33 +177,9 @@ class delivery {
   }
 
   // A message that waits, and whose header has gone, or has begun to go.
-  void take_back(outgoing& send) {
-    link& to = *send.on;
-    to.control(header_for(kind::data, send.key, send.number, send.record->hash,
-                          flag::header_alone | flag::taken_back));
-    const bool stays = to.credit.bury(send);
-    send.waits = false;
-    if (!stays) to.credit.waiting.remove(send), to.break_off();
-    links_.flush_soon(to);
-  }
+  void take_back(outgoing& send);
   // Its sender does so: nobody gets it. If a receive has asked for it, that meets what comes after.
-  void taken_back(link& from, const message_key& key, std::uint64_t number) {
-    arrival* const kept = match_.take_arrival([&](const arrival& message) {
-      return !message.buffered && message.key == key &&
-             static_cast<const early&>(message).number == number;
-    });
-    if (kept != nullptr) {
-      early::free(static_cast<early*>(kept));
-      from.control(header_for(kind::grant, key, number, 0, flag::taken_back));
-      return;
-    }
-    posted* const receive = match_.asker(key, number);
-    if (receive == nullptr) return;
-    receive->granted = false;
-    if (std::exchange(receive->takes_any, false)) receive->key.peer = posted::any_source;
-    arrival* const next = match_.pair_again(*receive);
-    if (next != nullptr && take(*receive, static_cast<early&>(*next))) receive->done->post();
-  }
+  void taken_back(link& from, const message_key& key, std::uint64_t number);
   void ask_for(link& from, posted& receive, std::uint64_t number) {
     if (receive.key.is_point_to_point()) {
       receive.takes_any = receive.key.peer == posted::any_source;
@@ -298,18 +216,7 @@ class delivery {
 
   // A message that may not go into its receive. With a dispute under way the receive waits for the
   // verdict, which names both sides.
-  bool refused(posted& receive, std::error_code ec, link* announced) {
-    if (ec == make_error_code(errc::truncated) && announced != nullptr) {
-      grant(*announced, receive, flag::unwanted);
-      receive.granted = false;
-    }
-    if (ec == make_error_code(errc::mismatch) && !receive.record->communicator->failed()) {
-      match_.list(receive);
-      return false;
-    }
-    receive.ec = ec;
-    return true;
-  }
+  bool refused(posted& receive, std::error_code ec, link* announced);
   void refuse_later(posted& receive, std::error_code ec, link* announced) {
     if (refused(receive, ec, announced)) receive.finish(ec);
   }
@@ -321,3 +228,7 @@ class delivery {
 };
 
 }  // namespace colls::tcp
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/tcp/delivery.ipp>
+#endif

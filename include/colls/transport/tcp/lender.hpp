@@ -28,20 +28,7 @@ class lender {
   /// `size` bytes of zeros in which the ranks of this host may work while an operation on them
   /// lasts; where there are none, or no memory can be shared, this process's own. Null: there is no
   /// memory.
-  std::shared_ptr<std::byte> allocate(std::size_t size) {
-    std::error_code why;
-    if (size != 0 && has_arena()) {
-      if (std::byte* const at = arena_->allocate(size, &why)) {
-        return {at, [owner = arena_](std::byte* memory) { owner->free(memory); }};
-      }
-    }
-    std::shared_ptr<std::byte> own = detail::own_memory(size);
-    if (why && own != nullptr && !std::exchange(told_of_own_, true)) {
-      log_warn("rank %d allocates memory that its peers cannot work in: %s", who_.rank,
-               why.message().c_str());
-    }
-    return own;
-  }
+  std::shared_ptr<std::byte> allocate(std::size_t size);
 
   /// Whether peers may work there.
   bool has(const_bytes data) const { return arena_ != nullptr && arena_->locate(data) != 0; }
@@ -146,26 +133,7 @@ class lender {
   }
 
   /// The peer lets this rank see its arena.
-  void see(link& from, detail::descriptor arena) {
-    if (from.view != nullptr) return;
-    shm::segment theirs;
-    auto mapped = std::make_unique<shm::arena_view>();
-    std::error_code ec = theirs.adopt(std::move(arena));
-    if (!ec) ec = mapped->map(theirs, who_.size, who_.rank);
-    if (ec) {
-      if (!std::exchange(told_of_theirs_, true)) {
-        log_warn("rank %d cannot see the memory that rank %d lends: %s", who_.rank, from.peer(),
-                 ec.message().c_str());
-      }
-      return;
-    }
-    from.view = std::move(mapped);
-    header frame;
-    frame.kind = kind::mapped;
-    if (may_read(from)) frame.flags = flag::reads;
-    from.control(frame);
-    links_.flush_soon(from);
-  }
+  void see(link& from, detail::descriptor arena);
   shm::arena_view* view_of(int peer) {
     link* const from = links_.known(peer);
     return from == nullptr ? nullptr : from->view.get();
@@ -180,80 +148,19 @@ class lender {
   bool is_child() const { return arena_ != nullptr && !arena_->is_made_here(); }
 
   // Made at the first use.
-  bool has_arena() {
-    if (arena_ != nullptr || !may_make_) return arena_ != nullptr;
-    may_make_ = false;
-    if (!who_.local_listener.is_open()) return false;
-    auto made = std::make_shared<shm::arena>();
-    if (const std::error_code ec = made->make(who_.size)) {
-      log_warn("rank %d has no memory for its peers to work in: %s", who_.rank,
-               ec.message().c_str());
-      return false;
-    }
-    arena_ = std::move(made);
-    for (link* to : links_.rings()) {
-      if (to->is_open()) to->lend(*arena_);
-    }
-    return true;
-  }
+  bool has_arena();
 
   // Whether this rank reads what the peer has in memory of its own. Two copies through the ring,
   // both ways at once, make 9 to 10 GB/s where two cores share a cache.
-  bool may_read(link& from) {
-    constexpr double slowest = 9;
-    if (who_.cfg.reads == "never") return false;
-    if (const std::error_code ec = from.view->find_owner(from.process())) {
-      log_info("rank %d cannot read the memory of rank %d, and is sent what lies there: %s",
-               who_.rank, from.peer(), ec.message().c_str());
-      return false;
-    }
-    if (who_.cfg.reads == "always") return true;
-    const time_point taken = from.view->time_to_read([this] { return engine_.now(); });
-    const double speed = static_cast<double>(shm::sample_bytes) / static_cast<double>(taken);
-    if (speed >= slowest) return true;
-    log_info("rank %d is sent what lies in memory of rank %d: the kernel reads it at %.1f GB/s",
-             who_.rank, from.peer(), speed);
-    return false;
-  }
+  bool may_read(link& from);
 
   // An operation has ended, and peers may be in its buffers: until each has looked up, has died, or
   // has been stopped there, which takes other pages. Where there is no memory for these it takes
   // one of the former.
-  void take_back(const loan& ended) noexcept {
-    if (is_child()) return;
-    arena_->revoke(ended.ticket_);
-    if (ended.lent_[0] == nullptr) return;  // who reads sees that it was too late
-    const std::byte* blocks[] = {ended.lent_[0], ended.lent_[1]};
-    time_point try_at = engine_.now() + patience;
-    bool retired = false;
-    bool tried = false;
-    links_.each([&](int peer, const link& to) {
-      while (to.is_seen && !retired && arena_->is_inside(peer) && !to.peer_is_gone()) {
-        tried ? ::usleep(1000) : ::sched_yield();
-        if (engine_.now() < try_at) continue;
-        retired = true;
-        for (const std::byte*& block : blocks) {
-          if (block != nullptr && retire(block)) block = nullptr;
-          retired &= block == nullptr;
-        }
-        if (!retired && !std::exchange(tried, true)) {
-          log_warn(
-              "rank %d waits until rank %d, which was stopped in memory lent to it, goes on or "
-              "ends: "
-              "there is no memory to take the place of that",
-              who_.rank, peer);
-        }
-        try_at = engine_.now() + patience;
-      }
-    });
-  }
+  void take_back(const loan& ended) noexcept;
 
   // Other operations that lend the same block have their results in its old pages.
-  bool retire(const std::byte* block) {
-    if (!arena_->retire(block)) return false;
-    for (loan* other : loans_) other->spoiled_ |= other->has_lent(block);
-    return true;
-  }
+  bool retire(const std::byte* block);
 
   engine& engine_;
   const membership& who_;
@@ -268,3 +175,7 @@ class lender {
 };
 
 }  // namespace colls::tcp
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/tcp/lender.ipp>
+#endif

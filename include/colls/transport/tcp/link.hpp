@@ -71,13 +71,7 @@ class link final : public engine::watcher {
   tcp::credit credit;
 
   /// Takes an authenticated connection over and writes what has gathered.
-  void open(detail::descriptor socket, std::unique_ptr<shm::ring> shared = nullptr) {
-    events_ = EPOLLIN;
-    engine_.watch(socket.get(), events_, *this);
-    socket_ = std::move(socket);
-    ring_ = std::move(shared);
-    flush();
-  }
+  void open(detail::descriptor socket, std::unique_ptr<shm::ring> shared = nullptr);
 
   /// True: written whole at once.
   bool enqueue(outgoing& send) {
@@ -246,57 +240,23 @@ class link final : public engine::watcher {
   /// The peer's, by the kernel's word.
   pid_t process() const { return shm::process_behind(socket_.get()); }
   /// Whether the peer's process has ended: it touches nothing any more.
-  bool peer_is_gone() const {
-    if (!socket_) return hung_up_;
-    pollfd now{socket_.get(), 0, 0};
-    return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
-  }
+  bool peer_is_gone() const;
 
   /// Ends the link for want of memory: what was begun cannot come to its end. Whoever withdraws a
   /// message, in its destructor or in the middle of a list, is not the one to tell.
-  void break_off() {
-    ended_ = true;
-    shut();
-    broken_.post();
-  }
+  void break_off();
   /// Tells now what `break_off` has left for later: somebody asks for the link.
-  void tell_if_broken() {
-    if (!broken_.posted()) return;
-    broken_.withdraw();
-    broken_.run();
-  }
+  void tell_if_broken();
   /// Whether something is under way and the peer's system has said nothing for long: then nothing
   /// else asks for it, keep-alive least of all.
-  bool is_silent() const {
-    if (!is_open() || ring_) return false;
-    int under_way = 0;
-    tcp_info now{};
-    socklen_t size = sizeof now;
-    return ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 && under_way > 0 &&
-           ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &now, &size) == 0 &&
-           now.tcpi_last_ack_recv > 5'000;
-  }
+  bool is_silent() const;
 
   void shut_writing() { ::shutdown(socket_.get(), SHUT_WR); }
 
-  void shut() {
-    if (!socket_) return;
-    engine_.unwatch(socket_.get(), *this);
-    socket_ = {};
-    out_.end();
-  }
+  void shut();
 
   /// The system's word, or a frame that cannot be, ends the link.
-  void fail(int system_error, const char* sentence = nullptr) {
-    ended_ = true;
-    hung_up_ = sentence == nullptr;
-    shut();
-    if (sentence == nullptr) {
-      tell_lost(errc::peer_failed, std::strerror(system_error));
-    } else {
-      tell_lost(errc::protocol_error, sentence);
-    }
-  }
+  void fail(int system_error, const char* sentence = nullptr);
 
  private:
   /// Tells later that the link has ended.
@@ -314,17 +274,12 @@ class link final : public engine::watcher {
 
   // What was to go unasked and does not, leaves its place in the window.
   void give_back(const outgoing& send) {
-    if (send.queued && send.written == 0 && !send.alone && (send.frame.flags & flag::granted) == 0) {
+    if (send.queued && send.written == 0 && !send.alone &&
+        (send.frame.flags & flag::granted) == 0) {
       credit.refill(weight(send.size));
     }
   }
-  void tell_lost(errc code, const char* sentence) {
-    failure why(code);
-    why.culprit = peer_;
-    std::snprintf(why.address, sizeof why.address, "%s", address_.c_str());
-    why.say("%s", sentence);
-    owner_.lost(*this, why);
-  }
+  void tell_lost(errc code, const char* sentence);
 
   void want_write(bool wanted) {
     const std::uint32_t events =
@@ -335,12 +290,7 @@ class link final : public engine::watcher {
     }
   }
 
-  void ready(std::uint32_t events) override {
-    if (ring_) return listen();
-    if ((events & static_cast<std::uint32_t>(EPOLLOUT)) != 0) flush();
-    if (is_open()) pump();
-    if (is_open()) flush();
-  }
+  void ready(std::uint32_t events) override;
 
   bool goes_on() const { return is_open() && !ended_; }
   bool begin(const header& frame, const std::byte* payload) {
@@ -381,46 +331,12 @@ class link final : public engine::watcher {
   }
 
   // The socket says that the peer woke us, or that it is gone; what it wrote before counts.
-  void listen() {
-    char bells[256];
-    ssize_t got = 0;
-    int why = 0;
-    do {
-      detail::descriptor passed;
-      got = detail::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
-      why = got < 0 ? errno : 0;
-      if (passed) take_arena(std::move(passed));
-    } while (got > 0);
-    errno = why;
-    const bool over = got == 0 || !detail::would_block();
-    bool moved = true;
-    while (moved && is_open()) moved = pump_ring() && over;
-    if (!is_open() || !over) return;
-    if (got == 0) {
-      end_of_file();
-    } else {
-      fail(why);
-    }
-  }
+  void listen();
 
   // Without memory for it this rank sees none, as if it could not.
-  void take_arena(detail::descriptor passed) {
-    try {
-      owner_.lent(*this, std::move(passed));
-    } catch (const std::bad_alloc&) {
-    }
-  }
+  void take_arena(detail::descriptor passed);
 
-  void end_of_file() {
-    if (!goodbye_received_) {
-      fail(ECONNRESET);
-      return;
-    }
-    ended_ = true;
-    hung_up_ = true;
-    shut();
-    owner_.lost(*this, failure(errc::closed));
-  }
+  void end_of_file();
 
   engine& engine_;
   link_owner& owner_;
@@ -446,3 +362,7 @@ inline void early::drop() {
 }
 
 }  // namespace colls::tcp
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/tcp/link.ipp>
+#endif

@@ -43,10 +43,7 @@ class links {
     return to != nullptr && to->has_ring() ? to : nullptr;
   }
   /// The other end of the link from a rank to itself.
-  link& from_self(int rank) {
-    auto made = std::make_unique<link>(engine_, owner_, rank);
-    return *all_.insert_or_assign(receives_from_self, std::move(made)).first->second;
-  }
+  link& from_self(int rank);
   template <class Visit>
   void each(Visit visit) {
     for (auto& [peer, link] : all_) visit(peer, *link);
@@ -55,16 +52,7 @@ class links {
   const std::vector<link*>& rings() const { return rings_; }
 
   /// Without `ring` its bytes go through the socket.
-  void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring) {
-    std::vector<link*>& those = ring != nullptr ? rings_ : sockets_;
-    those.push_back(&which);
-    try {
-      which.open(std::move(socket), std::move(ring));
-    } catch (...) {
-      those.pop_back();
-      throw;
-    }
-  }
+  void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring);
 
   /// Writes what has gathered for it when all links have had their turn.
   void flush_soon(link& which) {
@@ -87,29 +75,9 @@ class links {
 
   /// Writes what it can. Whether something is left that a link may take later, or a link opens to
   /// which the goodbye has to be said.
-  bool unwritten() {
-    bool any = false;
-    for (auto& [peer, link] : all_) {
-      if (link->is_open()) link->flush();
-      const bool opens = link->is_open() || link->dialing || link->promised;
-      any |= link->half_open || (!link->idle() && !link->ended() && opens);
-    }
-    return any;
-  }
-  void say_goodbye() {
-    for (auto& [peer, link] : all_) {
-      if (!link->is_open()) continue;
-      header frame;
-      frame.kind = kind::goodbye;
-      link->control(frame);
-      link->flush();
-    }
-  }
-  void shut_writing() {
-    for (auto& [peer, link] : all_) {
-      if (link->is_open()) link->shut_writing();
-    }
-  }
+  bool unwritten();
+  void say_goodbye();
+  void shut_writing();
   bool any_open() const {
     return std::any_of(all_.begin(), all_.end(),
                        [](const auto& each) { return each.second->is_open(); });
@@ -176,3 +144,7 @@ class links {
 };
 
 }  // namespace colls::tcp
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/tcp/links.ipp>
+#endif

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What ranks tell each other of themselves: the second half of membership.hpp.
+
+#include <colls/rendezvous/process.hpp>
+#include <colls/rendezvous/store_server.hpp>
+#include <colls/transport/shm/local_socket.hpp>
+#include <colls/version.hpp>
+
+#include <sstream>
+
+namespace colls::detail {
+
+COLLS_ONCE std::string rank_card::text() const {
+  char all[1024];
+  char usable[core_set::longest + 1];
+  cores.write(usable);
+  std::snprintf(all, sizeof all, "%s %d %s %s %llu %s %s %lld %llx",
+                where.address().to_string().c_str(), where.port(), boot.c_str(), host.c_str(),
+                static_cast<unsigned long long>(network), transport.c_str(), usable,
+                static_cast<long long>(pid), static_cast<unsigned long long>(nonce));
+  return all;
+}
+
+COLLS_ONCE std::optional<rank_card> rank_card::parse(const std::string& text) {
+  char address[64];
+  char boot[64];
+  char host[256];
+  char transport[8];
+  char usable[core_set::longest + 1];
+  static_assert(sizeof usable == 257);
+  int port = 0;
+  unsigned long long network = 0;
+  rank_card card;
+  boost::system::error_code bad;
+  if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %7s %256s", address, &port, boot, host,
+                  &network, transport, usable) != 7 ||
+      !core_set::read(usable, card.cores)) {
+    return std::nullopt;
+  }
+  const auto numeric = boost::asio::ip::make_address(address, bad);
+  if (bad || port <= 0 || port > 65535) return std::nullopt;
+  card.where = {numeric, static_cast<std::uint16_t>(port)};
+  card.boot = boot;
+  card.host = host;
+  card.network = network;
+  card.transport = transport;
+  return card;
+}
+
+COLLS_ONCE rank_card rank_card::of_this_process() {
+  rank_card mine;
+  mine.boot = boot_id();
+  if (mine.boot.empty()) mine.boot = "-";
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  mine.host = host[0] == 0 ? "-" : host;
+  mine.network = network_namespace();
+  mine.cores = core_set::of_this_thread();
+  mine.pid = ::getpid();
+  fill_random(&mine.nonce, sizeof mine.nonce);
+  return mine;
+}
+
+COLLS_ONCE std::string rank_card::place() const {
+  return (boot != "-" ? boot : host) + " " + (network != 0 ? std::to_string(network) : host);
+}
+
+COLLS_ONCE std::string membership_text(const membership& all) {
+  std::string text;
+  for (std::size_t r = 0; r < all.node_of.size(); ++r) {
+    const auto node = static_cast<std::size_t>(all.node_of[r]);
+    text += std::to_string(node) + ' ' + std::to_string(all.cores_of[node]);
+    if (!all.book.empty()) {
+      text += ' ' + all.book[r].address().to_string() + ' ' + std::to_string(all.book[r].port());
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+COLLS_ONCE bool read_membership(const std::string& text, membership& into) {
+  into.node_of.clear();
+  into.cores_of.clear();
+  into.book.clear();
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    int node = -1;
+    int cores = -1;
+    char address[64] = {};
+    unsigned port = 0;
+    const int found = std::sscanf(line.c_str(), "%d %d %63s %u", &node, &cores, address, &port);
+    boost::system::error_code bad;
+    const auto numeric = boost::asio::ip::make_address(address, bad);
+    const bool has_address = found == 4 && !bad && port > 0 && port <= 65535;
+    // Nodes are numbered as they come.
+    const auto known = static_cast<int>(into.cores_of.size());
+    if (node < 0 || node > known || cores < 0 || (found != 2 && !has_address)) return false;
+    if (node == known) into.cores_of.push_back(cores);
+    into.node_of.push_back(node);
+    if (has_address) into.book.emplace_back(numeric, static_cast<std::uint16_t>(port));
+  }
+  const auto size = static_cast<std::size_t>(into.size);
+  return into.node_of.size() == size && (into.book.empty() || into.book.size() == size);
+}
+
+}  // namespace colls::detail
+
+namespace colls {
+
+COLLS_ONCE int membership::cores() const {
+  const auto here = static_cast<std::size_t>(node);
+  return here < cores_of.size() && cores_of[here] > 0 ? cores_of[here] : detail::cores();
+}
+
+COLLS_ONCE std::error_code membership::listen() {
+  if (const std::error_code ec = link_listener.listen({address, 0})) return ec;
+  if (shares_memory()) {
+    if (const std::error_code ec = shm::listen_beside(link_listener, local_listener)) {
+      log_warn("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
+    }
+  }
+  return {};
+}
+
+COLLS_ONCE task<endpoint> membership::address_of(int peer) const {
+  if (!book.empty()) co_return book[static_cast<std::size_t>(peer)];
+  const std::string text = co_await rendezvous->get(detail::rank_key(peer));
+  const auto card = detail::rank_card::parse(text);
+  if (!card) detail::raise(errc::protocol_error, "rank %d published no address", peer);
+  co_return card->where;
+}
+
+COLLS_ONCE task<bool> membership::introduce(stream& link, int peer) const {
+  const hello mine = greeting(purpose::link);
+  const hello theirs = co_await prove(link, mine, key);
+  if (theirs.rank != peer) {
+    detail::raise(errc::protocol_error, "rank %d listens where rank %d was expected", theirs.rank,
+                  peer);
+  }
+  const verdict answer = co_await await_verdict(link, mine);
+  co_return answer == verdict::accepted;
+}
+
+COLLS_ONCE task<> leave(membership& all, time_point deadline) {
+  if (all.rendezvous) co_await all.rendezvous->leave(deadline);
+  if (all.server) {
+    co_await all.server->drain(deadline);
+    all.server->close();
+  }
+}
+
+}  // namespace colls

@@ -1,0 +1,301 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What the server does: the second half of store_server.hpp.
+
+#include <colls/version.hpp>
+
+namespace colls {
+
+COLLS_ONCE store_server::store_server(engine& on, hello mine, const secret& shared)
+    : engine_(on), mine_(mine), shared_(shared), tasks_(on) {
+  mine_.what = purpose::store;
+  engine_.add(static_cast<engine::source&>(*this), false);
+}
+
+COLLS_ONCE store_server::~store_server() {
+  engine_.remove(static_cast<engine::source&>(*this));
+  close();
+}
+
+COLLS_ONCE std::error_code store_server::listen(const endpoint& where) {
+  if (detail::is_open_ground(shared_, where.address())) {
+    return make_error_code(errc::insecure_bind);
+  }
+  auto made = std::make_unique<gate>();
+  if (const std::error_code ec = made->at.listen(where)) return ec;
+  open(std::move(made));
+  return {};
+}
+
+COLLS_ONCE void store_server::adopt(int listening) {
+  auto made = std::make_unique<gate>();
+  made->at.adopt(detail::descriptor(listening));
+  open(std::move(made));
+}
+
+COLLS_ONCE int store_server::pending_strangers() const {
+  int sum = 0;
+  for (const auto& it : gates_) sum += it->guard->pending_strangers();
+  return sum;
+}
+
+COLLS_ONCE std::uint64_t store_server::turned_away() const {
+  std::uint64_t sum = 0;
+  for (const auto& it : gates_) sum += it->guard->turned_away();
+  return sum;
+}
+
+COLLS_ONCE std::size_t store_server::unsent() const {
+  std::size_t sum = 0;
+  for (const auto& it : guests_) sum += it->out.size();
+  return sum;
+}
+
+COLLS_ONCE void store_server::announce_failure(const failure& why) {
+  constexpr std::size_t most = 4096;
+  for (const failure& known : failures_) {
+    if (known.culprit == why.culprit && known.code == why.code &&
+        known.communicator == why.communicator) {
+      return;
+    }
+  }
+  if (failures_.size() == most) return;
+  failures_.push_back(why);
+  for (const auto& it : guests_) {
+    if (it->entered) answer(*it, {.what = frame::kind::failed}, detail::bytes_of(why));
+  }
+}
+
+COLLS_ONCE void store_server::announce_failure(int rank, std::string_view how) {
+  failure why(errc::peer_failed);
+  why.culprit = rank;
+  why.say("%.*s", static_cast<int>(how.size()), how.data());
+  announce_failure(why);
+}
+
+COLLS_ONCE task<> store_server::drain(time_point deadline) {
+  drain_deadline_ = deadline;
+  departure all_gone(*this);
+  co_await all_gone;
+}
+
+COLLS_ONCE void store_server::close() {
+  gates_.clear();
+  std::string last;
+  detail::append_frame(last, {.what = frame::kind::bye}, {}, {});
+  for (const auto& it : guests_) {
+    if (it->writing || !it->link->is_open()) continue;
+    const detail::descriptor socket = it->link->release();
+    [[maybe_unused]] const auto ignored =
+        ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+}
+
+COLLS_ONCE void store_server::open(std::unique_ptr<gate> made) {
+  made->guard =
+      std::make_unique<door>(engine_, made->at, mine_, shared_, static_cast<door::host&>(*this));
+  gates_.push_back(std::move(made));
+}
+
+COLLS_ONCE void store_server::enter(std::unique_ptr<stream> link, const hello& who) {
+  detail::keep_alive(link->descriptor());
+  auto made = std::make_shared<guest>();
+  made->where = detail::text_of(link->remote());
+  made->link = std::move(link);
+  made->who = who;
+  tasks_.start(serve(std::move(made)));
+}
+
+COLLS_ONCE verdict store_server::judge(const hello& who) const {
+  if (who.what != purpose::store) return verdict::not_now;
+  if (who.world != mine_.world) return verdict::other_world;
+  if (who.rank < 0) return verdict::accepted;
+  const auto known = ranks_.find(who.rank);
+  if (known == ranks_.end()) return verdict::accepted;
+  return known->second ? verdict::rank_taken : verdict::world_complete;
+}
+
+COLLS_ONCE task<> store_server::serve(guest_ptr me) {
+  const int rank = me->who.rank;
+  const verdict judged = judge(me->who);
+  if (judged == verdict::accepted) {
+    if (rank >= 0) ranks_[rank] = true;
+    guests_.push_back(me);
+  } else {
+    log_.warn("turned away rank %d of %d at %s, which came from %s: %s", rank, me->who.world,
+              detail::text_of(local()).c_str(), me->where.c_str(),
+              judged == verdict::other_world      ? "this world has another size"
+              : judged == verdict::rank_taken     ? "that rank is here already"
+              : judged == verdict::world_complete ? "that rank was here and is gone"
+                                                  : "this is a store");
+  }
+  const char* how = nullptr;
+  try {
+    co_await give_verdict(*me->link, judged, mine_.world);
+    if (judged == verdict::accepted) co_await converse(*me);
+  } catch (const error& thrown) {
+    how = thrown.record().code == errc::protocol_error ? "sent what no rank of colls would send"
+                                                       : nullptr;
+  }
+  if (judged != verdict::accepted) co_return;
+  me->link->close();
+  std::erase(guests_, me);
+  for (const auto& [id, it] : me->waits) table_.forget(*it);
+  me->waits.clear();
+  if (!me->entered) {
+    ranks_.erase(rank);
+    co_return;
+  }
+  if (rank < 0) co_return;
+  ranks_[rank] = false;
+  gone();
+  if (me->left) co_return;
+  failure why(errc::peer_failed);
+  why.culprit = rank;
+  std::snprintf(why.address, sizeof why.address, "%s", me->where.c_str());
+  why.say("%s", how != nullptr ? how : "its process ended without a goodbye");
+  announce_failure(why);
+}
+
+COLLS_ONCE task<> store_server::converse(guest& me) {
+  std::array<std::byte, frame::size> head{};
+  std::string key;
+  std::string value;
+  for (;;) {
+    const detail::outcome done = co_await detail::attempt(me.link->read(detail::whole(head)));
+    if (!done) co_return;
+    const std::optional<frame> request = detail::parse_store_frame(head);
+    if (!request || request->what >= frame::kind::reply || me.left ||
+        me.entered == (request->what == frame::kind::enter)) {
+      throw error(errc::protocol_error);
+    }
+    const detail::outcome first = co_await detail::read_text(*me.link, key, request->key_size);
+    if (!first) co_return;
+    const detail::outcome second = co_await detail::read_text(*me.link, value, request->value_size);
+    if (!second) co_return;
+    handle(me, *request, key, value);
+    // Who asks without reading the answers waits.
+    while (me.out.size() > most_unsent && me.link->is_open()) {
+      co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
+    }
+  }
+}
+
+COLLS_ONCE void store_server::handle(guest& me, const frame& request, const std::string& key,
+                                     std::string& value) {
+  frame to{.what = frame::kind::reply, .id = request.id};
+  std::string text;
+  try {
+    switch (request.what) {
+      case frame::kind::enter:
+        me.entered = true;
+        if (me.who.rank >= 0) ++present_;
+        for (const failure& why : failures_) {
+          answer(me, {.what = frame::kind::failed}, detail::bytes_of(why));
+        }
+        return;
+      case frame::kind::set:
+        table_.set(key, std::move(value));
+        break;
+      case frame::kind::get:
+        if (const std::string* const held = table_.find(key)) {
+          text = *held;
+          break;
+        }
+        wait_for(me, request.id, {key}).key = key;
+        return;
+      case frame::kind::add:
+        to.number = table_.add(key, request.number);
+        break;
+      case frame::kind::wait: {
+        const auto keys = texts(value);
+        if (table_.check(keys).find('0') == std::string::npos) break;
+        wait_for(me, request.id, keys);
+        return;
+      }
+      case frame::kind::check:
+        text = table_.check(texts(value));
+        break;
+      case frame::kind::compare_set: {
+        auto both = texts(value);
+        if (both.size() != 2) throw error(errc::protocol_error);
+        text = table_.compare_set(key, both[0], std::move(both[1]));
+        break;
+      }
+      case frame::kind::forget:
+        if (const auto found = me.waits.find(request.id); found != me.waits.end()) {
+          table_.forget(*found->second);
+          me.waits.erase(found);
+        }
+        return;
+      case frame::kind::report:
+        if (const auto why = detail::read_failure(value)) announce_failure(*why);
+        break;
+      case frame::kind::goodbye:
+        me.left = true;
+        break;
+      default:
+        throw error(errc::protocol_error);
+    }
+  } catch (const error& refused) {
+    if (refused.record().code == errc::protocol_error) throw;
+    to.what = frame::kind::refused;
+    answer(me, to, detail::bytes_of(refused.record()));
+    return;
+  }
+  answer(me, to, text);
+}
+
+COLLS_ONCE std::vector<std::string> store_server::texts(std::string_view joined) {
+  auto split = detail::split_texts(joined);
+  if (!split) throw error(errc::protocol_error);
+  return std::move(*split);
+}
+
+COLLS_ONCE store_server::waiting& store_server::wait_for(guest& me, std::uint32_t id,
+                                                         const std::vector<std::string>& keys) {
+  if (me.waits.size() >= most_waits || me.waits.contains(id)) throw error(errc::protocol_error);
+  waiting& made = *(me.waits[id] = std::make_unique<waiting>(*this, me, id));
+  table_.wait(made, keys);
+  return made;
+}
+
+COLLS_ONCE void store_server::arrived(waiting& it) {
+  guest& owner = it.owner;
+  const std::uint32_t id = it.id;
+  const std::string text = it.key.empty() ? std::string() : *table_.find(it.key);
+  owner.waits.erase(id);
+  answer(owner, {.what = frame::kind::reply, .id = id}, text);
+}
+
+COLLS_ONCE void store_server::answer(guest& to, const frame& head, std::string_view value) {
+  detail::append_frame(to.out, head, {}, value);
+  if (!to.writing) tasks_.start(flush(to.shared_from_this()));
+}
+
+COLLS_ONCE task<> store_server::flush(guest_ptr to) {
+  to->writing = true;
+  while (!to->out.empty()) {
+    const std::string batch = std::exchange(to->out, {});
+    const detail::outcome done = co_await detail::attempt(
+        to->link->write({reinterpret_cast<const std::byte*>(batch.data()), batch.size()}));
+    if (!done) break;
+  }
+  to->writing = false;
+}
+
+COLLS_ONCE void store_server::gone() {
+  if (--present_ == 0) drained();
+}
+
+COLLS_ONCE void store_server::drained() {
+  if (completion* const done = std::exchange(drained_, nullptr)) done->post();
+}
+
+COLLS_ONCE void store_server::sweep(time_point now) {
+  if (now >= drain_deadline_) drained();
+}
+
+}  // namespace colls

@@ -1,0 +1,327 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// What a rank does beside its messages: the second half of tcp.hpp.
+
+#include <colls/version.hpp>
+
+namespace colls {
+
+COLLS_ONCE tcp_transport::tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who)
+    : engine_(std::move(on)),
+      who_(std::move(who)),
+      match_(who_->rank),
+      links_(*engine_, static_cast<tcp::link_owner&>(*this)),
+      lender_(*engine_, *who_, links_),
+      opener_(*engine_, *who_, links_, static_cast<tcp::opener::host&>(*this)),
+      delivery_(match_, links_, opener_, static_cast<tcp::delivery::host&>(*this)),
+      tasks_(*engine_) {
+  match_.add(static_cast<mover&>(*this));
+  engine_->add(static_cast<engine::source&>(*this));
+  if (who_->rendezvous != nullptr) {
+    who_->rendezvous->listen_for_failures(static_cast<failure_listener*>(this));
+  }
+}
+
+COLLS_ONCE tcp_transport::~tcp_transport() {
+  if (who_->rendezvous != nullptr) who_->rendezvous->listen_for_failures(nullptr);
+  engine_->remove(static_cast<engine::source&>(*this));
+  match_.remove(static_cast<mover&>(*this));
+}
+
+COLLS_ONCE network_cost tcp_transport::costs() const {
+  network_cost all = who_->shares_memory() ? hybrid_cost : tcp_cost;
+  all.cores = who_->fewest_cores();
+  return all;
+}
+
+COLLS_ONCE std::shared_ptr<membership> tcp_transport::prepare_world(int rank, int size,
+                                                                    card& mine) const {
+  return offshoot::prepare(*who_, rank, size, mine);
+}
+
+COLLS_ONCE std::shared_ptr<tcp_transport> tcp_transport::open_world(
+    const boost::asio::any_io_executor& executor, std::shared_ptr<membership> who,
+    const std::vector<card>& cards) const {
+  offshoot::complete(*who, cards);
+  std::shared_ptr<engine> on = engine::of(executor);
+  if (on != engine_) {
+    // Each rank has two threads then, and the other may compute while this one waits.
+    on->wait_as(*engine_, 2 * who->local_size <= who->cores());
+  }
+  return std::make_shared<tcp_transport>(std::move(on), std::move(who));
+}
+
+COLLS_ONCE bool tcp_transport::poll() {
+  // Now and then other links have their turn, too.
+  if (!rounds_.empty() && take_rounds() && ++rounds_taken_ % 16 != 0) return true;
+  return links_.poll(match_);
+}
+
+COLLS_ONCE task<> tcp_transport::close(time_point deadline) {
+  if (!opener_.leave()) co_return;
+  // A last word (why a communicator was revoked) may wait for a link that is still being dialled.
+  while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
+  opener_.close();
+  links_.say_goodbye();
+  while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
+  links_.shut_writing();
+  while (links_.any_open() && now() < deadline) {
+    co_await engine_->sleep_until(now() + milliseconds);
+  }
+  links_.shut();
+  if (who_->rendezvous != nullptr) {
+    // Who dials us later is told that we have left, not that we died.
+    try {
+      co_await who_->rendezvous->set(detail::left_key(rank()), "1",
+                                     std::min(deadline, now() + seconds));
+    } catch (const error& thrown) {
+      log_debug("the store is gone already: %s", thrown.record().detail);
+    }
+  }
+  opener_.close_doors();
+  co_await colls::leave(*who_, deadline);
+}
+
+COLLS_ONCE void tcp_transport::sweep(time_point time) {
+  settle_rounds([=](round_operation& each) { return each.is_old(time); });
+  match_.sweep(time);
+  delivery_.remind(time);
+  if (time - looked_for_hosts_ < seconds) return;
+  looked_for_hosts_ = time;
+  links_.each([&](int, tcp::link& link) {
+    if (link.is_silent()) opener_.probe(link);
+  });
+}
+
+COLLS_ONCE void tcp_transport::comes(const message_key& key) {
+  settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
+}
+
+COLLS_ONCE bool tcp_transport::take_rounds() {
+  bool any = false;
+  for (std::size_t i = 0; i < rounds_.size();) {
+    round_operation& each = *rounds_[i];
+    if (!each.take()) {
+      ++i;
+      continue;
+    }
+    unlist(each);
+    each.end();
+    any = true;
+  }
+  return any;
+}
+
+COLLS_ONCE bool tcp_transport::take_next(tcp::link& from) {
+  for (round_operation* const each : rounds_) {
+    if (!each->take_from(from)) continue;
+    if (each->has_all()) {
+      unlist(*each);
+      each->end();
+    }
+    return true;
+  }
+  return false;
+}
+
+COLLS_ONCE void tcp_transport::received(tcp::link& from, const tcp::header& frame,
+                                        const std::byte* payload) {
+  const message_key key = frame.key(from.peer());
+  switch (frame.kind) {
+    case tcp::kind::data:
+      if ((frame.flags & tcp::flag::header_alone) != 0) {
+        delivery_.announced(from, frame, key);
+      } else {
+        delivery_.message(from, frame, key);
+      }
+      break;
+    case tcp::kind::grant:
+      if ((frame.flags & tcp::flag::window) != 0) {
+        from.credit.refill(frame.length);
+      } else {
+        delivery_.granted(from, frame, key);
+      }
+      break;
+    case tcp::kind::announce:
+      match_.inspect(key, frame.hash);
+      break;
+    case tcp::kind::fingerprint: {
+      fingerprint theirs;
+      std::memcpy(static_cast<void*>(&theirs), payload, sizeof theirs);
+      match_.compare(from.peer(), frame.communicator, frame.sequence, theirs);
+      break;
+    }
+    case tcp::kind::revoke: {
+      const failure why = tcp::parse_failure(payload);
+      if (why.code == errc::peer_failed && why.culprit >= 0 && why.culprit != rank()) {
+        match_.died(why.culprit, why, from.peer());
+      } else {
+        match_.revoke(frame.communicator, why, from.peer());
+      }
+      break;
+    }
+    case tcp::kind::goodbye:
+      from.heard_goodbye();
+      needed(from.peer());
+      break;
+    case tcp::kind::mapped:
+      from.is_seen = true;
+      from.is_read = (frame.flags & tcp::flag::reads) != 0;
+      break;
+  }
+  links_.flush_soon(from);
+}
+
+COLLS_ONCE void tcp_transport::opened(tcp::link& which) {
+  if (which.has_ring()) lender_.opened(which);
+  match_.each_failed(which.peer(), [&](const communicator_state& communicator) {
+    tell_revoked(which, communicator.id(), communicator.why());
+  });
+}
+
+COLLS_ONCE void tcp_transport::unreachable(tcp::link& which, const failure& why) {
+  if (why.code == errc::closed) {
+    which.heard_goodbye();
+    needed(which.peer());
+  } else {
+    match_.died(which.peer(), why);
+  }
+}
+
+COLLS_ONCE bool tcp_transport::is_needed(tcp::link& link) {
+  bool any = match_.waiting_for(link.peer()) != nullptr;
+  link.each_send([&](const tcp::outgoing&) { any = true; });
+  return any;
+}
+
+COLLS_ONCE void tcp_transport::lent(tcp::link& from, detail::descriptor arena) {
+  lender_.see(from, std::move(arena));
+}
+
+COLLS_ONCE void tcp_transport::rank_failed(int peer, const failure& why) {
+  if (why.code != errc::peer_failed) {
+    match_.revoke(why.communicator, why, rank());
+  } else if (peer >= 0 && peer != rank()) {
+    match_.died(peer, why, rank());
+  }
+}
+
+COLLS_ONCE task<> tcp_transport::report(failure why) {
+  ++reports_;
+  try {
+    co_await who_->rendezvous->report_failure(why, now() + seconds);
+  } catch (const error& thrown) {
+    log_debug("the store is gone: %s", thrown.record().detail);
+  }
+  --reports_;
+}
+
+COLLS_ONCE void tcp_transport::lost(tcp::link& which, const failure& why) {
+  if (which.said_goodbye()) {
+    needed(which.peer());
+  } else if (!opener_.is_closing()) {
+    match_.died(which.peer(), why);
+  }
+  which.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
+  which.fail_receive(why.code, [](const posted&) { return true; });
+}
+
+COLLS_ONCE void tcp_transport::needed(int peer) {
+  settle_rounds([](const round_operation&) { return true; });
+  while (communicator_state* const communicator = waiting_for(peer)) {
+    match_.revoke(*communicator, has_left(peer));
+  }
+}
+
+COLLS_ONCE communicator_state* tcp_transport::waiting_for(int peer) {
+  communicator_state* found = match_.waiting_for(peer);
+  links_.at(peer).each_send([&](const tcp::outgoing& send) {
+    if (!send.record->communicator->failed()) found = send.record->communicator;
+  });
+  return found;
+}
+
+COLLS_ONCE void tcp_transport::revoked(communicator_state& communicator, const failure& why,
+                                       int told_by) {
+  if (told_by < 0 && who_->rendezvous != nullptr) {
+    try {
+      tasks_.start(report(why));
+    } catch (const std::bad_alloc&) {
+      log_warn("rank %d has no memory to tell the store why a communicator has failed", rank());
+    }
+  }
+  for (std::size_t i = 0; i < rounds_.size();) {
+    round_operation& each = *rounds_[i];
+    if (!each.is_of(communicator)) {
+      ++i;
+      continue;
+    }
+    unlist(each);
+    each.fail(why.code);
+  }
+  links_.each([&](int peer, tcp::link& link) {
+    link.fail_sends(why.code, [&](const tcp::outgoing& send) {
+      return send.key.communicator == communicator.id();
+    });
+    link.fail_receive(why.code, [&](const posted& receive) {
+      return receive.key.communicator == communicator.id();
+    });
+    link.credit.drop_grants(communicator.id());
+    if (peer == told_by || link.ended() || communicator.rank_of(peer) < 0) return;
+    tell_revoked(link, communicator.id(), why);
+  });
+}
+
+COLLS_ONCE void tcp_transport::tell_revoked(tcp::link& link, std::uint32_t communicator,
+                                            const failure& why) {
+  tcp::header frame;
+  frame.kind = tcp::kind::revoke;
+  frame.communicator = communicator;
+  frame.length = sizeof(failure);
+  link.control(frame, &why);
+  link.flush();
+}
+
+COLLS_ONCE void tcp_transport::announce(int peer, const operation_record& waiting) {
+  if (peer == rank()) return;
+  tcp::link& link = opener_.to(peer);
+  if (link.ended()) return;
+  link.control(tcp::header_for(tcp::kind::announce, announcement(peer, waiting), 0, waiting.hash));
+  link.flush();
+}
+
+COLLS_ONCE void tcp_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+                                       const fingerprint& ours) {
+  tcp::header frame;
+  frame.kind = tcp::kind::fingerprint;
+  frame.communicator = communicator;
+  frame.sequence = sequence;
+  frame.length = sizeof ours;
+  tcp::link& link = opener_.to(peer);
+  link.control(frame, &ours);
+  link.flush();
+}
+
+COLLS_ONCE void tcp_transport::refuse(int peer, const failure& why) {
+  tcp::header frame;
+  frame.kind = tcp::kind::revoke;
+  frame.communicator = why.communicator;
+  frame.length = sizeof why;
+  tcp::link& link = opener_.to(peer);
+  link.control(frame, &why);
+  links_.flush_soon(link);
+}
+
+COLLS_ONCE int tcp_transport::awaited_by(const operation_record& sending) {
+  int found = -1;
+  links_.each([&](int peer, tcp::link& link) {
+    link.each_send([&](const tcp::outgoing& send) {
+      if (send.record == &sending) found = peer;
+    });
+  });
+  return found;
+}
+
+}  // namespace colls

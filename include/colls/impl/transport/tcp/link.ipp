@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// How a link opens, wakes and ends: the second half of link.hpp.
+
+#include <colls/version.hpp>
+
+namespace colls::tcp {
+
+COLLS_ONCE void link::open(detail::descriptor socket, std::unique_ptr<shm::ring> shared) {
+  events_ = EPOLLIN;
+  engine_.watch(socket.get(), events_, *this);
+  socket_ = std::move(socket);
+  ring_ = std::move(shared);
+  flush();
+}
+
+COLLS_ONCE bool link::peer_is_gone() const {
+  if (!socket_) return hung_up_;
+  pollfd now{socket_.get(), 0, 0};
+  return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
+}
+
+COLLS_ONCE void link::break_off() {
+  ended_ = true;
+  shut();
+  broken_.post();
+}
+
+COLLS_ONCE void link::tell_if_broken() {
+  if (!broken_.posted()) return;
+  broken_.withdraw();
+  broken_.run();
+}
+
+COLLS_ONCE bool link::is_silent() const {
+  if (!is_open() || ring_) return false;
+  int under_way = 0;
+  tcp_info now{};
+  socklen_t size = sizeof now;
+  return ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 && under_way > 0 &&
+         ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &now, &size) == 0 &&
+         now.tcpi_last_ack_recv > 5'000;
+}
+
+COLLS_ONCE void link::shut() {
+  if (!socket_) return;
+  engine_.unwatch(socket_.get(), *this);
+  socket_ = {};
+  out_.end();
+}
+
+COLLS_ONCE void link::fail(int system_error, const char* sentence) {
+  ended_ = true;
+  hung_up_ = sentence == nullptr;
+  shut();
+  if (sentence == nullptr) {
+    tell_lost(errc::peer_failed, std::strerror(system_error));
+  } else {
+    tell_lost(errc::protocol_error, sentence);
+  }
+}
+
+COLLS_ONCE void link::tell_lost(errc code, const char* sentence) {
+  failure why(code);
+  why.culprit = peer_;
+  std::snprintf(why.address, sizeof why.address, "%s", address_.c_str());
+  why.say("%s", sentence);
+  owner_.lost(*this, why);
+}
+
+COLLS_ONCE void link::ready(std::uint32_t events) {
+  if (ring_) return listen();
+  if ((events & static_cast<std::uint32_t>(EPOLLOUT)) != 0) flush();
+  if (is_open()) pump();
+  if (is_open()) flush();
+}
+
+COLLS_ONCE void link::listen() {
+  char bells[256];
+  ssize_t got = 0;
+  int why = 0;
+  do {
+    detail::descriptor passed;
+    got = detail::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
+    why = got < 0 ? errno : 0;
+    if (passed) take_arena(std::move(passed));
+  } while (got > 0);
+  errno = why;
+  const bool over = got == 0 || !detail::would_block();
+  bool moved = true;
+  while (moved && is_open()) moved = pump_ring() && over;
+  if (!is_open() || !over) return;
+  if (got == 0) {
+    end_of_file();
+  } else {
+    fail(why);
+  }
+}
+
+COLLS_ONCE void link::take_arena(detail::descriptor passed) {
+  try {
+    owner_.lent(*this, std::move(passed));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+COLLS_ONCE void link::end_of_file() {
+  if (!goodbye_received_) {
+    fail(ECONNRESET);
+    return;
+  }
+  ended_ = true;
+  hung_up_ = true;
+  shut();
+  owner_.lost(*this, failure(errc::closed));
+}
+
+}  // namespace colls::tcp
