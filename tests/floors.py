@@ -83,7 +83,7 @@ FLOORS = {
         [],
     ),
     "world": (
-        ["vocabulary", "coroutines", "facade", "sockets", "joining", "models", "all"],
+        ["vocabulary", "coroutines", "contracts", "facade", "sockets", "joining", "models", "all"],
         "asio rendezvous/join run source",
         ["boost"],
     ),

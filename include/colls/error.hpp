@@ -129,29 +129,13 @@ class category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "colls"; }
   std::string message(int value) const override { return words(static_cast<errc>(value)).name; }
-  std::error_condition default_error_condition(int value) const noexcept override {
-    switch (static_cast<errc>(value)) {
-      case errc::timeout:
-      case errc::join_timeout: return std::errc::timed_out;
-      case errc::cancelled: return std::errc::operation_canceled;
-      case errc::invalid_argument: return std::errc::invalid_argument;
-      case errc::not_enough_memory: return std::errc::not_enough_memory;
-      case errc::address_in_use: return std::errc::address_in_use;
-      case errc::truncated: return std::errc::message_size;
-      case errc::protocol_error: return std::errc::protocol_error;
-      case errc::too_many_files: return std::errc::too_many_files_open;
-      default: return {value, *this};
-    }
-  }
+  std::error_condition default_error_condition(int value) const noexcept override;
 };
 
 }  // namespace detail
 
 /// The category of every `errc`.
-inline const std::error_category& error_category() noexcept {
-  static const detail::category instance;
-  return instance;
-}
+const std::error_category& error_category() noexcept;
 
 inline std::error_code make_error_code(errc code) noexcept {
   return {static_cast<int>(code), error_category()};
@@ -220,42 +204,16 @@ constexpr const char* hint(const failure& why) {
 }  // namespace detail
 
 /// One line: who, what, why, what to do; what `error::what()` gives.
-inline std::string to_text(const failure& why) {
-  detail::line to;
-  to.add("colls: ");
-  if (why.observer >= 0) to.add("rank %d: ", why.observer);
-  if (why.operation != collective::none) {
-    to.add("%s", colls::name(why.operation));
-    if (why.sequence != 0) to.add(" #%llu", static_cast<unsigned long long>(why.sequence));
-    if (why.communicator != 0) to.add(" on communicator %x", why.communicator);
-    to.add(" failed: ");
-  }
-  to.add("%s", detail::words(why.code).name);
-  if (why.culprit >= 0) {
-    to.add(": rank %d", why.culprit);
-    if (why.address[0] != 0) to.add(" (%.63s)", why.address);
-  }
-  if (why.detail[0] != 0) to.add(": %.319s", why.detail);
-  if (why.waited_for >= 0) to.add("; waited for rank %d", why.waited_for);
-  if (why.bytes_expected != 0) {
-    to.add("; %llu of %llu bytes done", static_cast<unsigned long long>(why.bytes_done),
-           static_cast<unsigned long long>(why.bytes_expected));
-  }
-  if (why.elapsed_ns != 0) to.add(" after %.3f s", static_cast<double>(why.elapsed_ns) * 1e-9);
-  const char* const hint = detail::hint(why);
-  if (hint[0] != 0) to.add(". Hint: %s", hint);
-  return to.text();
-}
+std::string to_text(const failure& why);
 
 /// What every failed operation throws: the code, and the record that explains it.
 class error : public std::system_error {
  public:
-  explicit error(const failure& why)
-      : std::system_error(make_error_code(why.code)), record_(why), text_(to_text(why)) {}
-  explicit error(errc code, const char* sentence = "") : error(failure(code, sentence)) {}
+  explicit error(const failure& why);
+  explicit error(errc code, const char* sentence = "");
 
   const failure& record() const noexcept { return record_; }
-  const char* what() const noexcept override { return text_.c_str(); }
+  const char* what() const noexcept override;
 
  private:
   failure record_;
@@ -263,21 +221,13 @@ class error : public std::system_error {
 };
 
 /// What an operation fails with whose body threw that.
-inline failure failure_of(const std::exception_ptr& thrown) noexcept {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const error& known) {
-    return known.record();
-  } catch (const std::bad_alloc&) {
-    return failure(errc::not_enough_memory);
-  } catch (const std::exception& other) {
-    return failure(errc::user_op_failed, other.what());
-  } catch (...) {
-    return failure(errc::user_op_failed);
-  }
-}
+failure failure_of(const std::exception_ptr& thrown) noexcept;
 
 }  // namespace colls
 
 template <>
 struct std::is_error_code_enum<colls::errc> : std::true_type {};
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/error.ipp>
+#endif

@@ -47,88 +47,43 @@ inline message_key announcement(int from, const operation_record& waiting) {
 }
 
 /// Why operations end that wait for a rank which has closed its world.
-inline failure has_left(int peer) {
-  failure why(errc::closed);
-  why.culprit = peer;
-  why.say("rank %d has left", peer);
-  return why;
-}
+failure has_left(int peer);
 
 /// Pairs, and sees to it that what is paired belongs together: messages to the same call, of the
 /// same length, on a communicator that is good. What ends one on this rank ends it everywhere.
 class match : public pairing {
  public:
-  explicit match(int rank) : rank_(rank) {}
+  explicit match(int rank);
 
   int rank() const { return rank_; }
-  void add(mover& transport) { movers_.push_back(&transport); }
-  void remove(mover& transport) { std::erase(movers_, &transport); }
+  void add(mover& transport);
+  void remove(mover& transport);
 
   // ---- communicators
 
-  void add(communicator_state& communicator) {
-    const std::vector<failure> failures = communicators_.take_failures(communicator.id());
-    communicators_.add(communicator);
-    for (const failure& why : failures) revoke(communicator, why);
-  }
-  void remove(communicator_state& communicator) {
-    communicators_.remove(communicator);
-    // Their senders have not gone on, or wait for our part.
-    while (const auto key = drop_arrival(communicator.id())) inspect(*key, 0);
-  }
+  void add(communicator_state& communicator);
+  void remove(communicator_state& communicator);
   communicator_state* find(std::uint32_t id) const { return communicators_.find(id); }
   /// See `roster`.
   bool hold_ids(std::uint32_t first, std::uint32_t count) {
     return communicators_.hold_ids(first, count);
   }
   void free_ids(std::uint32_t first) { communicators_.free_ids(first); }
-  void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& why) {
-    const std::uint32_t count = communicators_.abandon_ids(first, why);
-    while (const auto key = drop_arrival(first, count)) inspect(*key, 0);
-  }
+  void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& why);
 
   /// Ends everything on the communicator with `why`, here and, through the transports, on the
   /// others. Only the first reason counts.
-  void revoke(communicator_state& communicator, failure why, int told_by = -1) {
-    if (communicator.failed()) return;
-    if (why.observer < 0) why.observer = rank_;
-    // A death is no matter of one communicator.
-    why.communicator = why.code == errc::peer_failed ? 0 : communicator.id();
-    communicator.fail(why);
-    fail_receives(communicator.id(), why.code);
-    for (mover* transport : movers_) transport->revoked(communicator, why, told_by);
-  }
+  void revoke(communicator_state& communicator, failure why, int told_by = -1);
 
   /// The same by id, as a peer says it; it may know a communicator that is still being made here.
-  void revoke(std::uint32_t id, failure why, int told_by) {
-    if (communicator_state* const communicator = find(id)) {
-      revoke(*communicator, why, told_by);
-    } else if (communicators_.find_left(id) == nullptr) {
-      why.communicator = id;
-      communicators_.expect_failure(why);
-    }
-  }
+  void revoke(std::uint32_t id, failure why, int told_by);
 
   /// Revokes every communicator that contains the dead rank, and no other.
-  void died(int peer, const failure& why, int told_by = -1) {
-    for (std::size_t i = 0; i < communicators_.all().size(); ++i) {
-      communicator_state& communicator = *communicators_.all()[i];
-      if (communicator.rank_of(peer) >= 0 && !communicator.closing) {
-        revoke(communicator, why, told_by);
-      }
-    }
-  }
+  void died(int peer, const failure& why, int told_by = -1);
 
   /// An operation needs a rank that has left: ends its communicator, and says how the operation
   /// ends.
-  std::error_code left(int peer, const operation_record& record) {
-    failure why = has_left(peer);
-    why.operation = record.what;
-    why.sequence = record.hash != 0 ? record.sequence : 0;
-    why.communicator = record.communicator->id();
-    revoke(*record.communicator, why);
-    return record.communicator->why().code;
-  }
+  std::error_code left(int peer, const operation_record& record);
 
   /// The communicators with `peer` that have failed: it hears of them as soon as it has a link.
   template <class Visit>
@@ -171,34 +126,10 @@ class match : public pairing {
 
   /// `peer` runs another call under our number. It gets our fingerprint; whoever knows both sides
   /// revokes with both named.
-  void disagree(communicator_state& communicator, std::uint64_t sequence, int peer) {
-    if (communicator.failed()) return;
-    const fingerprint* const ours = communicator.recall(sequence);
-    if (ours == nullptr) return;
-    for (mover* transport : movers_) {
-      transport->dispute(peer, communicator.id(), sequence, *ours);
-    }
-  }
+  void disagree(communicator_state& communicator, std::uint64_t sequence, int peer);
 
   /// The other side's fingerprint has come.
-  void compare(int peer, std::uint32_t id, std::uint64_t sequence, const fingerprint& theirs) {
-    communicator_state* const communicator = find(id);
-    if (communicator == nullptr || communicator->failed()) return;
-    if (sequence >= communicator->next_sequence()) return;
-    const fingerprint* const ours = communicator->recall(sequence);
-    if (ours != nullptr && *ours == theirs) return;
-    failure why(errc::mismatch);
-    why.culprit = peer;
-    why.communicator = id;
-    why.operation = ours != nullptr ? ours->what : theirs.what;
-    why.sequence = sequence;
-    if (ours != nullptr) {
-      detail::say_difference(why, rank_, *ours, peer, theirs);
-    } else {
-      detail::say_forgotten(why, rank_, peer, theirs);
-    }
-    revoke(*communicator, why);
-  }
+  void compare(int peer, std::uint32_t id, std::uint64_t sequence, const fingerprint& theirs);
 
   // ---- calls
 
@@ -215,16 +146,7 @@ class match : public pairing {
 
   /// Looks at every operation under way: total and inactivity deadlines; who has waited 100 ms says
   /// so to those it waits for.
-  void sweep(time_point now) {
-    calls_.sweep(now, [&](operation_record& record, under_way::waited what) {
-      switch (what) {
-        case under_way::waited::in_all: expire(record, now, true); break;
-        case under_way::waited::idle: expire(record, now, false); break;
-        case under_way::waited::unheard_of: announce(record); break;
-        case under_way::waited::late: tell_of_late_ranks(record); break;
-      }
-    });
-  }
+  void sweep(time_point now);
   time_point due() const { return calls_.due(); }
 
   // ---- working memory
@@ -294,9 +216,7 @@ class match : public pairing {
     disagree(*communicator, key.sequence, key.peer);
     return false;
   }
-  void tell(int peer, const failure& why) {
-    for (mover* transport : movers_) transport->refuse(peer, why);
-  }
+  void tell(int peer, const failure& why);
 
   // The ranks that `record` has receives posted for, each once in most cases.
   template <class Visit>
@@ -306,58 +226,14 @@ class match : public pairing {
     });
   }
 
-  void announce(const operation_record& record) {
-    each_awaited(record, [&](posted& receive) {
-      if (receive.key.peer < 0) return;
-      for (mover* transport : movers_) transport->announce(receive.key.peer, record);
-    });
-    for (mover* transport : movers_) transport->announce_beside(record);
-  }
+  void announce(const operation_record& record);
 
-  int otherwise_awaited(const operation_record& record) const {
-    int found = -1;
-    for (mover* transport : movers_) found = std::max(found, transport->awaited_by(record));
-    return found;
-  }
+  int otherwise_awaited(const operation_record& record) const;
 
   // A rank that lives but does not call is late, never dead.
-  void tell_of_late_ranks(const operation_record& record) {
-    const auto tell = [&](int peer, const char* what) {
-      log_warn("rank %d has waited 30 s in %s %s%llu for rank %d, which has not %s", rank_,
-               name(record.what), record.hash != 0 ? "#" : "with tag ",
-               static_cast<unsigned long long>(record.sequence), peer, what);
-    };
-    each_awaited(record, [&](posted& receive) { tell(receive.key.peer, "sent"); });
-    if (const int peer = otherwise_awaited(record); peer >= 0) tell(peer, "come to take part");
-  }
+  void tell_of_late_ranks(const operation_record& record);
 
-  void expire(operation_record& record, time_point now, bool total) {
-    failure why(errc::timeout);
-    why.communicator = record.communicator->id();
-    why.operation = record.what;
-    why.sequence = record.hash == 0 ? 0 : record.sequence;
-    why.bytes_done = record.bytes;
-    why.bytes_expected = record.bytes_expected;
-    why.elapsed_ns = now - record.started;
-    each_awaited(record, [&](posted& receive) {
-      if (why.waited_for < 0) why.waited_for = why.culprit = receive.key.peer;
-    });
-    if (why.waited_for < 0) why.waited_for = why.culprit = otherwise_awaited(record);
-    detail::line told;
-    if (record.hash == 0) told.add("tag %llu: ", static_cast<unsigned long long>(record.sequence));
-    if (total) {
-      told.add("options.timeout is over");
-    } else {
-      told.add("nothing moved for %lld s",
-               static_cast<long long>(record.communicator->inactivity / seconds));
-    }
-    why.say("%s", told.text());
-    if (record.expired != nullptr) {
-      record.expired(record, why);
-    } else {
-      revoke(*record.communicator, why);
-    }
-  }
+  void expire(operation_record& record, time_point now, bool total);
 
   int rank_;
   std::vector<mover*> movers_;
@@ -367,3 +243,7 @@ class match : public pairing {
 };
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/match.ipp>
+#endif

@@ -19,6 +19,10 @@
 #include <colls/threads.hpp>
 #include <colls/transport/tcp.hpp>
 
+#include <colls/impl/error.ipp>
+#include <colls/impl/fingerprint.ipp>
+#include <colls/impl/log.ipp>
+#include <colls/impl/match.ipp>
 #include <colls/impl/rendezvous/authenticate.ipp>
 #include <colls/impl/rendezvous/door.ipp>
 #include <colls/impl/rendezvous/environment.ipp>
@@ -31,6 +35,7 @@
 #include <colls/impl/rendezvous/tcp_store.ipp>
 #include <colls/impl/run.ipp>
 #include <colls/impl/transport/engine.ipp>
+#include <colls/impl/transport/inproc.ipp>
 #include <colls/impl/transport/socket.ipp>
 #include <colls/impl/transport/tcp.ipp>
 #include <colls/impl/transport/tcp/delivery.ipp>

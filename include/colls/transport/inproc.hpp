@@ -27,12 +27,10 @@ class inproc_transport final : mover {
   static constexpr bool consumes = true;
   static constexpr network_cost costs() { return one_thread_cost; }
 
-  inproc_transport(inproc_world& ranks, int rank) : world_(ranks), match_(rank) {
-    match_.add(*this);
-  }
+  inproc_transport(inproc_world& ranks, int rank);
   inproc_transport(const inproc_transport&) = delete;
   inproc_transport& operator=(const inproc_transport&) = delete;
-  ~inproc_transport() { match_.remove(static_cast<mover&>(*this)); }
+  ~inproc_transport();
 
   int rank() const { return match_.rank(); }
   inline int size() const;
@@ -139,14 +137,14 @@ class inproc_transport final : mover {
     send.done_->post();
   }
 
-  inline void revoked(communicator_state& communicator, const failure& why, int told_by) override;
-  inline void announce(int peer, const operation_record& waiting) override;
-  inline void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-                      const fingerprint& ours) override;
-  inline void refuse(int peer, const failure& why) override;
-  inline std::vector<int> missing(const operation_record& waiting) const;
-  inline int awaited_by(const operation_record& waiting) override;
-  inline void announce_beside(const operation_record& waiting) override;
+  void revoked(communicator_state& communicator, const failure& why, int told_by) override;
+  void announce(int peer, const operation_record& waiting) override;
+  void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+               const fingerprint& ours) override;
+  void refuse(int peer, const failure& why) override;
+  std::vector<int> missing(const operation_record& waiting) const;
+  int awaited_by(const operation_record& waiting) override;
+  void announce_beside(const operation_record& waiting) override;
 
   inproc_world& world_;
   match match_;
@@ -160,12 +158,10 @@ static_assert(exchanging_transport<inproc_transport>);
 /// `size` ranks on this thread, and the driver that turns them.
 class inproc_world {
  public:
-  explicit inproc_world(int size) {
-    for (int rank = 0; rank < size; ++rank) {
-      ranks_.push_back(std::make_unique<inproc_transport>(*this, rank));
-      exchanges_.add_rank(ranks_.back()->matching());
-    }
-  }
+  explicit inproc_world(int size);
+  inproc_world(const inproc_world&) = delete;
+  inproc_world& operator=(const inproc_world&) = delete;
+  ~inproc_world();
 
   int size() const { return static_cast<int>(ranks_.size()); }
   inproc_transport& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
@@ -194,10 +190,7 @@ class inproc_world {
  private:
   friend inproc_transport;
 
-  void sweep() {
-    const time_point time = now();
-    for (const auto& rank : ranks_) rank->matching().sweep(time);
-  }
+  void sweep();
 
   run_queue queue_;
   std::vector<std::unique_ptr<inproc_transport>> ranks_;
@@ -296,54 +289,8 @@ inline void inproc_transport::withdraw(send_operation& send) {
   unhold(send);
 }
 
-inline void inproc_transport::revoked(communicator_state& communicator, const failure& why, int) {
-  for (send_operation* send = first_sent_; send != nullptr;) {
-    send_operation* const following = send->next_sent_;
-    if (send->record_.communicator == &communicator) {
-      world_[send->to_].match_.forget(*send);
-      unhold(*send);
-      finish(*send, why.code);
-    }
-    send = following;
-  }
-  world_.exchanges_.end(rank(), communicator, why.code);
-  world_.meetings_.end(communicator, why.code);
-  for (int i = 0; i < communicator.size(); ++i) {
-    const int peer = communicator.world_rank(i);
-    if (peer != rank()) world_[peer].match_.revoke(communicator.id(), why, rank());
-  }
-}
-
-inline void inproc_transport::announce(int peer, const operation_record& waiting) {
-  world_[peer].match_.inspect(announcement(rank(), waiting), waiting.hash);
-}
-
-// The ranks that it waits for to meet or to exchange something with them.
-inline std::vector<int> inproc_transport::missing(const operation_record& waiting) const {
-  std::vector<int> ranks = world_.meetings_.missing(waiting);
-  world_.exchanges_.add_missing(rank(), waiting, ranks);
-  return ranks;
-}
-
-inline int inproc_transport::awaited_by(const operation_record& waiting) {
-  const std::vector<int> ranks = missing(waiting);
-  return ranks.empty() ? -1 : ranks.front();
-}
-
-inline void inproc_transport::announce_beside(const operation_record& waiting) {
-  for (const int peer : missing(waiting)) announce(peer, waiting);
-}
-
-inline void inproc_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-                                      const fingerprint& ours) {
-  world_[peer].match_.compare(rank(), communicator, sequence, ours);
-}
-
-inline void inproc_transport::refuse(int peer, const failure& why) {
-  match& theirs = world_[peer].match_;
-  if (communicator_state* const same = theirs.find(why.communicator)) {
-    theirs.revoke(*same, why, rank());
-  }
-}
-
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/transport/inproc.ipp>
+#endif

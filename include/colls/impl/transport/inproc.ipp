@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// How a world begins and ends, and what is seldom: the second half of inproc.hpp.
+
+#include <colls/version.hpp>
+
+namespace colls {
+
+COLLS_ONCE inproc_transport::inproc_transport(inproc_world& ranks, int rank)
+    : world_(ranks), match_(rank) {
+  match_.add(*this);
+}
+
+COLLS_ONCE inproc_transport::~inproc_transport() { match_.remove(static_cast<mover&>(*this)); }
+
+COLLS_ONCE void inproc_transport::revoked(communicator_state& communicator, const failure& why,
+                                          int) {
+  for (send_operation* send = first_sent_; send != nullptr;) {
+    send_operation* const following = send->next_sent_;
+    if (send->record_.communicator == &communicator) {
+      world_[send->to_].match_.forget(*send);
+      unhold(*send);
+      finish(*send, why.code);
+    }
+    send = following;
+  }
+  world_.exchanges_.end(rank(), communicator, why.code);
+  world_.meetings_.end(communicator, why.code);
+  for (int i = 0; i < communicator.size(); ++i) {
+    const int peer = communicator.world_rank(i);
+    if (peer != rank()) world_[peer].match_.revoke(communicator.id(), why, rank());
+  }
+}
+
+COLLS_ONCE void inproc_transport::announce(int peer, const operation_record& waiting) {
+  world_[peer].match_.inspect(announcement(rank(), waiting), waiting.hash);
+}
+
+// The ranks that it waits for to meet or to exchange something with them.
+COLLS_ONCE std::vector<int> inproc_transport::missing(const operation_record& waiting) const {
+  std::vector<int> ranks = world_.meetings_.missing(waiting);
+  world_.exchanges_.add_missing(rank(), waiting, ranks);
+  return ranks;
+}
+
+COLLS_ONCE int inproc_transport::awaited_by(const operation_record& waiting) {
+  const std::vector<int> ranks = missing(waiting);
+  return ranks.empty() ? -1 : ranks.front();
+}
+
+COLLS_ONCE void inproc_transport::announce_beside(const operation_record& waiting) {
+  for (const int peer : missing(waiting)) announce(peer, waiting);
+}
+
+COLLS_ONCE void inproc_transport::dispute(int peer, std::uint32_t communicator,
+                                          std::uint64_t sequence, const fingerprint& ours) {
+  world_[peer].match_.compare(rank(), communicator, sequence, ours);
+}
+
+COLLS_ONCE void inproc_transport::refuse(int peer, const failure& why) {
+  match& theirs = world_[peer].match_;
+  if (communicator_state* const same = theirs.find(why.communicator)) {
+    theirs.revoke(*same, why, rank());
+  }
+}
+
+COLLS_ONCE inproc_world::inproc_world(int size) {
+  for (int rank = 0; rank < size; ++rank) {
+    ranks_.push_back(std::make_unique<inproc_transport>(*this, rank));
+    exchanges_.add_rank(ranks_.back()->matching());
+  }
+}
+
+COLLS_ONCE inproc_world::~inproc_world() = default;
+
+COLLS_ONCE void inproc_world::sweep() {
+  const time_point time = now();
+  for (const auto& rank : ranks_) rank->matching().sweep(time);
+}
+
+}  // namespace colls
