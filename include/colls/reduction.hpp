@@ -172,9 +172,7 @@ const reduction& erased_once(const Op& op, wire travels) {
   static_assert(std::is_empty_v<Op>);
   struct made {
     explicit made(const Op& given)
-        : op(given),
-          accumulated(erase<T>(op)),
-          stored(erase<T>(op, wire::storage)) {}
+        : op(given), accumulated(erase<T>(op)), stored(erase<T>(op, wire::storage)) {}
     made(const made&) = delete;
 
     Op op;
@@ -188,3 +186,37 @@ const reduction& erased_once(const Op& op, wire travels) {
 }  // namespace detail
 
 }  // namespace colls
+
+// COLLS_REDUCTIONS(extern) says that what programs reduce most is compiled elsewhere;
+// COLLS_REDUCTIONS() compiles it.
+#define COLLS_REDUCTIONS(where)                                            \
+  COLLS_REDUCTIONS_OF(where, int)                                          \
+  COLLS_REDUCTIONS_OF(where, long)                                         \
+  COLLS_REDUCTIONS_OF(where, float)                                        \
+  COLLS_REDUCTIONS_OF(where, double)                                       \
+  COLLS_REDUCTION(where, unsigned, plus)                                   \
+  COLLS_REDUCTION(where, unsigned long, plus)                              \
+  COLLS_REDUCTION(where, unsigned char, maximum)                           \
+  COLLS_REDUCTION(where, colls::bfloat16, maximum)                         \
+  COLLS_WIDE_REDUCTION(where, colls::float16, plus)                        \
+  COLLS_WIDE_REDUCTION(where, colls::bfloat16, plus)                       \
+  COLLS_WIDE_REDUCTION(where, colls::bfloat16, average)                    \
+  COLLS_ERASE_AS(where, colls::float16, colls::float16, float, once, plus) \
+  COLLS_ERASE_AS(where, colls::bfloat16, colls::bfloat16, float, once, plus)
+#define COLLS_REDUCTIONS_OF(where, type) \
+  COLLS_REDUCTION(where, type, plus)     \
+  COLLS_REDUCTION(where, type, maximum)  \
+  COLLS_REDUCTION(where, type, minimum)  \
+  COLLS_REDUCTION(where, type, average)
+#define COLLS_REDUCTION(where, type, op) COLLS_ERASE_AS(where, type, type, type, each, op)
+#define COLLS_WIDE_REDUCTION(where, type, op)        \
+  COLLS_ERASE_AS(where, type, type, float, each, op) \
+  COLLS_ERASE_AS(where, type, float, float, each, op)
+#define COLLS_ERASE_AS(where, type, working, compute, rounds, op)                              \
+  where template colls::reduction                                                              \
+  colls::detail::erase_as<type, working, compute, colls::detail::rounding::rounds, colls::op>( \
+      const colls::op&);
+
+#ifdef COLLS_SEPARATE_COMPILATION
+COLLS_REDUCTIONS(extern)
+#endif

@@ -44,6 +44,7 @@
 #include <colls/impl/transport/tcp/links.ipp>
 #include <colls/impl/transport/tcp/opener.ipp>
 
+COLLS_REDUCTIONS()
 COLLS_COMMUNICATOR(, colls::inproc_transport)
 COLLS_COMMUNICATOR(, colls::simulated_transport)
 COLLS_COMMUNICATOR(, colls::thread_transport)
