@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Compiles each public header alone, twice included, and counts it as a test.
 
-A header that a test begins with is compiled alone there, and left out here. Besides: colls.hpp compiles without RTTI, and its preprocessed text comes from no third party.
+A header that a test or another header begins with is compiled alone there, and left out here. Besides: colls.hpp compiles without RTTI, and its preprocessed text comes from no third party.
 Works in the current folder, where it leaves its sources.
 
 usage: check.py INCLUDE_DIR TESTS_DIR COMPILER...
@@ -36,10 +36,9 @@ def compile_alone(compiler, include, header, *flags):
     return done.stdout if done.returncode else None
 
 
-def begun_with(tests):
-    """The headers that tests begin with."""
-    files = [*tests.glob("test_*.cpp"), *tests.glob("conformance/*.cpp"), *tests.glob("net/*.cpp")]
-    first = [re.search(r"^#.*", file.read_text(), flags=re.M) for file in files]
+def begun_with(files):
+    """The headers that these files begin with."""
+    first = [re.search(r"^#(?!pragma once$).*", file.read_text(), flags=re.M) for file in files]
     return {line[0].removeprefix("#include <colls/").removesuffix(">") for line in first if line}
 
 
@@ -60,7 +59,10 @@ def main():
         sys.exit(__doc__)
     include, compiler = os.path.relpath(sys.argv[1]), sys.argv[3:]
     root = pathlib.Path(include) / "colls"
-    begun = begun_with(pathlib.Path(sys.argv[2]))
+    tests = pathlib.Path(sys.argv[2])
+    begun = begun_with(
+        [*tests.glob("test_*.cpp"), *tests.glob("conformance/*.cpp"), *tests.glob("net/*.cpp")]
+    )
 
     def is_compiled_elsewhere(path):
         text = path.read_text()
@@ -77,14 +79,16 @@ def main():
         for path in root.rglob("*.hpp")
         if not is_compiled_elsewhere(path)
     )
+    begun_here = begun_with(root / header for header in headers if header != "source.hpp")
+    alone = [header for header in headers if header not in begun_here]
     flags = {"source.hpp": ["-DCOLLS_SEPARATE_COMPILATION"]}
     # With the toolkit's own headers the tests of tests/cuda compile them.
     flags |= {header: ["-DCOLLS_CUDA_STAND_IN"] for header in headers if header.startswith("cuda/")}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         outputs = pool.map(
-            lambda header: compile_alone(compiler, include, header, *flags.get(header, [])), headers
+            lambda header: compile_alone(compiler, include, header, *flags.get(header, [])), alone
         )
-        results = dict(zip(headers, outputs))
+        results = dict(zip(alone, outputs))
     if "colls.hpp" in headers:
         results["colls.hpp, -fno-rtti"] = compile_alone(compiler, include, "colls.hpp", "-fno-rtti")
         results["colls.hpp, no third party"] = third_parties(compiler, include, "colls.hpp")
