@@ -6,6 +6,7 @@
 // nothing may have touched it before.
 
 #include <colls/run.hpp>
+#include <colls/transport/tcp.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
