@@ -19,7 +19,6 @@ namespace {
 
 using colls::errc;
 using colls::failure;
-using colls::world;
 using colls::ddp::data_parallel;
 using colls::ddp::drive;
 using colls::ddp::options;
@@ -94,7 +93,7 @@ void expect_close(const std::vector<Tensor>& got, const std::vector<Tensor>& wan
   }
 }
 /// Bit for bit rank 0's.
-void expect_equal_everywhere(world& ranks, const std::vector<Tensor>& mine,
+void expect_equal_everywhere(colls::world& ranks, const std::vector<Tensor>& mine,
                              const std::string& what) {
   for (const Tensor& each : mine) {
     Tensor copy = each.detach().clone();
@@ -116,7 +115,7 @@ Tensor loss_of(Net& net, const Tensor& x, bool with_extra = true) {
 TEST_CASE("training on several ranks is training on the whole batch") {
   for (const drive how : {drive::thread, drive::hooks}) {
     for (const int size : {1, 2, 3}) {
-      const auto main = [&](world& ranks) {
+      const auto main = [&](colls::world& ranks) {
         Net alone;
         fill(*alone, 0);
         torch::optim::Adam one(alone->parameters(), 0.01);
@@ -149,7 +148,7 @@ TEST_CASE("training on several ranks is training on the whole batch") {
 }
 
 TEST_CASE("modules of other types train as well") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     for (const auto type : {torch::kDouble, torch::kBFloat16}) {
       auto net = std::make_shared<torch::nn::LinearImpl>(4, 2);
       net->to(type);
@@ -170,7 +169,7 @@ TEST_CASE("modules of other types train as well") {
 
 TEST_CASE("another shape on one rank is one clear error on all, and nothing is overwritten") {
   std::vector<std::string> said(3);
-  const auto main = [&](world& ranks) {
+  const auto main = [&](colls::world& ranks) {
     Net net(ranks.rank() == 2 ? 8 : 16);
     fill(*net, ranks.rank());
     const auto before = net->first->weight.detach().clone();
@@ -187,7 +186,7 @@ TEST_CASE("another shape on one rank is one clear error on all, and nothing is o
 }
 
 TEST_CASE("what cannot be trained is refused before anything is sent") {
-  CHECK(run_tcp(1, [](world& ranks) {
+  CHECK(run_tcp(1, [](colls::world& ranks) {
           const auto refused = [&](const auto& net, const char* words) {
             const failure why = failure_of([&] { data_parallel(net, ranks); });
             expect(why.code == errc::invalid_argument && says(why, words), words);
@@ -211,7 +210,7 @@ TEST_CASE("what cannot be trained is refused before anything is sent") {
 }
 
 TEST_CASE("options that differ are an error on all ranks, whichever they are") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     const bool one = ranks.rank() == 1;
     const auto refused = [&](const options& how, const char* words) {
       Net net;
@@ -228,7 +227,7 @@ TEST_CASE("options that differ are an error on all ranks, whichever they are") {
 }
 
 TEST_CASE("an unused parameter is named by backward(), and allowed if one says so") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     const Tensor x = numbers({4, 6}, ranks.rank());
     {
       Net net;
@@ -254,7 +253,7 @@ TEST_CASE("an unused parameter is named by backward(), and allowed if one says s
 }
 
 TEST_CASE("a gradient that nobody has taken away counts where a later step does not reach it") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     for (const bool by_rank_0 : {true, false}) {
       Net net, alone;
       fill(*net, 0);
@@ -277,7 +276,7 @@ TEST_CASE("a gradient that nobody has taken away counts where a later step does 
 }
 
 TEST_CASE("gradients that gather while it is quiet are averaged by the next backward") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     Net alone;
     fill(*alone, 0);
     Net net;
@@ -317,7 +316,7 @@ TEST_CASE("gradients that gather while it is quiet are averaged by the next back
 }
 
 TEST_CASE("a rank without a batch takes part and holds the average") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     Net net;
     auto model = data_parallel(net, ranks);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -342,7 +341,7 @@ TEST_CASE("a rank without a batch takes part and holds the average") {
 }
 
 TEST_CASE("buffers are rank 0's at the start and after each backward, unless one says otherwise") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     for (const bool broadcast : {true, false}) {
       torch::nn::BatchNorm1d norm(5);
       norm->running_mean.fill_(ranks.rank() + 1);
@@ -366,7 +365,7 @@ TEST_CASE("buffers are rank 0's at the start and after each backward, unless one
 }
 
 TEST_CASE("a module stays as it is: gradients outlive the training, and it may be trained again") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     Net net;
     const Tensor x = numbers({4, 6}, 0);
     for (int round = 0; round < 2; ++round) {
@@ -391,7 +390,7 @@ TEST_CASE("a module stays as it is: gradients outlive the training, and it may b
 }
 
 TEST_CASE("a rank that leaves is named by backward() on the others") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     Net net;
     const Tensor x = numbers({4, 6}, 0);
     {
@@ -427,7 +426,7 @@ Tensor loss_with(Net& net, const Tensor& x, const std::function<void()>& in_the_
 
 TEST_CASE("an exception inside backward() ends the step on all ranks, which learn whose it was") {
   for (const drive how : {drive::thread, drive::hooks}) {
-    const auto main = [&](world& ranks) {
+    const auto main = [&](colls::world& ranks) {
       Net net;
       auto model = data_parallel(net, ranks, {.drive = how, .first_bucket_bytes = 1});
       const Tensor x = numbers({4, 6}, 0);
@@ -460,10 +459,10 @@ TEST_CASE("an exception inside backward() ends the step on all ranks, which lear
 
 TEST_CASE("a wrapper that goes away inside backward() leaves the module as it is, nobody waiting") {
   for (const drive how : {drive::thread, drive::hooks}) {
-    const auto main = [&](world& ranks) {
+    const auto main = [&](colls::world& ranks) {
       Net net;
       const auto x = numbers({4, 6}, 0);
-      std::optional<data_parallel<NetImpl, world>> model;
+      std::optional<data_parallel<NetImpl, colls::world>> model;
       model.emplace(net, ranks, options{.drive = how, .first_bucket_bytes = 1});
       loss_of(net, x).backward();
       colls::sync_wait(ranks, ranks.barrier());  // all ranks have ended this step
@@ -485,7 +484,7 @@ TEST_CASE("a wrapper that goes away inside backward() leaves the module as it is
 
 TEST_CASE("two models of one world train in turn and in one backward") {
   for (const drive how : {drive::thread, drive::hooks}) {
-    const auto main = [&](world& ranks) {
+    const auto main = [&](colls::world& ranks) {
       Net one(8), other(8), alone_one(8), alone_other(8);
       for (auto* const net : {&one, &alone_one}) fill(**net, 0);
       for (auto* const net : {&other, &alone_other}) fill(**net, 9);
@@ -512,7 +511,7 @@ TEST_CASE("two models of one world train in turn and in one backward") {
 }
 
 TEST_CASE("a penalty on a gradient, and a backward that keeps its graph") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     Net net, alone;
     fill(*net, 0);
     fill(*alone, 0);
@@ -566,7 +565,7 @@ struct recomputed : torch::autograd::Function<recomputed> {
 
 TEST_CASE("a backward inside backward is a part of the same step") {
   for (const drive how : {drive::thread, drive::hooks}) {
-    const auto main = [&](world& ranks) {
+    const auto main = [&](colls::world& ranks) {
       Net net, alone;
       fill(*net, 0);
       fill(*alone, 0);
@@ -615,7 +614,7 @@ TORCH_MODULE(Odd);
 
 TEST_CASE("parameters that are turned, empty, single, shared, frozen or whole numbers") {
   for (const drive how : {drive::thread, drive::hooks}) {
-    const auto main = [&](world& ranks) {
+    const auto main = [&](colls::world& ranks) {
       Odd net, alone;
       if (ranks.rank() != 0) {
         const torch::NoGradGuard no_graph;
@@ -647,7 +646,7 @@ TEST_CASE("parameters that are turned, empty, single, shared, frozen or whole nu
 }
 
 TEST_CASE("what is converted after the start is refused, and not left out in silence") {
-  CHECK(run_tcp(1, [](world& ranks) {
+  CHECK(run_tcp(1, [](colls::world& ranks) {
           Net net;
           auto model = data_parallel(net, ranks);
           net->first->weight.mutable_grad() = torch::zeros({16, 6}, torch::kDouble);
@@ -679,7 +678,7 @@ TEST_CASE("gradients that travel as 16 bits are nearly those of the whole batch,
        {std::pair(compression::bfloat16, 1e-2), std::pair(compression::float16, 1e-3)}) {
     const options how{.compression = format};
     const double off = tolerance;
-    const auto main = [&](world& ranks) {
+    const auto main = [&](colls::world& ranks) {
       Net net, alone;
       fill(*net, 0);
       fill(*alone, 0);
@@ -701,7 +700,7 @@ TEST_CASE("gradients that travel as 16 bits are nearly those of the whole batch,
 }
 
 TEST_CASE("an empty batch counts for nothing, though its mean is no number") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     Net net, alone;
     fill(*net, 0);
     fill(*alone, 0);
@@ -718,7 +717,7 @@ TEST_CASE("an empty batch counts for nothing, though its mean is no number") {
 }
 
 TEST_CASE("asking a model in eval mode disturbs no training") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     torch::nn::Sequential net(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8),
                               torch::nn::Dropout(0.5), torch::nn::Linear(8, 3));
     auto model = data_parallel(net, ranks);
@@ -746,7 +745,7 @@ TEST_CASE("asking a model in eval mode disturbs no training") {
 }
 
 TEST_CASE("the first bucket's all_reduce begins before the last gradient is ready") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     colls::ddp::timeline seen;
     Net net;
     auto model =
@@ -771,7 +770,7 @@ TEST_CASE("the first bucket's all_reduce begins before the last gradient is read
 }
 
 TEST_CASE("one step can be drawn") {
-  const auto main = [](world& ranks) {
+  const auto main = [](colls::world& ranks) {
     colls::ddp::timeline seen;
     Net net;
     auto model =
