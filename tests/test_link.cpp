@@ -115,7 +115,8 @@ struct by_socket {
   template <class Begin>
   bool read(landing& into, Begin begin) {
     if (reader.read(in.get(), into) <= 0) return true;
-    return reader.take(into, begin);
+    return reader.take(
+        into, [] { return false; }, begin);
   }
 };
 struct by_ring {
@@ -212,6 +213,29 @@ TEST_CASE("the rest of a withdrawn send is not moved while it is written") {
     CHECK(box.front().data == rest + 42'768);
     box.advance_front(box.front().size);
     CHECK(box.empty());
+  }
+}
+
+TEST_CASE("the rest of a frame that was begun past the outbox goes before all others") {
+  one_rank here;
+  message sent(here, 1, 50);
+  const std::vector<std::byte> whole = joined(sent.frame, sent.bytes);
+  for (std::size_t done = 1; done < whole.size(); ++done) {
+    CAPTURE(done);
+    outbox box;
+    std::vector<std::byte> copy = sent.bytes;
+    REQUIRE(box.add_rest(sent.frame, {copy.data(), copy.size()}, done));
+    copy.assign(copy.size(), std::byte(255));
+    header word;
+    word.kind = kind::goodbye;
+    REQUIRE(box.control(word, nullptr));
+    std::vector<std::byte> written(whole.begin(),
+                                   whole.begin() + static_cast<std::ptrdiff_t>(done));
+    while (!box.empty()) {
+      const auto more = written_by(box, 7);
+      written.insert(written.end(), more.begin(), more.end());
+    }
+    CHECK(written == joined(sent.frame, sent.bytes, word));
   }
 }
 
@@ -366,6 +390,100 @@ TEST_CASE("without memory for the rest of a half-written message its link ends, 
   CHECK(got == 0);
 }
 #endif
+
+TEST_CASE("a message that its link writes at once goes whole, or not at all") {
+  boost::asio::io_context context(1);
+  const auto on = engine::of(context.get_executor());
+  one_rank here;
+  silent_owner owner(here.matching);
+  by_socket way;
+  const int room = 8 * 1024;
+  ::setsockopt(way.out.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+  tcp::link to(*on, owner, 1);
+  to.open(std::move(way.out));
+  std::vector<std::byte> wanted;
+  std::vector<std::byte> got;
+  std::size_t parts = 0;
+  std::size_t refused = 0;
+  const auto read = [&] {
+    std::vector<std::byte> some(20'000);
+    const ssize_t size = ::read(way.in.get(), some.data(), some.size());
+    if (size > 0) got.insert(got.end(), some.begin(), some.begin() + size);
+    return size > 0;
+  };
+  for (std::size_t k = 0; k < 400; ++k) {
+    message next(here, k, k * 997 % 30'000);
+    if (to.write_whole(next.frame, {next.data, next.size})) {
+      parts += !to.idle();
+      wanted = joined(wanted, next.frame, next.bytes);
+    } else {
+      ++refused;
+    }
+    next.bytes.assign(next.size, std::byte(255));
+    if (k % 3 == 0) read();
+    if (k % 5 == 0) on->dispatch();
+    if (k % 50 == 0) to.credit.refill(window);
+  }
+  while (read() || !to.idle()) on->dispatch();
+  CHECK(parts > 0);
+  CHECK(refused > 0);
+  CHECK(got == wanted);
+  // What was refused has left the window as it was.
+  std::size_t left = 0;
+  to.credit.refill(window);
+  message more(here, 1, 2000);
+  while (to.write_whole(more.frame, {more.data, more.size})) ++left;
+  std::size_t spent = 0;
+  while (to.credit.spend(2000)) ++spent;
+  CHECK(left + spent == window / (2000 + 64));
+}
+
+TEST_CASE("a message that is expected is taken off its link whole, or comes as others do") {
+  const std::vector<std::byte> payload = pattern(60, 3);
+  for (const bool is_it : {true, false}) {
+    for (std::size_t cut = 1; cut < 200; ++cut) {
+      CAPTURE(is_it);
+      CAPTURE(cut);
+      one_rank here;
+      landing into(here.matching);
+      by_socket way;
+      message first(here, 1, 60);
+      message second(here, 2, 60);
+      first.bytes = second.bytes = payload;
+      header expected = first.frame;
+      if (!is_it) expected.hash = 5;
+      const std::vector<std::byte> all = joined(first.frame, payload, second.frame, payload);
+      std::vector<std::byte> taken(60);
+      std::vector<std::uint64_t> seen;
+      receive got[] = {receive(here, 60), receive(here, 60)};
+      const auto is_taken = [&] {
+        const bool found = way.reader.take_whole(expected, taken.data());
+        if (found) seen.push_back(1);
+        return found;
+      };
+      const auto begin = [&](const header& frame, const std::byte*) {
+        seen.push_back(frame.sequence + 10);
+        into.begin(frame.length);
+        into.deliver_to(got[frame.sequence - 1], true);
+        return true;
+      };
+      const std::size_t end = std::min(cut, all.size());
+      const auto come = [&](std::size_t from, std::size_t to) {
+        if (from == to) return;
+        REQUIRE(::write(way.out.get(), all.data() + from, to - from) ==
+                static_cast<ssize_t>(to - from));
+        REQUIRE(way.reader.read(way.in.get(), into) > 0);
+        REQUIRE(way.reader.take(into, is_taken, begin));
+      };
+      come(0, end);
+      come(end, all.size());
+      const bool whole = is_it && (cut < sizeof(header) || cut >= sizeof(header) + payload.size());
+      CHECK(seen == std::vector<std::uint64_t>{whole ? 1U : 11U, 12U});
+      CHECK((whole ? taken : got[0].bytes) == payload);
+      CHECK(got[1].bytes == payload);
+    }
+  }
+}
 
 TEST_CASE("a receive that waits for the rest of an early message can fail, and be withdrawn") {
   boost::asio::io_context context(1);

@@ -280,10 +280,10 @@ TEST_CASE("who waits for a part whose sender had no credit asks for it at once")
   }
 }
 
-TEST_CASE("a rank that does not send its part is named") {
+TEST_CASE_TEMPLATE("a rank that does not send its part is named", World, shm_world, tcp_world) {
   // Rank 2 is waited for: as a root, as one of many, by rank order.
   for (const int kind : {0, 1, 2, 3, 4, 5, 6, 7}) {
-    ranks<shm_world> world(3);
+    ranks<World> world(3);
     world.run([=](communicator& comm) -> task<> {
       co_await all_are_here(comm);
       if (comm.rank() == 2) co_return;
@@ -302,9 +302,11 @@ TEST_CASE("a rank that does not send its part is named") {
   }
 }
 
-TEST_CASE("short vectors of other lengths end the communicator, also where a root had gone on") {
+TEST_CASE_TEMPLATE(
+    "short vectors of other lengths end the communicator, also where a root had gone on", World,
+    shm_world, tcp_world) {
   for (int kind = 0; kind < kinds; ++kind) {
-    ranks<shm_world> world(3);
+    ranks<World> world(3);
     world.run([=](communicator& comm) -> task<> {
       co_await all_are_here(comm);
       short_call one(comm, kind, comm.rank() == 1 ? 3 : 2, 0);
@@ -319,9 +321,10 @@ TEST_CASE("short vectors of other lengths end the communicator, also where a roo
   }
 }
 
-TEST_CASE("a short operation that is dropped ends the communicator with the culprit named") {
+TEST_CASE_TEMPLATE("a short operation that is dropped ends the communicator with the culprit named",
+                   World, shm_world, tcp_world) {
   for (const int kind : {2, 4, 7}) {
-    ranks<shm_world> world(3);
+    ranks<World> world(3);
     world.run([=](communicator& comm) -> task<> {
       co_await all_are_here(comm);
       if (comm.rank() == 1) {
@@ -338,10 +341,11 @@ TEST_CASE("a short operation that is dropped ends the communicator with the culp
   }
 }
 
-TEST_CASE("who needs a rank that has left or died is told, in every short collective") {
+TEST_CASE_TEMPLATE("who needs a rank that has left or died is told, in every short collective",
+                   World, shm_world, tcp_world) {
   for (int kind = 0; kind < kinds; ++kind) {
     for (const bool dies : {false, true}) {
-      ranks<shm_world> world(3);
+      ranks<World> world(3);
       world.run([=](communicator& comm) -> task<> {
         co_await all_are_here(comm);
         if (comm.rank() == 0 && !dies) co_await comm.close();

@@ -265,9 +265,13 @@ class cost_parts {
     return at_once({s * once.messages, s * once.bytes, s * once.wire});
   }
   /// Messages of so many bytes between one rank, or each, and all others in one round: where memory
-  /// is shared, each is a line that its reader finds.
+  /// is shared, each is a line that its reader finds; two ranks write to each other at one time.
   constexpr part at_once(part messages, std::uint64_t bytes) const {
-    if (lends()) messages.wire = net_.near.latency + (p_ - 1) * gap(bytes);
+    if (lends()) {
+      messages.wire = net_.near.latency + (p_ - 1) * gap(bytes);
+    } else if (ranks_ == 2) {
+      messages.wire = hop(bytes, one_host() ? 0 : 1);
+    }
     return at_once(messages);
   }
   /// All ranks of a thread wait for the last, which reduces and copies so many bytes.

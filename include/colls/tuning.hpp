@@ -114,8 +114,8 @@ class tuning {
     return best;
   }
 
-  /// The algorithm of the least predicted time among `legal` ones. Parts of `wanted` that are not 0
-  /// are kept.
+  /// The algorithm of the least predicted time among `legal` ones; of equal ones `direct`, whose
+  /// rounds need the fewest instructions. Parts of `wanted` that are not 0 are kept.
   plan choose(const question& call, const plan& wanted, algorithm_set legal) const {
     prediction best;
     bool found = false;
@@ -123,7 +123,7 @@ class tuning {
       plan by = wanted;
       by.how = how;
       const prediction tried = predict(call, by);
-      if (found && tried.takes.time >= best.takes.time) return;
+      if (found && !is_before(tried, best)) return;
       best = tried;
       found = true;
     });
@@ -137,16 +137,20 @@ class tuning {
       by.how = how;
       made.all.push_back(predict(call, by));
     });
-    // Of equal ones `choose` takes the first, too.
-    const auto earlier = [](const prediction& a, const prediction& b) {
-      return a.takes.time != b.takes.time ? a.takes.time < b.takes.time : a.by.how < b.by.how;
-    };
-    std::sort(made.all.begin(), made.all.end(), earlier);
+    std::sort(made.all.begin(), made.all.end(), is_before);
     if (!made.all.empty()) made.chosen = made.all.front().by;
     return made;
   }
 
  private:
+  static bool is_before(const prediction& a, const prediction& b) {
+    if (a.takes.time != b.takes.time) return a.takes.time < b.takes.time;
+    const auto place = [](algorithm how) {
+      return how == algorithm::direct ? 0 : static_cast<int>(how);
+    };
+    return place(a.by.how) < place(b.by.how);
+  }
+
   static constexpr int most_radix = 64;
   static constexpr int most_lanes = 16;
   static constexpr std::uint64_t longest_segment = 2 << 20;

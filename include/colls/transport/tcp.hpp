@@ -106,7 +106,7 @@ class tcp_transport final : mover,
 
   // ---- rounds
 
-  tcp::link* ring_to(int peer) { return links_.ring_to(peer); }
+  tcp::link* link_to(int peer) { return links_.known(peer); }
   void wake_peers() { links_.wake_peers(); }
   tcp::early* early_of(const message_key& key) {
     return static_cast<tcp::early*>(match_.arrived(key));

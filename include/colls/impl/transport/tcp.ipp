@@ -56,7 +56,9 @@ COLLS_ONCE std::shared_ptr<tcp_transport> tcp_transport::open_world(
 COLLS_ONCE bool tcp_transport::poll() {
   // Now and then other links have their turn, too.
   if (!rounds_.empty() && take_rounds() && ++rounds_taken_ % 16 != 0) return true;
-  return links_.poll(match_);
+  return links_.poll(match_, [this](const auto& ask) {
+    for (const round_operation* const each : rounds_) each->each_awaited(ask);
+  });
 }
 
 COLLS_ONCE task<> tcp_transport::close(time_point deadline) {

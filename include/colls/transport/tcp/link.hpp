@@ -29,7 +29,7 @@ namespace colls::tcp {
 class link_owner {
  public:
   virtual void received(link& from, const header& frame, const std::byte* payload) = 0;
-  /// Takes the next frame of a ring off it, if it knows where that goes.
+  /// Takes the next frame off the link, if it knows where that goes.
   virtual bool take_next(link& from) = 0;
   virtual void lost(link& which, const failure& why) = 0;
   /// The peer lets this rank see its arena.
@@ -90,18 +90,30 @@ class link final : public engine::watcher {
   /// Whether messages may still come.
   bool reads() const { return is_open() && !ended_ && !goodbye_received_; }
 
-  /// Writes a message to the ring now, or not at all.
+  /// Whether a message of that length may come so that `take_whole` finds it.
+  bool brings_whole(std::size_t size) const {
+    return reads() && (ring_ != nullptr || size <= socket_frames::longest_whole);
+  }
+  /// Writes a message now, or not at all.
   bool write_whole(const header& frame, const_bytes message) {
-    if (!reads() || !idle() || !credit.waiting.empty() || !ring_->has_slot()) return false;
+    if (!reads() || !idle() || !credit.waiting.empty()) return false;
+    if (!ring_) return send_whole(frame, message);
+    if (!ring_->has_slot()) return false;
     const bool is_long = message.size > shm::longest_inline;
     if (is_long && ring_->room(message.size) < message.size) return false;
     if (!credit.spend(message.size)) return false;
     ring_->write(frame, message.data, message.size);
     return true;
   }
-  /// Takes that message off the ring if it is the next one and has come whole.
+  /// Takes that message off the link if it is the next one and has come whole.
   bool take_whole(const header& wanted, std::byte* into) {
     if (!is_open() || landing_.left() > 0) return false;
+    if (!ring_) {
+      if (!in_.take_whole(wanted, into)) return false;
+      consumed(static_cast<std::size_t>(wanted.length));
+      if (out_.has_control()) flush();
+      return true;
+    }
     const shm::slot* const next = ring_->front();
     if (next == nullptr) {
       ring_->own_some();
@@ -188,8 +200,9 @@ class link final : public engine::watcher {
   /// Reads what it can. False: nothing was there.
   bool pump() {
     if (ring_) return pump_ring();
+    const auto is_taken = [this] { return owner_.take_next(*this); };
     const auto begin_frame = [this](const header& frame, const std::byte* payload) {
-      return begin(frame, payload);
+      return goes_on() && begin(frame, payload);
     };
     bool moved = false;
     for (int rounds = 0; goes_on() && rounds < 64; ++rounds) {
@@ -204,7 +217,7 @@ class link final : public engine::watcher {
         return true;
       }
       moved = true;
-      if (!in_.take(landing_, begin_frame)) {
+      if (!in_.take(landing_, is_taken, begin_frame)) {
         fail_for_frame();
         return true;
       }
@@ -291,6 +304,21 @@ class link final : public engine::watcher {
   }
 
   void ready(std::uint32_t events) override;
+
+  // What the system does not take at once goes from a copy.
+  bool send_whole(const header& frame, const_bytes message) {
+    if (!credit.spend(message.size)) return false;
+    const std::size_t sent = socket_frames::write_whole(socket_.get(), frame, message);
+    if (sent == 0) {
+      credit.refill(weight(message.size));
+      return false;
+    }
+    if (sent < sizeof frame + message.size) {
+      if (!out_.add_rest(frame, message, sent)) break_off();
+      want_write(true);
+    }
+    return true;
+  }
 
   bool goes_on() const { return is_open() && !ended_; }
   bool begin(const header& frame, const std::byte* payload) {

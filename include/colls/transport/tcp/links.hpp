@@ -37,11 +37,6 @@ class links {
     const auto found = all_.find(peer);
     return found == all_.end() ? nullptr : found->second.get();
   }
-  /// The link to it, if that goes through shared memory.
-  link* ring_to(int peer) {
-    link* const to = known(peer);
-    return to != nullptr && to->has_ring() ? to : nullptr;
-  }
   /// The other end of the link from a rank to itself.
   link& from_self(int rank);
   template <class Visit>
@@ -61,11 +56,12 @@ class links {
       to_flush_.push_back(&which);
     }
   }
-  /// `waiting`: whom this rank wants messages of.
-  bool poll(pairing& waiting) {
+  /// `waiting`: whom this rank wants messages of; `also(ask)` says `ask(link)` of others.
+  template <class Also>
+  bool poll(pairing& waiting, const Also& also) {
     bool moved = false;
     for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
-    if (all_.size() > rings_.size()) moved |= poll_sockets(waiting);
+    if (all_.size() > rings_.size()) moved |= poll_sockets(waiting, also);
     for (link* each : to_flush_) moved |= each->flush();
     to_flush_.clear();
     return moved;
@@ -109,12 +105,18 @@ class links {
   // Each socket that is asked in vain takes as long as the next rank on this core waits: where it
   // is known whom this rank waits for, and these are few, it asks them, and all of them now and
   // then.
-  bool poll_sockets(pairing& waiting) {
+  template <class Also>
+  bool poll_sockets(pairing& waiting, const Also& also) {
     if (++polls_ % 8 == 0 || sockets_.size() > most_looked_at) return engine_.dispatch();
     std::uint32_t asked = 0;
     for (std::size_t i = 0; i < sockets_.size(); ++i) {
       if (sockets_[i]->is_busy()) asked |= 1u << i;
     }
+    const auto ask = [&](const link& which) {
+      const auto at = std::find(sockets_.begin(), sockets_.end(), &which);
+      if (at != sockets_.end()) asked |= 1u << (at - sockets_.begin());
+    };
+    also(ask);
     int receives = 0;
     const bool known = waiting.all_waiting([&](const posted& receive) {
       const auto from = std::find_if(sockets_.begin(), sockets_.end(), [&](const link* each) {

@@ -4,6 +4,7 @@
 
 // outbox: what a link has still to write, in which order, and how far it has come.
 
+#include <colls/buffer.hpp>
 #include <colls/record.hpp>
 #include <colls/transport/tcp/frame.hpp>
 
@@ -152,6 +153,19 @@ class outbox {
     return true;
   }
 
+  /// Of a message that begins to go while nothing else does, all but the first `done` bytes. False:
+  /// as `withdraw`.
+  [[nodiscard]] bool add_rest(const header& frame, const_bytes message, std::size_t done) {
+    try {
+      tail_.reserve(sizeof frame + message.size - done);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    add_rest(frame, message.data, message.size, done,
+             [this](const std::byte* from, std::size_t size) { tail_.add(from, size); });
+    return true;
+  }
+
   template <class Visit>
   void each(Visit visit) const {
     for (outgoing* send = first_; send != nullptr; send = send->after) visit(*send);
@@ -245,13 +259,16 @@ class outbox {
  private:
   template <class Add>
   static void add_rest(const outgoing& send, const Add& add) {
-    const auto* const head = reinterpret_cast<const std::byte*>(&send.frame);
-    if (send.written < sizeof send.frame) {
-      add(head + send.written, sizeof send.frame - send.written);
-      add(send.data, send.body());
+    add_rest(send.frame, send.data, send.body(), send.written, add);
+  }
+  template <class Add>
+  static void add_rest(const header& frame, const std::byte* data, std::size_t size,
+                       std::size_t done, const Add& add) {
+    if (done < sizeof frame) {
+      add(reinterpret_cast<const std::byte*>(&frame) + done, sizeof frame - done);
+      add(data, size);
     } else {
-      const std::size_t done = send.written - sizeof send.frame;
-      add(send.data + done, send.body() - done);
+      add(data + (done - sizeof frame), size - (done - sizeof frame));
     }
   }
 

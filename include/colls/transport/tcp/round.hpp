@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// round: short messages of a rank to many others and from many others at once, written to the rings
+// round: short messages of a rank to many others and from many others at once, written to the links
 // and taken from them without the lists of match.
 
 #include <colls/round.hpp>
@@ -17,7 +17,7 @@
 namespace colls::tcp {
 
 /// Sends what `give` has, and ends when `take` is filled. The frames are those of other messages.
-/// What a ring cannot take at once, or has not brought after a while, goes their way: then match
+/// What a link cannot take at once, or has not brought after a while, goes their way: then match
 /// tells who is waited for, who has left, and who has called something else.
 template <class Transport>
 class round_operation {
@@ -46,7 +46,7 @@ class round_operation {
     ranks unsent = 0;
     give_.each(of.rank(), [&](int rank) {
       const const_bytes message = give_.of(rank);
-      link* const to = net_.ring_to(of.world_rank(rank));
+      link* const to = net_.link_to(of.world_rank(rank));
       frame_.length = message.size;
       if (to != nullptr && to->write_whole(frame_, message)) {
         record_.bytes += message.size;
@@ -54,16 +54,22 @@ class round_operation {
         unsent |= bit(rank);
       }
     });
-    bool come_by_ring = unsent == 0;
+    bool come_whole = unsent == 0;
+    bool any_by_ring = false;
     take_.each(of.rank(), [&](int rank) {
-      links_[rank] = net_.ring_to(of.world_rank(rank));
+      link* const from = links_[rank] = net_.link_to(of.world_rank(rank));
       missing_ |= bit(rank);
-      come_by_ring &= links_[rank] != nullptr && links_[rank]->reads();
+      come_whole &= from != nullptr && from->brings_whole(take_.of(rank).size);
+      any_by_ring |= from != nullptr && from->has_ring();
     });
     if ((unsent | missing_) == 0) return true;
-    if (net_.matching().has_arrivals()) come_by_ring &= take_early();
-    if (!come_by_ring) return settle(unsent);
+    if (net_.matching().has_arrivals()) come_whole &= take_early();
+    if (!come_whole) return settle(unsent);
     if (missing_ == 0) return true;
+    if (!any_by_ring) {
+      net_.list(*this);
+      return false;
+    }
     // Before this looks: who sleeps goes on meanwhile, and so does the fence that asks.
     net_.wake_peers();
     // Where each rank has a core, the others' lines are often under way already.
@@ -106,6 +112,13 @@ class round_operation {
     return false;
   }
   bool has_all() const { return missing_ == 0; }
+  /// The links by which something is still to come.
+  template <class Visit>
+  void each_awaited(const Visit& visit) const {
+    for (ranks left = missing_; left != 0; left &= left - 1) {
+      visit(*links_[std::countr_zero(left)]);
+    }
+  }
   void end() { done_->post(); }
   void fail(std::error_code why) {
     ec_ = why;
