@@ -513,6 +513,53 @@ TEST_CASE("who waits for one rank asks its socket each time, and those of others
   CHECK(waited);
 }
 
+TEST_CASE("epoll is told of what comes where nobody looks all the time, and of nothing else") {
+  ranks<tcp_world> world(2);
+  auto [contexts, copies] = on_executors_of_their_own(world);
+  colls::engine& on = copies[1].net().driver();
+  on.spin(1000);
+  int given = 0;
+  int taken = 0;
+  const auto begin = [&] { return copies[1].recv(std::span(&taken, 1), 0, 5); };
+  const auto send = [&](auto&... others) {
+    ++given;
+    colls::operation<> sent = copies[0].send(std::span(&given, 1), 1, 5);
+    while (!sent.done()) ((void)others.done(), ...);
+  };
+  const auto exchange = [&] {
+    colls::operation<colls::received> waits = begin();
+    send(waits);
+    while (!waits.done()) continue;
+  };
+  for (int time = 0; time < 2; ++time) {
+    on.enter();
+    for (int i = 0; i < 10; ++i) exchange();
+    {
+      colls::operation<colls::received> waits = begin();
+      send();
+      CHECK(!on.dispatch());
+      while (!waits.done()) continue;
+    }
+    {
+      // Before it sleeps.
+      colls::operation<colls::received> waits = begin();
+      send();
+      on.idle(1'000'000);
+      CHECK(waits.started().is_done());
+    }
+    for (int i = 0; i < 10; ++i) exchange();
+    on.leave();
+    while (contexts[1]->poll() > 0) continue;
+    // Others turn it.
+    colls::operation<colls::received> waits = begin();
+    while (contexts[1]->poll() > 0) continue;
+    send();
+    while (contexts[1]->poll() > 0) continue;
+    CHECK(waits.started().is_done());
+    CHECK(taken == given);
+  }
+}
+
 TEST_CASE_TEMPLATE("a loop over done() opens links, closes them, sees deadlines and deaths", World,
                    tcp_world, shm_world) {
   ranks<World> world(2);

@@ -128,6 +128,8 @@ class engine : public std::enable_shared_from_this<engine> {
   }
 
   bool spins() const { return spin_ > 0; }
+  /// And somebody turns it, who asks it to `arm` before he sleeps.
+  bool spins_now() const { return spins() && driven_ > 0; }
 
   /// The driver's part. A completion may call `poll` too (`done()` does), a source or watcher not.
   bool poll() {

@@ -188,6 +188,12 @@ class link final : public engine::watcher {
   }
   void forget(early& message) { landing_.forget(message); }
 
+  /// Whether epoll tells of what comes; else `pump` is called all the time.
+  void hear(bool on) {
+    hears_ = on;
+    settle_events();
+  }
+
   /// Writes what it can.
   bool flush() {
     if (!is_open()) return false;
@@ -295,8 +301,12 @@ class link final : public engine::watcher {
   void tell_lost(errc code, const char* sentence);
 
   void want_write(bool wanted) {
-    const std::uint32_t events =
-        static_cast<std::uint32_t>(EPOLLIN) | (wanted ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+    wants_write_ = wanted;
+    settle_events();
+  }
+  void settle_events() {
+    const std::uint32_t events = (hears_ ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
+                                 (wants_write_ ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
     if (is_open() && !ended_ && events != events_) {
       events_ = events;
       engine_.rewatch(socket_.get(), events_, *this);
@@ -372,6 +382,8 @@ class link final : public engine::watcher {
   std::string address_;
   detail::descriptor socket_;
   std::uint32_t events_ = 0;
+  bool hears_ = true;
+  bool wants_write_ = false;
   bool goodbye_received_ = false;
   bool ended_ = false;
   bool hung_up_ = false;

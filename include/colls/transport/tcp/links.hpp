@@ -90,6 +90,7 @@ class links {
   bool arm() {
     bool armed = true;
     for (link* each : rings_) armed &= each->arm();
+    hear_all();
     return armed;
   }
   void disarm() {
@@ -101,13 +102,15 @@ class links {
   static constexpr std::size_t most_looked_at = 8;
   static constexpr int most_asked = 4;
   static constexpr int most_receives = 16;
+  static constexpr std::size_t most_unheard = most_asked;
 
   // Each socket that is asked in vain takes as long as the next rank on this core waits: where it
   // is known whom this rank waits for, and these are few, it asks them, and all of them now and
   // then.
   template <class Also>
   bool poll_sockets(pairing& waiting, const Also& also) {
-    if (++polls_ % 8 == 0 || sockets_.size() > most_looked_at) return engine_.dispatch();
+    const bool many = sockets_.size() > most_looked_at;
+    if (++polls_ % 8 == 0 || many) return serve(many);
     std::uint32_t asked = 0;
     for (std::size_t i = 0; i < sockets_.size(); ++i) {
       if (sockets_[i]->is_busy()) asked |= 1u << i;
@@ -126,13 +129,34 @@ class links {
       asked |= 1u << (from - sockets_.begin());
       return ++receives < most_receives;
     });
-    if (!known || asked == 0 || std::popcount(asked) > most_asked) return engine_.dispatch();
+    if (!known || asked == 0 || std::popcount(asked) > most_asked) return serve(true);
     bool moved = false;
     for (; asked != 0; asked &= asked - 1) {
       link& each = *sockets_[static_cast<std::size_t>(std::countr_zero(asked))];
       if (each.is_open()) moved |= each.pump();
     }
+    // To tell epoll of each message takes its sender's time, and nobody asks epoll meanwhile.
+    if (moved && hear_ && engine_.spins_now() && sockets_.size() <= most_unheard) {
+      hear_ = false;
+      for (link* each : sockets_) each->hear(false);
+    }
     return moved;
+  }
+  // All of them; `others`: and whatever else epoll tells of.
+  bool serve(bool others) {
+    bool moved = false;
+    if (!hear_) {
+      for (std::size_t i = 0; i < sockets_.size(); ++i) {
+        if (sockets_[i]->is_open()) moved |= sockets_[i]->pump();
+        others |= !sockets_[i]->idle();
+      }
+    }
+    return hear_ || others ? engine_.dispatch() || moved : moved;
+  }
+  void hear_all() {
+    if (hear_) return;
+    hear_ = true;
+    for (link* each : sockets_) each->hear(true);
   }
 
   engine& engine_;
@@ -142,6 +166,7 @@ class links {
   std::vector<link*> rings_;
   std::vector<link*> sockets_;  // but those of a rank to itself
   unsigned polls_ = 0;
+  bool hear_ = true;  // epoll tells of what comes by them
   std::vector<link*> to_flush_;
 };
 

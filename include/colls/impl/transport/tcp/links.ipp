@@ -17,6 +17,7 @@ COLLS_ONCE void links::open(link& which, detail::descriptor socket,
                             std::unique_ptr<shm::ring> ring) {
   std::vector<link*>& those = ring != nullptr ? rings_ : sockets_;
   those.push_back(&which);
+  hear_all();
   try {
     which.open(std::move(socket), std::move(ring));
   } catch (...) {
