@@ -91,6 +91,21 @@ TEST_CASE("who is woken spins before it sleeps again") {
   CHECK(*std::max_element(source.armed_after.begin() + 1, source.armed_after.end()) >= spin);
 }
 
+TEST_CASE("sources are armed when others turn the engine, not whenever it is left to them") {
+  boost::asio::io_context context(1);
+  const auto on = colls::engine::of(context.get_executor());
+  quiet_source source;
+  on->add(source);
+  for (int i = 0; i < 3; ++i) {
+    on->enter();
+    on->leave();
+  }
+  CHECK(source.armed == 0);
+  context.poll();
+  CHECK(source.armed > 0);
+  on->remove(source);
+}
+
 TEST_CASE("who yields lets the program's own handlers run") {
   boost::asio::io_context context(1);
   const auto on = colls::engine::of(context.get_executor());

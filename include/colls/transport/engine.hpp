@@ -56,6 +56,8 @@ class engine : public std::enable_shared_from_this<engine> {
     virtual bool arm() { return true; }
     /// It is awake again.
     virtual void disarm() {}
+    /// It turns to something else: peers that sleep must hear of what was written to them.
+    virtual void hand_over() {}
 
    protected:
     ~source() = default;
@@ -188,8 +190,10 @@ class engine : public std::enable_shared_from_this<engine> {
   void enter() { ++driven_; }
   void leave() {
     if (--driven_ > 0) return;
-    arm_sources();
+    for (source* transport : polled_) transport->hand_over();
     if (!polled_.empty() || !queue_.empty() || queue_.is_watching()) turn_soon();
+    // A turn arms them when it has nothing left to do: whoever waits again soon need not.
+    if (!kicked_) arm_sources();
   }
 
  private:

@@ -97,6 +97,7 @@ class tcp_transport final : mover,
   bool pending() const override { return match_.any_under_way(); }
   bool arm() override { return links_.arm(); }
   void disarm() override { links_.disarm(); }
+  void hand_over() override { links_.wake_peers(); }
 
   bool unwritten() { return links_.unwritten() || reports_ > 0; }
   bool start(tcp::outgoing& send) { return delivery_.start(send); }
