@@ -61,7 +61,7 @@ FLOORS = {
     ),
     "models": (
         ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
-        "transport/inproc/exchange transport/inproc/meeting transport/inproc transport/threads/inbox transport/threads/message transport/threads/speech transport/threads"
+        "transport/inproc/meeting transport/inproc transport/threads/inbox transport/threads/message transport/threads/speech transport/threads"
         " transport/tcp/frame transport/tcp/outbox transport/tcp/credit transport/tcp/landing transport/shm/ring"
         " transport/tcp/socket_frames transport/tcp/ring_frames transport/tcp/link transport/tcp/links transport/tcp/lender"
         " transport/tcp/opener transport/tcp/delivery transport/tcp/round transport/tcp"

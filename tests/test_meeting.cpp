@@ -2,11 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/inproc/meeting.hpp>
 
+#include <colls/algorithm/meeting.hpp>
+
 #include "ranks.hpp"
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -224,22 +228,44 @@ TEST_CASE("ranks of different calls do not meet: both are named") {
   }
 }
 
-TEST_CASE("a rank that waits elsewhere under the same number hears of the meeting after 100 ms") {
-  ranks all(2);
-  call zero(all, 0, 4);
-  call one(all, 1, 5);
-  int byte = 0;
-  started waits(all, one.net().recv(0, {reinterpret_cast<std::byte*>(&byte), sizeof byte}));
-  const part meets(zero);
-  // Only the one that meets asks.
-  one.record().announce_after = never;
-  all[0].inactivity = all[1].inactivity = 1000 * seconds;
-  (*all.world())[0].matching().sweep(zero.record().started + 99 * milliseconds);
-  CHECK_FALSE(all[0].failed());
-  (*all.world())[0].matching().sweep(zero.record().started + 101 * milliseconds);
-  all.settle();
-  CHECK(outcome(meets.operation) == errc::mismatch);
-  CHECK(waits.operation().result() == errc::mismatch);
+TEST_CASE("a rank in another call under the same number is found, whoever of the two is first") {
+  for (const bool meets_first : {false, true}) {
+    CAPTURE(meets_first);
+    ranks all(3);
+    // Rank 1 is the one that rank 0 asks for; rank 2 asks for rank 0.
+    call zero(all, 0, 4);
+    std::unique_ptr<part> meets;
+    if (meets_first) meets = std::make_unique<part>(zero);
+    call one(all, 1, 5);
+    int byte = 0;
+    started waits(all, one.net().recv(2, {reinterpret_cast<std::byte*>(&byte), sizeof byte}));
+    if (!meets_first) meets = std::make_unique<part>(zero);
+    all.settle();
+    CHECK((meets->ended && waits.ended()));
+    CHECK(outcome(meets->operation) == errc::mismatch);
+    CHECK(waits.operation().result() == errc::mismatch);
+    for (int rank = 0; rank < 3; ++rank) CHECK(all[rank].why().code == errc::mismatch);
+  }
+}
+
+TEST_CASE("a rank that has left is not waited for") {
+  for (const bool leaves_first : {false, true}) {
+    CAPTURE(leaves_first);
+    ranks all(2);
+    call zero(all, 0);
+    all[0].inactivity = 1000 * seconds;
+    std::unique_ptr<part> waits;
+    if (!leaves_first) waits = std::make_unique<part>(zero);
+    (*all.world())[1].matching().remove(all[1]);
+    if (leaves_first) waits = std::make_unique<part>(zero);
+    // It was there when it was asked for: it hears of the meeting after 100 ms.
+    if (!leaves_first) {
+      (*all.world())[0].matching().sweep(zero.record().started + 101 * milliseconds);
+    }
+    all.settle();
+    CHECK(waits->ended);
+    CHECK(outcome(waits->operation) == errc::closed);
+  }
 }
 
 TEST_CASE("a deadline names a rank that has not come") {
@@ -270,12 +296,111 @@ TEST_CASE("who missed are ranks of the world, in what order ever the communicato
   record.communicator = &state;
   record.sequence = 1;
   inproc::meetings all;
+  for (int rank = 0; rank < 4; ++rank) all.add_rank(world[rank].matching());
   meet_operation one(all, world[1].matching(), 0, nullptr, record);
   completion nobody([](completion&) noexcept {}, &world.queue());
   CHECK_FALSE(one.start(nobody));
   CHECK(all.missing(record) == std::vector<int>{3, 2});
   const operation_record other = record;
   CHECK(all.missing(other).empty());
+}
+
+/// Neither commutes nor associates: whoever adds in another order or other groups gets other words.
+struct words {
+  std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const { return mix(mix(1, a), b); }
+};
+/// What recursive_doubling leaves, by its own account.
+std::uint64_t doubled(std::vector<std::uint64_t> all) {
+  const words op;
+  const std::size_t corners = std::bit_floor(all.size());
+  for (std::size_t at = 0; all.size() > corners; ++at) {
+    all[at] = op(all[at], all[at + 1]);
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  while (all.size() > 1) {
+    for (std::size_t at = 0; at < all.size() / 2; ++at) all[at] = op(all[2 * at], all[2 * at + 1]);
+    all.resize(all.size() / 2);
+  }
+  return all[0];
+}
+
+using numbers = std::vector<std::uint64_t>;
+using doubling =
+    at_meeting::all_reduce<call::channel, any_buffer, any_op, at_meeting::in_doubled_groups>;
+
+task<> sum(call& of, numbers& in, numbers& out, any_op op) {
+  const any_buffer from(in.data(), in.size(), sizeof(std::uint64_t));
+  const any_buffer to(out.data(), out.size(), sizeof(std::uint64_t));
+  return in_one_step<doubling>(of.net(), from, to, op);
+}
+
+TEST_CASE("the last to come makes the sums of recursive_doubling, for all ranks") {
+  const words op;
+  for (const bool in_place : {false, true}) {
+    for (int size = 1; size <= 9; ++size) {
+      for (const std::size_t n :
+           {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{5000}}) {
+        CAPTURE(size);
+        CAPTURE(n);
+        ranks all(size);
+        const calls of = call_all(all);
+        std::vector<numbers> in;
+        for (int rank = 0; rank < size; ++rank) {
+          in.emplace_back();
+          for (std::size_t i = 0; i < n; ++i) in.back().push_back(mix(i, std::uint64_t(rank) + 7));
+        }
+        const std::vector<numbers> given = in;
+        std::vector<numbers> out =
+            in_place ? std::vector<numbers>() : std::vector(in.size(), numbers(n));
+        std::vector<task<>> tasks;
+        for (int rank = 0; rank < size; ++rank) {
+          const auto at = static_cast<std::size_t>((rank + size / 2) % size);
+          tasks.push_back(
+              sum(*of[at], in[at], in_place ? in[at] : out[at], erase<std::uint64_t>(op).op));
+        }
+        sync_wait(*all.world(), when_all(std::move(tasks)));
+        for (std::size_t i = 0; i < n; ++i) {
+          numbers gave;
+          for (const numbers& each : given) gave.push_back(each[i]);
+          const std::uint64_t want = doubled(gave);
+          for (const numbers& found : in_place ? in : out) REQUIRE(found[i] == want);
+        }
+        if (!in_place) CHECK(in == given);
+      }
+    }
+  }
+}
+
+struct throwing {
+  std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const {
+    if (a + b > limit) throw std::runtime_error("cannot add");
+    return a + b;
+  }
+  std::uint64_t limit;
+};
+
+TEST_CASE("a sum that throws ends all ranks, with its words") {
+  for (const std::uint64_t limit :
+       {0, 3, 8}) {  // in the first round, in one pair of it, in the second
+    CAPTURE(limit);
+    const throwing op{limit};
+    ranks all(4);
+    const calls of = call_all(all);
+    std::vector<numbers> data = {{1}, {2}, {3}, {4}};
+    std::vector<std::unique_ptr<started<task<>>>> each;
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      each.push_back(std::make_unique<started<task<>>>(
+          all, sum(*of[rank], data[rank], data[rank], erase<std::uint64_t>(op).op)));
+    }
+    all.settle();
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      REQUIRE(each[rank]->ended());
+      CHECK_THROWS_AS(each[rank]->operation().result(), error);
+      const failure& why = all[static_cast<int>(rank)].why();
+      CHECK(why.code == errc::user_op_failed);
+      CHECK(std::string(why.detail) == "the reduction threw: cannot add");
+    }
+  }
 }
 
 }  // namespace

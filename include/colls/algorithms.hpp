@@ -371,11 +371,12 @@ struct catalogue {
     if constexpr (What == collective::exscan) return exscan;
   }
 
-  using at_a_meeting = steps<
-      as_step<collective::barrier, at_meeting::barrier<Channel>>,
-      as_step<collective::all_reduce, at_meeting::all_reduce<Channel, data, op>>,
-      as_step<collective::all_reduce, recursive_doubling::all_reduce_in_rounds<Channel, data, op>,
-              algorithm::recursive_doubling>>;
+  using at_a_meeting =
+      steps<as_step<collective::barrier, at_meeting::barrier<Channel>>,
+            as_step<collective::all_reduce, at_meeting::all_reduce<Channel, data, op>>,
+            as_step<collective::all_reduce,
+                    at_meeting::all_reduce<Channel, data, op, at_meeting::in_doubled_groups>,
+                    algorithm::recursive_doubling>>;
   using in_a_round =
       steps<as_step<collective::barrier, whole::barrier<Channel>>,
             as_step<collective::broadcast, whole::broadcast<Channel, data>>,
@@ -394,7 +395,6 @@ struct catalogue {
   /// Whether a call that is done so is one step.
   static constexpr bool is_one_step(const plan& by, const question& call) {
     if (!in_one_step::has(call.what, by.how)) return false;
-    if (by.how == algorithm::recursive_doubling) return pattern::is_power_of_two(call.ranks);
     return meets || goes_whole(call.what, call.bytes, call.ranks);
   }
   /// That step (`std::type_identity`), or void.

@@ -166,15 +166,6 @@ class basic_channel {
     const incoming side = peer < rank_ ? incoming::left : incoming::right;
     return when_all(send(peer, bytes(mine)), recv_reduce(peer, mine, out, op, side));
   }
-  /// The same in place, with `rounds.partner(k)` for k = 0 .. `rounds.rounds` - 1, as one
-  /// operation; `rounds.is_partner_lower(k)` says which part is the left one. All that it takes
-  /// lives as long as it, and this channel does.
-  template <class Rounds, buffer Data, class Op>
-  [[gnu::always_inline]] auto exchange_reduce(const Rounds& rounds, const Data& data, const Op& op)
-      const requires exchanging_transport<Transport> {
-    return exchanged_sums<basic_channel, Rounds, Data, Op>(*this, lane_, rounds, data, op);
-  }
-  static constexpr bool sums_in_place = exchanging_transport<Transport>;
 
   /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
   template <buffer Data, class Op>

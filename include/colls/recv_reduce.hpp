@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recv_reduce: a receive whose message is reduced with what is here, exchanges of which both ranks
-// get the sum, and what becomes of an operation whose reduction throws.
+// recv_reduce: a receive whose message is reduced with what is here, and what becomes of an
+// operation whose reduction throws.
 
 #include <colls/reduce.hpp>
 #include <colls/scratch.hpp>
@@ -202,39 +202,6 @@ class staged_reduce : completion {
   completion* done_ = nullptr;
   std::optional<scratch> scratch_;
   std::optional<detail::receive_of<Transport>> receive_;
-};
-
-/// The sum of this rank's and one partner's after the other, in place at both of the two, in the
-/// order of ranks: of the partners `rounds.partner(k)`, k < `rounds.rounds`. Who comes second to an
-/// exchange makes the sum.
-template <class Channel, class Rounds, class Data, class Op>
-class exchanged_sums final : public Channel::transport_type::exchange_operation {
- public:
-  exchanged_sums(const Channel& net, std::uint16_t lane, const Rounds& rounds, const Data& data,
-                 const Op& op)
-      : Channel::transport_type::exchange_operation(net.net().exchanges(), net.net().rank(), lane,
-                                                    rounds.rounds, bytes(data), net.record()),
-        net_(net),
-        rounds_(rounds),
-        data_(data),
-        op_(op) {}
-
- private:
-  int partner(int round) const override { return net_.world_rank(rounds_.partner(round)); }
-  // Inlined in what goes from one rank to the next it takes longer.
-  [[gnu::noinline]] bool join(int round, std::byte* theirs) noexcept override {
-    return detail::guarded(net_.net(), net_.record(), [&] {
-      const bool theirs_first = rounds_.is_partner_lower(round);
-      const void* const mine = data_.data();
-      const void* const parts[] = {theirs_first ? theirs : mine, theirs_first ? mine : theirs};
-      reduce_into(data_, parts, op_, theirs);
-    });
-  }
-
-  const Channel& net_;
-  const Rounds& rounds_;
-  const Data& data_;
-  const Op& op_;
 };
 
 }  // namespace colls

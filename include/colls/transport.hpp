@@ -62,15 +62,6 @@ concept meeting_transport = transport<Transport> && requires(Transport& net, voi
   { net.meet(std::uint16_t(), mine, record) } -> startable;
 };
 
-/// A refinement: a rank can exchange as many bytes with one partner after the other, as one
-/// operation whose base is `exchange_operation`: derived from it is who the partners are, and what
-/// the second of two to come makes in the places of both (see `inproc::exchange_operation`).
-template <class Transport>
-concept exchanging_transport = transport<Transport> && requires(Transport& net) {
-  requires startable<typename Transport::exchange_operation>;
-  net.exchanges();
-};
-
 /// A refinement: says what its messages cost, equally on all ranks, until `measure` finds out.
 template <class Transport>
 concept priced_transport = transport<Transport> && requires(const Transport& net) {

@@ -7,11 +7,9 @@
 // communication operations in MPICH" (2005).
 //
 // Sums alternate between the caller's buffer and one scratch, because the message to the partner
-// still reads the old sum while the new one is written; but where one of the two partners makes the
-// sum for both, it is made in place.
+// still reads the old sum while the new one is written.
 
 #include <colls/algorithm/placed.hpp>
-#include <colls/algorithm/step.hpp>
 #include <colls/partition.hpp>
 #include <colls/pattern.hpp>
 
@@ -31,41 +29,16 @@ task<> all_reduce(Channel net, Data data, Op op) {
   if (cube.takes_from >= 0) {
     co_await net.recv_reduce(cube.takes_from, data, data, op, incoming::left);
   }
-  if constexpr (Channel::sums_in_place) {
-    auto rounds = net.exchange_reduce(cube, data, op);
-    co_await rounds;
-  } else {
-    scratch memory = net.scratch_like(data, cube.rounds > 0 ? data.size() : 0);
-    Data sum = data;
-    Data spare = placed(data, memory.data(), data.size());
-    for (int round = 0; round < cube.rounds; ++round) {
-      co_await net.exchange_reduce(cube.partner(round), sum, spare, op);
-      std::swap(sum, spare);
-    }
-    net.copy(bytes(data), bytes(sum));
+  scratch memory = net.scratch_like(data, cube.rounds > 0 ? data.size() : 0);
+  Data sum = data;
+  Data spare = placed(data, memory.data(), data.size());
+  for (int round = 0; round < cube.rounds; ++round) {
+    co_await net.exchange_reduce(cube.partner(round), sum, spare, op);
+    std::swap(sum, spare);
   }
+  net.copy(bytes(data), bytes(sum));
   if (cube.takes_from >= 0) co_await net.send(cube.takes_from, bytes(data));
 }
-
-/// The same as a step, from `in` to `out`, for 2^k ranks where sums are made in place.
-template <channel Channel, buffer Data, class Op>
-class all_reduce_in_rounds {
- public:
-  [[gnu::always_inline]] all_reduce_in_rounds(const Channel& net, const Data& in, const Data& out,
-                                              const Op& op)
-      : cube_(net.rank(), net.size()), data_(out), op_(op) {
-    net.copy(bytes(out), bytes(in));
-  }
-  [[gnu::always_inline]] auto request(const Channel& net) const {
-    return net.exchange_reduce(cube_, data_, op_);
-  }
-  void finish(const Channel&, const auto&) const {}
-
- private:
-  pattern::hypercube cube_;
-  Data data_;
-  Op op_;
-};
 
 /// Before, rank r holds chunk r in its place in `data`; afterwards every rank holds all chunks.
 /// log2 p rounds, in which a rank sends (p-1)/p of the buffer; when p is no power of two there are

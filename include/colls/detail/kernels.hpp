@@ -157,9 +157,6 @@ struct combine_loop {
     if constexpr (sums_parts<T, Compute, Op>) {
       using part = decltype(T().real());
       combine_loop<part, part, plus>::template run<Set>(state, out, left, right, 2 * count);
-    } else if constexpr (fits_registers<T, Compute, Op, Set>()) {
-      const void* const both[] = {left, right};
-      version<fold_loop<T, Compute, Op>, Set>()(state, out, nullptr, both, 2, count);
     } else {
       decltype(auto) op = operation_of<Op>(state);
       const auto combine = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
@@ -170,7 +167,14 @@ struct combine_loop {
             static_cast<T>(op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
         elements.put(out, i, combined);
       };
-      if constexpr (vector) {
+      if constexpr (fits_registers<T, Compute, Op, Set>()) {
+        if (count == 2) {
+          const void* const parts[] = {left, right};
+          return fold_loop<T, Compute, Op>::pair(op, out, nullptr, parts, 2);
+        }
+        const void* const both[] = {left, right};
+        version<fold_loop<T, Compute, Op>, Set>()(state, out, nullptr, both, 2, count);
+      } else if constexpr (vector) {
         vector_loop(head<T>(out, count), count, combine);
       } else {
         const std::size_t misalignment = misaligned(out, alignof(T)) |
@@ -213,6 +217,7 @@ struct fold_loop {
         return add_edge<wide, Op, Rounding>(out, second, parts, inputs, last, at, size);
       }
       decltype(auto) op = operation_of<Op>(state);
+      if (count == 2) return pair(op, out, second, parts, inputs);
       std::size_t i =
           add_in_registers<sum, Op, Rounding>(out, second, parts, inputs, 0, size) / sizeof(T);
       COLLS_DETAIL_SHORT
@@ -226,6 +231,20 @@ struct fold_loop {
     } else {
       by_blocks(state, out, second, parts, inputs, count);
     }
+  }
+
+  /// Two elements, stored as one: whoever copies what was stored by halves waits for it.
+  [[gnu::always_inline]] static inline void pair(const Op& op, void* out, void* second,
+                                                 const void* const* parts, std::size_t inputs) {
+    Compute added[] = {get(parts[0], 0), get(parts[0], 1)};
+    COLLS_DETAIL_SHORT
+    for (std::size_t k = 1; k < inputs; ++k) {
+      added[0] = kept(op(added[0], get(parts[k], 0)));
+      added[1] = kept(op(added[1], get(parts[k], 1)));
+    }
+    const T both[] = {static_cast<T>(added[0]), static_cast<T>(added[1])};
+    std::memcpy(out, both, sizeof both);
+    if (second != nullptr) std::memcpy(second, both, sizeof both);
   }
 
  private:

@@ -7,7 +7,6 @@
 #include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
-#include <colls/transport/inproc/exchange.hpp>
 #include <colls/transport/inproc/meeting.hpp>
 
 #include <time.h>
@@ -97,8 +96,6 @@ class inproc_transport final : mover {
   recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
     return {*this, from, into, record};
   }
-  using exchange_operation = inproc::exchange_operation;
-  inline inproc::exchanges& exchanges();
   inline inproc::meet_operation meet(std::uint16_t lane, void* mine, operation_record& record);
 
  private:
@@ -142,7 +139,6 @@ class inproc_transport final : mover {
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                const fingerprint& ours) override;
   void refuse(int peer, const failure& why) override;
-  std::vector<int> missing(const operation_record& waiting) const;
   int awaited_by(const operation_record& waiting) override;
   void announce_beside(const operation_record& waiting) override;
 
@@ -153,7 +149,6 @@ class inproc_transport final : mover {
 };
 static_assert(consuming_transport<inproc_transport>);
 static_assert(meeting_transport<inproc_transport>);
-static_assert(exchanging_transport<inproc_transport>);
 
 /// `size` ranks on this thread, and the driver that turns them.
 class inproc_world {
@@ -195,7 +190,6 @@ class inproc_world {
   run_queue queue_;
   std::vector<std::unique_ptr<inproc_transport>> ranks_;
   inproc::meetings meetings_;
-  inproc::exchanges exchanges_;
   unsigned polls_ = 0;
 };
 static_assert(driver<inproc_world>);
@@ -203,8 +197,6 @@ static_assert(driver<inproc_world>);
 inline int inproc_transport::size() const { return world_.size(); }
 inline run_queue& inproc_transport::queue() { return world_.queue(); }
 inline time_point inproc_transport::now() const { return world_.now(); }
-
-inline inproc::exchanges& inproc_transport::exchanges() { return world_.exchanges_; }
 
 inline inproc::meet_operation inproc_transport::meet(std::uint16_t lane, void* mine,
                                                      operation_record& record) {
@@ -275,12 +267,11 @@ inline bool inproc_transport::start(posted& receive) {
   return true;
 }
 
-// Who meets or exchanges with others sends nothing, so whoever waits for a message looks there.
+// Who meets others sends nothing, so whoever waits for a message looks there.
 inline void inproc_transport::compare_with_meetings(const message_key& key,
                                                     const operation_record& record) {
   if (key.is_point_to_point()) return;
-  int peer = world_.meetings_.rank_in_another_call(record);
-  if (world_.exchanges_.waits_in_another_call(key.peer, record)) peer = key.peer;
+  const int peer = world_.meetings_.rank_in_another_call(record);
   if (peer >= 0) match_.disagree(*record.communicator, key.sequence, peer);
 }
 

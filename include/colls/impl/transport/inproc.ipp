@@ -26,7 +26,6 @@ COLLS_ONCE void inproc_transport::revoked(communicator_state& communicator, cons
     }
     send = following;
   }
-  world_.exchanges_.end(rank(), communicator, why.code);
   world_.meetings_.end(communicator, why.code);
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
@@ -38,20 +37,13 @@ COLLS_ONCE void inproc_transport::announce(int peer, const operation_record& wai
   world_[peer].match_.inspect(announcement(rank(), waiting), waiting.hash);
 }
 
-// The ranks that it waits for to meet or to exchange something with them.
-COLLS_ONCE std::vector<int> inproc_transport::missing(const operation_record& waiting) const {
-  std::vector<int> ranks = world_.meetings_.missing(waiting);
-  world_.exchanges_.add_missing(rank(), waiting, ranks);
-  return ranks;
-}
-
 COLLS_ONCE int inproc_transport::awaited_by(const operation_record& waiting) {
-  const std::vector<int> ranks = missing(waiting);
+  const std::vector<int> ranks = world_.meetings_.missing(waiting);
   return ranks.empty() ? -1 : ranks.front();
 }
 
 COLLS_ONCE void inproc_transport::announce_beside(const operation_record& waiting) {
-  for (const int peer : missing(waiting)) announce(peer, waiting);
+  for (const int peer : world_.meetings_.missing(waiting)) announce(peer, waiting);
 }
 
 COLLS_ONCE void inproc_transport::dispute(int peer, std::uint32_t communicator,
@@ -69,7 +61,7 @@ COLLS_ONCE void inproc_transport::refuse(int peer, const failure& why) {
 COLLS_ONCE inproc_world::inproc_world(int size) {
   for (int rank = 0; rank < size; ++rank) {
     ranks_.push_back(std::make_unique<inproc_transport>(*this, rank));
-    exchanges_.add_rank(ranks_.back()->matching());
+    meetings_.add_rank(ranks_.back()->matching());
   }
 }
 

@@ -20,6 +20,9 @@ class meet_operation {
         matching_(matching),
         record_(record),
         mine_(mine),
+        sequence_(record.sequence),
+        hash_(record.hash),
+        communicator_(record.communicator->id()),
         rank_(record.communicator->rank()),
         lane_(lane) {}
   meet_operation(const meet_operation&) = delete;
@@ -45,10 +48,14 @@ class meet_operation {
   friend meetings;
 
   bool is_beside(const meet_operation& other) const {
-    return record_.sequence == other.record_.sequence && lane_ == other.lane_ &&
-           record_.communicator->id() == other.record_.communicator->id();
+    return sequence_ == other.sequence_ && lane_ == other.lane_ &&
+           communicator_ == other.communicator_;
   }
   int world_rank() const { return record_.communicator->world_rank(rank_); }
+  errc why_not() const {
+    const communicator_state& of = *record_.communicator;
+    return of.failed() ? of.why().code : errc::mismatch;
+  }
   void end(errc ec) {
     waiting_ = false;
     ec_ = ec;
@@ -59,6 +66,10 @@ class meet_operation {
   match& matching_;
   operation_record& record_;
   void* mine_;
+  // Of the record, at hand for whoever comes next.
+  std::uint64_t sequence_;
+  std::uint64_t hash_;
+  std::uint32_t communicator_;
   int rank_;
   completion* done_ = nullptr;
   meet_operation* before_ = nullptr;  // who came before
@@ -71,6 +82,8 @@ class meet_operation {
 /// Those of a world for which some rank waits.
 class meetings {
  public:
+  void add_rank(match& matching) { ranks_.push_back(&matching); }
+
   /// Ends with `ec` the part of that rank, whose communicator it is, in all of them.
   void end(const communicator_state& of, errc ec) {
     for (std::size_t i = newest_.size(); i-- > 0;) {
@@ -115,16 +128,19 @@ class meetings {
     const auto place = place_of(comes);
     if (place != newest_.end()) {
       const meet_operation& before = **place;
-      if (before.record_.hash != comes.record_.hash) {
-        communicator_state& of = *comes.record_.communicator;
-        comes.matching_.disagree(of, comes.record_.sequence, before.world_rank());
-        comes.ec_ = of.failed() ? of.why().code : errc::mismatch;
+      if (before.hash_ != comes.hash_) {
+        comes.matching_.disagree(*comes.record_.communicator, comes.sequence_, before.world_rank());
+        comes.ec_ = comes.why_not();
         return true;
       }
       comes.before_ = *place;
       comes.here_ = before.here_ + 1;
     }
     if (comes.is_last()) return true;
+    if (!next_may_come(comes)) {
+      comes.ec_ = comes.why_not();
+      return true;
+    }
     if (place == newest_.end()) {
       newest_.push_back(&comes);
     } else {
@@ -148,6 +164,17 @@ class meetings {
     for (; one != nullptr; one = one->before_) one->end({});
   }
 
+  /// False: the next rank has left, or is in another call of that number, and that has revoked the
+  /// communicator. Of a rank that does not come the one before asks, if not all stay away; if it is
+  /// too early for an answer, that rank looks here when it waits for a message.
+  bool next_may_come(const meet_operation& comes) const {
+    const communicator_state& of = *comes.record_.communicator;
+    const int next = comes.rank_ + 1 < of.size() ? comes.rank_ + 1 : 0;
+    match& theirs = *ranks_[static_cast<std::size_t>(of.world_rank(next))];
+    return theirs.inspect(
+        {comes.matching_.rank(), comes.communicator_, comes.sequence_, comes.lane_}, comes.hash_);
+  }
+
   /// Where the list has those who wait for the same; its end: nobody does.
   std::vector<meet_operation*>::iterator place_of(const meet_operation& one) {
     auto place = newest_.begin();
@@ -160,6 +187,7 @@ class meetings {
     return newest;
   }
 
+  std::vector<match*> ranks_;            // of the world
   std::vector<meet_operation*> newest_;  // of each meeting, who came last; the others hang on it
 };
 
