@@ -232,13 +232,13 @@ TEST_CASE("a rank in another call under the same number is found, whoever of the
   for (const bool meets_first : {false, true}) {
     CAPTURE(meets_first);
     ranks all(3);
-    // Rank 1 is the one that rank 0 asks for; rank 2 asks for rank 0.
+    // Rank 2 is the one that rank 0 asks for.
     call zero(all, 0, 4);
     std::unique_ptr<part> meets;
     if (meets_first) meets = std::make_unique<part>(zero);
-    call one(all, 1, 5);
+    call two(all, 2, 5);
     int byte = 0;
-    started waits(all, one.net().recv(2, {reinterpret_cast<std::byte*>(&byte), sizeof byte}));
+    started waits(all, two.net().recv(1, {reinterpret_cast<std::byte*>(&byte), sizeof byte}));
     if (!meets_first) meets = std::make_unique<part>(zero);
     all.settle();
     CHECK((meets->ended && waits.ended()));

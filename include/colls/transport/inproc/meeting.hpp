@@ -137,7 +137,7 @@ class meetings {
       comes.here_ = before.here_ + 1;
     }
     if (comes.is_last()) return true;
-    if (!next_may_come(comes)) {
+    if (!may_meet_the_one_below(comes, comes.before_)) {
       comes.ec_ = comes.why_not();
       return true;
     }
@@ -164,13 +164,15 @@ class meetings {
     for (; one != nullptr; one = one->before_) one->end({});
   }
 
-  /// False: the next rank has left, or is in another call of that number, and that has revoked the
-  /// communicator. Of a rank that does not come the one before asks, if not all stay away; if it is
-  /// too early for an answer, that rank looks here when it waits for a message.
-  bool next_may_come(const meet_operation& comes) const {
+  /// False: the rank before this one has left, or is in another call of that number, and that has
+  /// revoked the communicator. So of those who do not come some are found, unless all stay away; if
+  /// it is too early for an answer, that rank looks here when it waits for a message. Ranks mostly
+  /// come in their order: then that one came last, and nothing is asked.
+  bool may_meet_the_one_below(const meet_operation& comes, const meet_operation* newest) const {
     const communicator_state& of = *comes.record_.communicator;
-    const int next = comes.rank_ + 1 < of.size() ? comes.rank_ + 1 : 0;
-    match& theirs = *ranks_[static_cast<std::size_t>(of.world_rank(next))];
+    const int below = (comes.rank_ != 0 ? comes.rank_ : of.size()) - 1;
+    if (newest != nullptr && newest->rank_ == below) return true;
+    match& theirs = *ranks_[static_cast<std::size_t>(of.world_rank(below))];
     return theirs.inspect(
         {comes.matching_.rank(), comes.communicator_, comes.sequence_, comes.lane_}, comes.hash_);
   }
