@@ -380,8 +380,8 @@ struct throwing {
 };
 
 TEST_CASE("a sum that throws ends all ranks, with its words") {
-  for (const std::uint64_t limit :
-       {0, 3, 8}) {  // in the first round, in one pair of it, in the second
+  // In the first round, in one pair of it, in the second.
+  for (const std::uint64_t limit : {0u, 3u, 8u}) {
     CAPTURE(limit);
     const throwing op{limit};
     ranks all(4);

@@ -366,8 +366,6 @@ static_assert(for_sizes(1, 17, circulant_holds));
 static_assert(for_sizes(1, 6, circulant_broadcast_of_all));  // as much as clang computes
 static_assert(for_sizes(1, 17, double_tree_of_all_roots));
 
-static_assert(pattern::is_power_of_two(1) && pattern::is_power_of_two(8));
-static_assert(!pattern::is_power_of_two(0) && !pattern::is_power_of_two(6));
 static_assert(pattern::doubling_rounds(1) == 0 && pattern::doubling_rounds(2) == 1);
 static_assert(pattern::doubling_rounds(8) == 3 && pattern::doubling_rounds(9) == 4);
 

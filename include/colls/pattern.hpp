@@ -23,10 +23,6 @@ constexpr int bit_width(int number) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(number)));
 }
 
-constexpr bool is_power_of_two(int number) {
-  return std::has_single_bit(static_cast<unsigned>(number));
-}
-
 /// Rounds in which what every rank knows can double until it is all: ceil(log2(size)).
 constexpr int doubling_rounds(int size) { return bit_width(size - 1); }
 
