@@ -281,7 +281,9 @@ class Gpu:
             places.append(("nccl", "toolkit", ["-lnccl", *self.found_at_run_time(str(beside))]))
         for folder in self.wheels():
             library = next(iter(sorted(glob.glob(f"{folder}/lib/libnccl.so*"))), "none")
-            places.append(("nccl", folder, ["-I", f"{folder}/include", "-Xlinker", library,
+            # Named before what uses it, where a linker may leave out what nothing has asked for yet.
+            linked = ["-Xlinker", "--no-as-needed", "-Xlinker", library]
+            places.append(("nccl", folder, ["-I", f"{folder}/include", *linked,
                                             *self.found_at_run_time(f"{folder}/lib")]))
         found = self.usable(places)
         absent = [place for place in places if place[1] == "system" and place[0] in INSTALLED and

@@ -33,7 +33,9 @@ colls::task<int> allocated(colls::world& world) {
       host.data()[j] = mine;
     }
     on.copy(data.data(), host.data(), n * sizeof(float));
-    co_await gpu.all_reduce(data, how);
+    auto summed = gpu.all_reduce(data, how);
+    co_await summed;
+    copied += summed.copied_bytes();
     auto part = gpu.register_buffer(data, 1000, 1'000'000);
     auto sent = gpu.broadcast(part, 0, how);
     co_await sent;
@@ -42,8 +44,8 @@ colls::task<int> allocated(colls::world& world) {
     co_await on.reached();
     for (std::size_t j = 0; j < n; ++j) bad += host.data()[j] != 3 ? 1 : 0;
   }
-  wrong += bad != 0 ? 1 : 0;
-  std::printf("%s memory of allocate, %llu bytes staged\n", bad == 0 ? "ok   " : "WRONG",
+  wrong += bad != 0 || copied != 0 ? 1 : 0;
+  std::printf("%s memory of allocate, %llu bytes staged\n", bad + copied == 0 ? "ok   " : "WRONG",
               static_cast<unsigned long long>(copied));
   co_await gpu.close();
   co_return wrong;

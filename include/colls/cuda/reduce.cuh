@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(256) run(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// A grid that stays: as many blocks as the device runs at a time, if there is work for them.
+/// With work enough, as many blocks as a device has at a time of a kernel of few registers.
 template <class Kernel>
 void launch(const Kernel& kernel, std::size_t work, stream_ref on) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
