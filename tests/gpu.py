@@ -281,7 +281,7 @@ class Gpu:
             places.append(("nccl", "toolkit", ["-lnccl", *self.found_at_run_time(str(beside))]))
         for folder in self.wheels():
             library = next(iter(sorted(glob.glob(f"{folder}/lib/libnccl.so*"))), "none")
-            # Named before what uses it, where a linker may leave out what nothing has asked for yet.
+            # A linker may leave out what nothing has asked for so far.
             linked = ["-Xlinker", "--no-as-needed", "-Xlinker", library]
             places.append(("nccl", folder, ["-I", f"{folder}/include", *linked,
                                             *self.found_at_run_time(f"{folder}/lib")]))

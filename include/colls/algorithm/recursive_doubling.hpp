@@ -10,6 +10,7 @@
 // still reads the old sum while the new one is written.
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/channel.hpp>
 #include <colls/partition.hpp>
 #include <colls/pattern.hpp>
 
