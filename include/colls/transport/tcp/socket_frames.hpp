@@ -138,7 +138,7 @@ class socket_frames {
     }
     std::size_t at = 0;
     for (int i = 0; i < count; ++i) {
-      std::memcpy(whole + at, parts[i].iov_base, parts[i].iov_len);
+      if (parts[i].iov_len != 0) std::memcpy(whole + at, parts[i].iov_base, parts[i].iov_len);
       at += parts[i].iov_len;
     }
     return ::send(socket, whole, size, MSG_DONTWAIT | MSG_NOSIGNAL);
