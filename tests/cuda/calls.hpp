@@ -55,6 +55,17 @@ class array {
   colls::cuda::pinned_buffer<T> pinned_;
 };
 
+/// Of a call that has ended. What is staged is right, but where memory is seen it is not what is
+/// tested here: the log says why.
+template <class Communicator, class Call>
+void expect_in_place(const char* what, const Communicator& gpu, const Call& call, std::size_t n) {
+  if constexpr (requires { gpu.net().here(); }) {
+    if (call.copied_bytes() == 0) return;
+    std::printf("WRONG %s of %zu elements was staged through the host\n", what, n);
+    ++wrong;
+  }
+}
+
 /// A few calls of a model with `n` elements.
 template <class Model, class Transport>
 colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
@@ -88,19 +99,14 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
   }
   array<float> data(n);
   co_await data.fill(on, in);
-  std::uint64_t staged = 0;
   {
     auto summed = gpu.all_reduce(data.span(), how);
     co_await summed;
-    staged = summed.copied_bytes();
+    expect_in_place("all_reduce", gpu, summed, n);
   }
   co_await data.expect("all_reduce", on, sum);
 
   if constexpr (requires { gpu.net().here(); }) {
-    if (staged != 0) {  // right, but not what is tested here: the log says why
-      std::printf("WRONG all_reduce of %zu elements was staged through the host\n", n);
-      ++wrong;
-    }
     array<float> round(n);  // where each rank has a GPU of its own
     co_await round.fill(on, in);
     colls::options by_ring = how;
@@ -116,7 +122,11 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
 
   array<float> sent(n);
   co_await sent.fill(on, in);
-  co_await gpu.broadcast(sent.span(), 0, how);
+  {
+    auto call = gpu.broadcast(sent.span(), 0, how);
+    co_await call;
+    expect_in_place("broadcast", gpu, call, n);
+  }
   std::vector<float> first(n);
   for (std::size_t i = 0; i < n; ++i) first[i] = number(0, i);
   co_await sent.expect("broadcast", on, first);
@@ -131,7 +141,11 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
 
   array<float> before(n);
   co_await before.fill(on, in);
-  co_await gpu.scan(before.span(), how);
+  {
+    auto call = gpu.scan(before.span(), how);
+    co_await call;
+    expect_in_place("scan", gpu, call, n);
+  }
   std::vector<float> prefix(n);
   for (std::size_t i = 0; i < n * (me + 1); ++i) prefix[i % n] += number(i / n, i % n);
   co_await before.expect("scan", on, prefix);
