@@ -233,6 +233,86 @@ TEST_CASE("a rank that is killed while it works in another one's memory ends the
   }
 }
 
+/// How far the ranks of the next case have come; who waits drives no calls.
+class steps {
+ public:
+  void reach(int step) { at_ = step; }
+  void await(int step) const {
+    while (at_ < step) std::this_thread::yield();
+  }
+  cuda::door_address door;  // rank 1's
+
+ private:
+  std::atomic<int> at_{0};
+};
+
+/// Rank 1 has given its last word for a call, and drops it: its ticket is closed, and no revoke is
+/// sent, as long as rank 0 is inside with another call. Rank 0 comes to its part of it then.
+colls::task<> drops_after_its_last_word(colls::world& world, steps& all) {
+  auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, 0);
+  cuda::neighbourhood& here = gpu.net().here();
+  bool open = false;
+  if (world.rank() == 0) {
+    const auto guard = stand_in::lock();
+    const auto is_open = [&open] { return open; };
+    stand_in::enqueue_meeting(here.by().ref().handle, &open, is_open, {});
+  }
+  stand_in::user by;
+  auto one = by.numbers(100, world.rank());
+  auto other = by.numbers(100, world.rank());
+  const auto poll = [](auto& call) {
+    for (int polls = 0; polls < 1000 && !call.done(); ++polls) {
+    }
+  };
+  auto first = gpu.broadcast(one.span(), 0, by.on_stream());
+  while (stand_in::calls("copy") == 0) (void)first.done();
+  if (world.rank() == 0) all.await(1);
+  auto second = gpu.broadcast(other.span(), 0, by.on_stream());
+  const colls::operation_record& of = second.started();
+  if (world.rank() == 1) {
+    constexpr std::uint64_t ticket = 2;
+    while (of.stream.handle != here.by().ref().handle) (void)second.done();
+    poll(second);  // its card has gone
+    all.door = here.door().address();
+    all.reach(1);
+    all.await(2);
+    while (of.in_place % sizeof(cuda::visiting_card) == 0) (void)second.done();
+    poll(second);  // and its last word, too
+    CHECK(cuda::door_view(all.door, 2).is_open(ticket));
+    all.reach(3);
+    { const auto dropped = std::move(second); }
+  } else {
+    while (of.in_place == 0) (void)second.done();
+    poll(second);  // it has all cards, and has said what it sees
+    const cuda::door_view door(all.door, 2);
+    all.reach(2);
+    all.await(3);
+    while (door.is_open(2)) std::this_thread::yield();
+    poll(second);
+    CHECK_FALSE(second.done());
+    {
+      const auto guard = stand_in::lock();
+      open = true;
+    }
+    const auto waiting = [&second]() -> colls::task<> { co_await second; };
+    const colls::errc code = co_await stand_in::code_of(waiting);
+    CHECK(code == colls::errc::cancelled);
+  }
+  const auto waiting = [&first]() -> colls::task<> { co_await first; };
+  const colls::errc code = co_await stand_in::code_of(waiting);
+  CHECK((code == colls::errc{} || code == colls::errc::cancelled));
+}
+
+TEST_CASE("who finds a call given up whose last word it has waits for the reason") {
+  stand_in::boot({.seed = 3, .eager_percent = 0});
+  steps all;
+  const std::vector<int> statuses =
+      run_tcp(2, [&all](colls::world& world) { return drops_after_its_last_word(world, all); });
+  CHECK(statuses == std::vector<int>{0, 0});
+  for (const std::string& each : stand_in::complaints()) FAIL_CHECK(each);
+  CHECK(stand_in::allocations() == 0);
+}
+
 TEST_CASE("colls-bench measures memory of allocate, which is passed") {
   stand_in::boot({.devices = 2, .seed = 5, .processes = true});
   colls::threads::run(2, [](colls::threads::communicator& comm) -> colls::task<> {
