@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <complex>
 #include <cstring>
 #include <memory>
@@ -257,6 +258,15 @@ TEST_CASE("the other operations and types, of two inputs and three") {
   run_some<std::complex<float>>(colls::plus());
 }
 
+TEST_CASE("more pairs of type and operation, of two inputs") {
+  run_cases<float, colls::average, 2>({});
+  run_cases<colls::float16, colls::maximum, 2>({});
+  run_cases<colls::bfloat16, colls::multiplies, 2>({});
+  run_cases<colls::bfloat16, colls::pre_multiplied_sum<float>, 2>(
+      colls::pre_multiplied_sum<float>(0.3f));
+  run_cases<std::complex<float>, colls::average, 2>({});
+}
+
 TEST_CASE("halves are summed in float and rounded once") {
   run_all<colls::float16>(colls::plus());
   run_all<colls::bfloat16>(colls::average());
@@ -303,6 +313,31 @@ TEST_CASE("a reduction is launched on its stream, and waits for what was there b
     CHECK(out.data()[4999] == 9998);
     CHECK(b.data()[1234] == 2468);
   }
+}
+
+TEST_CASE("a launch has threads for all packs, and no more than the device has at a time") {
+  stand_in::boot({});
+  int processors = 0;
+  REQUIRE(colls::cuda::api::count_processors(0, processors) == 0);
+  const std::size_t most = static_cast<std::size_t>(processors) * 8 * 256;
+  void* const stream = stand_in::make_stream();
+  const auto threads_for = [stream](std::size_t packs, std::size_t more) {
+    const std::size_t count = packs * pack_size<float> + more;
+    const colls::cuda::device_buffer<float> data(count);
+    std::fill_n(data.data(), count, 21.0f);
+    reduce_into(data.span(), std::array<const float*, 2>{data.data(), data.data()}, colls::plus(),
+                {stream});
+    stand_in::synchronize(stream);
+    CHECK(std::count(data.data(), data.data() + count, 42.0f) == static_cast<long>(count));
+    return stand_in::launched_threads();
+  };
+  CHECK(threads_for(0, 1) == 256);
+  CHECK(threads_for(256, 0) == 256);
+  CHECK(threads_for(256, 1) == 512);
+  CHECK(threads_for(most - 256, 0) == most - 256);
+  CHECK(threads_for(most, 0) == most);
+  CHECK(threads_for(most, 1) == most);
+  CHECK(threads_for(3 * most + 5, 2) == most);
 }
 
 /// Another library's half, as CUDA's are to nvcc (tests/cuda/device.cu).

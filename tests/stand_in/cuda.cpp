@@ -125,6 +125,7 @@ struct state {
   int processes = 0;
   std::vector<std::string> complaints;
   std::map<std::string, int> calls;
+  std::size_t launched_threads = 0;
   std::map<std::string, std::pair<int, int>> faults;  // (nth, status)
 };
 
@@ -381,6 +382,7 @@ void boot(machine what) {
   all.processes = 0;
   all.complaints.clear();
   all.calls.clear();
+  all.launched_threads = 0;
   all.faults.clear();
   current = 0;
 }
@@ -411,6 +413,10 @@ std::size_t descriptors() {
 int calls(const char* function) {
   const std::lock_guard lock(gpu().guard);
   return gpu().calls[function];
+}
+std::size_t launched_threads() {
+  const std::lock_guard lock(gpu().guard);
+  return gpu().launched_threads;
 }
 void fail(const char* function, int status, int nth) {
   const std::lock_guard lock(gpu().guard);
@@ -977,6 +983,7 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
   const entry now("launch");
   if (now.failed()) return now.status();
   if (of(on).device != current) complain("a kernel is launched on another device's stream");
+  gpu().launched_threads = threads;
   const auto kept =
       std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(kept->data(), closure, bytes);

@@ -47,6 +47,8 @@ std::size_t allocations();
 std::size_t descriptors();
 /// Calls of a function of the seam since boot.
 int calls(const char* function);
+/// Threads of the last kernel that was launched since.
+std::size_t launched_threads();
 
 /// The n-th call of this function from now on fails (once).
 void fail(const char* function, int status, int nth = 1);
