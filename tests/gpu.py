@@ -8,7 +8,7 @@ Ends with 77 where there is no GPU or no nvcc, with 1 where something went wrong
 
 PACKAGEs are installed through apt where what they have is missing, this is root and has network.
 
-usage: gpu.py ROOT BUILD [PACKAGE...] | gpu.py --self-test
+usage: gpu.py ROOT BUILD [PACKAGE...] | gpu.py --flags | gpu.py --self-test
 """
 
 import collections
@@ -53,6 +53,9 @@ PROGRAMS = (
              "all_reduce --transport nccl --seconds 2 --sizes 8,64K,64M",
              "all_reduce --transport tcp --memory device --seconds 2 --sizes 8,64K,64M")),
 )
+
+# For nvcc, beside the architecture; a program of ./dev test is compiled with them too.
+FLAGS = ("-std=c++20", "-O2", "--extended-lambda", "-Xcompiler", "-Wno-subobject-linkage", "-t", "0")
 
 # Compiled and run before anything else: tests of a GPU pass where there is none.
 PROBE = r"""#include <cstdio>
@@ -251,8 +254,7 @@ class Gpu:
 
     def compiled(self, sources, name, flags=()):
         """Why it does not compile, or None; BUILD/NAME is the program, BUILD/NAME.log what nvcc says."""
-        command = [self.nvcc, "-std=c++20", "-O2", "-arch=native", "--extended-lambda",
-                   "-Xcompiler", "-Wno-subobject-linkage", "-t", "0",
+        command = [self.nvcc, *FLAGS, "-arch=native",
                    "-I", str(self.root / "include"), *map(str, sources), *flags, "-o", str(self.build / name)]
         most = max(1, self.left(self.most_of_compiling))
         wrong = run([(command, {})], self.build / f"{name}.log", most)[0]
@@ -615,6 +617,8 @@ def main():
             print(problem)
         print(f"{passed} passed, {len(failed)} failed")
         sys.exit(bool(failed))
+    if sys.argv[1:] == ["--flags"]:
+        sys.exit(print(*FLAGS))
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     sys.exit(gpu(*sys.argv[1:3], sys.argv[3:]))

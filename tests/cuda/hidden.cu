@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+
+// A shared library that launches kernels by what colls launches them with. It exports none of
+// those, or two libraries with the same one would share it; `seen` is one that it does export.
+
+#include <colls/cuda/shots.cuh>
+
+struct nothing {
+  template <class... Where>
+  __host__ __device__ void operator()(Where...) const {}
+};
+
+template <class T>
+__global__ void seen(T* at) {
+  *at = T();
+}
+
+void launch_all(colls::stream_ref on, int* at) {
+  colls::cuda::detail::launch(nothing(), 1, on);
+  colls::cuda::detail::launch_blocks(nothing(), 1, on);
+  seen<<<1, 1, 0, colls::cuda::api::native(on)>>>(at);
+}
