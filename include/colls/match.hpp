@@ -78,7 +78,7 @@ class match : public pairing {
   /// The same by id, as a peer says it; it may know a communicator that is still being made here.
   void revoke(std::uint32_t id, failure why, int told_by);
 
-  /// Revokes every communicator that contains the dead rank, and no other.
+  /// Revokes every communicator that contains the dead rank, now or when it is made, and no other.
   void died(int peer, const failure& why, int told_by = -1);
 
   /// An operation needs a rank that has left: ends its communicator, and says how the operation

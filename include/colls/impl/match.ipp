@@ -25,6 +25,7 @@ COLLS_ONCE void match::add(communicator_state& communicator) {
   const std::vector<failure> failures = communicators_.take_failures(communicator.id());
   communicators_.add(communicator);
   for (const failure& why : failures) revoke(communicator, why);
+  if (const failure* const why = communicators_.death_in(communicator)) revoke(communicator, *why);
 }
 
 COLLS_ONCE void match::remove(communicator_state& communicator) {
@@ -58,6 +59,7 @@ COLLS_ONCE void match::revoke(std::uint32_t id, failure why, int told_by) {
 }
 
 COLLS_ONCE void match::died(int peer, const failure& why, int told_by) {
+  communicators_.note_death(peer, why);
   for (std::size_t i = 0; i < communicators_.all().size(); ++i) {
     communicator_state& communicator = *communicators_.all()[i];
     if (communicator.rank_of(peer) >= 0 && !communicator.closing) {

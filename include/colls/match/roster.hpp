@@ -93,6 +93,24 @@ class roster {
     return nullptr;
   }
 
+  /// A rank has died: it is in communicators that are still being made here, too.
+  void note_death(int rank, const failure& why) noexcept {
+    const auto is_it = [&](const death& known) { return known.rank == rank; };
+    if (std::any_of(deaths_.begin(), deaths_.end(), is_it)) return;
+    try {
+      deaths_.push_back({rank, why});
+    } catch (const std::bad_alloc&) {
+      // Who needs it then is told that it has left.
+    }
+  }
+  /// How a rank of that communicator has died, or null.
+  const failure* death_in(const communicator_state& communicator) const {
+    for (const death& known : deaths_) {
+      if (communicator.rank_of(known.rank) >= 0) return &known.why;
+    }
+    return nullptr;
+  }
+
   /// A peer says why a communicator has failed that is still being made here.
   void expect_failure(const failure& why) {
     if (expected_.size() < most_expected) expected_.push_back(why);
@@ -114,6 +132,10 @@ class roster {
     std::uint32_t count;
     std::shared_ptr<const failure> why;  // set: it is not made here
   };
+  struct death {
+    int rank;
+    failure why;
+  };
   static constexpr std::size_t most_expected = 64;
 
   std::vector<left>::const_iterator not_below(std::uint32_t id) const {
@@ -125,6 +147,7 @@ class roster {
   std::vector<left> left_;  // by id
   std::vector<held> held_;
   std::vector<failure> expected_;
+  std::vector<death> deaths_;
 };
 
 }  // namespace colls
