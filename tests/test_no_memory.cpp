@@ -5,6 +5,8 @@
 
 #include <colls/transport/tcp/delivery.hpp>
 
+#include <colls/inproc.hpp>
+
 #include "counted_memory.hpp"
 #include "tcp_ranks.hpp"
 
@@ -108,6 +110,42 @@ TEST_CASE("working memory that cannot be kept is given to the system") {
                 used = spare->take(1000);
               });
   spare->give(used);
+}
+
+TEST_CASE("a send to a rank of this process that cannot be kept there leaves nothing") {
+  // Of a collective, and one to one: that is copied.
+  for (const message_key& key :
+       {message_key{1, 0, 1, 0}, message_key{1, 0, 1, message_key::point_to_point}}) {
+    std::optional<inproc_world> world;
+    std::optional<communicator_state> of[2];
+    delete new detail::recycled;  // a thread's first asks for what it cannot do without
+    refuse_each(
+        [&] {
+          const std::size_t refused = refused_allocation.exchange(0);
+          for (auto& each : of) each.reset();
+          world.emplace(2);
+          for (int rank = 0; rank < 2; ++rank) {
+            auto& made = of[rank].emplace(0U, rank, 2, nullptr);
+            (*world)[rank].matching().add(made);
+          }
+          operation_record record;
+          record.communicator = &*of[0];
+          record.sequence = 1;
+          record.hash = key.is_point_to_point() ? 0 : 5;
+          completion done(nullptr, &world->queue());
+          const std::byte data{};
+          auto send = (*world)[0].send(key, {&data, 1}, record);
+          refused_allocation = refused;
+          try {
+            (void)send.start(done);
+          } catch (const std::bad_alloc&) {
+            CHECK(!(*world)[1].matching().has_arrivals());
+          }
+        },
+        [&] {
+          for (int rank = 0; rank < 2; ++rank) (*world)[rank].matching().remove(*of[rank]);
+        });
+  }
 }
 
 TEST_CASE("a link ends that has no memory for what it has to say") {

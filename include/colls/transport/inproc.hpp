@@ -104,11 +104,12 @@ class inproc_transport final : mover {
     inproc_transport* sender = nullptr;
     match::block copy;
     const std::byte* bytes() const { return static_cast<const std::byte*>(copy.memory); }
-    void drop() override {
+    ~buffered_send() {
+      if (copy.memory == nullptr) return;
       sender->eager_ -= size;
       sender->match_.give_scratch(copy);
-      delete this;
     }
+    void drop() override { delete this; }
   };
 
   inline bool start(send_operation& send);
@@ -222,12 +223,12 @@ inline bool inproc_transport::start(send_operation& send) {
   if (send.key.is_point_to_point() && send.size <= eager_limit &&
       eager_ + send.size <= eager_window) {
     // One byte more: a block of none may be null.
+    auto message = std::make_unique<buffered_send>();
     const match::block copy = match_.take_scratch(send.size + 1);
     if (copy.memory == nullptr) {
       send.ec_ = errc::not_enough_memory;
       return true;
     }
-    auto* const message = new buffered_send;
     message->buffered = true;
     message->key = send.key;
     message->size = send.size;
@@ -236,10 +237,11 @@ inline bool inproc_transport::start(send_operation& send) {
     if (send.size != 0) std::memcpy(copy.memory, send.data_, send.size);
     eager_ += send.size;
     peer.match_.keep(*message);
+    (void)message.release();
     return true;
   }
-  hold(send);
   peer.match_.keep(send);
+  hold(send);
   compare_with_meetings(send.key, send.record_);
   return false;
 }
