@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <random>
 
 namespace {
@@ -160,6 +161,41 @@ TEST_CASE_TEMPLATE("a rank that died before any link to it existed is noticed to
     CHECK(why.code == errc::peer_failed);
     CHECK(why.culprit == 1);
   });
+}
+
+TEST_CASE_TEMPLATE("a rank that dies while a communicator is made is named in it", World, tcp_world,
+                   shm_world) {
+  ranks<World> world(2);
+  auto [contexts, copies] = on_executors_of_their_own(world);
+  const auto turn = [&](std::size_t rank) {
+    while (contexts[rank]->poll() > 0) continue;
+  };
+  {
+    int data[2] = {1, 2};
+    colls::operation<> opening[] = {copies[0].all_reduce(std::span(data, 1)),
+                                    copies[1].all_reduce(std::span(data + 1, 1))};
+    while (!(opening[0].done() & opening[1].done())) continue;  // both look
+  }
+  for (const std::size_t rank : {0, 1, 0, 1}) turn(rank);
+  colls::operation<communicator> split = copies[0].split(0);
+  turn(0);
+  {
+    colls::operation<communicator> other = copies[1].split(0);
+    while (!other.done()) continue;
+    CHECK(other.result().size() == 2);
+  }
+  REQUIRE(!split.started().is_done());
+  copies[1] = communicator();  // and says no goodbye
+  // Rank 0 reads in one turn what makes its part and that the other is gone.
+  while (!split.started().is_done()) turn(0);
+  communicator child = split.result();
+  for (int i = 0; i < 2; ++i) {
+    int token = 1;
+    const colls::failure why =
+        colls::sync_wait(copies[0], failure_of(child.all_reduce(std::span(&token, 1))));
+    CHECK(why.code == errc::peer_failed);
+    CHECK(why.culprit == 1);
+  }
 }
 
 TEST_CASE_TEMPLATE("a dead rank leaves communicators without it alone", World, tcp_world,
@@ -474,6 +510,41 @@ TEST_CASE("who asks an operation whether it has ended wakes those it has written
   CHECK(last.started().is_done());
   CHECK(data[2] == 7);
   CHECK(root.done());
+}
+
+TEST_CASE("who goes on after an operation and computes has woken those it has written to") {
+  ranks<shm_world> world(3);
+  auto [contexts, copies] = on_executors_of_their_own(world);
+  int data[3] = {5, 0, 0};
+  const auto begin = [&](std::size_t rank) {
+    return copies[rank].broadcast(std::span(data + rank, 1), 0,
+                                  {.algorithm = colls::algorithm::chain});
+  };
+  const auto turn = [&](std::size_t rank) {
+    while (contexts[rank]->poll() > 0) continue;
+  };
+  {
+    colls::operation<> first[] = {begin(0), begin(1), begin(2)};  // opens links
+    while (!first[2].started().is_done()) {
+      for (std::size_t rank = 0; rank < 3; ++rank) turn(rank);
+    }
+  }
+  data[0] = 7;
+  colls::operation<> last = begin(2);
+  turn(2);  // sleeps now
+  std::optional<colls::operation<>> root;
+  bool heard = false;
+  const auto middle = [&]() -> task<> {
+    colls::operation<> mine = begin(1);
+    root.emplace(begin(0));
+    co_await mine;
+    turn(2);  // while this rank computes
+    heard = last.started().is_done();
+  };
+  colls::sync_wait(copies[1], middle());
+  CHECK(heard);
+  CHECK(data[2] == 7);
+  while (!last.done() || !root->done()) continue;
 }
 
 TEST_CASE("who waits for one rank asks its socket each time, and those of others now and then") {

@@ -208,6 +208,15 @@ class call_queue : public call_owner {
   virtual time_point now() const = 0;
   /// The host of a rank of the world.
   virtual int host_of(int rank) const = 0;
+  void ended(call_base& made) noexcept override {
+    if (first_deferred_ == &made) first_deferred_ = next_deferred(made);
+    matching_.end(made);
+    if (made.hash != 0 && made.was_run()) {
+      --running_;
+      running_bytes_ -= made.working_bytes;
+    }
+    if (first_deferred_ != nullptr) admit_deferred();
+  }
   known_calls& known() { return known_; }
 
  private:
@@ -259,15 +268,6 @@ class call_queue : public call_owner {
     made.template run<Call>();
   }
 
-  void ended(call_base& made) noexcept override {
-    if (first_deferred_ == &made) first_deferred_ = next_deferred(made);
-    matching_.end(made);
-    if (made.hash != 0 && made.was_run()) {
-      --running_;
-      running_bytes_ -= made.working_bytes;
-    }
-    if (first_deferred_ != nullptr) admit_deferred();
-  }
   [[gnu::noinline]] void admit_deferred() {
     // A call that ends at once comes here again, under this loop.
     if (std::exchange(admitting_, true)) return;

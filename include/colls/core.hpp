@@ -81,6 +81,7 @@ class core final : public call_queue {
   int host_of(int rank) const override;
   void progress() override;
   void kick() override;
+  void ended(call_base& made) noexcept override;
 
   /// Chooses an algorithm and starts it, or refuses the call: `body(call, channel, row)` is its
   /// coroutine, `print()` its fingerprint with what options ask for in place of the plan. If

@@ -47,6 +47,13 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
   net.close(net.now());
 };
 
+/// A refinement: peers that sleep are not woken by each message. `net.hand_over()` wakes those that
+/// were written to, before somebody computes.
+template <class Transport>
+concept waking_transport = transport<Transport> && requires(Transport& net) {
+  net.hand_over();
+};
+
 /// A refinement: a posted receive may take the message where the sender left it, by `fold`, so
 /// that a reduction needs no scratch.
 template <class Transport>

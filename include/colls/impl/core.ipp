@@ -65,6 +65,12 @@ template <class Transport>
 void core<Transport>::kick() {
   net_->kick();
 }
+template <class Transport>
+void core<Transport>::ended(call_base& made) noexcept {
+  call_queue::ended(made);
+  // Who awaited it may compute now.
+  if constexpr (waking_transport<Transport>) net_->hand_over();
+}
 
 /// The plan of a call, if `check` has found nothing wrong with it; `check` fails where it is pinned
 /// to what cannot be.

@@ -37,9 +37,10 @@ class tcp_transport final : mover,
   match& matching() override { return match_; }
   run_queue& queue() { return engine_->queue(); }
   void kick() {
-    links_.wake_peers();
+    hand_over();
     engine_->kick();
   }
+  void hand_over() override { links_.wake_peers(); }
   time_point now() const { return engine_->now(); }
   network_cost costs() const;
   engine& driver() { return *engine_; }
@@ -97,7 +98,6 @@ class tcp_transport final : mover,
   bool pending() const override { return match_.any_under_way(); }
   bool arm() override { return links_.arm(); }
   void disarm() override { links_.disarm(); }
-  void hand_over() override { links_.wake_peers(); }
 
   bool unwritten() { return links_.unwritten() || reports_ > 0; }
   bool start(tcp::outgoing& send) { return delivery_.start(send); }
@@ -108,7 +108,6 @@ class tcp_transport final : mover,
   // ---- rounds
 
   tcp::link* link_to(int peer) { return links_.known(peer); }
-  void wake_peers() { links_.wake_peers(); }
   tcp::early* early_of(const message_key& key) {
     return static_cast<tcp::early*>(match_.arrived(key));
   }

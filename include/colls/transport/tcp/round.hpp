@@ -71,7 +71,7 @@ class round_operation {
       return false;
     }
     // Before this looks: who sleeps goes on meanwhile, and so does the fence that asks.
-    net_.wake_peers();
+    net_.hand_over();
     // Where each rank has a core, the others' lines are often under way already.
     for (int looks = net_.looks_at_once(); looks > 0; --looks) {
       if (take()) return true;
