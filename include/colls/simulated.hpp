@@ -7,10 +7,6 @@
 #include <colls/communicator.hpp>
 #include <colls/transport/simulated.hpp>
 
-#ifdef COLLS_SEPARATE_COMPILATION
-COLLS_COMMUNICATOR(extern, colls::simulated_transport)
-#endif
-
 namespace colls::simulated {
 
 using communicator = colls::communicator<simulated_transport>;

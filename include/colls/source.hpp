@@ -15,7 +15,6 @@
 #include <colls/rendezvous/meet.hpp>
 #include <colls/rendezvous/meet_file.hpp>
 #include <colls/run.hpp>
-#include <colls/simulated.hpp>
 #include <colls/threads.hpp>
 #include <colls/transport/tcp.hpp>
 
@@ -46,6 +45,5 @@
 
 COLLS_REDUCTIONS()
 COLLS_COMMUNICATOR(, colls::inproc_transport)
-COLLS_COMMUNICATOR(, colls::simulated_transport)
 COLLS_COMMUNICATOR(, colls::thread_transport)
 COLLS_COMMUNICATOR(, colls::tcp_transport)
