@@ -576,6 +576,17 @@ TEST_CASE("a reduction gets whole elements, in place or all at once") {
   }
 }
 
+TEST_CASE("what a peer says of a failure is made safe to read") {
+  for (const int fill : {0, 0x7f, 0xff}) {
+    std::byte payload[sizeof(failure)];
+    std::memset(payload, fill, sizeof payload);
+    const failure why = parse_failure(payload);
+    CHECK(why.code == errc::protocol_error);
+    CHECK(!why.refused);
+    CHECK(std::strlen(why.detail) < sizeof why.detail);
+  }
+}
+
 TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, by_socket, by_ring) {
   Way way;
   one_rank here;
