@@ -40,10 +40,13 @@ T* shared(std::size_t count) {
 /// What both processes see.
 struct memory {
   explicit memory(std::uint64_t bytes) {
-    for (int rank = 0; rank < 2; ++rank) {
+    // Vectors do not lie at equal places of their pages: a load would wait for the store to the
+    // same place of another page.
+    constexpr std::size_t gap = 17 * 64 / sizeof(float);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
       lines[rank] = shared<line>(2 * (bytes / sizeof line::payload + 1));
-      in[rank] = shared<float>(bytes / sizeof(float));
-      out[rank] = shared<float>(bytes / sizeof(float));
+      in[rank] = shared<float>(bytes / sizeof(float) + gap) + rank * gap;
+      out[rank] = shared<float>(bytes / sizeof(float) + 3 * gap) + (2 + rank) * gap;
       times[rank] = shared<double>(1 << 16);
     }
   }

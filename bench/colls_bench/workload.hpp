@@ -257,8 +257,10 @@ class movement : public workload<Communicator> {
   double bus_factor() const override { return 1.0 * (comm_.size() - 1) / comm_.size(); }
 
  protected:
+  // Of any eight bits in a row of this number one is set: no shift by a power of two goes unseen.
   static unsigned char value(int rank, std::size_t i) {
-    return static_cast<unsigned char>((i ^ (i >> 8)) * 5 + static_cast<std::size_t>(rank) * 29 + 1);
+    constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
+    return static_cast<unsigned char>((i * golden >> 56) + static_cast<std::size_t>(rank) * 29 + 1);
   }
   bool is_root() const { return comm_.rank() == how_.root; }
   std::size_t block(std::uint64_t bytes) const {
