@@ -91,11 +91,9 @@ def ways(bench, transport, collective, ranks):
             for kind in kinds:
                 yield Way("gloo", kind, called("compare-gloo", "--algorithm", kind, "--ranks", str(ranks)))
     if ranks == 2 and collective == "all_reduce":
-        kinds = ["exchange", "add", "copy"] if over_shm else []
-        for kind in kinds:
-            yield Way("floor", kind, [f"{bench}/memory-floor", kind])
-        if not over_shm:
-            yield Way("floor", "exchange", [f"{bench}/tcp-floor"])
+        for kind in ["exchange", "add"] + ["copy"] * over_shm:
+            program = "memory-floor" if over_shm else "tcp-floor"
+            yield Way("floor", kind, [f"{bench}/{program}", kind])
 
 
 def forced_ways(bench, transport, collective, ranks):

@@ -103,7 +103,7 @@ def main():
     print("|---|---|---|---|---|")
     for size in ("8", "64K", "1M", "16M"):
         sizes = ["-b", size, "-e", size, "--congestion", "reno"]
-        rows = in_turn({"raw": [floor] + sizes,
+        rows = in_turn({"raw": [floor, "exchange"] + sizes,
                         "colls": [bench, "all_reduce", "--in-place", "1"] + sizes}, given.rounds)
         raw, ours = rows["raw"], rows["colls"]
         print(f"| {size} B |".replace("K B", " KiB").replace("M B", " MiB") +

@@ -1,12 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// tcp-floor: what two processes and the kernel's loopback can do at best. Each sends the other N
-// bytes and reads as many, with non-blocking calls in a loop, and nothing else: an all_reduce of N
-// bytes between two ranks has to move as much, and to add besides.
+// tcp-floor: what two processes and the kernel's loopback can do at best, by non-blocking calls in
+// a loop and nothing else.
+//   exchange  each sends the other N bytes and reads as many, which it drops
+//   add       an all_reduce of N bytes: each sends half of its vector, adds the half that comes to
+//             the rest of it, sends the sums as they arise, and reads the other's
 
 #include "colls_bench/command_line.hpp"
 #include "colls_bench/processes.hpp"
 #include "colls_bench/report.hpp"
+#include "colls_bench/widest.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -58,6 +61,19 @@ std::pair<int, int> connected(const std::string& congestion) {
 
 constexpr std::size_t piece = 256 * 1024;
 
+// What goes or comes at once, if anything.
+std::size_t sent_now(int fd, const char* from, std::size_t most) {
+  const ssize_t n = ::send(fd, from, std::min(most, piece), MSG_DONTWAIT | MSG_NOSIGNAL);
+  need(n >= 0 || errno == EAGAIN, "send");
+  return n > 0 ? static_cast<std::size_t>(n) : 0;
+}
+
+std::size_t read_now(int fd, char* to, std::size_t most) {
+  const ssize_t n = ::recv(fd, to, std::min(most, piece), MSG_DONTWAIT);
+  need(n > 0 || (n < 0 && errno == EAGAIN), "recv");
+  return n > 0 ? static_cast<std::size_t>(n) : 0;
+}
+
 // Both directions at once, in pieces that stay in the cache on their way through the kernel; what
 // comes is read into the same few pages again and again.
 void exchange(int fd, const std::vector<char>& out, std::size_t bytes, std::vector<char>& in) {
@@ -65,20 +81,68 @@ void exchange(int fd, const std::vector<char>& out, std::size_t bytes, std::vect
   std::size_t received = 0;
   while (sent < bytes || received < bytes) {
     if (sent < bytes && sent <= received + 4 * piece) {
-      const std::size_t most = std::min(piece, bytes - sent);
-      const ssize_t n = ::send(fd, out.data() + sent, most, MSG_DONTWAIT | MSG_NOSIGNAL);
-      need(n >= 0 || errno == EAGAIN, "send");
-      if (n > 0) sent += static_cast<std::size_t>(n);
+      sent += sent_now(fd, out.data() + sent, bytes - sent);
     }
     if (received < bytes) {
       const std::size_t at = received % in.size();
-      const std::size_t most = std::min(in.size() - at, bytes - received);
-      const ssize_t n = ::recv(fd, in.data() + at, most, MSG_DONTWAIT);
-      need(n > 0 || (n < 0 && errno == EAGAIN), "recv");
-      if (n > 0) received += static_cast<std::size_t>(n);
+      received += read_now(fd, in.data() + at, std::min(in.size() - at, bytes - received));
     }
   }
 }
+
+WIDEST void add(const float* a, const float* b, float* __restrict to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] + b[i];
+}
+
+// One rank's vectors. Sent are the other's half of `in`, then the sums; what comes is added in
+// pieces.
+class halves {
+ public:
+  halves(int rank, std::uint64_t bytes)
+      : in_(bytes / sizeof(float), static_cast<float>(rank + 1)),
+        out_(in_.size()),
+        came_(part / sizeof(float)),
+        mine_(rank == 0 ? 0 : bytes / 2 / unit * unit),
+        mine_end_(rank == 0 ? bytes / 2 / unit * unit : bytes / unit * unit),
+        theirs_(rank == 0 ? mine_end_ : 0) {}
+
+  void all_reduce(int fd) {
+    const std::size_t ours = mine_end_ - mine_;
+    const std::size_t all = in_.size() * unit;
+    const std::size_t others = all - ours;
+    std::size_t sent = 0;
+    std::size_t received = 0;
+    std::size_t added = 0;
+    while (sent < all || received < all) {
+      if (sent < others) {
+        sent += sent_now(fd, bytes(in_) + theirs_ + sent, others - sent);
+      } else if (sent < others + added) {
+        sent += sent_now(fd, bytes(out_) + mine_ + sent - others, others + added - sent);
+      }
+      if (received < ours) {
+        const std::size_t end = std::min(ours, added + part);
+        received += read_now(fd, bytes(came_) + (received - added), end - received);
+        if (received < end) continue;
+        const std::size_t first = (mine_ + added) / unit;
+        add(in_.data() + first, came_.data(), out_.data() + first, (end - added) / unit);
+        added = end;
+      } else if (received < all) {
+        received += read_now(fd, bytes(out_) + theirs_ + received - ours, all - received);
+      }
+    }
+  }
+  std::ptrdiff_t wrong() const {
+    return std::ssize(out_) - std::count(out_.begin(), out_.end(), 3.0F);
+  }
+
+ private:
+  static constexpr std::size_t unit = sizeof(float);
+  static constexpr std::size_t part = piece;
+  static char* bytes(std::vector<float>& all) { return reinterpret_cast<char*>(all.data()); }
+
+  std::vector<float> in_, out_, came_;
+  std::size_t mine_, mine_end_, theirs_;  // where halves begin, in bytes
+};
 
 int measure(int rank, int fd, const bench::options& how) {
   const bench::report to(how, 2);
@@ -87,17 +151,22 @@ int measure(int rank, int fd, const bench::options& how) {
     const std::vector<char> out(bytes, static_cast<char>('a' + rank));
     std::vector<char> in(std::min(bytes, piece));
     std::vector<char> other(1);
+    const bool adds = how.collective == "add";
+    halves vectors(rank, adds ? bytes : 0);
     std::vector<double> seconds;
     const int iterations = how.iterations_for(bytes);
     for (int k = -how.warmup_for(bytes); k < iterations; ++k) {
       exchange(fd, out, 1, other);
       const auto began = clock_type::now();
-      for (int i = 0; i < how.batch; ++i) exchange(fd, out, bytes, in);
+      for (int i = 0; i < how.batch; ++i) {
+        adds ? vectors.all_reduce(fd) : exchange(fd, out, bytes, in);
+      }
       const std::chrono::duration<double> took = clock_type::now() - began;
       if (k >= 0) seconds.push_back(took.count() / how.batch);
     }
     const auto wrong =
-        std::ssize(in) - std::count(in.begin(), in.end(), static_cast<char>('b' - rank));
+        adds ? vectors.wrong()
+             : std::ssize(in) - std::count(in.begin(), in.end(), static_cast<char>('b' - rank));
     std::vector<char> theirs(seconds.size() * sizeof(double));
     std::vector<char> ours(theirs.size());
     std::memcpy(ours.data(), seconds.data(), ours.size());
@@ -117,12 +186,12 @@ int measure(int rank, int fd, const bench::options& how) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Two processes send each other N bytes over loopback with plain non-blocking calls.");
+      "Two processes exchange or add vectors over loopback with plain non-blocking calls.");
   bench::options how;
   how.library = "floor";
-  how.collective = "exchange";
   how.dtype = "byte";
   how.op = "none";
+  app.add_option("what", how.collective)->required()->check(CLI::IsMember({"exchange", "add"}));
   bench::declare_sizes(app, how);
   try {
     app.parse(argc, argv);
