@@ -34,6 +34,17 @@ struct alignas(16) quad {
   std::uint32_t words[4];
 };
 
+/// By one instruction. The compiler would write some of those it has in registers word by word.
+COLLS_HOST_DEVICE inline void store(quad* to, const quad& value) {
+#ifdef __CUDA_ARCH__
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+               "r"(value.words[0]), "r"(value.words[1]), "r"(value.words[2]), "r"(value.words[3])
+               : "memory");
+#else
+  *to = value;
+#endif
+}
+
 template <class T>
 COLLS_HOST_DEVICE constexpr std::size_t elements_of_pack() {
   std::size_t bytes = sizeof(T);
@@ -219,11 +230,11 @@ struct fold {
       }
       auto* const to = reinterpret_cast<quad*>(place(out, k));
       COLLS_DETAIL_UNROLL
-      for (std::size_t q = 0; q < quads; ++q) to[q] = done.quads[q];
+      for (std::size_t q = 0; q < quads; ++q) store(to + q, done.quads[q]);
       if (second != nullptr) {
         auto* const copy = reinterpret_cast<quad*>(place(second, k));
         COLLS_DETAIL_UNROLL
-        for (std::size_t q = 0; q < quads; ++q) copy[q] = done.quads[q];
+        for (std::size_t q = 0; q < quads; ++q) store(copy + q, done.quads[q]);
       }
     }
   }
@@ -254,17 +265,33 @@ __global__ void __launch_bounds__(256) run(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// With work enough, as many blocks as a device has at a time of a kernel of few registers.
+/// How many blocks of `size` threads a processor of the first device that runs it has at a time.
+template <class Kernel>
+std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
+#ifdef __CUDACC__
+  static const int blocks = [size] {
+    int most = 0;
+    check(api::heard(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, &run<Kernel>,
+                                                                   static_cast<int>(size), 0)),
+          "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    return most;
+  }();
+  return static_cast<std::size_t>(blocks);
+#else
+  return 8;
+#endif
+}
+
+/// With work enough, as many blocks as a device has at a time: none waits for another one's end.
 template <class Kernel>
 void launch(const Kernel& kernel, std::size_t work, stream_ref on) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
   constexpr std::size_t block = 256;
-  constexpr std::size_t blocks_per_processor = 8;
   int device = 0;
   int processors = 0;
   check(api::current_device(device), "cudaGetDevice");
   check(api::count_processors(device, processors), "cudaDeviceGetAttribute");
-  const std::size_t most = static_cast<std::size_t>(processors) * blocks_per_processor;
+  const std::size_t most = static_cast<std::size_t>(processors) * resident_blocks<Kernel>(block);
   const std::size_t wanted = (work + block - 1) / block;
   const std::size_t blocks = wanted < most ? wanted : most;
 #ifdef __CUDACC__

@@ -162,7 +162,7 @@ struct shot {
         const std::size_t quads = done * sizeof(T) / sizeof(quad);
         for (std::size_t i = block.thread(); i < quads; i += threads) {
           const quad taken = reinterpret_cast<const quad*>(from)[i];
-          for (std::size_t k = 0; k < places; ++k) reinterpret_cast<quad*>(to(k))[i] = taken;
+          for (std::size_t k = 0; k < places; ++k) store(reinterpret_cast<quad*>(to(k)) + i, taken);
         }
       }
     }
