@@ -63,6 +63,7 @@ colls::task<> beside_nccl(colls::threads::communicator& comm) {
 
 int main() {
   ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // a kernel's first launch may wait for others
   ::setenv("NCCL_MAX_CTAS", "4", 1);
   int devices = 0;
   try {

@@ -434,11 +434,11 @@ class Gpu:
             print(f"{name:24}{state:8}{seconds:5.0f}  {why}")
         count = collections.Counter(state for _, state, _, _ in self.rows)
         print(", ".join(f"{count[state]} {state}" for state in ("passed", "failed", "skipped")))
-        if self.figures:
-            goals = compared({name: lines_of(log) for name, log in self.figures})
-            print(f"\n{'goal':64}{'must':>6}{'aim':>6}{'got':>9}")
-            for what, must, aim, got, verdict in goals:
-                print(f"{what:64}{must:6}{aim:6}{got:>9}  {verdict}")
+        gpus = len(out_of(["nvidia-smi", "-L"]).splitlines())
+        goal = f"goal ({gpus} GPUs)" if gpus > 1 else "goal (ranks share one GPU)"
+        print(f"\n{goal:64}{'must':>6}{'aim':>6}{'got':>9}")
+        for what, must, aim, got, verdict in compared({name: lines_of(log) for name, log in self.figures}):
+            print(f"{what:64}{must:6}{aim:6}{got:>9}  {verdict}")
         return 1 if count["failed"] else 0
 
 
@@ -544,14 +544,14 @@ esac
         "no GPU": ({"nvcc": FAKE_NVCC}, 77, [r"\Ano CUDA device\nmissing: a GPU .*\n\Z"]),
         "a GPU that does not work": (
             {**both, **GOOD, "probe.cu": "#!/bin/sh\necho driver is too old; exit 1\n"}, 1,
-            [r"^    driver is too old$", r"\nprobe +failed +\d+  exit status 1\n0 passed, 1 failed, 0 skipped\n\Z"]),
+            [r"^    driver is too old$", r"\nprobe +failed +\d+  exit status 1\n0 passed, 1 failed, 0 skipped\n\ngoal .*\n(.*  not measured\n){7}\Z"]),
         "all passes": ({**both, **GOOD, **sanitizer, "../lib64/libnccl.so": ""}, 0, [
             r"^nccl: 1, toolkit$", r"^device +passed",
             r"^inproc +passed", r"^sanitized device +passed", r"^sanitized shots +passed",
             r"^19 passed, 0 failed, 0 skipped$", r"^colls-bench registered +passed",
             r"^colls-bench nccl +passed", r"== figures\na figure\n",
             r"== figures\n(.*\n)*program +state(.*\n)*19 passed, .*\n\n"
-            r"goal +must +aim +got\n(.*  not measured\n){7}\Z"]),
+            r"goal \(ranks share one GPU\) +must +aim +got\n(.*  not measured\n){7}\Z"]),
         "figures": ({**both, **GOOD, **sanitizer, **FIGURES}, 0, [
             r"^reduce kernels .* 0.85 +0.93 +0.86  must$", r"^cuda_ipc, 2 processes, 64 MiB .* 0.85  must$",
             r"^cuda_ipc, 2 processes, 8 B .* 60 +25 +61.00  MISSED$",

@@ -16,6 +16,7 @@ int main() {
   using colls::threads::communicator;
   using colls::threads::run;
   ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // a kernel's first launch may wait for others
   ::setenv("NCCL_MAX_CTAS", "4", 1);
   if (!is_there()) return between_threads<nccl>() == 0 ? 0 : 1;
   int version = 0;

@@ -200,8 +200,12 @@ template <class Function>
 Function driver_function(const char* name) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
   const status asked =
       heard(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how));
+#else
+  const status asked = heard(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &how));
+#endif
   const bool good = asked == success && how == cudaDriverEntryPointSuccess;
   return good ? reinterpret_cast<Function>(found) : nullptr;
 }
@@ -229,7 +233,7 @@ inline status reach(int device) {
   int current = 0;
   const status result = heard(cudaGetDevice(&current));
   if (result != success || current == device) return result;
-  const status enabled = heard(cudaDeviceEnablePeerAccess(device, 0));
+  const status enabled = aside([&] { return cudaDeviceEnablePeerAccess(device, 0); });
   return enabled == peers_already ? success : enabled;
 }
 inline status can_reach(bool& can, int device, int other) {
@@ -249,7 +253,6 @@ inline status host_node(int& node, [[maybe_unused]] int device) {
   return not_supported;
 #endif
 }
-inline status synchronize_device() { return heard(cudaDeviceSynchronize()); }
 inline std::uint64_t process() {
   static const std::uint64_t drawn = [] {
     std::random_device random;
@@ -263,6 +266,14 @@ inline status allocate(void*& memory, std::size_t bytes) {
 }
 inline status release(void* memory) {
   return aside([&] { return cudaFree(memory); });
+}
+inline status synchronize_device() {
+  const status waited = aside([] { return cudaDeviceSynchronize(); });
+  if (waited != cudaErrorStreamCaptureUnsupported) return waited;
+  // CUDA waits for no device of which a stream is captured, but to free memory.
+  void* some = nullptr;
+  const status made = allocate(some, 1);
+  return made == success ? release(some) : made;
 }
 inline status allocate_pinned(void*& memory, std::size_t bytes) {
   constexpr unsigned how = cudaHostAllocPortable | cudaHostAllocMapped;
@@ -325,20 +336,23 @@ inline status find_allocation(const void* memory, allocation& found) {
 }
 inline status share(memory_handle& shared, void* base) {
   cudaIpcMemHandle_t made{};
-  const status result = heard(cudaIpcGetMemHandle(&made, base));
+  const status result = aside([&] { return cudaIpcGetMemHandle(&made, base); });
   std::memcpy(shared.words, &made, sizeof made);
   return result;
 }
 inline status open(void*& base, const memory_handle& shared) {
   cudaIpcMemHandle_t from{};
   std::memcpy(&from, shared.words, sizeof from);
-  return heard(cudaIpcOpenMemHandle(&base, from, cudaIpcMemLazyEnablePeerAccess));
+  return aside([&] { return cudaIpcOpenMemHandle(&base, from, cudaIpcMemLazyEnablePeerAccess); });
 }
-inline status close(void* base) { return heard(cudaIpcCloseMemHandle(base)); }
+inline status close(void* base) {
+  return aside([&] { return cudaIpcCloseMemHandle(base); });
+}
 
 /// not_supported where the driver has no such function.
 template <class Function, class... Arguments>
 status by_driver(Function* function, Arguments... arguments) {
+  const beside_captures guard;
   return function == nullptr ? not_supported : static_cast<status>(function(arguments...));
 }
 inline CUdeviceptr at(void* addresses) { return reinterpret_cast<CUdeviceptr>(addresses); }

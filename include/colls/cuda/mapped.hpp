@@ -44,14 +44,14 @@ class shared_memory {
     made.number = found.number;
     if (made.is_passable != 0) return made;
     for (const known& each : known_) {
-      if (each.number != found.number) continue;
+      if (each.number != found.number || each.base != found.base) continue;
       made.shared = each.shared;
       return made;
     }
     made.refusal = api::share(made.shared, found.base);
     if (made.refusal != api::success) return made;
     if (known_.size() == most) known_.erase(known_.begin());
-    known_.push_back({found.number, made.shared});
+    known_.push_back({found.number, found.base, made.shared});
     return made;
   }
 
@@ -59,6 +59,7 @@ class shared_memory {
   static constexpr std::size_t most = 64;
   struct known {
     std::uint64_t number;
+    const std::byte* base;
     api::memory_handle shared;
   };
   std::vector<known> known_;
