@@ -270,6 +270,14 @@ void with_versions(const Check& check) {
 #endif
 }
 
+/// The last of those, which go from the narrowest instruction set to the widest.
+template <class Loop>
+auto widest_version() {
+  decltype(detail::best_version<Loop>()) widest = nullptr;
+  with_versions<Loop>([&](auto* version) { widest = version; });
+  return widest;
+}
+
 // All versions of a loop, called by call(version, out), write the same bits.
 template <class T, class Loop, class Call>
 void require_versions_agree(const Call& call) {
@@ -420,6 +428,22 @@ TEST_CASE_TEMPLATE("all instruction sets give the same bits", T, NUMBERS_IN_REGI
     require_sums_agree<T, float>(plus{});
     require_folds_agree<T, float>(plus{});
     require_folds_agree<T, float, rounding::once>(plus{});
+  }
+}
+
+TEST_CASE_TEMPLATE("a reduction runs on the widest instruction set that the machine has", T,
+                   NUMBERS_IN_REGISTERS) {
+  using compute = default_accumulate_t<plus, T>;
+  const plus sum;
+  const any_op op = erase<T>(sum, wire::storage).op;
+  CHECK((op.combine == widest_version<detail::combine_loop<T, compute, plus>>()));
+  CHECK((op.fold == widest_version<detail::fold_loop<T, compute, plus>>()));
+  if constexpr (half_type<T>) {
+    using to_float = detail::prepare_loop<T, float, float, detail::conversion>;
+    using from_float = detail::finish_loop<float, float, T, detail::conversion>;
+    const reduction wide = erase<T>(sum);
+    CHECK((wide.prepare == widest_version<to_float>()));
+    CHECK((wide.finish == widest_version<from_float>()));
   }
 }
 
