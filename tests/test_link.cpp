@@ -297,6 +297,64 @@ TEST_CASE("the window is spent, comes back by quarters, and never grows") {
   }
 }
 
+TEST_CASE("a receiver knows what its peer may still send unasked") {
+  std::mt19937 random(1);
+  const auto below = [&](std::size_t end) { return static_cast<std::size_t>(random()) % end; };
+  const auto take = [&](auto& from, std::size_t at) {
+    const std::size_t size = from[at];
+    from.erase(from.begin() + static_cast<std::ptrdiff_t>(at));
+    return size;
+  };
+  credit sender;
+  credit receiver;
+  std::deque<std::size_t> sent;   // on their way, as what follows
+  std::deque<std::size_t> given;  // back to the sender
+  std::vector<std::size_t> kept;
+  int compared[2] = {0, 0};
+  for (int step = 0; step < 100'000; ++step) {
+    const std::size_t size = below(3) == 0 ? eager_limit - below(200) : below(3000);
+    const auto use_up = [&](std::size_t used) {
+      if (const std::size_t back = receiver.consumed(used)) given.push_back(back);
+    };
+    switch (below(8)) {
+      case 0:
+      case 1:
+        if (sender.spend(size)) sent.push_back(size);
+        break;
+      case 2:
+      case 3:
+      case 4:
+        if (sent.empty()) break;
+        REQUIRE(receiver.expects(sent.front()));
+        if (below(4) == 0) {
+          use_up(take(sent, 0));
+        } else {
+          kept.push_back(take(sent, 0));
+          receiver.keep(kept.back());
+        }
+        break;
+      case 5: {
+        if (kept.empty()) break;
+        const std::size_t wanted = take(kept, below(kept.size()));
+        receiver.let_go(wanted);
+        use_up(wanted);
+        break;
+      }
+      default:
+        if (!given.empty()) sender.refill(take(given, 0));
+    }
+    if (!sent.empty() || !given.empty()) continue;
+    const bool goes = sender.spend(size);
+    if (goes) sender.refill(weight(size));
+    REQUIRE(receiver.expects(size) == goes);
+    ++compared[goes];
+  }
+  CHECK(compared[false] > 100);
+  CHECK(compared[true] > 100);
+  CHECK_FALSE(credit().expects(eager_limit + 1));
+  CHECK_FALSE(credit().expects(SIZE_MAX));
+}
+
 TEST_CASE("the grants of a key are a count, and those of a communicator end with it") {
   credit of;
   const message_key one{1, 7, 1, 0};
@@ -501,6 +559,7 @@ TEST_CASE("a receive that waits for the rest of an early message can fail, and b
     message.size = payload.size();
     message.from = &from;
     message.buffered = true;
+    from.credit.keep(message.size);
     into.begin(payload.size());
     into.deliver_to(message);
     into.take(payload.data(), 40);

@@ -103,6 +103,114 @@ TEST_CASE_TEMPLATE("a window of unsolicited messages that nobody wants does not 
   });
 }
 
+namespace {
+
+/// Rank 1 of a world of two, by hand: it writes to rank 0 what no rank of colls would.
+class by_hand {
+ public:
+  by_hand() { colls::sync_wait(world_.world, dial()); }
+  by_hand(const by_hand&) = delete;
+  by_hand& operator=(const by_hand&) = delete;
+  ~by_hand() {
+    while (world_.world[0].matching().drop_arrival(unmade)) continue;
+  }
+
+  /// So many messages that nobody has asked for.
+  void say(std::size_t count, std::size_t size) {
+    std::vector<std::byte> all;
+    for (std::size_t i = 0; i < count; ++i) {
+      add(all, {1, 0, tag, colls::message_key::point_to_point}, size, 0);
+      all.resize(all.size() + size);
+    }
+    colls::sync_wait(world_.world, write(all));
+  }
+  /// Whether rank 0 has taken all of that, and goes on.
+  bool is_heard() {
+    const colls::message_key last{1, unmade, ++words_, 0};
+    std::vector<std::byte> word;
+    add(word, last, 1, colls::tcp::flag::header_alone);
+    colls::sync_wait(world_.world, write(word));
+    const auto has_come = [&] { return world_.world[0].matching().arrived(last) != nullptr; };
+    turn_until([&] { return has_come() || why() != nullptr; });
+    return has_come();
+  }
+  /// What rank 0 gives back when so many of them are received.
+  std::size_t given_back(std::size_t count, std::size_t size) {
+    std::vector<unsigned char> into(size);
+    for (std::size_t i = 0; i < count; ++i) {
+      colls::operation<colls::received> next = world_.all[0].recv(into, 1, tag);
+      CHECK(colls::sync_wait(world_.world, next).count == size);
+    }
+    std::size_t back = 0;
+    turn_until([&] {
+      colls::tcp::header frame;
+      while (::recv(connection_.descriptor(), &frame, sizeof frame, MSG_DONTWAIT) == sizeof frame) {
+        if (frame.kind == colls::tcp::kind::grant) back += frame.length;
+      }
+      return back >= colls::tcp::window;
+    });
+    return back;
+  }
+  const colls::failure* why() const { return world_.all[0].failed(); }
+
+ private:
+  static constexpr std::uint64_t tag = 5;
+  static constexpr std::uint32_t unmade = 99;  // a communicator
+
+  static void add(std::vector<std::byte>& to, const colls::message_key& key, std::size_t size,
+                  std::uint8_t flags) {
+    const auto frame = colls::tcp::header_for(colls::tcp::kind::data, key, size, 0, flags);
+    to.resize(to.size() + sizeof frame);
+    std::memcpy(to.data() + to.size() - sizeof frame, &frame, sizeof frame);
+  }
+  task<> dial() {
+    co_await connection_.connect(world_.world[0].members().link_listener.local());
+    const bool accepted = co_await world_.world[1].members().introduce(connection_, 0);
+    REQUIRE(accepted);
+  }
+  task<> write(const std::vector<std::byte>& bytes) {
+    // Rank 0 may have hung up.
+    (void)co_await colls::detail::attempt(connection_.write({bytes.data(), bytes.size()}));
+  }
+  template <class Done>
+  void turn_until(Done done) {
+    const colls::time_point limit = world_.world.on().now() + 10 * colls::seconds;
+    while (!done() && world_.world.on().now() < limit) world_.world.poll();
+  }
+
+  ranks<tcp_world> world_{2};
+  colls::stream connection_{world_.world.on()};
+  std::uint64_t words_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a peer may send its window unasked, and again what was given back, and no more") {
+  for (const std::size_t size : {colls::eager_limit - 64, std::size_t{960}, std::size_t{0}}) {
+    CAPTURE(size);
+    const std::size_t count = colls::tcp::window / colls::tcp::weight(size);
+    REQUIRE(count * colls::tcp::weight(size) == colls::tcp::window);
+    for (const bool again : {false, true}) {
+      CAPTURE(again);
+      by_hand peer;
+      peer.say(count, size);
+      CHECK(peer.is_heard());
+      if (again) {
+        CHECK(peer.given_back(count, size) == colls::tcp::window);
+        peer.say(count, size);
+        CHECK(peer.is_heard());
+      }
+      REQUIRE(peer.why() == nullptr);
+      peer.say(1, size);
+      CHECK(!peer.is_heard());
+      REQUIRE(peer.why() != nullptr);
+      CHECK(peer.why()->code == errc::protocol_error);
+      CHECK(peer.why()->culprit == 1);
+      CHECK(says(*peer.why(), "unasked"));
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE("1000 operations in flight on 4 ranks, awaited in a random order", World,
                    tcp_world, shm_world) {
   ranks<World> world(4);

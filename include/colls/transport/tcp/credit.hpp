@@ -74,6 +74,15 @@ class credit {
   void refill(std::uint64_t bytes) {
     allowance_ += std::min<std::size_t>(bytes, window - allowance_);
   }
+  /// Whether a peer that keeps to its window can have sent a message of `size` bytes: what lies
+  /// here or was not given back yet, it has spent.
+  bool expects(std::size_t size) const {
+    return size <= eager_limit && kept_ + unreturned_ + weight(size) <= window;
+  }
+  /// A message of the peer lies here before it is consumed.
+  void keep(std::size_t size) { kept_ += weight(size); }
+  /// It does so no more.
+  void let_go(std::size_t size) { kept_ -= weight(size); }
   /// A message of the peer was used up here: how many bytes to give back to it now, or 0; not too
   /// often.
   std::size_t consumed(std::size_t size) {
@@ -134,7 +143,8 @@ class credit {
   };
 
   std::size_t allowance_ = window;
-  std::size_t unreturned_ = 0;
+  std::size_t kept_ = 0;        // of the peer's window, by messages that lie here
+  std::size_t unreturned_ = 0;  // and by others, until it is given back
   std::vector<banked> grants_;
 };
 

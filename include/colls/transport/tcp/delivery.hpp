@@ -105,8 +105,8 @@ class delivery {
   void message(link& from, const header& frame, const message_key& key) {
     const bool unsolicited = (frame.flags & flag::granted) == 0;
     const auto size = static_cast<std::size_t>(frame.length);
-    if (unsolicited && size > eager_limit) {
-      from.fail(0, "a long message that nobody had asked for");
+    if (unsolicited && !from.credit.expects(size)) {
+      from.fail(0, "a message that it may not send unasked");
       return;
     }
     host_.comes(key);
@@ -134,6 +134,7 @@ class delivery {
     }
     early& kept = keep(from, frame, key, size);
     kept.buffered = true;
+    from.credit.keep(size);
     from.deliver_to(kept);
   }
 

@@ -397,7 +397,10 @@ class link final : public engine::watcher {
 
 inline void early::drop() {
   from->forget(*this);
-  if (buffered) from->consumed(size);
+  if (buffered) {
+    from->credit.let_go(size);
+    from->consumed(size);
+  }
   free(this);
 }
 
