@@ -12,7 +12,8 @@ namespace colls {
 /// A message of more bytes waits until its receiver has asked for it.
 inline constexpr std::size_t eager_limit = 128 * 1024;
 
-/// So many bytes of such messages may wait at a rank for their receives, of one sender.
+/// So many bytes of such messages may wait at a rank for their receives, of one sender. Whoever
+/// changes it changes the wire: the receiver counts, too.
 inline constexpr std::size_t eager_window = 4 * eager_limit;
 
 using picoseconds = std::uint64_t;

@@ -157,7 +157,8 @@ COLLS_ONCE void tcp_transport::received(tcp::link& from, const tcp::header& fram
     }
     case tcp::kind::revoke: {
       const failure why = tcp::parse_failure(payload);
-      if (why.code == errc::peer_failed && why.culprit >= 0 && why.culprit != rank()) {
+      const bool is_of_another = why.culprit >= 0 && why.culprit < size() && why.culprit != rank();
+      if (why.code == errc::peer_failed && is_of_another) {
         match_.died(why.culprit, why, from.peer());
       } else {
         match_.revoke(frame.communicator, why, from.peer());
