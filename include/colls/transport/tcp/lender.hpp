@@ -91,7 +91,8 @@ class lender {
     shm::place address_for(int peer, const_bytes data) {
       if (data.size == 0 || lender_.links_.rings().empty() || !lender_.has_arena()) return 0;
       const link* const to = lender_.links_.known(peer);
-      if (to == nullptr || !to->is_read || to->ended()) return 0;
+      // Both or none: to read while the other one fills the ring takes longer than either.
+      if (to == nullptr || !to->is_read || !to->reads_peer || to->ended()) return 0;
       if (lender_.is_child()) return 0;
       return shm::own_memory | reinterpret_cast<std::uintptr_t>(data.data);
     }

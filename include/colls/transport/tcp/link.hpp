@@ -64,9 +64,10 @@ class link final : public engine::watcher {
   bool half_open = false;  // the peer may have opened its end
   bool probed = false;     // its system is being asked whether it lives
   time_point next_probe = 0;
-  int refused_beside = 0;  // at the peer's local socket
-  bool is_seen = false;    // the peer has mapped this rank's arena
-  bool is_read = false;    // and reads what it lends of its own memory
+  int refused_beside = 0;   // at the peer's local socket
+  bool is_seen = false;     // the peer has mapped this rank's arena
+  bool is_read = false;     // and reads what it lends of its own memory
+  bool reads_peer = false;  // as this rank may do with what the peer lends
   std::unique_ptr<shm::arena_view> view;
   tcp::credit credit;
 

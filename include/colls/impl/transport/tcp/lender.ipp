@@ -39,7 +39,8 @@ COLLS_ONCE void lender::see(link& from, detail::descriptor arena) {
   from.view = std::move(mapped);
   header frame;
   frame.kind = kind::mapped;
-  if (may_read(from)) frame.flags = flag::reads;
+  from.reads_peer = may_read(from);
+  if (from.reads_peer) frame.flags = flag::reads;
   from.control(frame);
   links_.flush_soon(from);
 }
@@ -61,7 +62,7 @@ COLLS_ONCE bool lender::has_arena() {
 }
 
 COLLS_ONCE bool lender::may_read(link& from) {
-  constexpr double slowest = 9;
+  constexpr double slowest = 12;
   if (who_.cfg.reads == "never") return false;
   if (const std::error_code ec = from.view->find_owner(from.process())) {
     log_info("rank %d cannot read the memory of rank %d, and is sent what lies there: %s",
