@@ -39,11 +39,13 @@ inline void declare_sizes(CLI::App& app, options& given) {
   app.add_option("--sizes", given.listed_bytes, "These and no others: 8,4K,16M")
       ->transform(CLI::AsSizeValue(false))
       ->delimiter(',');
-  app.add_option("-n,--iters", given.iterations, "0: by size")->capture_default_str();
+  app.add_option("-n,--iters", given.iterations, "0: by size")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   app.add_option("-w,--warmup", given.warmup, "-1: a tenth of the iterations")
+      ->check(CLI::Range(-1, 1 << 30))
       ->capture_default_str();
   app.add_option("--seconds", given.seconds, "Fewer iterations where a size takes longer; 0: never")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--batch", given.batch, "Calls in a row that are timed as one, after a barrier")
       ->check(CLI::Range(1, 1 << 20))
@@ -51,6 +53,15 @@ inline void declare_sizes(CLI::App& app, options& given) {
   app.add_flag("--turns", given.turns, "The barrier before a call is timed with it");
   app.add_option("--congestion", given.congestion, "tcp: reno, cubic, ...; else the system's");
   app.add_option("--json", given.json, "One line for each size is added to this file");
+  app.callback([&given] {  // a NaN passes CLI::Range
+    if (!(given.factor > 1)) throw CLI::ValidationError("--factor", "it is not above 1");
+    if (!(given.seconds >= 0)) throw CLI::ValidationError("--seconds", "it is not 0 or above");
+    if (given.first_bytes > given.last_bytes) {
+      throw CLI::ValidationError("--begin", std::to_string(given.first_bytes) +
+                                                " is above --end, " +
+                                                std::to_string(given.last_bytes));
+    }
+  });
 }
 
 inline void declare(CLI::App& app, options& given) {

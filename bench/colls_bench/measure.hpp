@@ -45,11 +45,11 @@ template <class Communicator, class Host>
 colls::task<> measure(workload<Communicator>& work, Host& host, const options& how,
                       double rate = 0) {
   using clock = std::chrono::steady_clock;
-  const report to(how, host.size(), rate != 0);
-  if (host.rank() == 0) to.head();
   const bool sized = how.collective != "barrier";
   const std::vector<std::uint64_t> sizes =
       sized ? how.sizes(work.unit()) : std::vector<std::uint64_t>{0};
+  const report to(how, host.size(), rate != 0);
+  if (host.rank() == 0) to.head();
   std::uint64_t wrong_in_all = 0;
   for (const std::uint64_t bytes : sizes) {
     work.resize(bytes);

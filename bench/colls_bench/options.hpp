@@ -44,17 +44,24 @@ struct options {
   int warmup_for(std::uint64_t bytes) const {
     return warmup >= 0 ? warmup : (iterations_for(bytes) + 9) / 10;
   }
-  /// The sizes listed, or from the first to the last, as whole multiples of `unit`.
+  /// The sizes listed, or from the first to the last, as whole multiples of `unit`: 0 only if it
+  /// was asked for.
   std::vector<std::uint64_t> sizes(std::uint64_t unit) const {
+    const std::string least = "the least above 0 is " + std::to_string(unit) + " B here";
     std::vector<std::uint64_t> all;
-    for (const std::uint64_t bytes : listed_bytes) all.push_back(bytes / unit * unit);
-    if (!all.empty()) return all;
-    for (double bytes = static_cast<double>(first_bytes);; bytes *= factor) {
-      const auto whole = static_cast<std::uint64_t>(bytes) / unit * unit;
-      if (whole > last_bytes) break;
-      if (all.empty() || all.back() != whole) all.push_back(whole);
-      if (factor <= 1 || bytes == 0) break;
+    for (const std::uint64_t bytes : listed_bytes) {
+      if (bytes != 0 && bytes < unit) throw std::invalid_argument("--sizes: " + least);
+      all.push_back(bytes / unit * unit);
     }
+    if (!all.empty()) return all;
+    const auto last = static_cast<double>(last_bytes);
+    for (double bytes = static_cast<double>(first_bytes); bytes <= last; bytes *= factor) {
+      const auto whole = static_cast<std::uint64_t>(bytes) / unit * unit;
+      const bool repeats = !all.empty() && all.back() == whole;
+      if ((whole != 0 || bytes == 0) && !repeats) all.push_back(whole);
+      if (bytes == 0) break;
+    }
+    if (all.empty()) throw std::invalid_argument("no size from --begin to --end: " + least);
     return all;
   }
   bool on_device() const {

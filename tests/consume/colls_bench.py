@@ -21,7 +21,8 @@ FIELDS = {
 COLUMNS = "size count type redop root median min p99 algbw busbw #wrong".split()
 UNITS = "(B) (elements) (us) (us) (us) (GB/s) (GB/s)".split()
 FEW = ["-b", "8", "-e", "1K", "-n", "3"]
-BUS = {"all_reduce": lambda p: 2 * (p - 1) / p, "all_gather": lambda p: (p - 1) / p, "broadcast": lambda p: 1}
+BUS = {"all_reduce": lambda p: 2 * (p - 1) / p, "reduce_scatter": lambda p: (p - 1) / p,
+       "all_gather": lambda p: (p - 1) / p, "broadcast": lambda p: 1}
 
 
 def environment():
@@ -110,6 +111,16 @@ def main():
                       ["broadcast", "--in-place", "1"], ["all_reduce", "--root", "2"],
                       ["all_reduce", "--ranks", "0"], ["all_reduce", "--memory", "device"]):
             refused(build, 2, *wrong)
+        # Numbers that would measure nothing, or something else than they say.
+        for wrong in ("-n -5", "-w -7", "-f 0", "-f -3", "-f 1", "-f nan", "--seconds nan", "--seconds -1",
+                      "-b 64 -e 8", "-b 64M", "-b 1 -e 3", "--sizes 2", "--sizes 8,2", "--sizes 4 -d double"):
+            refused(build, 2, "all_reduce", *wrong.split())
+        refused(build, 2, "reduce_scatter", "--sizes", "8", "--ranks", "3")
+        refused(build, 2, "all_reduce", "--transport", "inproc", "--sizes", "2")
+        # What a range begins with is made a whole number of elements; 0 is a size.
+        check("reduce_scatter", "--transport", "shm", "--ranks", "3", ranks=3, transport="shm",
+              sizes=[24, 120, 504])
+        check("all_reduce", "--transport", "shm", "--sizes", "0,6", sizes=[0, 4], **two)
         refused(build, 1, "all_reduce", "--ranks", "1", *FEW, "--json", folder / "none/at/all")
         assert run(build / "bench/colls-bench", "--help").returncode == 0
 
