@@ -211,17 +211,20 @@ def measure(given, results):
     beside = {(t, p, c): [way for way in made(bench, t, c, p) if way.library not in PEERS
                           or way.library in here] for t, p, c in groups}
     progress = Progress(sum(map(len, beside.values())) * given.launches)
-    good, useless = set(), set()
+    shown, good, useless = set(), set(), set()
     for (transport, ranks, collective), turns in beside.items():
         options = {}
         for way in turns:
+            key = (way.name, transport)
             sizes = sized(way, collective, ranks, given.sizes)
-            if sizes is None or (way.name, transport) in useless:
+            if sizes is None or key in useless:
                 continue
             common = ["--seconds", str(given.seconds)] * (way.library != "floor")
             common += ["--turns"] * (given.turns and way.library != "floor")
             options[way] = sizes + common + ["-n", str(given.iterations)] * bool(given.iterations)
-            progress.say(f"{way.name}, {transport}: {way} {shlex.join(options[way])}")
+            if key not in shown:
+                shown.add(key)
+                progress.say(f"{way.name}, {transport}: {way} {shlex.join(options[way])}")
         for launch in range(given.launches):
             for way in turns[launch % len(turns):] + turns[:launch % len(turns)]:
                 progress(f"{transport}, {ranks} ranks, {collective}, launch {launch + 1}: {way.name}")
@@ -234,8 +237,6 @@ def measure(given, results):
                     continue
                 where = transport if key not in good else f"{transport}, {ranks} ranks, {collective}"
                 progress.say(f"left out: {way.name}, {where}: {why}")
-                if way.library not in PEERS:
-                    results.complaints.append(f"{way.name}, {transport}, {ranks} ranks, {collective}: {why}")
                 del options[way]
                 if key not in good:
                     useless.add(key)
