@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: BSL-1.0
 """colls beside Open MPI, MPICH and Gloo, and beside what memory and kernel allow at best: what is
 compared runs in turn, launch after launch, and each figure is the median over the launches. Adds
-JSON lines to FILE, prints tables, draws PICTURE. `./dev compare` builds what it needs.
+JSON lines to FILE, prints tables, draws PICTURE. `./dev compare` builds what it needs. Ends with
+status 1 if values were wrong or colls or a floor failed; a peer that cannot run is named, no more.
 
 Everything runs in a network of its own, in which all TCP has the same congestion control.
 """
@@ -150,6 +151,8 @@ class Results:
                     os.killpg(child.pid, signal.SIGKILL)
                     child.wait()
             lines = [json.loads(line) for line in found.read().splitlines()]
+        if not reason and not lines:
+            reason = "wrote no line"
         for line in lines:
             # What a program does not know: what it stands beside, how its library was set.
             line |= {"library": way.library, "collective": collective, "transport": transport,
@@ -211,9 +214,10 @@ def measure(given, results):
     beside = {(t, p, c): [way for way in made(bench, t, c, p) if way.library not in PEERS
                           or way.library in here] for t, p, c in groups}
     progress = Progress(sum(map(len, beside.values())) * given.launches)
-    shown, good, useless = set(), set(), set()
+    good, useless = set(), set()
     for (transport, ranks, collective), turns in beside.items():
         options = {}
+        progress.say(f"{collective} over {transport}, {ranks} ranks:")
         for way in turns:
             key = (way.name, transport)
             sizes = sized(way, collective, ranks, given.sizes)
@@ -222,9 +226,7 @@ def measure(given, results):
             common = ["--seconds", str(given.seconds)] * (way.library != "floor")
             common += ["--turns"] * (given.turns and way.library != "floor")
             options[way] = sizes + common + ["-n", str(given.iterations)] * bool(given.iterations)
-            if key not in shown:
-                shown.add(key)
-                progress.say(f"{way.name}, {transport}: {way} {shlex.join(options[way])}")
+            progress.say(f"  {way.name}: {way} {shlex.join(options[way])}")
         for launch in range(given.launches):
             for way in turns[launch % len(turns):] + turns[:launch % len(turns)]:
                 progress(f"{transport}, {ranks} ranks, {collective}, launch {launch + 1}: {way.name}")
@@ -235,8 +237,11 @@ def measure(given, results):
                 if why is None:
                     good.add(key)
                     continue
-                where = transport if key not in good else f"{transport}, {ranks} ranks, {collective}"
+                place = f"{transport}, {ranks} ranks, {collective}"
+                where = place if key in good else transport
                 progress.say(f"left out: {way.name}, {where}: {why}")
+                if way.library not in PEERS and not (given.forced and "not_applicable" in why):
+                    results.complaints.append(f"{way.name}, {place}: {why}")
                 del options[way]
                 if key not in good:
                     useless.add(key)

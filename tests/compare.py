@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Runs bench/compare.py over a build folder of stand-ins, which note how they were called and write
+lines as they are asked to, and holds what it starts, prints and returns to what it promises.
+
+usage: compare.py BENCH/COMPARE.PY
+"""
+
+import concurrent.futures
+import fcntl
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAMS = ["colls-bench", "memory-floor", "tcp-floor", "compare-openmpi", "compare-mpich", "compare-gloo"]
+# As any of them, and as an mpirun of one. AILING: {program: what it does in place of its work}.
+STAND_IN = f"#!{sys.executable} -IS\n" + '''
+import fcntl, os, signal, sys, time
+
+words = sys.argv[:]
+file = words[words.index("--json") + 1]
+del words[words.index("--json"):words.index("--json") + 2]
+if "mpirun" in words[0]:
+    words[0] = os.path.basename(words[0])
+program = [os.path.basename(word) for word in words if "/bench/" in word][0]
+ailment = eval(os.environ["AILING"]).get(program)
+own = [f"{name}={os.environ[name]}" for name in ("MPIR_CVAR_NOLOCAL", "UCX_TLS", "UCX_NET_DEVICES")
+       if name in os.environ]
+call = " ".join(own + words)
+with open(os.environ["CALLS"], "a+") as calls:
+    calls.seek(0)
+    earlier = calls.read().splitlines().count(call)
+    calls.write(call + "\\n")
+
+if ailment == "hangs":  # as its child does, which holds the lock after it
+    lock = open(os.environ["LOCK"], "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.fork()
+    time.sleep(45)
+if ailment == "crashes":
+    os.kill(os.getpid(), signal.SIGKILL)
+if ailment == "has no ring, fails by linear":
+    if "ring" in words:
+        sys.exit("it failed: not_applicable: no ring")
+    ailment = "fails" if "linear" in words else None
+if ailment == "fails" or (ailment == "fails later" and earlier):
+    sys.exit("   8    2 of a table\\nit broke\\nfor good")
+
+def after(name, default):
+    return words[words.index(name) + 1] if name in words else default
+
+us = [9, 3, 2][earlier] * {"colls-bench": 1, "compare-openmpi": 2, "compare-mpich": 3}.get(program, 4)
+ranks = after("--ranks", after("-n", "2") if "mpirun" in words[0] else "2")
+wrong = 3 if ailment == "wrong" else 0
+for size in after("--sizes", "0").split(",") if ailment != "silent" else []:
+    with open(file, "a") as lines:
+        lines.write(f'{{"library": "-", "ranks": {ranks}, "bytes": {size}, "us_median": {us}, "us_min": 1, '
+                    f'"registered": {str("--registered" in words).lower()}, "wrong": {wrong}}}\\n')
+if wrong:
+    sys.exit(f"it found {wrong} wrong")
+'''
+ONE = ["--sizes", "8", "--launches", "1", "--ranks", "2", "--collectives", "all_reduce"]
+
+
+class Run:
+    """One run: its status, its output, the calls it made, the lines it wrote."""
+
+    def __init__(self, script, *options, without=(), **ailing):
+        with tempfile.TemporaryDirectory() as name:
+            build = pathlib.Path(name)
+            lock = build / "lock"
+            for file in [build / "bench" / program for program in PROGRAMS if program not in without] + [
+                    build / "tools/mpirun.openmpi", build / "tools/mpirun.mpich"]:
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(STAND_IN)
+                file.chmod(0o755)
+            ailing = {program.replace("_", "-"): ailment for program, ailment in ailing.items()}
+            ran = subprocess.run(
+                [sys.executable, script, build, *options], text=True, capture_output=True, timeout=30,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"AILING": repr(ailing), "CALLS": f"{build}/calls", "LOCK": str(lock),
+                                  "COMPARE_NETWORK": "1",  # the host's will do
+                                  "PATH": f"{build}/tools:{os.environ['PATH']}"})
+            self.status, self.out = ran.returncode, ran.stdout.replace(name, "BUILD")
+            self.complaints = ran.stderr.replace(name, "BUILD").splitlines()
+            self.left_out = re.findall("^left out: (.*)", self.out, re.MULTILINE)
+            self.printed = re.findall("^  [^:]*: (.*)", self.out, re.MULTILINE)
+            self.calls = (build / "calls").read_text().replace(name, "BUILD").splitlines()
+            self.lines = [json.loads(line) for line in (build / "compare.jsonl").open()]
+            picture = build / "compare.svg"
+            self.picture = picture.read_text() if picture.exists() else ""
+            self.all_ended = ended(lock)
+
+
+def ended(lock):
+    """Whether all processes that held it end soon."""
+    with lock.open("a") as file:
+        for _ in range(100):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                time.sleep(0.02)
+    return False
+
+
+def equal(found, expected):
+    assert found == expected, f"{found}\nis not\n{expected}"
+
+
+def quick(script):
+    """2 ranks, all_reduce, the sizes, 3 launches by turns; medians; every command line."""
+    run = Run(script, "--quick")
+    equal((run.status, run.complaints, run.left_out), (0, [], []))
+    sizes = [8, 64, 4096, 32768, 262144, 2097152, 16777216]
+    asked = [re.search("--sizes ([0-9,]*)", call)[1] for call in run.calls]
+    equal(set(asked), {",".join(map(str, sizes)), "8,64"})  # the latter of the floor of cache lines
+    equal({(line["bytes"], line["ranks"], line["collective"]) for line in run.lines},
+          {(size, 2, "all_reduce") for size in sizes})
+    equal(len(run.lines), sum(len(found.split(",")) for found in asked))
+    equal(run.printed, list(dict.fromkeys(run.calls)))
+
+    shm, tcp = run.calls[:24], run.calls[24:]
+    for calls in (shm, tcp):
+        equal(len(calls), 24)
+        first = calls[:8]
+        equal(len(set(first)), 8)
+        equal(calls, first + first[1:] + first[:1] + first[2:] + first[:2])
+    for row in ("| 8 B | 8.00 | 6.00 ob1 | 9.00 | 3.00 | 3.00 | 0.50 | 0.50 | 0.38 |",
+                "| 8 B | 8.00 | 6.00 ob1 | 9.00 | 12.0 bcube | 3.00 | 0.50 | 0.38 |"):
+        assert row in run.out, f"no line {row} in\n{run.out}"
+    equal({(line["library"], line["transport"]) for line in run.lines},
+          {(library, transport) for library in ("colls", "openmpi", "mpich", "floor", "gloo")
+           for transport in ("shm", "tcp")} - {("gloo", "shm")})
+    assert run.picture.startswith("<svg"), run.picture
+
+
+def each_line_is_printed(script):
+    run = Run(script, "--collectives", "all_gather,barrier", "--ranks", "2,4", "--sizes", "64",
+              "--launches", "1", "--transports", "tcp")
+    equal((run.status, run.printed), (0, run.calls))
+    equal(len(set(run.calls)), len(run.calls))
+    assert any("-n 4 " in call for call in run.printed) and "barrier over tcp, 4 ranks:" in run.out, run.out
+
+
+def wrong_values(script):
+    run = Run(script, *ONE, "--transports", "tcp", colls_bench="wrong", compare_mpich="wrong")
+    equal((run.status, run.complaints), (1, [f"{name}, tcp, 2 ranks, all_reduce{what}" for name, what in [
+        ("colls", " of 8 B: 3 values are wrong"), ("colls", ": it found 3 wrong"),
+        ("mpich", " of 8 B: 3 values are wrong")]]))
+
+
+def our_own_fails(script):
+    run = Run(script, *ONE, colls_bench="fails", memory_floor="crashes", tcp_floor="silent")
+    floors = [f"floor {kind}, shm, 2 ranks, all_reduce: status -9" for kind in ("exchange", "add", "copy")]
+    equal((run.status, run.complaints), (1, [
+        "colls, shm, 2 ranks, all_reduce: it broke", "colls registered, shm, 2 ranks, all_reduce: it broke",
+        *floors, "colls, tcp, 2 ranks, all_reduce: it broke",
+        "floor exchange, tcp, 2 ranks, all_reduce: wrote no line"]))
+    equal(run.left_out, [line.replace(", 2 ranks, all_reduce", "") for line in run.complaints])
+    equal({line["library"] for line in run.lines}, {"openmpi", "mpich", "gloo"})
+
+    run = Run(script, *ONE, "--transports", "tcp", "--launches", "2", colls_bench="fails later",
+              without=["tcp-floor"])
+    equal((run.status, run.complaints), (1, [
+        "floor exchange, tcp, 2 ranks, all_reduce: no BUILD/bench/tcp-floor",
+        "colls, tcp, 2 ranks, all_reduce: it broke"]))
+
+
+def a_peer_fails(script):
+    """Or is not there, or hangs and is ended with all that it started."""
+    run = Run(script, *ONE, "--transports", "shm", "--limit", "1", compare_openmpi="fails",
+              compare_mpich="hangs", without=["compare-gloo"])
+    equal((run.status, run.complaints, run.left_out), (0, [], [
+        "gloo: its library is not installed (./dev setup --compare)", "openmpi ob1, shm: it broke",
+        "openmpi ucx, shm: it broke", "mpich, shm: took longer than 1.0 s"]))
+    equal({line["library"] for line in run.lines}, {"colls", "floor"})
+    assert run.all_ended, "processes of one that hung are left"
+
+
+def forced(script):
+    """Algorithms that cannot do it are named, no more; others may not fail."""
+    run = Run(script, *ONE, "--transports", "shm", "--forced", colls_bench="has no ring, fails by linear")
+    equal((run.status, run.complaints), (1, ["colls linear, shm, 2 ranks, all_reduce: it broke"]))
+    equal(run.left_out, ["colls linear, shm: it broke", "colls ring, shm: it failed: not_applicable: no ring"])
+    assert "| shm | 2 | itself | 1 |" in run.out, run.out
+
+
+def main():
+    checks = [quick, a_peer_fails, each_line_is_printed, wrong_values, our_own_fails, forced]
+    with concurrent.futures.ThreadPoolExecutor(2) as beside:
+        for passed in [beside.submit(check, sys.argv[1]) for check in checks]:
+            passed.result()
+
+
+if __name__ == "__main__":
+    main()
