@@ -55,7 +55,7 @@ TEST_CASE("a short payload lies in the slot, both ways, for many rounds") {
     CHECK(seen->frame.length == word.size());
     CHECK(seen->piece == 0);
     CHECK(is(seen->data, word));
-    CHECK(link.other.pop(*seen));
+    CHECK(link.other.pop(seen->piece));
     CHECK(link.other.readable() == 0);
     link.other.settle();
     CHECK(link.one.front() == nullptr);
@@ -74,7 +74,7 @@ TEST_CASE("a writer that is not read runs out of slots and of room, and gets bot
   std::uint64_t read = 0;
   while (const slot* const seen = link.other.front()) {
     CHECK(seen->frame.sequence == ++read);
-    CHECK(link.other.pop(*seen));
+    CHECK(link.other.pop(seen->piece));
     CHECK(is(link.other.data(), block));
     link.other.take(block.size());
     link.other.settle();
@@ -97,7 +97,7 @@ TEST_CASE("payload across the end of the ring is one piece") {
     link.one.write(frame(1, piece.size()), piece.data(), piece.size());
     const slot* const seen = link.other.front();
     REQUIRE(seen != nullptr);
-    REQUIRE(link.other.pop(*seen));
+    REQUIRE(link.other.pop(seen->piece));
     CHECK(link.other.readable() == piece.size());
     CHECK(is(link.other.data(), piece));
     link.other.take(piece.size());
@@ -110,7 +110,7 @@ TEST_CASE("a slot that claims more than the ring holds is refused") {
   link.one.write(frame(1, 100), piece.data(), piece.size());
   auto* const seen = const_cast<slot*>(link.other.front());
   seen->piece = static_cast<std::uint32_t>(shortest_ring + 1);
-  CHECK(!link.other.pop(*seen));
+  CHECK(!link.other.pop(seen->piece));
 }
 
 TEST_CASE("who sleeps is woken once, by whoever wrote or made room") {
@@ -133,7 +133,7 @@ TEST_CASE("who sleeps is woken once, by whoever wrote or made room") {
   for (int i = 0; i < 3; ++i) {
     const slot* const seen = link.other.front();
     REQUIRE(seen != nullptr);
-    CHECK(link.other.pop(*seen));
+    CHECK(link.other.pop(seen->piece));
     link.other.settle();
   }
   CHECK(!link.other.must_wake());

@@ -300,7 +300,8 @@ TEST_CASE("a rank that can lend no memory, or see none that is lent, says why on
   } all_ways[] = {
       {forbid_shared_memory, false, "no memory for its peers to work in: Operation not permitted"},
       {forbid_pages, true, "memory that its peers cannot work in: No space left on device"},
-      {forbid_shared_mappings, false, "cannot see the memory that rank "}};
+      {forbid_shared_mappings, false, "cannot see the memory that rank "},
+      {forbid_descriptors, false, "cannot see the memory that rank "}};
   for (const auto& way : all_ways) {
     CAPTURE(way.reason);
     job all(3, [=](colls::world& world, const line& test) -> task<> {

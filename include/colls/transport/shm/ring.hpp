@@ -156,9 +156,8 @@ class ring {
                ? &next
                : nullptr;
   }
-  /// The slot may be written again. False: it says what cannot be.
-  bool pop(const slot& read) {
-    const std::size_t piece = read.piece;
+  /// The front's slot, which adds so many bytes, may be written again. False: that cannot be.
+  bool pop(std::size_t piece) {
     if (piece > bytes_in_ring_ - readable_) return false;
     readable_ += piece;
     ++slots_read_;

@@ -125,9 +125,9 @@ class link final : public engine::watcher {
     if (size <= shm::longest_inline) {
       if (next->piece != 0) return false;
       if (size != 0) std::memcpy(into, next->data, size);
-      if (!ring_->pop(*next)) return false;
+      if (!ring_->pop(0)) return false;
     } else {
-      if (next->piece != size || !ring_->pop(*next)) return false;
+      if (next->piece != size || !ring_->pop(size)) return false;
       std::memcpy(into, ring_->data(), size);
       ring_->take(size);
     }
@@ -253,9 +253,10 @@ class link final : public engine::watcher {
   }
   void disarm() { ring_->wake(); }
 
-  /// Lets the peer see this rank's arena.
-  void lend(const shm::arena& own) {
-    (void)shm::pass_descriptor(socket_.get(), own.memory().descriptor());
+  /// Lets the peer see this rank's arena, or says why not.
+  std::error_code lend(const shm::arena& own) {
+    if (shm::pass_descriptor(socket_.get(), own.memory().descriptor())) return {};
+    return {errno, std::system_category()};
   }
   /// The peer's, by the kernel's word.
   pid_t process() const { return shm::process_behind(socket_.get()); }

@@ -48,18 +48,19 @@ template <class Begin>
 bool take_slot(shm::ring& ring, const shm::slot& next, landing& into, Begin begin) {
   const header frame = next.frame;
   if (frame.kind == kind{}) {
-    if (into.left() == 0 || !ring.pop(next)) return false;
+    if (into.left() == 0 || !ring.pop(next.piece)) return false;
     take_payload(ring, into);
     return ring.readable() <= into.left();
   }
   if (into.left() > 0 || !plausible(frame)) return false;
   std::byte short_payload[shm::longest_inline];
   std::memcpy(short_payload, next.data, sizeof short_payload);
-  const std::size_t piece = next.piece;
+  // Once: a peer that changes it afterwards has changed nothing.
+  const std::size_t piece = *const_cast<const volatile std::uint32_t*>(&next.piece);
   const std::size_t control = control_size(frame);
   const bool is_short = piece == 0 && frame.length <= shm::longest_inline;
   if (piece > frame.length || (control > 0 && !is_short && piece != control)) return false;
-  if (!ring.pop(next)) return false;
+  if (!ring.pop(piece)) return false;
   const std::byte* const payload = is_short ? short_payload : ring.data();
   const bool goes_on = begin(frame, payload);
   if (control > 0 && !is_short) ring.take(control);

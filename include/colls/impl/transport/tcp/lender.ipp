@@ -27,7 +27,8 @@ COLLS_ONCE void lender::see(link& from, detail::descriptor arena) {
   if (from.view != nullptr) return;
   shm::segment theirs;
   auto mapped = std::make_unique<shm::arena_view>();
-  std::error_code ec = theirs.adopt(std::move(arena));
+  auto ec = std::make_error_code(std::errc::too_many_files_open);
+  if (arena) ec = theirs.adopt(std::move(arena));
   if (!ec) ec = mapped->map(theirs, who_.size, who_.rank);
   if (ec) {
     if (!std::exchange(told_of_theirs_, true)) {
@@ -56,9 +57,19 @@ COLLS_ONCE bool lender::has_arena() {
   }
   arena_ = std::move(made);
   for (link* to : links_.rings()) {
-    if (to->is_open()) to->lend(*arena_);
+    if (to->is_open()) opened(*to);
   }
   return true;
+}
+
+COLLS_ONCE void lender::opened(link& to) {
+  if (arena_ == nullptr) return;
+  const std::error_code ec = to.lend(*arena_);
+  // A link that breaks says so itself.
+  if (!ec || ec == std::errc::broken_pipe || ec == std::errc::connection_reset) return;
+  if (std::exchange(told_of_passing_, true)) return;
+  log_warn("rank %d cannot pass the memory that it lends to rank %d: %s", who_.rank, to.peer(),
+           ec.message().c_str());
 }
 
 COLLS_ONCE bool lender::may_read(link& from) {

@@ -85,7 +85,10 @@ COLLS_ONCE void link::listen() {
     detail::descriptor passed;
     got = detail::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
     why = got < 0 ? errno : 0;
-    if (passed) take_arena(std::move(passed));
+    // A byte of its own comes with an arena, also where there is no descriptor left for it.
+    const bool has_come =
+        got > 0 && std::memchr(bells, '+', static_cast<std::size_t>(got)) != nullptr;
+    if (passed || has_come) take_arena(std::move(passed));
   } while (got > 0);
   errno = why;
   const bool over = got == 0 || !detail::would_block();
