@@ -209,10 +209,13 @@ def panel(x0, y0, title, rows):
         for part in range(2, 10 if decade < high else 2):
             y = at(sizes[0], part * 10.0**decade)[1]
             yield line_of([(x0, y), (x0 + WIDTH, y)], "#f3f3f3", "", 1)
+    free = x0 - WIDTH  # where the next label may stand
     for count in sizes:
         x = at(count, 10.0**low)[0]
         yield line_of([(x, y0), (x, y0 + HEIGHT)], "#eee", "", 1)
-        yield text(x, y0 + HEIGHT + 16, size_of(count).replace("iB", ""), 11, "middle")
+        if x >= free:
+            yield text(x, y0 + HEIGHT + 16, size_of(count).replace("iB", ""), 11, "middle")
+            free = x + 36
     yield text(x0 + WIDTH / 2, y0 + HEIGHT + 34, "bytes", 11, "middle")
     for kind, (name, colour, dashes) in KINDS.items():
         points = [(count, *row[kind]) for count, row in sorted(rows.items()) if kind in row]
