@@ -101,7 +101,7 @@ class halves {
   halves(int rank, std::uint64_t bytes)
       : in_(bytes / sizeof(float), static_cast<float>(rank + 1)),
         out_(in_.size()),
-        came_(part / sizeof(float)),
+        came_(piece / sizeof(float)),
         mine_(rank == 0 ? 0 : bytes / 2 / unit * unit),
         mine_end_(rank == 0 ? bytes / 2 / unit * unit : bytes / unit * unit),
         theirs_(rank == 0 ? mine_end_ : 0) {}
@@ -120,7 +120,7 @@ class halves {
         sent += sent_now(fd, bytes(out_) + mine_ + sent - others, others + added - sent);
       }
       if (received < ours) {
-        const std::size_t end = std::min(ours, added + part);
+        const std::size_t end = std::min(ours, added + piece);
         received += read_now(fd, bytes(came_) + (received - added), end - received);
         if (received < end) continue;
         const std::size_t first = (mine_ + added) / unit;
@@ -137,7 +137,6 @@ class halves {
 
  private:
   static constexpr std::size_t unit = sizeof(float);
-  static constexpr std::size_t part = piece;
   static char* bytes(std::vector<float>& all) { return reinterpret_cast<char*>(all.data()); }
 
   std::vector<float> in_, out_, came_;

@@ -124,6 +124,16 @@ class by_hand {
     }
     colls::sync_wait(world_.world, write(all));
   }
+  /// That the communicator of both has failed.
+  void revoke(const colls::failure& why) {
+    colls::tcp::header frame;
+    frame.kind = colls::tcp::kind::revoke;
+    frame.length = sizeof why;
+    std::vector<std::byte> all(sizeof frame + sizeof why);
+    std::memcpy(all.data(), &frame, sizeof frame);
+    std::memcpy(all.data() + sizeof frame, &why, sizeof why);
+    colls::sync_wait(world_.world, write(all));
+  }
   /// Whether rank 0 has taken all of that, and goes on.
   bool is_heard() {
     const colls::message_key last{1, unmade, ++words_, 0};
@@ -184,6 +194,19 @@ class by_hand {
 };
 
 }  // namespace
+
+TEST_CASE("the death of a rank that does not exist ends the communicator that it is told of") {
+  for (const int culprit : {2, 1'000'000}) {
+    CAPTURE(culprit);
+    by_hand peer;
+    colls::failure why(errc::peer_failed);
+    why.culprit = culprit;
+    peer.revoke(why);
+    (void)peer.is_heard();
+    REQUIRE(peer.why() != nullptr);
+    CHECK(peer.why()->code == errc::peer_failed);
+  }
+}
 
 TEST_CASE("a peer may send its window unasked, and again what was given back, and no more") {
   for (const std::size_t size : {colls::eager_limit - 64, std::size_t{960}, std::size_t{0}}) {
