@@ -331,7 +331,7 @@ bool is_read(communicator& comm, std::span<const int> data) {
   const colls::const_bytes memory(reinterpret_cast<const std::byte*>(data.data()),
                                   data.size_bytes());
   const int next = (comm.rank() + 1) % comm.size();
-  return colls::tcp_transport::loan(comm.net()).address_for(next, memory) != 0;
+  return colls::tcp_transport::loan(comm.net()).address_for(next, memory, colls::readers::all) != 0;
 }
 task<> until_read(communicator& comm) {
   const std::vector<int> some(1);
@@ -342,6 +342,56 @@ task<> until_read(communicator& comm) {
   }
   co_await comm.barrier();
 }
+
+}  // namespace
+
+TEST_CASE("where ranks share cores, what is read goes by its length and by who reads") {
+  const int size = colls::detail::cores() + 1;
+  if (size > 16) {
+    MESSAGE("skipped: more ranks than cores would be " << size << " ranks");
+    return;
+  }
+  ranks<shm_world> world(size);
+  world.run([](communicator& comm) -> task<> {
+    const colls::shared_buffer<int> first = comm.allocate<int>(1);
+    co_await seen(comm, first);
+    co_await comm.barrier();
+    const std::vector<int> some(1 << 20);
+    const auto is_read_by = [&](colls::readers by, std::size_t bytes) {
+      const colls::const_bytes memory(reinterpret_cast<const std::byte*>(some.data()), bytes);
+      const int next = (comm.rank() + 1) % comm.size();
+      return colls::tcp_transport::loan(comm.net()).address_for(next, memory, by) != 0;
+    };
+    constexpr std::size_t kib = 1024;
+    // Where the kernel is slow nobody reads.
+    const bool reads = is_read(comm, some);
+    CHECK(is_read_by(colls::readers::all, 32 * kib) == reads);
+    CHECK(is_read_by(colls::readers::all_to_add, 256 * kib) == reads);
+    CHECK(is_read_by(colls::readers::all_to_add, 1024 * kib) == reads);
+    CHECK(!is_read_by(colls::readers::all, 32 * kib - 1));
+    CHECK(!is_read_by(colls::readers::all_to_add, 256 * kib - 1));
+    CHECK(!is_read_by(colls::readers::all_to_add, 1024 * kib + 1));
+    CHECK(!is_read_by(colls::readers::one, 64 * kib));
+    CHECK(!is_read_by(colls::readers::none, 1024 * kib));
+
+    // Of some ranks what is read, of others what is sent.
+    const auto count = [](int rank) { return 8150 + 30 * static_cast<std::size_t>(rank); };
+    std::vector<std::size_t> counts;
+    std::vector<int> right;
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      counts.push_back(count(rank));
+      right.insert(right.end(), count(rank), rank);
+    }
+    const std::vector<int> mine(count(comm.rank()), comm.rank());
+    std::vector<int> all(right.size());
+    co_await comm.all_gather_v(mine, all, counts, direct);
+    CHECK(all == right);
+    co_await comm.barrier();
+  });
+}
+
+namespace {
+
 /// Runs `main` as each rank once they all read each other's memory.
 template <class Main>
 void where_ranks_read(int size, Main main) {
@@ -431,7 +481,7 @@ void is_not_used(Read read_back) {
     {
       const auto memory = colls::bytes(std::span(data));
       std::optional<lending> lent(std::in_place, channel(comm.net(), record), memory,
-                                  colls::const_bytes(), SIZE_MAX);
+                                  colls::const_bytes(), colls::readers::all);
       co_await lent->begin(memory.size);
       if (comm.rank() == 0) {
         lent.reset();
@@ -710,9 +760,7 @@ TEST_CASE("a process that was forked off a rank lends nothing and has no desk") 
     const auto lends = [&] {
       return colls::tcp_transport::loan(comm.net()).place_for(1, memory) != 0;
     };
-    const auto has_desk = [&] {
-      return colls::tcp_transport::desk(comm.net()).data() != nullptr;
-    };
+    const auto has_desk = [&] { return colls::tcp_transport::desk(comm.net()).data() != nullptr; };
     CHECK((lends() && has_desk()));
     const pid_t child = ::fork();
     if (child == 0) ::_exit(lends() || has_desk() ? 1 : 0);

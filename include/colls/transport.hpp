@@ -82,10 +82,15 @@ concept phantom_transport = consuming_transport<Transport> && requires(const Tra
   { net.is_phantom() } -> std::same_as<bool>;
 };
 
+/// Which ranks read what lies in memory of one of them: one, while the others do nothing; all at
+/// once; all at once, to add it up.
+enum class readers { none, one, all, all_to_add };
+
 /// A refinement: an operation can lend its buffers to peers, which work in them where they lie.
 /// `net.allocate(size)` gives memory for such buffers. `loan(net)` is one operation's part:
 /// `place_for(peer, bytes)` says where they lie for a peer, or 0; `ticket()` is its permission;
-/// `address_for(peer, bytes)` says the same of any memory, for a peer that can read it;
+/// `address_for(peer, bytes, by)` says the same of any memory, for a peer that can read it, where
+/// that is quicker than to send it;
 /// `unread(peer)`: that one could not after all.
 /// `settle()` says that all peers are done. It is destroyed when nobody touches them any more, and
 /// waits for that. `net.view_of(peer)` is what this rank sees of a peer: `at(place, size)`;

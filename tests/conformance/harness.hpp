@@ -60,7 +60,7 @@ struct lending_of<Transport> {
    public:
     template <class Counted>
     explicit loan(Counted& net) : Transport::loan(net.counts()) {}
-    std::uint64_t address_for(int, colls::const_bytes) { return 0; }
+    std::uint64_t address_for(int, colls::const_bytes, colls::readers) { return 0; }
   };
   // None, as nothing may be read by the kernel: what has no messages cannot be counted.
   // tests/test_lending.cpp works at desks.

@@ -328,7 +328,8 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
     co_return;
   }
   const bool reads = is_read_by_all(bytes(in).size);
-  lending<Channel> peers(net, bytes(in), const_bytes(), reads ? any_length : 0);
+  lending<Channel> peers(net, bytes(in), const_bytes(),
+                         reads ? readers::all_to_add : readers::none);
   if (reads) peers.lend_to_all_or_none();
   co_await peers.begin(bytes(in).size);
   const std::size_t start = parts.offset(net.rank());
@@ -372,7 +373,7 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   };
   const auto nothing = [](int) { return const_bytes(); };
   const bool reads = is_read_at_root(bytes(in).size, net.size());
-  lending<Channel> peers(net, lent, nothing, reads ? any_length : 0);
+  lending<Channel> peers(net, lent, nothing, reads ? readers::all_to_add : readers::none);
   const auto extent = [&](int) { return bytes(in).size; };
   constexpr pattern::rank_range nobody{0, 0};
   co_await peers.begin(extent, at_root ? nobody : one_round::only(root),
@@ -403,7 +404,7 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
   }
   const bool reads = is_read_and_gathered(bytes(in).size, net.size());
   lending<Channel> peers(net, bytes(in), at_root ? bytes(out) : mutable_bytes(),
-                         reads ? any_length : 0);
+                         reads ? readers::all_to_add : readers::none);
   if (reads) peers.lend_to_all_or_none();
   co_await peers.begin(bytes(in).size);
   const partition parts(in.size(), net.size());

@@ -13,11 +13,8 @@
 
 namespace colls::direct {
 
-/// Inputs up to so long are lent in memory of a rank's own, for peers to read. Where one rank
-/// reads and nobody else has anything to do, two copies one behind the other by both are as fast
-/// for longer ones.
-inline constexpr std::size_t any_length = SIZE_MAX;
-inline constexpr std::size_t read_alone = 1024 * 1024;
+/// Who reads what a root has.
+inline readers readers_of_root(int ranks) { return ranks == 2 ? readers::one : readers::all; }
 /// Shorter ones than these a root sends as fast as the kernel reads them.
 inline constexpr std::size_t read_of_root = 32 * 1024;
 
@@ -30,7 +27,7 @@ task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
     net.copy(bytes(chunk[0]), bytes(in));
     co_return;
   }
-  lending<Channel> peers(net, bytes(in), const_bytes(), any_length);
+  lending<Channel> peers(net, bytes(in), const_bytes(), readers::all);
   const auto extent = [&](int peer) { return bytes(chunk[peer]).size; };
   co_await peers.begin(extent, one_round::all(net), one_round::all(net));
   const auto give = [&](int peer) { return net.send(peer, bytes(in)); };
@@ -70,8 +67,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_gather(C
 template <channel Channel, buffer Data>
 task<> broadcast_lent(Channel net, Data data, int root) {
   const bool from_here = net.rank() == root;
-  const std::size_t longest = net.size() == 2 ? read_alone : any_length;
-  const std::size_t own = bytes(data).size < read_of_root ? 0 : longest;
+  const bool is_sent = bytes(data).size < read_of_root;
+  const readers own = is_sent ? readers::none : readers_of_root(net.size());
   lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes(), own);
   const auto extent = [&](int) { return bytes(data).size; };
   const pattern::rank_range told = from_here ? one_round::all(net) : pattern::rank_range{0, 0};
@@ -106,7 +103,7 @@ task<> gather_lent(Channel net, Data mine, Data all, partition parts, int root) 
   const std::size_t element = element_size(mine);
   const auto in = [&](int peer) { return peer == root ? const_bytes(bytes(mine)) : const_bytes(); };
   const auto out = [&](int peer) { return at_root ? bytes(chunk[peer]) : mutable_bytes(); };
-  lending<Channel> peers(net, in, out, read_alone);
+  lending<Channel> peers(net, in, out, readers::one);
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
   const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
   co_await peers.begin(extent, with, with);
@@ -151,7 +148,7 @@ task<> scatter_lent(Channel net, Data all, Data mine, partition parts, int root)
     return at_root ? const_bytes(bytes(chunk[peer])) : const_bytes();
   };
   const auto out = [&](int peer) { return peer == root ? bytes(mine) : mutable_bytes(); };
-  lending<Channel> peers(net, in, out, net.size() == 2 ? read_alone : any_length);
+  lending<Channel> peers(net, in, out, readers_of_root(net.size()));
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
   const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
   co_await peers.begin(extent, with, with);
@@ -197,7 +194,7 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
     return equal ? const_bytes(bytes(outgoing[peer])) : const_bytes();
   };
   const auto nothing = [](int) { return const_bytes(); };
-  lending<Channel> peers(net, lent, nothing, equal ? any_length : 0);
+  lending<Channel> peers(net, lent, nothing, equal ? readers::all : readers::none);
   const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
   co_await peers.begin(extent, one_round::all(net), one_round::all(net));
   const auto blind = [&](int peer) { return !peers.lends_in(peer); };
@@ -220,8 +217,7 @@ requires lending_transport<typename Channel::transport_type> task<> all_to_all(
     Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   if (in_parts.is_blocks() && out_parts.is_blocks() &&
       goes_whole(collective::all_to_all, bytes(in).size, net.size())) {
-    return in_one_step<whole::all_to_all<Channel, Data>>(net, in, in_parts, out,
-                                                                out_parts);
+    return in_one_step<whole::all_to_all<Channel, Data>>(net, in, in_parts, out, out_parts);
   }
   return all_to_all_lent(net, in, in_parts, out, out_parts);
 }

@@ -76,24 +76,24 @@ class lending {
   /// Longer pieces take the kernel less time for each byte until they leave a core's own cache.
   static constexpr std::size_t read_at_once = 256 * 1024;
 
-  /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write. Inputs of up
-  /// to `own` bytes are lent in memory of this rank's own, too.
+  /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write. Inputs
+  /// are lent in memory of this rank's own, too, if some ranks are the `own` ones that read it.
   template <std::invocable<int> In, std::invocable<int> Out>
-  lending(Channel net, const In& in, const Out& out, std::size_t own = 0)
+  lending(Channel net, const In& in, const Out& out, readers own = readers::none)
       : net_(net),
         loan_(net.net()),
         given_(static_cast<std::size_t>(net.size())),
         seen_(given_.size()),
         views_(given_.size()),
-        read_(own == 0 ? 0 : given_.size()) {
+        read_(own == readers::none ? 0 : given_.size()) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank()) continue;
       card& mine = given_[index(peer)];
       const const_bytes input = in(peer);
       mine.in = loan_.place_for(net.world_rank(peer), input);
       mine.out = loan_.place_for(net.world_rank(peer), out(peer));
-      if (mine.in == 0 && !read_.empty() && input.size <= own) {
-        mine.in = loan_.address_for(net.world_rank(peer), input);
+      if (mine.in == 0 && !read_.empty()) {
+        mine.in = loan_.address_for(net.world_rank(peer), input, own);
         read_[index(peer)].lent = input;
       }
       if (mine.in != 0 || mine.out != 0) mine.ticket = loan_.ticket();
@@ -101,7 +101,7 @@ class lending {
     }
   }
   /// The same for all.
-  lending(Channel net, const_bytes in, const_bytes out, std::size_t own = 0)
+  lending(Channel net, const_bytes in, const_bytes out, readers own = readers::none)
       : lending(
             net, [&](int) { return in; }, [&](int) { return out; }, own) {}
   lending(const lending&) = delete;
@@ -178,8 +178,7 @@ class lending {
   /// Tells those ranks and hears those, of whose memory this rank touches `extent(peer)` bytes from
   /// each place on.
   template <class Extent>
-  opening<Extent> begin(const Extent& extent, pattern::rank_range told,
-                        pattern::rank_range heard) {
+  opening<Extent> begin(const Extent& extent, pattern::rank_range told, pattern::rank_range heard) {
     return {*this, extent, round_gives::blocks(told, zeroth(given_)),
             round_takes::blocks(heard, zeroth(seen_))};
   }
@@ -331,9 +330,9 @@ class lending {
       const auto is_there = [&](std::uint64_t place) {
         return place == 0 || view->at(place, extent(peer)) != nullptr;
       };
-      const bool right = view != nullptr && is_there(theirs.out) &&
-                         (is_own(theirs) ? !read_.empty() && view->reads_owner()
-                                         : is_there(theirs.in));
+      const bool right =
+          view != nullptr && is_there(theirs.out) &&
+          (is_own(theirs) ? !read_.empty() && view->reads_owner() : is_there(theirs.in));
       if (!right) throw error(errc::protocol_error, "a rank lends memory that nobody has mapped");
       views_[index(peer)] = view;
     }

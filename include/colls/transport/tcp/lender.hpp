@@ -6,6 +6,7 @@
 
 #include <colls/rendezvous/membership.hpp>
 #include <colls/shared_buffer.hpp>
+#include <colls/transport.hpp>
 #include <colls/transport/tcp/links.hpp>
 
 #include <sched.h>
@@ -87,9 +88,12 @@ class lender {
       if (found != 0 && !has_lent(data.data)) lent_[lent_[0] != nullptr ? 1 : 0] = data.data;
       return found;
     }
-    /// What lies in memory of this rank's own, for a peer that reads it there. 0: that one cannot.
-    shm::place address_for(int peer, const_bytes data) {
-      if (data.size == 0 || lender_.links_.rings().empty() || !lender_.has_arena()) return 0;
+    /// What lies in memory of this rank's own, for a peer that reads it there. 0: that one cannot,
+    /// or a message is quicker.
+    shm::place address_for(int peer, const_bytes data, readers by) {
+      if (data.size == 0 || !lender_.is_worth_reading(data.size, by) ||
+          lender_.links_.rings().empty() || !lender_.has_arena())
+        return 0;
       const link* const to = lender_.links_.known(peer);
       // Both or none: to read while the other one fills the ring takes longer than either.
       if (to == nullptr || !to->is_read || !to->reads_peer || to->ended()) return 0;
@@ -149,9 +153,11 @@ class lender {
   // Made at the first use.
   bool has_arena();
 
-  // Whether this rank reads what the peer has in memory of its own. Two copies through the ring,
-  // both ways at once, make 9 to 12 GB/s where two cores share a cache.
+  // Whether this rank reads what the peer has in memory of its own.
   bool may_read(link& from);
+  // Whether peers who may read so much here had better do so.
+  bool is_worth_reading(std::size_t size, readers by) const;
+  bool shares_cores() const { return who_.local_size > who_.cores(); }
 
   // An operation has ended, and peers may be in its buffers: until each has looked up, has died, or
   // has been stopped there, which takes other pages. Where there is no memory for these it takes

@@ -73,8 +73,8 @@ COLLS_ONCE void lender::opened(link& to) {
 }
 
 COLLS_ONCE bool lender::may_read(link& from) {
-  // Two copies by two cores; where ranks share cores one follows the other.
-  const double slowest = who_.local_size <= who_.cores() ? 12 : 9;
+  // Two copies through the ring: by two cores both ways at once, or one after the other.
+  const double slowest = shares_cores() ? 6 : 12;
   if (who_.cfg.reads == "never") return false;
   if (const std::error_code ec = from.view->find_owner(from.process())) {
     log_info("rank %d cannot read the memory of rank %d, and is sent what lies there: %s",
@@ -87,6 +87,24 @@ COLLS_ONCE bool lender::may_read(link& from) {
   if (speed >= slowest) return true;
   log_info("rank %d is sent what lies in memory of rank %d: the kernel reads it at %.1f GB/s",
            who_.rank, from.peer(), speed);
+  return false;
+}
+
+COLLS_ONCE bool lender::is_worth_reading(std::size_t size, readers by) const {
+  constexpr std::size_t kib = 1024;
+  if (who_.cfg.reads == "always") return true;
+  switch (by) {
+    // Longer ones two copy as quickly, one behind the other.
+    case readers::one:
+      return !shares_cores() && size <= 1024 * kib;
+    // Where ranks share cores, who waits for the ring leaves its core to another rank.
+    case readers::all:
+      return !shares_cores() || size >= 32 * kib;
+    case readers::all_to_add:
+      return !shares_cores() || (size >= 256 * kib && size <= 1024 * kib);
+    case readers::none:
+      break;
+  }
   return false;
 }
 
