@@ -42,7 +42,7 @@ inline void declare_sizes(CLI::App& app, options& given) {
   app.add_option("-n,--iters", given.iterations, "0: by size")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  app.add_option("-w,--warmup", given.warmup, "-1: a tenth of the iterations")
+  app.add_option("-w,--warmup", given.warmup, "-1: a tenth of the iterations; 0: none")
       ->check(CLI::Range(-1, 1 << 30))
       ->capture_default_str();
   app.add_option("--seconds", given.seconds, "Fewer iterations where a size takes longer; 0: never")
