@@ -101,15 +101,20 @@ bool sees_all(const Channel& net, const lending<Channel>& peers) {
   return true;
 }
 
-/// `fold_seen` where this rank sees all inputs, else `fold_mixed`.
+/// `fold_seen` where this rank sees all inputs, else `fold_mixed`. What was read of a peer but
+/// `root` is not read again.
 template <channel Channel, buffer Data, class Op>
 task<> fold(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
-            int aliased, Op op) {
-  const auto nothing = [](std::size_t, std::size_t) {};
-  if (sees_all(net, peers)) {
-    return fold_seen(net, peers, own, offset, sum, aliased, op, nullptr, nothing);
-  }
-  return fold_mixed(net, peers, own, offset, sum, op);
+            int aliased, Op op, int root) {
+  if (!sees_all(net, peers)) return fold_mixed(net, peers, own, offset, sum, op);
+  const auto leave = [net, &peers, offset, root, element = element_size(own)](std::size_t at,
+                                                                              std::size_t n) {
+    for (int peer = 0; peer < net.size(); ++peer) {
+      if (peer == net.rank() || peer == root) continue;
+      peers.leave(peer, (offset + at) * element, n * element);
+    }
+  };
+  return fold_seen(net, peers, own, offset, sum, aliased, op, nullptr, leave);
 }
 
 /// Whether inputs of so many bytes are read in memory of a rank's own: in shorter ones a word about
@@ -117,9 +122,6 @@ task<> fold(Channel net, lending<Channel>& peers, Data own, std::size_t offset, 
 inline bool is_read_by_all(std::size_t bytes) { return bytes >= 64 * 1024; }
 inline bool is_read_at_root(std::size_t bytes, int ranks) {
   return static_cast<std::size_t>(ranks - 1) * bytes > 128 * 1024;
-}
-inline bool is_read_and_gathered(std::size_t bytes, int ranks) {
-  return ranks > 2 && bytes >= 128 * 1024 && bytes <= 4 * 1024 * 1024;
 }
 
 /// Leaves in `sum` the sum in rank order of `own` and of what every other rank has `offset`
@@ -162,7 +164,7 @@ task<> fold_read(Channel net, lending<Channel>& peers, Data own, std::size_t off
     if (peers.reads()) {
       done = co_await fold_windows(net, peers, own, offset, sum, aliased, op);
     } else {
-      co_await fold(net, peers, own, offset, sum, aliased, op);
+      co_await fold(net, peers, own, offset, sum, aliased, op, net.rank());
       done = own.size();
     }
     if (done == own.size()) {
@@ -260,13 +262,10 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_i
   const partition parts(out.size(), net.size());
   const chunks inputs(in, parts);
   const chunks sums(out, parts);
-  const desk<Channel> copy(net, bytes(in), bytes(out));
-  const chunks copies(placed(in, copy.data(), in.size()), parts);
-  lending<Channel> peers(net, copy.in(), copy.out());
+  const desk<Channel> copies(net, bytes(in), bytes(out));
+  lending<Channel> peers(net, copies.in(), copies.out());
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (!copy.has_in() || !peers.lends_in(peer)) continue;
-    net.copy(bytes(copies[peer]), bytes(inputs[peer]));
-    net.record().bytes += bytes(inputs[peer]).size;
+    if (peers.lends_in(peer)) copies.bring(net, bytes(inputs[peer]));
   }
   co_await peers.begin(bytes(in).size);
   const Channel results = net.lane(net.width());
@@ -274,13 +273,11 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_i
   const auto take = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
   co_await when_all(
       net.beside(give_chunks(net, peers, in, parts)),
-      net.beside(sum_for_all(net, results, peers, in, out, !copy.has_out(), parts, op)),
+      net.beside(sum_for_all(net, results, peers, in, out, !copies.has_out(), parts, op)),
       peers.with_those(blind, take));
   co_await peers.end();
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (!copy.has_out() || !peers.lends_out(peer)) continue;
-    net.copy(bytes(sums[peer]), bytes(copies[peer]));
-    net.record().bytes += bytes(sums[peer]).size;
+    if (peers.lends_out(peer)) copies.fetch(net, bytes(sums[peer]));
   }
 }
 /// Piece by piece of what a desk holds.
@@ -328,12 +325,16 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
     co_return;
   }
   const bool reads = is_read_by_all(bytes(in).size);
-  lending<Channel> peers(net, bytes(in), const_bytes(),
+  const auto copies = desk<Channel>::of_many(net, bytes(in));
+  lending<Channel> peers(net, copies.in(), copies.spent(),
                          reads ? readers::all_to_add : readers::none);
   if (reads) peers.lend_to_all_or_none();
+  const chunks chunk(in, parts);
+  for (int peer = 0; peer < net.size(); ++peer) {
+    if (peers.lends_in(peer)) copies.bring(net, bytes(chunk[peer]));
+  }
   co_await peers.begin(bytes(in).size);
   const std::size_t start = parts.offset(net.rank());
-  const chunks chunk(in, parts);
   if (peers.all_read([&](int peer) { return bytes(chunk[peer]); })) {
     const Data own = chunk[net.rank()];
     const int aliased = own.data() == out.data() ? net.rank() : apart;
@@ -348,7 +349,7 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
     const Data sum = out.subspan(offset - start, own.size());
     const int aliased = own.data() == sum.data() ? lane.rank() : apart;
     co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
-                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op)));
+                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op, lane.rank())));
   };
   co_await in_lanes(net, net.width(), segments, piece);
   co_await peers.end();
@@ -384,7 +385,7 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
       co_await fold_read(net, peers, in, 0, out, aliased, op);
       co_return;
     }
-    co_await fold(net, peers, in, 0, out, aliased, op);
+    co_await fold(net, peers, in, 0, out, aliased, op, root);
   } else if (!peers.lends_in(root)) {
     co_await net.send(root, bytes(in));
   }
@@ -402,23 +403,16 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
     net.copy(bytes(out), bytes(in));
     co_return;
   }
-  const bool reads = is_read_and_gathered(bytes(in).size, net.size());
-  lending<Channel> peers(net, bytes(in), at_root ? bytes(out) : mutable_bytes(),
-                         reads ? readers::all_to_add : readers::none);
-  if (reads) peers.lend_to_all_or_none();
-  co_await peers.begin(bytes(in).size);
+  const auto copies =
+      desk<Channel>::of_many(net, bytes(in), at_root ? bytes(out) : mutable_bytes());
+  lending<Channel> peers(net, copies.in(), at_root ? copies.out() : copies.spent());
   const partition parts(in.size(), net.size());
   const chunks chunk(in, parts);
-  const std::size_t element = element_size(in);
-  if (peers.all_read([&](int peer) { return bytes(chunk[peer]); })) {
-    const Data own = chunk[net.rank()];
-    const scratch memory(net.scratch_like(own, at_root ? 0 : own.size()));
-    const Data sum = at_root ? chunks(out, parts)[root] : placed(own, memory.data(), own.size());
-    const int aliased = own.data() == sum.data() ? root : apart;
-    co_await fold_read(net, peers, own, parts.offset(net.rank()), sum, aliased, op);
-    co_await gather_lent(net, sum, out, parts, root);
-    co_return;
+  for (int peer = 0; peer < net.size(); ++peer) {
+    if (peers.lends_in(peer)) copies.bring(net, bytes(chunk[peer]));
   }
+  co_await peers.begin(bytes(in).size);
+  const std::size_t element = element_size(in);
   // Of two ranks the root has less to do than to send its half and to take in the sum.
   const auto root_reads = [&] { return at_root ? peers.sees_in(1 - root) : peers.lends_in(root); };
   if (net.size() == 2 && !root_reads()) {
@@ -436,7 +430,7 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
       const Data there = placed(own, peers.out_of(root) + offset * element, own.size());
       const int aliased = peers.is_in_place(root) ? root : apart;
       co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
-                        lane.beside(fold(lane, peers, own, offset, there, aliased, op)));
+                        lane.beside(fold(lane, peers, own, offset, there, aliased, op, root)));
       co_return;
     }
     const scratch memory(lane.scratch_like(own, at_root ? 0 : own.size()));
@@ -445,7 +439,7 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
     const auto blind = [&](int peer) { return at_root && !peers.lends_out(peer); };
     const auto take = [&](int peer) { return results.recv(peer, bytes(chunks(out, part)[peer])); };
     co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
-                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op)),
+                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op, root)),
                       peers.with_those(blind, take));
     if (at_root) co_return;
     if (peers.sees_out(root)) {
@@ -460,6 +454,9 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
   };
   co_await in_lanes(net, net.width(), segments, piece);
   co_await peers.end();
+  for (int peer = 0; peer < net.size(); ++peer) {
+    if (peers.lends_out(peer)) copies.fetch(net, bytes(chunks(out, parts)[peer]));
+  }
 }
 template <channel Channel, buffer Data, class Op>
 requires lending_transport<typename Channel::transport_type> task<> reduce(Channel net, Data in,

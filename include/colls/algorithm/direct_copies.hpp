@@ -17,6 +17,8 @@ namespace colls::direct {
 inline readers readers_of_root(int ranks) { return ranks == 2 ? readers::one : readers::all; }
 /// Shorter ones than these a root sends as fast as the kernel reads them.
 inline constexpr std::size_t read_of_root = 32 * 1024;
+/// Longer blocks than these the kernel copies as fast as a rank does to its desk.
+inline constexpr std::size_t copied_by_blocks = 64 * 1024;
 
 /// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
 /// this rank's chunk of `out`. Each rank copies what it sees of the others and is sent the rest.
@@ -190,11 +192,19 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
   const chunks arriving(out, out_parts);
   // With counts of its own each rank compares them by messages.
   const bool equal = in_parts.is_blocks() && out_parts.is_blocks();
+  const bool at_desks = equal && in_parts.longest() * element_size(in) <= copied_by_blocks;
+  const auto copies =
+      desk<Channel>::of_many(net, at_desks ? const_bytes(bytes(in)) : const_bytes());
   const auto lent = [&](int peer) {
-    return equal ? const_bytes(bytes(outgoing[peer])) : const_bytes();
+    return equal ? copies.in(bytes(outgoing[peer])) : const_bytes();
   };
-  const auto nothing = [](int) { return const_bytes(); };
-  lending<Channel> peers(net, lent, nothing, equal ? readers::all : readers::none);
+  const auto spent = [&](int peer) {
+    return equal ? copies.spent(bytes(outgoing[peer])) : mutable_bytes();
+  };
+  lending<Channel> peers(net, lent, spent, equal ? readers::all : readers::none);
+  for (int peer = 0; peer < net.size(); ++peer) {
+    if (peers.lends_in(peer)) copies.bring(net, bytes(outgoing[peer]));
+  }
   const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
   co_await peers.begin(extent, one_round::all(net), one_round::all(net));
   const auto blind = [&](int peer) { return !peers.lends_in(peer); };

@@ -8,6 +8,7 @@
 #include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/placed.hpp>
 #include <colls/channel.hpp>
+#include <colls/detail/lines.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -33,26 +34,54 @@ class desk {
  public:
   static constexpr std::size_t size = memory_type::size;
 
-  desk(const Channel& net, const_bytes in, mutable_bytes out) : in_(in), out_(out) {
-    const bool sees_in = net.net().lends(in);
-    const bool sees_out = net.net().lends(out);
+  desk(const Channel& net, const_bytes in, mutable_bytes out) : desk(in, out) {
+    const auto is_seen = [&](const_bytes data) { return data.size == 0 || net.net().lends(data); };
+    const bool sees_in = is_seen(in);
+    const bool sees_out = is_seen(out);
     if ((sees_in && sees_out) || in.size > size) return;
     memory_.emplace(net.net());
     if (memory_->data() == nullptr) return;
     has_in_ = !sees_in;
     has_out_ = !sees_out;
-    if (has_in_) in_ = {memory_->data(), in.size};
-    if (has_out_) out_ = {memory_->data(), out.size};
+  }
+  /// Of two ranks each would wait until the other one has made its copies: they make none.
+  static desk of_many(const Channel& net, const_bytes in, mutable_bytes out = {}) {
+    if (net.size() > 2) return {net, in, out};
+    return {in, out};
   }
 
   /// What to lend.
-  const_bytes in() const { return in_; }
-  mutable_bytes out() const { return out_; }
-  bool has_in() const { return has_in_; }
+  const_bytes in() const { return has_in_ ? const_bytes(memory_->data(), in_.size) : in_; }
+  const_bytes in(const_bytes part) const {
+    return has_in_ ? place(part.data - in_.data, part.size) : part;
+  }
+  mutable_bytes out() const { return has_out_ ? mutable_bytes(memory_->data(), out_.size) : out_; }
+  /// Of the input, for who alone reads a part of it and may write there then.
+  mutable_bytes spent() const { return spent(in_); }
+  mutable_bytes spent(const_bytes part) const {
+    return has_in_ ? place(part.data - in_.data, part.size) : mutable_bytes();
+  }
   bool has_out() const { return has_out_; }
-  std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
+
+  /// Copies a part of the input there, and one of the output from there.
+  void bring(const Channel& net, const_bytes part) const {
+    if (!has_in_) return;
+    net.copy(place(part.data - in_.data, part.size), part);
+    net.record().bytes += part.size;
+  }
+  void fetch(const Channel& net, mutable_bytes part) const {
+    if (!has_out_) return;
+    net.copy(part, place(part.data - out_.data, part.size));
+    net.record().bytes += part.size;
+  }
 
  private:
+  desk(const_bytes in, mutable_bytes out) : in_(in), out_(out) {}
+
+  mutable_bytes place(std::ptrdiff_t offset, std::size_t length) const {
+    return {memory_->data() + offset, length};
+  }
+
   std::optional<memory_type> memory_;
   const_bytes in_;
   mutable_bytes out_;
@@ -199,6 +228,12 @@ class lending {
   std::byte* in_of(int peer) const { return views_[index(peer)]->at(seen_[index(peer)].in, 0); }
   std::byte* out_of(int peer) const { return views_[index(peer)]->at(seen_[index(peer)].out, 0); }
 
+  /// After `peer`'s input from byte `from` on was read, in a visit, and nobody needs it any more:
+  /// where that one lends its output there.
+  void leave(int peer, std::size_t from, std::size_t size) const {
+    if (sees_out(peer) && is_in_place(peer)) detail::leave_lines(out_of(peer) + from, size);
+  }
+
   /// While it lives, and if it is good, peers' memory may be touched. Not across a suspension.
   class visit {
    public:
@@ -244,13 +279,13 @@ class lending {
   template <buffer Data>
   task<> copy_in(Data here, int peer, std::size_t from = 0) {
     if (is_own(seen_[index(peer)])) return read_in(bytes(here), peer, from);
-    return copy_seen(here, in_of(peer) + from);
+    return copy_seen(here, peer, from, true);
   }
-  /// Copies so many as lie in the cache; false: they cannot be read.
+  /// Copies so many as lie in the cache, perhaps not for the last time; false: they cannot be read.
   template <buffer Data>
   task<bool> copy_some(Data here, int peer, std::size_t from) {
     if (is_own(seen_[index(peer)])) co_return co_await read_once(bytes(here), peer, from);
-    co_await copy_seen(here, in_of(peer) + from);
+    co_await copy_seen(here, peer, from, false);
     co_return true;
   }
   template <buffer Data>
@@ -349,10 +384,12 @@ class lending {
   }
 
   template <buffer Data>
-  task<> copy_seen(Data here, const std::byte* there) {
+  task<> copy_seen(Data here, int peer, std::size_t from, bool is_last) {
     const std::size_t element = element_size(here);
     const auto work = [&](std::size_t at, std::size_t n) {
-      net_.copy(bytes(here.subspan(at, n)), {there + at * element, n * element});
+      const std::size_t first = from + at * element;
+      net_.copy(bytes(here.subspan(at, n)), {in_of(peer) + first, n * element});
+      if (is_last) leave(peer, first, n * element);
     };
     co_await in_pieces(here.size(), element, work);
   }

@@ -9,6 +9,7 @@
 // to it is whole when the slot's number is there. Every line has one writer.
 
 #include <colls/detail/forks.hpp>
+#include <colls/detail/lines.hpp>
 #include <colls/transport/shm/segment.hpp>
 #include <colls/transport/tcp/frame.hpp>
 
@@ -167,7 +168,8 @@ class ring {
   std::size_t readable() const { return readable_; }
   const std::byte* data() const { return bytes_[1].data() + bytes_read_ % bytes_in_ring_; }
   void take(std::size_t size) {
-    if (marks_) mark(size);
+    // What was read may be written.
+    detail::leave_lines(bytes_[1].data() + bytes_read_ % bytes_in_ring_, size);
     readable_ -= size;
     bytes_read_ += size;
     if (bytes_read_ - bytes_told_ >= bytes_in_ring_ / 4 || slots_read_ - slots_told_ >= slots / 4) {
@@ -217,17 +219,6 @@ class ring {
 #endif
   }
 
-  // Some caches hand a modified line over whole to who reads it, if those who read such lines also
-  // write them; else the next write here would have to ask for each line again. What was read
-  // may be written.
-  void mark(std::size_t size) {
-    std::byte* const all = bytes_[1].data();
-    const std::uint64_t end = bytes_read_ + size;
-    for (std::uint64_t at = (bytes_read_ + 63) / 64 * 64; at < end; at += 64) {
-      *static_cast<volatile std::byte*>(all + (at & (bytes_in_ring_ - 1))) = std::byte{};
-    }
-  }
-
   void tell() {
     reader_line& line = in().reader;
     slots_told_ = slots_read_;
@@ -252,11 +243,6 @@ class ring {
   std::uint64_t bytes_told_ = 0;
   std::size_t readable_ = 0;
   bool told_ = false;
-#if defined(__x86_64__)
-  bool marks_ = __builtin_cpu_is("amd") != 0;
-#else
-  bool marks_ = false;
-#endif
 };
 
 }  // namespace colls::shm

@@ -100,6 +100,7 @@ COLLS_ONCE bool lender::is_worth_reading(std::size_t size, readers by) const {
     // Where ranks share cores, who waits for the ring leaves its core to another rank.
     case readers::all:
       return !shares_cores() || size >= 32 * kib;
+    // Longer inputs have left the caches before they are read.
     case readers::all_to_add:
       return !shares_cores() || (size >= 256 * kib && size <= 1024 * kib);
     case readers::none:
