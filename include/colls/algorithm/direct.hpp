@@ -454,6 +454,7 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
   };
   co_await in_lanes(net, net.width(), segments, piece);
   co_await peers.end();
+  if (!at_root) co_return;
   for (int peer = 0; peer < net.size(); ++peer) {
     if (peers.lends_out(peer)) copies.fetch(net, bytes(chunks(out, parts)[peer]));
   }
