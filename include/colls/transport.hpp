@@ -84,7 +84,7 @@ concept phantom_transport = consuming_transport<Transport> && requires(const Tra
 
 /// Which ranks read what lies in memory of one of them: one, while the others do nothing; all at
 /// once; all at once, to add it up.
-enum class readers { none, one, all, all_to_add };
+enum class readers { nobody, one, all, all_to_add };
 
 /// A refinement: an operation can lend its buffers to peers, which work in them where they lie.
 /// `net.allocate(size)` gives memory for such buffers. `loan(net)` is one operation's part:

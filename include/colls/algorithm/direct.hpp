@@ -327,7 +327,7 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
   const bool reads = is_read_by_all(bytes(in).size);
   const auto copies = desk<Channel>::of_many(net, bytes(in));
   lending<Channel> peers(net, copies.in(), copies.spent(),
-                         reads ? readers::all_to_add : readers::none);
+                         reads ? readers::all_to_add : readers::nobody);
   if (reads) peers.lend_to_all_or_none();
   const chunks chunk(in, parts);
   for (int peer = 0; peer < net.size(); ++peer) {
@@ -374,7 +374,7 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   };
   const auto nothing = [](int) { return const_bytes(); };
   const bool reads = is_read_at_root(bytes(in).size, net.size());
-  lending<Channel> peers(net, lent, nothing, reads ? readers::all_to_add : readers::none);
+  lending<Channel> peers(net, lent, nothing, reads ? readers::all_to_add : readers::nobody);
   const auto extent = [&](int) { return bytes(in).size; };
   constexpr pattern::rank_range nobody{0, 0};
   co_await peers.begin(extent, at_root ? nobody : one_round::only(root),

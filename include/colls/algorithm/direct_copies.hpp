@@ -70,7 +70,7 @@ template <channel Channel, buffer Data>
 task<> broadcast_lent(Channel net, Data data, int root) {
   const bool from_here = net.rank() == root;
   const bool is_sent = bytes(data).size < read_of_root;
-  const readers own = is_sent ? readers::none : readers_of_root(net.size());
+  const readers own = is_sent ? readers::nobody : readers_of_root(net.size());
   lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes(), own);
   const auto extent = [&](int) { return bytes(data).size; };
   const pattern::rank_range told = from_here ? one_round::all(net) : pattern::rank_range{0, 0};
@@ -201,7 +201,7 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
   const auto spent = [&](int peer) {
     return equal ? copies.spent(bytes(outgoing[peer])) : mutable_bytes();
   };
-  lending<Channel> peers(net, lent, spent, equal ? readers::all : readers::none);
+  lending<Channel> peers(net, lent, spent, equal ? readers::all : readers::nobody);
   for (int peer = 0; peer < net.size(); ++peer) {
     if (peers.lends_in(peer)) copies.bring(net, bytes(outgoing[peer]));
   }

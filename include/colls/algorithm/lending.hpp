@@ -108,13 +108,13 @@ class lending {
   /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write. Inputs
   /// are lent in memory of this rank's own, too, if some ranks are the `own` ones that read it.
   template <std::invocable<int> In, std::invocable<int> Out>
-  lending(Channel net, const In& in, const Out& out, readers own = readers::none)
+  lending(Channel net, const In& in, const Out& out, readers own = readers::nobody)
       : net_(net),
         loan_(net.net()),
         given_(static_cast<std::size_t>(net.size())),
         seen_(given_.size()),
         views_(given_.size()),
-        read_(own == readers::none ? 0 : given_.size()) {
+        read_(own == readers::nobody ? 0 : given_.size()) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank()) continue;
       card& mine = given_[index(peer)];
@@ -130,7 +130,7 @@ class lending {
     }
   }
   /// The same for all.
-  lending(Channel net, const_bytes in, const_bytes out, readers own = readers::none)
+  lending(Channel net, const_bytes in, const_bytes out, readers own = readers::nobody)
       : lending(
             net, [&](int) { return in; }, [&](int) { return out; }, own) {}
   lending(const lending&) = delete;

@@ -103,7 +103,7 @@ COLLS_ONCE bool lender::is_worth_reading(std::size_t size, readers by) const {
     // Longer inputs have left the caches before they are read.
     case readers::all_to_add:
       return !shares_cores() || (size >= 256 * kib && size <= 1024 * kib);
-    case readers::none:
+    case readers::nobody:
       break;
   }
   return false;
