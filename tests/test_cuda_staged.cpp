@@ -150,6 +150,10 @@ TEST_CASE("buffers that are not in the device's memory are refused, and the comm
   });
 }
 
+TEST_CASE("what no call may have is refused by all ranks") {
+  run(3, {}, {1024, 2}, [](auto& gpu) { return stand_in::every_refusal(gpu); });
+}
+
 TEST_CASE("allocate gives zeros in the communicator's device") {
   stand_in::boot({.devices = 2, .eager_percent = 0});
   colls::inproc::run(2, [](host_communicator& comm) -> colls::task<> {

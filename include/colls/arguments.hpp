@@ -11,6 +11,7 @@
 
 #include <iterator>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace colls {
@@ -150,7 +151,7 @@ std::vector<std::size_t> count_list(const Counts& counts) {
   std::vector<std::size_t> offsets{0};
   for (const auto count : counts) {
     const auto room = unfit - offsets.back();
-    const bool fits = count >= 0 && static_cast<std::uint64_t>(count) <= room;
+    const bool fits = !std::cmp_less(count, 0) && std::cmp_less_equal(count, room);
     offsets.push_back(fits ? offsets.back() + static_cast<std::size_t>(count) : unfit);
   }
   return offsets;

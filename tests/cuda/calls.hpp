@@ -4,15 +4,18 @@
 
 // Calls on device memory, compared with what they should leave: of tests for a GPU, under nvcc.
 
-#include <colls/cuda/attach.hpp>
 #include <colls/cuda/reduce.cuh>
 #include <colls/cuda/stream.hpp>
 #include <colls/threads.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <vector>
+
+#include "../device_refusals.hpp"
 
 inline std::atomic<int> wrong{0};
 
@@ -23,151 +26,145 @@ struct best {
 };
 struct better {
   static constexpr bool commutative = true;
-  __host__ __device__ best operator()(const best& a, const best& b) const {
+  COLLS_HOST_DEVICE best operator()(const best& a, const best& b) const {
     return a.value > b.value || (a.value == b.value && a.where < b.where) ? a : b;
   }
 };
 
-/// Host vectors to the device and back, by the stream that the calls follow.
-template <class T>
-class array {
+/// A user of device_calls.hpp: a stream that writes what buffers hold, and another one, which knows
+/// nothing of the first, that reads what calls have left there.
+class user {
  public:
-  explicit array(std::size_t count) : device_(count), pinned_(count) {}
-  colls::task<> fill(colls::cuda::stream& on, std::vector<T> from) {
-    if (!from.empty()) std::memcpy(pinned_.data(), from.data(), from.size() * sizeof(T));
-    on.copy(device_.data(), pinned_.data(), from.size() * sizeof(T));
-    co_return;
-  }
-  colls::task<> expect(const char* what, colls::cuda::stream& on, std::vector<T> want) {
-    on.copy(pinned_.data(), device_.data(), want.size() * sizeof(T));
-    co_await on.reached();
-    for (std::size_t i = 0; i < want.size(); ++i) {
-      if (pinned_.data()[i] == want[i]) continue;
-      std::printf("WRONG %s, element %zu of %zu\n", what, i, want.size());
-      ++wrong;
-      co_return;
-    }
-  }
-  colls::device_span<T> span() const { return device_.span(); }
+  explicit user(int device) : writes_(device), reads_(device) {}
 
- private:
-  colls::cuda::device_buffer<T> device_;
-  colls::cuda::pinned_buffer<T> pinned_;
-};
-
-/// Of a call that has ended. What is staged is right, but where memory is seen it is not what is
-/// tested here: the log says why.
-template <class Communicator, class Call>
-void expect_in_place(const char* what, const Communicator& gpu, const Call& call, std::size_t n) {
-  if constexpr (requires { gpu.net().here(); }) {
-    if (call.copied_bytes() == 0) return;
-    std::printf("WRONG %s of %zu elements was staged through the host\n", what, n);
+  colls::options on_stream() const {
+    colls::options how;
+    how.stream = writes_.ref();
+    return how;
+  }
+  template <class T>
+  colls::cuda::device_buffer<T> holding(const std::vector<T>& all) {
+    const colls::cuda::on_device here(writes_.device());
+    colls::cuda::device_buffer<T> there(all.size());
+    const std::size_t size = all.size() * sizeof(T);
+    pinned_.push_back(pinned<std::byte>(size));
+    if (size != 0) std::memcpy(pinned_.back().data(), all.data(), size);
+    writes_.copy(there.data(), pinned_.back().data(), size);
+    return there;
+  }
+  template <class T>
+  colls::task<> expect(const char* what, const colls::cuda::device_buffer<T>& got,
+                       const std::vector<T>& want) {
+    const auto here = pinned<T>(got.size());
+    reads_.copy(here.data(), got.data(), got.size() * sizeof(T));
+    co_await reads_.reached();
+    co_await writes_.reached();
+    pinned_.clear();
+    const T* const first = here.data();
+    const auto differs = std::mismatch(first, first + here.size(), want.begin(), want.end());
+    if (differs.first == first + here.size() && differs.second == want.end()) co_return;
+    std::printf("WRONG %s, element %td of %zu\n", what, differs.first - first, want.size());
     ++wrong;
   }
+  void capture(bool begins);
+
+ private:
+  template <class T>
+  colls::cuda::pinned_buffer<T> pinned(std::size_t count) const {
+    const colls::cuda::on_device here(writes_.device());
+    return colls::cuda::pinned_buffer<T>(count);
+  }
+
+  colls::cuda::stream writes_;
+  colls::cuda::stream reads_;
+  std::vector<colls::cuda::pinned_buffer<std::byte>> pinned_;
+};
+
+#ifdef __CUDACC__
+inline void user::capture(bool begins) {
+  auto* const on = static_cast<cudaStream_t>(writes_.ref().handle);
+  cudaGraph_t graph = nullptr;
+  const cudaError_t bad = begins ? cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal)
+                                 : cudaStreamEndCapture(on, &graph);
+  if (graph != nullptr) (void)cudaGraphDestroy(graph);
+  if (bad == cudaSuccess) return;
+  std::printf("WRONG a capture: %s\n", cudaGetErrorString(bad));
+  ++wrong;
+}
+#endif
+
+/// An all_reduce of a type that CUDA's kernels add up in a way of their own.
+template <class T, class Op, class Communicator, class At>
+colls::task<> reduction(const char* what, user& by, Communicator& gpu, std::size_t n, Op op,
+                        const At& at) {
+  const auto of = [&](int rank) {
+    return device_calls::made<T>(n, [&](std::size_t i) { return at(rank, i); });
+  };
+  auto data = by.holding(of(gpu.rank()));
+  const auto how = by.on_stream();
+  co_await gpu.all_reduce(data.span(), op, how);
+  std::vector<T> all = of(0);
+  for (int r = 1; r < gpu.size(); ++r) {
+    for (std::size_t i = 0; i < n; ++i) all[i] = op(all[i], at(r, i));
+  }
+  co_await by.expect(what, data, all);
 }
 
-/// A few calls of a model with `n` elements.
+/// Where memory is seen it is not staged; the log says why it was.
+template <class Communicator>
+colls::task<> in_place(user& by, Communicator& gpu, std::size_t n) {
+  const auto data = by.holding(device_calls::numbers(gpu.rank(), n));
+  const auto how = by.on_stream();
+  auto sum = gpu.all_reduce(data.span(), how);
+  co_await sum;
+  auto sent = gpu.broadcast(data.span(), 0, how);
+  co_await sent;
+  auto prefix = gpu.scan(data.span(), how);
+  co_await prefix;
+  auto first = gpu.reduce(data.span(), 0, how);
+  co_await first;
+  const auto staged =
+      sum.copied_bytes() + sent.copied_bytes() + prefix.copied_bytes() + first.copied_bytes();
+  if (staged != 0) {
+    std::printf("WRONG %zu elements were staged through the host\n", n);
+    ++wrong;
+  }
+  const auto round = by.holding(device_calls::numbers(gpu.rank(), n));
+  colls::options by_ring = how;
+  by_ring.algorithm = colls::algorithm::ring;
+  co_await gpu.all_reduce(round.span(), by_ring);
+  const std::vector<device_calls::number> summed = device_calls::sums(gpu.size(), n);
+  co_await by.expect("all_reduce by a ring", round, summed);
+}
+
+/// The calls of a model with `n` elements.
 template <class Model, class Transport>
 colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
   const int device = colls::cuda::device_for(comm);
   auto gpu = co_await colls::cuda::attach<Model>(comm, device);
-  const colls::cuda::on_device here(device);
-  colls::cuda::stream on(device);
-  colls::options how;
-  how.stream = on.ref();
-  const auto ranks = static_cast<std::size_t>(gpu.size());
-  const auto me = static_cast<std::size_t>(gpu.rank());
-  const auto number = [](std::size_t rank, std::size_t i) {
-    return static_cast<float>((rank + 1) * (i % 1001));
+  user by(device);
+  co_await device_calls::every_call(by, gpu, n);
+
+  const auto small = [](int rank, std::size_t i) {
+    return static_cast<float>(device_calls::value(rank, i) % 256);
   };
-  const auto one = [&](std::size_t rank, std::size_t i) {
-    return best{static_cast<float>((i * 31 + rank * 17) % 101), static_cast<int>(rank)};
-  };
+  co_await reduction<float>("sum of floats", by, gpu, n, colls::plus(), small);
+  const auto candidate = [small](int rank, std::size_t i) { return best{small(rank, i), rank}; };
+  co_await reduction<best>("best of structs", by, gpu, n, better(), candidate);
 
-  std::vector<float> in(n);
-  std::vector<float> sum(n);
-  std::vector<best> candidates(n);
-  std::vector<best> winners(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    in[i] = number(me, i);
-    candidates[i] = one(me, i);
-    winners[i] = one(0, i);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      sum[i] += number(r, i);
-      winners[i] = better()(winners[i], one(r, i));
-    }
+  if constexpr (requires { gpu.net().here(); }) co_await in_place(by, gpu, n);
+
+  const std::vector<device_calls::refusal> good = co_await device_calls::refusals(by, gpu);
+  for (const auto& each : good) {
+    const std::string ended = make_error_code(each.code).message();
+    std::printf("WRONG %s: %s\n", each.what, each.code == colls::errc{} ? "good" : ended.c_str());
+    ++wrong;
   }
-  array<float> data(n);
-  co_await data.fill(on, in);
   {
-    auto summed = gpu.all_reduce(data.span(), how);
-    co_await summed;
-    expect_in_place("all_reduce", gpu, summed, n);
+    auto turned = co_await gpu.split(0, -gpu.rank());
+    co_await device_calls::every_message(by, turned, n);
+    co_await turned.close();
   }
-  co_await data.expect("all_reduce", on, sum);
-
-  if constexpr (requires { gpu.net().here(); }) {
-    array<float> round(n);  // where each rank has a GPU of its own
-    co_await round.fill(on, in);
-    colls::options by_ring = how;
-    by_ring.algorithm = colls::algorithm::ring;
-    co_await gpu.all_reduce(round.span(), by_ring);
-    co_await round.expect("all_reduce by a ring", on, sum);
-  }
-
-  array<best> pairs(n);
-  co_await pairs.fill(on, candidates);
-  co_await gpu.all_reduce(pairs.span(), better(), how);
-  co_await pairs.expect("all_reduce of structs", on, winners);
-
-  array<float> sent(n);
-  co_await sent.fill(on, in);
-  {
-    auto call = gpu.broadcast(sent.span(), 0, how);
-    co_await call;
-    expect_in_place("broadcast", gpu, call, n);
-  }
-  std::vector<float> first(n);
-  for (std::size_t i = 0; i < n; ++i) first[i] = number(0, i);
-  co_await sent.expect("broadcast", on, first);
-
-  array<float> halves(n);
-  co_await halves.fill(on, in);
-  array<float> apart(n);
-  co_await gpu.all_reduce(halves.span(), apart.span(), colls::average(), how);
-  std::vector<float> mean = sum;
-  for (float& x : mean) x /= static_cast<float>(ranks);
-  co_await apart.expect("average", on, mean);
-
-  array<float> before(n);
-  co_await before.fill(on, in);
-  {
-    auto call = gpu.scan(before.span(), how);
-    co_await call;
-    expect_in_place("scan", gpu, call, n);
-  }
-  std::vector<float> prefix(n);
-  for (std::size_t i = 0; i < n * (me + 1); ++i) prefix[i % n] += number(i / n, i % n);
-  co_await before.expect("scan", on, prefix);
-
-  array<float> own(n);
-  array<float> all(n * ranks);
-  co_await own.fill(on, in);
-  co_await gpu.all_gather(own.span(), all.span(), how);
-  std::vector<float> everything(n * ranks);
-  for (std::size_t i = 0; i < n * ranks; ++i) everything[i] = number(i / n, i % n);
-  co_await all.expect("all_gather", on, everything);
-  array<float> turned(n * ranks);
-  co_await gpu.all_to_all(all.span(), turned.span(), how);
-  for (std::size_t i = 0; i < n * ranks; ++i) everything[i] = number(me, i % n);
-  co_await turned.expect("all_to_all", on, everything);
-
-  array<float> blocks(n * ranks);
-  array<float> block(n);
-  for (std::size_t i = 0; i < n * ranks; ++i) everything[i] = number(me, i % n);
-  co_await blocks.fill(on, everything);
-  co_await gpu.reduce_scatter(blocks.span(), block.span(), how);
-  co_await block.expect("reduce_scatter", on, sum);
   co_await gpu.close();
   // CUDA's manual forbids to free what others have mapped.
   { const auto unmapped = std::move(gpu); }

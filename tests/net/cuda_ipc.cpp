@@ -15,12 +15,15 @@
 #include <filesystem>
 #include <thread>
 
+#include "../cuda/calls.hpp"
 #include "../stand_in/user.hpp"
 
 // Ranks that work in each other's device memory. The stand-in is no GPU: it shows that what has to
 // be waited for is waited for.
 
 namespace cuda = colls::cuda;
+
+void user::capture(bool begins) { stand_in::capture(writes_.ref().handle, begins); }
 
 namespace {
 
@@ -91,6 +94,20 @@ TEST_CASE("every collective between threads, of one process and of several") {
           for (const std::size_t n : {0u, 5u, 600u}) co_await stand_in::every_collective(gpu, n);
         });
       }
+    }
+  }
+}
+
+TEST_CASE("programs for a GPU expect of every call what it leaves") {
+  for (const bool processes : {false, true}) {
+    for (const int devices : {1, 2}) {
+      stand_in::boot({.devices = devices, .seed = 7, .processes = processes});
+      for (const std::size_t n : {1u, 1000u}) {
+        colls::threads::run(
+            2, [n](colls::threads::communicator& comm) { return calls<cuda::cuda_ipc>(comm, n); });
+      }
+      CHECK(wrong == 0);
+      check_clean();
     }
   }
 }
@@ -602,6 +619,12 @@ TEST_CASE("buffers that cannot be used are refused before anything is launched")
     const errc of_good = co_await code_of(reduces(good.data(), 100));
     CHECK(of_good == errc{});
   });
+}
+
+TEST_CASE("what no call may have is refused by all ranks") {
+  for (const int devices : {1, 3}) {
+    run(3, {.devices = devices}, [](auto& gpu) { return stand_in::every_refusal(gpu); });
+  }
 }
 
 TEST_CASE("a split of a communicator, and one made after it") {

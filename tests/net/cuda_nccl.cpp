@@ -316,6 +316,10 @@ TEST_CASE("wrong arguments are refused, and the communicator is good") {
   });
 }
 
+TEST_CASE("what no call may have is refused by all ranks") {
+  run(3, {}, [](auto& gpu) { return stand_in::every_refusal(gpu); });
+}
+
 // ---- errors
 
 /// `rank_main(comm)` gives a code, on every rank; what it throws is let go.
