@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A model's calls between two processes, and one of them killed: of tests for a GPU, under nvcc.
-// Who includes it says before which model is `tested` (nvcc 13.0 breaks over templates of such
-// tasks).
+// A model's calls between two processes, a device that fails, and a process that is killed: of
+// tests for a GPU, under nvcc. Who includes it says before which model is `tested` (nvcc 13.0
+// breaks over templates of such tasks).
 
 #include "calls.hpp"
 #include "processes.hpp"
@@ -52,8 +52,40 @@ inline colls::task<> killed(colls::world& world) { return killed_in(world, 20'00
 /// Where each rank has a GPU, of an island.
 inline colls::task<> killed_in_short(colls::world& world) { return killed_in(world, 1000); }
 
+static __global__ void fault() { __trap(); }
+
+/// Rank 1's device fails before a call; both are told, and what is not rank 1's device goes on.
+inline colls::task<int> failed(colls::world& world) {
+  if (!is_there()) co_return wrong;
+  const int device = colls::cuda::device_for(world);
+  auto gpu = co_await colls::cuda::attach<tested>(world, device);
+  const colls::cuda::on_device here(device);
+  colls::cuda::stream on(device);
+  colls::options how;
+  how.stream = on.ref();
+  const colls::cuda::device_buffer<float> data(1000);
+  if (world.rank() == 1) fault<<<1, 1, 0, colls::cuda::api::native(on.ref())>>>();
+  colls::errc code{};
+  try {
+    co_await gpu.all_reduce(data.span(), how);
+  } catch (const colls::error& thrown) {
+    code = static_cast<colls::errc>(thrown.code().value());
+    std::printf("note  rank %d: %s\n", world.rank(), thrown.what());
+  }
+  if (world.rank() == 0) {
+    on.clear(data.data(), data.size() * sizeof(float));
+    co_await on.reached();
+  }
+  std::vector<int> ranks{1};
+  co_await world.all_reduce(ranks);
+  const bool told = code == colls::errc::device_failed && ranks[0] == 2;
+  std::printf("%s a device that fails\n", told ? "ok   " : "WRONG");
+  co_return told ? 0 : 1;
+}
+
 inline int between_processes() {
   int bad = in_processes(all_sizes);
+  if (bad == 0) bad = in_processes(failed);
   if (bad == 0) bad = in_processes(killed, true);
   return bad != 0 ? bad : in_processes(killed_in_short, true);
 }

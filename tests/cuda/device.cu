@@ -8,6 +8,8 @@
 #include <colls/cuda/stream.hpp>
 #include <colls/inproc.hpp>
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -110,6 +112,22 @@ static_assert(std::is_same_v<combined_as<__half, colls::plus>, colls::float16>);
 static_assert(std::is_same_v<combined_as<__nv_bfloat16, colls::average>, colls::bfloat16>);
 static_assert(std::is_same_v<combined_as<__half, product>, __half>);
 
+/// Whether a question about a stream at work leaves the user's own error where CUDA does.
+bool leaves_users_error(int devices) {
+  namespace api = colls::cuda::api;
+  const colls::cuda::stream busy(0);
+  const auto sleep = [](void*) { ::usleep(100'000); };
+  colls::cuda::check(api::call(sleep, nullptr, busy.ref()), "cudaLaunchHostFunc");
+  const auto after = [&](auto question) {
+    (void)cudaSetDevice(devices);  // there is none of that number
+    const bool at_work = question() == cudaErrorNotReady;
+    return at_work ? cudaGetLastError() : cudaErrorUnknown;
+  };
+  const cudaError_t by_cuda = after([&] { return cudaStreamQuery(api::native(busy.ref())); });
+  const cudaError_t left = after([&] { return api::query(busy.ref()); });
+  return left == (by_cuda == cudaErrorNotReady ? cudaSuccess : by_cuda);
+}
+
 }  // namespace
 
 /// `quick`: little, for compute-sanitizer.
@@ -133,6 +151,9 @@ int main(int, char** arguments) {
   // What colls handles or tells is not left for the user's own question.
   const bool refused = colls::cuda::api::use_device(count) == colls::cuda::api::invalid_device;
   wrong += refused && cudaGetLastError() == cudaSuccess ? 0 : 1;
+  const bool leaves = leaves_users_error(count);
+  std::printf("%s the user's own error\n", leaves ? "ok   " : "WRONG");
+  wrong += leaves ? 0 : 1;
   colls::inproc_world alone(1);
   colls::sync_wait(alone, compare_all(arguments[1] != nullptr ? 100'003 : 10'000'019, wrong));
   std::printf("%d wrong\n", wrong);

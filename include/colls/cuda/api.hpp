@@ -168,9 +168,10 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
 
 static_assert(sizeof(memory_handle) == sizeof(cudaIpcMemHandle_t));
 
-/// What goes wrong is for colls to handle or to tell: the user's cudaGetLastError does not find it.
+/// What goes wrong is for colls to handle or to tell: the user's cudaGetLastError does not find it,
+/// but what was there before, where CUDA does not count this one (a stream that is not done).
 inline status heard(cudaError_t how) {
-  if (how != cudaSuccess) (void)cudaGetLastError();
+  if (how != cudaSuccess && cudaPeekAtLastError() == how) (void)cudaGetLastError();
   return how;
 }
 
