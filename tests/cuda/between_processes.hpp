@@ -64,6 +64,7 @@ inline colls::task<int> failed(colls::world& world) {
   colls::options how;
   how.stream = on.ref();
   const colls::cuda::device_buffer<float> data(1000);
+  co_await world.barrier();  // all have attached
   if (world.rank() == 1) fault<<<1, 1, 0, colls::cuda::api::native(on.ref())>>>();
   colls::errc code{};
   try {

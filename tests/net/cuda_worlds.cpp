@@ -158,6 +158,42 @@ TEST_CASE("memory of allocate is passed between processes") {
   }
 }
 
+/// Rank 1's device fails; what is not that device goes on.
+colls::task<int> fails(colls::world& world, int devices) {
+  stand_in::boot({.devices = devices, .seed = 3, .processes = true});
+  bool good = true;
+  {
+    const int device = world.rank() % devices;
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, device);
+    stand_in::user by(device);
+    auto data = gpu.allocate<stand_in::number>(1000);
+    auto first = gpu.all_reduce(data, by.on_stream());
+    co_await first;
+    good &= first.copied_bytes() == 0;
+    co_await world.barrier();  // it has ended on both
+    if (world.rank() == 1) stand_in::break_devices(700);
+    const auto reducing = [&] { return gpu.all_reduce(data, by.on_stream()); };
+    const colls::errc told = co_await stand_in::code_of(reducing);
+    good &= told == colls::errc::device_failed;
+    std::vector<int> ranks{1};
+    co_await world.all_reduce(ranks);
+    good &= ranks[0] == 2;
+    if (world.rank() == 0) {
+      cuda::stream after(device);
+      after.clear(data.data(), 1000 * sizeof(stand_in::number));
+      co_await after.reached();
+    }
+  }
+  good &= stand_in::complaints().empty() && stand_in::allocations() == 0;
+  co_return good ? 0 : 1;
+}
+
+TEST_CASE("a device that fails ends the call of both processes, and the world is good") {
+  for (const int devices : {1, 2}) {
+    CHECK(in_processes([&](colls::world& world) { return fails(world, devices); }) == 0);
+  }
+}
+
 /// Rank 1 dies in the middle of short sums; rank 0 is told, and what it maps of it stays.
 colls::task<> killed_in_an_island(colls::world& world) {
   stand_in::boot({.devices = 2, .seed = 3, .processes = true});
