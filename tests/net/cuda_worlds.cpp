@@ -158,6 +158,33 @@ TEST_CASE("memory of allocate is passed between processes") {
   }
 }
 
+/// Rank 1 does not see the first GPU, so that it numbers them otherwise than rank 0.
+colls::task<int> numbered_apart(colls::world& world, int of_first) {
+  stand_in::boot({.devices = 2, .seed = 3, .processes = true, .hidden = world.rank()});
+  bool good = true;
+  {
+    const int device = world.rank() == 0 ? of_first : 0;
+    auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, device);
+    stand_in::user by(device);
+    auto data = gpu.allocate<stand_in::number>(1000);
+    auto sent = gpu.broadcast(data, 0, by.on_stream());
+    co_await sent;
+    good &= sent.copied_bytes() == 0;
+    // Rank 0 works for both where they share a GPU, else each for itself.
+    const bool share = of_first == 1;
+    good &= stand_in::calls("copy") == (share == (world.rank() == 0) ? 1 : 0);
+    co_await gpu.close();
+  }
+  good &= stand_in::complaints().empty() && stand_in::allocations() == 0;
+  co_return good ? 0 : 1;
+}
+
+TEST_CASE("who shares a GPU is told by its id, however processes number them") {
+  for (const int of_first : {0, 1}) {
+    CHECK(in_processes([=](colls::world& world) { return numbered_apart(world, of_first); }) == 0);
+  }
+}
+
 /// Rank 1's device fails; what is not that device goes on.
 colls::task<int> fails(colls::world& world, int devices) {
   stand_in::boot({.devices = devices, .seed = 3, .processes = true});

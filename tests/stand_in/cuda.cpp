@@ -524,7 +524,7 @@ status count_processors(int, int& count) {
 }
 status identify(int device, device_id& id) {
   const entry now("identify");
-  id.words[0] = static_cast<std::byte>(device + 1);
+  id.words[0] = static_cast<std::byte>(gpu().what.hidden + device + 1);
   return now.status();
 }
 status reach(int device) {

@@ -28,6 +28,7 @@ struct machine {
   bool alike = false;         // over whose links others are reached as quickly as those beside it
   bool descriptors = true;    // memory can have descriptors
   bool pins = true;           // streams may write to memory that the program has
+  int hidden = 0;             // GPUs that this process does not see, before those that it numbers
 };
 
 /// A new machine. Nothing of the last one is used any more.
