@@ -3,12 +3,11 @@
 #pragma once
 
 // Every call on memory of devices, compared with what it should leave, for whoever has the devices:
-// a GPU or a stand-in. Its user has `on_stream()`, options; `holding(values)`, memory of the device
-// that the stream has still to write; `expect(what, memory, values)`, a task that reads it past the
-// stream; `capture(begins)`, of the stream.
+// a GPU or a stand-in. Its user has `on_stream()`, options; `holding(values)`, a buffer of the
+// device that the stream has still to write; `expect(what, buffer, values)`, a task that reads it
+// past the stream; `capture(begins)`, of the stream.
 
 #include <colls/cuda/attach.hpp>
-#include <colls/cuda/memory.hpp>
 
 #include <cstdint>
 #include <vector>

@@ -5,6 +5,8 @@
 // Calls on memory of devices that are refused before a byte is sent, by the users of
 // device_calls.hpp.
 
+#include <colls/cuda/memory.hpp>
+
 #include "device_calls.hpp"
 
 namespace device_calls {
@@ -24,10 +26,12 @@ colls::task<std::vector<refusal>> refusals(User& by, Communicator& gpu) {
   std::vector<number> host(n);
   const colls::cuda::pinned_buffer<number> pinned(n);
   number* freed = nullptr;
+  co_await gpu.barrier();  // to free waits for kernels, which may wait for ranks
   {
     const colls::cuda::device_buffer<number> gone(std::size_t{1} << 20);
     freed = gone.data();
   }
+  co_await gpu.barrier();
   auto* const askew = reinterpret_cast<number*>(reinterpret_cast<std::byte*>(good.data()) + 4);
   const auto of = [](number* data, std::size_t count) { return colls::device_span(data, count); };
   const auto reducing = [&gpu](colls::device_span<number> data, const colls::options& how) {

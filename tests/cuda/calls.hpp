@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,10 +34,27 @@ struct better {
 };
 
 /// A user of device_calls.hpp: a stream that writes what buffers hold, and another one, which knows
-/// nothing of the first, that reads what calls have left there.
+/// nothing of the first, that reads what calls have left there. It frees nothing meanwhile: that
+/// waits for the kernels of all ranks of a GPU, and those of NCCL for the ranks.
 class user {
  public:
-  explicit user(int device) : writes_(device), reads_(device) {}
+  explicit user(int device) : memory_(device), pinned_(device), writes_(device), reads_(device) {}
+
+  template <class T>
+  class buffer {
+   public:
+    buffer(user& of, std::size_t count)
+        : block_(std::make_unique<colls::cuda::device_pool::block>(of.memory_, count * sizeof(T))),
+          count_(count) {}
+
+    T* data() const { return reinterpret_cast<T*>(block_->data()); }
+    std::size_t size() const { return count_; }
+    colls::device_span<T> span() const { return {data(), count_}; }
+
+   private:
+    std::unique_ptr<colls::cuda::device_pool::block> block_;
+    std::size_t count_;
+  };
 
   colls::options on_stream() const {
     colls::options how;
@@ -43,41 +62,35 @@ class user {
     return how;
   }
   template <class T>
-  colls::cuda::device_buffer<T> holding(const std::vector<T>& all) {
-    const colls::cuda::on_device here(writes_.device());
-    colls::cuda::device_buffer<T> there(all.size());
+  buffer<T> holding(const std::vector<T>& all) {
+    buffer<T> there(*this, all.size());
     const std::size_t size = all.size() * sizeof(T);
-    pinned_.push_back(pinned<std::byte>(size));
-    if (size != 0) std::memcpy(pinned_.back().data(), all.data(), size);
-    writes_.copy(there.data(), pinned_.back().data(), size);
+    const auto& from = under_way_.emplace_back(pinned_, size);
+    if (size != 0) std::memcpy(from.data(), all.data(), size);
+    writes_.copy(there.data(), from.data(), size);
     return there;
   }
   template <class T>
-  colls::task<> expect(const char* what, const colls::cuda::device_buffer<T>& got,
-                       const std::vector<T>& want) {
-    const auto here = pinned<T>(got.size());
+  colls::task<> expect(const char* what, const buffer<T>& got, const std::vector<T>& want) {
+    const colls::cuda::pinned_pool::block here(pinned_, got.size() * sizeof(T));
     reads_.copy(here.data(), got.data(), got.size() * sizeof(T));
     co_await reads_.reached();
     co_await writes_.reached();
-    pinned_.clear();
-    const T* const first = here.data();
-    const auto differs = std::mismatch(first, first + here.size(), want.begin(), want.end());
-    if (differs.first == first + here.size() && differs.second == want.end()) co_return;
+    under_way_.clear();
+    const T* const first = reinterpret_cast<const T*>(here.data());
+    const auto differs = std::mismatch(first, first + got.size(), want.begin(), want.end());
+    if (differs.first == first + got.size() && differs.second == want.end()) co_return;
     std::printf("WRONG %s, element %td of %zu\n", what, differs.first - first, want.size());
     ++wrong;
   }
   void capture(bool begins);
 
  private:
-  template <class T>
-  colls::cuda::pinned_buffer<T> pinned(std::size_t count) const {
-    const colls::cuda::on_device here(writes_.device());
-    return colls::cuda::pinned_buffer<T>(count);
-  }
-
+  colls::cuda::device_pool memory_;
+  colls::cuda::pinned_pool pinned_;
+  std::deque<colls::cuda::pinned_pool::block> under_way_;
   colls::cuda::stream writes_;
   colls::cuda::stream reads_;
-  std::vector<colls::cuda::pinned_buffer<std::byte>> pinned_;
 };
 
 #ifdef __CUDACC__
