@@ -158,11 +158,10 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
   user by(device);
   co_await device_calls::every_call(by, gpu, n);
 
-  const auto small = [](int rank, std::size_t i) {
-    return static_cast<float>(device_calls::value(rank, i) % 256);
+  co_await reduction<float>("sum of floats", by, gpu, n, colls::plus(), device_calls::small);
+  const auto candidate = [](int rank, std::size_t i) {
+    return best{device_calls::small(rank, i), rank};
   };
-  co_await reduction<float>("sum of floats", by, gpu, n, colls::plus(), small);
-  const auto candidate = [small](int rank, std::size_t i) { return best{small(rank, i), rank}; };
   co_await reduction<best>("best of structs", by, gpu, n, better(), candidate);
 
   if constexpr (requires { gpu.net().here(); }) co_await in_place(by, gpu, n);
