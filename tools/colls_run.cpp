@@ -122,8 +122,8 @@ int launch(const options& o, std::span<char> title) {
   job running(io, *engine, o, std::move(ends));
   running.on_failure = [&](int rank, const std::string& how) { channel.announce(rank, how); };
   running.on_success = [&](int rank) { channel.ended_well(rank); };
-  channel.on_failure = [&](int rank, const std::string& why) {
-    running.told_of_failure(rank, why);
+  channel.on_failure = [&](int rank, const std::string& why, bool died) {
+    running.told_of_failure(rank, why, died);
   };
   running.needed = [&] { return channel.needed(); };
   const int status = running.run();

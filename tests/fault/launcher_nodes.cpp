@@ -43,16 +43,22 @@ colls::task<> be_a_rank(colls::engine& on) {
   const colls::secret shared(variable("COLLS_SECRET"));
   const std::string does = variable(("RANK_" + std::to_string(me.rank)).c_str());
   if (does == "fail first") std::_Exit(3);
+  // It looks as an observer whether another rank has come, and is never there itself.
+  if (does == "miss") me.rank = -1;
   const colls::time_point soon = on.now() + 20 * colls::seconds;
   const auto store =
       co_await colls::reach_store(on, colls::detail::parse_address(variable("COLLS_STORE")), {}, me,
                                   shared, soon, 20 * colls::seconds);
   ear listening;
   store->listen_for_failures(&listening);
-  if (does == "hear before all are here") co_await listening.hear(on, soon);
   std::vector<std::string> all;
   for (int rank = 0; rank < me.world; ++rank) all.push_back("here/" + std::to_string(rank));
+  if (does == "miss") {
+    co_await store->get(all[0], soon);
+    std::_Exit(0);
+  }
   co_await store->set(all[static_cast<std::size_t>(me.rank)], "yes");
+  if (does == "hear before all are here") co_await listening.hear(on, soon);
   co_await store->wait(all, soon);
   std::printf("met %d\n", me.world);
   std::fflush(stdout);
@@ -60,6 +66,7 @@ colls::task<> be_a_rank(colls::engine& on) {
   if (does == "die" && me.world == 4) co_await on.sleep_until(on.now() + 200 * colls::milliseconds);
   if (does == "die") ::raise(SIGKILL);
   if (does == "exit 3") std::_Exit(3);
+  if (does == "exit 0") std::_Exit(0);
   if (does == "work") co_await on.sleep_until(on.now() + 700 * colls::milliseconds);
   if (does == "hear") co_await listening.hear(on, soon);
   co_await store->leave(soon);
@@ -107,6 +114,30 @@ TEST_CASE("the others are told at once who died, and that rank is the culprit") 
     CHECK(it.shows("told: rank 2 ", 3));
     CHECK(contains(it.err(), "rank 2 failed: "));
   }
+}
+
+TEST_CASE("a rank that exits with 0 and has not left the world is the first to fail") {
+  run it(ranks(4, {"-x", "RANK_0=hear", "-x", "RANK_1=hear", "-x", "RANK_2=exit 0", "-x",
+                   "RANK_3=hear"}));
+  CHECK(it.wait(4) == 1);
+  CHECK(it.shows("told: rank 2 ", 3));
+  CHECK(contains(it.err(), "colls-run: rank 2 failed: exit code 0 without leaving the world\n"));
+  CHECK(lines_of(it.err()).back() ==
+        "colls-run: exit status 1: rank 2 (exit code 0 without leaving the world) was the first to "
+        "fail");
+}
+
+TEST_CASE("ranks that all exit with 0 and have not left the world have done their work") {
+  run it(ranks(3, {"-x", "RANK_0=exit 0", "-x", "RANK_1=exit 0", "-x", "RANK_2=exit 0"}));
+  CHECK(it.wait() == 0);
+  CHECK(it.err() == "");
+}
+
+TEST_CASE("a rank that exits with 0 and never joins is the first to fail") {
+  const std::string hear = "=hear before all are here";
+  run it(ranks(3, {"-x", "RANK_0" + hear, "-x", "RANK_1=miss", "-x", "RANK_2" + hear}));
+  CHECK(it.wait(4) == 1);
+  CHECK(contains(it.err(), "colls-run: rank 1 failed: exit code 0 without leaving the world\n"));
 }
 
 TEST_CASE("a rank that fails before it came to the store is told to those that did") {

@@ -12,14 +12,15 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
 namespace launcher {
 
 struct failed_child {
-  int local = 0;  // rank on this node
-  int status = 0;
+  int local = 0;   // rank on this node
+  int status = 0;  // 0: it ended without leaving the world
   std::chrono::steady_clock::time_point when;
 };
 
@@ -34,15 +35,25 @@ class cause {
   /// Called for each that failed, in the order of their guilt.
   std::function<void(const failed_child&)> tell;
 
-  /// The store heard that this one failed: the first it heard of is the one.
-  void suspect(int local) {
+  /// The store heard that this one failed: the first it heard of is the one. `died`: its connection
+  /// ended without a goodbye, so that its exit status does not clear it.
+  void suspect(int local, bool died) {
     if (suspect_ < 0) suspect_ = local;
-  }
-  /// It has ended well, whatever the store thinks.
-  void acquit(int local) {
-    if (suspect_ == local) suspect_ = -1;
+    if (suspect_ == local) died_ |= died;
   }
   bool has_suspect() const { return suspect_ >= 0; }
+
+  /// A rank has exited with status 0. It is no failure of its own, but the cause of others' if it
+  /// was suspected of having died.
+  void ended_well(const failed_child& it) {
+    if (suspect_ != it.local) return;
+    if (!died_) {
+      suspect_ = -1;
+    } else if (!found_) {
+      silent_ = it;
+      if (!waiting_.empty()) settle();
+    }
+  }
 
   void failed(const failed_child& it) {
     waiting_.push_back(it);
@@ -58,6 +69,7 @@ class cause {
     if (waiting_.empty()) return;
     timer_.cancel();
     found_ = true;
+    if (silent_) waiting_.push_back(*std::exchange(silent_, std::nullopt));
     auto first = std::find_if(waiting_.begin(), waiting_.end(),
                               [this](const failed_child& it) { return it.local == suspect_; });
     if (first == waiting_.end()) {
@@ -80,7 +92,9 @@ class cause {
 
   boost::asio::steady_timer timer_;
   std::vector<failed_child> waiting_;
+  std::optional<failed_child> silent_;  // the suspect, if it exited with status 0
   int suspect_ = -1;
+  bool died_ = false;
   bool found_ = false;
 };
 

@@ -32,7 +32,8 @@ class failure_channel final : colls::failure_listener {
   }
 
   /// The store says that a rank has failed, also one of this node, or (-1) node 0's launcher has.
-  std::function<void(int rank, const std::string& why)> on_failure;
+  /// `died`: it was in the world, or missed there, and ended without a goodbye.
+  std::function<void(int rank, const std::string& why, bool died)> on_failure;
 
   /// A rank of this node has failed.
   void announce(int rank, const std::string& how) {
@@ -127,7 +128,8 @@ class failure_channel final : colls::failure_listener {
       co_await store_->get(over_key, colls::never - 1);
     } catch (const colls::error& lost) {
       if (on_failure)
-        on_failure(-1, fmt::format("the launcher of node 0 is gone ({})", lost.record().detail));
+        on_failure(-1, fmt::format("the launcher of node 0 is gone ({})", lost.record().detail),
+                   true);
     }
   }
   colls::task<> say_over() {
@@ -164,7 +166,9 @@ class failure_channel final : colls::failure_listener {
     const int local = rank - options_.first_rank();
     if (!died && (local < 0 || local >= options_.local_size)) return;
     if (died) failed_at_ = std::min(failed_at_, engine_.now());
-    if (on_failure) on_failure(rank, why.detail);
+    // Where no rank has joined, these are no ranks of colls: one that has ended is not missed.
+    const bool missed = !server_ || server_->has_come(rank) || server_->present() > 0;
+    if (on_failure) on_failure(rank, why.detail, died && missed);
   }
 
   colls::engine& engine_;

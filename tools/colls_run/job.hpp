@@ -70,13 +70,16 @@ class job {
   /// Whether other nodes need this launcher after its last rank has ended.
   std::function<bool()> needed;
 
-  /// The store says that a rank has failed, or (-1) node 0's launcher has.
-  void told_of_failure(int rank, const std::string& why) {
+  /// The store says that a rank has failed, or (-1) node 0's launcher has. `died`: a connection
+  /// ended without a goodbye.
+  void told_of_failure(int rank, const std::string& why, bool died) {
     if (first_failure_) return;
     const int local = rank - options_.first_rank();
     if (rank >= 0 && local >= 0 && local < options_.local_size) {
       // Its exit is seen in a moment, or was.
-      if (!ranks_[static_cast<std::size_t>(local)].ended_well) cause_.suspect(local);
+      const auto& ended_well = ranks_[static_cast<std::size_t>(local)].ended_well;
+      if (!ended_well || died) cause_.suspect(local, died);
+      if (ended_well) cause_.ended_well(*ended_well);
       return;
     }
     if (!cause_.has_suspect()) {
@@ -100,7 +103,7 @@ class job {
   struct rank_state {
     pid_t pid = 0;
     bool running = false;
-    bool ended_well = false;
+    std::optional<failed_child> ended_well = {};  // with exit status 0
     std::unique_ptr<rank_output> out, err;
   };
 
@@ -156,10 +159,12 @@ class job {
     ++ended_;
     it.out->drain();
     it.err->drain();
-    it.ended_well = status == 0;
-    if (status != 0) cause_.failed({local, status, clock::now()});
-    if (status == 0) {
-      cause_.acquit(local);
+    const failed_child end{local, status, clock::now()};
+    if (status != 0) {
+      cause_.failed(end);
+    } else {
+      it.ended_well = end;
+      cause_.ended_well(end);
       if (on_success) on_success(options_.first_rank() + local);
     }
     if (left() == 0) ending_.no_rank_left();

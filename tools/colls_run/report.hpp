@@ -22,8 +22,10 @@ inline std::string signal_name(int number) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
 }
 
-/// A rank's wait status as a shell would give it: 128 + n for signal n.
+/// The exit status for a rank that failed, as a shell would give it: 128 + n for signal n; 1 for one
+/// that exited with 0 and had not left the world.
 inline int exit_status(int status) {
+  if (status == 0) return 1;
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -36,6 +38,7 @@ inline bool is_own_doing(int status) {
 }
 
 inline std::string how_it_ended(int status) {
+  if (status == 0) return "exit code 0 without leaving the world";
   if (!WIFSIGNALED(status)) return fmt::format("exit code {}", WEXITSTATUS(status));
   return fmt::format("killed by {}{}", signal_name(WTERMSIG(status)),
                      WCOREDUMP(status) ? " (core dumped)" : "");
