@@ -93,9 +93,10 @@ class job {
       start({}, how, main);
     }
   }
-  /// Each rank's environment (NAME=value) is all that it is told.
-  job(const std::vector<strings>& environments, const rank_main& main) {
-    for (const strings& environment : environments) start(environment, {.address = "env://"}, main);
+  /// Each rank is told its environment (NAME=value) and, if there is more, `how`.
+  job(const std::vector<strings>& environments, const rank_main& main,
+      const colls::config& how = {.address = "env://"}) {
+    for (const strings& environment : environments) start(environment, how, main);
   }
   job(const job&) = delete;
   job& operator=(const job&) = delete;

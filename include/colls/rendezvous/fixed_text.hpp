@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdarg>
 #include <initializer_list>
 #include <string>
@@ -51,8 +52,9 @@ class fixed_text {
   constexpr bool starts_with(std::string_view part) const {
     return std::string_view(*this).starts_with(part);
   }
-  friend constexpr bool operator==(const fixed_text& a, std::string_view b) {
-    return std::string_view(a) == b;
+  template <std::convertible_to<std::string_view> Text>
+  friend constexpr bool operator==(const fixed_text& a, const Text& b) {
+    return std::string_view(a) == std::string_view(b);
   }
 
  private:

@@ -26,7 +26,6 @@ class join_call final : public call<world>, call_owner {
 };
 
 COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
-  const time_point inactivity = how.timeout.count();
   auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
   // A rank that spins while it waits takes the core of one that could work. Where one sleeps, those
   // who write to it have to wake it, and all others wait for that: so none does for some time.
@@ -37,6 +36,7 @@ COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
   }
   const int rank = who->rank;
   const int size = who->size;
+  const time_point inactivity = who->cfg.timeout.count();
   auto net = std::make_shared<tcp_transport>(std::move(on), std::move(who));
   auto made = std::make_unique<core<tcp_transport>>(std::move(net), 0, rank, size, nullptr, true);
   made->state().inactivity = inactivity;

@@ -62,17 +62,15 @@ COLLS_ONCE void check(const config& cfg) {
 /// `env://`: what the launcher says, except for what the program says.
 COLLS_ONCE config complete(const config& given) {
   if (given.address != "env://") return given;
+  const config unsaid;
   config cfg = environment();
-  if (given.rank >= 0) cfg.rank = given.rank;
-  if (given.size >= 0) cfg.size = given.size;
-  if (!given.secret.empty()) cfg.secret = given.secret;
-  if (!given.job.empty()) cfg.job = given.job;
-  if (given.join_timeout != config{}.join_timeout) cfg.join_timeout = given.join_timeout;
-  if (given.timeout != config{}.timeout) cfg.timeout = given.timeout;
-  cfg.insecure |= given.insecure;
-  cfg.congestion = given.congestion;
-  if (!given.transport.empty()) cfg.transport = given.transport;
-  if (!given.reads.empty()) cfg.reads = given.reads;
+  const auto take = [&](auto... fields) {
+    ((given.*fields == unsaid.*fields ? void() : void(cfg.*fields = given.*fields)), ...);
+  };
+  take(&config::rank, &config::size, &config::local_rank, &config::local_size, &config::node,
+       &config::nodes, &config::secret, &config::job, &config::join_timeout, &config::timeout,
+       &config::insecure, &config::source, &config::congestion, &config::transport, &config::reads,
+       &config::ports, &config::served, &config::own_file, &config::store_fd);
   return cfg;
 }
 
