@@ -265,10 +265,11 @@ class arena_view {
   /// has the same arena at the same address.
   std::error_code find_owner(pid_t owner) {
     const std::size_t sign = home_line(ranks_) + 1;
-    const process found(owner, home() + sign * sizeof(arena_line),
+    home_ = line(sign - 1).load(std::memory_order_relaxed);
+    const process found(owner, home_ + sign * sizeof(arena_line),
                         line(sign).load(std::memory_order_relaxed));
     std::byte any[8];
-    if (const std::error_code ec = found.read({any, sizeof any}, home())) return ec;
+    if (const std::error_code ec = found.read({any, sizeof any}, home_)) return ec;
     owner_ = found;
     return {};
   }
@@ -280,7 +281,7 @@ class arena_view {
   /// How long that takes for `sample_bytes`.
   template <class Clock>
   time_point time_to_read(const Clock& now) const {
-    return owner_.time_to_read(home() + sample_at(ranks_), sample_bytes, now);
+    return owner_.time_to_read(home_ + sample_at(ranks_), sample_bytes, now);
   }
 
  private:
@@ -288,12 +289,10 @@ class arena_view {
     return reinterpret_cast<arena_line*>(all_.data())[i].word;
   }
 
-  // Where its owner has it.
-  std::uint64_t home() const { return line(home_line(ranks_)).load(std::memory_order_relaxed); }
-
   mapping all_;
   int ranks_ = 0;
   std::size_t mine_ = 0;
+  std::uint64_t home_ = 0;  // where its owner has it, by that one's word
   process owner_;
 };
 

@@ -40,6 +40,31 @@ struct alignas(64) slot {
 };
 static_assert(sizeof(slot) == 64);
 
+/// Copies what a peer may be writing at this moment. It is read once: what is judged afterwards is
+/// what is used.
+[[gnu::always_inline]] inline void fetch(void* into, const void* from, std::size_t size) {
+  using word [[gnu::may_alias]] = std::uint64_t;
+  using half [[gnu::may_alias]] = std::uint32_t;
+  auto* to = static_cast<std::byte*>(into);
+  const auto* at = static_cast<const volatile std::byte*>(from);
+  const auto copy = [&](auto read) {
+    std::memcpy(to, &read, sizeof read);
+    to += sizeof read;
+    at += sizeof read;
+    size -= sizeof read;
+  };
+#pragma GCC unroll 4
+  while (size >= sizeof(word)) copy(*reinterpret_cast<const volatile word*>(at));
+  if (size >= sizeof(half)) copy(*reinterpret_cast<const volatile half*>(at));
+  while (size > 0) copy(*at);
+}
+template <class T>
+[[gnu::always_inline]] inline T fetched(const T& shared) {
+  T copy;
+  fetch(&copy, &shared, sizeof copy);
+  return copy;
+}
+
 /// What the reader has done with, and whether it sleeps: then whoever moves something wakes it.
 struct alignas(128) reader_line {
   std::atomic<std::uint64_t> slots_done;

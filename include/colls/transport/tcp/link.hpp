@@ -122,12 +122,13 @@ class link final : public engine::watcher {
     }
     if (std::memcmp(&next->frame, &wanted, sizeof wanted) != 0) return false;
     const std::size_t size = wanted.length;
+    const std::size_t piece = shm::fetched(next->piece);
     if (size <= shm::longest_inline) {
-      if (next->piece != 0) return false;
+      if (piece != 0) return false;
       if (size != 0) std::memcpy(into, next->data, size);
       if (!ring_->pop(0)) return false;
     } else {
-      if (next->piece != size || !ring_->pop(size)) return false;
+      if (piece != size || !ring_->pop(size)) return false;
       std::memcpy(into, ring_->data(), size);
       ring_->take(size);
     }

@@ -43,27 +43,30 @@ inline void take_payload(shm::ring& ring, landing& into) {
 }
 
 /// Takes the slot `next` off the ring; `begin(frame, payload)` is told if a frame begins there, and
-/// gives false if the link has ended by it. False: the slot cannot be.
+/// gives false if the link has ended by it. False: the slot cannot be. A peer that changes it
+/// meanwhile changes nothing, but for a payload that is data.
 template <class Begin>
 bool take_slot(shm::ring& ring, const shm::slot& next, landing& into, Begin begin) {
-  const header frame = next.frame;
+  const header frame = shm::fetched(next.frame);
+  const std::size_t piece = shm::fetched(next.piece);
   if (frame.kind == kind{}) {
-    if (into.left() == 0 || !ring.pop(next.piece)) return false;
+    if (into.left() == 0 || !ring.pop(piece)) return false;
     take_payload(ring, into);
     return ring.readable() <= into.left();
   }
   if (into.left() > 0 || !plausible(frame)) return false;
-  std::byte short_payload[shm::longest_inline];
-  std::memcpy(short_payload, next.data, sizeof short_payload);
-  // Once: a peer that changes it afterwards has changed nothing.
-  const std::size_t piece = *const_cast<const volatile std::uint32_t*>(&next.piece);
   const std::size_t control = control_size(frame);
   const bool is_short = piece == 0 && frame.length <= shm::longest_inline;
   if (piece > frame.length || (control > 0 && !is_short && piece != control)) return false;
   if (!ring.pop(piece)) return false;
-  const std::byte* const payload = is_short ? short_payload : ring.data();
+  std::byte payload[longest_control];
+  if (is_short) {
+    shm::fetch(payload, next.data, sizeof next.data);
+  } else if (control > 0) {
+    shm::fetch(payload, ring.data(), control);
+    ring.take(control);
+  }
   const bool goes_on = begin(frame, payload);
-  if (control > 0 && !is_short) ring.take(control);
   if (into.left() == 0 || !goes_on) return true;
   if (is_short) {
     into.take(payload, into.left());
