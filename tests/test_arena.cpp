@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -222,6 +223,29 @@ TEST_CASE("a process that was forked off leaves alone what its parent shares") {
   CHECK(both.seen.is_open(lent));
   CHECK(!both.own.is_inside(peer));
   CHECK(both.own.open() != 0);
+}
+
+TEST_CASE("a child for which there is no memory does not touch its parent's") {
+  ends both;
+  const ticket lent = both.own.open();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  const rlimit none{4096, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_AS, &none) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGSEGV, [](int) { ::_exit(7); });
+    both.seen.raise();
+    both.own.close(lent);
+    ::_exit(0);
+  }
+  REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+  REQUIRE(child > 0);
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(!both.own.is_inside(peer));
+  CHECK(both.seen.is_open(lent));
 }
 
 TEST_CASE("no core dump touches all the addresses of a peer's arena") {

@@ -7,6 +7,8 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -96,6 +98,31 @@ double check_named(job& all, int victim, double killed_at) {
   }
   CHECK(slowest < promised);
   return slowest;
+}
+
+/// None is left then.
+std::vector<colls::detail::descriptor> take_all_descriptors() {
+  const rlimit few{128, 128};
+  if (::setrlimit(RLIMIT_NOFILE, &few) != 0) throw std::runtime_error("no limit was set");
+  std::vector<colls::detail::descriptor> all;
+  for (int made = 0; made >= 0;) {
+    made = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (made >= 0) all.emplace_back(made);
+  }
+  return all;
+}
+
+/// Those of this process whose other end is open.
+int live_sockets() {
+  int found = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage at{};
+    socklen_t size = sizeof at;
+    char byte = 0;
+    const bool connected = ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0;
+    if (connected && ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0) ++found;
+  }
+  return found;
 }
 
 }  // namespace
@@ -213,9 +240,11 @@ TEST_CASE("the death of a rank is seen though a child of it lives on") {
   }
 }
 
-TEST_CASE("a child of a rank may let its world go: nobody else notices") {
+TEST_CASE("a child of a rank may let its world go, at the limit on open files too") {
   for (const char* transport : {"hybrid", "tcp"}) {
     for (const int parent : {0, 1}) {
+      // The rank that serves the store has most sockets.
+      const bool full = parent == 0;
       CAPTURE(transport);
       CAPTURE(parent);
       const auto main = [=](colls::world& world, const line& test) -> task<> {
@@ -223,11 +252,15 @@ TEST_CASE("a child of a rank may let its world go: nobody else notices") {
         co_await world.all_reduce(data);
         if (world.rank() == parent) {
           auto under_way = world.barrier();
+          std::vector<colls::detail::descriptor> rest;
+          if (full) rest = take_all_descriptors();
           const pid_t child = ::fork();
           if (child == 0) {
+            const int live = live_sockets();
             { const colls::world gone = std::move(world); }
-            ::_exit(7);
+            ::_exit(live == 0 ? 7 : 8);
           }
+          rest.clear();
           int status = 0;
           ::waitpid(child, &status, 0);
           test.say(std::to_string(WEXITSTATUS(status)));

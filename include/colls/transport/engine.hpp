@@ -9,6 +9,7 @@
 #endif
 
 #include <colls/clock.hpp>
+#include <colls/detail/descriptor.hpp>
 #include <colls/detail/forks.hpp>
 #include <colls/error.hpp>
 #include <colls/operation.hpp>
@@ -217,7 +218,7 @@ class engine : public std::enable_shared_from_this<engine> {
     epoll_event event{};
     event.events = events;
     event.data.ptr = &who;
-    return ::epoll_ctl(epoll_, action, descriptor, &event) == 0;
+    return ::epoll_ctl(epoll_.get(), action, descriptor, &event) == 0;
   }
 
   void sweep();
@@ -240,7 +241,7 @@ class engine : public std::enable_shared_from_this<engine> {
 
   boost::asio::any_io_executor executor_;
   boost::asio::io_context* io_ = nullptr;
-  int epoll_;
+  detail::descriptor epoll_;
   boost::asio::posix::stream_descriptor standing_;
   boost::asio::steady_timer ticker_;
   run_queue queue_;

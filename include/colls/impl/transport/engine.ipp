@@ -31,8 +31,7 @@ COLLS_ONCE std::shared_ptr<engine> engine::of(const boost::asio::any_io_executor
 
 COLLS_ONCE engine::~engine() {
   if (standing_.is_open()) standing_.release();
-  detail::kept_from_children::remove(epoll_);
-  ::close(epoll_);
+  detail::kept_from_children::remove(epoll_.get());
 }
 
 COLLS_ONCE void engine::add(source& transport, bool polled) {
@@ -68,7 +67,7 @@ COLLS_ONCE void engine::watch(int descriptor, std::uint32_t events, watcher& who
 
 COLLS_ONCE void engine::unwatch(int descriptor, watcher& who) {
   detail::kept_from_children::remove(descriptor);
-  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   --watched_;
   for (int i = 0; i < in_batch_; ++i) {
     if (batch_[i].data.ptr == &who) batch_[i].data.ptr = nullptr;
@@ -77,8 +76,8 @@ COLLS_ONCE void engine::unwatch(int descriptor, watcher& who) {
 }
 
 COLLS_ONCE bool engine::dispatch(int timeout_ms) {
-  in_batch_ = ::epoll_wait(epoll_, batch_, batch_size, timeout_ms);
-  if (in_batch_ < 0 && errno == EINVAL) {
+  in_batch_ = ::epoll_wait(epoll_.get(), batch_, batch_size, timeout_ms);
+  if (in_batch_ < 0 && (errno == EINVAL || errno == EBADF)) {
     throw error(errc::closed, "this process was forked off a rank: the world is its parent's");
   }
   for (int i = 0; i < in_batch_; ++i) {
@@ -117,8 +116,8 @@ COLLS_ONCE engine::engine(const boost::asio::any_io_executor& executor)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       standing_(executor),
       ticker_(executor) {
-  if (epoll_ < 0) throw error(errc::too_many_files, "epoll_create1 failed");
-  detail::kept_from_children::add(epoll_);
+  if (!epoll_) throw error(errc::too_many_files, "epoll_create1 failed");
+  detail::kept_from_children::add(epoll_.get());
   queue_.executor = &executor_;
   auto& context = boost::asio::query(executor, boost::asio::execution::context);
   if (boost::asio::has_service<boost::asio::detail::scheduler>(context)) {
@@ -183,7 +182,7 @@ COLLS_ONCE void engine::sleep() {
 }
 
 COLLS_ONCE void engine::arm() {
-  if (!standing_.is_open()) standing_.assign(epoll_);
+  if (!standing_.is_open()) standing_.assign(epoll_.get());
   if (!waiting_) {
     standing_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                          [self = weak_from_this()](boost::system::error_code ec) {

@@ -64,7 +64,7 @@ class arena {
     if (const std::error_code ec = memory_.make_empty(arena_bytes)) return ec;
     if (const std::error_code ec = memory_.fill(0, head)) return ec;
     if (const std::error_code ec = lines_.map(memory_, 0, head)) return ec;
-    detail::kept_from_children::add(lines_.data(), head);
+    if (const auto ec = detail::kept_from_children::add(lines_.data(), head)) return ec;
     std::uint64_t sign = 0;
     if (::getrandom(&sign, sizeof sign, 0) != sizeof sign) return detail::last_error();
     line(home_line(ranks))
@@ -241,8 +241,7 @@ class arena_view {
     mine_ = static_cast<std::size_t>(rank);
     if (theirs.size() != arena_bytes) return make_error_code(errc::protocol_error);
     if (const std::error_code ec = all_.map_later(theirs, arena_bytes)) return ec;
-    detail::kept_from_children::add(all_.data(), arena_bytes);
-    return {};
+    return detail::kept_from_children::add(all_.data(), arena_bytes);
   }
 
   /// Null: no operation's buffer can lie there.

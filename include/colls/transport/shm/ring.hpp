@@ -121,10 +121,11 @@ class ring {
         return ec;
       }
     }
-    each_mapping([](std::byte* at, std::size_t size) {
-      detail::kept_from_children::add(at, size);
+    std::error_code ec;
+    each_mapping([&](std::byte* at, std::size_t size) {
+      if (!ec) ec = detail::kept_from_children::add(at, size);
     });
-    return {};
+    return ec;
   }
 
   // ---- writing
