@@ -449,6 +449,24 @@ TEST_CASE("without memory for the rest of a half-written message its link ends, 
 }
 #endif
 
+TEST_CASE("after its end a link still tells when a peer that may be in lent memory has gone") {
+  boost::asio::io_context context(1);
+  const auto on = engine::of(context.get_executor());
+  one_rank here;
+  silent_owner owner(here.matching);
+  by_socket way;
+  tcp::link to(*on, owner, 1);
+  to.is_seen = true;
+  to.open(std::move(way.out));
+  to.fail(0, "a frame that cannot be");
+  CHECK(!to.is_open());
+  std::byte some{};
+  CHECK(::read(way.in.get(), &some, 1) == 0);
+  CHECK(!to.peer_is_gone());
+  way.in = {};
+  CHECK(to.peer_is_gone());
+}
+
 TEST_CASE("a message that its link writes at once goes whole, or not at all") {
   boost::asio::io_context context(1);
   const auto on = engine::of(context.get_executor());

@@ -141,17 +141,16 @@ class arena {
     return line(static_cast<std::size_t>(rank)).load(std::memory_order_acquire) != 0;
   }
 
-  /// Gives the block of `data` other pages with the same contents, at the same address: a peer that
-  /// stays inside for ever writes to the old ones, which nobody gets again. False: there is no
-  /// memory for it.
+  /// Moves the block of `data` to another place, at the same address and with the same contents: a
+  /// peer that stays inside for ever writes to the old place, which is never given out again. False:
+  /// the arena has no other place for it, or the system does not let it move.
   bool retire(const std::byte* data) {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
     block& old = (--found)->second;
-    std::error_code none;
-    const place fresh = take(old.size, none);
-    if (none) return false;
-    if (old.pages.replace(memory_, fresh)) {
+    const place fresh = reserve(old.size);
+    if (fresh == 0) return false;
+    if (!old.pages.move(memory_, old.place, fresh)) {
       give_back(fresh);
       return false;
     }
@@ -179,16 +178,21 @@ class arena {
     }
     return size <= arena_bytes - at ? at : 0;
   }
-  // Pages that nobody has, unless there are none.
-  place take(std::size_t size, std::error_code& ec) {
+  // A place of its own, without pages; 0: there is none.
+  place reserve(std::size_t size) {
     const place at = find(size);
-    if (at == 0) {
-      ec = std::make_error_code(std::errc::not_enough_memory);
-      return 0;
-    }
+    if (at == 0) return 0;
     try {
       taken_.emplace(at, size);
     } catch (const std::bad_alloc&) {
+      return 0;
+    }
+    return at;
+  }
+  // The same with pages, unless there are none.
+  place take(std::size_t size, std::error_code& ec) {
+    const place at = reserve(size);
+    if (at == 0) {
       ec = std::make_error_code(std::errc::not_enough_memory);
       return 0;
     }
@@ -211,10 +215,8 @@ class arena {
   }
   void give_back(place at) {
     const auto found = taken_.find(at);
-    if (is_made_here()) {
-      ::fallocate(memory_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  static_cast<off_t>(at), static_cast<off_t>(found->second));
-    }
+    // A place whose pages the system keeps has no zeros for the next block.
+    if (is_made_here() && memory_.release(at, found->second)) return;
     taken_.erase(found);
   }
 

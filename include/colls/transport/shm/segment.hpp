@@ -60,6 +60,27 @@ class segment {
     return {};
   }
 
+  /// Writes `longest_page` bytes there. False: there is no memory for them.
+  bool write(std::size_t at, const std::byte* data) const {
+    for (std::size_t done = 0; done < longest_page;) {
+      const ssize_t now = ::pwrite(fd_.get(), data + done, longest_page - done,
+                                   static_cast<off_t>(at + done));
+      if (now < 0 && errno == EINTR) continue;
+      if (now <= 0) return false;
+      done += static_cast<std::size_t>(now);
+    }
+    return true;
+  }
+
+  /// Gives the system the pages of that part back; it reads as zeros then.
+  std::error_code release(std::size_t at, std::size_t size) const {
+    while (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                       static_cast<off_t>(at), static_cast<off_t>(size)) != 0) {
+      if (errno != EINTR) return detail::last_error();
+    }
+    return {};
+  }
+
   /// Another process's, if its pages stay.
   std::error_code adopt(detail::descriptor from) {
     fd_ = std::move(from);
@@ -134,16 +155,32 @@ class mapping {
     return {};
   }
 
-  /// Other pages with the same contents take this one's addresses.
-  std::error_code replace(const segment& from, std::size_t offset) {
-    mapping fresh;
-    if (const std::error_code ec = fresh.map(from, offset, size_)) return ec;
-    std::memcpy(fresh.base_, base_, size_);
-    if (::mremap(fresh.base_, size_, size_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) == MAP_FAILED) {
-      return detail::last_error();
+  /// Moves its contents from one offset of its segment to another, at the same addresses, a piece at
+  /// a time: it needs memory for one piece, or none but what the old pages give back. False: nothing
+  /// has moved.
+  bool move(const segment& within, std::size_t from, std::size_t to) {
+    // A write beyond this limit would end the process.
+    rlimit longest{};
+    if (::getrlimit(RLIMIT_FSIZE, &longest) != 0 || longest.rlim_cur < to + size_) return false;
+    for (std::size_t done = 0; done < size_; done += longest_page) {
+      std::byte* const piece = base_ + done;
+      bool may_stop = done == 0;
+      if (!within.write(to + done, piece)) {
+        std::byte copy[longest_page];
+        std::memcpy(copy, piece, sizeof copy);
+        if (within.release(from + done, sizeof copy) && may_stop) return false;
+        may_stop = false;
+        while (!within.write(to + done, copy)) ::usleep(1000);
+      }
+      while (::mmap(piece, longest_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                    within.descriptor(), static_cast<off_t>(to + done)) == MAP_FAILED) {
+        if (may_stop) return false;
+        ::usleep(1000);
+      }
+      // Pages that stay there are missed by later pieces at most.
+      (void)within.release(from + done, longest_page);
     }
-    fresh.base_ = nullptr;
-    return {};
+    return true;
   }
 
   std::byte* data() const { return base_; }

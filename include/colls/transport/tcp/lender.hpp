@@ -159,9 +159,8 @@ class lender {
   bool is_worth_reading(std::size_t size, readers by) const;
   bool shares_cores() const { return who_.local_size > who_.cores(); }
 
-  // An operation has ended, and peers may be in its buffers: until each has looked up, has died, or
-  // has been stopped there, which takes other pages. Where there is no memory for these it takes
-  // one of the former.
+  // An operation has ended, and peers may be in its buffers. Returns once each has left them or has
+  // died, or once the buffers have been moved away from one that was stopped there.
   void take_back(const loan& ended) noexcept;
 
   // Other operations that lend the same block have their results in its old pages.

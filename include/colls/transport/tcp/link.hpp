@@ -46,7 +46,10 @@ class link final : public engine::watcher {
       : engine_(on), owner_(owner), peer_(peer), landing_(owner.matching()), broken_(*this) {}
   link(const link&) = delete;
   link& operator=(const link&) = delete;
-  ~link() { shut(); }
+  ~link() {
+    shut();
+    if (half_closed_) detail::kept_from_children::remove(half_closed_.get());
+  }
 
   int peer() const { return peer_; }
   bool is_open() const { return static_cast<bool>(socket_); }
@@ -384,6 +387,9 @@ class link final : public engine::watcher {
   int peer_;
   std::string address_;
   detail::descriptor socket_;
+  // What is left of the socket where this side has ended the link and the peer may still be in memory
+  // of this rank: the peer reads an end of file, and its own end is seen here.
+  detail::descriptor half_closed_;
   std::uint32_t events_ = 0;
   bool hears_ = true;
   bool wants_write_ = false;

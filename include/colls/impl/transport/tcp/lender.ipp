@@ -128,9 +128,8 @@ COLLS_ONCE void lender::take_back(const loan& ended) noexcept {
       }
       if (!retired && !std::exchange(tried, true)) {
         log_warn(
-            "rank %d waits until rank %d, which was stopped in memory lent to it, goes on or "
-            "ends: "
-            "there is no memory to take the place of that",
+            "rank %d waits until rank %d, which was stopped in memory lent to it, goes on or ends: "
+            "that memory can be moved nowhere else",
             who_.rank, peer);
       }
       try_at = engine_.now() + patience;

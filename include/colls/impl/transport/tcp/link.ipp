@@ -17,8 +17,9 @@ COLLS_ONCE void link::open(detail::descriptor socket, std::unique_ptr<shm::ring>
 }
 
 COLLS_ONCE bool link::peer_is_gone() const {
-  if (!socket_) return hung_up_;
-  pollfd now{socket_.get(), 0, 0};
+  const detail::descriptor& asked = socket_ ? socket_ : half_closed_;
+  if (!asked) return hung_up_;
+  pollfd now{asked.get(), 0, 0};
   return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
 }
 
@@ -47,6 +48,11 @@ COLLS_ONCE bool link::is_silent() const {
 COLLS_ONCE void link::shut() {
   if (!socket_) return;
   engine_.unwatch(socket_.get(), *this);
+  if (is_seen && !hung_up_) {
+    ::shutdown(socket_.get(), SHUT_WR);
+    half_closed_ = std::move(socket_);
+    detail::kept_from_children::add(half_closed_.get());
+  }
   socket_ = {};
   out_.end();
 }
