@@ -356,6 +356,11 @@ TEST_CASE("lists of hosts and tasks") {
   CHECK(tasks_on_node("x", 0) == -1);
   CHECK(tasks_on_node("2(y3)", 0) == 2);
   CHECK(tasks_on_node("2(y3)", 1) == -1);
+  for (const char* bad : {"-7", "0", "+2", " 2", "3000000000", "99999999999999999999", "2(x-3)",
+                          "2(x0)", "2(x-2147483648)", "2(x3000000000)", "2(x", "2(x3"}) {
+    CHECK_MESSAGE(tasks_on_node(bad, 0) == -1, bad);
+  }
+  CHECK(tasks_on_node("1(x1000000000),1", 1'500'000'000) == -1);
 }
 
 TEST_CASE("addresses are taken apart, and what is none is said") {

@@ -4,6 +4,7 @@
 
 // Slurm's shorthands: lists of hosts and of tasks per node.
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -68,19 +69,26 @@ inline std::vector<std::string> expand_nodelist(const std::string& list, std::si
 /// How many tasks `2(x3),1` gives to node `node`; -1 if it does not say.
 inline int tasks_on_node(const std::string& text, int node) {
   const char* at = text.c_str();
-  while (*at != 0) {
+  const auto take_number = [&at] {
     char* end = nullptr;
-    const long tasks = std::strtol(at, &end, 10);
-    if (end == at) return -1;
-    long times = 1;
-    if (end[0] == '(' && end[1] == 'x') {
-      times = std::strtol(end + 2, &end, 10);
-      if (*end++ != ')') return -1;
+    const long found = *at >= '0' && *at <= '9' ? std::strtol(at, &end, 10) : 0;
+    if (found < 1 || found > 1'000'000'000) return -1;
+    at = end;
+    return static_cast<int>(found);
+  };
+  while (*at != 0) {
+    const int tasks = take_number();
+    int times = 1;
+    if (at[0] == '(' && at[1] == 'x') {
+      at += 2;
+      times = take_number();
+      if (*at++ != ')') return -1;
     }
-    if (node < times) return static_cast<int>(tasks);
-    node -= static_cast<int>(times);
-    at = *end == ',' ? end + 1 : end;
-    if (*end != ',' && *end != 0) return -1;
+    if (tasks < 0 || times < 0) return -1;
+    if (node < times) return tasks;
+    node -= times;
+    if (*at != ',') return -1;
+    ++at;
   }
   return -1;
 }
