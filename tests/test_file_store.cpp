@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 using namespace joining;
 using colls::failure;
@@ -93,6 +94,9 @@ TEST_CASE("a store in a file keeps its word") {
   CHECK(at.run(b->get("empty")).empty());
   CHECK(at.run(a->add("n", 5)) == 5);
   CHECK(at.run(b->add("n", -7)) == -2);
+  constexpr std::int64_t greatest = std::numeric_limits<std::int64_t>::max();
+  CHECK(at.run(a->add("wraps", greatest)) == greatest);
+  CHECK(at.run(b->add("wraps", 2)) == std::numeric_limits<std::int64_t>::min() + 1);
   CHECK(at.run(a->compare_set("c", "", "first")) == "first");
   CHECK(at.run(b->compare_set("c", "", "second")) == "first");
   CHECK(at.run(b->compare_set("c", "first", "third")) == "third");

@@ -100,6 +100,12 @@ inline task<bool> in_time(task<> work) {
   co_return !late;
 }
 
+/// Of numbers that a store holds; it wraps around.
+inline std::int64_t sum_of(std::int64_t before, std::int64_t amount) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(before) +
+                                   static_cast<std::uint64_t>(amount));
+}
+
 /// What a store holds, and who waits for what it does not hold yet.
 class store_table {
  public:
@@ -141,8 +147,7 @@ class store_table {
   std::int64_t add(const std::string& key, std::int64_t amount) {
     const std::string* const old = find(key);
     const std::int64_t before = old == nullptr ? 0 : std::strtoll(old->c_str(), nullptr, 10);
-    const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(before) +
-                                               static_cast<std::uint64_t>(amount));
+    const std::int64_t sum = sum_of(before, amount);
     set(key, std::to_string(sum));
     return sum;
   }

@@ -217,8 +217,9 @@ COLLS_ONCE task<std::int64_t> file_store::do_add(std::string key, std::int64_t a
   const locked until_the_end(file_.get());
   refresh();
   const auto old = values_.find(key);
-  const std::int64_t sum =
-      amount + (old == values_.end() ? 0 : std::strtoll(old->second.c_str(), nullptr, 10));
+  const std::int64_t before =
+      old == values_.end() ? 0 : std::strtoll(old->second.c_str(), nullptr, 10);
+  const std::int64_t sum = detail::sum_of(before, amount);
   append(key, std::to_string(sum));
   co_return sum;
 }
