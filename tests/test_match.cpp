@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <deque>
 #include <set>
 #include <string>
 
@@ -172,6 +173,21 @@ TEST_CASE("point to point: the oldest receive that fits, the oldest message that
     CHECK(here.matching.post(one) == &from_one);
     CHECK(here.matching.post(any) == &from_three);
   }
+}
+
+TEST_CASE("messages that no receive has taken are dropped, whatever communicator they are for") {
+  match matching(0);
+  std::deque<message> kept;
+  for (const std::uint32_t communicator : {7U, 8U, 0xFFFFFFFFU}) {
+    for (const std::uint16_t lane : {std::uint16_t{0}, message_key::point_to_point}) {
+      matching.keep(kept.emplace_back(message_key{1, communicator, 1, lane}, 0));
+    }
+  }
+  kept.back().buffered = true;
+  matching.drop_arrivals();
+  for (const message& each : kept) CHECK(each.dropped);
+  CHECK(!matching.has_arrivals());
+  matching.drop_arrivals();
 }
 
 TEST_CASE("a collective's message has to have the length and the call of its receive") {

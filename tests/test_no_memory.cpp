@@ -248,10 +248,6 @@ struct one_delivery final : tcp::link_owner, tcp::opener::host, tcp::delivery::h
     all.add(state);
     record.communicator = &state;
   }
-  ~one_delivery() {
-    while (all.drop_arrival(7)) {
-    }
-  }
   void received(tcp::link&, const tcp::header&, const std::byte*) override {}
   bool take_next(tcp::link&) override { return false; }
   void lost(tcp::link& which, const failure& why) override { all.died(which.peer(), why); }

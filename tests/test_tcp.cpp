@@ -111,9 +111,6 @@ class by_hand {
   by_hand() { colls::sync_wait(world_.world, dial()); }
   by_hand(const by_hand&) = delete;
   by_hand& operator=(const by_hand&) = delete;
-  ~by_hand() {
-    while (world_.world[0].matching().drop_arrival(unmade)) continue;
-  }
 
   /// So many messages that nobody has asked for.
   void say(std::size_t count, std::size_t size) {

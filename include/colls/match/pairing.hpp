@@ -199,6 +199,14 @@ class pairing {
     found->drop();
     return key;
   }
+  /// Drops them all without a word: also those of communicators that were never made here.
+  void drop_arrivals() {
+    for (arrival* const message : std::exchange(direct_arrivals_, {})) message->drop();
+    arrivals_.each([&](arrival& message) {
+      arrivals_.remove(message);
+      message.drop();
+    });
+  }
 
  private:
   static bool fits(const posted& receive, const message_key& key) {

@@ -31,6 +31,7 @@ class delivery {
       : match_(of), links_(all), opener_(opens), host_(to) {}
   delivery(const delivery&) = delete;
   delivery& operator=(const delivery&) = delete;
+  ~delivery() { match_.drop_arrivals(); }
 
   /// True: it has ended at once.
   bool start(outgoing& send) {
