@@ -143,6 +143,43 @@ TEST_CASE("killed at any step of the writing, the old file is whole, and the nex
   CHECK(here.files_in() == 1);
 }
 
+TEST_CASE("what another user may have put in the place of the partial file gets no byte") {
+  const folder here;
+  SUBCASE("a file that is open there") {
+    const int foreign = ::open((here / "f.partial").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    REQUIRE(foreign >= 0);
+    put(here / "f", "new");
+    struct stat found {};
+    REQUIRE(::fstat(foreign, &found) == 0);
+    CHECK(found.st_size == 0);
+    REQUIRE(::write(foreign, "bad", 3) == 3);
+    ::close(foreign);
+    CHECK(content(here / "f") == "new");
+    CHECK(here.files_in() == 1);
+  }
+  SUBCASE("a second name of another file") {
+    put(here / "other", "other");
+    files::create_hard_link(here / "other", here / "f.partial");
+    put(here / "f", "new");
+    CHECK(content(here / "f") == "new");
+    CHECK(content(here / "other") == "other");
+  }
+  SUBCASE("a symbolic link") {
+    put(here / "other", "other");
+    files::create_symlink(here / "other", here / "f.partial");
+    CHECK(contains(error_of([&] { put(here / "f", "new"); }), here / "f: Too many levels"));
+    CHECK(content(here / "other") == "other");
+  }
+  SUBCASE("a pipe that has no reader") {
+    REQUIRE(::mkfifo((here / "f.partial").c_str(), 0666) == 0);
+    const pid_t child = in_child([&] {
+      ::alarm(10);
+      if (!contains(error_of([&] { put(here / "f", "new"); }), here / "f: No such device")) throw 1;
+    });
+    CHECK(ended(child) == 0);
+  }
+}
+
 TEST_CASE("killed at any moment, one whole file is there") {
   const folder here;
   put(here / "f", old_text);

@@ -23,7 +23,7 @@ namespace colls::ddp {
 /// A file that takes its name only when it is complete and on disk: whenever this process is
 /// killed, and whatever fails, `path` holds all of what was there before or all of what is new.
 /// Until then it is `path` + ".partial", which a killed process leaves behind and the next one
-/// writes anew. Its functions throw `errc::file_failed`, which names the file.
+/// removes. Its functions throw `errc::file_failed`, which names the file.
 class atomic_file {
  public:
   explicit atomic_file(std::string path);
@@ -40,7 +40,8 @@ class atomic_file {
   void commit();
 
  private:
-  static constexpr int writing = O_WRONLY | O_CREAT | O_CLOEXEC;
+  // What has the name already may be a link or a pipe.
+  static constexpr int leftover = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
   [[noreturn]] void fail(const char* what) const {
     failure why(errc::file_failed);
@@ -62,22 +63,27 @@ inline atomic_file::atomic_file(std::string path)
     fail(what);
   };
   for (;;) {
-    descriptor_ = ::open(partial_.c_str(), writing, 0666);
+    descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const bool is_new = descriptor_ >= 0;
+    if (!is_new && errno != EEXIST) fail("write");
+    if (!is_new) descriptor_ = ::open(partial_.c_str(), leftover);
+    if (descriptor_ < 0 && errno == ENOENT) continue;
     if (descriptor_ < 0) fail("write");
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
-    // Whoever held the lock may have given the file its name, or removed it.
+    // The previous holder of the lock may have given the file its name, or removed it.
     struct stat mine {
     }, named{};
     if (::fstat(descriptor_, &mine) != 0) close_and_fail("write");
-    if (::stat(partial_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
-        mine.st_dev == named.st_dev) {
-      break;
-    }
+    const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
+                          mine.st_dev == named.st_dev;
+    if (is_new && has_name) return;
+    // A killed process has left it, or another user has made it and may have it open: not one byte
+    // is written into it.
+    if (has_name && ::unlink(partial_.c_str()) != 0) close_and_fail("replace what was left of");
     ::close(std::exchange(descriptor_, -1));
   }
-  if (::ftruncate(descriptor_, 0) != 0) close_and_fail("write");
 }
 
 inline void atomic_file::write(const void* data, std::size_t size) {
