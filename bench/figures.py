@@ -111,6 +111,16 @@ def main():
               f" {ours['us_median']:.1f} ({ours['us_min']:.1f}) |"
               f" {ours['us_median'] / raw['us_median']:.2f} | {ours['us_min'] / raw['us_min']:.2f} |")
 
+    print("\n| all_reduce of 16 MiB by ring, 2 ranks | without checksums, us | with, us | ratio |\n"
+          "|---|---|---|---|")
+    for transport in ("tcp", "shm"):
+        alike = [bench, "all_reduce", "--transport", transport, "--algorithm", "ring", "-b", "16M",
+                 "-e", "16M", "--in-place", "1"]
+        alike += ["--congestion", "reno"] if transport == "tcp" else []
+        rows = in_turn({"without": alike, "with": alike + ["--checksum", "1"]}, given.rounds)
+        without, checked = rows["without"]["us_median"], rows["with"]["us_median"]
+        print(f"| {transport} | {without:.0f} | {checked:.0f} | {checked / without:.2f} |")
+
     print("\n| all_reduce of 8 B, inproc, all ranks on one thread | us |\n|---|---|")
     alike = [bench, "all_reduce", "--transport", "inproc", "-b", "8", "-e", "8", "--batch", "100"]
     kinds = {f"{ranks} ranks, {how}": alike + ["--ranks", str(ranks), "--algorithm", how]

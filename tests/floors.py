@@ -24,7 +24,7 @@ FLOORS = {
         [],
         "version fwd clock log error buffer half type detail/arithmetic op_traits op detail/registers detail/kernels"
         " fingerprint reduction partition pattern shared_buffer"
-        " detail/cores detail/descriptor detail/forks detail/lines pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
+        " detail/cores detail/crc32c detail/descriptor detail/forks detail/lines pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),

@@ -17,7 +17,7 @@
 class tcp_world {
  public:
   explicit tcp_world(int size, const char* transport = "tcp", const char* reads = "",
-                     const char* congestion = "")
+                     const char* congestion = "", bool checksum = false)
       : engine_(colls::engine::of(context_.get_executor())) {
     std::vector<colls::task<>> joins;
     nets_.resize(static_cast<std::size_t>(size));
@@ -34,6 +34,7 @@ class tcp_world {
       how.transport = transport;
       how.reads = reads;
       how.congestion = congestion;
+      how.checksum = checksum;
       how.join_timeout = std::chrono::seconds(20);
       if (rank == 0) how.store_fd = shared;
       joins.push_back(join(how));
@@ -82,6 +83,16 @@ class tcp_world {
 class shm_world : public tcp_world {
  public:
   explicit shm_world(int size, const char* reads = "") : tcp_world(size, "shm", reads) {}
+};
+
+/// The same two with checksums.
+class checked_tcp_world : public tcp_world {
+ public:
+  explicit checked_tcp_world(int size) : tcp_world(size, "tcp", "", "", true) {}
+};
+class checked_shm_world : public tcp_world {
+ public:
+  explicit checked_shm_world(int size) : tcp_world(size, "shm", "never", "", true) {}
 };
 
 class hybrid_world : public tcp_world {

@@ -305,6 +305,9 @@ TEST_CASE("times and switches") {
   CHECK(read({{"COLLS_INSECURE", "1"}}).insecure);
   CHECK(!read({{"COLLS_INSECURE", "0"}}).insecure);
   CHECK(contains(complaint({{"COLLS_INSECURE", "maybe"}}), "COLLS_INSECURE=maybe"));
+  CHECK(read({{"COLLS_CHECKSUM", "1"}}).checksum);
+  CHECK(!read({{"COLLS_CHECKSUM", "0"}}).checksum);
+  CHECK(contains(complaint({{"COLLS_CHECKSUM", "maybe"}}), "COLLS_CHECKSUM=maybe"));
 }
 
 TEST_CASE("the secret comes from a file that nobody else can read") {

@@ -88,9 +88,9 @@ template <class... Parts>
 std::vector<std::byte> joined(const Parts&... parts) {
   std::vector<std::byte> all;
   const auto add = [&](const auto& part) {
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(part)>, header>) {
+    if constexpr (std::is_base_of_v<header, std::remove_cvref_t<decltype(part)>>) {
       const auto* const bytes = reinterpret_cast<const std::byte*>(&part);
-      all.insert(all.end(), bytes, bytes + sizeof part);
+      all.insert(all.end(), bytes, bytes + sizeof(header));
     } else {
       all.insert(all.end(), part.begin(), part.end());
     }
@@ -112,19 +112,21 @@ struct by_socket {
     in = detail::descriptor(ends[1]);
   }
   bool write(outbox& from) { return socket_frames::write(out.get(), from).moved; }
+  /// Null, or what is wrong with a frame.
   template <class Begin>
-  bool read(landing& into, Begin begin) {
-    if (reader.read(in.get(), into) <= 0) return true;
+  const char* read(landing& into, Begin begin) {
+    if (reader.read(in.get(), into) <= 0) return nullptr;
     return reader.take(
         into, [] { return false; }, begin);
   }
+  static constexpr bool checks = false;
 };
 struct by_ring {
   shm::segment memory;
   shm::ring out;
   shm::ring in;
 
-  by_ring() {
+  explicit by_ring(bool checked = false) : out(checked), in(checked) {
     REQUIRE(!memory.make(shm::link_bytes(shm::shortest_ring)));
     REQUIRE(!out.map(memory, 0));
     shm::segment same;
@@ -133,14 +135,30 @@ struct by_ring {
   }
   bool write(outbox& from) { return write_frames(out, from); }
   template <class Begin>
-  bool read(landing& into, Begin begin) {
+  const char* read(landing& into, Begin begin) {
     const shm::slot* const next = in.front();
-    if (next == nullptr) return true;
-    const bool good = take_slot(in, *next, into, begin);
+    if (next == nullptr) return in.is_numbered() ? nullptr : damaged;
+    const char* const wrong = take_slot(in, *next, into, begin);
     in.settle();
-    return good;
+    return wrong;
   }
+  static constexpr bool checks = false;
 };
+/// The same with checksums.
+struct by_checked_socket : by_socket {
+  by_checked_socket() { reader.add_checksums(); }
+  static constexpr bool checks = true;
+};
+struct by_checked_ring : by_ring {
+  by_checked_ring() : by_ring(true) {}
+  static constexpr bool checks = true;
+};
+
+/// What is written to it is for that way.
+template <class Way>
+void prepare(outbox& box) {
+  if (std::is_same_v<Way, by_checked_socket>) box.add_checksums();
+}
 
 }  // namespace
 
@@ -181,7 +199,7 @@ TEST_CASE("a withdrawn send leaves no trace, or all of its frame from a copy") {
     const std::vector<std::byte> whole = joined(first.frame, first.bytes);
     CHECK(box.withdraw(first));
     first.bytes.assign(50, std::byte{});
-    first.frame = {};
+    first.frame = header{};
     while (!box.empty()) {
       const std::vector<std::byte> more = written_by(box, 7);
       all.insert(all.end(), more.begin(), more.end());
@@ -549,7 +567,7 @@ TEST_CASE("a message that is expected is taken off its link whole, or comes as o
         REQUIRE(::write(way.out.get(), all.data() + from, to - from) ==
                 static_cast<ssize_t>(to - from));
         REQUIRE(way.reader.read(way.in.get(), into) > 0);
-        REQUIRE(way.reader.take(into, is_taken, begin));
+        REQUIRE(way.reader.take(into, is_taken, begin) == nullptr);
       };
       come(0, end);
       come(end, all.size());
@@ -664,7 +682,8 @@ TEST_CASE("what a peer says of a failure is made safe to read") {
   }
 }
 
-TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, by_socket, by_ring) {
+TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, by_socket, by_ring,
+                   by_checked_socket, by_checked_ring) {
   Way way;
   one_rank here;
   std::mt19937 random(1);
@@ -700,14 +719,16 @@ TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, b
   };
   for (message& each : sent) {
     box.push(each);
-    if (random() % 2 == 0) way.write(box);
+    // They may queue before it is known by which way they go.
+    if (&each == &sent[2]) prepare<Way>(box);
+    if (&each > &sent[2] && random() % 2 == 0) way.write(box);
     REQUIRE(box.control(word, &last));
   }
   for (int turns = 0; turns < 10'000 && (!box.empty() || words < sent.size()); ++turns) {
     way.write(box);
-    REQUIRE(way.read(into, begin));
+    REQUIRE(way.read(into, begin) == nullptr);
   }
-  for (int turns = 0; turns < 10'000; ++turns) REQUIRE(way.read(into, begin));
+  for (int turns = 0; turns < 10'000; ++turns) REQUIRE(way.read(into, begin) == nullptr);
   CHECK(begun == sent.size());
   CHECK(words == sent.size());
   here.queue.run();
@@ -720,12 +741,13 @@ TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, b
 }
 
 TEST_CASE_TEMPLATE("a frame that cannot be is refused before it is begun", Way, by_socket,
-                   by_ring) {
+                   by_ring, by_checked_socket, by_checked_ring) {
   const auto refuses = [](std::vector<header> frames) {
     Way way;
     one_rank here;
     landing into(here.matching);
     outbox box;
+    prepare<Way>(box);
     const std::vector<std::byte> payload(sizeof(failure));
     for (const header& each : frames) {
       REQUIRE(box.control(each, control_size(each) != 0 ? payload.data() : nullptr));
@@ -739,7 +761,7 @@ TEST_CASE_TEMPLATE("a frame that cannot be is refused before it is begun", Way, 
     };
     bool good = true;
     for (std::size_t turns = 0; good && turns < frames.size(); ++turns) {
-      good = way.read(into, begin);
+      good = way.read(into, begin) == nullptr;
     }
     CHECK(begun == frames.size() - !good);
     return !good;
@@ -753,8 +775,200 @@ TEST_CASE_TEMPLATE("a frame that cannot be is refused before it is begun", Way, 
   header short_failure;
   short_failure.kind = kind::revoke;
   short_failure.length = sizeof(failure) - 1;
+  header too_long = header_for(kind::data, {1, 7, 1, 0}, std::uint64_t{1} << 63, 0, flag::granted);
+  CHECK(refuses({good, too_long}));
   CHECK_FALSE(refuses({good, good}));
   CHECK(refuses({good, unknown}));
   CHECK(refuses({good, long_goodbye}));
   CHECK(refuses({good, short_failure}));
+}
+
+namespace {
+
+/// Frames of every kind, and what a reader makes of them where one bit changes on the way.
+template <class Way>
+class flips {
+ public:
+  /// True: the reader refused it for its checksum, and nothing was made of it that it says.
+  static bool are_found(const header& frame, std::size_t size, std::size_t bit) {
+    flips all(size);
+    all.write(frame);
+    all.flip(bit);
+    const char* const wrong = all.read();
+    return wrong != nullptr && std::strcmp(wrong, damaged) == 0 && all.got_.ended.times == 0 &&
+           (frame.kind == kind::data || all.begun_ == 0);
+  }
+  /// As above, with no bit changed: it comes.
+  static bool comes(const header& frame, std::size_t size) {
+    flips all(size);
+    all.write(frame);
+    const bool right = all.read() == nullptr && all.begun_ == 1;
+    all.here_.queue.run();
+    const bool ended = all.got_.ended.times == 1 && all.got_.bytes == all.sent_.bytes;
+    return right && (size == 0 || frame.kind != kind::data || ended);
+  }
+  static std::size_t bits(const header& frame, std::size_t size) {
+    flips all(size);
+    all.write(frame);
+    return 8 * all.changed_.size();
+  }
+
+ private:
+  explicit flips(std::size_t size) : sent_(here_, 1, size), got_(here_, size) {
+    prepare<Way>(box_);
+  }
+
+  void write(const header& frame) {
+    const std::vector<std::byte> before = all_memory();
+    if (frame.kind == kind::data && (frame.flags & flag::header_alone) == 0) {
+      sent_.frame = frame;
+      box_.push(sent_);
+    } else {
+      REQUIRE(box_.control(frame, sent_.bytes.data()));
+    }
+    if constexpr (std::is_base_of_v<by_socket, Way>) {
+      while (!box_.empty()) {
+        const std::vector<std::byte> more = written_by(box_, 1'000'000);
+        changed_.insert(changed_.end(), more.begin(), more.end());
+      }
+    } else {
+      while (!box_.empty()) REQUIRE(way_.write(box_));
+      const std::vector<std::byte> after = all_memory();
+      for (std::size_t at = 0; at < after.size(); ++at) {
+        if (after[at] != before[at]) places_.push_back(at);
+      }
+      changed_.resize(places_.size());
+    }
+  }
+  void flip(std::size_t bit) {
+    const auto mask = static_cast<std::byte>(1U << bit % 8);
+    if constexpr (std::is_base_of_v<by_socket, Way>) {
+      changed_[bit / 8] ^= mask;
+    } else {
+      std::byte byte{};
+      const auto at = static_cast<off_t>(places_[bit / 8]);
+      REQUIRE(::pread(way_.memory.descriptor(), &byte, 1, at) == 1);
+      byte ^= mask;
+      REQUIRE(::pwrite(way_.memory.descriptor(), &byte, 1, at) == 1);
+    }
+  }
+  const char* read() {
+    const auto begin = [&](const header& frame, const std::byte*) {
+      ++begun_;
+      const bool brings = frame.kind == kind::data && (frame.flags & flag::header_alone) == 0;
+      into_.begin(brings ? frame.length : 0);
+      if (brings) into_.deliver_to(got_, !std::is_base_of_v<by_socket, Way>);
+      return true;
+    };
+    std::size_t written = 0;
+    const char* wrong = nullptr;
+    for (int turns = 0; turns < 200 && wrong == nullptr; ++turns) {
+      if constexpr (std::is_base_of_v<by_socket, Way>) {
+        const ssize_t more =
+            ::send(way_.out.get(), changed_.data() + written,
+                   std::min<std::size_t>(changed_.size() - written, 3000), MSG_DONTWAIT);
+        if (more > 0) written += static_cast<std::size_t>(more);
+      }
+      wrong = way_.read(into_, begin);
+    }
+    return wrong;
+  }
+  std::vector<std::byte> all_memory() {
+    std::vector<std::byte> all;
+    if constexpr (!std::is_base_of_v<by_socket, Way>) {
+      all.resize(way_.memory.size());
+      REQUIRE(::pread(way_.memory.descriptor(), all.data(), all.size(), 0) ==
+              static_cast<ssize_t>(all.size()));
+    }
+    return all;
+  }
+
+  Way way_;
+  one_rank here_;
+  outbox box_;
+  landing into_{here_.matching};
+  message sent_;
+  receive got_;
+  std::vector<std::byte> changed_;    // what travels
+  std::vector<std::size_t> places_;  // where it lies in shared memory
+  int begun_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("with checksums no bit of any frame changes unnoticed", Way, by_checked_socket,
+                   by_checked_ring) {
+  struct sample {
+    header frame;
+    std::size_t size;
+  };
+  const message_key key{1, 7, 0x0102030405060708, 0x1122};
+  const auto of = [&](kind what, std::size_t size, std::uint8_t flags = 0) {
+    return sample{header_for(what, key, size, 0x99aabbccddeeff00, flags), size};
+  };
+  std::vector<sample> samples{of(kind::data, 0),
+                              of(kind::data, 3),
+                              of(kind::data, 20),
+                              of(kind::data, 24),
+                              of(kind::data, 300),
+                              of(kind::data, 100'000, flag::granted),
+                              of(kind::data, 0, flag::header_alone),
+                              of(kind::grant, 0),
+                              of(kind::announce, 0),
+                              of(kind::revoke, sizeof(failure)),
+                              of(kind::fingerprint, sizeof(fingerprint)),
+                              of(kind::goodbye, 0),
+                              of(kind::mapped, 0, flag::reads)};
+  // A header alone and a grant tell of a length, and bring nothing.
+  for (const std::size_t at : {6, 7, 8}) samples[at].frame.length = 1'000'000;
+  std::mt19937 random(5);
+  for (const auto& [frame, size] : samples) {
+    CAPTURE(static_cast<int>(frame.kind));
+    CAPTURE(size);
+    CHECK(flips<Way>::comes(frame, size));
+    const std::size_t bits = flips<Way>::bits(frame, size);
+    CHECK(bits >= 8 * std::min<std::size_t>(size, 1));
+    int unnoticed = 0;
+    int tried = 0;
+    for (std::size_t bit = 0; bit < bits; bit += size < 100 ? 1 : 1 + random() % (bits / 100)) {
+      unnoticed += !flips<Way>::are_found(frame, size, bit);
+      ++tried;
+    }
+    CHECK(tried > 60);
+    // One bit of a slot's number makes it look as if it was not written yet.
+    const bool is_first_tried = std::is_same_v<Way, by_checked_ring>;
+    CHECK(unnoticed == is_first_tried);
+  }
+}
+
+TEST_CASE("the rest of a frame with checksums is written from a copy as it was begun") {
+  for (std::size_t begun = 1; begun < sizeof(checked_header) + 50; ++begun) {
+    CAPTURE(begun);
+    by_checked_socket way;
+    one_rank here;
+    message first(here, 1, 50);
+    receive got(here, 50);
+    const std::vector<std::byte> bytes = first.bytes;
+    outbox box;
+    box.add_checksums();
+    box.push(first);
+    std::vector<std::byte> all = written_by(box, begun);
+    CHECK(box.withdraw(first));
+    first.bytes.assign(50, std::byte{});
+    first.frame = header{};
+    const std::vector<std::byte> rest = written_by(box, 1000);
+    all.insert(all.end(), rest.begin(), rest.end());
+    CHECK(box.empty());
+    landing into(here.matching);
+    REQUIRE(::write(way.out.get(), all.data(), all.size()) == static_cast<ssize_t>(all.size()));
+    const auto begin = [&](const header& frame, const std::byte*) {
+      into.begin(frame.length);
+      into.deliver_to(got, false);
+      return true;
+    };
+    CHECK(way.read(into, begin) == nullptr);
+    here.queue.run();
+    CHECK(got.ended.times == 1);
+    CHECK(got.bytes == bytes);
+  }
 }

@@ -33,7 +33,7 @@ struct reader {
   }
   template <class Begin>
   [[gnu::noinline]] bool take(const Begin& begin) {
-    return take_slot(ring, slot, into, begin);
+    return take_slot(ring, slot, into, begin) == nullptr;
   }
 };
 
@@ -120,7 +120,7 @@ TEST_CASE("what a word says is out of its sender's reach when it is told") {
       CHECK(std::vector<std::byte>(payload, payload + size) == sent);
       return true;
     };
-    CHECK(take_slot(it.ring, *it.ring.front(), it.into, begin));
+    CHECK(take_slot(it.ring, *it.ring.front(), it.into, begin) == nullptr);
     CHECK(told == 1);
     CHECK(it.ring.readable() == 0);
   }

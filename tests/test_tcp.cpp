@@ -131,6 +131,25 @@ class by_hand {
     std::memcpy(all.data() + sizeof frame, &why, sizeof why);
     colls::sync_wait(world_.world, write(all));
   }
+  /// Announces a message, and answers its grant with one of another length.
+  colls::failure answer_grant(std::size_t announced, std::uint64_t length) {
+    std::vector<unsigned char> into(announced);
+    colls::operation<colls::received> receiving = world_.all[0].recv(into, 1, tag);
+    const colls::message_key key{1, 0, tag, colls::message_key::point_to_point};
+    std::vector<std::byte> all;
+    add(all, key, announced, colls::tcp::flag::header_alone);
+    colls::sync_wait(world_.world, write(all));
+    colls::tcp::header frame;
+    turn_until([&] {
+      return ::recv(connection_.descriptor(), &frame, sizeof frame, MSG_DONTWAIT) == sizeof frame;
+    });
+    REQUIRE(frame.kind == colls::tcp::kind::grant);
+    all.clear();
+    add(all, key, length, colls::tcp::flag::granted);
+    all.resize(all.size() + 4096);
+    colls::sync_wait(world_.world, write(all));
+    return colls::sync_wait(world_.world, failure_of(std::move(receiving)));
+  }
   /// Whether rank 0 has taken all of that, and goes on.
   bool is_heard() {
     const colls::message_key last{1, unmade, ++words_, 0};
@@ -203,6 +222,14 @@ TEST_CASE("the death of a rank that does not exist ends the communicator that it
     REQUIRE(peer.why() != nullptr);
     CHECK(peer.why()->code == errc::peer_failed);
   }
+}
+
+TEST_CASE("a message longer than any memory ends its link, though it was granted") {
+  by_hand peer;
+  const colls::failure why = peer.answer_grant(300'000, std::uint64_t{1} << 63);
+  CHECK(why.code == errc::protocol_error);
+  CHECK(why.culprit == 1);
+  CHECK(says(why, "the link from rank 1 to rank 0"));
 }
 
 TEST_CASE("a peer may send its window unasked, and again what was given back, and no more") {

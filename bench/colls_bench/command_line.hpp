@@ -89,6 +89,8 @@ inline void declare(CLI::App& app, options& given) {
   app.add_option("--registered", given.registered, "1: in memory that peers may work in")
       ->capture_default_str();
   app.add_option("--in-place", given.in_place)->capture_default_str();
+  app.add_option("--checksum", given.checksum, "1: shm and tcp with checksums of what travels")
+      ->capture_default_str();
 }
 
 }  // namespace bench

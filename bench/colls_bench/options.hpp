@@ -34,6 +34,7 @@ struct options {
   int root = 0;
   bool registered = false;
   bool in_place = false;
+  bool checksum = false;
   std::string congestion;
   std::string json;
 

@@ -20,6 +20,7 @@ namespace bench {
 inline int in_a_world(const options& how) {
   const auto rank_main = [&](colls::config place) {
     place.congestion = how.congestion;
+    place.checksum = how.checksum;
     place.transport =
         how.transport == "cuda_ipc" || how.transport == "nccl" ? "hybrid" : how.transport;
     if (how.on_device()) {

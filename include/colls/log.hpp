@@ -32,7 +32,7 @@ inline constexpr const char* known_variables[] = {
     "COLLS_SECRET",    "COLLS_SECRET_FILE", "COLLS_TIMEOUT",    "COLLS_JOIN_TIMEOUT",
     "COLLS_PORT",      "COLLS_INSECURE",    "COLLS_LOG",        "COLLS_LOG_FILE",
     "COLLS_TERMINAL",  "COLLS_MNIST",       "COLLS_SIM_SEEDS",  "COLLS_SIM_SEED",
-    "COLLS_SIM_SCENARIO", "COLLS_TRANSPORT", "COLLS_READS",
+    "COLLS_SIM_SCENARIO", "COLLS_TRANSPORT", "COLLS_READS", "COLLS_CHECKSUM",
 };
 
 /// Changes of one letter that turn `a` into `b`.

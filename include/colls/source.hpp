@@ -18,6 +18,7 @@
 #include <colls/threads.hpp>
 #include <colls/transport/tcp.hpp>
 
+#include <colls/impl/detail/crc32c.ipp>
 #include <colls/impl/error.ipp>
 #include <colls/impl/fingerprint.ipp>
 #include <colls/impl/log.ipp>

@@ -198,6 +198,18 @@ TEST_CASE("processes that were told different transports") {
   }
 }
 
+TEST_CASE("processes that were told different things of checksums") {
+  const int port = next_port();
+  job all({by_hand(0, 3, port, {"COLLS_CHECKSUM=1"}), by_hand(1, 3, port, {"COLLS_CHECKSUM=1"}),
+           by_hand(2, 3, port)},
+          sum);
+  for (int rank = 0; rank < 3; ++rank) {
+    check_line(all, rank,
+               {"join_failed", "rank 0 was told to work with checksums and rank 2 without",
+                "COLLS_CHECKSUM"});
+  }
+}
+
 TEST_CASE("killed while the world forms: the others are told at once") {
   for (const int victim : {0, 1}) {
     CAPTURE(victim);

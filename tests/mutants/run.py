@@ -55,7 +55,7 @@ class Tests:
     def beside(self, test):
         """What a test needs: flags to compile it, and what it is linked with."""
         if "cuda_" not in test:
-            return [], [self.main]
+            return [], [self.main, "-lcrypto"]
         flags = ["-DCOLLS_CUDA_STAND_IN"]
         if not self.stand_in:
             own = [*flags, "-I", self.source / "include"]

@@ -79,6 +79,7 @@ class failure_channel final : colls::failure_listener {
     me.what = colls::purpose::store;
     me.job = colls::detail::hash_of(world_.job);
     me.world = options_.size();
+    me.checksum = world_.checksum;
     return me;
   }
 

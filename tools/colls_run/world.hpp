@@ -38,6 +38,16 @@ inline std::string common_secret() {
   }
 }
 
+/// Whether this launcher's own connection to the store has checksums, as its ranks' have.
+inline bool common_checksum() {
+  const char* const text = std::getenv("COLLS_CHECKSUM");
+  try {
+    return text != nullptr && colls::detail::parse_switch("COLLS_CHECKSUM", text);
+  } catch (const colls::error& wrong) {
+    throw start_error(wrong.record().detail);
+  }
+}
+
 /// Binds what node 0 serves the others at. The port is bound before any rank hears of it.
 inline colls::listener serve_at(const options& o, const std::string& host, int port) {
   std::string why;
@@ -72,11 +82,13 @@ struct world {
   std::string secret;
   std::string job;
   std::string store;
+  bool checksum = false;
 };
 
 /// Where this world's ranks meet; `served` becomes the socket for that if this is node 0.
 inline world meet(const options& o, colls::listener& served) {
   world made;
+  made.checksum = common_checksum();
   std::string host = o.master_addr.empty() ? "127.0.0.1" : o.master_addr;
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);

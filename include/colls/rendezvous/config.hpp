@@ -16,8 +16,8 @@ namespace colls {
 
 /// What joining needs to know. `environment()` fills it from the launcher's variables; a program
 /// may as well write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
-/// Equal on all ranks: size, address, secret, job, insecure, transport. Trivially copyable: g++ 12
-/// breaks other aggregates that are written inside a co_await expression.
+/// Equal on all ranks: size, address, secret, job, insecure, transport, checksum. Trivially
+/// copyable: g++ 12 breaks other aggregates that are written inside a co_await expression.
 struct config {
   int rank = -1;
   int size = -1;
@@ -45,6 +45,9 @@ struct config {
   /// Whether this rank reads what other ranks of its host have in memory of their own, by the
   /// kernel: `always` or `never`, where it may; empty: where that is fast enough.
   fixed_text<8> reads = {};
+  /// Whether what travels has checksums (CRC32C): frames on sockets, in shared memory and on the
+  /// store's connections, not memory that is read or written in place.
+  bool checksum = false;
   port_list ports = {};   // tried in this order instead of the port in `address`
   bool served = false;    // a launcher serves the store at `address`
   bool own_file = false;  // the file in `address` belongs to this job alone

@@ -16,7 +16,7 @@
 namespace colls {
 
 /// Ranks work together only if this number is equal: it counts changes of what travels.
-inline constexpr std::uint16_t wire_version = 4;
+inline constexpr std::uint16_t wire_version = 5;
 
 /// What a connection is for, so that links and the store can share a port.
 enum class purpose : std::uint8_t { link = 1, store = 2 };
@@ -25,6 +25,7 @@ enum class purpose : std::uint8_t { link = 1, store = 2 };
 struct hello {
   purpose what = purpose::link;
   bool has_secret = false;
+  bool checksum = false;  // frames after the handshake have checksums
   std::uint16_t version = wire_version;
   std::uint32_t link_set = 0;  // which of a rank's sets of links (dup makes further ones)
   std::uint64_t job = 0;
@@ -81,7 +82,8 @@ inline hello_bytes write_hello(const hello& from) {
   detail::put_number(&into[8], from.version);
   detail::put_number(&into[10], static_cast<std::uint8_t>(from.what));
   detail::put_number(
-      &into[11], static_cast<std::uint8_t>(detail::machine_format | (from.has_secret ? 0x80 : 0)));
+      &into[11], static_cast<std::uint8_t>(detail::machine_format | (from.has_secret ? 0x80 : 0) |
+                                           (from.checksum ? 0x40 : 0)));
   detail::put_number(&into[12], from.link_set);
   detail::put_number(&into[16], from.job);
   detail::put_number(&into[24], from.rank);
@@ -101,12 +103,13 @@ inline std::optional<hello> parse_hello(std::span<const std::byte> from) {
   to.version = detail::get_number<std::uint16_t>(&from[8]);
   const auto flags = std::to_integer<std::uint8_t>(from[11]);
   if (to.version != wire_version) return to;
-  if ((flags & 0x7f) != detail::machine_format) {
+  if ((flags & 0x3f) != detail::machine_format) {
     to.version = 0;
     return to;
   }
   to.what = static_cast<purpose>(from[10]);
   to.has_secret = (flags & 0x80) != 0;
+  to.checksum = (flags & 0x40) != 0;
   to.link_set = detail::get_number<std::uint32_t>(&from[12]);
   to.job = detail::get_number<std::uint64_t>(&from[16]);
   to.rank = detail::get_number<std::int32_t>(&from[24]);

@@ -62,6 +62,7 @@ struct membership {
     mine.job = job;
     mine.rank = rank;
     mine.world = size;
+    mine.checksum = cfg.checksum;
     return mine;
   }
 };
@@ -79,6 +80,7 @@ struct rank_card {
   std::string host;
   std::uint64_t network = 0;
   std::string transport = "hybrid";
+  bool checksum = false;
   core_set cores;
   std::int64_t pid = 0;
   std::uint64_t nonce = 0;

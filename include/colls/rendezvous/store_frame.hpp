@@ -4,6 +4,7 @@
 
 // What travels on a store's connection once it is authenticated.
 
+#include <colls/detail/crc32c.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/rendezvous/store.hpp>
 
@@ -39,15 +40,28 @@ struct store_frame {
   std::int64_t number = 0;
 };
 
+/// Bytes after a frame's head where the connecting side asked for checksums in its HELLO: that of
+/// key and value, and that of all before it.
+inline constexpr std::size_t store_sums = 8;
+
+inline std::uint32_t payload_sum(std::string_view key, std::string_view value) {
+  return crc32c(crc32c(0, key.data(), key.size()), value.data(), value.size());
+}
+
 inline void append_frame(std::string& to, store_frame head, std::string_view key,
-                         std::string_view value) {
-  std::array<std::byte, store_frame::size> bytes{};
+                         std::string_view value, bool checks = false) {
+  std::array<std::byte, store_frame::size + store_sums> bytes{};
   put_number(&bytes[0], static_cast<std::uint8_t>(head.what));
   put_number(&bytes[4], head.id);
   put_number(&bytes[8], static_cast<std::uint32_t>(key.size()));
   put_number(&bytes[12], static_cast<std::uint32_t>(value.size()));
   put_number(&bytes[16], head.number);
-  to.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (checks) {
+    put_number(&bytes[24], payload_sum(key, value));
+    put_number(&bytes[28], crc32c(0, bytes.data(), 28));
+  }
+  to.append(reinterpret_cast<const char*>(bytes.data()),
+            store_frame::size + (checks ? store_sums : 0));
   to.append(key);
   to.append(value);
 }
@@ -68,6 +82,22 @@ inline std::optional<store_frame> parse_store_frame(std::span<const std::byte> f
       to.key_size <= store::longest_key && to.value_size <= store_frame::longest_value;
   return known && fits ? std::optional(to) : std::nullopt;
 }
+
+/// A head that has come, and the checksum of the key and the value that follow.
+struct store_head {
+  store_frame frame;
+  std::uint32_t sum = 0;
+  bool checks = false;
+
+  bool is_of(std::string_view key, std::string_view value) const {
+    return !checks || sum == payload_sum(key, value);
+  }
+};
+
+/// What a reader says of a frame with a wrong checksum.
+inline std::error_code damaged_frame() { return std::make_error_code(std::errc::bad_message); }
+inline constexpr const char* damaged_store_frame =
+    "a frame on its connection to the store came with a wrong checksum";
 
 inline void append_text(std::string& to, std::string_view text) {
   std::array<std::byte, 4> size{};
@@ -116,6 +146,23 @@ inline void keep_alive(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds_idle, sizeof seconds_idle);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds_idle, sizeof seconds_idle);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/// `protocol_error`: no colls would send it.
+inline task<outcome> read_head(stream& from, bool checks, store_head& into) {
+  std::array<std::byte, store_frame::size + store_sums> bytes{};
+  const std::size_t size = store_frame::size + (checks ? store_sums : 0);
+  const outcome done = co_await attempt(from.read({bytes.data(), size}));
+  if (!done) co_return done;
+  into.checks = checks;
+  into.sum = get_number<std::uint32_t>(&bytes[24]);
+  if (checks && get_number<std::uint32_t>(&bytes[28]) != crc32c(0, bytes.data(), 28)) {
+    co_return outcome{damaged_frame()};
+  }
+  const auto head = parse_store_frame({bytes.data(), store_frame::size});
+  if (!head) co_return outcome{make_error_code(errc::protocol_error)};
+  into.frame = *head;
+  co_return outcome{};
 }
 
 /// Reads `size` bytes into a string that grows as they come, never by what the peer announced.

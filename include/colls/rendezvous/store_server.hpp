@@ -106,8 +106,11 @@ class store_server final : door::host, engine::source {
 
   task<> serve(guest_ptr me);
 
-  // Ends when the connection does. The caller keeps the guest.
-  task<> converse(guest& me);
+  // Ends when the connection does, or with a frame that was damaged. The caller keeps the guest.
+  task<detail::outcome> converse(guest& me);
+
+  // Says why, and waits for the guest to go.
+  task<> part_from(guest& me);
 
   void handle(guest& me, const frame& request, const std::string& key, std::string& value);
 

@@ -13,7 +13,9 @@ namespace colls {
 class tcp_store final : public store, engine::source {
  public:
   /// `link` has the server's verdict behind it; `patience` bounds requests without a deadline.
-  tcp_store(std::unique_ptr<stream> link, const hello& server, time_point patience);
+  /// `checks`: frames have checksums, as this side has said in its HELLO.
+  tcp_store(std::unique_ptr<stream> link, const hello& server, time_point patience,
+            bool checks = false);
   tcp_store(const tcp_store&) = delete;
   tcp_store& operator=(const tcp_store&) = delete;
   ~tcp_store() override;
@@ -114,6 +116,7 @@ class tcp_store final : public store, engine::source {
   void failed(const failure& why);
 
   void lose(const char* how);
+  void lose(const failure& why);
 
   bool poll() override { return false; }
   bool pending() const override { return !requests_.empty(); }
@@ -125,6 +128,7 @@ class tcp_store final : public store, engine::source {
   boost::asio::ip::address local_;
   hello server_;
   time_point patience_;
+  bool checks_;
   std::unordered_map<std::uint32_t, request*> requests_;
   std::uint32_t last_id_ = 0;
   std::string out_;

@@ -4,6 +4,7 @@
 
 // How a handshake goes: the second half of authenticate.hpp.
 
+#include <colls/detail/crc32c.hpp>
 #include <colls/version.hpp>
 
 #include <openssl/evp.h>
@@ -164,6 +165,7 @@ COLLS_ONCE task<> give_verdict(stream& to, verdict what, std::int32_t number) {
   verdict_bytes message{};
   detail::put_number(&message[0], static_cast<std::uint8_t>(what));
   detail::put_number(&message[4], number);
+  detail::put_number(&message[12], detail::crc32c(0, message.data(), 12));
   co_await to.write({message.data(), message.size()});
 }
 
@@ -174,6 +176,10 @@ COLLS_ONCE task<verdict> await_verdict(stream& from, const hello& mine) {
   if (!done) {
     detail::raise(done.ec == errc::timeout ? errc::timeout : errc::unreachable,
                   "%s did not say whether rank %d may come in", where.c_str(), mine.rank);
+  }
+  if (detail::get_number<std::uint32_t>(&message[12]) != detail::crc32c(0, message.data(), 12)) {
+    detail::raise(errc::protocol_error, "the verdict of %s came with a wrong checksum",
+                  where.c_str());
   }
   const auto number = detail::get_number<std::int32_t>(&message[4]);
   switch (const auto what = static_cast<verdict>(message[0])) {

@@ -52,6 +52,7 @@ COLLS_ONCE void launcher_reader::read_common() {
   cfg_.insecure = parse_switch("COLLS_INSECURE", env_.text("COLLS_INSECURE"));
   cfg_.transport = env_.text("COLLS_TRANSPORT");
   cfg_.reads = env_.text("COLLS_READS");
+  cfg_.checksum = parse_switch("COLLS_CHECKSUM", env_.text("COLLS_CHECKSUM"));
   if (const char* const text = env_.get("COLLS_TIMEOUT")) {
     cfg_.timeout = parse_duration("COLLS_TIMEOUT", text);
   }

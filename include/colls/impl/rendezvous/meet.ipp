@@ -70,7 +70,7 @@ COLLS_ONCE config complete(const config& given) {
   take(&config::rank, &config::size, &config::local_rank, &config::local_size, &config::node,
        &config::nodes, &config::secret, &config::job, &config::join_timeout, &config::timeout,
        &config::insecure, &config::source, &config::congestion, &config::transport, &config::reads,
-       &config::ports, &config::served, &config::own_file, &config::store_fd);
+       &config::checksum, &config::ports, &config::served, &config::own_file, &config::store_fd);
   return cfg;
 }
 
@@ -184,6 +184,7 @@ class meeting {
     rank_card mine = rank_card::of_this_process();
     mine.where = all_.link_listener.local();
     if (!cfg().transport.empty()) mine.transport = cfg().transport.str();
+    mine.checksum = cfg().checksum;
     const std::string text = mine.text();
     const std::string held =
         co_await store_->compare_set(rank_key(cfg().rank), {}, text, deadline_);
@@ -235,6 +236,7 @@ class meeting {
     std::map<std::string, int> numbers;
     std::string boot;
     std::string transport;
+    bool checksum = false;
     bool several_machines = false;
     bool told = false;
     int on_loopback = -1;
@@ -247,12 +249,18 @@ class meeting {
         raise(errc::protocol_error, "rank %zu published what no rank of colls would: %.100s", r,
               cards[r].c_str());
       }
-      if (r == 0) transport = card->transport;
+      if (r == 0) transport = card->transport, checksum = card->checksum;
       if (card->transport != transport) {
         raise(errc::join_failed,
               "rank 0 was told to go by %s and rank %zu by %s: COLLS_TRANSPORT has to be the same "
               "on all ranks",
               transport.c_str(), r, card->transport.c_str());
+      }
+      if (card->checksum != checksum) {
+        raise(errc::join_failed,
+              "rank 0 was told to work %s checksums and rank %zu %s: COLLS_CHECKSUM has to be the "
+              "same on all ranks",
+              checksum ? "with" : "without", r, checksum ? "without" : "with");
       }
       const int next = static_cast<int>(numbers.size());
       const auto [place, is_new] = numbers.try_emplace(card->place(), next);

@@ -17,10 +17,10 @@ COLLS_ONCE std::string rank_card::text() const {
   char all[1024];
   char usable[core_set::longest + 1];
   cores.write(usable);
-  std::snprintf(all, sizeof all, "%s %d %s %s %llu %s %s %lld %llx",
+  std::snprintf(all, sizeof all, "%s %d %s %s %llu %s %d %s %lld %llx",
                 where.address().to_string().c_str(), where.port(), boot.c_str(), host.c_str(),
-                static_cast<unsigned long long>(network), transport.c_str(), usable,
-                static_cast<long long>(pid), static_cast<unsigned long long>(nonce));
+                static_cast<unsigned long long>(network), transport.c_str(), checksum ? 1 : 0,
+                usable, static_cast<long long>(pid), static_cast<unsigned long long>(nonce));
   return all;
 }
 
@@ -32,11 +32,12 @@ COLLS_ONCE std::optional<rank_card> rank_card::parse(const std::string& text) {
   char usable[core_set::longest + 1];
   static_assert(sizeof usable == 257);
   int port = 0;
+  int checksum = 0;
   unsigned long long network = 0;
   rank_card card;
   boost::system::error_code bad;
-  if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %7s %256s", address, &port, boot, host,
-                  &network, transport, usable) != 7 ||
+  if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %7s %d %256s", address, &port, boot, host,
+                  &network, transport, &checksum, usable) != 8 ||
       !core_set::read(usable, card.cores)) {
     return std::nullopt;
   }
@@ -47,6 +48,7 @@ COLLS_ONCE std::optional<rank_card> rank_card::parse(const std::string& text) {
   card.host = host;
   card.network = network;
   card.transport = transport;
+  card.checksum = checksum != 0;
   return card;
 }
 

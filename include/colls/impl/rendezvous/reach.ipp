@@ -65,7 +65,7 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoin
   }
   const hello peer = co_await prove(*link, mine, shared);
   co_await await_verdict(*link, mine);
-  co_return std::make_shared<tcp_store>(std::move(link), peer, patience);
+  co_return std::make_shared<tcp_store>(std::move(link), peer, patience, mine.checksum);
 }
 
 COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host,

@@ -84,9 +84,10 @@ COLLS_ONCE task<> store_server::drain(time_point deadline) {
 COLLS_ONCE void store_server::close() {
   gates_.clear();
   std::string last;
-  detail::append_frame(last, {.what = frame::kind::bye}, {}, {});
   for (const auto& it : guests_) {
     if (it->writing || !it->link->is_open()) continue;
+    last.clear();
+    detail::append_frame(last, {.what = frame::kind::bye}, {}, {}, it->who.checksum);
     const detail::descriptor socket = it->link->release();
     [[maybe_unused]] const auto ignored =
         ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -132,14 +133,26 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
                                                   : "this is a store");
   }
   const char* how = nullptr;
+  bool damaged = false;
   try {
     co_await give_verdict(*me->link, judged, mine_.world);
-    if (judged == verdict::accepted) co_await converse(*me);
+    if (judged == verdict::accepted) {
+      const detail::outcome ended = co_await converse(*me);
+      damaged = ended.ec == detail::damaged_frame();
+    }
   } catch (const error& thrown) {
     how = thrown.record().code == errc::protocol_error ? "sent what no rank of colls would send"
                                                        : nullptr;
   }
   if (judged != verdict::accepted) co_return;
+  if (damaged) {
+    failure why(errc::protocol_error);
+    why.culprit = rank;
+    std::snprintf(why.address, sizeof why.address, "%s", me->where.c_str());
+    why.say("%s", detail::damaged_store_frame);
+    announce_failure(why);
+    co_await part_from(*me);
+  }
   me->link->close();
   std::erase(guests_, me);
   for (const auto& [id, it] : me->waits) table_.forget(*it);
@@ -151,7 +164,7 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
   if (rank < 0) co_return;
   ranks_[rank] = false;
   gone();
-  if (me->left) co_return;
+  if (me->left || damaged) co_return;
   failure why(errc::peer_failed);
   why.culprit = rank;
   std::snprintf(why.address, sizeof why.address, "%s", me->where.c_str());
@@ -159,27 +172,40 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
   announce_failure(why);
 }
 
-COLLS_ONCE task<> store_server::converse(guest& me) {
-  std::array<std::byte, frame::size> head{};
+COLLS_ONCE task<detail::outcome> store_server::converse(guest& me) {
+  detail::store_head head;
   std::string key;
   std::string value;
   for (;;) {
-    const detail::outcome done = co_await detail::attempt(me.link->read(detail::whole(head)));
-    if (!done) co_return;
-    const std::optional<frame> request = detail::parse_store_frame(head);
-    if (!request || request->what >= frame::kind::reply || me.left ||
-        me.entered == (request->what == frame::kind::enter)) {
+    const detail::outcome done = co_await detail::read_head(*me.link, me.who.checksum, head);
+    if (done.ec == errc::protocol_error) throw error(errc::protocol_error);
+    if (!done) co_return done;
+    const frame& request = head.frame;
+    if (request.what >= frame::kind::reply || me.left ||
+        me.entered == (request.what == frame::kind::enter)) {
       throw error(errc::protocol_error);
     }
-    const detail::outcome first = co_await detail::read_text(*me.link, key, request->key_size);
-    if (!first) co_return;
-    const detail::outcome second = co_await detail::read_text(*me.link, value, request->value_size);
-    if (!second) co_return;
-    handle(me, *request, key, value);
+    const detail::outcome first = co_await detail::read_text(*me.link, key, request.key_size);
+    if (!first) co_return first;
+    const detail::outcome second = co_await detail::read_text(*me.link, value, request.value_size);
+    if (!second) co_return second;
+    if (!head.is_of(key, value)) co_return detail::outcome{detail::damaged_frame()};
+    handle(me, request, key, value);
     // Who asks without reading the answers waits.
     while (me.out.size() > most_unsent && me.link->is_open()) {
       co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
     }
+  }
+}
+
+COLLS_ONCE task<> store_server::part_from(guest& me) {
+  answer(me, {.what = frame::kind::bye}, {});
+  me.link->deadline(engine_.now() + seconds);
+  // A connection that is closed before all was read is reset, and what was written may be lost.
+  std::array<std::byte, 4096> rest{};
+  for (detail::outcome more; more;) {
+    std::size_t some = 0;
+    more = co_await detail::attempt(me.link->read_some(detail::whole(rest), &some));
   }
 }
 
@@ -271,7 +297,7 @@ COLLS_ONCE void store_server::arrived(waiting& it) {
 }
 
 COLLS_ONCE void store_server::answer(guest& to, const frame& head, std::string_view value) {
-  detail::append_frame(to.out, head, {}, value);
+  detail::append_frame(to.out, head, {}, value, to.who.checksum);
   if (!to.writing) tasks_.start(flush(to.shared_from_this()));
 }
 

@@ -9,13 +9,14 @@
 namespace colls {
 
 COLLS_ONCE tcp_store::tcp_store(std::unique_ptr<stream> link, const hello& server,
-                                time_point patience)
+                                time_point patience, bool checks)
     : engine_(link->on()),
       link_(std::move(link)),
       where_(detail::text_of(link_->remote())),
       local_(link_->local().address()),
       server_(server),
       patience_(patience),
+      checks_(checks),
       tasks_(engine_) {
   detail::keep_alive(link_->descriptor());
   link_->deadline(never);
@@ -28,7 +29,7 @@ COLLS_ONCE tcp_store::~tcp_store() {
   engine_.remove(static_cast<engine::source&>(*this));
   if (lost_ || left_ || writing_ || !link_->is_open()) return;
   std::string last;
-  detail::append_frame(last, {.what = frame::kind::goodbye}, {}, {});
+  detail::append_frame(last, {.what = frame::kind::goodbye}, {}, {}, checks_);
   const detail::descriptor socket = link_->release();
   [[maybe_unused]] const auto ignored =
       ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -121,7 +122,7 @@ COLLS_ONCE task<std::string> tcp_store::do_check(std::vector<std::string> keys,
 }
 
 COLLS_ONCE void tcp_store::send(const frame& head, std::string_view key, std::string_view value) {
-  detail::append_frame(out_, head, key, value);
+  detail::append_frame(out_, head, key, value, checks_);
   if (!writing_) tasks_.start(flush());
 }
 
@@ -141,29 +142,40 @@ COLLS_ONCE task<> tcp_store::flush() {
 }
 
 COLLS_ONCE task<> tcp_store::read_answers() {
-  std::array<std::byte, frame::size> bytes{};
-  std::string key;
+  detail::store_head head;
   std::string value;
   std::error_code ec;
   while (!lost_) {
-    const detail::outcome done = co_await detail::attempt(link_->read(detail::whole(bytes)));
+    const detail::outcome done = co_await detail::read_head(*link_, checks_, head);
     ec = done.ec;
     if (!done) break;
-    const std::optional<frame> head = detail::parse_store_frame(bytes);
-    if (!head || head->what < frame::kind::reply || head->key_size != 0) {
+    if (head.frame.what < frame::kind::reply || head.frame.key_size != 0) {
       ec = make_error_code(errc::protocol_error);
       break;
     }
-    const detail::outcome rest = co_await detail::read_text(*link_, value, head->value_size);
+    const detail::outcome rest = co_await detail::read_text(*link_, value, head.frame.value_size);
     ec = rest.ec;
     if (!rest) break;
-    if (head->what == frame::kind::bye) {
+    if (!head.is_of({}, value)) {
+      ec = detail::damaged_frame();
+      break;
+    }
+    if (head.frame.what == frame::kind::bye) {
       lose("it has left");
       co_return;
     }
-    take(*head, value);
+    take(head.frame, value);
   }
   if (left_ && requests_.empty()) co_return;
+  if (ec == detail::damaged_frame()) {
+    failure why(errc::protocol_error);
+    why.culprit = server_.rank;
+    std::snprintf(why.address, sizeof why.address, "%s", where_.c_str());
+    why.say("%s", detail::damaged_store_frame);
+    lose(why);
+    failed(why);
+    co_return;
+  }
   const bool silent = ec == std::errc::timed_out || ec == std::errc::host_unreachable;
   const bool died = ec == errc::closed || ec == std::errc::connection_reset || silent;
   lose(ec == errc::closed ? "it hung up" : ec.message().c_str());
@@ -202,6 +214,10 @@ COLLS_ONCE void tcp_store::lose(const char* how) {
   why.say("the store at %s, served by %s, is gone: %s", where_.c_str(),
           server_.rank < 0 ? "the launcher" : ("rank " + std::to_string(server_.rank)).c_str(),
           how);
+  lose(why);
+}
+
+COLLS_ONCE void tcp_store::lose(const failure& why) {
   lost_ = why;
   log_debug("%s", why.detail);
   interrupt(why);

@@ -12,7 +12,7 @@ COLLS_ONCE tcp_transport::tcp_transport(std::shared_ptr<engine> on, std::shared_
     : engine_(std::move(on)),
       who_(std::move(who)),
       match_(who_->rank),
-      links_(*engine_, static_cast<tcp::link_owner&>(*this)),
+      links_(*engine_, static_cast<tcp::link_owner&>(*this), who_->cfg.checksum),
       lender_(*engine_, *who_, links_),
       opener_(*engine_, *who_, links_, static_cast<tcp::opener::host&>(*this)),
       delivery_(match_, links_, opener_, static_cast<tcp::delivery::host&>(*this)),

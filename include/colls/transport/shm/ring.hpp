@@ -6,8 +6,10 @@
 //
 // A frame takes a slot, one cache line that carries its own number, so that a short message is one
 // line that moves once. Longer payload lies in a ring of bytes beside the slots; what a slot adds
-// to it is whole when the slot's number is there. Every line has one writer.
+// to it is whole when the slot's number is there. Every line has one writer. Where ranks agreed on
+// checksums a slot ends with that of itself and of what it adds to the ring of bytes.
 
+#include <colls/detail/crc32c.hpp>
 #include <colls/detail/forks.hpp>
 #include <colls/detail/lines.hpp>
 #include <colls/transport/shm/segment.hpp>
@@ -26,7 +28,7 @@ inline constexpr std::size_t slots = 512;
 /// turns less often with longer ones.
 inline constexpr std::size_t shortest_ring = 256 * 1024;
 inline constexpr std::size_t longest_ring = 2 * 1024 * 1024;
-/// Longest payload in the slot itself.
+/// Longest payload in the slot itself, without a checksum.
 inline constexpr std::size_t longest_inline = 24;
 /// Longest piece of a payload that is told at once: the reader works on one while the next is
 /// written.
@@ -39,6 +41,8 @@ struct alignas(64) slot {
   std::byte data[longest_inline];
 };
 static_assert(sizeof(slot) == 64);
+/// Where the checksum lies in `slot::data`.
+inline constexpr std::size_t checksum_at = longest_inline - sizeof(std::uint32_t);
 
 /// Copies what a peer may be writing at this moment. It is read once: what is judged afterwards is
 /// what is used.
@@ -95,12 +99,16 @@ constexpr std::size_t ring_for(int ranks, int cores) {
 /// This process's end of both directions.
 class ring {
  public:
-  ring() = default;
+  /// `checks`: each slot has a checksum.
+  explicit ring(bool checks = false) : inline_(checks ? checksum_at : longest_inline) {}
   ring(const ring&) = delete;
   ring& operator=(const ring&) = delete;
   ~ring() {
     each_mapping([](std::byte* at, std::size_t) { detail::kept_from_children::remove(at); });
   }
+
+  /// Longest payload in a slot.
+  std::size_t inline_bytes() const { return inline_; }
 
   /// `side` 0 or 1: which of the two directions this process writes.
   std::error_code map(const segment& from, int side) {
@@ -148,19 +156,25 @@ class ring {
   void write(const tcp::header& frame, const std::byte* data, std::size_t size) {
     slot& next = out().all[slots_written_ % slots];
     std::memcpy(static_cast<void*>(&next.frame), &frame, sizeof frame);
-    if (size <= longest_inline && frame.length == size) {
+    const std::byte* piece = nullptr;
+    if (size <= inline_ && frame.length == size) {
       next.piece = 0;
       if (size != 0) std::memcpy(next.data, data, size);
     } else {
       next.piece = static_cast<std::uint32_t>(size);
       std::byte* const at = bytes_[0].data() + bytes_written_ % bytes_in_ring_;
       if (size != 0) std::memcpy(at, data, size);
+      piece = at;
       bytes_written_ += size;
       owned_ = std::max(owned_, bytes_written_ / 64 * 64);
       own_to_ = std::min(bytes_written_ + std::min(size, longest_owned),
                          bytes_done_ + bytes_in_ring_);
     }
     ++slots_written_;
+    if (has_checksums()) {
+      const std::uint32_t sum = sum_of(next, slots_written_, next.piece, piece);
+      std::memcpy(next.data + checksum_at, &sum, sizeof sum);
+    }
     next.number.store(static_cast<std::uint32_t>(slots_written_), std::memory_order_release);
     told_ = true;
   }
@@ -182,6 +196,24 @@ class ring {
                    static_cast<std::uint32_t>(slots_read_ + 1)
                ? &next
                : nullptr;
+  }
+  /// Whether the front and what it adds are what the peer wrote, as far as checksums tell.
+  bool holds(const slot& next) const {
+    if (!has_checksums()) return true;
+    const std::size_t piece = fetched(next.piece);
+    std::uint32_t sum = 0;
+    std::memcpy(&sum, next.data + checksum_at, sizeof sum);
+    return piece <= bytes_in_ring_ - readable_ &&
+           sum == sum_of(next, slots_read_ + 1, piece, data() + readable_);
+  }
+  /// Whether the front's number is one that the peer can have written: this one, or that of its
+  /// last turn. Only checksums make a difference.
+  bool is_numbered() const {
+    if (!has_checksums()) return true;
+    const std::uint64_t before = slots_read_ < slots ? 0 : slots_read_ + 1 - slots;
+    const auto number = in().all[slots_read_ % slots].number.load(std::memory_order_relaxed);
+    return number == static_cast<std::uint32_t>(before) ||
+           number == static_cast<std::uint32_t>(slots_read_ + 1);
   }
   /// The front's slot, which adds so many bytes, may be written again. False: that cannot be.
   bool pop(std::size_t piece) {
@@ -225,6 +257,16 @@ class ring {
   }
 
  private:
+  bool has_checksums() const { return inline_ != longest_inline; }
+  // Of a slot but for the checksum itself, and of the bytes that it adds.
+  static std::uint32_t sum_of(const slot& which, std::uint64_t number, std::size_t size,
+                              const std::byte* added) {
+    constexpr std::size_t checked = offsetof(slot, data) + checksum_at - offsetof(slot, piece);
+    const std::uint32_t sum =
+        detail::crc32c(static_cast<std::uint32_t>(number), &which.piece, checked);
+    return detail::crc32c(sum, added, size);
+  }
+
   template <class Visit>
   void each_mapping(Visit visit) const {
     for (const mapping& each : lines_) visit(each.data(), direction_bytes);
@@ -257,6 +299,7 @@ class ring {
   mapping lines_[2];  // what this side writes, what it reads
   mapping bytes_[2];
   std::size_t bytes_in_ring_ = 0;
+  std::size_t inline_;
   std::uint64_t slots_written_ = 0;
   std::uint64_t slots_done_ = 0;
   std::uint64_t bytes_written_ = 0;

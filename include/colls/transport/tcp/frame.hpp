@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The frames of a link: 32 bytes of header, then the payload of those that have one.
+// The frames of a link: 32 bytes of header, then the payload of those that have one. Where ranks
+// agreed on checksums, those of a frame on a socket follow its header.
 
+#include <colls/detail/crc32c.hpp>
 #include <colls/error.hpp>
 #include <colls/fingerprint.hpp>
 #include <colls/key_table.hpp>
@@ -50,6 +52,29 @@ struct header {
 };
 static_assert(sizeof(header) == 32 && std::is_trivially_copyable_v<header>);
 
+/// A header and the checksums that follow it on a socket where ranks agreed on them. That of the
+/// header is compared before anything in it is believed.
+struct checked_header : header {
+  std::uint32_t payload_sum = 0;
+  std::uint32_t header_sum = 0;  // of all before it
+
+  using header::operator=;
+  void seal(const std::byte* payload, std::size_t size) {
+    payload_sum = detail::crc32c(0, payload, size);
+    header_sum = sum();
+  }
+  bool holds() const { return header_sum == sum(); }
+
+ private:
+  std::uint32_t sum() const { return detail::crc32c(0, this, sizeof(header) + sizeof payload_sum); }
+};
+static_assert(sizeof(checked_header) == 40 && std::is_trivially_copyable_v<checked_header>);
+
+/// What a link's failure says of a frame whose bytes are not those that its sender wrote.
+inline constexpr const char* damaged = "a frame came with a wrong checksum";
+/// And of one whose bytes make no sense.
+inline constexpr const char* senseless = "a frame that no rank of colls would send";
+
 inline header header_for(tcp::kind what, const message_key& key, std::uint64_t length,
                          std::uint64_t hash, std::uint8_t flags = 0) {
   return {what, flags, key.lane, key.communicator, key.sequence, length, hash};
@@ -58,12 +83,15 @@ inline header header_for(tcp::kind what, const message_key& key, std::uint64_t l
 /// Longest payload of a frame that is not data.
 inline constexpr std::size_t longest_control = sizeof(failure);
 
+/// No message is longer, since no process addresses so much.
+inline constexpr std::uint64_t longest_message = std::uint64_t{1} << 57;
+
 /// Whether a header can be right at all; lengths are judged before anything is read or allocated.
 inline bool plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:
     case kind::grant:
-    case kind::announce: return true;
+    case kind::announce: return frame.length <= longest_message;
     case kind::revoke: return frame.length == sizeof(failure);
     case kind::goodbye:
     case kind::mapped: return frame.length == 0;

@@ -4,6 +4,7 @@
 
 // landing: where the payload of the frame that a link reads goes.
 
+#include <colls/detail/crc32c.hpp>
 #include <colls/match.hpp>
 #include <colls/memory.hpp>
 
@@ -53,10 +54,19 @@ class landing final : public filler {
   void begin(std::size_t size) {
     left_ = size;
     taken_ = 0;
+    checked_ = false;
     into_ = nullptr;
     target_ = nullptr;
     early_ = nullptr;
   }
+  /// Its payload has to have this checksum, or it never ends.
+  void expect(std::uint32_t sum) {
+    checked_ = true;
+    expected_ = sum;
+    sum_ = 0;
+  }
+  /// All of the payload has come, and it is another.
+  bool is_damaged() const { return damaged_; }
   /// `in_place`: a reduction gets the pieces as they come, else all at once.
   void deliver_to(posted& receive, bool in_place) {
     into_ = receive.data;
@@ -82,9 +92,10 @@ class landing final : public filler {
   std::size_t left() const { return left_; }
   /// Where the next bytes may be put before `filled` tells of them; null: only `take` takes them.
   std::byte* room() const { return into_; }
-  void filled(std::size_t size) {
+  /// They lie there, or, if there was no room, at `from`.
+  void filled(const std::byte* from, std::size_t size) {
     if (into_ != nullptr) into_ += size;
-    note(size);
+    note(from, size);
   }
   /// How many of the next `size` bytes it takes now: a reduction takes whole elements, the rest has
   /// to wait until more has come.
@@ -99,7 +110,7 @@ class landing final : public filler {
     } else if (target_ != nullptr) {
       target_->fold(target_->folds, taken_, from, size);
     }
-    filled(size);
+    filled(from, size);
   }
   /// All of the payload has come.
   void end() {
@@ -150,8 +161,13 @@ class landing final : public filler {
   // Elements longer than this are put together before they are reduced.
   static constexpr std::size_t longest_grain = 4096;
 
-  void note(std::size_t size) {
+  void note(const std::byte* bytes, std::size_t size) {
     if (size == 0) return;
+    if (checked_) {
+      sum_ = detail::crc32c(sum_, bytes, size);
+      damaged_ = size == left_ && sum_ != expected_;
+      if (damaged_) return;
+    }
     if (early_ != nullptr) early_->filled += size;
     if (target_ != nullptr) target_->record->bytes += size;
     taken_ += size;
@@ -175,6 +191,10 @@ class landing final : public filler {
   match::block gathered_;  // for a payload that is reduced when it is whole
   posted* target_ = nullptr;
   early* early_ = nullptr;
+  bool checked_ = false;
+  bool damaged_ = false;
+  std::uint32_t expected_ = 0;
+  std::uint32_t sum_ = 0;  // of what has come
 };
 
 }  // namespace colls::tcp

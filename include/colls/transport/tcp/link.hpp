@@ -75,7 +75,9 @@ class link final : public engine::watcher {
   tcp::credit credit;
 
   /// Takes an authenticated connection over and writes what has gathered.
-  void open(detail::descriptor socket, std::unique_ptr<shm::ring> shared = nullptr);
+  /// `checks`: with checksums; a ring has them of its own.
+  void open(detail::descriptor socket, std::unique_ptr<shm::ring> shared = nullptr,
+            bool checks = false);
 
   /// True: written whole at once.
   bool enqueue(outgoing& send) {
@@ -103,7 +105,7 @@ class link final : public engine::watcher {
     if (!reads() || !idle() || !credit.waiting.empty()) return false;
     if (!ring_) return send_whole(frame, message);
     if (!ring_->has_slot()) return false;
-    const bool is_long = message.size > shm::longest_inline;
+    const bool is_long = message.size > ring_->inline_bytes();
     if (is_long && ring_->room(message.size) < message.size) return false;
     if (!credit.spend(message.size)) return false;
     ring_->write(frame, message.data, message.size);
@@ -124,9 +126,10 @@ class link final : public engine::watcher {
       return false;
     }
     if (std::memcmp(&next->frame, &wanted, sizeof wanted) != 0) return false;
+    if (!ring_->holds(*next)) return false;
     const std::size_t size = wanted.length;
     const std::size_t piece = shm::fetched(next->piece);
-    if (size <= shm::longest_inline) {
+    if (size <= ring_->inline_bytes()) {
       if (piece != 0) return false;
       if (size != 0) std::memcpy(into, next->data, size);
       if (!ring_->pop(0)) return false;
@@ -228,8 +231,8 @@ class link final : public engine::watcher {
         return true;
       }
       moved = true;
-      if (!in_.take(landing_, is_taken, begin_frame)) {
-        fail_for_frame();
+      if (const char* const wrong = in_.take(landing_, is_taken, begin_frame)) {
+        fail(0, wrong);
         return true;
       }
       if (!in_.may_have_more()) break;
@@ -324,12 +327,12 @@ class link final : public engine::watcher {
   // What the system does not take at once goes from a copy.
   bool send_whole(const header& frame, const_bytes message) {
     if (!credit.spend(message.size)) return false;
-    const std::size_t sent = socket_frames::write_whole(socket_.get(), frame, message);
+    const std::size_t sent = in_.write_whole(socket_.get(), frame, message);
     if (sent == 0) {
       credit.refill(weight(message.size));
       return false;
     }
-    if (sent < sizeof frame + message.size) {
+    if (sent < in_.head() + message.size) {
       if (!out_.add_rest(frame, message, sent)) break_off();
       want_write(true);
     }
@@ -348,8 +351,6 @@ class link final : public engine::watcher {
     if (has_payload && frame.length == 0) landing_.end();
     return goes_on();
   }
-  void fail_for_frame() { fail(0, "a frame that no rank of colls would send"); }
-
   bool pump_ring() {
     const auto begin_frame = [this](const header& frame, const std::byte* payload) {
       return begin(frame, payload);
@@ -358,13 +359,17 @@ class link final : public engine::watcher {
     for (int rounds = 0; goes_on() && rounds < 256; ++rounds) {
       const shm::slot* const next = ring_->front();
       if (next == nullptr) {
+        if (!ring_->is_numbered()) {
+          fail(0, damaged);
+          return true;
+        }
         ring_->own_some();
         break;
       }
       moved = true;
       if (owner_.take_next(*this)) continue;
-      if (!take_slot(*ring_, *next, landing_, begin_frame)) {
-        fail_for_frame();
+      if (const char* const wrong = take_slot(*ring_, *next, landing_, begin_frame)) {
+        fail(0, wrong);
         return true;
       }
       ring_->settle();
@@ -373,6 +378,9 @@ class link final : public engine::watcher {
     wake_peer();
     return moved;
   }
+
+  // A frame that cannot be ends the link; the peer hears why.
+  void refuse(const char* sentence);
 
   // The socket says that the peer woke us, or that it is gone; what it wrote before counts.
   void listen();
@@ -387,8 +395,9 @@ class link final : public engine::watcher {
   int peer_;
   std::string address_;
   detail::descriptor socket_;
-  // What is left of the socket where this side has ended the link and the peer may still be in memory
-  // of this rank: the peer reads an end of file, and its own end is seen here.
+  // What is left of the socket where this side has ended the link, for the peer to read what was
+  // written before, or because it may still be in memory of this rank: the peer reads an end of
+  // file, and its own end is seen here.
   detail::descriptor half_closed_;
   std::uint32_t events_ = 0;
   bool hears_ = true;
@@ -396,6 +405,7 @@ class link final : public engine::watcher {
   bool goodbye_received_ = false;
   bool ended_ = false;
   bool hung_up_ = false;
+  bool refused_ = false;  // for a frame that cannot be
 
   outbox out_;
   std::unique_ptr<shm::ring> ring_;

@@ -18,7 +18,9 @@ namespace colls::tcp {
 /// A link stays where it is, whether it is open or not, until all of them go.
 class links {
  public:
-  links(engine& on, link_owner& owner) : engine_(on), owner_(owner) {}
+  /// `checks`: frames through sockets have checksums.
+  links(engine& on, link_owner& owner, bool checks = false)
+      : engine_(on), owner_(owner), checks_(checks) {}
 
   /// Made, not opened, if it is not there yet.
   link& at(int peer) {
@@ -37,8 +39,8 @@ class links {
     const auto found = all_.find(peer);
     return found == all_.end() ? nullptr : found->second.get();
   }
-  /// The other end of the link from a rank to itself.
-  link& from_self(int rank);
+  /// Opens the link from a rank to itself: `out` and another end.
+  void open_to_self(link& out, detail::descriptor first, detail::descriptor other);
   template <class Visit>
   void each(Visit visit) {
     for (auto& [peer, link] : all_) visit(peer, *link);
@@ -161,6 +163,7 @@ class links {
 
   engine& engine_;
   link_owner& owner_;
+  bool checks_;
   std::unordered_map<int, std::unique_ptr<link>> all_;
   link* last_used_ = nullptr;
   std::vector<link*> rings_;

@@ -23,7 +23,7 @@ class link;
 
 /// A send; its header is made when it starts.
 struct outgoing : keyed {
-  header frame;
+  checked_header frame;
   const std::byte* data = nullptr;
   std::size_t size = 0;
   operation_record* record = nullptr;
@@ -45,7 +45,6 @@ struct outgoing : keyed {
     return waits || (queued && written == 0 && (frame.flags & flag::granted) == 0);
   }
   std::size_t body() const { return alone ? 0 : size; }
-  std::size_t whole() const { return sizeof frame + body(); }
   void finish(std::error_code result = {}) {
     on = nullptr;
     ec = result;
@@ -93,6 +92,21 @@ class outbox {
   outbox(const outbox&) = delete;
   outbox& operator=(const outbox&) = delete;
 
+  /// Each header is followed by its checksums from now on, those of what is queued too.
+  void add_checksums() {
+    head_ = sizeof(checked_header);
+    each([](outgoing& send) { send.frame.seal(send.data, send.body()); });
+    unwritten unchecked;
+    std::swap(unchecked, control_);
+    while (!unchecked.empty()) {
+      header frame;
+      std::memcpy(&frame, unchecked.data(), sizeof frame);
+      const std::size_t size = control_size(frame);
+      add_control(frame, unchecked.data() + sizeof frame, size);
+      unchecked.take(sizeof frame + size);
+    }
+  }
+
   bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
@@ -107,8 +121,7 @@ class outbox {
   [[nodiscard]] bool control(const header& frame, const void* payload) {
     if (ended_) return true;
     try {
-      control_.add(&frame, sizeof frame);
-      if (payload != nullptr) control_.add(payload, frame.length);
+      add_control(frame, payload, payload == nullptr ? 0 : control_size(frame));
     } catch (const std::bad_alloc&) {
       end();
       return false;
@@ -122,6 +135,7 @@ class outbox {
     send.alone = alone;
     send.written = 0;
     send.after = nullptr;
+    if (has_checksums()) send.frame.seal(send.data, send.body());
     (last_ != nullptr ? last_->after : first_) = &send;
     last_ = &send;
     return first_ == &send;
@@ -145,7 +159,7 @@ class outbox {
     if (last_ == &send) last_ = before;
     if (send.written == 0 || ended_) return true;
     try {
-      tail_.reserve(send.whole() - send.written);
+      tail_.reserve(whole(send) - send.written);
     } catch (const std::bad_alloc&) {
       return false;
     }
@@ -157,11 +171,14 @@ class outbox {
   /// as `withdraw`.
   [[nodiscard]] bool add_rest(const header& frame, const_bytes message, std::size_t done) {
     try {
-      tail_.reserve(sizeof frame + message.size - done);
+      tail_.reserve(head_ + message.size - done);
     } catch (const std::bad_alloc&) {
       return false;
     }
-    add_rest(frame, message.data, message.size, done,
+    checked_header checked;
+    checked = frame;
+    if (has_checksums()) checked.seal(message.data, message.size);
+    add_rest(checked, message.data, message.size, done,
              [this](const std::byte* from, std::size_t size) { tail_.add(from, size); });
     return true;
   }
@@ -215,7 +232,7 @@ class outbox {
     if (!tail_.empty()) return {{}, tail_.data(), tail_.size()};
     if (is_turn_of_first()) {
       if (first_->written == 0) return {first_->frame, first_->data, first_->body()};
-      const std::size_t done = first_->written - sizeof(header);
+      const std::size_t done = first_->written - head_;
       return {{}, first_->data + done, first_->body() - done};
     }
     piece next;
@@ -230,10 +247,10 @@ class outbox {
     if (!tail_.empty()) {
       tail_.take(size);
     } else if (is_turn_of_first()) {
-      count(*first_, first_->written == 0 ? sizeof(header) + size : size);
-      if (first_->written == first_->whole()) written(*first_);
+      count(*first_, first_->written == 0 ? head_ + size : size);
+      if (first_->written == whole(*first_)) written(*first_);
     } else {
-      control_.take(sizeof(header) + size);
+      control_.take(head_ + size);
     }
   }
 
@@ -245,8 +262,8 @@ class outbox {
       return part;
     };
     const auto pop = [&](outgoing& send) {
-      count(send, take(send.whole() - send.written));
-      if (send.written < send.whole()) return false;
+      count(send, take(whole(send) - send.written));
+      if (send.written < whole(send)) return false;
       written(send);
       return true;
     };
@@ -257,18 +274,28 @@ class outbox {
   }
 
  private:
+  bool has_checksums() const { return head_ != sizeof(header); }
+  std::size_t whole(const outgoing& send) const { return head_ + send.body(); }
+
+  void add_control(const header& frame, const void* payload, std::size_t size) {
+    checked_header checked;
+    checked = frame;
+    if (has_checksums()) checked.seal(static_cast<const std::byte*>(payload), size);
+    control_.add(&checked, head_);
+    if (size != 0) control_.add(payload, size);
+  }
   template <class Add>
-  static void add_rest(const outgoing& send, const Add& add) {
+  void add_rest(const outgoing& send, const Add& add) const {
     add_rest(send.frame, send.data, send.body(), send.written, add);
   }
   template <class Add>
-  static void add_rest(const header& frame, const std::byte* data, std::size_t size,
-                       std::size_t done, const Add& add) {
-    if (done < sizeof frame) {
-      add(reinterpret_cast<const std::byte*>(&frame) + done, sizeof frame - done);
+  void add_rest(const checked_header& frame, const std::byte* data, std::size_t size,
+                std::size_t done, const Add& add) const {
+    if (done < head_) {
+      add(reinterpret_cast<const std::byte*>(&frame) + done, head_ - done);
       add(data, size);
     } else {
-      add(data + (done - sizeof frame), size - (done - sizeof frame));
+      add(data + (done - head_), size - (done - head_));
     }
   }
 
@@ -297,6 +324,7 @@ class outbox {
     }
   }
 
+  std::size_t head_ = sizeof(header);  // of a frame, with its checksums
   unwritten tail_;
   unwritten control_;
   outgoing* first_ = nullptr;

@@ -23,7 +23,7 @@ inline bool write_frames(shm::ring& ring, outbox& from) {
     const outbox::piece next = from.front();
     const bool begins = next.frame.kind != kind{};
     std::size_t size = next.size;
-    if (!begins || size > shm::longest_inline) {
+    if (!begins || size > ring.inline_bytes()) {
       size = std::min(size, shm::longest_piece);
       if (ring.room(size) < size) break;
     }
@@ -43,22 +43,23 @@ inline void take_payload(shm::ring& ring, landing& into) {
 }
 
 /// Takes the slot `next` off the ring; `begin(frame, payload)` is told if a frame begins there, and
-/// gives false if the link has ended by it. False: the slot cannot be. A peer that changes it
-/// meanwhile changes nothing, but for a payload that is data.
+/// gives false if the link has ended by it. Null, or what is wrong with the slot. A peer that
+/// changes it meanwhile changes nothing, but for a payload that is data.
 template <class Begin>
-bool take_slot(shm::ring& ring, const shm::slot& next, landing& into, Begin begin) {
+const char* take_slot(shm::ring& ring, const shm::slot& next, landing& into, Begin begin) {
+  if (!ring.holds(next)) return damaged;
   const header frame = shm::fetched(next.frame);
   const std::size_t piece = shm::fetched(next.piece);
   if (frame.kind == kind{}) {
-    if (into.left() == 0 || !ring.pop(piece)) return false;
+    if (into.left() == 0 || !ring.pop(piece)) return senseless;
     take_payload(ring, into);
-    return ring.readable() <= into.left();
+    return ring.readable() <= into.left() ? nullptr : senseless;
   }
-  if (into.left() > 0 || !plausible(frame)) return false;
+  if (into.left() > 0 || !plausible(frame)) return senseless;
   const std::size_t control = control_size(frame);
-  const bool is_short = piece == 0 && frame.length <= shm::longest_inline;
-  if (piece > frame.length || (control > 0 && !is_short && piece != control)) return false;
-  if (!ring.pop(piece)) return false;
+  const bool is_short = piece == 0 && frame.length <= ring.inline_bytes();
+  if (piece > frame.length || (control > 0 && !is_short && piece != control)) return senseless;
+  if (!ring.pop(piece)) return senseless;
   std::byte payload[longest_control];
   if (is_short) {
     shm::fetch(payload, next.data, sizeof next.data);
@@ -67,13 +68,13 @@ bool take_slot(shm::ring& ring, const shm::slot& next, landing& into, Begin begi
     ring.take(control);
   }
   const bool goes_on = begin(frame, payload);
-  if (into.left() == 0 || !goes_on) return true;
+  if (into.left() == 0 || !goes_on) return nullptr;
   if (is_short) {
     into.take(payload, into.left());
   } else {
     take_payload(ring, into);
   }
-  return ring.readable() <= into.left();
+  return ring.readable() <= into.left() ? nullptr : senseless;
 }
 
 }  // namespace colls::tcp

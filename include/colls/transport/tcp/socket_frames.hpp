@@ -25,6 +25,11 @@ class socket_frames {
     bool is_full = false;  // the system takes more later
   };
 
+  /// Each header is followed by its checksums from now on.
+  void add_checksums() { head_ = sizeof(checked_header); }
+  /// The bytes of a header, with its checksums.
+  std::size_t head() const { return head_; }
+
   /// Writes what it can. An error is judged by the reader, who may find a last word of the peer.
   static progress write(int socket, outbox& from) {
     progress made;
@@ -52,10 +57,12 @@ class socket_frames {
   static constexpr std::size_t longest_whole = 4096;
 
   /// Writes one frame before which nothing waits. How many bytes of it went, at least 0.
-  static std::size_t write_whole(int socket, const header& frame, const_bytes message) {
-    iovec parts[2] = {{const_cast<header*>(&frame), sizeof frame},
-                      {const_cast<std::byte*>(message.data), message.size}};
-    const ssize_t sent = send(socket, parts, 2, sizeof frame + message.size);
+  std::size_t write_whole(int socket, const header& frame, const_bytes message) const {
+    checked_header checked;
+    checked = frame;
+    if (has_checksums()) checked.seal(message.data, message.size);
+    iovec parts[2] = {{&checked, head_}, {const_cast<std::byte*>(message.data), message.size}};
+    const ssize_t sent = send(socket, parts, 2, head_ + message.size);
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
   }
 
@@ -80,7 +87,7 @@ class socket_frames {
     const std::size_t body = std::min(size, left);
     wanted_ -= size;
     size_ += size - body;
-    into.filled(body);
+    into.filled(room == nullptr ? sink : room, body);
     return got;
   }
   /// Whether the last call filled all that it was given.
@@ -88,11 +95,12 @@ class socket_frames {
 
   /// Takes frames out of the read-ahead buffer; payload that lies there is copied to its place.
   /// `is_taken()` may take the next one by `take_whole`; else `begin(frame, payload)` is told of
-  /// it, false ends it. False: a frame cannot be.
+  /// it, false ends it. Null, or what is wrong with a frame.
   template <class IsTaken, class Begin>
-  bool take(landing& into, IsTaken is_taken, Begin begin) {
+  const char* take(landing& into, IsTaken is_taken, Begin begin) {
     bool goes_on = true;
     while (goes_on) {
+      if (into.is_damaged()) return damaged;
       if (into.left() > 0) {
         const std::size_t part = std::min(into.left(), size_ - at_);
         if (part == 0) break;
@@ -100,36 +108,49 @@ class socket_frames {
         at_ += part;
         continue;
       }
-      if (size_ - at_ < sizeof(header)) break;
+      if (size_ - at_ < head_) break;
       if (is_taken()) continue;
-      header frame;
-      std::memcpy(&frame, ahead_ + at_, sizeof frame);
-      if (!plausible(frame)) return false;
+      checked_header frame;
+      std::memcpy(&frame, ahead_ + at_, head_);
+      if (has_checksums() && !frame.holds()) return damaged;
+      if (!plausible(frame)) return senseless;
       const std::size_t body = control_size(frame);
-      if (size_ - at_ < sizeof frame + body) break;
-      const std::byte* const payload = ahead_ + at_ + sizeof frame;
-      at_ += sizeof frame + body;
+      if (size_ - at_ < head_ + body) break;
+      const std::byte* const payload = ahead_ + at_ + head_;
+      at_ += head_ + body;
+      if (has_checksums() && body != 0 && !is_sum_of(frame, payload, body)) return damaged;
       goes_on = begin(frame, payload);
+      if (has_checksums()) into.expect(frame.payload_sum);
     }
     size_ -= at_;
     if (at_ > 0 && size_ > 0) std::memmove(ahead_, ahead_ + at_, size_);
     at_ = 0;
-    return true;
+    return nullptr;
   }
   /// Takes that message if it is the next one and has come whole.
   bool take_whole(const header& wanted, std::byte* into) {
     const auto size = static_cast<std::size_t>(wanted.length);
-    if (size_ - at_ < sizeof wanted + size) return false;
+    if (size_ - at_ < head_ + size) return false;
     if (std::memcmp(ahead_ + at_, &wanted, sizeof wanted) != 0) return false;
-    if (size != 0) std::memcpy(into, ahead_ + at_ + sizeof wanted, size);
-    at_ += sizeof wanted + size;
+    const std::byte* const payload = ahead_ + at_ + head_;
+    if (has_checksums()) {
+      checked_header frame;
+      std::memcpy(&frame, ahead_ + at_, sizeof frame);
+      if (!frame.holds() || !is_sum_of(frame, payload, size)) return false;
+    }
+    if (size != 0) std::memcpy(into, payload, size);
+    at_ += head_ + size;
     return true;
   }
 
  private:
+  bool has_checksums() const { return head_ != sizeof(header); }
+  static bool is_sum_of(const checked_header& frame, const std::byte* payload, std::size_t size) {
+    return detail::crc32c(0, payload, size) == frame.payload_sum;
+  }
   // The kernel takes 0.3 us longer to look at a list of pieces than to copy it takes here.
   static ssize_t send(int socket, iovec* parts, int count, std::size_t size) {
-    std::byte whole[sizeof(header) + longest_whole];
+    std::byte whole[sizeof(checked_header) + longest_whole];
     if (size > sizeof whole) {
       msghdr message{};
       message.msg_iov = parts;
@@ -151,7 +172,8 @@ class socket_frames {
   std::size_t wanted_ = 0;  // by the last call, and not got
   std::size_t at_ = 0;      // in the read-ahead buffer, of what is not taken
   std::size_t size_ = 0;
-  std::byte ahead_[sizeof(header) + longest_whole];
+  std::size_t head_ = sizeof(header);
+  std::byte ahead_[sizeof(checked_header) + longest_whole];
 };
 
 }  // namespace colls::tcp

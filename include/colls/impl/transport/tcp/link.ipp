@@ -8,7 +8,12 @@
 
 namespace colls::tcp {
 
-COLLS_ONCE void link::open(detail::descriptor socket, std::unique_ptr<shm::ring> shared) {
+COLLS_ONCE void link::open(detail::descriptor socket, std::unique_ptr<shm::ring> shared,
+                           bool checks) {
+  if (checks && shared == nullptr) {
+    out_.add_checksums();
+    in_.add_checksums();
+  }
   events_ = EPOLLIN;
   engine_.watch(socket.get(), events_, *this);
   socket_ = std::move(socket);
@@ -48,7 +53,8 @@ COLLS_ONCE bool link::is_silent() const {
 COLLS_ONCE void link::shut() {
   if (!socket_) return;
   engine_.unwatch(socket_.get(), *this);
-  if (is_seen && !hung_up_) {
+  // A socket that closes before all was read resets the connection, and what was written is lost.
+  if ((is_seen || refused_) && !hung_up_) {
     ::shutdown(socket_.get(), SHUT_WR);
     half_closed_ = std::move(socket_);
     detail::kept_from_children::add(half_closed_.get());
@@ -58,14 +64,23 @@ COLLS_ONCE void link::shut() {
 }
 
 COLLS_ONCE void link::fail(int system_error, const char* sentence) {
+  if (sentence != nullptr) return refuse(sentence);
   ended_ = true;
-  hung_up_ = sentence == nullptr;
+  hung_up_ = true;
   shut();
-  if (sentence == nullptr) {
-    tell_lost(errc::peer_failed, std::strerror(system_error));
-  } else {
-    tell_lost(errc::protocol_error, sentence);
-  }
+  tell_lost(errc::peer_failed, std::strerror(system_error));
+}
+
+COLLS_ONCE void link::refuse(const char* sentence) {
+  // The link takes words to the peer as yet: those that say why communicators fail.
+  char where[120];
+  std::snprintf(where, sizeof where, "on the link from rank %d to rank %d: %s", peer_,
+                owner_.matching().rank(), sentence);
+  tell_lost(errc::protocol_error, where);
+  ended_ = true;
+  refused_ = true;
+  flush();
+  shut();
 }
 
 COLLS_ONCE void link::tell_lost(errc code, const char* sentence) {

@@ -8,9 +8,12 @@
 
 namespace colls::tcp {
 
-COLLS_ONCE link& links::from_self(int rank) {
-  auto made = std::make_unique<link>(engine_, owner_, rank);
-  return *all_.insert_or_assign(receives_from_self, std::move(made)).first->second;
+COLLS_ONCE void links::open_to_self(link& out, detail::descriptor first,
+                                    detail::descriptor other) {
+  auto made = std::make_unique<link>(engine_, owner_, out.peer());
+  link& in = *all_.insert_or_assign(receives_from_self, std::move(made)).first->second;
+  in.open(std::move(other), nullptr, checks_);
+  out.open(std::move(first), nullptr, checks_);
 }
 
 COLLS_ONCE void links::open(link& which, detail::descriptor socket,
@@ -19,7 +22,7 @@ COLLS_ONCE void links::open(link& which, detail::descriptor socket,
   those.push_back(&which);
   hear_all();
   try {
-    which.open(std::move(socket), std::move(ring));
+    which.open(std::move(socket), std::move(ring), checks_);
   } catch (...) {
     those.pop_back();
     throw;

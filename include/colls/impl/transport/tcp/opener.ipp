@@ -62,9 +62,7 @@ COLLS_ONCE void opener::open_to_self(link& out) {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     throw error(errc::too_many_files, std::strerror(errno));
   }
-  detail::descriptor first(ends[0]);
-  links_.from_self(who_.rank).open(detail::descriptor(ends[1]));
-  out.open(std::move(first));
+  links_.open_to_self(out, detail::descriptor(ends[0]), detail::descriptor(ends[1]));
 }
 
 COLLS_ONCE task<> opener::dial(link& which) {
@@ -219,7 +217,7 @@ COLLS_ONCE task<bool> opener::dial_beside(link& which, endpoint where, bool* ali
   }
   if (!accepted || which.is_open() || which.ended() || closing_) co_return true;
   shm::segment memory;
-  auto ring = std::make_unique<shm::ring>();
+  auto ring = std::make_unique<shm::ring>(who_.cfg.checksum);
   ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, who_.cores())));
   if (!ec) ec = ring->map(memory, 0);
   if (!ec && !shm::pass_descriptor(connection.descriptor(), memory.descriptor())) {
@@ -256,7 +254,7 @@ COLLS_ONCE task<> opener::admit_beside(std::unique_ptr<stream> guest, int peer) 
   std::error_code ec;
   if (!shm::take_descriptor(guest->descriptor(), passed, ec)) co_return;
   if (passed) {
-    ring = std::make_unique<shm::ring>();
+    ring = std::make_unique<shm::ring>(who_.cfg.checksum);
     ec = memory.adopt(std::move(passed));
     if (!ec) ec = ring->map(memory, 1);
   }

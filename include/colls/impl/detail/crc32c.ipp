@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// How it is computed: the second half of crc32c.hpp.
+
+#include <colls/detail/crc32c.hpp>
+#include <colls/version.hpp>
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#define COLLS_DETAIL_CRC32C [[gnu::target("sse4.2")]]
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#define COLLS_DETAIL_CRC32C [[gnu::target("+crc")]]
+#endif
+
+namespace colls::detail {
+
+/// Tables for it, over the inverted sum, whose lowest bit is the highest power of x.
+struct crc32c_tables {
+  using table = std::array<std::uint32_t, 256>;
+
+  static constexpr std::uint32_t polynomial = 0x82f63b78;
+  /// Bytes that are summed in each of three chains at once: one instruction does not wait for the
+  /// one before.
+  static constexpr std::size_t long_stride = 2048;
+  static constexpr std::size_t short_stride = 256;
+
+  /// `after[k][b]`: the sum after byte b and k zeros.
+  std::array<table, 8> after{};
+  /// What so many zeros make of each byte of a sum.
+  std::array<table, 4> past_long_stride{};
+  std::array<table, 4> past_short_stride{};
+
+  constexpr crc32c_tables() {
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+      std::uint32_t sum = byte;
+      for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1) != 0 ? polynomial : 0);
+      after[0][byte] = sum;
+    }
+    for (std::size_t k = 1; k < 8; ++k) {
+      for (std::size_t byte = 0; byte < 256; ++byte) after[k][byte] = past_zero(after[k - 1][byte]);
+    }
+    past_short_stride = past_zeros(short_stride);
+    past_long_stride = past_zeros(long_stride);
+  }
+
+  static constexpr std::uint32_t past(const std::array<table, 4>& zeros, std::uint32_t sum) {
+    return zeros[0][sum & 255] ^ zeros[1][(sum >> 8) & 255] ^ zeros[2][(sum >> 16) & 255] ^
+           zeros[3][sum >> 24];
+  }
+
+ private:
+  using linear_map = std::array<std::uint32_t, 32>;  // the image of each bit
+
+  constexpr std::uint32_t past_zero(std::uint32_t sum) const {
+    return (sum >> 8) ^ after[0][sum & 255];
+  }
+  static constexpr std::uint32_t image(const linear_map& map, std::uint32_t of) {
+    std::uint32_t sum = 0;
+    for (std::size_t bit = 0; of != 0; ++bit, of >>= 1) sum ^= (of & 1) != 0 ? map[bit] : 0;
+    return sum;
+  }
+  // `count`: a power of two.
+  constexpr std::array<table, 4> past_zeros(std::size_t count) const {
+    linear_map map{};
+    for (std::size_t bit = 0; bit < 32; ++bit) map[bit] = past_zero(std::uint32_t{1} << bit);
+    for (; count > 1; count /= 2) {
+      linear_map twice{};
+      for (std::size_t bit = 0; bit < 32; ++bit) twice[bit] = image(map, map[bit]);
+      map = twice;
+    }
+    std::array<table, 4> zeros{};
+    for (std::size_t place = 0; place < 4; ++place) {
+      for (std::uint32_t byte = 0; byte < 256; ++byte) {
+        zeros[place][byte] = image(map, byte << (8 * place));
+      }
+    }
+    return zeros;
+  }
+};
+inline constexpr crc32c_tables crc32c_table;
+
+template <class Number>
+Number loaded(const unsigned char* from) {
+  Number value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+COLLS_ONCE std::uint32_t crc32c_by_table(std::uint32_t sum, const void* from,
+                                         std::size_t size) noexcept {
+  const auto& after = crc32c_table.after;
+  const auto* at = static_cast<const unsigned char*>(from);
+  sum = ~sum;
+  for (; size >= 8; size -= 8, at += 8) {
+    const auto low = loaded<std::uint32_t>(at) ^ sum;
+    const auto high = loaded<std::uint32_t>(at + 4);
+    sum = after[7][low & 255] ^ after[6][(low >> 8) & 255] ^ after[5][(low >> 16) & 255] ^
+          after[4][low >> 24] ^ after[3][high & 255] ^ after[2][(high >> 8) & 255] ^
+          after[1][(high >> 16) & 255] ^ after[0][high >> 24];
+  }
+  for (; size > 0; --size, ++at) sum = (sum >> 8) ^ after[0][(sum ^ *at) & 255];
+  return ~sum;
+}
+
+#ifdef COLLS_DETAIL_CRC32C
+
+COLLS_ONCE bool has_crc32c_instruction() noexcept {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("sse4.2") != 0;
+#else
+  return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+#endif
+}
+
+COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_step(std::uint32_t sum, std::uint64_t word) {
+#if defined(__x86_64__)
+  return static_cast<std::uint32_t>(__builtin_ia32_crc32di(sum, word));
+#else
+  return __builtin_aarch64_crc32cx(sum, word);
+#endif
+}
+COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_step(std::uint32_t sum, unsigned char byte) {
+#if defined(__x86_64__)
+  return __builtin_ia32_crc32qi(sum, byte);
+#else
+  return __builtin_aarch64_crc32cb(sum, byte);
+#endif
+}
+
+/// As many blocks of three strides as there are.
+template <std::size_t Stride>
+COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_blocks(
+    std::uint32_t sum, const unsigned char*& at, std::size_t& size,
+    const std::array<crc32c_tables::table, 4>& zeros) {
+  for (; size >= 3 * Stride; size -= 3 * Stride, at += 3 * Stride) {
+    std::uint32_t second = 0;
+    std::uint32_t third = 0;
+    for (std::size_t i = 0; i < Stride; i += 8) {
+      sum = crc32c_step(sum, loaded<std::uint64_t>(at + i));
+      second = crc32c_step(second, loaded<std::uint64_t>(at + Stride + i));
+      third = crc32c_step(third, loaded<std::uint64_t>(at + 2 * Stride + i));
+    }
+    sum = crc32c_tables::past(zeros, sum) ^ second;
+    sum = crc32c_tables::past(zeros, sum) ^ third;
+  }
+  return sum;
+}
+
+COLLS_DETAIL_CRC32C COLLS_ONCE std::uint32_t crc32c_by_instruction(std::uint32_t sum,
+                                                                   const void* from,
+                                                                   std::size_t size) noexcept {
+  const auto* at = static_cast<const unsigned char*>(from);
+  sum = ~sum;
+  sum = crc32c_blocks<crc32c_tables::long_stride>(sum, at, size, crc32c_table.past_long_stride);
+  sum = crc32c_blocks<crc32c_tables::short_stride>(sum, at, size, crc32c_table.past_short_stride);
+  for (; size >= 8; size -= 8, at += 8) sum = crc32c_step(sum, loaded<std::uint64_t>(at));
+  for (; size > 0; --size, ++at) sum = crc32c_step(sum, *at);
+  return ~sum;
+}
+
+#else
+
+COLLS_ONCE bool has_crc32c_instruction() noexcept { return false; }
+
+COLLS_ONCE std::uint32_t crc32c_by_instruction(std::uint32_t sum, const void* from,
+                                               std::size_t size) noexcept {
+  return crc32c_by_table(sum, from, size);
+}
+
+#endif
+#undef COLLS_DETAIL_CRC32C
+
+COLLS_ONCE std::uint32_t crc32c(std::uint32_t sum, const void* from, std::size_t size) noexcept {
+  static const bool has_instruction = has_crc32c_instruction();
+  return has_instruction ? crc32c_by_instruction(sum, from, size)
+                         : crc32c_by_table(sum, from, size);
+}
+
+}  // namespace colls::detail
