@@ -81,7 +81,11 @@ class job {
  public:
   using rank_main = std::function<task<>(colls::world&, const line&)>;
 
-  job(int size, const rank_main& main, colls::config how = {}) {
+  /// Called in each rank's process before it joins.
+  using preparation = std::function<void(colls::config&)>;
+
+  job(int size, const rank_main& main, colls::config how = {}, preparation prepare = {})
+      : prepare_(std::move(prepare)) {
     // A listening socket that is handed over: no other test can have its port.
     colls::listener door;
     REQUIRE(!door.listen({boost::asio::ip::make_address("127.0.0.1"), 0}));
@@ -229,7 +233,9 @@ class job {
         ::clearenv();
         for (const std::string& variable : environment) ::putenv(::strdup(variable.c_str()));
       }
-      ::_exit(live(how, main, line(out[1], in[0])));
+      colls::config mine = how;
+      if (prepare_) prepare_(mine);
+      ::_exit(live(mine, main, line(out[1], in[0])));
     }
     ::close(out[1]);
     ::close(in[0]);
@@ -262,6 +268,7 @@ class job {
     end.what = text.substr(static_cast<std::size_t>(what));
   }
 
+  preparation prepare_;
   int port_ = 0;
   std::vector<child> all_;
 };

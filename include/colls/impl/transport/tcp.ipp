@@ -156,7 +156,16 @@ COLLS_ONCE void tcp_transport::received(tcp::link& from, const tcp::header& fram
       break;
     }
     case tcp::kind::revoke: {
-      const failure why = tcp::parse_failure(payload);
+      failure why = tcp::parse_failure(payload);
+      if (why.code == errc::peer_failed && why.culprit == rank()) {
+        // A rank that hears nothing from this one is lost to it, and its own words may still come.
+        const failure said = why;
+        const bool names_itself =
+            said.observer >= 0 && said.observer < size() && said.observer != rank();
+        why.culprit = names_itself ? said.observer : from.peer();
+        why.address[0] = 0;
+        why.say("it takes this rank for dead: %.250s", said.detail);
+      }
       const bool is_of_another = why.culprit >= 0 && why.culprit < size() && why.culprit != rank();
       if (why.code == errc::peer_failed && is_of_another) {
         match_.died(why.culprit, why, from.peer());

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// Ranks in two network namespaces, and packets that the receiver's system drops: both sides have to
+// find out that the other one is cut off.
+#include "../fault/processes.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+namespace {
+
+using namespace processes;
+using namespace std::chrono_literals;
+
+/// The status of a shell command, which is silent.
+int shell(const std::string& command) {
+  const std::string whole = "PATH=\"$PATH:/usr/sbin:/sbin\"; { " + command + "; } >/dev/null 2>&1";
+  const int status = std::system(whole.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/// Two network namespaces that a cable joins: 10.77.0.1 and 10.77.0.2.
+class two_hosts {
+ public:
+  explicit two_hosts(int number) {
+    const std::string id = std::to_string(::getpid()) + "-" + std::to_string(number);
+    for (int host = 0; host < 2; ++host) {
+      names_[host] = "colls-" + id + (host == 0 ? "a" : "b");
+      ends_[host] = "c" + id + (host == 0 ? "a" : "b");
+    }
+    is_up_ = shell("ip netns add " + names_[0] + " && ip netns add " + names_[1] +
+                   " && ip link add " + ends_[0] + " netns " + names_[0] +
+                   " type veth peer name " + ends_[1] + " netns " + names_[1]) == 0;
+    for (int host = 0; host < 2 && is_up_; ++host) {
+      const std::string in = "ip -n " + names_[host];
+      is_up_ = shell(in + " link set lo up && " + in + " addr add " + address(host) +
+                     "/24 dev " + ends_[host] + " && " + in + " link set " + ends_[host] +
+                     " up") == 0;
+    }
+  }
+  two_hosts(const two_hosts&) = delete;
+  ~two_hosts() { shell("ip netns del " + names_[0] + "; ip netns del " + names_[1]); }
+
+  bool is_up() const { return is_up_; }
+  static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
+  /// For this process.
+  bool enter(int host) const {
+    const colls::detail::descriptor space(
+        ::open(("/run/netns/" + names_[host]).c_str(), O_RDONLY | O_CLOEXEC));
+    return space && ::setns(space.get(), CLONE_NEWNET) == 0;
+  }
+  /// What the other host sends to `host` is lost from now on, and nobody is told.
+  bool deafen(int host) const {
+    return shell("ip netns exec " + names_[host] +
+                 " nft 'add table inet f; add chain inet f i { type filter hook input priority 0; "
+                 "}; add rule inet f i ip saddr " +
+                 address(1 - host) + " drop'") == 0;
+  }
+
+ private:
+  std::string names_[2];
+  std::string ends_[2];
+  bool is_up_ = false;
+};
+
+/// Ranks 0 and 1 on the first host, 2 on the second.
+constexpr int host_of(int rank) { return rank == 2 ? 1 : 0; }
+
+/// All work for the others all the time.
+task<> busy(colls::world& world, const line& test) {
+  std::vector<int> data(30'000);
+  for (int turn = 0;; ++turn) {
+    co_await world.all_reduce(data);
+    if (turn == 20) test.say("ready");
+  }
+}
+/// All wait for one of the other host, and nothing is under way.
+task<> idle(colls::world& world, const line& test) {
+  const int peer = world.rank() == 2 ? 0 : 2;
+  std::vector<int> data(1);
+  co_await world.barrier();
+  // Each has a link to its peer.
+  for (int from = 0; from < 2; ++from) {
+    if (world.rank() == from) co_await world.send(data, 2, 1);
+    if (world.rank() == 2) co_await world.recv(data, from, 1);
+  }
+  test.say("ready");
+  co_await world.recv(data, peer, 2);
+}
+
+struct partition {
+  const char* name;
+  bool deaf[2];  // the first host, the second
+  task<> (*work)(colls::world&, const line&);
+};
+constexpr partition partitions[] = {
+    {"neither hears the other, at work", {true, true}, &busy},
+    {"the first host is deaf, at work", {true, false}, &busy},
+    {"the second host is deaf, at work", {false, true}, &busy},
+    {"neither hears the other, idle", {true, true}, &idle},
+    {"the first host is deaf, idle", {true, false}, &idle},
+    {"the second host is deaf, idle", {false, true}, &idle},
+};
+
+}  // namespace
+
+TEST_CASE("hosts that are cut off from each other find out within 17 s, and name each other") {
+  if (::geteuid() != 0 || shell("command -v nft && command -v ip") != 0) {
+    MESSAGE("skipped: partitions need root, ip and nft");
+    return;
+  }
+  struct running {
+    explicit running(int number) : hosts(number) {}
+    two_hosts hosts;
+    std::unique_ptr<job> all;
+    double cut = 0;
+  };
+  std::vector<std::unique_ptr<running>> worlds;
+  for (const partition& each : partitions) {
+    CAPTURE(std::string(each.name));
+    auto made = std::make_unique<running>(static_cast<int>(worlds.size()));
+    if (!made->hosts.is_up()) {
+      MESSAGE("skipped: no network namespaces here");
+      return;
+    }
+    colls::config how;
+    how.secret = "of all of them";
+    how.join_timeout = 60s;
+    const two_hosts& hosts = made->hosts;
+    const auto prepare = [&hosts](colls::config& mine) {
+      if (!hosts.enter(host_of(mine.rank))) ::_exit(4);
+      mine.address = "tcp://" + two_hosts::address(0) + ":29500";
+      mine.store_fd = -1;
+    };
+    made->all = std::make_unique<job>(3, each.work, how, prepare);
+    worlds.push_back(std::move(made));
+  }
+  for (std::size_t i = 0; i < worlds.size(); ++i) {
+    CAPTURE(std::string(partitions[i].name));
+    REQUIRE(worlds[i]->all->all_say("ready", 60));
+    worlds[i]->cut = now();
+    for (int host = 0; host < 2; ++host) {
+      if (partitions[i].deaf[host]) REQUIRE(worlds[i]->hosts.deafen(host));
+    }
+  }
+  double slowest = 0;
+  for (std::size_t i = 0; i < worlds.size(); ++i) {
+    CAPTURE(std::string(partitions[i].name));
+    running& world = *worlds[i];
+    for (int rank = 0; rank < 3; ++rank) {
+      CAPTURE(rank);
+      const ending& end = world.all->wait(rank, 40);
+      CAPTURE(world.all->log(rank));
+      CHECK(end.status == 1);
+      CHECK(end.code == colls::errc::peer_failed);
+      REQUIRE(end.culprit >= 0);
+      // Of a host that is heard and hears nothing the others learn that it takes rank 0 for dead.
+      if (rank == 1) {
+        CHECK(end.culprit != rank);
+      } else {
+        CHECK(host_of(end.culprit) != host_of(rank));
+      }
+      CHECK(end.when - world.cut < 17);
+      slowest = std::max(slowest, end.when - world.cut);
+    }
+  }
+  MESSAGE("the last rank knew after ", slowest, " s");
+}
