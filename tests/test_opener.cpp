@@ -11,6 +11,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 // How a link opens where both ends want it, and what becomes of those who want one to a dead rank.
@@ -35,8 +36,14 @@ class rank_of_two {
     if (net_) net_->matching().remove(state_);
   }
 
-  void open(const std::vector<colls::offshoot::card>& all) {
+  /// With a store: as in a world that is so large that only the store knows where ranks listen.
+  void open(const std::vector<colls::offshoot::card>& all,
+            const std::shared_ptr<colls::store>& knows) {
     colls::offshoot::complete(*who_, all);
+    if (knows != nullptr) {
+      who_->book.clear();
+      who_->rendezvous = knows;
+    }
     net_.emplace(engine_, who_);
     net_->matching().add(state_);
     work_.emplace(*engine_);
@@ -110,7 +117,7 @@ class rank_of_two {
 };
 
 struct two {
-  explicit two(const char* transport) {
+  explicit two(const char* transport, const std::shared_ptr<colls::store>& knows = nullptr) {
     colls::membership parent;
     parent.address = boost::asio::ip::address_v4::loopback();
     parent.cfg.transport = transport;
@@ -118,7 +125,7 @@ struct two {
     for (std::size_t i = 0; i < 2; ++i) {
       all[i] = std::make_unique<rank_of_two>(static_cast<int>(i), parent, cards[i]);
     }
-    for (const auto& each : all) each->open(cards);
+    for (const auto& each : all) each->open(cards, knows);
   }
   rank_of_two& operator[](int rank) { return *all[static_cast<std::size_t>(rank)]; }
   bool over() const {
@@ -251,6 +258,65 @@ TEST_CASE("whoever needs a link to a dead rank is told, at its first use too") {
         CHECK(left.why().code == colls::errc::peer_failed);
         CHECK(left.why().culprit == 1);
       }
+    }
+  }
+}
+
+namespace {
+
+/// A store whose server is gone.
+class lost_store final : public colls::store {
+  [[noreturn]] static void refuse() {
+    colls::detail::raise(colls::errc::unreachable, "the store is gone: its server was killed");
+  }
+  task<> do_set(std::string, std::string, colls::time_point) override {
+    refuse();
+    co_return;
+  }
+  task<std::string> do_get(std::string, colls::time_point) override {
+    refuse();
+    co_return std::string();
+  }
+  task<std::int64_t> do_add(std::string, std::int64_t, colls::time_point) override {
+    refuse();
+    co_return 0;
+  }
+  task<> do_wait(std::vector<std::string>, colls::time_point) override {
+    refuse();
+    co_return;
+  }
+  task<std::string> do_compare_set(std::string, std::string, std::string,
+                                   colls::time_point) override {
+    refuse();
+    co_return std::string();
+  }
+  task<std::string> do_check(std::vector<std::string>, colls::time_point) override {
+    refuse();
+    co_return std::string();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a peer whose address only a lost store knows is not taken for dead") {
+  for (const char* transport : {"tcp", "shm", "hybrid"}) {
+    for (const part what : {part::sends, part::receives, part::both}) {
+      CAPTURE(transport);
+      CAPTURE(static_cast<int>(what));
+      two ranks(transport, std::make_shared<lost_store>());
+      ranks[0].begin(what);
+      const colls::time_point limit = ranks[0].on().now() + 5 * colls::seconds;
+      while (!ranks[0].is_done() && ranks[0].on().now() < limit) {
+        for (const auto& each : ranks.all) each->turn();
+      }
+      CHECK(ranks[0].is_done());
+      const colls::failure& why = ranks[0].why();
+      CHECK(why.code == colls::errc::unreachable);
+      CHECK(why.culprit == -1);
+      CHECK(std::string(why.detail) ==
+            "no link to rank 1: only the store knows where it listens, and the store is gone: its "
+            "server was killed");
+      CHECK_FALSE(ranks[1].has_failed());
     }
   }
 }

@@ -166,8 +166,9 @@ class tcp_transport final : mover,
 
   void lost(tcp::link& which, const failure& why) override;
 
-  // `peer` has left: whatever still waits for it, or to be taken by it, waits in vain.
-  void needed(int peer);
+  // `peer` has left, or cannot be reached: what waits for a message from it, or for it to take one,
+  // ends.
+  void end_what_waits_for(int peer, const failure& why);
   // A good communicator that waits for it, or null.
   communicator_state* waiting_for(int peer);
 

@@ -176,7 +176,7 @@ COLLS_ONCE void tcp_transport::received(tcp::link& from, const tcp::header& fram
     }
     case tcp::kind::goodbye:
       from.heard_goodbye();
-      needed(from.peer());
+      end_what_waits_for(from.peer(), has_left(from.peer()));
       break;
     case tcp::kind::mapped:
       from.is_seen = true;
@@ -196,7 +196,9 @@ COLLS_ONCE void tcp_transport::opened(tcp::link& which) {
 COLLS_ONCE void tcp_transport::unreachable(tcp::link& which, const failure& why) {
   if (why.code == errc::closed) {
     which.heard_goodbye();
-    needed(which.peer());
+    end_what_waits_for(which.peer(), has_left(which.peer()));
+  } else if (why.code == errc::unreachable) {
+    end_what_waits_for(which.peer(), why);
   } else {
     match_.died(which.peer(), why);
   }
@@ -232,7 +234,7 @@ COLLS_ONCE task<> tcp_transport::report(failure why) {
 
 COLLS_ONCE void tcp_transport::lost(tcp::link& which, const failure& why) {
   if (which.said_goodbye()) {
-    needed(which.peer());
+    end_what_waits_for(which.peer(), has_left(which.peer()));
   } else if (!opener_.is_closing()) {
     match_.died(which.peer(), why);
   }
@@ -240,10 +242,10 @@ COLLS_ONCE void tcp_transport::lost(tcp::link& which, const failure& why) {
   which.fail_receive(why.code, [](const posted&) { return true; });
 }
 
-COLLS_ONCE void tcp_transport::needed(int peer) {
+COLLS_ONCE void tcp_transport::end_what_waits_for(int peer, const failure& why) {
   settle_rounds([](const round_operation&) { return true; });
   while (communicator_state* const communicator = waiting_for(peer)) {
-    match_.revoke(*communicator, has_left(peer));
+    match_.revoke(*communicator, why);
   }
 }
 

@@ -24,7 +24,8 @@ class opener final : door::host {
    public:
     /// A link is there, and nothing was read from it yet.
     virtual void opened(link& which) = 0;
-    /// The peer has died, or left (`errc::closed`): no link to it will ever open.
+    /// No link to the peer opens: it has died, or it has left (`errc::closed`), or this rank cannot
+    /// learn where it listens (`errc::unreachable`), which says nothing of the peer.
     virtual void unreachable(link& which, const failure& why) = 0;
     /// Whether an operation waits for the peer.
     virtual bool is_needed(link& which) = 0;

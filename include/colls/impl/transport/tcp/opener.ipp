@@ -79,8 +79,10 @@ COLLS_ONCE task<> opener::dial(link& which) {
   bool wanted = true;
   while (wanted && !which.is_open() && !which.ended() && !closing_ && !hopeless) {
     bool alive = false;
+    bool has_address = false;
     try {
       const endpoint where = co_await who_.address_of(which.peer());
+      has_address = true;
       which.address(detail::text_of(where));
       std::snprintf(why.address, sizeof why.address, "%s", which.address().c_str());
       std::error_code not_beside;
@@ -108,6 +110,16 @@ COLLS_ONCE task<> opener::dial(link& which) {
       }
     } catch (const error& thrown) {
       const failure& what = thrown.record();
+      if (!has_address && what.code == errc::unreachable) {
+        // The peer may live: this rank cannot ask where it listens.
+        why = what;
+        why.culprit = -1;
+        why.address[0] = 0;
+        why.say("no link to rank %d: only the store knows where it listens, and %.200s",
+                which.peer(), what.detail);
+        hopeless = true;
+        break;
+      }
       why.say("%.300s", what.detail);
       // Who computes in the middle of a handshake finds it refused, but not again and again.
       refusals = what.code == errc::auth_failed ? refusals + 1 : 0;
@@ -127,7 +139,8 @@ COLLS_ONCE task<> opener::dial(link& which) {
     co_await engine_.sleep_until(engine_.now() + pause);
     pause = std::min<time_point>(2 * pause, seconds);
   }
-  if (hopeless && !which.is_open() && !closing_ && who_.rendezvous != nullptr) {
+  const bool looks_dead = hopeless && why.code == errc::peer_failed;
+  if (looks_dead && !which.is_open() && !closing_ && who_.rendezvous != nullptr) {
     try {
       const std::vector<std::string> key{detail::left_key(which.peer())};
       const std::string left = co_await who_.rendezvous->check(key, engine_.now() + seconds);
