@@ -6,6 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <boost/asio/steady_timer.hpp>
+
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -279,6 +282,137 @@ TEST_CASE_TEMPLATE("1000 operations in flight on 4 ranks, awaited in a random or
       right &= data[i].front() == sum && data[i].back() == sum;
     }
     CHECK(right);
+  });
+}
+
+TEST_CASE_TEMPLATE("sends far ahead of their receives: few lie at the receiver, and time passes them",
+                   World, tcp_world, shm_world) {
+  constexpr std::size_t count = 20'000;
+  ranks<World> world(2);
+  std::vector<bool> withdrawn(count);
+  world.run([&](communicator& comm) -> task<> {
+    colls::match& matching = comm.net().matching();
+    std::vector<int> data(count);
+    if (comm.rank() == 0) {
+      std::vector<std::optional<colls::operation<>>> kept;
+      for (std::size_t i = 0; i < count; ++i) {
+        data[i] = static_cast<int>(i);
+        kept.emplace_back(comm.send(std::span(data).subspan(i, 1), 1, i % 4));
+      }
+      for (std::size_t i = 0; i + 4 < count; i += 7) {
+        withdrawn[i] = !kept[i]->done();
+        if (withdrawn[i]) kept[i].reset();
+      }
+      co_await comm.barrier();
+      for (auto& each : kept) {
+        if (each) co_await *each;
+      }
+      CHECK(std::count(withdrawn.begin(), withdrawn.end(), true) > 1000);
+    } else {
+      co_await comm.barrier();
+      constexpr std::size_t fit = colls::tcp::window / colls::tcp::weight(sizeof(int));
+      const std::size_t kept = matching.arrivals();
+      CHECK(kept > fit / 2);
+      CHECK(kept <= fit + 4);
+      bool right = true;
+      for (const int tag : {3, 0, 2, 1}) {
+        const int last = static_cast<int>(count) - 4 + tag;
+        int next = tag;
+        for (int got = -1; got < last; next = got + 4) {
+          const std::span<int> into(&got, 1);
+          auto receiving = next % 3 == 0 ? comm.recv(into, colls::any_source, tag)
+                                         : comm.recv(into, 0, tag);
+          co_await receiving;
+          right &= got % 4 == tag && got >= next;
+          // Some had gone before they were withdrawn.
+          for (; next < got; next += 4) right &= withdrawn[static_cast<std::size_t>(next)];
+        }
+      }
+      CHECK(right);
+      CHECK(matching.arrivals() == 0);
+    }
+    // By the clock: 0.1, 0.2, 0.4, ... s after they began.
+    CHECK(matching.looks() < 20 * count);
+  });
+}
+
+TEST_CASE_TEMPLATE("what came while the thread was elsewhere has come in time", World, tcp_world,
+                   shm_world) {
+  using std::chrono::milliseconds;
+  ranks<World> world(2);
+  colls::engine& on = world.world.on();
+  auto& io = static_cast<boost::asio::io_context&>(
+      boost::asio::query(on.executor(), boost::asio::execution::context));
+  world.run([](communicator& comm) -> task<> { co_await comm.barrier(); });
+  const auto check = [&](auto& one, auto& other) {
+    std::string why;
+    try {
+      colls::sync_wait(on, one);
+      colls::sync_wait(on, other);
+    } catch (const colls::error& thrown) {
+      why = thrown.what();
+    }
+    REQUIRE(why == "");
+  };
+  SUBCASE("a handler that takes long, before the engine's own") {
+    for (int times = 0; times < 3; ++times) {
+      io.run_for(milliseconds(60));
+      auto one = world.all[0].barrier({.timeout = milliseconds(120)});
+      std::optional<colls::operation<>> other;
+      boost::asio::steady_timer work(io, milliseconds(1));
+      work.async_wait([&](boost::system::error_code) {
+        other = world.all[1].barrier();
+        ::usleep(100'000);
+      });
+      ::usleep(70'000);  // both are due
+      while (!other) io.run_one();
+      io.run_for(milliseconds(5));
+      check(one, *other);
+    }
+  }
+  SUBCASE("a wait that begins late, whatever the engine's count of polls") {
+    for (int times = 0; times < 600; ++times) {
+      auto one = world.all[0].barrier({.timeout = milliseconds(1)});
+      auto other = world.all[1].barrier();
+      ::usleep(1200);
+      check(one, other);
+      for (int more = times % 3; more > 0; --more) on.poll();
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("receives and collectives far ahead: time passes them", World, tcp_world,
+                   shm_world) {
+  constexpr std::size_t count = 20'000;
+  ranks<World> world(2);
+  world.run([](communicator& comm) -> task<> {
+    std::vector<int> data(count);
+    std::vector<colls::operation<>> sums;
+    std::vector<colls::operation<colls::received>> kept;
+    if (comm.rank() == 1) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto into = std::span(data).subspan(i, 1);
+        kept.push_back(i % 2 == 0 ? comm.recv(into, 0, 3) : comm.recv(into, colls::any_source, 3));
+      }
+    }
+    co_await comm.barrier();
+    if (comm.rank() == 0) {
+      for (int i = 0; i < static_cast<int>(count); ++i) {
+        const std::span<const int> one(&i, 1);
+        co_await comm.send(one, 1, 3);
+      }
+    }
+    bool right = true;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      co_await kept[i];
+      right &= data[i] == static_cast<int>(i);
+    }
+    CHECK(right);
+    data.assign(count, 1);
+    for (int& each : data) sums.push_back(comm.all_reduce(std::span(&each, 1)));
+    for (auto& each : sums) co_await each;
+    CHECK(data == std::vector<int>(count, 2));
+    CHECK(comm.net().matching().looks() < 20 * 2 * count);
   });
 }
 

@@ -283,6 +283,7 @@ class call_queue : public call_owner {
       if (next.started != never) {
         next.announce_after = now() - next.started + 100 * milliseconds;
       }
+      matching_.turn_has_come(next);
       admit(next);
     }
     admitting_ = false;

@@ -40,8 +40,25 @@ class key_table {
   std::size_t size() const { return count_; }
 
   void push_back(Node& node) {
-    if (count_ >= 2 * buckets_.size()) rehash(4 * buckets_.size());
+    make_room();
     link(buckets_[slot(node.key)], node);
+    ++count_;
+  }
+  /// Memory for one more node, which is then added without asking for any.
+  void make_room() {
+    if (count_ >= 2 * buckets_.size()) rehash(4 * buckets_.size());
+  }
+  /// Before the oldest node of its key that `which` picks, or behind all of them.
+  template <class Which>
+  void insert(Node& node, Which which) {
+    Node* const at = find_if(node.key, which);
+    if (at == nullptr) return push_back(node);
+    make_room();
+    keyed*& before = at->prev != nullptr ? at->prev->next : buckets_[slot(node.key)].first;
+    node.prev = at->prev;
+    node.next = at;
+    before = &node;
+    at->prev = &node;
     ++count_;
   }
 

@@ -144,10 +144,14 @@ class match : public pairing {
   /// `next` the others.
   operation_record* first_under_way() const { return calls_.first(); }
 
-  /// Looks at every operation under way: total and inactivity deadlines; who has waited 100 ms says
+  /// Looks at operations under way: total and inactivity deadlines; who has waited 100 ms says
   /// so to those it waits for.
   void sweep(time_point now);
   time_point due() const { return calls_.due(); }
+  /// A call that had to wait for others of its communicator may move now.
+  void turn_has_come(operation_record& record) { calls_.look_soon(record); }
+  /// How many operations `sweep` has looked at so far, one after the other.
+  std::uint64_t looks() const { return calls_.looks(); }
 
   // ---- working memory
 
@@ -217,14 +221,6 @@ class match : public pairing {
     return false;
   }
   void tell(int peer, const failure& why);
-
-  // The ranks that `record` has receives posted for, each once in most cases.
-  template <class Visit>
-  void each_awaited(const operation_record& record, Visit visit) {
-    each_waiting([&](posted& receive) {
-      if (receive.record == &record) visit(receive);
-    });
-  }
 
   void announce(const operation_record& record);
 

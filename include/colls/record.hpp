@@ -16,6 +16,8 @@
 
 namespace colls {
 
+struct posted;
+
 /// One operation under way: its identity in every message, its deadline, its progress. The lane
 /// counts as part of a message's key, not of the operation.
 struct operation_record {
@@ -38,6 +40,10 @@ struct operation_record {
   time_point announce_after = 100 * milliseconds;  // from `started`; doubled each time
   stream_ref stream;                               // the caller's, whose work comes first
   bool late = false;                               // the log has told who is waited for
+  posted* receive = nullptr;   // point to point: the one that waits for its message
+  std::int32_t sends_to = -1;  // the same: a rank of the world
+  time_point look_at = 0;     // when time may have done something to it
+  std::size_t place = 0;      // among those that are looked at then, from 1; 0: it is not
   /// What a deadline does in place of revoking the communicator (point to point).
   void (*expired)(operation_record& self, const failure& why) = nullptr;
 

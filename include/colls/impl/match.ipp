@@ -122,6 +122,8 @@ COLLS_ONCE void match::sweep(time_point now) {
       case under_way::waited::late:
         tell_of_late_ranks(record);
         break;
+      case under_way::waited::nothing:
+        break;
     }
   });
 }
@@ -131,7 +133,7 @@ COLLS_ONCE void match::tell(int peer, const failure& why) {
 }
 
 COLLS_ONCE void match::announce(const operation_record& record) {
-  each_awaited(record, [&](posted& receive) {
+  each_waiting_of(record, [&](posted& receive) {
     if (receive.key.peer < 0) return;
     for (mover* transport : movers_) transport->announce(receive.key.peer, record);
   });
@@ -150,7 +152,7 @@ COLLS_ONCE void match::tell_of_late_ranks(const operation_record& record) {
              name(record.what), record.hash != 0 ? "#" : "with tag ",
              static_cast<unsigned long long>(record.sequence), peer, what);
   };
-  each_awaited(record, [&](posted& receive) { tell(receive.key.peer, "sent"); });
+  each_waiting_of(record, [&](posted& receive) { tell(receive.key.peer, "sent"); });
   if (const int peer = otherwise_awaited(record); peer >= 0) tell(peer, "come to take part");
 }
 
@@ -162,7 +164,7 @@ COLLS_ONCE void match::expire(operation_record& record, time_point now, bool tot
   why.bytes_done = record.bytes;
   why.bytes_expected = record.bytes_expected;
   why.elapsed_ns = now - record.started;
-  each_awaited(record, [&](posted& receive) {
+  each_waiting_of(record, [&](posted& receive) {
     if (why.waited_for < 0) why.waited_for = why.culprit = receive.key.peer;
   });
   if (why.waited_for < 0) why.waited_for = why.culprit = otherwise_awaited(record);

@@ -6,16 +6,14 @@
 
 #include <colls/match/posted.hpp>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace colls {
 
-/// First in, first out for each key. Point-to-point receives have one list, in posting order, since
-/// some name no source; so have their messages, in the order of arrival. A node is in one list at
-/// most: a receive that `listed` says so of, a message that was kept and not taken.
+/// First in, first out for each key. Receives of point to point that name no source are listed by
+/// their tag alone, and so are its messages, beside their own key. A node is listed once: a receive
+/// that `listed` says so of, a message that was kept and not taken.
 class pairing {
  public:
   pairing() = default;
@@ -34,7 +32,9 @@ class pairing {
   }
   void list(posted& receive) {
     if (receive.key.is_point_to_point()) {
-      direct_receives_.push_back(&receive);
+      direct_receives_.push_back(receive);
+      receive.posted_at = ++posted_;
+      receive.record->receive = &receive;
     } else {
       receives_.push_back(receive);
     }
@@ -42,11 +42,28 @@ class pairing {
   }
   void unlist(posted& receive) {
     receive.listed = false;
-    if (receive.key.is_point_to_point()) {
-      std::erase(direct_receives_, &receive);
-    } else {
-      receives_.remove(receive);
-    }
+    if (!receive.key.is_point_to_point()) return receives_.remove(receive);
+    (receive.granted ? granted_receives_ : direct_receives_).remove(receive);
+    if (receive.record->receive == &receive) receive.record->receive = nullptr;
+  }
+  /// A listed receive of point to point has asked for a message of that source, and takes no other.
+  void grant(posted& receive, std::int32_t source) {
+    granted_receives_.make_room();
+    direct_receives_.remove(receive);
+    receive.takes_any = receive.key.peer == posted::any_source;
+    receive.key.peer = source;
+    receive.granted = true;
+    granted_receives_.push_back(receive);
+  }
+  /// That message does not come: the receive stands where it was posted.
+  void take_grant_back(posted& receive) {
+    direct_receives_.make_room();
+    granted_receives_.remove(receive);
+    receive.granted = false;
+    if (std::exchange(receive.takes_any, false)) receive.key.peer = posted::any_source;
+    direct_receives_.insert(receive, [&](const posted& other) {
+      return other.posted_at > receive.posted_at;
+    });
   }
   /// Withdraws a receive that has not ended: nothing touches its buffer afterwards.
   void withdraw(posted& receive) {
@@ -55,38 +72,41 @@ class pairing {
   }
   /// Ends with `ec` those of a communicator that are listed.
   void fail_receives(std::uint32_t communicator, std::error_code ec) {
-    const auto is_of_it = [&](const posted& receive) {
-      return receive.key.communicator == communicator;
-    };
-    const auto end = [&](posted& receive) {
-      receive.listed = false;
-      receive.finish(ec);
-    };
-    receives_.each([&](posted& receive) {
-      if (!is_of_it(receive)) return;
-      receives_.remove(receive);
-      end(receive);
-    });
-    std::erase_if(direct_receives_, [&](posted* receive) {
-      if (!is_of_it(*receive)) return false;
-      end(*receive);
-      return true;
-    });
+    for (key_table<posted>* const table : {&receives_, &direct_receives_, &granted_receives_}) {
+      table->each([&](posted& receive) {
+        if (receive.key.communicator != communicator) return;
+        unlist(receive);
+        receive.finish(ec);
+      });
+    }
   }
 
   const key_table<posted>& receives() const { return receives_; }
+  /// How many wait for their messages.
+  std::size_t waiting() const {
+    return receives_.size() + direct_receives_.size() + granted_receives_.size();
+  }
   /// Calls `visit` for every receive that waits for its message.
   template <class Visit>
   void each_waiting(Visit visit) {
     receives_.each(visit);
-    for (posted* receive : direct_receives_) visit(*receive);
+    direct_receives_.each(visit);
+    granted_receives_.each(visit);
+  }
+  /// Calls `visit` for those of one operation.
+  template <class Visit>
+  void each_waiting_of(const operation_record& record, Visit visit) {
+    if (record.receive != nullptr) visit(*record.receive);
+    if (record.hash == 0) return;
+    receives_.each([&](posted& receive) {
+      if (receive.record == &record) visit(receive);
+    });
   }
   /// Whether `test` is true of each of those; it asks no further once it is not.
   template <class Test>
   bool all_waiting(Test test) {
-    return receives_.all_of(test) &&
-           std::all_of(direct_receives_.begin(), direct_receives_.end(),
-                       [&](const posted* receive) { return test(*receive); });
+    return receives_.all_of(test) && direct_receives_.all_of(test) &&
+           granted_receives_.all_of(test);
   }
   /// A good communicator on which a receive waits for `peer`, or null.
   communicator_state* waiting_for(int peer) {
@@ -102,36 +122,23 @@ class pairing {
   /// The receive that a message belongs to (no longer listed), or null. A point-to-point message
   /// goes to the oldest receive that names its source or any, and has granted none.
   posted* take(const message_key& key) {
-    if (key.is_point_to_point()) {
-      return take_direct(
-          [&](const posted& receive) { return fits(receive, key) && !receive.granted; });
-    }
+    if (key.is_point_to_point()) return taken(oldest_for(key));
     posted* const receive = receives_.take(key);
     if (receive != nullptr) receive->listed = false;
     return receive;
   }
   /// The point-to-point receive that asked for this message, no longer listed.
-  posted* take_granted(const message_key& key) {
-    return take_direct(
-        [&](const posted& receive) { return receive.granted && receive.key == key; });
-  }
+  posted* take_granted(const message_key& key) { return taken(granted_receives_.find(key)); }
   /// The receive that a message which is only announced belongs to, still listed: the oldest that
   /// has granted none yet.
   posted* peek(const message_key& key) const {
-    if (!key.is_point_to_point()) {
-      return receives_.find_if(key, [](const posted& receive) { return !receive.granted; });
-    }
-    for (posted* receive : direct_receives_) {
-      if (fits(*receive, key) && !receive->granted) return receive;
-    }
-    return nullptr;
+    if (key.is_point_to_point()) return oldest_for(key);
+    return receives_.find_if(key, [](const posted& receive) { return !receive.granted; });
   }
   /// The point-to-point receive that asked for the message of that number, still listed, or null.
   posted* asker(const message_key& key, std::uint64_t number) const {
-    for (posted* receive : direct_receives_) {
-      if (receive->granted && receive->key == key && receive->number == number) return receive;
-    }
-    return nullptr;
+    return granted_receives_.find_if(
+        key, [=](const posted& receive) { return receive.number == number; });
   }
   /// The oldest receive of that key, granted or not, still listed.
   posted* first(const message_key& key) const { return receives_.find(key); }
@@ -140,23 +147,22 @@ class pairing {
 
   /// A message that nobody has asked for yet.
   void keep(arrival& message) {
-    if (message.key.is_point_to_point()) {
-      direct_arrivals_.push_back(&message);
-    } else {
-      arrivals_.push_back(message);
-    }
+    if (!message.key.is_point_to_point()) return arrivals_.push_back(message);
+    direct_arrivals_.make_room();
+    message.by_tag.key = of_any_source(message.key);
+    message.by_tag.message = &message;
+    arrivals_by_tag_.push_back(message.by_tag);
+    direct_arrivals_.push_back(message);
   }
   void forget(arrival& message) {
-    if (message.key.is_point_to_point()) {
-      std::erase(direct_arrivals_, &message);
-    } else {
-      arrivals_.remove(message);
-    }
+    if (!message.key.is_point_to_point()) return arrivals_.remove(message);
+    direct_arrivals_.remove(message);
+    arrivals_by_tag_.remove(message.by_tag);
   }
-  /// The oldest message of point to point that `which` picks, no longer listed, or null.
+  /// The oldest message of point to point of that key that `which` picks, no longer listed, or null.
   template <class Which>
-  arrival* take_arrival(Which which) {
-    return take_first(direct_arrivals_, which);
+  arrival* take_arrival(const message_key& key, Which which) {
+    return taken(direct_arrivals_.find_if(key, which));
   }
   /// The message that a listed receive of point to point pairs with (no longer listed, nor is the
   /// receive then), or null.
@@ -169,7 +175,9 @@ class pairing {
   arrival* arrived(const message_key& key) const { return arrivals_.find(key); }
   /// Whether some message of a collective came before its receive.
   bool has_arrivals() const { return !arrivals_.empty(); }
-  /// Calls `visit` for each of those; it may forget the one it is given.
+  /// Messages that came before their receives.
+  std::size_t arrivals() const { return arrivals_.size() + direct_arrivals_.size(); }
+  /// Calls `visit` for each of those of collectives; it may forget the one it is given.
   template <class Visit>
   void each_arrival(Visit visit) {
     arrivals_.each(visit);
@@ -181,65 +189,67 @@ class pairing {
     const auto is_of_it = [=](const arrival& message) {
       return message.key.communicator - first < count;
     };
-    std::erase_if(direct_arrivals_, [&](arrival* message) {
-      if (!is_of_it(*message) || !message->buffered) return false;
-      message->drop();
-      return true;
+    direct_arrivals_.each([&](arrival& message) {
+      if (!is_of_it(message) || !message.buffered) return;
+      forget(message);
+      message.drop();
     });
-    arrival* found = take_first(direct_arrivals_, is_of_it);
-    if (found == nullptr) {
-      arrivals_.all_of([&](arrival& message) {
-        if (is_of_it(message)) found = &message;
+    arrival* found = nullptr;
+    for (key_table<arrival>* const table : {&direct_arrivals_, &arrivals_}) {
+      table->all_of([&](arrival& message) {
+        if (found == nullptr && is_of_it(message)) found = &message;
         return found == nullptr;
       });
-      if (found != nullptr) arrivals_.remove(*found);
     }
     if (found == nullptr) return std::nullopt;
+    forget(*found);
     const message_key key = found->key;
     found->drop();
     return key;
   }
   /// Drops them all without a word: also those of communicators that were never made here.
   void drop_arrivals() {
-    for (arrival* const message : std::exchange(direct_arrivals_, {})) message->drop();
-    arrivals_.each([&](arrival& message) {
-      arrivals_.remove(message);
-      message.drop();
-    });
+    for (key_table<arrival>* const table : {&direct_arrivals_, &arrivals_}) {
+      table->each([&](arrival& message) {
+        forget(message);
+        message.drop();
+      });
+    }
   }
 
  private:
-  static bool fits(const posted& receive, const message_key& key) {
-    return receive.key.communicator == key.communicator && receive.key.sequence == key.sequence &&
-           (receive.key.peer == key.peer || receive.key.peer == posted::any_source);
+  static message_key of_any_source(message_key key) {
+    key.peer = posted::any_source;
+    return key;
   }
-
-  // The oldest that `which` picks, or null.
-  template <class Node, class Which>
-  static Node* take_first(std::vector<Node*>& from, Which which) {
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      Node* const at = from[i];
-      if (!which(*at)) continue;
-      from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
-      return at;
-    }
-    return nullptr;
+  // Of the receives that have granted nothing.
+  posted* oldest_for(const message_key& key) const {
+    posted* const named = direct_receives_.find(key);
+    posted* const any = direct_receives_.find(of_any_source(key));
+    if (named == nullptr || any == nullptr) return named != nullptr ? named : any;
+    return named->posted_at < any->posted_at ? named : any;
+  }
+  posted* taken(posted* receive) {
+    if (receive != nullptr) unlist(*receive);
+    return receive;
+  }
+  arrival* taken(arrival* message) {
+    if (message != nullptr) forget(*message);
+    return message;
   }
   arrival* take_direct_arrival(const posted& receive) {
-    return take_first(direct_arrivals_,
-                      [&](const arrival& message) { return fits(receive, message.key); });
-  }
-  template <class Which>
-  posted* take_direct(Which which) {
-    posted* const receive = take_first(direct_receives_, which);
-    if (receive != nullptr) receive->listed = false;
-    return receive;
+    if (receive.key.peer != posted::any_source) return taken(direct_arrivals_.find(receive.key));
+    const arrival::of_any* const first = arrivals_by_tag_.find(receive.key);
+    return first != nullptr ? taken(first->message) : nullptr;
   }
 
   key_table<posted> receives_;
   key_table<arrival> arrivals_;
-  std::vector<posted*> direct_receives_;
-  std::vector<arrival*> direct_arrivals_;
+  key_table<posted> direct_receives_;  // point to point
+  key_table<posted> granted_receives_;
+  key_table<arrival> direct_arrivals_;
+  key_table<arrival::of_any> arrivals_by_tag_;
+  std::uint64_t posted_ = 0;
 };
 
 }  // namespace colls

@@ -44,6 +44,7 @@ struct posted : keyed {
   std::error_code ec;
   bool listed = false;
   bool granted = false;
+  std::uint64_t posted_at = 0;  // point to point: in the order in which they were posted
   /// For the transport: the message that it was granted to, and whether any source's would do.
   std::uint64_t number = 0;
   bool takes_any = false;
@@ -72,6 +73,11 @@ struct posted : keyed {
 /// A message (or the announcement of one) that came before its receive. Transports derive from it
 /// what they need to move the bytes later.
 struct arrival : keyed {
+  /// Its place among the messages of its tag, whatever their source.
+  struct of_any : keyed {
+    arrival* message = nullptr;
+  };
+  of_any by_tag;
   std::size_t size = 0;
   std::uint64_t hash = 0;
   bool buffered = false;  // for the transport: its bytes lie here, the sender has gone on

@@ -6,13 +6,20 @@
 
 #include <colls/record.hpp>
 
+#include <algorithm>
+#include <new>
+#include <utility>
+#include <vector>
+
 namespace colls {
 
-/// In the order in which they began. Looked at a few times a second, never per message.
+/// In the order in which they began. Looked at a few times a second, never per message: an operation
+/// again when its time has come, so that a sweep takes no longer where many are under way.
 class under_way {
  public:
   /// What an operation has waited long enough for.
   enum class waited : std::uint8_t {
+    nothing,
     in_all,      // `options.timeout`
     idle,        // nothing has moved for the communicator's patience
     unheard_of,  // those it waits for shall learn what it is in
@@ -32,62 +39,139 @@ class under_way {
     record.prev = last_;
     (last_ != nullptr ? last_->next : first_) = &record;
     last_ = &record;
+    if (unseen_ == nullptr) unseen_ = &record;
   }
   void remove(operation_record& record) {
+    if (unseen_ == &record) unseen_ = record.next;
+    if (record.place != 0) leave_queue(record);
     (record.prev != nullptr ? record.prev->next : first_) = record.next;
     (record.next != nullptr ? record.next->prev : last_) = record.prev;
     record.next = record.prev = nullptr;
   }
+  /// Its time counts anew: the next sweep looks at it.
+  void look_soon(operation_record& record) {
+    record.look_at = 0;
+    if (record.place != 0) rise(record);
+  }
 
-  /// Notes which have moved, and calls `act(record, waited)` for those whose time has come.
+  /// Looks at those whose time may have come: notes which have moved, and calls
+  /// `act(record, waited)` for those that have waited long enough.
   template <class Act>
   void sweep(time_point now, Act act) {
-    for (operation_record* record = first_; record != nullptr; record = record->next) {
-      if (record->communicator->failed()) continue;
-      if (record->started == never) record->started = now;
-      if (record->bytes != record->bytes_seen || record->progressed == 0) {
-        record->bytes_seen = record->bytes;
-        record->progressed = now;
+    for (; unseen_ != nullptr && make_room(); unseen_ = unseen_->next) {
+      if (unseen_->started == never) unseen_->started = now;
+      unseen_->look_at = now;
+      queue_.push_back(unseen_);
+      unseen_->place = queue_.size();
+      rise(*unseen_);
+    }
+    while (!queue_.empty() && queue_.front()->look_at <= now) {
+      operation_record& record = *queue_.front();
+      ++looks_;
+      if (record.communicator->failed()) {
+        leave_queue(record);  // it ends
+        continue;
       }
-      if (now >= record->deadline) {
-        act(*record, waited::in_all);
-      } else if (now - record->progressed >= record->communicator->inactivity) {
-        act(*record, waited::idle);
-      } else if (now - record->started >= record->announce_after) {
-        // Again and again: it may wait for others by then, and they may have called meanwhile.
-        record->announce_after = 2 * (now - record->started);
-        act(*record, waited::unheard_of);
-      } else if (!record->late && now - record->started >= patience &&
-                 now - record->progressed >= patience) {
-        record->late = true;
-        act(*record, waited::late);
-      }
+      const waited what = judge(record, now);
+      record.look_at = next_look(record, now);
+      sink(record);
+      if (what != waited::nothing) act(record, what);
     }
   }
 
   /// When `sweep` next has something to do if nothing moves until then, or `never`. Of operations
   /// that a sweep has seen.
-  time_point due() const {
-    time_point first = never;
-    const auto note = [&](time_point from, time_point span) {
-      if (from < never - span && from + span < first) first = from + span;
-    };
-    for (const operation_record* record = first_; record != nullptr; record = record->next) {
-      if (record->communicator->failed() || record->started == never) continue;
-      note(record->deadline, 0);
-      note(record->progressed, record->communicator->inactivity);
-      note(record->started, record->announce_after);
-      if (record->late || record->progressed == never) continue;
-      note(record->progressed > record->started ? record->progressed : record->started, patience);
-    }
-    return first;
-  }
+  time_point due() const { return queue_.empty() ? never : queue_.front()->look_at; }
+
+  /// How many operations sweeps have looked at so far, one after the other.
+  std::uint64_t looks() const { return looks_; }
 
  private:
   static constexpr time_point patience = 30 * seconds;
+  // That something has moved is noted at a look.
+  static constexpr time_point looks_in_patience = 8;
+  static constexpr time_point shortest = milliseconds;
+
+  static waited judge(operation_record& record, time_point now) {
+    if (record.bytes != record.bytes_seen || record.progressed == 0) {
+      record.bytes_seen = record.bytes;
+      record.progressed = now;
+    }
+    if (now >= record.deadline) return waited::in_all;
+    if (now - record.progressed >= record.communicator->inactivity) return waited::idle;
+    if (record.progressed == never) return waited::nothing;  // its turn has not come
+    if (now - record.started >= record.announce_after) {
+      // Again and again: it may wait for others by then, and they may have called meanwhile.
+      record.announce_after = 2 * (now - record.started);
+      return waited::unheard_of;
+    }
+    if (!record.late && now - record.started >= patience && now - record.progressed >= patience) {
+      record.late = true;
+      return waited::late;
+    }
+    return waited::nothing;
+  }
+  static time_point next_look(const operation_record& record, time_point now) {
+    const time_point idle = record.communicator->inactivity;
+    time_point first = record.deadline;
+    const auto note = [&](time_point from, time_point span) {
+      if (from < never - span) first = std::min(first, from + span);
+    };
+    note(record.progressed, idle);
+    if (record.progressed != never) {
+      note(now, std::max(idle / looks_in_patience, shortest));
+      note(record.started, record.announce_after);
+      if (!record.late) note(std::max(record.progressed, record.started), patience);
+    }
+    return std::max(first, now + 1);
+  }
+
+  // ---- a heap by `look_at`; each knows its place
+
+  bool make_room() {
+    try {
+      if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + 1);
+    } catch (const std::bad_alloc&) {
+      return false;  // the next sweep tries again
+    }
+    return true;
+  }
+  void put(operation_record* record, std::size_t place) {
+    queue_[place - 1] = record;
+    record->place = place;
+  }
+  void rise(operation_record& record) {
+    std::size_t at = record.place;
+    for (; at > 1 && record.look_at < queue_[at / 2 - 1]->look_at; at /= 2) {
+      put(queue_[at / 2 - 1], at);
+    }
+    put(&record, at);
+  }
+  void sink(operation_record& record) {
+    std::size_t at = record.place;
+    for (std::size_t below = 2 * at; below <= queue_.size(); below = 2 * at) {
+      if (below < queue_.size() && queue_[below]->look_at < queue_[below - 1]->look_at) ++below;
+      if (record.look_at <= queue_[below - 1]->look_at) break;
+      put(queue_[below - 1], at);
+      at = below;
+    }
+    put(&record, at);
+  }
+  void leave_queue(operation_record& record) {
+    const std::size_t at = std::exchange(record.place, 0);
+    operation_record* const last = queue_.back();
+    queue_.pop_back();
+    if (last == &record) return;
+    put(last, at);
+    sink(*last);
+    rise(*last);
+  }
 
   operation_record* first_ = nullptr;
   operation_record* last_ = nullptr;
+  operation_record* unseen_ = nullptr;  // by a sweep; nor were those after it
+  std::vector<operation_record*> queue_;
+  std::uint64_t looks_ = 0;
 };
 
 }  // namespace colls

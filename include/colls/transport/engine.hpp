@@ -140,11 +140,12 @@ class engine : public std::enable_shared_from_this<engine> {
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
     // Direct calls serve the sockets that somebody waits for; the others need epoll now and then.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
+    moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
     // Who asks `done()` does not call `idle`, and may ask seldom.
     if (unserved_ && polls_ % 8 == 0) moved |= serve();
-    unserved_ = !queue_.run() && !moved;
-    return !unserved_;
+    unserved_ = !moved;
+    return moved;
   }
 
   void idle(unsigned idle_polls) {
@@ -221,6 +222,7 @@ class engine : public std::enable_shared_from_this<engine> {
     return ::epoll_ctl(epoll_.get(), action, descriptor, &event) == 0;
   }
 
+  // Deadlines, after what has come meanwhile was taken: the thread may have been elsewhere for long.
   void sweep();
 
   bool pending() const;

@@ -107,8 +107,10 @@ COLLS_ONCE bool engine::serve() {
   const time_point time = now();
   if (time - served_ < milliseconds) return false;
   served_ = time;
+  bool moved = dispatch(0);
+  moved |= queue_.run();
   sweep();
-  return dispatch(0);
+  return moved;
 }
 
 COLLS_ONCE engine::engine(const boost::asio::any_io_executor& executor)
@@ -201,8 +203,9 @@ COLLS_ONCE void engine::arm() {
       if (!me) return;
       me->ticking_ = false;
       if (!ec && me->driven_ == 0) {
-        me->sweep();
         me->turn();
+        me->sweep();
+        me->kick();
       }
       if (me->used()) me->arm();
     });

@@ -329,6 +329,7 @@ COLLS_ONCE void tcp_transport::refuse(int peer, const failure& why) {
 }
 
 COLLS_ONCE int tcp_transport::awaited_by(const operation_record& sending) {
+  if (sending.sends_to >= 0) return sending.sends_to;
   int found = -1;
   links_.each([&](int peer, tcp::link& link) {
     link.each_send([&](const tcp::outgoing& send) {

@@ -20,11 +20,15 @@ inline constexpr std::size_t window = eager_window;
 /// What a message takes of the window.
 constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
+/// Headers of long messages of point to point that may go ahead on a link, of all keys.
+inline constexpr std::size_t most_ahead = 64;
+
 /// The window in both directions, grants that came before their messages, and messages that wait
 /// for theirs. The k-th grant of a key belongs to the k-th of its messages that waits.
 class credit {
  public:
-  key_table<outgoing> waiting;
+  key_table<outgoing> waiting;  // of collectives
+  key_table<outgoing> ahead;    // of point to point: their headers go ahead of them
   /// Messages of point to point that the peer has announced.
   std::uint64_t heard_of = 0;
 
@@ -32,9 +36,39 @@ class credit {
   credit(const credit&) = delete;
   credit& operator=(const credit&) = delete;
   ~credit() {
-    waiting.each([&](outgoing& send) {
+    ahead.each([&](outgoing& send) {
       if (send.gone) delete &send;
     });
+  }
+
+  key_table<outgoing>& waiting_as(const message_key& key) {
+    return key.is_point_to_point() ? ahead : waiting;
+  }
+  bool any_waiting() const { return !waiting.empty() || !ahead.empty(); }
+
+  /// Whether the header of that message of point to point may go ahead of it: the peer keeps a few
+  /// in all, and one of each key, so that a receive of any key finds its message.
+  bool may_announce(const outgoing& send) const {
+    return is_next(send.key) || (send.size > eager_limit && ahead.size() < most_ahead);
+  }
+  /// Others of its key are to go first.
+  void put_behind(outgoing& send) {
+    behind_.push_back(send);
+    send.behind = true;
+  }
+  /// The next message of that key that is behind others, or null.
+  outgoing* next_behind(const message_key& key) const { return behind_.find(key); }
+  void leave_behind(outgoing& send) {
+    behind_.remove(send);
+    send.behind = false;
+  }
+  template <class Visit>
+  void each(Visit visit) {
+    waiting.each(visit);
+    ahead.each([&](outgoing& send) {
+      if (!send.gone) visit(send);
+    });
+    behind_.each(visit);
   }
 
   /// Of a message that was announced and is withdrawn something stays in its place: the k-th grant
@@ -45,21 +79,22 @@ class credit {
     stays->key = send.key;
     stays->number = send.number;
     stays->gone = stays->reminded = true;
-    waiting.replace(send, *stays);
+    ahead.replace(send, *stays);
     return true;
   }
   /// The peer had not asked for it, and never will.
   void forget(const message_key& key, std::uint64_t number) {
-    outgoing* const send = waiting.find_if(
+    outgoing* const send = ahead.find_if(
         key, [&](const outgoing& each) { return each.gone && each.number == number; });
     if (send == nullptr) return;
-    waiting.remove(*send);
+    ahead.remove(*send);
     delete send;
   }
 
   /// Whether no message of that key waits.
   bool is_next(const message_key& key) const {
-    return waiting.empty() || waiting.find(key) == nullptr;
+    const key_table<outgoing>& all = key.is_point_to_point() ? ahead : waiting;
+    return all.empty() || all.find(key) == nullptr;
   }
 
   // ---- unsolicited bytes
@@ -124,16 +159,18 @@ class credit {
   /// Ends the waiting messages that `which` picks.
   template <class Which>
   void fail(std::error_code ec, Which which) {
-    waiting.each([&](outgoing& send) {
-      if (!which(send)) return;
-      waiting.remove(send);
-      if (send.gone) {
-        delete &send;
-        return;
-      }
-      send.waits = false;
-      send.finish(ec);
-    });
+    for (key_table<outgoing>* const table : {&waiting, &ahead, &behind_}) {
+      table->each([&](outgoing& send) {
+        if (!which(send)) return;
+        table->remove(send);
+        if (send.gone) {
+          delete &send;
+          return;
+        }
+        send.waits = send.behind = false;
+        send.finish(ec);
+      });
+    }
   }
 
  private:
@@ -142,6 +179,7 @@ class credit {
     int count = 0;
   };
 
+  key_table<outgoing> behind_;
   std::size_t allowance_ = window;
   std::size_t kept_ = 0;        // of the peer's window, by messages that lie here
   std::size_t unreturned_ = 0;  // and by others, until it is given back

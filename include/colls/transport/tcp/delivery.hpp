@@ -49,13 +49,16 @@ class delivery {
       return to.enqueue(send);
     }
     send.on = &to;
+    if (direct) {
+      to.credit.put_behind(send);
+      send.waits = true;
+      go_on(to, send.key);
+      to.flush();
+      return false;
+    }
     to.credit.waiting.push_back(send);
     send.waits = true;
-    if (direct) {
-      send.frame.flags = flag::header_alone;
-      send.reminded = true;
-      to.announce(send);
-    } else if (send.size <= eager_limit) {
+    if (send.size <= eager_limit) {
       tell_of(to, send);
       to.flush();
     }
@@ -81,14 +84,17 @@ class delivery {
   }
 
   void withdraw(outgoing& send) {
-    if (send.waits) {
-      if (send.number != 0) {
-        take_back(send);
-      } else {
-        send.on->credit.waiting.remove(send);
-      }
+    link* const from = send.on;
+    const bool was_ahead = send.waits && !send.behind && send.key.is_point_to_point();
+    if (send.behind) {
+      from->credit.leave_behind(send);
+    } else if (send.waits && send.number != 0) {
+      take_back(send);
+    } else if (send.waits) {
+      from->credit.waiting_as(send.key).remove(send);
     }
-    if (send.queued) send.on->withdraw(send);
+    if (send.queued) from->withdraw(send);
+    if (was_ahead) others_go_on(*from, send.key);
   }
 
   /// The message that came before its receive is not needed any more.
@@ -178,14 +184,18 @@ class delivery {
     return true;
   }
 
+  // Messages of that key that are behind others go as far as they may: unasked, or their headers.
+  void go_on(link& to, const message_key& key);
+  // The same after one that was before them.
+  void others_go_on(link& to, const message_key& key) noexcept;
+
   // A message that waits, and whose header has gone, or has begun to go.
   void take_back(outgoing& send);
   // Its sender does so: nobody gets it. If a receive has asked for it, that meets what comes after.
   void taken_back(link& from, const message_key& key, std::uint64_t number);
   void ask_for(link& from, posted& receive, std::uint64_t number) {
     if (receive.key.is_point_to_point()) {
-      receive.takes_any = receive.key.peer == posted::any_source;
-      receive.key.peer = from.peer();
+      match_.grant(receive, from.peer());
       receive.number = number;
     }
     grant(from, receive);

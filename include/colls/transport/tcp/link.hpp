@@ -58,7 +58,7 @@ class link final : public engine::watcher {
   bool ended() const { return ended_; }
   bool idle() const { return out_.empty(); }
   /// In the middle of a message, or asked for by one that waits here.
-  bool is_busy() const { return landing_.left() > 0 || !idle() || !credit.waiting.empty(); }
+  bool is_busy() const { return landing_.left() > 0 || !idle() || credit.any_waiting(); }
   std::string address() const { return address_; }
   void address(std::string where) { address_ = std::move(where); }
 
@@ -86,11 +86,11 @@ class link final : public engine::watcher {
     return out_.ends_at_once(send, [this] { flush(); });
   }
 
-  /// Its header goes, not before the sends that are queued: one of them may be of its key.
-  void announce(outgoing& send) {
+  /// It goes when the link is flushed; `header_alone`: that goes, not before the sends that are
+  /// queued: one of them may be of its key.
+  void queue(outgoing& send, bool header_alone) {
     send.on = this;
-    out_.push(send, true);
-    flush();
+    out_.push(send, header_alone);
   }
 
   /// Whether messages may still come.
@@ -102,7 +102,7 @@ class link final : public engine::watcher {
   }
   /// Writes a message now, or not at all.
   bool write_whole(const header& frame, const_bytes message) {
-    if (!reads() || !idle() || !credit.waiting.empty()) return false;
+    if (!reads() || !idle() || credit.any_waiting()) return false;
     if (!ring_) return send_whole(frame, message);
     if (!ring_->has_slot()) return false;
     const bool is_long = message.size > ring_->inline_bytes();
@@ -167,9 +167,7 @@ class link final : public engine::watcher {
   /// Every queued or waiting send.
   template <class Visit>
   void each_send(Visit visit) {
-    credit.waiting.each([&](outgoing& send) {
-      if (!send.gone) visit(send);
-    });
+    credit.each(visit);
     out_.each(visit);
   }
   /// Ends every queued or waiting send that `which` picks.

@@ -103,7 +103,7 @@ class links {
   static constexpr int receives_from_self = -1;
   static constexpr std::size_t most_looked_at = 8;
   static constexpr int most_asked = 4;
-  static constexpr int most_receives = 16;
+  static constexpr std::size_t most_receives = 15;
   static constexpr std::size_t most_unheard = most_asked;
 
   // Each socket that is asked in vain takes as long as the next rank on this core waits: where it
@@ -122,14 +122,14 @@ class links {
       if (at != sockets_.end()) asked |= 1u << (at - sockets_.begin());
     };
     also(ask);
-    int receives = 0;
-    const bool known = waiting.all_waiting([&](const posted& receive) {
+    const bool known = waiting.waiting() <= most_receives &&
+                       waiting.all_waiting([&](const posted& receive) {
       const auto from = std::find_if(sockets_.begin(), sockets_.end(), [&](const link* each) {
         return each->peer() == receive.key.peer;
       });
       if (from == sockets_.end()) return false;
       asked |= 1u << (from - sockets_.begin());
-      return ++receives < most_receives;
+      return true;
     });
     if (!known || asked == 0 || std::popcount(asked) > most_asked) return serve(true);
     bool moved = false;

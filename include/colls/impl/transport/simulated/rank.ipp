@@ -232,8 +232,7 @@ inline bool simulated_transport::grant(posted& receive, flight& header) {
   send->message = nullptr;
   world_.release(header);
   if (!receive.ec) {
-    receive.granted = true;
-    receive.key.peer = peer.rank();
+    match_.grant(receive, peer.rank());
     if (world_.passes(rank(), peer.rank())) peer.go_ahead(*send);
     return false;
   }

@@ -44,9 +44,12 @@ COLLS_ONCE void delivery::announced(link& from, const header& frame, const messa
 }
 
 COLLS_ONCE void delivery::granted(link& from, const header& frame, const message_key& key) {
-  if ((frame.flags & flag::taken_back) != 0) return from.credit.forget(key, frame.length);
+  if ((frame.flags & flag::taken_back) != 0) {
+    from.credit.forget(key, frame.length);
+    return go_on(from, key);
+  }
   if (!match_.inspect(key, frame.hash)) return;
-  outgoing* const send = from.credit.waiting.take(key);
+  outgoing* const send = from.credit.waiting_as(key).take(key);
   if (send == nullptr) {
     const communicator_state* const known = match_.find(key.communicator);
     if (!key.is_point_to_point() && (known == nullptr || !known->failed())) {
@@ -56,20 +59,49 @@ COLLS_ONCE void delivery::granted(link& from, const header& frame, const message
   }
   if (send->gone) {
     delete send;
-    return;
+    return go_on(from, key);
   }
   if (send->queued) {
-    from.credit.waiting.push_back(*send);
+    from.credit.waiting_as(key).push_back(*send);
     from.fail(0, "a grant of a message that was not announced");
     return;
   }
   send->waits = false;
   if ((frame.flags & flag::unwanted) != 0) {
     send->finish();
-    return;
+    return go_on(from, key);
   }
   send->frame.flags = flag::granted;
   if (from.enqueue(*send)) send->done->post();  // its bytes are counted
+  go_on(from, key);
+}
+
+COLLS_ONCE void delivery::go_on(link& to, const message_key& key) {
+  while (outgoing* const next = to.credit.next_behind(key)) {
+    if (to.credit.is_next(key) && to.credit.spend(next->size)) {
+      to.credit.leave_behind(*next);
+      next->waits = false;
+      to.queue(*next, false);
+    } else if (to.credit.may_announce(*next)) {
+      to.credit.ahead.make_room();
+      to.credit.leave_behind(*next);
+      to.credit.ahead.push_back(*next);
+      next->frame.flags = flag::header_alone;
+      next->reminded = true;
+      to.queue(*next, true);
+    } else {
+      return;
+    }
+  }
+}
+
+COLLS_ONCE void delivery::others_go_on(link& to, const message_key& key) noexcept {
+  try {
+    go_on(to, key);
+  } catch (const std::bad_alloc&) {
+    to.break_off();
+  }
+  links_.flush_soon(to);
 }
 
 COLLS_ONCE void delivery::take_back(outgoing& send) {
@@ -78,14 +110,13 @@ COLLS_ONCE void delivery::take_back(outgoing& send) {
                         flag::header_alone | flag::taken_back));
   const bool stays = to.credit.bury(send);
   send.waits = false;
-  if (!stays) to.credit.waiting.remove(send), to.break_off();
+  if (!stays) to.credit.ahead.remove(send), to.break_off();
   links_.flush_soon(to);
 }
 
 COLLS_ONCE void delivery::taken_back(link& from, const message_key& key, std::uint64_t number) {
-  arrival* const kept = match_.take_arrival([&](const arrival& message) {
-    return !message.buffered && message.key == key &&
-           static_cast<const early&>(message).number == number;
+  arrival* const kept = match_.take_arrival(key, [&](const arrival& message) {
+    return !message.buffered && static_cast<const early&>(message).number == number;
   });
   if (kept != nullptr) {
     early::free(static_cast<early*>(kept));
@@ -94,8 +125,7 @@ COLLS_ONCE void delivery::taken_back(link& from, const message_key& key, std::ui
   }
   posted* const receive = match_.asker(key, number);
   if (receive == nullptr) return;
-  receive->granted = false;
-  if (std::exchange(receive->takes_any, false)) receive->key.peer = posted::any_source;
+  match_.take_grant_back(*receive);
   arrival* const next = match_.pair_again(*receive);
   if (next != nullptr && take(*receive, static_cast<early&>(*next))) receive->done->post();
 }
