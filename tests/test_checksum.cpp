@@ -216,7 +216,8 @@ TEST_CASE_TEMPLATE("with checksums calls do what they do without", World, checke
   for (const int size : {2, 3}) {
     ranks<World> world(size);
     world.run([size](communicator& comm) -> task<> {
-      for (const std::size_t count : {0, 1, 5, 6, 7, 1000, 1024, 9000, 40'000, 1'000'000}) {
+      const std::size_t counts[] = {0, 1, 5, 6, 7, 1000, 1024, 9000, 40'000, 1'000'000};
+      for (const std::size_t count : counts) {
         for (const auto by : {colls::algorithm::automatic, colls::algorithm::ring,
                               colls::algorithm::recursive_doubling}) {
           std::vector<int> data = numbers(count, comm.rank());

@@ -283,7 +283,8 @@ task<> work(colls::world& world, const line&) {
   const auto next = (world.rank() + 1) % size;
   const auto before = (world.rank() + size - 1) % size;
   for (int turn = 0; turn < 4; ++turn) {
-    for (const std::size_t count : {2, 700, 30'000}) {
+    const std::size_t counts[] = {2, 700, 30'000};
+    for (const std::size_t count : counts) {
       std::vector<int> data(count);
       for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<int>(i) + turn + world.rank();
       const std::vector<int> mine = data;
@@ -299,6 +300,9 @@ task<> work(colls::world& world, const line&) {
     }
   }
 }
+
+/// HELLO, proof and verdict.
+constexpr std::size_t handshake = 64 + 32 + 16;
 
 /// Joining, an operation, leaving: each has a bound.
 constexpr double longest = 3 + 2 + 3 + 5;
@@ -328,6 +332,14 @@ bool run(unsigned seed) {
     if (end.status == 1) CHECK(contains(all.log(rank), "colls: "));
   }
   between.stop();
+  // Past the handshake nothing but checksums finds it.
+  if (what.what == fault::flip && what.after >= handshake && !right) {
+    std::string told;
+    for (int rank = 0; rank < 3; ++rank) told += all.log(rank);
+    CAPTURE(told);
+    CHECK(contains(told, "protocol_error"));
+    CHECK(contains(told, "checksum"));
+  }
   // What only comes later breaks nothing.
   if (!between.has_struck() || what.what == fault::delay) CHECK(right);
   return between.has_struck();
