@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// What the fuzzers attack, compiled once for all of them: joining and the tcp transport, without the
+// calls of communicators, which take most of the time to compile.
+#include <colls/rendezvous/environment.hpp>
+#include <colls/rendezvous/file_store.hpp>
+#include <colls/rendezvous/tcp_store.hpp>
+#include <colls/transport/tcp.hpp>
+
+#include <colls/impl/detail/crc32c.ipp>
+#include <colls/impl/error.ipp>
+#include <colls/impl/fingerprint.ipp>
+#include <colls/impl/log.ipp>
+#include <colls/impl/match.ipp>
+#include <colls/impl/rendezvous/authenticate.ipp>
+#include <colls/impl/rendezvous/door.ipp>
+#include <colls/impl/rendezvous/environment.ipp>
+#include <colls/impl/rendezvous/file_store.ipp>
+#include <colls/impl/rendezvous/membership.ipp>
+#include <colls/impl/rendezvous/store_server.ipp>
+#include <colls/impl/rendezvous/tcp_store.ipp>
+#include <colls/impl/transport/engine.ipp>
+#include <colls/impl/transport/socket.ipp>
+#include <colls/impl/transport/tcp.ipp>
+#include <colls/impl/transport/tcp/delivery.ipp>
+#include <colls/impl/transport/tcp/lender.ipp>
+#include <colls/impl/transport/tcp/link.ipp>
+#include <colls/impl/transport/tcp/links.ipp>
+#include <colls/impl/transport/tcp/opener.ipp>
