@@ -347,6 +347,8 @@ TEST_CASE("lists of hosts and tasks") {
   CHECK(expand_nodelist("r[0-1]n[1-2]") == list{"r0n1", "r0n2", "r1n1", "r1n2"});
   CHECK(expand_nodelist("host-1.example.org") == list{"host-1.example.org"});
   CHECK(expand_nodelist("node[0-999999999]", 3).size() == 3);
+  CHECK(expand_nodelist("a,b,c,d", 3) == list{"a", "b", "c"});
+  CHECK(expand_nodelist("r[0-1]n[1-2]", 3) == list{"r0n1", "r0n2", "r1n1"});
   for (const char* bad : {"", "node[1-", "node[]", "node[a-b]", "node[1-2-3]", "node[-3]", ",,"}) {
     CHECK_MESSAGE(expand_nodelist(bad).empty(), bad);
   }
