@@ -18,12 +18,14 @@
 
 static std::atomic<std::size_t> allocations;
 static std::atomic<std::size_t> blocks_in_use;
+static std::atomic<std::size_t> longest_allocation;
 /// 1: the next allocation is refused, 2: the one after it, ...; 0: none is.
 static std::atomic<std::size_t> refused_allocation;
 
 #if !defined(SANITIZED)
-static bool is_refused() {
+static bool is_refused(std::size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
+  if (size > longest_allocation) longest_allocation = size;
   return refused_allocation != 0 && --refused_allocation == 0;
 }
 
@@ -34,17 +36,17 @@ void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT
 void* __libc_realloc(void* memory, std::size_t size);      // NOLINT
 void __libc_free(void* memory);                            // NOLINT
 void* malloc(std::size_t size) {
-  if (is_refused()) return nullptr;
+  if (is_refused(size)) return nullptr;
   blocks_in_use.fetch_add(1, std::memory_order_relaxed);
   return __libc_malloc(size);
 }
 void* calloc(std::size_t count, std::size_t size) {
-  if (is_refused()) return nullptr;
+  if (is_refused(count * size)) return nullptr;
   blocks_in_use.fetch_add(1, std::memory_order_relaxed);
   return __libc_calloc(count, size);
 }
 void* realloc(void* memory, std::size_t size) {
-  if (is_refused()) return nullptr;
+  if (is_refused(size)) return nullptr;
   if (memory == nullptr) blocks_in_use.fetch_add(1, std::memory_order_relaxed);
   return __libc_realloc(memory, size);
 }

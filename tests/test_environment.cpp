@@ -161,10 +161,13 @@ TEST_CASE("Open MPI and MPICH on one host meet at a file that belongs to user an
   CHECK(cfg.local_rank == 2);
   CHECK(cfg.local_size == 3);
   CHECK(cfg.own_file);
-  CHECK(cfg.address == "file:///tmp/colls-" + std::to_string(::geteuid()) + "-1026621441/store");
+  const std::string user = std::to_string(::geteuid());
+  const std::string of_user = "/run/user/" + user;
+  const std::string parent = colls::detail::is_own_directory(of_user) ? of_user : "/tmp";
+  const std::string place = "file://" + parent + "/colls-" + user + "-";
+  CHECK(cfg.address == place + "1026621441/store");
   const config other = read(with(open_mpi, {{"PMIX_NAMESPACE", "prterun-vm-12@1"}}));
-  CHECK(other.address ==
-        "file:///tmp/colls-" + std::to_string(::geteuid()) + "-prterun-vm-12_1/store");
+  CHECK(other.address == place + "prterun-vm-12_1/store");
   const config mpich = read(hydra);
   CHECK(mpich.rank == 1);
   CHECK(mpich.size == 2);
@@ -410,4 +413,30 @@ TEST_CASE("what the kernel says of processes") {
   CHECK(colls::detail::start_time_of(::getpid()) > 0);
   CHECK(colls::detail::start_time_of(-5) == 0);
   CHECK(colls::detail::boot_id().size() == 36);
+}
+
+TEST_CASE("children do not inherit the job's secret, which is known all the same") {
+  REQUIRE(::setenv("COLLS_SECRET", "between ranks", 1) == 0);
+  for (int times = 0; times < 2; ++times) {
+    CHECK(colls::environment().secret == "between ranks");
+    CHECK(std::getenv("COLLS_SECRET") == nullptr);
+    CHECK(::system("test -z \"${COLLS_SECRET+set}\"") == 0);
+  }
+  REQUIRE(::setenv("COLLS_SECRET", "another", 1) == 0);
+  CHECK(colls::environment().secret == "another");
+}
+
+TEST_CASE("ranks of one host meet where the system keeps a directory for their user") {
+  const std::string user = "/run/user/" + std::to_string(::geteuid());
+  const bool is_made = ::geteuid() == 0 && ::mkdir(user.c_str(), 0700) == 0;
+  if (!colls::detail::is_own_directory(user)) {
+    MESSAGE("skipped: no directory of this user in /run/user");
+    return;
+  }
+  const auto begins = [&] { return read(open_mpi).address.starts_with("file://" + user + "/"); };
+  CHECK(begins());
+  if (!is_made) return;
+  REQUIRE(::chmod(user.c_str(), 0755) == 0);
+  CHECK(!begins());
+  ::rmdir(user.c_str());
 }

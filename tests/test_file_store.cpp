@@ -4,6 +4,8 @@
 
 #include "joining.hpp"
 
+#include <sys/inotify.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -79,7 +81,62 @@ store_file_head of_a_dead_process() {
   return head;
 }
 
+/// What happens to a new file before the store has it.
+enum class meddling { none, made_before, opened_to_all } meddled = meddling::none;
+
 }  // namespace
+
+// Every open of the program comes through here.
+extern "C" int open(const char* path, int flags, ...) {
+  const bool is_new = (flags & O_CREAT) != 0 && std::string_view(path).ends_with(".new");
+  const auto by_system = [&](int how) {
+    return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, how, 0600));
+  };
+  if (is_new && meddled == meddling::made_before) {
+    ::close(by_system(O_RDWR | O_CREAT));
+    ::chmod(path, 0666);
+  }
+  const int file = by_system(flags);
+  if (is_new && meddled == meddling::opened_to_all) ::fchmod(file, 0644);
+  return file;
+}
+
+TEST_CASE("a secret goes into no file that another user may have open") {
+  for (const meddling each : {meddling::made_before, meddling::opened_to_all}) {
+    CAPTURE(static_cast<int>(each));
+    bench at;
+    const folder in;
+    meddled = each;
+    const auto failed = error_of_create(at, in.file());
+    meddled = meddling::none;
+    REQUIRE(failed);
+    CHECK(failed->code == errc::join_failed);
+    for (const auto& left : std::filesystem::directory_iterator(in.path)) {
+      CHECK(each == meddling::made_before);
+      CHECK(left.file_size() == 0);
+      std::filesystem::remove(left.path());
+    }
+    CHECK(!error_of_create(at, in.file()));
+  }
+}
+
+TEST_CASE("a store is made under a name that no other process can foresee") {
+  bench at;
+  const folder in;
+  const colls::detail::descriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  REQUIRE(::inotify_add_watch(watch.get(), in.path.c_str(), IN_CREATE) >= 0);
+  const auto made = [&] {
+    CHECK(!error_of_create(at, in.file()));
+    alignas(inotify_event) char events[4096];
+    const ssize_t got = ::read(watch.get(), events, sizeof events);
+    REQUIRE(got > 0);
+    return std::string(reinterpret_cast<inotify_event*>(events)->name);
+  };
+  const std::string first = made();
+  CHECK(first.ends_with(".new"));
+  CHECK(first.find(std::to_string(::getpid())) == first.npos);
+  CHECK(made() != first);
+}
 
 TEST_CASE("a store in a file keeps its word") {
   bench at;

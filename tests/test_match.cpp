@@ -190,6 +190,26 @@ TEST_CASE("messages that no receive has taken are dropped, whatever communicator
   matching.drop_arrivals();
 }
 
+TEST_CASE("a communicator that failed before it was made here has failed, whatever others fail") {
+  match matching(0);
+  REQUIRE(matching.hold_ids(1000, 4));
+  const auto report = [&](std::uint32_t id, const char* why) {
+    matching.revoke(id, reported_failure(failure(errc::revoked, why)), 1);
+  };
+  for (std::uint32_t id = 1; id < 1000; ++id) report(id, "of others");
+  report(1002, "first");
+  report(1002, "second");
+  for (std::uint32_t id = 1004; id < 2000; ++id) report(id, "of others");
+  communicator_state good(1001, 0, 2, nullptr);
+  communicator_state bad(1002, 0, 2, nullptr);
+  communicator_state other(500, 0, 2, nullptr);
+  for (communicator_state* const each : {&good, &bad, &other}) matching.add(*each);
+  CHECK(!good.failed());
+  CHECK(!other.failed());
+  REQUIRE(bad.failed());
+  CHECK(std::string(bad.why().detail) == "first");
+}
+
 TEST_CASE("a collective's message has to have the length and the call of its receive") {
   one_rank here;
   receive asked(here.from(1), here.record, here.queue);

@@ -728,7 +728,10 @@ TEST_CASE("no listening where others can reach it without a secret, and never ev
   at.meet(rank0);
   REQUIRE(rank0[0].failed);
   CHECK(rank0[0].failed->code == errc::insecure_bind);
-  if (!outside) return;
+  if (!outside) {
+    MESSAGE("skipped: this host has no address but loopback");
+    return;
+  }
   const std::string place = outside->to_string() + ":" + std::to_string(free_port());
   auto all = at.world(2);
   for (arrival& who : all) {

@@ -6,6 +6,7 @@
 #include <colls/rendezvous/prefix_store.hpp>
 #include <colls/rendezvous/reach.hpp>
 
+#include "counted_memory.hpp"
 #include "joining.hpp"
 
 #include <random>
@@ -70,9 +71,9 @@ struct served : bench {
 };
 
 struct listener_of_failures : colls::failure_listener {
-  void rank_failed(int rank, const failure& why) override {
+  void rank_failed(int rank, const colls::reported_failure& report) override {
     ranks.push_back(rank);
-    texts.emplace_back(why.detail);
+    texts.emplace_back(report.why().detail);
   }
   std::vector<int> ranks;
   std::vector<std::string> texts;
@@ -434,6 +435,16 @@ TEST_CASE("what no client would send ends that client's connection and nothing e
   frame.clear();
   append_frame(frame, {.what = store_frame::kind::enter}, {}, {});
   nonsense.push_back(frame);
+  for (const int code : {0, 999, -5}) {
+    const failure without_reason(static_cast<errc>(code));
+    frame.clear();
+    append_frame(frame, {.what = store_frame::kind::report, .id = 1}, {},
+                 colls::reported_failure::bytes_of(without_reason));
+    nonsense.push_back(frame);
+  }
+  frame.clear();
+  append_frame(frame, {.what = store_frame::kind::report, .id = 1}, {}, "peer_failed");
+  nonsense.push_back(frame);
   for (std::size_t i = 0; i < nonsense.size(); ++i) {
     // One rank after another is spent, but -1 may come as often as it likes.
     const auto link = at.raw(-1);
@@ -459,9 +470,70 @@ TEST_CASE("a length that is announced and never comes costs nothing") {
   frame[12] = '\0';
   frame[13] = '\0';
   frame[14] = '\x70';  // 7 MiB
+  longest_allocation = 0;
   at.run(say(*link, frame));
   at.turn(50 * milliseconds);
   at.run(a->set("still", "here"));
+#if !defined(SANITIZED)
+  CHECK(longest_allocation > 0);
+#endif
+  CHECK(longest_allocation < std::size_t{1} << 20);
+}
+
+#if !defined(SANITIZED)
+TEST_CASE("where memory is refused a rank's death is told all the same") {
+  for (std::size_t nth = 1, left = 0; left == 0; ++nth) {
+    CAPTURE(nth);
+    served at;
+    const auto observer = at.raw(-1);
+    const auto rank = at.raw(2);
+    rank->close();
+    refused_allocation = nth;
+    for (int i = 0; i < 20; ++i) {
+      at.on.poll();
+      at.on.dispatch(1);
+    }
+    left = refused_allocation.exchange(0);
+    const std::string heard = at.run(joining::listen(*observer, at.in(400 * milliseconds)));
+    using colls::detail::store_frame;
+    REQUIRE(heard.size() >= store_frame::size + sizeof(failure));
+    const auto report = colls::reported_failure::parse(
+        std::as_bytes(std::span(heard)).subspan(store_frame::size, sizeof(failure)), 4);
+    REQUIRE(report);
+    CHECK(report->why().culprit == 2);
+    CHECK(nth < 100);
+  }
+}
+#endif
+
+TEST_CASE("the keys that one process waits for are bounded, and free when it waits no more") {
+  served at;
+  const auto a = at.client(0);
+  const auto b = at.client(1);
+  std::vector<std::string> keys;
+  for (int i = 0; i < 900; ++i) {
+    keys.push_back(std::to_string(i) + std::string(store::longest_key - 8, 'k'));
+  }
+  const auto wait = [&](std::shared_ptr<tcp_store> in, time_point patience) {
+    std::optional<failure> failed;
+    at.run(keep_error(in->wait(keys, at.in(patience)), &failed));
+    REQUIRE(failed);
+    return failed->code;
+  };
+  for (int times = 0; times < 3; ++times) CHECK(wait(a, 50 * milliseconds) == errc::timeout);
+  std::optional<failure> first;
+  std::optional<failure> second;
+  std::optional<failure> third;
+  std::vector<task<>> work;
+  for (std::optional<failure>* const each : {&first, &second, &third}) {
+    work.push_back(keep_error(a->wait(keys, at.in(300 * milliseconds)), each));
+  }
+  at.run_all(std::move(work));
+  REQUIRE((first && second && third));
+  CHECK(first->code == errc::timeout);
+  CHECK(second->code == errc::timeout);
+  CHECK(third->code == errc::invalid_argument);
+  CHECK(wait(b, 50 * milliseconds) == errc::timeout);
 }
 
 TEST_CASE("who asks and does not read is held back, others are served") {

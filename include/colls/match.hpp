@@ -76,7 +76,7 @@ class match : public pairing {
   void revoke(communicator_state& communicator, failure why, int told_by = -1);
 
   /// The same by id, as a peer says it; it may know a communicator that is still being made here.
-  void revoke(std::uint32_t id, failure why, int told_by);
+  void revoke(std::uint32_t id, const reported_failure& report, int told_by);
 
   /// Revokes every communicator that contains the dead rank, now or when it is made, and no other.
   void died(int peer, const failure& why, int told_by = -1);

@@ -9,6 +9,7 @@
 #include <colls/fingerprint.hpp>
 #include <colls/node_map.hpp>
 #include <colls/operation.hpp>
+#include <colls/reported_failure.hpp>
 
 #include <memory>
 #include <optional>
@@ -84,12 +85,9 @@ class communicator_state {
     return *nodes_;
   }
 
-  bool failed() const { return failed_; }
+  bool failed() const { return why_.code != errc{}; }
   const failure& why() const { return why_; }
-  void fail(const failure& why) {
-    failed_ = true;
-    why_ = why;
-  }
+  void fail(const reported_failure& why) { why_ = why; }
 
   /// Numbers start at 1; a call remembers its fingerprint, so that a message for an operation that
   /// is over here can still be compared.
@@ -153,8 +151,7 @@ class communicator_state {
   std::uint64_t last_hash_ = 0;  // of the newest run
   std::size_t runs_ = 0;
   std::vector<run> recent_;
-  bool failed_ = false;
-  failure why_;
+  failure why_;  // without a code: it has not failed
 };
 
 }  // namespace colls

@@ -20,8 +20,8 @@ std::string variable(const char* name) {
 
 // Prints what it is told; who waits for that then ends by an error, as a collective would.
 struct ear : colls::failure_listener {
-  void rank_failed(int rank, const colls::failure& why) override {
-    std::printf("told: rank %d %s\n", rank, why.detail);
+  void rank_failed(int rank, const colls::reported_failure& report) override {
+    std::printf("told: rank %d %s\n", rank, report.why().detail);
     heard = true;
   }
   colls::task<> hear(colls::engine& on, colls::time_point limit) {

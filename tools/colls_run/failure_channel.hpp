@@ -160,8 +160,9 @@ class failure_channel final : colls::failure_listener {
     reporting_ = false;
   }
 
-  void rank_failed(int rank, const colls::failure& why) override {
+  void rank_failed(int rank, const colls::reported_failure& report) override {
     if (rank < 0) return;
+    const colls::failure& why = report;
     // A communicator that was given up is no death: here it only tells whom to suspect.
     const bool died = why.code == colls::errc::peer_failed;
     const int local = rank - options_.first_rank();

@@ -22,9 +22,9 @@ COLLS_ONCE void match::add(mover& transport) { movers_.push_back(&transport); }
 COLLS_ONCE void match::remove(mover& transport) { std::erase(movers_, &transport); }
 
 COLLS_ONCE void match::add(communicator_state& communicator) {
-  const std::vector<failure> failures = communicators_.take_failures(communicator.id());
+  const std::optional<failure> failed = communicators_.take_failure(communicator.id());
   communicators_.add(communicator);
-  for (const failure& why : failures) revoke(communicator, why);
+  if (failed) revoke(communicator, *failed);
   if (const failure* const why = communicators_.death_in(communicator)) revoke(communicator, *why);
 }
 
@@ -44,17 +44,16 @@ COLLS_ONCE void match::revoke(communicator_state& communicator, failure why, int
   if (why.observer < 0) why.observer = rank_;
   // A death is no matter of one communicator.
   why.communicator = why.code == errc::peer_failed ? 0 : communicator.id();
-  communicator.fail(why);
-  fail_receives(communicator.id(), why.code);
+  communicator.fail(reported_failure(why));
+  fail_receives(communicator.id(), communicator.why().code);
   for (mover* transport : movers_) transport->revoked(communicator, why, told_by);
 }
 
-COLLS_ONCE void match::revoke(std::uint32_t id, failure why, int told_by) {
+COLLS_ONCE void match::revoke(std::uint32_t id, const reported_failure& report, int told_by) {
   if (communicator_state* const communicator = find(id)) {
-    revoke(*communicator, why, told_by);
-  } else if (communicators_.find_left(id) == nullptr) {
-    why.communicator = id;
-    communicators_.expect_failure(why);
+    revoke(*communicator, report, told_by);
+  } else {
+    communicators_.expect_failure(id, report);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,9 @@ class roster {
     return true;
   }
   void free_ids(std::uint32_t first) {
+    for (const held& range : held_) {
+      if (range.first == first) forget_failures(range);
+    }
     std::erase_if(held_, [&](const held& range) { return range.first == first; });
   }
   /// No communicator is made of them here, for that reason; how many there are.
@@ -81,6 +85,7 @@ class roster {
     for (held& range : held_) {
       if (range.first != first) continue;
       range.why = why;
+      forget_failures(range);
       return range.count;
     }
     return 0;
@@ -111,16 +116,20 @@ class roster {
     return nullptr;
   }
 
-  /// A peer says why a communicator has failed that is still being made here.
-  void expect_failure(const failure& why) {
-    if (expected_.size() < most_expected) expected_.push_back(why);
+  /// A peer says why a communicator has failed. Kept if that is still being made here: the store
+  /// tells of others, too. The first report counts.
+  void expect_failure(std::uint32_t id, const failure& why) {
+    const auto is_it = [&](const failure& known) { return known.communicator == id; };
+    if (!is_to_come(id) || std::any_of(expected_.begin(), expected_.end(), is_it)) return;
+    expected_.push_back(why);
+    expected_.back().communicator = id;
   }
-  /// What peers have said of it, the first word first.
-  std::vector<failure> take_failures(std::uint32_t id) {
-    std::vector<failure> found;
+  /// Why it has failed already, if it has.
+  std::optional<failure> take_failure(std::uint32_t id) {
+    std::optional<failure> found;
     std::erase_if(expected_, [&](const failure& why) {
       if (why.communicator != id) return false;
-      found.push_back(why);
+      found = why;
       return true;
     });
     return found;
@@ -136,7 +145,18 @@ class roster {
     int rank;
     failure why;
   };
-  static constexpr std::size_t most_expected = 64;
+
+  bool is_to_come(std::uint32_t id) const {
+    if (id == 0) return find_left(0) == nullptr;  // the world, whose links are there before it
+    return std::any_of(held_.begin(), held_.end(), [=](const held& range) {
+      return range.why == nullptr && id - range.first < range.count;
+    });
+  }
+  void forget_failures(const held& range) {
+    std::erase_if(expected_, [&](const failure& why) {
+      return why.communicator - range.first < range.count;
+    });
+  }
 
   std::vector<left>::const_iterator not_below(std::uint32_t id) const {
     const auto is_below = [](const left& gone, std::uint32_t wanted) { return gone.id < wanted; };

@@ -49,6 +49,14 @@ class launcher_reader {
 
 }  // namespace detail
 
+namespace detail {
+
+/// A variable of this process, or null. The job's secret is taken out of the environment when it is
+/// first read, so that children do not inherit it, and kept for the next question.
+const char* process_variable(const char* name);
+
+}  // namespace detail
+
 /// What the launcher of this process says; `look(name)` gives a variable's value or null. Throws
 /// `join_failed`, naming the variables, where what it says is incomplete or contradicts itself.
 /// Without a launcher: a world of one.
@@ -63,7 +71,7 @@ config environment(const Look& look) {
 
 /// The same from this process's environment.
 inline config environment() {
-  return environment([](const char* name) { return std::getenv(name); });
+  return environment([](const char* name) { return detail::process_variable(name); });
 }
 
 }  // namespace colls

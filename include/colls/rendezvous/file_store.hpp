@@ -45,6 +45,9 @@ class file_store final : public store {
 
   static void check_directory(const std::string& path);
 
+  // What is written there no other user can read.
+  static bool is_of_this_user_alone(int file);
+
   /// The head of the file, if there is one whole.
   static std::optional<detail::store_file_head> head_of(int file);
 

@@ -28,6 +28,13 @@ inline std::string read_small_file(const char* path, std::size_t most = 4096) {
   return text;
 }
 
+/// Whether that is a directory, and no other user can reach what lies there.
+inline bool is_own_directory(const std::string& path) {
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
+         found.st_uid == ::geteuid() && (found.st_mode & 077) == 0;
+}
+
 /// Equal for all processes that run on one booted machine.
 inline std::string boot_id() {
   std::string id = read_small_file("/proc/sys/kernel/random/boot_id");

@@ -5,6 +5,7 @@
 // Stores: a few keys and values by which the processes of a job find each other.
 
 #include <colls/rendezvous/config.hpp>
+#include <colls/reported_failure.hpp>
 #include <colls/task.hpp>
 
 #include <map>
@@ -19,7 +20,7 @@ namespace colls {
 class failure_listener {
  public:
   /// Called from a poll; must not destroy the store that calls.
-  virtual void rank_failed(int rank, const failure& why) = 0;
+  virtual void rank_failed(int rank, const reported_failure& why) = 0;
 
  protected:
   ~failure_listener() = default;

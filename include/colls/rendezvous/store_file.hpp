@@ -57,9 +57,7 @@ inline void make_own_directory(const std::string& path) {
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     raise(errc::join_failed, "cannot make %s: %s", directory.c_str(), std::strerror(errno));
   }
-  struct stat found {};
-  if (::lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
-      found.st_uid != ::geteuid() || (found.st_mode & 077) != 0) {
+  if (!is_own_directory(directory)) {
     raise(errc::join_failed, "%s must be a directory of this user alone (mode 0700): remove it",
           directory.c_str());
   }

@@ -48,8 +48,12 @@ inline std::uint32_t payload_sum(std::string_view key, std::string_view value) {
   return crc32c(crc32c(0, key.data(), key.size()), value.data(), value.size());
 }
 
+/// All of it or, where there is no memory for that, nothing.
 inline void append_frame(std::string& to, store_frame head, std::string_view key,
                          std::string_view value, bool checks = false) {
+  const std::size_t size =
+      to.size() + store_frame::size + store_sums + key.size() + value.size();
+  if (to.capacity() < size) to.reserve(std::max(size, 2 * to.capacity()));
   std::array<std::byte, store_frame::size + store_sums> bytes{};
   put_number(&bytes[0], static_cast<std::uint8_t>(head.what));
   put_number(&bytes[4], head.id);
@@ -124,17 +128,9 @@ inline std::optional<std::vector<std::string>> split_texts(std::string_view join
   return texts;
 }
 
-/// A failure as it came over a connection between processes that agree on the wire version.
-inline std::optional<failure> read_failure(std::string_view bytes) {
-  failure why;
-  if (bytes.size() != sizeof why) return std::nullopt;
-  std::memcpy(static_cast<void*>(&why), bytes.data(), sizeof why);
-  why.address[sizeof why.address - 1] = 0;
-  why.detail[sizeof why.detail - 1] = 0;
-  return why;
-}
-inline std::string_view bytes_of(const failure& why) {
-  return {reinterpret_cast<const char*>(&why), sizeof why};
+/// The failure that a frame brings, in a world of `size` ranks.
+inline std::optional<reported_failure> read_failure(std::string_view value, int size) {
+  return reported_failure::parse(std::as_bytes(std::span(value)), size);
 }
 
 /// A host that vanishes without a word is noticed within 15 s, also while nothing is said.

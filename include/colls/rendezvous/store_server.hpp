@@ -42,7 +42,7 @@ class store_server final : door::host, engine::source {
 
   /// Tells all clients, now and later ones, that `why.culprit` has failed (-1: that the world
   /// cannot form), or that `why.communicator` was revoked. The first word on each counts.
-  void announce_failure(const failure& why);
+  void announce_failure(const reported_failure& report);
   void announce_failure(int rank, std::string_view how);
 
   /// Waits until every rank that came has left or failed.
@@ -67,7 +67,8 @@ class store_server final : door::host, engine::source {
     store_server& server;
     guest& owner;
     std::uint32_t id;
-    std::string key;  // of a get; empty: of a wait
+    std::string key;        // of a get; empty: of a wait
+    std::size_t bytes = 0;  // that its keys take
   };
 
   struct guest : std::enable_shared_from_this<guest> {
@@ -78,6 +79,8 @@ class store_server final : door::host, engine::source {
     bool left = false;
     bool writing = false;
     std::string out;
+    std::size_t told = 0;  // of the failures
+    std::size_t keys_waited_for = 0;  // in bytes
     std::unordered_map<std::uint32_t, std::unique_ptr<waiting>> waits;
   };
   using guest_ptr = std::shared_ptr<guest>;
@@ -96,6 +99,8 @@ class store_server final : door::host, engine::source {
   };
 
   static constexpr std::size_t most_waits = 4096;
+  static constexpr std::size_t most_bytes_waited_for = std::size_t{16} << 20;
+  static constexpr std::size_t most_failures = 4096;
   static constexpr std::size_t most_unsent = std::size_t{32} << 20;
 
   void open(std::unique_ptr<gate> made);
@@ -117,6 +122,12 @@ class store_server final : door::host, engine::source {
   static std::vector<std::string> texts(std::string_view joined);
 
   waiting& wait_for(guest& me, std::uint32_t id, const std::vector<std::string>& keys);
+  void forget(guest& me, std::uint32_t id);
+
+  // Memory for the death of each guest that is here, so that this news is never lost.
+  void make_room();
+  // What a guest has not heard yet. Where there is no memory for it the next sweep tells it.
+  void tell(guest& it);
 
   void arrived(waiting& it);
 
@@ -136,7 +147,7 @@ class store_server final : door::host, engine::source {
   secret shared_;
   detail::store_table table_;
   std::unordered_map<int, bool> ranks_;  // those that came; false: left or failed
-  std::vector<failure> failures_;
+  std::vector<reported_failure> failures_;
   std::vector<guest_ptr> guests_;
   int present_ = 0;
   rate_limited_log log_{10};

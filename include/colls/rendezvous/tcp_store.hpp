@@ -110,10 +110,13 @@ class tcp_store final : public store, engine::source {
   task<> flush();
 
   task<> read_answers();
+  // Until the connection ends; says how.
+  task<> read_on();
 
-  void take(const frame& head, std::string& value);
+  // False: no server of colls would send that.
+  bool take(const frame& head, std::string& value);
 
-  void failed(const failure& why);
+  void failed(const reported_failure& report);
 
   void lose(const char* how);
   void lose(const failure& why);
@@ -136,7 +139,7 @@ class tcp_store final : public store, engine::source {
   bool left_ = false;
   std::optional<failure> lost_;
   std::optional<failure> given_up_;
-  std::vector<failure> failures_;
+  std::vector<reported_failure> failures_;
   failure_listener* listener_ = nullptr;
   task_group tasks_;  // last: its tasks use all of the above
 };

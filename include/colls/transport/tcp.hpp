@@ -159,7 +159,7 @@ class tcp_transport final : mover,
   // ---- ends
 
   // The launcher or the store says that a rank has died.
-  void rank_failed(int peer, const failure& why) override;
+  void rank_failed(int peer, const reported_failure& why) override;
 
   // Who has no link to us learns it by the failure channel.
   task<> report(failure why);

@@ -318,7 +318,7 @@ class thread_transport final : mover {
       case item::kind::dispute:
         match_.compare(peer, said.key.communicator, said.key.sequence, said.print);
         break;
-      case item::kind::revoke: match_.revoke(said.key.communicator, said.why, peer); break;
+      case item::kind::revoke: match_.revoke(said.key.communicator, reported_failure(said.why), peer); break;
       default: goodbye(peer);
     }
     threads::speech::heard(said);

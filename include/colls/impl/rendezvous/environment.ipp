@@ -9,8 +9,24 @@
 #include <colls/version.hpp>
 
 #include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
 
 namespace colls::detail {
+
+COLLS_ONCE const char* process_variable(const char* name) {
+  const char* const value = std::getenv(name);
+  if (std::strcmp(name, "COLLS_SECRET") != 0) return value;
+  static std::mutex guard;
+  static std::string kept;
+  const std::lock_guard lock(guard);
+  if (value != nullptr) {
+    kept = value;
+    ::unsetenv(name);
+  }
+  return kept.c_str();
+}
 
 COLLS_ONCE config launcher_reader::read() {
   read_common();
@@ -193,8 +209,11 @@ COLLS_ONCE void launcher_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  cfg_.address =
-      "file:///tmp/colls-" + std::to_string(::geteuid()) + "-" + job.substr(0, 100) + "/store";
+  // Where the system keeps a directory for this user, another one cannot take the name first.
+  const std::string user = std::to_string(::geteuid());
+  const std::string kept = "/run/user/" + user;
+  const std::string parent = is_own_directory(kept) ? kept : "/tmp";
+  cfg_.address = "file://" + parent + "/colls-" + user + "-" + job.substr(0, 100) + "/store";
   cfg_.own_file = true;
   cfg_.nodes = 1;
 }

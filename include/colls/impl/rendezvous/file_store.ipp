@@ -23,12 +23,23 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std:
   for (std::size_t i = 0; i < sizeof drawn; ++i) {
     std::snprintf(head.secret + 2 * i, 3, "%02x", drawn[i]);
   }
-  // Written whole under another name first, so that nobody sees half a head.
-  const std::string fresh = path + "." + std::to_string(::getpid()) + ".new";
+  // Written whole under another name first, so that no rank sees half a head. The name cannot be
+  // foreseen, and a file that is there already is not this process's: another user may have it open.
+  std::uint64_t name = 0;
+  detail::fill_random(&name, sizeof name);
+  char ending[32];
+  std::snprintf(ending, sizeof ending, ".%016llx.new", static_cast<unsigned long long>(name));
+  const std::string fresh = path + ending;
   detail::descriptor file(
-      ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file || ::write(file.get(), &head, sizeof head) != sizeof head) {
-    detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), std::strerror(errno));
+      ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) {
+    detail::raise(errc::join_failed, "cannot make %s: %s", fresh.c_str(), std::strerror(errno));
+  }
+  const bool is_own = is_of_this_user_alone(file.get());
+  if (!is_own || ::write(file.get(), &head, sizeof head) != sizeof head) {
+    const std::string why = is_own ? std::strerror(errno) : "it is not this user's alone";
+    ::unlink(fresh.c_str());
+    detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), why.c_str());
   }
   const bool made = ::link(fresh.c_str(), path.c_str()) == 0;
   const bool replaced =
@@ -62,6 +73,12 @@ COLLS_ONCE void file_store::check_directory(const std::string& path) {
     detail::raise(errc::join_failed, "the directory of file://%s: %s", path.c_str(),
                   std::strerror(errno));
   }
+}
+
+COLLS_ONCE bool file_store::is_of_this_user_alone(int file) {
+  struct stat found {};
+  return ::fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == ::geteuid() &&
+         (found.st_mode & 077) == 0;
 }
 
 COLLS_ONCE std::optional<detail::store_file_head> file_store::head_of(int file) {
@@ -108,7 +125,10 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::wait_for_file(engine& o
     }
     if (file) {
       struct stat found {};
-      ::fstat(file.get(), &found);
+      if (::fstat(file.get(), &found) != 0) {
+        detail::raise(errc::join_failed, "cannot look at file://%s: %s", path.c_str(),
+                      std::strerror(errno));
+      }
       const auto head = head_of(file.get());
       const bool abandoned = head && head->is_abandoned();
       const bool foreign = (!head && found.st_size > 0) || (head && head->job != how.job);
@@ -119,7 +139,7 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::wait_for_file(engine& o
                                 : "exists and is no store of colls");
       }
       if (head && !abandoned) {
-        if (found.st_uid != ::geteuid() || (found.st_mode & 077) != 0) {
+        if (!is_of_this_user_alone(file.get())) {
           detail::raise(errc::join_failed,
                         "file://%s must belong to this user alone (mode 0600), for it carries "
                         "the job's secret",

@@ -80,8 +80,8 @@ class meeting_guard : public failure_listener {
   explicit meeting_guard(tcp_store& at) : store_(at) { store_.listen_for_failures(this); }
   meeting_guard(const meeting_guard&) = delete;
   ~meeting_guard() { store_.listen_for_failures(nullptr); }
-  void rank_failed(int, const failure& why) override {
-    if (!why_) why_ = why;
+  void rank_failed(int, const reported_failure& why) override {
+    if (!why_) why_ = why.why();
     store_.interrupt(why);
   }
   const std::optional<failure>& why() const { return why_; }

@@ -53,18 +53,34 @@ COLLS_ONCE std::size_t store_server::unsent() const {
   return sum;
 }
 
-COLLS_ONCE void store_server::announce_failure(const failure& why) {
-  constexpr std::size_t most = 4096;
+COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
+  const failure& why = report;
   for (const failure& known : failures_) {
     if (known.culprit == why.culprit && known.code == why.code &&
         known.communicator == why.communicator) {
       return;
     }
   }
-  if (failures_.size() == most) return;
-  failures_.push_back(why);
-  for (const auto& it : guests_) {
-    if (it->entered) answer(*it, {.what = frame::kind::failed}, detail::bytes_of(why));
+  if (failures_.size() == most_failures) return;
+  failures_.push_back(report);
+  for (const auto& it : guests_) tell(*it);
+}
+
+COLLS_ONCE void store_server::make_room() {
+  const std::size_t wanted = failures_.size() + guests_.size() + 2;
+  if (failures_.capacity() < wanted) failures_.reserve(2 * wanted);
+}
+
+COLLS_ONCE void store_server::tell(guest& it) {
+  try {
+    while (it.entered && it.told < failures_.size()) {
+      const failure& why = failures_[it.told];
+      detail::append_frame(it.out, {.what = frame::kind::failed}, {},
+                           reported_failure::bytes_of(why), it.who.checksum);
+      ++it.told;
+    }
+    if (!it.writing && !it.out.empty()) tasks_.start(flush(it.shared_from_this()));
+  } catch (const std::bad_alloc&) {
   }
 }
 
@@ -72,7 +88,8 @@ COLLS_ONCE void store_server::announce_failure(int rank, std::string_view how) {
   failure why(errc::peer_failed);
   why.culprit = rank;
   why.say("%.*s", static_cast<int>(how.size()), how.data());
-  announce_failure(why);
+  make_room();
+  announce_failure(reported_failure(why));
 }
 
 COLLS_ONCE task<> store_server::drain(time_point deadline) {
@@ -122,6 +139,8 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
   const int rank = me->who.rank;
   const verdict judged = judge(me->who);
   if (judged == verdict::accepted) {
+    make_room();
+    guests_.reserve(guests_.size() + 1);
     if (rank >= 0) ranks_[rank] = true;
     guests_.push_back(me);
   } else {
@@ -143,6 +162,8 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
   } catch (const error& thrown) {
     how = thrown.record().code == errc::protocol_error ? "sent what no rank of colls would send"
                                                        : nullptr;
+  } catch (const std::bad_alloc&) {
+    how = "asked for more than the store has memory for";
   }
   if (judged != verdict::accepted) co_return;
   if (damaged) {
@@ -150,7 +171,7 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
     why.culprit = rank;
     std::snprintf(why.address, sizeof why.address, "%s", me->where.c_str());
     why.say("%s", detail::damaged_store_frame);
-    announce_failure(why);
+    announce_failure(reported_failure(why));
     co_await part_from(*me);
   }
   me->link->close();
@@ -169,7 +190,7 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
   why.culprit = rank;
   std::snprintf(why.address, sizeof why.address, "%s", me->where.c_str());
   why.say("%s", how != nullptr ? how : "its process ended without a goodbye");
-  announce_failure(why);
+  announce_failure(reported_failure(why));
 }
 
 COLLS_ONCE task<detail::outcome> store_server::converse(guest& me) {
@@ -218,9 +239,7 @@ COLLS_ONCE void store_server::handle(guest& me, const frame& request, const std:
       case frame::kind::enter:
         me.entered = true;
         if (me.who.rank >= 0) ++present_;
-        for (const failure& why : failures_) {
-          answer(me, {.what = frame::kind::failed}, detail::bytes_of(why));
-        }
+        tell(me);
         return;
       case frame::kind::set:
         table_.set(key, std::move(value));
@@ -251,14 +270,15 @@ COLLS_ONCE void store_server::handle(guest& me, const frame& request, const std:
         break;
       }
       case frame::kind::forget:
-        if (const auto found = me.waits.find(request.id); found != me.waits.end()) {
-          table_.forget(*found->second);
-          me.waits.erase(found);
-        }
+        forget(me, request.id);
         return;
-      case frame::kind::report:
-        if (const auto why = detail::read_failure(value)) announce_failure(*why);
+      case frame::kind::report: {
+        const auto why = detail::read_failure(value, mine_.world);
+        if (!why) throw error(errc::protocol_error);
+        make_room();
+        announce_failure(*why);
         break;
+      }
       case frame::kind::goodbye:
         me.left = true;
         break;
@@ -268,7 +288,7 @@ COLLS_ONCE void store_server::handle(guest& me, const frame& request, const std:
   } catch (const error& refused) {
     if (refused.record().code == errc::protocol_error) throw;
     to.what = frame::kind::refused;
-    answer(me, to, detail::bytes_of(refused.record()));
+    answer(me, to, reported_failure::bytes_of(refused.record()));
     return;
   }
   answer(me, to, text);
@@ -283,15 +303,36 @@ COLLS_ONCE std::vector<std::string> store_server::texts(std::string_view joined)
 COLLS_ONCE store_server::waiting& store_server::wait_for(guest& me, std::uint32_t id,
                                                          const std::vector<std::string>& keys) {
   if (me.waits.size() >= most_waits || me.waits.contains(id)) throw error(errc::protocol_error);
+  std::size_t bytes = 0;
+  for (const std::string& key : keys) bytes += key.size() + 64;
+  if (bytes > most_bytes_waited_for - me.keys_waited_for) {
+    detail::raise(errc::invalid_argument, "the keys that one process waits for may take %zu bytes",
+                  most_bytes_waited_for);
+  }
   waiting& made = *(me.waits[id] = std::make_unique<waiting>(*this, me, id));
-  table_.wait(made, keys);
+  me.keys_waited_for += made.bytes = bytes;
+  try {
+    table_.wait(made, keys);
+  } catch (...) {
+    forget(me, id);
+    throw;
+  }
   return made;
+}
+
+COLLS_ONCE void store_server::forget(guest& me, std::uint32_t id) {
+  const auto found = me.waits.find(id);
+  if (found == me.waits.end()) return;
+  table_.forget(*found->second);
+  me.keys_waited_for -= found->second->bytes;
+  me.waits.erase(found);
 }
 
 COLLS_ONCE void store_server::arrived(waiting& it) {
   guest& owner = it.owner;
   const std::uint32_t id = it.id;
   const std::string text = it.key.empty() ? std::string() : *table_.find(it.key);
+  owner.keys_waited_for -= it.bytes;
   owner.waits.erase(id);
   answer(owner, {.what = frame::kind::reply, .id = id}, text);
 }
@@ -321,6 +362,7 @@ COLLS_ONCE void store_server::drained() {
 }
 
 COLLS_ONCE void store_server::sweep(time_point now) {
+  for (const auto& it : guests_) tell(*it);
   if (now >= drain_deadline_) drained();
 }
 

@@ -41,13 +41,14 @@ COLLS_ONCE void tcp_store::interrupt(const failure& why) {
 }
 
 COLLS_ONCE task<> tcp_store::report_failure(failure why, time_point deadline) {
-  co_await ask(frame::kind::report, std::string(), std::string(detail::bytes_of(why)), 0, deadline);
+  co_await ask(frame::kind::report, std::string(), std::string(reported_failure::bytes_of(why)), 0,
+               deadline);
 }
 
 COLLS_ONCE void tcp_store::listen_for_failures(failure_listener* who) {
   listener_ = who;
   for (std::size_t i = 0; i < failures_.size() && listener_ != nullptr; ++i) {
-    listener_->rank_failed(failures_[i].culprit, failures_[i]);
+    listener_->rank_failed(failures_[i].why().culprit, failures_[i]);
   }
 }
 
@@ -142,6 +143,14 @@ COLLS_ONCE task<> tcp_store::flush() {
 }
 
 COLLS_ONCE task<> tcp_store::read_answers() {
+  try {
+    co_await read_on();
+  } catch (const std::bad_alloc&) {
+    lose("there is no memory for what it says");
+  }
+}
+
+COLLS_ONCE task<> tcp_store::read_on() {
   detail::store_head head;
   std::string value;
   std::error_code ec;
@@ -164,7 +173,10 @@ COLLS_ONCE task<> tcp_store::read_answers() {
       lose("it has left");
       co_return;
     }
-    take(head.frame, value);
+    if (!take(head.frame, value)) {
+      ec = make_error_code(errc::protocol_error);
+      break;
+    }
   }
   if (left_ && requests_.empty()) co_return;
   if (ec == detail::damaged_frame()) {
@@ -173,7 +185,7 @@ COLLS_ONCE task<> tcp_store::read_answers() {
     std::snprintf(why.address, sizeof why.address, "%s", where_.c_str());
     why.say("%s", detail::damaged_store_frame);
     lose(why);
-    failed(why);
+    failed(reported_failure(why));
     co_return;
   }
   const bool silent = ec == std::errc::timed_out || ec == std::errc::host_unreachable;
@@ -184,27 +196,32 @@ COLLS_ONCE task<> tcp_store::read_answers() {
     why.culprit = server_.rank;
     std::snprintf(why.address, sizeof why.address, "%s", where_.c_str());
     why.say(silent ? "its host is silent" : "its process ended without a goodbye");
-    failed(why);
+    failed(reported_failure(why));
   }
 }
 
-COLLS_ONCE void tcp_store::take(const frame& head, std::string& value) {
+COLLS_ONCE bool tcp_store::take(const frame& head, std::string& value) {
   if (head.what == frame::kind::failed) {
-    if (const auto why = detail::read_failure(value)) failed(*why);
-    return;
+    const auto report = detail::read_failure(value, server_.world);
+    if (report) failed(*report);
+    return report.has_value();
   }
   const auto found = requests_.find(head.id);
-  if (found == requests_.end()) return;  // it was withdrawn or late
+  if (found == requests_.end()) return true;  // it was withdrawn or late
   request& it = *found->second;
   requests_.erase(found);
-  if (head.what == frame::kind::reply) return it.finish(std::move(value), head.number);
-  const auto why = detail::read_failure(value);
-  it.fail(why ? *why : failure(errc::protocol_error, "the store refused without a reason"));
+  if (head.what == frame::kind::reply) {
+    it.finish(std::move(value), head.number);
+    return true;
+  }
+  const auto why = detail::read_failure(value, server_.world);
+  it.fail(why ? why->why() : failure(errc::protocol_error, "the store refused without a reason"));
+  return true;
 }
 
-COLLS_ONCE void tcp_store::failed(const failure& why) {
-  failures_.push_back(why);
-  if (listener_ != nullptr) listener_->rank_failed(why.culprit, why);
+COLLS_ONCE void tcp_store::failed(const reported_failure& report) {
+  failures_.push_back(report);
+  if (listener_ != nullptr) listener_->rank_failed(report.why().culprit, report);
 }
 
 COLLS_ONCE void tcp_store::lose(const char* how) {

@@ -156,21 +156,22 @@ COLLS_ONCE void tcp_transport::received(tcp::link& from, const tcp::header& fram
       break;
     }
     case tcp::kind::revoke: {
-      failure why = tcp::parse_failure(payload);
+      const failure unexplained(errc::protocol_error, "a peer revoked it without a reason");
+      failure why = reported_failure::parse({payload, sizeof(failure)}, size())
+                        .value_or(reported_failure(unexplained));
       if (why.code == errc::peer_failed && why.culprit == rank()) {
         // A rank that hears nothing from this one is lost to it, and its own words may still come.
         const failure said = why;
-        const bool names_itself =
-            said.observer >= 0 && said.observer < size() && said.observer != rank();
+        const bool names_itself = said.observer >= 0 && said.observer != rank();
         why.culprit = names_itself ? said.observer : from.peer();
         why.address[0] = 0;
         why.say("it takes this rank for dead: %.250s", said.detail);
       }
-      const bool is_of_another = why.culprit >= 0 && why.culprit < size() && why.culprit != rank();
+      const bool is_of_another = why.culprit >= 0 && why.culprit != rank();
       if (why.code == errc::peer_failed && is_of_another) {
         match_.died(why.culprit, why, from.peer());
       } else {
-        match_.revoke(frame.communicator, why, from.peer());
+        match_.revoke(frame.communicator, reported_failure(why), from.peer());
       }
       break;
     }
@@ -214,9 +215,10 @@ COLLS_ONCE void tcp_transport::lent(tcp::link& from, detail::descriptor arena) {
   lender_.see(from, std::move(arena));
 }
 
-COLLS_ONCE void tcp_transport::rank_failed(int peer, const failure& why) {
+COLLS_ONCE void tcp_transport::rank_failed(int peer, const reported_failure& report) {
+  const failure& why = report;
   if (why.code != errc::peer_failed) {
-    match_.revoke(why.communicator, why, rank());
+    match_.revoke(why.communicator, report, rank());
   } else if (peer >= 0 && peer != rank()) {
     match_.died(peer, why, rank());
   }

@@ -107,18 +107,4 @@ inline std::size_t control_size(const header& frame) {
   return has_none ? 0 : frame.length;
 }
 
-/// A failure as a peer sent it, made safe to read.
-inline failure parse_failure(const std::byte* payload) {
-  failure why;
-  std::memcpy(static_cast<void*>(&why), payload, sizeof why);
-  // Without a reason nothing would have failed.
-  if (why.code < errc::peer_failed || why.code > errc::device_failed) {
-    why.code = errc::protocol_error;
-  }
-  why.refused = false;
-  why.address[sizeof why.address - 1] = 0;
-  why.detail[sizeof why.detail - 1] = 0;
-  return why;
-}
-
 }  // namespace colls::tcp

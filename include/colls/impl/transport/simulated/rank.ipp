@@ -390,7 +390,7 @@ inline void simulated_transport::heard(const word& said) {
       if (said.why.code == errc::peer_failed && said.why.culprit >= 0) {
         if (said.why.culprit != rank()) match_.died(said.why.culprit, said.why, teller);
       } else {
-        match_.revoke(said.key.communicator, said.why, teller);
+        match_.revoke(said.key.communicator, reported_failure(said.why), teller);
       }
       break;
     case word::kind::lost:
