@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <utility>
 #include <vector>
 

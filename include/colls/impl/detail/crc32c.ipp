@@ -4,7 +4,6 @@
 
 // How it is computed: the second half of crc32c.hpp.
 
-#include <colls/detail/crc32c.hpp>
 #include <colls/version.hpp>
 
 #include <array>
