@@ -4,7 +4,43 @@
 
 #include "joining.hpp"
 
+#include <dlfcn.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+
 #include <random>
+
+// What the library asks OpenSSL and the system for, so that each call can fail.
+namespace {
+bool hmac_fails = false;
+bool digest_fails = false;
+int getrandom_errors = 0;  // so many calls from now on
+int getrandom_error = 0;
+template <class Function>
+Function* next_of(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+}  // namespace
+extern "C" unsigned char* HMAC(const EVP_MD* type, const void* key, int key_size,
+                               const unsigned char* data, std::size_t size, unsigned char* into,
+                               unsigned int* into_size) {
+  if (hmac_fails) return nullptr;
+  return next_of<decltype(HMAC)>("HMAC")(type, key, key_size, data, size, into, into_size);
+}
+extern "C" int EVP_Digest(const void* data, std::size_t size, unsigned char* into,
+                          unsigned int* into_size, const EVP_MD* type, ENGINE* engine) {
+  if (digest_fails) return 0;
+  return next_of<decltype(EVP_Digest)>("EVP_Digest")(data, size, into, into_size, type, engine);
+}
+extern "C" ssize_t getrandom(void* into, std::size_t size, unsigned int flags) {
+  if (getrandom_errors > 0) {
+    --getrandom_errors;
+    errno = getrandom_error;
+    return -1;
+  }
+  return next_of<decltype(getrandom)>("getrandom")(into, size, flags);
+}
 
 using namespace joining;
 using colls::hello;
@@ -303,6 +339,64 @@ TEST_CASE("a wrong proof gets no answer") {
   CHECK(heard.size() == 64);
   REQUIRE(failed);
   CHECK(failed->code == errc::auth_failed);
+}
+
+TEST_CASE("where HMAC fails nothing is proved, and the error says what failed") {
+  bench at;
+  hello greeting = of_rank(1);
+  greeting.has_secret = true;
+  std::optional<colls::failure> accepting;
+  hmac_fails = true;
+  // As if a proof that was never computed were one.
+  const std::string heard = heard_by_stranger(
+      at, {text(colls::write_hello(greeting)), std::string(32, '\0')}, &accepting);
+  const ends both = shake(at, of_rank(2), secret("s"), of_rank(0), secret("s"));
+  hmac_fails = false;
+  CHECK(heard.size() == 64);
+  CHECK(!both.connecting);
+  CHECK(!both.accepting);
+  REQUIRE(both.connecting_error);
+  REQUIRE(accepting);
+  for (const colls::failure& why : {*accepting, *both.connecting_error}) {
+    CHECK(why.code == errc::crypto_failed);
+    CHECK(contains(why.detail, "OpenSSL's HMAC-SHA256 failed"));
+    CHECK(contains(colls::error(why).what(), "OPENSSL_CONF"));
+  }
+}
+
+TEST_CASE("a job has no hash where SHA-256 fails") {
+  digest_fails = true;
+  std::optional<colls::failure> why;
+  try {
+    (void)colls::detail::hash_of("job");
+  } catch (const colls::error& thrown) {
+    why = thrown.record();
+  }
+  digest_fails = false;
+  REQUIRE(why);
+  CHECK(why->code == errc::crypto_failed);
+  CHECK(contains(why->detail, "OpenSSL's SHA-256 failed"));
+  CHECK(colls::detail::hash_of("job") != 0);
+}
+
+TEST_CASE("an interrupted draw of random numbers goes on, one that fails is an error") {
+  std::array<std::byte, 32> drawn{};
+  getrandom_errors = 3;
+  getrandom_error = EINTR;
+  colls::detail::fill_random(drawn.data(), drawn.size());
+  CHECK(drawn != std::array<std::byte, 32>{});
+  getrandom_errors = 1;
+  getrandom_error = ENOSYS;
+  std::optional<colls::failure> why;
+  try {
+    colls::detail::fill_random(drawn.data(), drawn.size());
+  } catch (const colls::error& thrown) {
+    why = thrown.record();
+  }
+  getrandom_errors = 0;
+  REQUIRE(why);
+  CHECK(why->code == errc::crypto_failed);
+  CHECK(contains(why->detail, "getrandom"));
 }
 
 TEST_CASE("a replayed handshake is turned away") {

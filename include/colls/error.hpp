@@ -44,6 +44,7 @@ enum class errc {
   file_failed,
   no_device,
   device_failed,
+  crypto_failed,
 };
 
 namespace detail {
@@ -121,6 +122,10 @@ constexpr errc_words words(errc code) {
       return {"device_failed",
               "a call of CUDA went wrong; after an error of a kernel the process can use that "
               "device no more"};
+    case errc::crypto_failed:
+      return {"crypto_failed",
+              "joining needs OpenSSL's SHA-256 and HMAC, and random numbers: look at OPENSSL_CONF "
+              "and OPENSSL_MODULES"};
   }
   return {"unknown error", ""};
 }

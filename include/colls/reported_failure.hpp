@@ -48,7 +48,7 @@ class reported_failure {
 
  private:
   static bool is_reason(errc code) {
-    return code >= errc::peer_failed && code <= errc::device_failed;
+    return code >= errc::peer_failed && code <= errc::crypto_failed;
   }
   // Of a text that is to be part of one line.
   template <std::size_t Size>

@@ -79,6 +79,22 @@ TEST_CASE("variables that are missing or make no sense are said at once") {
   }
 }
 
+TEST_CASE("an OpenSSL that has no SHA-256: the ranks and the launcher say so at once") {
+  const std::string path = "/tmp/colls-openssl." + std::to_string(::getpid()) + ".cnf";
+  std::ofstream(path) << "openssl_conf = i\n[i]\nproviders = p\n[p]\nbase = b\n[b]\nactivate = 1\n";
+  const double began = now();
+  for (int rank = 0; rank < 2; ++rank) {
+    job one({by_hand(rank, 2, next_port(), {"OPENSSL_CONF=" + path})}, sum);
+    check_line(one, 0, {"crypto_failed", "SHA-256", "OPENSSL_CONF"});
+  }
+  CHECK(now() - began < 3);
+  launcher_test::run launched({"-n", "2", "true"}, {.environment = {"OPENSSL_CONF=" + path}});
+  CHECK(launched.wait() == 1);
+  CHECK(contains(launched.err(), "crypto_failed"));
+  CHECK(contains(launched.err(), "OPENSSL_CONF"));
+  std::filesystem::remove(path);
+}
+
 TEST_CASE("a misspelt variable is warned about") {
   job one({strings{"COLLS_TIMOUT=5"}}, sum);
   CHECK(one.wait(0).status == 0);

@@ -26,7 +26,7 @@ inline void require(bool holds, const char* what) {
 
 /// A failure that a user or a peer will see says what failed, in text that ends.
 inline void require_sound(const colls::failure& why) {
-  require(why.code >= colls::errc::peer_failed && why.code <= colls::errc::device_failed,
+  require(why.code >= colls::errc::peer_failed && why.code <= colls::errc::crypto_failed,
           "a failure has a reason");
   require(std::memchr(why.detail, 0, sizeof why.detail) != nullptr, "its text ends");
   require(std::memchr(why.address, 0, sizeof why.address) != nullptr, "its address ends");

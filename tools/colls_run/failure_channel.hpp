@@ -77,7 +77,7 @@ class failure_channel final : colls::failure_listener {
   colls::hello mine() const {
     colls::hello me;
     me.what = colls::purpose::store;
-    me.job = colls::detail::hash_of(world_.job);
+    me.job = world_.job_hash;
     me.world = options_.size();
     me.checksum = world_.checksum;
     return me;
@@ -107,7 +107,8 @@ class failure_channel final : colls::failure_listener {
           colls::log_debug("the store: %s", failed.what());
           const auto code = failed.record().code;
           const bool final =
-              code == colls::errc::auth_failed || code == colls::errc::version_mismatch;
+              code == colls::errc::auth_failed || code == colls::errc::version_mismatch ||
+                             code == colls::errc::crypto_failed;
           refusals = final ? refusals + 1 : 0;
         }
       }

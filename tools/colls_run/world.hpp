@@ -81,6 +81,7 @@ inline colls::listener serve_at(const options& o, const std::string& host, int p
 struct world {
   std::string secret;
   std::string job;
+  std::uint64_t job_hash = 0;
   std::string store;
   bool checksum = false;
 };
@@ -108,6 +109,7 @@ inline world meet(const options& o, colls::listener& served) {
           o.nodes));
     }
   }
+  made.job_hash = colls::detail::hash_of(made.job);
   if (o.node_rank == 0) {
     served = serve_at(o, host, port);
     const colls::endpoint at = served.local();

@@ -47,6 +47,10 @@ class secret {
 
 namespace detail {
 
+/// Throws `crypto_failed` with what OpenSSL says of its last call.
+[[noreturn]] void raise_for_openssl(const char* call);
+
+/// Random bytes of the system; throws `crypto_failed` where it has none.
 void fill_random(void* into, std::size_t size);
 
 /// A result that does not throw: `co_await attempt(operation)` gives the error_code.
@@ -66,7 +70,7 @@ class attempt {
   Operation operation_;
 };
 
-/// 64 bits of SHA-256: equal for equal texts on every machine.
+/// 64 bits of SHA-256: equal for equal texts on every machine. Throws `crypto_failed`.
 std::uint64_t hash_of(std::string_view text);
 
 inline mutable_bytes whole(auto& array) { return {array.data(), array.size()}; }
@@ -79,6 +83,7 @@ namespace detail {
 
 enum class role : char { connects = 'C', accepts = 'A' };
 
+/// Throws `crypto_failed`: without HMAC nothing is proved.
 proof_bytes make_proof(const secret& shared, role who, const hello_bytes& connecting,
                        const hello_bytes& accepting);
 
@@ -97,7 +102,7 @@ void compare(const hello& mine, const hello& peer, const secret& shared, const s
 /// The connecting side. Returns the peer's HELLO once it has proved the secret; `await_verdict`
 /// comes next. Throws `unreachable` (it hung up or belongs to another job: dial again),
 /// `protocol_error` (no colls there), `timeout`, `version_mismatch`, `auth_failed`,
-/// `insecure_bind`. Everything given must stay alive until the task has ended; the stream's
+/// `insecure_bind`, `crypto_failed`. Everything given must stay alive until the task has ended; the stream's
 /// deadline counts.
 task<hello> prove(stream& to, const hello& mine, const secret& shared);
 

@@ -51,6 +51,7 @@ struct attempts {
       case errc::world_complete:
       case errc::join_failed:
       case errc::insecure_bind:
+      case errc::crypto_failed:
         return true;
       case errc::version_mismatch:
         return !probing;

@@ -7,26 +7,43 @@
 #include <colls/detail/crc32c.hpp>
 #include <colls/version.hpp>
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <sys/random.h>
 
+#include <cerrno>
+
 namespace colls::detail {
+
+COLLS_ONCE void raise_for_openssl(const char* call) {
+  char reason[200];
+  ::ERR_error_string_n(::ERR_get_error(), reason, sizeof reason);
+  ::ERR_clear_error();
+  raise(errc::crypto_failed, "OpenSSL's %s failed (%s)", call, reason);
+}
 
 COLLS_ONCE void fill_random(void* into, std::size_t size) {
   for (auto* at = static_cast<std::byte*>(into); size > 0;) {
     const ssize_t got = ::getrandom(at, size, 0);
-    if (got < 0) continue;
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      raise(errc::crypto_failed, "the system draws no random numbers: getrandom: %s",
+            std::strerror(errno));
+    }
     at += got;
     size -= static_cast<std::size_t>(got);
   }
 }
 
 COLLS_ONCE std::uint64_t hash_of(std::string_view text) {
-  unsigned char digest[32];
+  std::array<std::byte, 32> digest{};
   unsigned int size = 0;
-  ::EVP_Digest(text.data(), text.size(), digest, &size, ::EVP_sha256(), nullptr);
-  return get_number<std::uint64_t>(reinterpret_cast<const std::byte*>(digest));
+  const int done = ::EVP_Digest(text.data(), text.size(),
+                                reinterpret_cast<unsigned char*>(digest.data()), &size,
+                                ::EVP_sha256(), nullptr);
+  if (done != 1 || size != digest.size()) raise_for_openssl("SHA-256");
+  return get_number<std::uint64_t>(digest.data());
 }
 
 COLLS_ONCE std::string text_of(const endpoint& where) {
@@ -42,10 +59,12 @@ COLLS_ONCE proof_bytes make_proof(const secret& shared, role who, const hello_by
   std::memcpy(&transcript[16], connecting.data(), connecting.size());
   std::memcpy(&transcript[16 + 64], accepting.data(), accepting.size());
   proof_bytes proof{};
-  unsigned int size = proof.size();
-  ::HMAC(::EVP_sha256(), shared.text().data(), static_cast<int>(shared.text().size()),
-         transcript.data(), transcript.size(), reinterpret_cast<unsigned char*>(proof.data()),
-         &size);
+  unsigned int size = 0;
+  const unsigned char* const done =
+      ::HMAC(::EVP_sha256(), shared.text().data(), static_cast<int>(shared.text().size()),
+             transcript.data(), transcript.size(), reinterpret_cast<unsigned char*>(proof.data()),
+             &size);
+  if (done == nullptr || size != proof.size()) raise_for_openssl("HMAC-SHA256");
   return proof;
 }
 

@@ -127,8 +127,8 @@ COLLS_ONCE task<> opener::dial(link& which) {
         alive = true;
         wanted = host_.is_needed(which);
       }
-      hopeless =
-          refusals == 3 || what.code == errc::protocol_error || what.code == errc::peer_failed;
+      hopeless = refusals == 3 || what.code == errc::protocol_error ||
+                 what.code == errc::peer_failed || what.code == errc::crypto_failed;
     } catch (const std::bad_alloc&) {
       alive = true;  // for all that is known
     }
