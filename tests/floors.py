@@ -53,7 +53,7 @@ FLOORS = {
     "joining": (
         ["vocabulary", "coroutines", "contracts", "sockets"],
         "rendezvous/fixed_text rendezvous/hello rendezvous/config rendezvous/nodelist"
-        " rendezvous/process rendezvous/variables rendezvous/environment rendezvous/authenticate"
+        " rendezvous/process rendezvous/variables rendezvous/environment rendezvous/authenticate rendezvous/local_key"
         " rendezvous/door rendezvous/store rendezvous/memory_store rendezvous/prefix_store rendezvous/store_frame rendezvous/store_server"
         " rendezvous/tcp_store rendezvous/store_file rendezvous/file_store rendezvous/membership"
         " rendezvous/offshoot rendezvous/reach rendezvous/serve rendezvous/meet_file rendezvous/meet",

@@ -265,7 +265,7 @@ TEST_CASE("a proof depends on the secret, the role and every byte of both HELLOs
 TEST_CASE("who knows the secret comes in, and each knows who the other is") {
   bench at;
   for (const char* text : {"a secret", ""}) {
-    const ends got = shake(at, of_rank(2), secret(text), of_rank(0), secret(text));
+    const ends got = shake(at, of_rank(2), secret(text, true), of_rank(0), secret(text, true));
     REQUIRE(got.connecting);
     REQUIRE(got.accepting);
     CHECK(got.connecting->rank == 0);
@@ -286,12 +286,12 @@ TEST_CASE("a wrong secret is auth_failed on both sides and names the address") {
 
 TEST_CASE("a secret on one side only is auth_failed and says so") {
   bench at;
-  const ends without = shake(at, of_rank(2), secret(), of_rank(0), secret("right"));
+  const ends without = shake(at, of_rank(2), secret("", true), of_rank(0), secret("right"));
   REQUIRE(without.connecting_error);
   CHECK(without.connecting_error->code == errc::auth_failed);
   CHECK(contains(without.connecting_error->detail, "this process has none"));
   CHECK(without.accepting_error->code == errc::auth_failed);
-  const ends with = shake(at, of_rank(2), secret("right"), of_rank(0), secret());
+  const ends with = shake(at, of_rank(2), secret("right"), of_rank(0), secret("", true));
   REQUIRE(with.connecting_error);
   CHECK(with.connecting_error->code == errc::auth_failed);
   CHECK(contains(with.connecting_error->detail, "this process has one"));
@@ -437,19 +437,31 @@ TEST_CASE("a mirror that sends everything back is turned away") {
   CHECK(failed->code == errc::auth_failed);
 }
 
-TEST_CASE("without a secret only loopback is good, unless it is said to be") {
-  using colls::detail::is_open_ground;
+TEST_CASE("without a secret there is no connection, on loopback neither, unless it is said to be") {
+  CHECK(!secret().is_good());
+  CHECK(secret("s").is_good());
+  CHECK(secret("", true).is_good());
+  CHECK(secret::drawn(colls::detail::draw_secret()).is_good());
+  bench at;
+  const ends got = shake(at, of_rank(2), secret(), of_rank(0), secret());
+  REQUIRE(got.connecting_error);
+  CHECK(got.connecting_error->code == errc::insecure_bind);
+  REQUIRE(got.accepting_error);
+  CHECK(got.accepting_error->code == errc::insecure_bind);
+  const ends open = shake(at, of_rank(2), secret("", true), of_rank(0), secret("", true));
+  CHECK(open.connecting);
+  CHECK(open.accepting);
+}
+
+TEST_CASE("which addresses are loopback") {
+  using colls::detail::is_loopback;
   const auto number = [](const char* text) { return boost::asio::ip::make_address(text); };
-  CHECK(is_open_ground(secret(), number("10.0.0.1")));
-  CHECK(is_open_ground(secret(), number("0.0.0.0")));
-  CHECK(is_open_ground(secret(), number("fd00::1")));
-  CHECK(is_open_ground(secret(), number("::ffff:10.0.0.1")));
-  CHECK(!is_open_ground(secret(), number("127.0.0.1")));
-  CHECK(!is_open_ground(secret(), number("127.0.1.1")));
-  CHECK(!is_open_ground(secret(), number("::1")));
-  CHECK(!is_open_ground(secret(), number("::ffff:127.0.0.1")));
-  CHECK(!is_open_ground(secret("s"), number("10.0.0.1")));
-  CHECK(!is_open_ground(secret("", true), number("10.0.0.1")));
+  for (const char* text : {"127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1"}) {
+    CHECK(is_loopback(number(text)));
+  }
+  for (const char* text : {"10.0.0.1", "0.0.0.0", "fd00::1", "::", "::ffff:10.0.0.1"}) {
+    CHECK(!is_loopback(number(text)));
+  }
 }
 
 TEST_CASE("verdicts arrive as what they mean") {

@@ -320,7 +320,7 @@ TEST_CASE("a bit that changes on a store's connection ends it, and its rank is n
     colls::store_server server(at.on, of_rank(-1), colls::secret("right"));
     REQUIRE(!server.listen(loopback()));
     const auto client = [&](int rank) {
-      const colls::secret shared("right");
+      colls::secret shared("right");
       const colls::hello mine = of_rank(rank);
       return at.run(colls::detail::dial_store(at.on, server.local(), mine, shared,
                                               at.in(5 * seconds), 5 * seconds));

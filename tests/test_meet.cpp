@@ -629,8 +629,9 @@ TEST_CASE("a rank that dies while the others wait is told at once") {
     mine.rank = 3;
     mine.world = 4;
     mine.job = colls::detail::hash_of("");
-    const secret none;
-    co_await colls::prove(*link, mine, none);
+    const secret key = co_await colls::detail::ask_for_local_key(on, loopback(place.port), false,
+                                                                 on.now() + 5 * seconds);
+    co_await colls::prove(*link, mine, key);
     co_await colls::await_verdict(*link, mine);
     std::string first;
     colls::detail::append_frame(first, {.what = colls::detail::store_frame::kind::enter}, {}, {});

@@ -121,6 +121,7 @@ struct two {
     colls::membership parent;
     parent.address = boost::asio::ip::address_v4::loopback();
     parent.cfg.transport = transport;
+    parent.key = colls::secret("known to both");
     std::vector<colls::offshoot::card> cards(2);
     for (std::size_t i = 0; i < 2; ++i) {
       all[i] = std::make_unique<rank_of_two>(static_cast<int>(i), parent, cards[i]);

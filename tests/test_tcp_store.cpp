@@ -37,7 +37,7 @@ struct served : bench {
     where = server->local();
   }
   std::shared_ptr<tcp_store> client(int rank, int world = 4) {
-    const secret shared("right");
+    secret shared("right");
     const hello mine = of_rank(rank, world);
     return run(colls::detail::dial_store(on, where, mine, shared, in(5 * seconds), 5 * seconds));
   }
@@ -366,7 +366,7 @@ TEST_CASE("a store that is gone fails requests with unreachable and names the ad
     };
     colls::task_group background(at.on);
     background.start(die(at.on, place));
-    const secret shared("right");
+    secret shared("right");
     const hello mine = of_rank(1);
     const auto a = at.run(colls::detail::dial_store(at.on, place.local(), mine, shared,
                                                     at.in(3 * seconds), 3 * seconds));

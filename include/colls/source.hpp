@@ -28,6 +28,7 @@
 #include <colls/impl/rendezvous/environment.ipp>
 #include <colls/impl/rendezvous/file_store.ipp>
 #include <colls/impl/rendezvous/join.ipp>
+#include <colls/impl/rendezvous/local_key.ipp>
 #include <colls/impl/rendezvous/meet.ipp>
 #include <colls/impl/rendezvous/membership.ipp>
 #include <colls/impl/rendezvous/reach.ipp>

@@ -127,7 +127,7 @@ TEST_CASE("nobody listens, or somebody who is no colls") {
   colls::listener other;
   REQUIRE(!other.listen({boost::asio::ip::address_v4::loopback(), 0}));
   job silent({by_hand(1, 2, other.local().port())}, sum);
-  check_line(silent, 0, {"unreachable", "rank 1 of 2", at(other.local().port()), "said nothing"});
+  check_line(silent, 0, {"unreachable", "rank 1 of 2", at(other.local().port()), "no rank 0 of this user"});
   CHECK(now() - began < 15);
 }
 

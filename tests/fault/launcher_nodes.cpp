@@ -40,7 +40,7 @@ colls::task<> be_a_rank(colls::engine& on) {
   me.job = colls::detail::hash_of(variable("COLLS_JOB"));
   me.rank = std::atoi(variable("COLLS_RANK").c_str());
   me.world = std::atoi(variable("COLLS_WORLD_SIZE").c_str());
-  const colls::secret shared(variable("COLLS_SECRET"));
+  colls::secret shared(variable("COLLS_SECRET"));
   const std::string does = variable(("RANK_" + std::to_string(me.rank)).c_str());
   if (does == "fail first") std::_Exit(3);
   // It looks as an observer whether another rank has come, and is never there itself.

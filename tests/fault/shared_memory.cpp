@@ -160,8 +160,8 @@ task<> dial_as_rank_1(colls::stream& link, intruder* found) {
   mine.job = colls::detail::hash_of("");
   mine.rank = 1;
   mine.world = 2;
-  const colls::secret none;
-  (void)co_await colls::prove(link, mine, none);
+  const colls::secret known("known to all");
+  (void)co_await colls::prove(link, mine, known);
   *found = intruder::sent_away;
   (void)co_await colls::await_verdict(link, mine);
   *found = intruder::let_in;
@@ -339,11 +339,21 @@ TEST_CASE("a rank that can lend no memory, or see none that is lent, says why on
   }
 }
 
+TEST_CASE("without a local socket and without a secret there is no world, and rank 0 says why") {
+  std::thread([] {
+    forbid_local_sockets();
+    job all(2, sum, {.join_timeout = std::chrono::seconds(2)});
+    CHECK(all.wait(0).status == 1);
+    CHECK(contains(all.log(0), "the local socket beside it, which ranks without a secret need"));
+    CHECK(all.wait(1).status == 1);
+  }).join();
+}
+
 TEST_CASE("ranks that may have no local socket go by tcp, and say why once") {
   // What a thread may not do its children may not.
   std::thread([] {
     forbid_local_sockets();
-    job all(3, sum);
+    job all(3, sum, {.secret = "given"});
     CHECK(all.all_say("right"));
     for (int rank = 0; rank < 3; ++rank) {
       CHECK(shared_by(all.pid(rank)) == 0);
@@ -491,7 +501,7 @@ TEST_CASE("another user of this host, who knows all that ranks know, gets no mem
     colls::engine& on = world.net().driver();
     while (!test.told()) co_await on.sleep_until(on.now() + colls::milliseconds);
     co_await sum(world, test);
-  });
+  }, {.secret = "known to all"});
   const int port = std::stoi(all.hear(0));
   (void)all.hear(1);
   CHECK(intrude(65534, all.pid(0), port) == intruder::sent_away);

@@ -26,7 +26,10 @@ class failure_channel final : colls::failure_listener {
     if (served.is_open()) {
       at_ = served.local();
       server_.emplace(on, mine(), colls::secret(w.secret));
-      server_->adopt(::fcntl(served.descriptor(), F_DUPFD_CLOEXEC, 3));
+      const int copy = ::fcntl(served.descriptor(), F_DUPFD_CLOEXEC, 3);
+      const std::error_code ec =
+          copy < 0 ? colls::detail::last_error() : server_->adopt(copy);
+      if (ec) throw start_error(fmt::format("cannot serve the ranks: {}", ec.message()));
     }
     tasks_.start(attach());
   }
@@ -85,7 +88,7 @@ class failure_channel final : colls::failure_listener {
 
   // Tries until it succeeds or the launcher ends. The ranks meet the same obstacles and name them.
   colls::task<> attach() {
-    const colls::secret shared(world_.secret);
+    colls::secret shared(world_.secret);
     const auto place = colls::detail::parse_address(world_.store);
     colls::time_point pause = 5 * colls::milliseconds;
     int refusals = 0;

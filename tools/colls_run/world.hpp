@@ -20,14 +20,6 @@ struct start_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline std::string random_hex(std::size_t bytes) {
-  std::vector<unsigned char> drawn(bytes);
-  colls::detail::fill_random(drawn.data(), bytes);
-  std::string text;
-  for (const unsigned char byte : drawn) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
 /// The secret of all nodes, as their ranks would read it; empty: none was given.
 inline std::string common_secret() {
   const auto look = [](void*, const char* name) -> const char* { return std::getenv(name); };
@@ -96,8 +88,8 @@ inline world meet(const options& o, colls::listener& served) {
   }
   const int port = o.nodes > 1 && o.master_port == 0 ? 29500 : o.master_port;
   if (o.nodes == 1) {
-    made.secret = random_hex(32);
-    made.job = random_hex(8);
+    made.secret = colls::detail::draw_secret();
+    made.job = colls::detail::draw_secret().substr(0, 16);
   } else {
     made.secret = common_secret();
     made.job = o.job.empty() ? fmt::format("port {}", port) : o.job;

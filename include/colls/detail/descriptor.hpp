@@ -4,10 +4,13 @@
 
 // Descriptors, and how a process of this host gives one to another.
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -34,12 +37,33 @@ class descriptor {
   int fd_ = -1;
 };
 
-/// Whether the other end of a local socket was opened by this process's user, by the kernel's word.
-inline bool is_own_user(int socket) {
+/// The user that opened the other end of a local socket, by the kernel's word; -1: it does not say.
+inline std::int64_t user_behind(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
+  const bool known = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  return known ? std::int64_t{peer.uid} : -1;
+}
+
+/// What the kernel calls every user that has no number in this user namespace.
+inline constexpr uid_t nameless_user = 65534;
+
+/// Whether every user has a number in this user namespace.
+inline bool is_every_user_named() {
+  const descriptor map(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
+  char text[64] = {};
+  const ssize_t size = map ? ::read(map.get(), text, sizeof text - 1) : -1;
+  unsigned first = 0;
+  unsigned outside = 0;
+  unsigned count = 0;
+  return size > 0 && std::sscanf(text, "%u %u %u", &first, &outside, &count) == 3 && first == 0 &&
+         count == UINT32_MAX;
+}
+
+/// Whether the other end of a local socket was opened by this process's user, by the kernel's word.
+inline bool is_own_user(int socket) {
+  const std::int64_t user = user_behind(socket);
+  return user == std::int64_t{::geteuid()} && (user != nameless_user || is_every_user_named());
 }
 
 /// Sends some bytes, and a descriptor with them if there is one. A fresh connection takes them at

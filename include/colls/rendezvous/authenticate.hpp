@@ -28,21 +28,33 @@ namespace colls {
 /// What all processes of a job know and nobody else. Wiped when it goes.
 class secret {
  public:
+  static constexpr std::size_t drawn_size = 64;
+
   secret() = default;
-  /// An empty secret is good on loopback only, or with `insecure`.
+  /// An empty secret is good only with `insecure`.
   explicit secret(std::string_view text, bool insecure = false)
       : text_(text), insecure_(insecure) {}
+  /// One that no user gave: of this job and this host alone.
+  static secret drawn(std::string_view text) {
+    secret made(text);
+    made.drawn_ = true;
+    return made;
+  }
   secret(const secret&) = default;
   secret& operator=(const secret&) = default;
   ~secret() { OPENSSL_cleanse(text_.data(), text_.size()); }
 
   bool empty() const { return text_.empty(); }
   bool insecure() const { return insecure_; }
+  bool is_drawn() const { return drawn_; }
+  /// Whether connections may be made with it.
+  bool is_good() const { return !text_.empty() || insecure_; }
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
   bool insecure_ = false;
+  bool drawn_ = false;
 };
 
 namespace detail {
@@ -52,6 +64,9 @@ namespace detail {
 
 /// Random bytes of the system; throws `crypto_failed` where it has none.
 void fill_random(void* into, std::size_t size);
+
+/// The text of a fresh secret, `secret::drawn_size` bytes.
+std::string draw_secret();
 
 /// A result that does not throw: `co_await attempt(operation)` gives the error_code.
 struct outcome {
@@ -89,7 +104,8 @@ proof_bytes make_proof(const secret& shared, role who, const hello_bytes& connec
 
 bool same_proof(const proof_bytes& a, const proof_bytes& b);
 
-bool is_open_ground(const secret& shared, const boost::asio::ip::address& end);
+/// An address that no other host reaches.
+bool is_loopback(const boost::asio::ip::address& end);
 
 /// This process's HELLO for one connection: fresh nonce, honest flags.
 hello_bytes introduce(hello mine, const secret& shared);

@@ -28,8 +28,8 @@ struct config {
   /// `tcp://host:port` or `tcp://[::1]:port`: rank 0 serves there. `file:///path`: on one host or a
   /// shared file system. `env://`: as the launcher's variables say. Empty with size 1.
   fixed_text<1024> address = {};
-  /// Every process of the job proves that it knows it. May be empty on loopback, or with
-  /// `insecure`.
+  /// Every process of the job proves that it knows it. May be empty where ranks of one user meet on
+  /// loopback (rank 0 draws one then), and with `insecure`.
   fixed_text<1024> secret = {};
   fixed_text<256> job = {};                               // keeps jobs apart that meet at one port
   time_span join_timeout = time_span::of(300 * seconds);  // how long joining may take

@@ -24,7 +24,7 @@ enum class purpose : std::uint8_t { link = 1, store = 2 };
 /// The first message on every connection, either way.
 struct hello {
   purpose what = purpose::link;
-  bool has_secret = false;
+  bool has_secret = false;  // one that a user gave
   bool checksum = false;  // frames after the handshake have checksums
   std::uint16_t version = wire_version;
   std::uint32_t link_set = 0;  // which of a rank's sets of links (dup makes further ones)

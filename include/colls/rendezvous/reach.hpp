@@ -33,9 +33,10 @@ class back_off {
   time_point step_ = 10 * milliseconds;
 };
 
-/// One try: connects, proves, hears the verdict. Throws what they throw.
+/// One try: connects, asks for the local key if there is no other, proves, hears the verdict. Throws
+/// what they throw. `key` becomes what was proved, and must stay alive.
 task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where, const hello& mine,
-                                            const secret& shared, time_point deadline,
+                                            secret& key, time_point deadline,
                                             time_point patience);
 
 /// How reaching a store goes: what went wrong last, and whether it is worth another try.
@@ -70,16 +71,17 @@ struct attempts {
 };
 
 task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host, port_list ports,
-                                             hello mine, secret shared, time_point deadline,
+                                             hello mine, secret& key, time_point deadline,
                                              time_point patience);
 
 }  // namespace detail
 
 /// Reaches the store at `place` (tcp://host:port), trying every address of the host, and
-/// `ports` instead of its port if there are any, again and again until the deadline.
+/// `ports` instead of its port if there are any, again and again until the deadline. `key` becomes
+/// what was proved, and must stay alive.
 task<std::shared_ptr<tcp_store>> reach_store(engine& on, const detail::meeting_place& place,
                                              const port_list& ports, const hello& mine,
-                                             const secret& shared, time_point deadline,
+                                             secret& key, time_point deadline,
                                              time_point patience);
 
 }  // namespace colls

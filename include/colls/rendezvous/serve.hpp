@@ -38,14 +38,42 @@ inline boost::asio::ip::address default_address() {
   raise(errc::join_failed, "this host has no address that other hosts could reach");
 }
 
-/// Binds the first port that is free, on all addresses of the host. What is given must stay alive.
+/// A secret for ranks that were given none, if they meet at these addresses: on loopback one that
+/// is drawn, and handed out to this user alone.
+inline void draw_key(secret& key, const std::vector<boost::asio::ip::address>& addresses) {
+  const bool here = std::all_of(addresses.begin(), addresses.end(),
+                                [](const auto& each) { return is_loopback(each); });
+  if (key.empty() && here) key = secret::drawn(draw_secret());
+}
+
+/// What keeps rank 0 from a place where it could not listen.
+inline std::string explain_refusal(const store_server& server, const endpoint& where,
+                                   std::error_code ec) {
+  if (ec == std::errc::address_not_available) {
+    return " (rank 0 has to run on the host that MASTER_ADDR names)";
+  }
+  if (!server.lacks_local_socket()) return "";
+  const std::int64_t user = user_beside(where);
+  return " (the local socket beside it, which ranks without a secret need" +
+         (user < 0 ? ")" : ", belongs to user " + std::to_string(user) + ")");
+}
+
+/// Binds the first port that is free, on all addresses of the host. `key` becomes what the ranks
+/// prove. What is given must stay alive.
 inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config& cfg,
                                                        const meeting_place& place,
-                                                       const hello& mine, const secret& shared,
+                                                       const hello& mine, secret& key,
                                                        time_point deadline) {
-  auto server = std::make_shared<store_server>(on, mine, shared);
   if (cfg.store_fd >= 0) {
-    server->adopt(cfg.store_fd);
+    const endpoint at = name_of(cfg.store_fd, &::getsockname);
+    draw_key(key, {at.address()});
+    auto server = std::make_shared<store_server>(on, mine, key);
+    const std::error_code ec = server->adopt(cfg.store_fd);
+    if (ec == errc::insecure_bind) refuse_open_ground(0, text_of(at));
+    if (ec) {
+      raise(listen_error(ec), "rank 0 cannot listen at %s: %s%s", text_of(at).c_str(),
+            ec.message().c_str(), explain_refusal(*server, at, ec).c_str());
+    }
     co_return server;
   }
   const port_list ports = cfg.ports.empty() ? port_list{place.port} : cfg.ports;
@@ -55,8 +83,11 @@ inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config&
   if (addresses.empty()) {
     raise(errc::resolve_failed, "rank 0 should listen at %s: %s", where.c_str(), why.c_str());
   }
+  draw_key(key, addresses);
+  auto server = std::make_shared<store_server>(on, mine, key);
   // A job that was just ended may take a moment to let go of its port.
   const time_point patience = std::min(deadline, on.now() + 2 * seconds);
+  endpoint refused;
   for (std::error_code last;;) {
     for (const int port : ports) {
       for (const auto& address : addresses) {
@@ -67,7 +98,9 @@ inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config&
         const endpoint one(address, static_cast<std::uint16_t>(port));
         const std::error_code ec = server->listen(one);
         if (ec == errc::insecure_bind) refuse_open_ground(0, text_of(one));
-        if (ec) last = ec;
+        if (!ec) continue;
+        last = ec;
+        refused = one;
       }
       if (server->is_open()) {
         log_info("rank 0 serves the store at %s", text_of(server->local()).c_str());
@@ -76,10 +109,7 @@ inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config&
     }
     if (last != std::errc::address_in_use || on.now() >= patience) {
       raise(listen_error(last), "rank 0 cannot listen at %s: %s%s", where.c_str(),
-            last.message().c_str(),
-            last == std::errc::address_not_available
-                ? " (rank 0 has to run on the host that MASTER_ADDR names)"
-                : "");
+            last.message().c_str(), explain_refusal(*server, refused, last).c_str());
     }
     co_await on.sleep_until(on.now() + 100 * milliseconds);
   }

@@ -5,6 +5,7 @@
 // The serving side of the tcp store, and its failure channel: rank 0 runs it, or the launcher.
 
 #include <colls/rendezvous/door.hpp>
+#include <colls/rendezvous/local_key.hpp>
 #include <colls/rendezvous/store_frame.hpp>
 
 #include <memory>
@@ -22,10 +23,14 @@ class store_server final : door::host, engine::source {
   store_server& operator=(const store_server&) = delete;
   ~store_server();
 
-  /// Port 0 lets the system choose. May be called for several addresses.
+  /// Port 0 lets the system choose. May be called for several addresses. On loopback it listens for
+  /// those that ask for the local key, too; where that cannot be and the secret is drawn, it fails.
   std::error_code listen(const endpoint& where);
   /// Takes over a socket that listens already.
-  void adopt(int listening);
+  std::error_code adopt(int listening);
+
+  /// Why it failed last: for want of a local socket, without which no secret is drawn.
+  bool lacks_local_socket() const { return lacks_local_socket_; }
 
   bool is_open() const { return !gates_.empty(); }
   /// Where it listens first.
@@ -57,6 +62,7 @@ class store_server final : door::host, engine::source {
   struct gate {
     listener at;
     std::unique_ptr<door> guard;
+    std::unique_ptr<key_server> keys;  // beside a loopback address
   };
 
   struct guest;
@@ -103,7 +109,7 @@ class store_server final : door::host, engine::source {
   static constexpr std::size_t most_failures = 4096;
   static constexpr std::size_t most_unsent = std::size_t{32} << 20;
 
-  void open(std::unique_ptr<gate> made);
+  std::error_code open(std::unique_ptr<gate> made);
 
   void enter(std::unique_ptr<stream> link, const hello& who) override;
 
@@ -150,6 +156,7 @@ class store_server final : door::host, engine::source {
   std::vector<reported_failure> failures_;
   std::vector<guest_ptr> guests_;
   int present_ = 0;
+  bool lacks_local_socket_ = false;
   rate_limited_log log_{10};
   completion* drained_ = nullptr;
   time_point drain_deadline_ = never;

@@ -36,6 +36,17 @@ COLLS_ONCE void fill_random(void* into, std::size_t size) {
   }
 }
 
+COLLS_ONCE std::string draw_secret() {
+  std::array<unsigned char, secret::drawn_size / 2> drawn{};
+  fill_random(drawn.data(), drawn.size());
+  std::string text;
+  for (const unsigned char byte : drawn) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
 COLLS_ONCE std::uint64_t hash_of(std::string_view text) {
   std::array<std::byte, 32> digest{};
   unsigned int size = 0;
@@ -72,14 +83,13 @@ COLLS_ONCE bool same_proof(const proof_bytes& a, const proof_bytes& b) {
   return ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-COLLS_ONCE bool is_open_ground(const secret& shared, const boost::asio::ip::address& end) {
+COLLS_ONCE bool is_loopback(const boost::asio::ip::address& end) {
   const bool mapped = end.is_v6() && end.to_v6().is_v4_mapped();
-  return shared.empty() && !shared.insecure() && !end.is_loopback() &&
-         !(mapped && (end.to_v6().to_bytes()[12] == 127));
+  return end.is_loopback() || (mapped && end.to_v6().to_bytes()[12] == 127);
 }
 
 COLLS_ONCE hello_bytes introduce(hello mine, const secret& shared) {
-  mine.has_secret = !shared.empty();
+  mine.has_secret = !shared.empty() && !shared.is_drawn();
   fill_random(mine.nonce.data(), mine.nonce.size());
   return write_hello(mine);
 }
@@ -97,7 +107,7 @@ COLLS_ONCE void compare(const hello& mine, const hello& peer, const secret& shar
   if (peer.job != mine.job) {
     raise(errc::unreachable, "%s belongs to another job: is its port in use twice?", where.c_str());
   }
-  if (peer.has_secret != !shared.empty()) {
+  if (peer.has_secret != (!shared.empty() && !shared.is_drawn())) {
     raise(errc::auth_failed,
           peer.has_secret ? "%s has a secret and this process has none"
                           : "%s has no secret and this process has one",
@@ -111,9 +121,8 @@ namespace colls {
 
 COLLS_ONCE task<hello> prove(stream& to, const hello& mine, const secret& shared) {
   const std::string where = detail::text_of(to.remote());
-  if (detail::is_open_ground(shared, to.remote().address())) {
-    detail::raise(errc::insecure_bind, "no secret for a connection to %s, which is not loopback",
-                  where.c_str());
+  if (!shared.is_good()) {
+    detail::raise(errc::insecure_bind, "no secret for a connection to %s", where.c_str());
   }
   const hello_bytes sent = detail::introduce(mine, shared);
   hello_bytes got{};
@@ -149,9 +158,8 @@ COLLS_ONCE task<hello> prove(stream& to, const hello& mine, const secret& shared
 COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& shared,
                                  bool* greeted) {
   const std::string where = detail::text_of(from.remote());
-  if (detail::is_open_ground(shared, from.local().address())) {
-    detail::raise(errc::insecure_bind, "no secret for a connection from %s, which is not loopback",
-                  where.c_str());
+  if (!shared.is_good()) {
+    detail::raise(errc::insecure_bind, "no secret for a connection from %s", where.c_str());
   }
   hello_bytes got{};
   const detail::outcome first = co_await detail::attempt(from.read(detail::whole(got)));

@@ -18,11 +18,7 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std:
   head.world = how.world;
   head.job = how.job;
   detail::fill_random(&head.nonce, sizeof head.nonce);
-  unsigned char drawn[32];
-  detail::fill_random(drawn, sizeof drawn);
-  for (std::size_t i = 0; i < sizeof drawn; ++i) {
-    std::snprintf(head.secret + 2 * i, 3, "%02x", drawn[i]);
-  }
+  std::snprintf(head.secret, sizeof head.secret, "%s", detail::draw_secret().c_str());
   // Written whole under another name first, so that no rank sees half a head. The name cannot be
   // foreseen, and a file that is there already is not this process's: another user may have it open.
   std::uint64_t name = 0;

@@ -175,8 +175,6 @@ class meeting {
   // Opens the listener for links at the address that routes to the store and tells everybody.
   task<> publish() {
     all_.address = store_->local_address();
-    if (is_open_ground(all_.key, all_.address))
-      refuse_open_ground(cfg().rank, all_.address.to_string());
     if (const std::error_code ec = all_.listen()) {
       raise(listen_error(ec), "rank %d cannot listen at %s: %s", cfg().rank,
             all_.address.to_string().c_str(), ec.message().c_str());

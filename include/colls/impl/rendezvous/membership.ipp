@@ -120,7 +120,7 @@ COLLS_ONCE int membership::cores() const {
 COLLS_ONCE std::error_code membership::listen() {
   if (const std::error_code ec = link_listener.listen({address, 0})) return ec;
   if (shares_memory()) {
-    if (const std::error_code ec = shm::listen_beside(link_listener, local_listener)) {
+    if (const std::error_code ec = shm::listen_beside(link_listener.local(), local_listener)) {
       log_warn("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
     }
   }

@@ -52,7 +52,7 @@ COLLS_ONCE std::optional<boost::asio::ip::address> address_towards(const endpoin
 }
 
 COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where,
-                                                       const hello& mine, const secret& shared,
+                                                       const hello& mine, secret& key,
                                                        time_point deadline, time_point patience) {
   auto link = std::make_unique<stream>(on);
   link->deadline(std::min(deadline, on.now() + 10 * seconds));
@@ -63,13 +63,19 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoin
   if (link->local() == link->remote()) {
     raise(errc::unreachable, "%s: nobody listens", text_of(where).c_str());  // TCP met itself
   }
-  const hello peer = co_await prove(*link, mine, shared);
+  secret proved = key;
+  if (proved.empty() && (is_loopback(where.address()) || where.address().is_unspecified())) {
+    proved = co_await ask_for_local_key(on, where, key.insecure(),
+                                        std::min(deadline, on.now() + 10 * seconds));
+  }
+  const hello peer = co_await prove(*link, mine, proved);
   co_await await_verdict(*link, mine);
+  key = proved;
   co_return std::make_shared<tcp_store>(std::move(link), peer, patience, mine.checksum);
 }
 
 COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host,
-                                                        port_list ports, hello mine, secret shared,
+                                                        port_list ports, hello mine, secret& key,
                                                         time_point deadline, time_point patience) {
   const time_point started = on.now();
   const std::string place = host_and_port(host, ports.front());
@@ -90,7 +96,7 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
       for (const int port : ports) {
         const endpoint where(address, static_cast<std::uint16_t>(port));
         try {
-          auto reached = co_await dial_store(on, where, mine, shared, deadline, patience);
+          auto reached = co_await dial_store(on, where, mine, key, deadline, patience);
           co_return reached;
         } catch (const error& thrown) {
           so_far.note(thrown.record());
@@ -126,10 +132,10 @@ namespace colls {
 COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on,
                                                         const detail::meeting_place& place,
                                                         const port_list& ports, const hello& mine,
-                                                        const secret& shared, time_point deadline,
+                                                        secret& key, time_point deadline,
                                                         time_point patience) {
   return detail::reach_store(on, place.host, ports.empty() ? port_list{place.port} : ports, mine,
-                             shared, deadline, patience);
+                             key, deadline, patience);
 }
 
 }  // namespace colls

@@ -20,19 +20,17 @@ COLLS_ONCE store_server::~store_server() {
 }
 
 COLLS_ONCE std::error_code store_server::listen(const endpoint& where) {
-  if (detail::is_open_ground(shared_, where.address())) {
-    return make_error_code(errc::insecure_bind);
-  }
+  if (!shared_.is_good()) return make_error_code(errc::insecure_bind);
   auto made = std::make_unique<gate>();
   if (const std::error_code ec = made->at.listen(where)) return ec;
-  open(std::move(made));
-  return {};
+  return open(std::move(made));
 }
 
-COLLS_ONCE void store_server::adopt(int listening) {
+COLLS_ONCE std::error_code store_server::adopt(int listening) {
   auto made = std::make_unique<gate>();
   made->at.adopt(detail::descriptor(listening));
-  open(std::move(made));
+  if (!shared_.is_good()) return make_error_code(errc::insecure_bind);
+  return open(std::move(made));
 }
 
 COLLS_ONCE int store_server::pending_strangers() const {
@@ -111,10 +109,22 @@ COLLS_ONCE void store_server::close() {
   }
 }
 
-COLLS_ONCE void store_server::open(std::unique_ptr<gate> made) {
+COLLS_ONCE std::error_code store_server::open(std::unique_ptr<gate> made) {
+  const auto address = made->at.local().address();
+  if (detail::is_loopback(address) || address.is_unspecified()) {
+    made->keys = std::make_unique<key_server>(engine_, shared_);
+    const std::error_code ec = made->keys->listen(made->at);
+    lacks_local_socket_ = ec && shared_.is_drawn();
+    if (lacks_local_socket_) return ec;
+    if (ec) {
+      made->keys.reset();
+      log_debug("no local socket beside the store: %s", ec.message().c_str());
+    }
+  }
   made->guard =
       std::make_unique<door>(engine_, made->at, mine_, shared_, static_cast<door::host&>(*this));
   gates_.push_back(std::move(made));
+  return {};
 }
 
 COLLS_ONCE void store_server::enter(std::unique_ptr<stream> link, const hello& who) {

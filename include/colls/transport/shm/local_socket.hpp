@@ -33,8 +33,8 @@ inline detail::descriptor open_local_socket() {
 }
 
 /// Listens beside a TCP listener.
-inline std::error_code listen_beside(const listener& tcp, listener& local) {
-  const local_name name(tcp.local());  // first: it clears errno
+inline std::error_code listen_beside(const endpoint& tcp, listener& local) {
+  const local_name name(tcp);  // first: it clears errno
   detail::descriptor made = open_local_socket();
   if (!made || ::bind(made.get(), name.get(), name.size) != 0 ||
       ::listen(made.get(), SOMAXCONN) != 0) {

@@ -128,7 +128,8 @@ COLLS_ONCE task<> opener::dial(link& which) {
         wanted = host_.is_needed(which);
       }
       hopeless = refusals == 3 || what.code == errc::protocol_error ||
-                 what.code == errc::peer_failed || what.code == errc::crypto_failed;
+                 what.code == errc::peer_failed || what.code == errc::crypto_failed ||
+                 what.code == errc::insecure_bind;
     } catch (const std::bad_alloc&) {
       alive = true;  // for all that is known
     }

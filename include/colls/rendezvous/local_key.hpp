@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// How ranks of one host come to a common secret where none was given: rank 0 draws it and hands it
+// out over a local socket, whose ends the kernel names to each other.
+//
+//   asking                 store
+//   connect           -->  SO_PEERCRED: another user gets no answer
+//   SO_PEERCRED       <--  local key (80 bytes), end of file
+//
+// So no connection to a loopback address is ever made without a secret.
+
+#include <colls/log.hpp>
+#include <colls/rendezvous/authenticate.hpp>
+
+#include <array>
+
+namespace colls {
+
+/// What a store says to a process of its own user.
+using local_key_bytes = std::array<std::byte, 80>;
+
+/// Listens beside a store's listener, and tells processes of this user by which secret its job
+/// proves itself: the drawn one itself, or only that another was given, or none (`insecure`).
+class key_server final : engine::watcher, engine::source {
+ public:
+  /// `key` must outlive the server.
+  key_server(engine& on, const secret& key);
+  key_server(const key_server&) = delete;
+  key_server& operator=(const key_server&) = delete;
+  ~key_server();
+
+  /// `address_in_use`: another process has the local socket's name.
+  std::error_code listen(const listener& store);
+
+ private:
+  void ready(std::uint32_t) override;
+  void answer(detail::descriptor asking);
+  // Until the next sweep: accepting fails for want of descriptors or memory.
+  void rest(bool wanted);
+
+  bool poll() override { return false; }
+  void sweep(time_point) override { rest(false); }
+  bool pending() const override { return resting_; }
+
+  engine& engine_;
+  const secret& key_;
+  listener local_;
+  bool resting_ = false;
+  rate_limited_log log_{10};
+};
+
+namespace detail {
+
+local_key_bytes write_local_key(const secret& key);
+
+/// The store at a loopback address gives its local key. `insecure`: whether none will do. Throws
+/// `unreachable` (nothing of colls listens beside that address), `auth_failed` (another user does,
+/// or the job has a secret that this process was not given), `insecure_bind`, `timeout`,
+/// `protocol_error`, `version_mismatch`.
+task<secret> ask_for_local_key(engine& on, endpoint store, bool insecure, time_point deadline);
+
+/// The user whose process listens beside `store`; -1: none does.
+std::int64_t user_beside(const endpoint& store);
+
+}  // namespace detail
+
+}  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/impl/rendezvous/local_key.ipp>
+#endif
