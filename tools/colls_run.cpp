@@ -32,7 +32,7 @@ rlimit raise_file_limit() {
   ::getrlimit(RLIMIT_NOFILE, &before);
   rlimit most = before;
   most.rlim_cur = most.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &most);
+  (void)::setrlimit(RLIMIT_NOFILE, &most);  // else the pipe that fails says so
   return before;
 }
 
@@ -62,7 +62,11 @@ pipe_ends make_pipe() {
   return {descriptor(ends[0]), descriptor(ends[1])};
 }
 
-void non_blocking(const descriptor& end) { ::fcntl(end.get(), F_SETFL, O_NONBLOCK); }
+void non_blocking(const descriptor& end) {
+  if (::fcntl(end.get(), F_SETFL, O_NONBLOCK) != 0) {
+    throw start_error(fmt::format("a pipe that would block: {}", std::strerror(errno)));
+  }
+}
 
 int launch(const options& o, std::span<char> title) {
   connections ends;
@@ -104,7 +108,9 @@ int launch(const options& o, std::span<char> title) {
 
   const sigset_t taken = signals_to_take();
   ::sigprocmask(SIG_BLOCK, &taken, &plan.mask);
-  adopt_orphans();
+  if (!adopt_orphans()) {
+    throw start_error(fmt::format("cannot adopt orphans: {}", std::strerror(errno)));
+  }
   ends.began = std::chrono::steady_clock::now();
   ends.control = descriptor(start_guard(plan, ends.guard));
   if (!ends.control) throw start_error(fmt::format("cannot fork: {}", std::strerror(errno)));
@@ -112,7 +118,8 @@ int launch(const options& o, std::span<char> title) {
   ::signal(SIGPIPE, SIG_IGN);
   ends.signals = descriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
 
-  ::setenv("COLLS_RANK", "launcher", 1);  // how our own log lines call this process
+  // How our own log lines call this process; without memory for it they call it nothing.
+  (void)::setenv("COLLS_RANK", "launcher", 1);
 
   const pid_t guard = ends.guard;
   boost::asio::io_context io(1);
@@ -127,7 +134,7 @@ int launch(const options& o, std::span<char> title) {
   };
   running.needed = [&] { return channel.needed(); };
   const int status = running.run();
-  ::waitpid(guard, nullptr, 0);
+  (void)::waitpid(guard, nullptr, 0);  // how it ended changes nothing any more
   return status;
 }
 
@@ -145,8 +152,7 @@ int main(int argc, char** argv) {
     char* const end = argv[argc - 1] + std::strlen(argv[argc - 1]) + 1;
     return launch(o, {argv[0], end});
   } catch (const CLI::CallForHelp&) {
-    std::fputs(help.c_str(), stdout);
-    return 0;
+    return std::fputs(help.c_str(), stdout) < 0 ? 1 : 0;
   } catch (const usage_error& wrong) {
     complain(wrong.what());
     complain("try colls-run --help");

@@ -11,8 +11,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <new>
 
 namespace sim {
@@ -62,7 +64,9 @@ void check_memory(const options& how) {
   rlimit limit{};
   ::getrlimit(RLIMIT_AS, &limit);
   limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(left * 0.95));
-  ::setrlimit(RLIMIT_AS, &limit);
+  if (::setrlimit(RLIMIT_AS, &limit) != 0) {
+    throw refusal(fmt::format("cannot limit its memory: {}", std::strerror(errno)));
+  }
   say_when_out_of_memory();
 }
 
@@ -135,8 +139,7 @@ int simulate(const options& how) {
                               {"rss_mib", used.ru_maxrss / 1024},
                               {"verified", nullptr}};
   if (!how.is_phantom() || !right) line["verified"] = right;
-  std::puts(line.dump().c_str());
-  return status;
+  return std::puts(line.dump().c_str()) < 0 ? 1 : status;
 }
 
 }  // namespace

@@ -61,10 +61,11 @@ class guard {
   guard(const start_plan& plan, int control) : plan_(plan), control_(control) {}
 
   [[noreturn]] void run() {
-    ::setpgid(0, 0);  // no Ctrl-C, and no kill of the launcher's group, reaches this process
+    // No Ctrl-C, and no kill of the launcher's group, reaches this process; a leader has its own.
+    (void)::setpgid(0, 0);
     take_name("colls-guard");
     for (const int descriptor : plan_.not_for_guard) ::close(descriptor);
-    adopt_orphans();
+    if (!adopt_orphans()) ::_exit(1);
     sigset_t every;
     sigfillset(&every);
     ::sigprocmask(SIG_SETMASK, &every, nullptr);
@@ -73,8 +74,7 @@ class guard {
     sigaddset(&deaths, SIGCHLD);
     child_signals_ = ::signalfd(-1, &deaths, SFD_NONBLOCK | SFD_CLOEXEC);
     epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-    watch(child_signals_, of_child_signals);
-    watch(control_, of_control);
+    if (!watch(child_signals_, of_child_signals) || !watch(control_, of_control)) ::_exit(1);
     start();
     detach_from_files();
     for (;;) turn();
@@ -89,21 +89,21 @@ class guard {
 
   // Whoever kills the launcher by its name must not take the guard with it.
   void take_name(const char* name) {
-    ::prctl(PR_SET_NAME, name);
+    (void)::prctl(PR_SET_NAME, name);  // fails only for a wrong address
     std::fill(plan_.title.begin(), plan_.title.end(), '\0');
     if (!plan_.title.empty()) std::strncpy(plan_.title.data(), name, plan_.title.size() - 1);
   }
 
-  void watch(int descriptor, std::uint64_t who) {
+  bool watch(int descriptor, std::uint64_t who) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = who;
-    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event);
+    return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0;
   }
 
   void tell(message::kind what, int rank = 0, int value = 0) {
     const message out{what, rank, value};
-    ::send(control_, &out, sizeof out, MSG_NOSIGNAL);
+    (void)::send(control_, &out, sizeof out, MSG_NOSIGNAL);  // `obey` finds out who is gone
   }
 
   void start() {
@@ -115,7 +115,8 @@ class guard {
       const int failed = spawn(plan_.ranks[i], children_[i]);
       if (failed != 0) return tell(message::kind::not_started, rank, failed);
       tell(message::kind::started, rank, children_[i].pid);
-      if (children_[i].handle >= 0) watch(children_[i].handle, i);
+      // Without a watch its death is seen by SIGCHLD.
+      if (children_[i].handle >= 0) (void)watch(children_[i].handle, i);
     }
   }
 
@@ -127,8 +128,10 @@ class guard {
       }
     }
     const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (const int standard : {0, 1, 2}) ::dup2(null, standard);
-    ::close(null);
+    for (const int standard : {0, 1, 2}) {
+      if (::dup2(null, standard) < 0) ::close(standard);
+    }
+    if (null >= 0) ::close(null);
   }
 
   // 0, or the errno of what failed: fork or exec.
@@ -146,16 +149,17 @@ class guard {
     if (pid == 0) {
       become(rank, parent);
       const int failed = errno;
+      // Where this fails the exit status says it.
       [[maybe_unused]] const ssize_t wrote = ::write(report[1], &failed, sizeof failed);
       ::_exit(127);
     }
-    ::setpgid(pid, pid);
+    (void)::setpgid(pid, pid);  // the child does so, too: whoever comes first
     ::close(report[1]);
     int failed = 0;
     const bool executed = ::read(report[0], &failed, sizeof failed) == 0;
     ::close(report[0]);
     if (!executed) {
-      ::waitpid(pid, nullptr, 0);
+      (void)::waitpid(pid, nullptr, 0);  // how it ended is known
       return failed;
     }
     made.pid = pid;
@@ -163,14 +167,15 @@ class guard {
     return 0;
   }
 
+  // Returns only where something has failed, with errno.
   void become(const rank_start& rank, pid_t parent) {
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)::setpgid(0, 0);  // the guard does so, too: whoever comes first
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
     if (::getppid() != parent) ::_exit(127);
-    ::setrlimit(RLIMIT_NOFILE, &plan_.files);
-    ::dup2(rank.input, 0);
-    ::dup2(rank.output, 1);
-    ::dup2(rank.errors, 2);
+    if (::setrlimit(RLIMIT_NOFILE, &plan_.files) != 0 || ::dup2(rank.input, 0) < 0 ||
+        ::dup2(rank.output, 1) < 0 || ::dup2(rank.errors, 2) < 0) {
+      return;
+    }
     std::vector<char*> environment, command;
     for (const auto& text : rank.environment)
       environment.push_back(const_cast<char*>(text.c_str()));
@@ -227,12 +232,12 @@ class guard {
   void obey() {
     message order;
     if (::recv(control_, &order, sizeof order, 0) != sizeof order) {
-      ::epoll_ctl(epoll_, EPOLL_CTL_DEL, control_, nullptr);
+      (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, control_, nullptr);  // it is watched
       orphaned_ = killing_ = true;
       give_up_ = ::time(nullptr) + 10;
     } else if (order.what == message::kind::signal_ranks) {
       for (const child& rank : children_) {
-        if (rank.pid > 0) ::kill(-rank.pid, order.value);
+        if (rank.pid > 0) (void)::kill(-rank.pid, order.value);  // it may be gone
       }
     } else if (order.what == message::kind::signal_all) {
       killing_ |= order.value == SIGKILL;

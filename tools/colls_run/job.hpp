@@ -111,7 +111,8 @@ class job {
 
   void order(message::kind what, int signal) {
     const message out{what, 0, signal};
-    ::send(control_.get(), &out, sizeof out, MSG_NOSIGNAL);
+    // That the guard is gone is seen where its words are read.
+    (void)::send(control_.get(), &out, sizeof out, MSG_NOSIGNAL);
   }
 
   // --- what the guard says ---------------------------------------------------------------------
@@ -260,7 +261,7 @@ class job {
         child_ended();
       } else if (signal == SIGTSTP) {
         order(message::kind::signal_ranks, SIGSTOP);
-        ::kill(::getpid(), SIGSTOP);
+        (void)::kill(::getpid(), SIGSTOP);  // a process may stop itself
       } else if (signal == SIGCONT) {
         order(message::kind::signal_ranks, SIGCONT);
         if (input_) input_->resume();

@@ -70,10 +70,10 @@ inline std::vector<process> descendants(pid_t root) {
 /// Sends the signal to every process below this one. A process that forks meanwhile can leave a
 /// child behind: whoever kills repeats this until nothing is left.
 inline void signal_descendants(int signal) {
-  for (const process& it : descendants(::getpid())) ::kill(it.pid, signal);
+  for (const process& it : descendants(::getpid())) (void)::kill(it.pid, signal);  // or it is gone
 }
 
 /// Processes below this one whose parents end become its children, so that none gets away.
-inline void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+inline bool adopt_orphans() { return ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0; }
 
 }  // namespace launcher

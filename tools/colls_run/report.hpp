@@ -45,9 +45,8 @@ inline std::string how_it_ended(int status) {
 }
 
 inline std::string host_name() {
-  char name[256] = "unknown host";
-  ::gethostname(name, sizeof name - 1);
-  return name;
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
 }
 
 struct failed_rank {

@@ -41,9 +41,9 @@ class sink final : colls::engine::watcher {
  public:
   sink(colls::engine& on, int descriptor) : engine_(on), descriptor_(descriptor) {
     struct stat about {};
-    ::fstat(descriptor, &about);
+    const bool is_file = ::fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode);
     // What a pipe with room takes without blocking.
-    piece_ = S_ISREG(about.st_mode) ? std::numeric_limits<std::size_t>::max() : 4096;
+    piece_ = is_file ? std::numeric_limits<std::size_t>::max() : 4096;
     terminal_ = ::isatty(descriptor) != 0;
   }
   ~sink() { watch(false); }

@@ -32,7 +32,7 @@ class atomic_file {
   /// Without a commit nothing was written.
   ~atomic_file() {
     if (descriptor_ < 0) return;
-    ::unlink(partial_.c_str());
+    (void)::unlink(partial_.c_str());  // what stays is written anew by the next process
     ::close(descriptor_);
   }
 

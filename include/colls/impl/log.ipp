@@ -75,7 +75,7 @@ COLLS_ONCE void expand_log_file(const char* pattern, const char* rank, char* int
     char text[256] = {};
     switch (*++pattern) {
       case 'h':
-        ::gethostname(text, sizeof text - 1);
+        if (::gethostname(text, sizeof text - 1) != 0) std::snprintf(text, sizeof text, "host");
         break;
       case 'r':
         std::snprintf(text, sizeof text, "%s", rank);
@@ -121,6 +121,7 @@ COLLS_ONCE void log_file::write(const char* kind, const char* pattern, std::va_l
   if (at > static_cast<int>(sizeof text) - 2) at = static_cast<int>(sizeof text) - 2;
   text[at++] = '\n';
   // One call per line, so that the lines of several processes do not mix.
+  // What cannot be logged is lost: the log has no log.
   [[maybe_unused]] const auto ignored = ::write(descriptor_, text, static_cast<std::size_t>(at));
 }
 

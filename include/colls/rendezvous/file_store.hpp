@@ -69,7 +69,7 @@ class file_store final : public store {
    public:
     explicit locked(int file) : file_(file) {}
     locked(const locked&) = delete;
-    ~locked() { ::flock(file_, LOCK_UN); }
+    ~locked() { (void)::flock(file_, LOCK_UN); }  // fails only for a wrong descriptor
 
    private:
     int file_;

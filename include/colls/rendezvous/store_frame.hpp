@@ -5,6 +5,7 @@
 // What travels on a store's connection once it is authenticated.
 
 #include <colls/detail/crc32c.hpp>
+#include <colls/log.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/rendezvous/store.hpp>
 
@@ -138,10 +139,12 @@ inline void keep_alive(int fd) {
   const int on = 1;
   const int seconds_idle = 5;
   const int probes = 2;
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds_idle, sizeof seconds_idle);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds_idle, sizeof seconds_idle);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  const bool asks =
+      ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) == 0 &&
+      ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds_idle, sizeof seconds_idle) == 0 &&
+      ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds_idle, sizeof seconds_idle) == 0 &&
+      ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes) == 0;
+  if (!asks) log_warn("no keep-alive on a connection: %s", std::strerror(errno));
 }
 
 /// `protocol_error`: no colls would send it.

@@ -164,7 +164,7 @@ class stream final : engine::watcher, engine::source {
     if (work.connecting) {
       int failed = 0;
       socklen_t size = sizeof failed;
-      ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &failed, &size);
+      if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &failed, &size) != 0) failed = errno;
       if (failed != 0) work.ec = {failed, std::generic_category()};
       return true;
     }

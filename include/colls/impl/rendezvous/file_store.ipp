@@ -40,7 +40,7 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std:
   const bool made = ::link(fresh.c_str(), path.c_str()) == 0;
   const bool replaced =
       !made && may_replace(path, how) && ::rename(fresh.c_str(), path.c_str()) == 0;
-  ::unlink(fresh.c_str());
+  (void)::unlink(fresh.c_str());  // the rename may have taken it
   if (!made && !replaced) explain_existing(path);
   auto store = std::shared_ptr<file_store>(new file_store(on, path, std::move(file), head));
   store->maker_ = ::getpid();
@@ -55,8 +55,9 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::open(engine& on, const 
 
 COLLS_ONCE file_store::~file_store() {
   if (maker_ != ::getpid()) return;
-  ::unlink(path_.c_str());
-  if (directory_too_) ::rmdir(path_.substr(0, path_.rfind('/')).c_str());
+  (void)::unlink(path_.c_str());  // somebody may have been quicker
+  // A directory that is not empty stays.
+  if (directory_too_) (void)::rmdir(path_.substr(0, path_.rfind('/')).c_str());
 }
 
 COLLS_ONCE void file_store::check_directory(const std::string& path) {

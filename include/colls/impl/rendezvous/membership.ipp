@@ -57,8 +57,8 @@ COLLS_ONCE rank_card rank_card::of_this_process() {
   mine.boot = boot_id();
   if (mine.boot.empty()) mine.boot = "-";
   char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  mine.host = host[0] == 0 ? "-" : host;
+  const bool is_named = ::gethostname(host, sizeof host - 1) == 0 && host[0] != 0;
+  mine.host = is_named ? host : "-";
   mine.network = network_namespace();
   mine.cores = core_set::of_this_thread();
   mine.pid = ::getpid();

@@ -104,6 +104,7 @@ COLLS_ONCE void store_server::close() {
     last.clear();
     detail::append_frame(last, {.what = frame::kind::bye}, {}, {}, it->who.checksum);
     const detail::descriptor socket = it->link->release();
+    // A client that is gone hears nothing.
     [[maybe_unused]] const auto ignored =
         ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }

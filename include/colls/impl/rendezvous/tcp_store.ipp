@@ -31,6 +31,7 @@ COLLS_ONCE tcp_store::~tcp_store() {
   std::string last;
   detail::append_frame(last, {.what = frame::kind::goodbye}, {}, {}, checks_);
   const detail::descriptor socket = link_->release();
+  // A server that is gone hears nothing.
   [[maybe_unused]] const auto ignored =
       ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

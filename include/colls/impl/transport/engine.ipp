@@ -67,7 +67,7 @@ COLLS_ONCE void engine::watch(int descriptor, std::uint32_t events, watcher& who
 
 COLLS_ONCE void engine::unwatch(int descriptor, watcher& who) {
   detail::kept_from_children::remove(descriptor);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);  // or it never was watched
   --watched_;
   for (int i = 0; i < in_batch_; ++i) {
     if (batch_[i].data.ptr == &who) batch_[i].data.ptr = nullptr;

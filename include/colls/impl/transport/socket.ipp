@@ -61,7 +61,8 @@ COLLS_ONCE void stream::close() {
 
 COLLS_ONCE void stream::adopt(detail::descriptor socket) {
   const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A local socket has no such delay, and no such option.
+  (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   events_ = 0;
   engine_.watch(socket.get(), 0, *this);
   socket_ = std::move(socket);
@@ -107,11 +108,10 @@ COLLS_ONCE std::error_code listener::listen(const endpoint& where) {
   socket_ = detail::open_socket(where);
   if (!socket_) return detail::last_error();
   const int on = 1;
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (where.address().is_v6()) {
-    ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  }
-  if (::bind(socket_.get(), where.data(), static_cast<socklen_t>(where.size())) != 0 ||
+  const bool six = where.address().is_v6();
+  if (::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      (six && ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
+      ::bind(socket_.get(), where.data(), static_cast<socklen_t>(where.size())) != 0 ||
       ::listen(socket_.get(), SOMAXCONN) != 0) {
     const std::error_code ec = detail::last_error();
     socket_ = {};

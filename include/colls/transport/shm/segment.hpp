@@ -149,7 +149,7 @@ class mapping {
     void* const place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                                from.descriptor(), 0);
     if (place == MAP_FAILED) return detail::last_error();
-    ::madvise(place, size, MADV_DONTDUMP);
+    (void)::madvise(place, size, MADV_DONTDUMP);  // else a core dump takes longer
     base_ = static_cast<std::byte*>(place);
     size_ = size;
     return {};

@@ -277,7 +277,7 @@ class link final : public engine::watcher {
   /// else asks for it, keep-alive least of all.
   bool is_silent() const;
 
-  void shut_writing() { ::shutdown(socket_.get(), SHUT_WR); }
+  void shut_writing() { (void)::shutdown(socket_.get(), SHUT_WR); }  // or the peer is gone
 
   void shut();
 

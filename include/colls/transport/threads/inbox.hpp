@@ -68,7 +68,8 @@ class inbox {
     asleep_.store(1, std::memory_order_seq_cst);
     if (last_.load(std::memory_order_seq_cst) == nullptr) {
       const timespec limit{at_most / seconds, at_most % seconds};
-      ::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
+      // Woken, too late or at the limit: the caller looks again.
+      (void)::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
     }
     asleep_.store(0, std::memory_order_relaxed);
   }
@@ -78,7 +79,8 @@ class inbox {
 
   void wake() noexcept {
     asleep_.store(0, std::memory_order_relaxed);
-    ::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    // Fails only for a wrong address.
+    (void)::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
   static item* reversed(item* last) noexcept {

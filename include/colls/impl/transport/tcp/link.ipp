@@ -55,7 +55,7 @@ COLLS_ONCE void link::shut() {
   engine_.unwatch(socket_.get(), *this);
   // A socket that closes before all was read resets the connection, and what was written is lost.
   if ((is_seen || refused_) && !hung_up_) {
-    ::shutdown(socket_.get(), SHUT_WR);
+    (void)::shutdown(socket_.get(), SHUT_WR);  // or the peer is gone
     half_closed_ = std::move(socket_);
     detail::kept_from_children::add(half_closed_.get());
   }

@@ -166,7 +166,7 @@ COLLS_ONCE task<> opener::ask_system_of(link& which) {
     answers = connected || is_own_lack(connected.ec);
     if (connected) {
       detail::keep_alive(connection.descriptor());
-      ::shutdown(connection.descriptor(), SHUT_WR);
+      (void)::shutdown(connection.descriptor(), SHUT_WR);  // what is wrong shows when it is read
       connection.deadline(never);
       const detail::outcome left = co_await detail::attempt(connection.readable());
       answers = !is_of_the_way(left.ec);
