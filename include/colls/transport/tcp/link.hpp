@@ -245,6 +245,7 @@ class link final : public engine::watcher {
   /// something else.
   void wake_peer() {
     if (is_open() && ring_->must_wake()) {
+      // A peer that is gone sleeps no more; a full socket wakes it by what is in it.
       (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
