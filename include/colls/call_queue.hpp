@@ -95,6 +95,9 @@ class call_queue : public call_owner {
     known_.forget();
   }
   bool whole_world() const { return world_; }
+  /// Among the ranks of this host: by their order, unless a launcher has said it.
+  int local_rank() { return local_rank_ >= 0 ? local_rank_ : nodes().of(state_.rank()).local; }
+  void local_rank(int said) { local_rank_ = said; }
   bool is_open() const { return open_; }
   const colls::tuning& choices() const { return choices_; }
 
@@ -305,6 +308,7 @@ class call_queue : public call_owner {
   colls::tuning choices_;
   known_calls known_;
   bool world_;
+  int local_rank_ = -1;
   bool open_ = true;
   call_base* first_deferred_ = nullptr;  // all numbered calls from here on wait
   bool admitting_ = false;

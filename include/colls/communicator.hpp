@@ -102,7 +102,7 @@ class communicator {
   /// This rank's host among the hosts of the communicator, and its place on it.
   int node() const { return core_->nodes().of(rank()).node; }
   int nodes() const { return core_->nodes().nodes(); }
-  int local_rank() const { return core_->nodes().of(rank()).local; }
+  int local_rank() const { return core_->local_rank(); }
   int local_size() const { return core_->nodes().ranks_of(node()); }
   /// Rank in the world of one of our ranks.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }

@@ -1,9 +1,26 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// What ranks are told has its effect, by every way in which it can be told.
+// Whatever a user can set has its effect, by every way in which it can be set: the variables of the
+// README, the fields of `config`, the members of `options`. The table at the end names them all.
+// Each is looked at where a user would notice it.
 
+#include "launcher.hpp"
 #include "processes.hpp"
+
+#include "../reads.hpp"
+
+#include <colls/simulated.hpp>
+
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <memory>
+#include <regex>
+#include <set>
+#include <sstream>
 
 using namespace processes;
 using colls::config;
@@ -12,52 +29,126 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// How a rank is told something: a variable of its environment, a field of the config beside an
-/// environment that says the rest, or a config that says everything.
-enum class way { variable, field, config_alone };
+/// Bytes that the kernel has read of other processes for this one.
+std::size_t kernel_read = 0;
 
-/// A value as each way writes it.
-struct value {
-  std::string variable;              // NAME=value
-  std::function<void(config&)> set;  // writes the field
-};
+}  // namespace
 
-strings by_hand(int rank, int size, int port, const std::string& more) {
-  strings all{"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(size),
-              "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)};
-  if (!more.empty()) all.push_back(more);
-  return all;
+/// In place of the C library's.
+extern "C" ssize_t process_vm_readv(pid_t from, const iovec* here, unsigned long parts,
+                                    const iovec* there, unsigned long others,
+                                    unsigned long flags) noexcept {
+  const long got = ::syscall(SYS_process_vm_readv, from, here, parts, there, others, flags);
+  if (got > 0) kernel_read += static_cast<std::size_t>(got);
+  return got;
 }
+
+namespace {
+
+// ---- ranks that are told something
 
 /// Below the range from which the system draws ports for others.
 int next_port() {
   static int which = 0;
-  return 32000 + ::getpid() % 35 * 20 + which++;
+  return 30000 + ::getpid() % 100 * 20 + which++ % 20;
 }
 
-/// A job of `size` ranks, each told `given`.
-job told(way by, int size, const value& given, const job::rank_main& main) {
-  config how;
-  if (by != way::variable) given.set(how);
-  if (by == way::config_alone) return {size, main, how};
-  how.address = "env://";
-  const int port = next_port();
-  std::vector<strings> environments;
-  for (int rank = 0; rank < size; ++rank) {
-    environments.push_back(by_hand(rank, size, port, by == way::variable ? given.variable : ""));
+/// What one rank is told: its environment, and a config beside it or alone.
+struct told {
+  strings environment;
+  config how{.address = "env://"};
+};
+
+told by_hand(int rank, int size, int port, const strings& more = {}) {
+  told one{{"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(size),
+            "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)}};
+  one.environment.insert(one.environment.end(), more.begin(), more.end());
+  return one;
+}
+config by_config(int rank, int size, int port) {
+  return {.rank = rank, .size = size, .address = "tcp://127.0.0.1:" + std::to_string(port)};
+}
+
+/// Ranks that are told each its own.
+class world_of {
+ public:
+  world_of(const std::vector<told>& ranks, const job::rank_main& main) {
+    for (const told& one : ranks) {
+      all_.push_back(std::make_unique<job>(std::vector<strings>{one.environment}, main, one.how));
+    }
   }
-  return {environments, main, how};
+  job& operator[](std::size_t rank) { return *all_[rank]; }
+  std::string hear(std::size_t rank) { return all_[rank]->hear(0, 20); }
+  ending end(std::size_t rank) { return all_[rank]->wait(0, 20); }
+  std::string log(std::size_t rank) { return all_[rank]->log(0); }
+
+ private:
+  std::vector<std::unique_ptr<job>> all_;
+};
+
+/// A value as a variable, and as a field.
+struct value {
+  std::string variable;              // NAME=value; empty: there is none
+  std::function<void(config&)> set;  // none: there is no field
+};
+
+/// The ranks of a world that are all told `given`, by each of the ways there are: by a variable, by
+/// a field beside an environment that says the rest, by a config that says all.
+template <class Check>
+void by_every_way(int size, const value& given, const Check& check) {
+  if (!given.variable.empty()) {
+    CAPTURE(given.variable);
+    std::vector<told> ranks;
+    const int port = next_port();
+    for (int r = 0; r < size; ++r) ranks.push_back(by_hand(r, size, port, {given.variable}));
+    check(ranks);
+  }
+  for (const bool alone : {false, true}) {
+    if (!given.set) break;
+    CAPTURE(alone);
+    std::vector<told> ranks;
+    const int port = next_port();
+    for (int r = 0; r < size; ++r) {
+      ranks.push_back(alone ? told{{}, by_config(r, size, port)} : by_hand(r, size, port));
+      given.set(ranks.back().how);
+    }
+    check(ranks);
+  }
 }
 
-constexpr way all_ways[] = {way::variable, way::field, way::config_alone};
+task<> meet(colls::world& world, const line&) { co_await world.barrier(); }
 
-}  // namespace
+void check_meets(const std::vector<told>& ranks) {
+  world_of all(ranks, meet);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    CHECK(all.end(r).status == 0);
+    CAPTURE(all.log(r));
+  }
+}
 
-TEST_CASE("timeout: an operation ends after so long without a byte") {
+/// A folder that goes away.
+struct folder {
+  std::string path;
+  folder() {
+    char name[] = "/tmp/colls-effects-XXXXXX";
+    REQUIRE(::mkdtemp(name) != nullptr);
+    path = name;
+  }
+  folder(const folder&) = delete;
+  ~folder() { std::filesystem::remove_all(path); }
+};
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// ---- what each does
+
+void timeout() {
   const value given{"COLLS_TIMEOUT=600ms", [](config& how) { how.timeout = 600ms; }};
-  for (const way by : all_ways) {
-    CAPTURE(static_cast<int>(by));
-    job all = told(by, 2, given, [](colls::world& world, const line& test) -> task<> {
+  by_every_way(2, given, [](const std::vector<told>& ranks) {
+    world_of all(ranks, [](colls::world& world, const line& test) -> task<> {
       if (world.rank() == 1) {
         test.hear();
         co_return;
@@ -67,10 +158,747 @@ TEST_CASE("timeout: an operation ends after so long without a byte") {
     });
     REQUIRE(all.hear(0) == "waits");
     const double began = now();
-    const ending end = all.wait(0, 10);
-    all.tell(1);
+    const ending end = all.end(0);
+    all[1].tell(0);
     CHECK(end.code == errc::timeout);
     CHECK(end.when - began > 0.4);
     CHECK(end.when - began < 5);
+  });
+}
+
+void timeout_of_a_call() {
+  job all(2, [](colls::world& world, const line& test) -> task<> {
+    if (world.rank() == 1) {
+      test.hear();
+      co_return;
+    }
+    test.say("waits");
+    co_await world.barrier({.timeout = 600ms});
+  });
+  REQUIRE(all.hear(0) == "waits");
+  const double began = now();
+  const ending end = all.wait(0, 20);
+  all.tell(1);
+  CHECK(end.code == errc::timeout);
+  CHECK(end.when - began < 5);
+}
+
+void join_timeout() {
+  const value given{"COLLS_JOIN_TIMEOUT=700ms", [](config& how) { how.join_timeout = 700ms; }};
+  by_every_way(2, given, [](std::vector<told> ranks) {
+    ranks.pop_back();
+    const double began = now();
+    world_of all(ranks, meet);
+    CHECK(all.end(0).status == 1);
+    CHECK(contains(all.log(0), "join_timeout"));
+    CHECK(now() - began > 0.6);
+    CHECK(now() - began < 6);
+  });
+}
+
+void rank_and_size() {
+  const auto say = [](colls::world& world, const line& test) -> task<> {
+    test.say(std::to_string(world.rank()) + " of " + std::to_string(world.size()));
+    co_await world.barrier();
+  };
+  const auto check = [&](const std::vector<told>& ranks, const strings& wanted) {
+    world_of all(ranks, say);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      CHECK(all.hear(r) == wanted[r]);
+      CHECK(all.end(r).status == 0);
+    }
+  };
+  int port = next_port();
+  check({by_hand(1, 2, port), by_hand(0, 2, port)}, {"1 of 2", "0 of 2"});
+  // The program's word beside the launcher's.
+  port = next_port();
+  std::vector<told> other{by_hand(0, 3, port), by_hand(0, 3, port)};
+  for (const int r : {0, 1}) {
+    other[static_cast<std::size_t>(r)].how.rank = 1 - r;
+    other[static_cast<std::size_t>(r)].how.size = 2;
   }
+  check(other, {"1 of 2", "0 of 2"});
+  port = next_port();
+  check({{{}, by_config(2, 3, port)}, {{}, by_config(0, 3, port)}, {{}, by_config(1, 3, port)}},
+        {"2 of 3", "0 of 3", "1 of 3"});
+  // What colls-run sets, and where that says the ranks meet.
+  const folder place;
+  const std::string store = "COLLS_STORE=file://" + place.path + "/store";
+  check({{{"COLLS_RANK=1", "COLLS_WORLD_SIZE=2", store}},
+         {{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2", store}}},
+        {"1 of 2", "0 of 2"});
+  // The same address by a config.
+  config file{.size = 2, .address = "file://" + place.path + "/other"};
+  std::vector<told> alone;
+  for (file.rank = 0; file.rank < 2; ++file.rank) alone.push_back({{}, file});
+  check(alone, {"0 of 2", "1 of 2"});
+}
+
+void launchers() {
+  const auto say = [](colls::world& world, const line& test) -> task<> {
+    test.say(std::to_string(world.rank()) + " of " + std::to_string(world.size()));
+    co_await world.barrier();
+  };
+  const std::string job_id = std::to_string(::getpid());
+  const auto check = [&](const std::function<strings(const std::string&)>& of) {
+    world_of all({{of("0")}, {of("1")}}, say);
+    CHECK(all.hear(0) == "0 of 2");
+    CHECK(all.hear(1) == "1 of 2");
+    CHECK(all.end(0).status == 0);
+    CHECK(all.end(1).status == 0);
+  };
+  check([&](const std::string& rank) {
+    return strings{"OMPI_COMM_WORLD_RANK=" + rank, "OMPI_COMM_WORLD_SIZE=2",
+                   "OMPI_COMM_WORLD_LOCAL_RANK=" + rank, "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                   "PMIX_NAMESPACE=effects" + job_id};
+  });
+  check([&](const std::string& rank) {
+    return strings{"PMI_RANK=" + rank, "PMI_SIZE=2", "MPI_LOCALRANKID=" + rank,
+                   "MPI_LOCALNRANKS=2", "PMIX_NAMESPACE=effects-pmi" + job_id};
+  });
+  check([&](const std::string& rank) {
+    return strings{"SLURM_PROCID=" + rank,  "SLURM_NTASKS=2",         "SLURM_STEP_NUM_TASKS=2",
+                   "SLURM_STEP_ID=0",       "SLURM_LOCALID=" + rank,  "SLURM_NODEID=0",
+                   "SLURM_STEP_NUM_NODES=1", "SLURM_JOB_ID=" + job_id};
+  });
+}
+
+/// Ranks of this host by the launcher's word meet on loopback, whatever MASTER_ADDR names.
+void one_host() {
+  const std::string elsewhere = "198.51.100.7";  // kept for documentation: no host has it
+  const auto ranks_with = [&](const strings& more, const std::function<void(config&)>& set) {
+    std::vector<told> ranks;
+    const int port = next_port();
+    for (int r = 0; r < 2; ++r) {
+      ranks.push_back(by_hand(r, 2, port, {"COLLS_JOIN_TIMEOUT=3s", "COLLS_SECRET=s"}));
+      ranks.back().environment[2] = "MASTER_ADDR=" + elsewhere;
+      for (const std::string& each : more) ranks.back().environment.push_back(each);
+      if (set) set(ranks.back().how);
+    }
+    return ranks;
+  };
+  world_of apart(ranks_with({}, nullptr), meet);
+  CHECK(apart.end(0).status == 1);
+  check_meets(ranks_with({"LOCAL_WORLD_SIZE=2"}, nullptr));
+  check_meets(ranks_with({"GROUP_WORLD_SIZE=1"}, nullptr));
+  check_meets(ranks_with({}, [](config& how) { how.local_size = 2; }));
+  check_meets(ranks_with({}, [](config& how) { how.nodes = 1; }));
+  for (const std::string said : {"COLLS_LOCAL_WORLD_SIZE=2", "COLLS_NNODES=1"}) {
+    const int port = next_port();
+    std::vector<told> ranks;
+    for (const char* rank : {"0", "1"}) {
+      ranks.push_back({{std::string("COLLS_RANK=") + rank, "COLLS_WORLD_SIZE=2", said,
+                        "MASTER_ADDR=" + elsewhere, "MASTER_PORT=" + std::to_string(port),
+                        "COLLS_SECRET=s", "COLLS_JOIN_TIMEOUT=3s"}});
+    }
+    check_meets(ranks);
+  }
+  for (const bool of_sizes : {true, false}) {
+    std::vector<told> ranks;
+    const int port = next_port();
+    for (int r = 0; r < 2; ++r) {
+      config how = by_config(r, 2, port);
+      how.address = "tcp://" + elsewhere + ":" + std::to_string(port);
+      how.secret = "s";
+      (of_sizes ? how.local_size : how.nodes) = of_sizes ? 2 : 1;
+      ranks.push_back({{}, how});
+    }
+    check_meets(ranks);
+  }
+}
+
+/// The world has the launcher's local ranks, whatever their order.
+void local_rank() {
+  const auto check = [](const std::vector<told>& ranks) {
+    world_of all(ranks, [](colls::world& world, const line& test) -> task<> {
+      test.say(std::to_string(world.local_rank()));
+      co_await world.barrier();
+    });
+    CHECK(all.hear(0) == "1");
+    CHECK(all.hear(1) == "0");
+  };
+  int port = next_port();
+  check({by_hand(0, 2, port, {"LOCAL_RANK=1"}), by_hand(1, 2, port, {"LOCAL_RANK=0"})});
+  const folder place;
+  const std::string store = "COLLS_STORE=file://" + place.path + "/store";
+  check({{{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2", "COLLS_LOCAL_RANK=1", store}},
+         {{"COLLS_RANK=1", "COLLS_WORLD_SIZE=2", "COLLS_LOCAL_RANK=0", store}}});
+  for (const bool alone : {false, true}) {
+    CAPTURE(alone);
+    port = next_port();
+    std::vector<told> ranks;
+    for (int r = 0; r < 2; ++r) {
+      ranks.push_back(alone ? told{{}, by_config(r, 2, port)} : by_hand(r, 2, port));
+      ranks.back().how.local_rank = 1 - r;
+    }
+    check(ranks);
+  }
+}
+
+/// A node that cannot be is refused.
+void node() {
+  const auto check = [](const told& rank) {
+    world_of all({rank}, meet);
+    CHECK(all.end(0).status == 1);
+    CAPTURE(all.log(0));
+    CHECK(contains(all.log(0), "node 2 of 2"));
+  };
+  check(by_hand(0, 2, next_port(), {"GROUP_RANK=2", "GROUP_WORLD_SIZE=2"}));
+  check({{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2", "COLLS_NODE_RANK=2", "COLLS_NNODES=2",
+          "COLLS_STORE=file:///nowhere"}});
+  for (const bool alone : {false, true}) {
+    told one = alone ? told{{}, by_config(0, 2, next_port())} : by_hand(0, 2, next_port());
+    one.how.node = one.how.nodes = 2;
+    check(one);
+  }
+}
+
+void secret() {
+  for (const std::string theirs : {"right", "wrong"}) {
+    CAPTURE(theirs);
+    const auto check = [&](const std::vector<told>& ranks) {
+      world_of all(ranks, meet);
+      if (theirs == "right") {
+        CHECK(all.end(0).status == 0);
+        CHECK(all.end(1).status == 0);
+      } else {
+        CHECK(all.end(1).status == 1);
+        CHECK(contains(all.log(1), "auth_failed"));
+      }
+    };
+    const int port = next_port();
+    check({by_hand(0, 2, port, {"COLLS_SECRET=right", "COLLS_JOIN_TIMEOUT=5s"}),
+           by_hand(1, 2, port, {"COLLS_SECRET=" + theirs, "COLLS_JOIN_TIMEOUT=5s"})});
+    for (const bool alone : {false, true}) {
+      const int other = next_port();
+      std::vector<told> ranks;
+      for (int r = 0; r < 2; ++r) {
+        ranks.push_back(alone ? told{{}, by_config(r, 2, other)} : by_hand(r, 2, other));
+        ranks.back().how.secret = r == 0 ? std::string("right") : theirs;
+        ranks.back().how.join_timeout = 5s;
+      }
+      check(ranks);
+    }
+  }
+}
+
+void secret_file() {
+  const folder place;
+  const std::string path = place.path + "/secret";
+  std::ofstream(path) << "right\n";
+  REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  const int port = next_port();
+  check_meets({by_hand(0, 2, port, {"COLLS_SECRET_FILE=" + path}),
+               by_hand(1, 2, port, {"COLLS_SECRET=right"})});
+  REQUIRE(::chmod(path.c_str(), 0640) == 0);
+  world_of readable({by_hand(0, 2, next_port(), {"COLLS_SECRET_FILE=" + path})}, meet);
+  CHECK(readable.end(0).status == 1);
+  CHECK(contains(readable.log(0), "chmod 600"));
+}
+
+void insecure() {
+  const auto ranks_at = [](const std::string& address, bool allowed, bool by_variable) {
+    std::vector<told> ranks;
+    const int port = next_port();
+    for (int r = 0; r < 2; ++r) {
+      ranks.push_back(by_hand(r, 2, port, {"COLLS_JOIN_TIMEOUT=5s"}));
+      ranks.back().environment[2] = "MASTER_ADDR=" + address;
+      if (allowed && by_variable) ranks.back().environment.push_back("COLLS_INSECURE=1");
+      if (allowed && !by_variable) ranks.back().how.insecure = true;
+    }
+    return ranks;
+  };
+  std::vector<told> refused = ranks_at("0.0.0.0", false, true);
+  refused.pop_back();
+  world_of one(refused, meet);
+  CHECK(one.end(0).status == 1);
+  CHECK(contains(one.log(0), "insecure_bind"));
+  for (const bool by_variable : {true, false}) {
+    CAPTURE(by_variable);
+    check_meets(ranks_at("0.0.0.0", true, by_variable));
+  }
+  std::vector<told> alone;
+  const int port = next_port();
+  for (int r = 0; r < 2; ++r) {
+    config how = by_config(r, 2, port);
+    how.address = "tcp://0.0.0.0:" + std::to_string(port);
+    how.insecure = true;
+    alone.push_back({{}, how});
+  }
+  check_meets(alone);
+}
+
+/// The rings of a process.
+int shared_mappings() { return count(text_of("/proc/self/maps"), "memfd:colls"); }
+
+void transport() {
+  for (const std::string by : {"tcp", "hybrid", "shm"}) {
+    for (const bool may_share : {true, false}) {
+      CAPTURE(by);
+      CAPTURE(may_share);
+      const value given{"COLLS_TRANSPORT=" + by, [&](config& how) { how.transport = by; }};
+      by_every_way(2, given, [&](const std::vector<told>& ranks) {
+        world_of all(ranks, [=](colls::world& world, const line& test) -> task<> {
+          const rlimit least{4096, 4096};
+          if (!may_share) ::setrlimit(RLIMIT_FSIZE, &least);
+          co_await world.barrier();
+          test.say(shared_mappings() > 0 ? "shares" : "does not");
+        });
+        if (by == "shm" && !may_share) {
+          CHECK(all.end(0).status == 1);
+          CHECK(all.end(1).status == 1);
+          return;
+        }
+        const std::string wanted = by != "tcp" && may_share ? "shares" : "does not";
+        for (const std::size_t r : {0u, 1u}) CHECK(all.hear(r) == wanted);
+      });
+    }
+  }
+}
+
+void reads() {
+  if (!kernel_lets_read()) {
+    MESSAGE("the kernel lets no process read another one here");
+    return;
+  }
+  for (const std::string when : {"always", "never"}) {
+    CAPTURE(when);
+    const value given{"COLLS_READS=" + when, [&](config& how) { how.reads = when; }};
+    by_every_way(2, given, [&](const std::vector<told>& ranks) {
+      constexpr std::size_t size = 512 * 1024;
+      world_of all(ranks, [=](colls::world& world, const line& test) -> task<> {
+        std::vector<unsigned char> mine(size, 7);
+        std::vector<unsigned char> of_all(2 * size);
+        // Whether a rank reads is found out at the first uses.
+        for (int i = 0; i < 5; ++i) {
+          co_await world.all_gather(mine, of_all, {.algorithm = colls::algorithm::direct});
+        }
+        test.say(kernel_read == 0 ? "never" : kernel_read >= size ? "always" : "a little");
+      });
+      for (const std::size_t r : {0u, 1u}) CHECK(all.hear(r) == when);
+    });
+  }
+}
+
+/// Ranks that check what travels do not join others that do not; tests/test_checksum.cpp flips bits.
+void checksum() {
+  const value given{"COLLS_CHECKSUM=1", [](config& how) { how.checksum = true; }};
+  by_every_way(2, given, [](std::vector<told> ranks) {
+    check_meets(ranks);
+    for (std::string& each : ranks[1].environment) {
+      if (each == "COLLS_CHECKSUM=1") each = "COLLS_CHECKSUM=0";
+    }
+    ranks[1].how.checksum = false;
+    world_of all(ranks, meet);
+    for (const std::size_t r : {0u, 1u}) {
+      CHECK(all.end(r).status == 1);
+      CAPTURE(all.log(r));
+      CHECK(contains(all.log(r), "COLLS_CHECKSUM has to be the same"));
+    }
+  });
+}
+
+/// A port that belongs to a program which is no colls.
+struct taken_port {
+  colls::listener held;
+  taken_port() { REQUIRE(!held.listen({boost::asio::ip::address_v4::loopback(), 0})); }
+  int number() const { return held.local().port(); }
+};
+
+void port() {
+  const taken_port other;
+  const std::string port = "COLLS_PORT=" + std::to_string(next_port());
+  check_meets({by_hand(0, 2, other.number(), {port}), by_hand(1, 2, other.number(), {port})});
+  for (const bool alone : {false, true}) {
+    std::vector<told> ranks;
+    const int free = next_port();
+    for (int r = 0; r < 2; ++r) {
+      ranks.push_back(alone ? told{{}, by_config(r, 2, other.number())}
+                            : by_hand(r, 2, other.number()));
+      ranks.back().how.ports = {other.number(), free};
+    }
+    check_meets(ranks);
+  }
+}
+
+void job_name() {
+  const value given{"COLLS_JOB=mine", [](config& how) { how.job = "mine"; }};
+  by_every_way(2, given, [](const std::vector<told>& ranks) {
+    // Another job's rank 1 comes first.
+    told stranger = ranks[1];
+    for (std::string& each : stranger.environment) {
+      if (each == "COLLS_JOB=mine") each = "COLLS_JOB=another";
+    }
+    if (stranger.how.job == "mine") stranger.how.job = "another";
+    stranger.how.join_timeout = 2s;
+    world_of first({ranks[0]}, meet);
+    world_of other({stranger}, meet);
+    CHECK(other.end(0).status == 1);
+    world_of second({ranks[1]}, meet);
+    CHECK(first.end(0).status == 0);
+    CHECK(second.end(0).status == 0);
+  });
+}
+
+void log_level() {
+  const auto lines = [](const std::string& level) {
+    world_of one({{{"COLLS_LOG=" + level, "COLLS_TIMOUT=5"}}}, meet);
+    CHECK(one.end(0).status == 0);
+    return one.log(0);
+  };
+  CHECK(lines("off") == "");
+  const std::string warned = lines("warn");
+  CHECK(contains(warned, "COLLS_TIMOUT"));
+  CHECK(!contains(warned, "rank 0 of 1"));
+  CHECK(lines("") == warned);
+  CHECK(contains(lines("info"), "rank 0 of 1"));
+  const int port = next_port();
+  for (const std::string level : {"info", "debug"}) {
+    world_of all({by_hand(0, 2, port, {"COLLS_LOG=" + level}), by_hand(1, 2, port)}, meet);
+    CHECK(all.end(0).status == 0);
+    CHECK(contains(all.log(0), "rank 0 listens at") == (level == "debug"));
+  }
+}
+
+void log_file() {
+  const folder place;
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  job one({strings{"RANK=0", "WORLD_SIZE=1", "COLLS_LOG=info",
+                   "COLLS_LOG_FILE=" + place.path + "/r%r-h%h-p%p-%%"}},
+          meet);
+  CHECK(one.wait(0).status == 0);
+  CHECK(one.log(0) == "");
+  const std::string written = text_of(place.path + "/r0-h" + host + "-p" +
+                                      std::to_string(one.pid(0)) + "-%");
+  CHECK(contains(written, "rank 0 of 1"));
+}
+
+void set_by_colls_run() {
+  launcher_test::run it({"-n", "2", "sh", "-c",
+                         "echo $COLLS_RANK/$COLLS_WORLD_SIZE "
+                         "$COLLS_LOCAL_RANK/$COLLS_LOCAL_WORLD_SIZE "
+                         "$COLLS_NODE_RANK/$COLLS_NNODES ${COLLS_STORE%:*} $COLLS_TERMINAL."});
+  CHECK(it.wait() == 0);
+  for (const char* rank : {"0", "1"}) {
+    const std::string here(rank);
+    CHECK(contains(it.out(), here + "/2 " + here + "/2 0/1 tcp://127.0.0.1 .\n"));
+  }
+  launcher_test::run shown({"-n", "1", "sh", "-c", "echo terminal=$COLLS_TERMINAL"},
+                           {.terminal = true});
+  CHECK(shown.wait() == 0);
+  CHECK(contains(shown.out(), "terminal=1\r\n"));
+}
+
+std::string congestion_of(int socket) {
+  char name[16] = {};
+  socklen_t size = sizeof name;
+  return ::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0 ? name : "";
+}
+
+void congestion() {
+  std::istringstream known(text_of("/proc/sys/net/ipv4/tcp_allowed_congestion_control"));
+  const std::string own = text_of("/proc/sys/net/ipv4/tcp_congestion_control");
+  std::string other;
+  for (std::string each; known >> each;) {
+    if (!own.starts_with(each)) other = each;
+  }
+  const value refused{"", [](config& how) { how.congestion = "no-such"; }};
+  by_every_way(2, refused, [](std::vector<told> ranks) {
+    ranks.pop_back();
+    world_of all(ranks, meet);
+    CHECK(all.end(0).status == 1);
+    CHECK(contains(all.log(0), "'no-such'"));
+  });
+  if (other.empty()) return;  // to refuse is all that can be seen
+  const value given{"", [&](config& how) {
+                      how.congestion = other;
+                      how.transport = "tcp";
+                    }};
+  by_every_way(2, given, [&](const std::vector<told>& ranks) {
+    world_of all(ranks, [=](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      int links = 0;
+      for (int fd = 3; fd < 256; ++fd) links += congestion_of(fd) == other ? 1 : 0;
+      test.say(links > 0 ? other : "none");
+    });
+    for (const std::size_t r : {0u, 1u}) CHECK(all.hear(r) == other);
+  });
+}
+
+void source() {
+  for (const bool alone : {false, true}) {
+    told one = alone ? told{{}, by_config(0, 2, 9)} : by_hand(0, 2, 9);
+    one.how.rank = 5;
+    one.how.source = "an oracle";
+    world_of all({one}, meet);
+    CHECK(all.end(0).status == 1);
+    CHECK(contains(all.log(0), "an oracle"));
+  }
+}
+
+/// A rank 0 for which a launcher serves the store looks for it there.
+void served() {
+  for (const bool alone : {false, true}) {
+    told one = alone ? told{{}, by_config(0, 2, next_port())} : by_hand(0, 2, next_port());
+    one.how.served = true;
+    one.how.join_timeout = 700ms;
+    world_of all({one}, meet);
+    CHECK(all.end(0).status == 1);
+    CAPTURE(all.log(0));
+    CHECK(contains(all.log(0), "unreachable"));
+  }
+}
+
+/// The folder of a file that belongs to the job is made for it, and goes with it.
+void own_file() {
+  for (const bool own : {true, false}) {
+    const folder place;
+    config how{.size = 2, .address = "file://" + place.path + "/made/store"};
+    how.own_file = own;
+    how.join_timeout = 3s;
+    std::vector<told> ranks;
+    for (how.rank = 0; how.rank < 2; ++how.rank) ranks.push_back({{}, how});
+    world_of all(ranks, meet);
+    CHECK((all.end(0).status == 0) == own);
+    CHECK((all.end(1).status == 0) == own);
+    CHECK(!std::filesystem::exists(place.path + "/made"));
+  }
+}
+
+/// Rank 0 takes a socket that listens already: the port is nobody else's meanwhile.
+void store_fd() {
+  for (const bool alone : {false, true}) {
+    const taken_port held;
+    std::vector<told> ranks;
+    for (int r = 0; r < 2; ++r) {
+      ranks.push_back(alone ? told{{}, by_config(r, 2, held.number())}
+                            : by_hand(r, 2, held.number()));
+      if (r == 0) ranks.back().how.store_fd = held.held.descriptor();
+    }
+    check_meets(ranks);
+  }
+}
+
+// ---- options, where messages can be counted
+
+struct counts {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t rounds = 0;
+};
+template <class Call>
+counts cost_of(int size, const Call& call) {
+  colls::simulated_world world(size);
+  std::vector<colls::simulated::communicator> all;
+  for (int r = 0; r < size; ++r) all.push_back(colls::simulated::join(world, r));
+  std::vector<colls::operation<>> calls;
+  for (auto& each : all) calls.push_back(call(each));
+  for (auto& each : calls) colls::sync_wait(world, each);
+  return {world.messages(), world.bytes(), world.rounds()};
+}
+
+void pinned_algorithm() {
+  std::vector<float> data[8];
+  for (auto& each : data) each.assign(800, 1);
+  const auto by = [&](colls::algorithm which) {
+    return cost_of(8, [&](auto& comm) {
+      return comm.all_reduce(data[static_cast<std::size_t>(comm.rank())], {.algorithm = which});
+    });
+  };
+  const counts ring = by(colls::algorithm::ring);
+  const counts doubling = by(colls::algorithm::recursive_doubling);
+  CHECK(ring.rounds == 14);
+  CHECK(doubling.rounds == 3);
+  CHECK(doubling.bytes == 8 * 3 * 3200);
+}
+
+void segment() {
+  std::vector<float> data[4];
+  for (auto& each : data) each.assign(64 * 1024, 1);
+  const auto with = [&](std::size_t bytes) {
+    return cost_of(4, [&](auto& comm) {
+      return comm.broadcast(data[static_cast<std::size_t>(comm.rank())], 0,
+                            {.algorithm = colls::algorithm::chain, .segment = bytes});
+    });
+  };
+  CHECK(with(256 * 1024).messages == 3);
+  CHECK(with(64 * 1024).messages == 12);
+}
+
+void radix() {
+  std::vector<float> data[16];
+  for (auto& each : data) each.assign(4, 1);
+  const auto with = [&](int radix) {
+    return cost_of(16, [&](auto& comm) {
+      return comm.broadcast(data[static_cast<std::size_t>(comm.rank())], 0,
+                            {.algorithm = colls::algorithm::knomial_tree, .radix = radix});
+    });
+  };
+  CHECK(with(2).rounds == 4);
+  CHECK(with(16).rounds == 1);
+}
+
+void order() {
+  constexpr int size = 8;
+  constexpr std::size_t count = 500;
+  std::vector<float> in(count);
+  std::vector<float> wanted(count);
+  const auto at = [](int rank, std::size_t i) {
+    return 1.0f / static_cast<float>(1 + (i * 31 + static_cast<std::size_t>(rank) * 17) % 97);
+  };
+  for (int r = 0; r < size; ++r) {
+    for (std::size_t i = 0; i < count; ++i) wanted[i] = r == 0 ? at(0, i) : wanted[i] + at(r, i);
+  }
+  const auto sums = [&](const colls::options& how) {
+    std::vector<float> data[size];
+    cost_of(size, [&](auto& comm) {
+      auto& mine = data[comm.rank()];
+      for (std::size_t i = 0; i < count; ++i) mine.push_back(at(comm.rank(), i));
+      return comm.all_reduce(mine, how);
+    });
+    return data[3];
+  };
+  CHECK(sums({.order = colls::order::rank}) == wanted);
+  CHECK(sums({.algorithm = colls::algorithm::ring}) != wanted);
+}
+
+void wire() {
+  std::vector<colls::bfloat16> data[4];
+  for (auto& each : data) each.assign(1000, colls::bfloat16(1));
+  const auto by = [&](colls::wire which) {
+    return cost_of(4, [&](auto& comm) {
+      return comm.all_reduce(data[static_cast<std::size_t>(comm.rank())],
+                             {.algorithm = colls::algorithm::ring, .wire = which});
+    });
+  };
+  const counts wide = by(colls::wire::accumulate);
+  const counts narrow = by(colls::wire::storage);
+  CHECK(narrow.bytes < wide.bytes);
+  CHECK(narrow.messages == wide.messages);
+}
+
+// ---- the table
+
+struct row {
+  const char* names;  // variables, `config.` fields, `options.` members
+  void (*holds)();
+  const char* where = nullptr;  // the test that shows it, if none here can
+};
+
+const row table[] = {
+    {"COLLS_TIMEOUT config.timeout", timeout},
+    {"options.timeout", timeout_of_a_call},
+    {"COLLS_JOIN_TIMEOUT config.join_timeout", join_timeout},
+    {"RANK WORLD_SIZE MASTER_ADDR MASTER_PORT COLLS_RANK COLLS_WORLD_SIZE COLLS_STORE config.rank "
+     "config.size config.address",
+     rank_and_size},
+    {"Open MPI, PMI, Slurm", launchers},
+    {"COLLS_LOCAL_WORLD_SIZE COLLS_NNODES config.local_size config.nodes", one_host},
+    {"COLLS_LOCAL_RANK config.local_rank", local_rank},
+    {"COLLS_NODE_RANK config.node", node},
+    {"COLLS_SECRET config.secret", secret},
+    {"COLLS_SECRET_FILE", secret_file},
+    {"COLLS_INSECURE config.insecure", insecure},
+    {"COLLS_TRANSPORT config.transport", transport},
+    {"COLLS_READS config.reads", reads},
+    {"COLLS_CHECKSUM config.checksum", checksum},
+    {"COLLS_PORT config.ports", port},
+    {"COLLS_JOB config.job", job_name},
+    {"COLLS_LOG", log_level},
+    {"COLLS_LOG_FILE", log_file},
+    {"COLLS_TERMINAL", set_by_colls_run},
+    {"config.congestion", congestion},
+    {"config.source", source},
+    {"config.served", served},
+    {"config.own_file", own_file},
+    {"config.store_fd", store_fd},
+    {"options.algorithm", pinned_algorithm},
+    {"options.segment", segment},
+    {"options.radix", radix},
+    {"options.order", order},
+    {"options.wire", wire},
+    {"options.stream", nullptr, "tests/cuda/calls.hpp"},
+    {"COLLS_MNIST", nullptr, "tests/torch/train_mnist.py"},
+    {"COLLS_SIM_SEEDS COLLS_SIM_SEED COLLS_SIM_SCENARIO", nullptr, "tests/sim/schedules.cpp"},
+};
+
+/// The words of `text` that the expression finds.
+std::set<std::string> found_in(const std::string& text, const std::string& expression,
+                               const std::string& prefix = "") {
+  std::set<std::string> all;
+  const std::regex wanted(expression);
+  for (std::sregex_iterator at(text.begin(), text.end(), wanted), end; at != end; ++at) {
+    all.insert(prefix + at->str(1));
+  }
+  return all;
+}
+std::string between(const std::string& text, const std::string& from, const std::string& to) {
+  const auto begin = text.find(from);
+  REQUIRE(begin != text.npos);
+  return text.substr(begin, text.find(to, begin) - begin);
+}
+
+/// What users are told that they can set, in that README and those headers.
+std::set<std::string> documented(const std::string& readme, const std::string& config_header,
+                                 const std::string& options_header) {
+  const std::string rows = between(readme, "| variable | meaning |", "\n\n");
+  std::set<std::string> all = found_in(rows, "`([A-Z_]+)[`=]");
+  const std::string member = R"(\n  [\w:]+(?:<\d+>)? (\w+)(?: = [^;]*|\{[^;]*)?;)";
+  all.merge(found_in(between(config_header, "struct config {", "static config single"), member,
+                     "config."));
+  all.merge(found_in(between(options_header, "struct options {", "\n};"), member, "options."));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every variable, field and option has its effect, by every way to set it") {
+  for (const row& each : table) {
+    CAPTURE(std::string(each.names));
+    if (each.holds != nullptr) each.holds();
+  }
+}
+
+TEST_CASE("the table has every variable of the README, every field of config and every option") {
+  const auto root = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  const std::string readme = text_of(root / "README.md");
+  const std::string fields = text_of(root / "include/colls/rendezvous/config.hpp");
+  const std::string members = text_of(root / "include/colls/options.hpp");
+  std::set<std::string> listed;
+  for (const row& each : table) {
+    std::istringstream names(each.names);
+    for (std::string name; names >> name;) {
+      listed.insert(name);
+      if (each.where == nullptr) continue;
+      // That test has to speak of it.
+      const auto word = name.starts_with("options.") ? name.substr(7) + " = " : name;
+      CHECK(contains(text_of(root / each.where), word));
+    }
+  }
+  const auto missing = [&](const std::set<std::string>& wanted) {
+    std::string lacks;
+    for (const std::string& each : wanted) lacks += listed.contains(each) ? "" : each + " ";
+    return lacks;
+  };
+  const std::set<std::string> all = documented(readme, fields, members);
+  CHECK(all.size() > 45);
+  CHECK(missing(all) == "");
+  for (const char* known : colls::detail::known_variables) {
+    CAPTURE(known);
+    CHECK(all.contains(known));
+  }
+  // One more anywhere is missed.
+  const auto with = [](std::string text, const std::string& after, const std::string& more) {
+    const auto at = text.find(after);
+    REQUIRE(at != text.npos);
+    return text.insert(at + after.size(), more);
+  };
+  const auto variable =
+      with(readme, "| variable | meaning |\n|---|---|\n", "| `COLLS_NEW=1` | new |\n");
+  const auto field = with(fields, "struct config {\n", "  fixed_text<8> fresh = {};\n");
+  const auto member = with(members, "struct options {\n", "  int fresh = 0;\n");
+  CHECK(missing(documented(variable, fields, members)) == "COLLS_NEW ");
+  CHECK(missing(documented(readme, field, members)) == "config.fresh ");
+  CHECK(missing(documented(readme, fields, member)) == "options.fresh ");
 }

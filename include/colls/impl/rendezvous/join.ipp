@@ -36,10 +36,12 @@ COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
   }
   const int rank = who->rank;
   const int size = who->size;
+  const int local_rank = who->local_rank;
   const time_point inactivity = who->cfg.timeout.count();
   auto net = std::make_shared<tcp_transport>(std::move(on), std::move(who));
   auto made = std::make_unique<core<tcp_transport>>(std::move(net), 0, rank, size, nullptr, true);
   made->state().inactivity = inactivity;
+  made->local_rank(local_rank);
   co_return world(std::move(made));
 }
 

@@ -38,6 +38,14 @@ COLLS_ONCE void check(const config& cfg) {
     raise(errc::join_failed, "rank %d of %d makes no sense (from %s): 0 <= rank < size", cfg.rank,
           cfg.size, cfg.source.c_str());
   }
+  const auto compare = [&](const char* what, int part, int whole) {
+    if (part < 0 || whole < 0 || part < whole) return;
+    raise(errc::join_failed, "%s %d of %d makes no sense (from %s)", what, part, whole,
+          cfg.source.c_str());
+  };
+  compare("local rank", cfg.local_rank, cfg.local_size);
+  compare("node", cfg.node, cfg.nodes);
+  compare("local size", cfg.local_size, cfg.size + 1);
   if (!cfg.transport.empty() && cfg.transport != "hybrid" && cfg.transport != "tcp" &&
       cfg.transport != "shm") {
     raise(errc::join_failed, "the transport '%s' is none of hybrid, tcp, shm",
