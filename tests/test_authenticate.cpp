@@ -205,7 +205,7 @@ TEST_CASE("what is no HELLO is not taken for one") {
   CHECK(!parse_hello(colls::write_hello(of_rank(0, 0))));
   CHECK(!parse_hello(colls::write_hello(of_rank(0, -4))));
   hello_bytes purposeless = good;
-  purposeless[10] = std::byte{3};
+  purposeless[10] = std::byte{5};
   CHECK(!parse_hello(purposeless));
 }
 
@@ -315,6 +315,77 @@ TEST_CASE("another job, another version") {
   CHECK(contains(version.accepting_error->detail, "wire version 77, this process " + ours));
 }
 
+TEST_CASE("a HELLO of another job or version is not answered with this one's") {
+  bench at;
+  for (const bool of_version : {false, true}) {
+    hello asks = of_rank(1);
+    asks.has_secret = true;
+    if (of_version) {
+      asks.version = 77;
+    } else {
+      asks.job = 8;
+    }
+    std::optional<colls::failure> failed;
+    const std::string heard = heard_by_stranger(at, {text(colls::write_hello(asks))}, &failed);
+    REQUIRE(failed);
+    CHECK(failed->code == (of_version ? errc::version_mismatch : errc::unreachable));
+    CHECK(heard.size() == 64);
+    CHECK(heard == text(colls::write_hello(colls::refusal(purpose::wrong_job))));
+  }
+}
+
+TEST_CASE("a refusal says nothing of the job, and is no HELLO to begin with") {
+  for (const purpose why : {purpose::wrong_job, purpose::no_descriptor}) {
+    const hello_bytes answer = colls::write_hello(colls::refusal(why, 3));
+    const auto read = parse_hello(answer);
+    REQUIRE(read);
+    CHECK(read->what == why);
+    CHECK(read->rank == 3);
+    CHECK(read->job == 0);
+    CHECK(read->nonce == hello{}.nonce);
+    bench at;
+    std::optional<colls::failure> failed;
+    CHECK(heard_by_stranger(at, {text(answer)}, &failed).empty());
+    REQUIRE(failed);
+    CHECK(failed->code == errc::protocol_error);
+  }
+}
+
+TEST_CASE("a peer that drops the connection, and one that has no descriptor, may be dialled again") {
+  const auto dial = [](bool hears, const std::string& says) {
+    bench at;
+    pair_of_streams both(at);
+    const hello mine = of_rank(1);
+    const secret shared("right");
+    std::optional<hello> peer;
+    std::optional<colls::failure> failed;
+    const auto drop = [](stream& link, bool first, std::string words) -> task<> {
+      hello_bytes heard{};
+      co_await colls::detail::attempt(link.read(colls::detail::whole(heard)));
+      co_await say(link, std::move(words));
+      colls::proof_bytes proof{};
+      if (first) co_await colls::detail::attempt(link.read(colls::detail::whole(proof)));
+      link.close();
+    };
+    std::vector<task<>> work;
+    work.push_back(
+        closing_on_error(colls::prove(both.dialled, mine, shared), &both.dialled, &peer, &failed));
+    work.push_back(drop(both.answering(), hears, says));
+    at.run_all(std::move(work));
+    REQUIRE(failed);
+    return *failed;
+  };
+  hello good = of_rank(0);
+  good.has_secret = true;
+  const colls::failure dropped = dial(true, text(colls::write_hello(good)));
+  CHECK(dropped.code == errc::unreachable);
+  CHECK(contains(dropped.detail, "hung up before it answered to the proof"));
+  const auto full = text(colls::write_hello(colls::refusal(purpose::no_descriptor, 3)));
+  const colls::failure refused = dial(false, full);
+  CHECK(refused.code == errc::too_many_files);
+  CHECK(contains(refused.detail, "rank 3 has too many open files"));
+}
+
 TEST_CASE("garbage gets no answer at all") {
   bench at;
   std::optional<colls::failure> failed;
@@ -325,7 +396,7 @@ TEST_CASE("garbage gets no answer at all") {
   CHECK(failed->code == errc::protocol_error);
 }
 
-TEST_CASE("a wrong proof gets no answer") {
+TEST_CASE("a wrong proof gets zeros for an answer") {
   bench at;
   std::optional<colls::failure> failed;
   const std::string heard = heard_by_stranger(at,
@@ -336,7 +407,8 @@ TEST_CASE("a wrong proof gets no answer") {
                                                }())),
                                                std::string(32, 'p')},
                                               &failed);
-  CHECK(heard.size() == 64);
+  CHECK(heard.size() == 64 + 32);
+  CHECK(heard.substr(64) == std::string(32, '\0'));
   REQUIRE(failed);
   CHECK(failed->code == errc::auth_failed);
 }
@@ -404,7 +476,9 @@ TEST_CASE("a replayed handshake is turned away") {
   const auto recorded = record_handshake(at);
   REQUIRE(recorded.size() == 2);
   std::optional<colls::failure> failed;
-  CHECK(heard_by_stranger(at, recorded, &failed).size() == 64);
+  const std::string heard = heard_by_stranger(at, recorded, &failed);
+  CHECK(heard.size() == 64 + 32);
+  CHECK(heard.substr(64) == std::string(32, '\0'));
   REQUIRE(failed);
   CHECK(failed->code == errc::auth_failed);
 }

@@ -5,6 +5,7 @@
 #include "joining.hpp"
 
 #include <dirent.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 // Every epoll_ctl of the program comes through here.
@@ -16,6 +17,13 @@ extern "C" int epoll_ctl(int set, int action, int fd, epoll_event* event) noexce
     return -1;
   }
   return static_cast<int>(::syscall(SYS_epoll_ctl, set, action, fd, event));
+}
+
+// Every accept4 too.
+static int accepts = 0;
+extern "C" int accept4(int fd, sockaddr* peer, socklen_t* size, int flags) {
+  ++accepts;
+  return static_cast<int>(::syscall(SYS_accept4, fd, peer, size, flags));
 }
 
 using namespace joining;
@@ -69,14 +77,57 @@ task<> come_in(engine& on, endpoint where, int rank, std::string text, int* came
   ++*came;
 }
 
-/// Dials again when the door had no room, as ranks do.
-task<> come_in_in_the_end(engine& on, endpoint where, int rank, int* came) {
-  for (const int before = *came; *came == before;) {
+/// Dials again when it was dropped, as ranks do, at most so often; counts itself if it came in.
+task<> come_in_in_the_end(engine& on, endpoint where, int rank, int attempts, int* came) {
+  for (const int before = *came; *came == before && attempts > 0; --attempts) {
     std::optional<colls::failure> failed;
     co_await keep_error(come_in(on, where, rank, "right", came), &failed);
     if (failed && failed->code != errc::unreachable) throw colls::error(*failed);
   }
 }
+
+/// Strangers that say this, hold, and come again at once when they are put out.
+class flood {
+ public:
+  flood(engine& on, endpoint where, std::string says) : on_(on), where_(where), says_(says), all_(on) {}
+  void start(int count) {
+    for (int i = 0; i < count; ++i) all_.start(hold());
+  }
+  int put_out() const { return put_out_; }
+
+ private:
+  task<> hold() {
+    for (;;) {
+      const auto link = co_await connect(on_, where_);
+      co_await joining::say(*link, says_);
+      (void)co_await joining::listen(*link, on_.now() + 100 * seconds);
+      ++put_out_;
+    }
+  }
+  engine& on_;
+  endpoint where_;
+  std::string says_;
+  int put_out_ = 0;
+  colls::task_group all_;
+};
+
+/// As many files as this process has open, and `more`; while it lives.
+class file_limit {
+ public:
+  explicit file_limit(int more) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    int next = 0;
+    for (int free = 0; free <= more; ++next) {
+      if (::fcntl(next, F_GETFD) < 0) ++free;
+    }
+    const rlimit few{static_cast<rlim_t>(next - 1), before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  ~file_limit() { CHECK(::setrlimit(RLIMIT_NOFILE, &before_) == 0); }
+
+ private:
+  rlimit before_{};
+};
 
 }  // namespace
 
@@ -155,12 +206,101 @@ TEST_CASE("a crowd of silent strangers costs a bounded number of sockets and kee
   int came = 0;
   for (int i = 0; i < 300; ++i) {
     crowd.push_back(at.run(connect(at.on, here.place.local())));
-    if (i % 100 == 99) at.run(come_in_in_the_end(at.on, here.place.local(), 1, &came));
+    if (i % 100 == 99) at.run(come_in_in_the_end(at.on, here.place.local(), 1, 20, &came));
   }
   at.turn(50 * milliseconds);
   CHECK(came == 3);
   CHECK(here.guard->pending_strangers() <= here.guard->most_strangers());
   CHECK(open_descriptors() - before - 300 <= here.guard->most_strangers() + 3);
+}
+
+TEST_CASE("strangers that hold a right HELLO and come again at once keep no rank out") {
+  bench at;
+  house here(at);
+  hello mine = of_rank(1);
+  mine.has_secret = true;
+  flood crowd(at.on, here.place.local(), text(colls::write_hello(mine)));
+  crowd.start(200);
+  int came = 0;
+  for (int i = 0; i < 20; ++i) {
+    at.run(come_in_in_the_end(at.on, here.place.local(), 2, 50, &came));
+    CHECK(came == i + 1);
+    CHECK(here.guard->pending_strangers() <= here.guard->most_strangers());
+  }
+  CHECK(here.ranks == std::vector<int>(20, 2));
+  CHECK(crowd.put_out() > 100);
+}
+
+TEST_CASE("a stranger that loses its place is drawn at random, and places change hands slowly") {
+  bench at;
+  house here(at, 100 * seconds);
+  const int most = here.guard->most_strangers();
+  std::vector<std::shared_ptr<colls::stream>> all;
+  for (int i = 0; i < most; ++i) all.push_back(at.run(connect(at.on, here.place.local())));
+  at.turn(50 * milliseconds);
+  CHECK(here.guard->pending_strangers() == most);
+  const time_point began = at.on.now();
+  for (int i = 0; i < most / 2; ++i) all.push_back(at.run(connect(at.on, here.place.local())));
+  at.turn(100 * milliseconds);
+  CHECK(here.guard->pending_strangers() == most);
+  std::vector<int> closed;
+  for (int i = 0; i < most; ++i) {
+    char byte = 0;
+    if (::recv(all[static_cast<std::size_t>(i)]->descriptor(), &byte, 1, MSG_DONTWAIT) == 0) {
+      closed.push_back(i);
+    }
+  }
+  CHECK(here.guard->turned_away() == static_cast<std::uint64_t>(most / 2));
+  REQUIRE(closed.size() > 8);
+  // Neither the oldest nor the newest: both halves have some.
+  CHECK(closed.front() < most / 2);
+  CHECK(closed.back() >= most / 2);
+  // A few hundred more do not all come in at once.
+  for (int i = 0; i < 10 * most; ++i) all.push_back(at.run(connect(at.on, here.place.local())));
+  at.turn(20 * milliseconds);
+  const double passed = static_cast<double>(at.on.now() - began) * 1e-9;
+  CHECK(static_cast<double>(here.guard->turned_away()) < 1000 * passed + 2 * most);
+}
+
+TEST_CASE("at the limit on open files each stranger is told, the door rests in between") {
+  bench at;
+  house here(at);
+  std::vector<colls::detail::descriptor> outside;
+  const endpoint where = here.place.local();
+  for (int i = 0; i < 5; ++i) {
+    outside.push_back(colls::detail::open_socket(where));
+    (void)::connect(outside.back().get(), where.data(), static_cast<socklen_t>(where.size()));
+  }
+  {
+    const file_limit none(0);
+    accepts = 0;
+    at.turn(500 * milliseconds);
+    CHECK(accepts < 50);
+    CHECK(here.guard->pending_strangers() == 0);
+    CHECK(here.guard->lack() == std::strerror(EMFILE));
+    const auto told = colls::write_hello(colls::refusal(colls::purpose::no_descriptor, 0));
+    for (const colls::detail::descriptor& each : outside) {
+      colls::hello_bytes heard{};
+      CHECK(::recv(each.get(), heard.data(), heard.size(), MSG_DONTWAIT) == 64);
+      CHECK(heard == told);
+    }
+  }
+  int came = 0;
+  at.run(come_in(at.on, where, 1, "right", &came));
+  CHECK(came == 1);
+}
+
+TEST_CASE("at the limit on open files a stranger that holds gives way") {
+  bench at;
+  house here(at);
+  std::vector<std::shared_ptr<colls::stream>> crowd;
+  for (int i = 0; i < 10; ++i) crowd.push_back(at.run(connect(at.on, here.place.local())));
+  at.turn(10 * milliseconds);
+  CHECK(here.guard->pending_strangers() == 10);
+  const file_limit one(1);  // the rank's own end
+  int came = 0;
+  at.run(come_in_in_the_end(at.on, here.place.local(), 1, 20, &came));
+  CHECK(came == 1);
 }
 
 TEST_CASE("garbage and wrong secrets are counted, others come in meanwhile") {
@@ -191,7 +331,7 @@ TEST_CASE("ten thousand connections that come and go do not hurt") {
     const endpoint where = here.place.local();
     (void)::connect(socket.get(), where.data(), static_cast<socklen_t>(where.size()));
     if (i % 16 == 0) at.on.poll();
-    if (i % 2500 == 0) at.run(come_in_in_the_end(at.on, where, 2, &came));
+    if (i % 2500 == 0) at.run(come_in_in_the_end(at.on, where, 2, 20, &came));
   }
   CHECK(came == 4);
   // Those that found the backlog full never came.

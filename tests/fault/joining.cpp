@@ -7,6 +7,14 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <thread>
+
 using namespace processes;
 
 namespace {
@@ -31,6 +39,69 @@ strings by_hand(int rank, int size, int port, strings more = {}) {
               "COLLS_JOIN_TIMEOUT=2.5"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
+}
+
+/// Stands between a rank and the store and changes a byte in each HELLO, both ways.
+class forger {
+ public:
+  forger(int port, std::size_t byte, std::byte mask) : target_(port), byte_(byte), mask_(mask) {
+    REQUIRE(!door_.listen({boost::asio::ip::address_v4::loopback(), 0}));
+    thread_ = std::thread([this] { run(); });
+  }
+  ~forger() {
+    stop_ = true;
+    thread_.join();
+  }
+  int port() const { return door_.local().port(); }
+
+ private:
+  void run() {
+    while (!stop_) {
+      pollfd ready{door_.descriptor(), POLLIN, 0};
+      if (::poll(&ready, 1, 20) != 1) continue;
+      const colls::detail::descriptor rank = door_.accept();
+      const colls::endpoint where(boost::asio::ip::address_v4::loopback(),
+                                  static_cast<std::uint16_t>(target_));
+      const colls::detail::descriptor store(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const timeval patience{1, 0};
+      for (const int each : {rank.get(), store.get()}) {
+        ::fcntl(each, F_SETFL, 0);
+        ::setsockopt(each, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+      }
+      if (::connect(store.get(), where.data(), static_cast<socklen_t>(where.size())) != 0) continue;
+      if (!pass(rank.get(), store.get())) continue;
+      pass(store.get(), rank.get());
+    }
+  }
+  bool pass(int from, int to) const {
+    colls::hello_bytes words{};
+    if (::recv(from, words.data(), words.size(), MSG_WAITALL) != std::ssize(words)) return false;
+    words[byte_] ^= mask_;
+    return ::send(to, words.data(), words.size(), MSG_NOSIGNAL) == std::ssize(words);
+  }
+
+  int target_;
+  std::size_t byte_;
+  std::byte mask_;
+  colls::listener door_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+/// This process sees `text` in place of that file. Needs root.
+void replace_file(const char* path, const std::string& text) {
+  const std::string mine = "/tmp/colls-joining-file-" + std::to_string(::getpid());
+  std::ofstream(mine) << text;
+  const bool done = ::unshare(CLONE_NEWNS) == 0 &&
+                    ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                    ::mount(mine.c_str(), path, nullptr, MS_BIND, nullptr) == 0;
+  std::filesystem::remove(mine);
+  if (!done) ::_exit(77);
+}
+
+bool is_root() {
+  if (::geteuid() != 0) MESSAGE("skipped: needs root");
+  return ::geteuid() == 0;
 }
 
 /// The rank fails with one line that has all these parts.
@@ -167,6 +238,100 @@ TEST_CASE("a wrong secret fails where it is wrong, the others miss that rank") {
           sum);
   check_line(all, 1, {"rank 1: auth_failed", at(port), "COLLS_SECRET"});
   for (const int rank : {0, 2}) check_line(all, rank, {"join_timeout", "rank 1 of 3"});
+}
+
+TEST_CASE("a rank of another wire version, or with another number format, is told, and so is rank 0") {
+  const struct {
+    std::size_t byte;
+    std::byte mask;
+    strings says;
+    const char* warns;
+  } all[] = {
+      {8, std::byte{0x40}, {"version_mismatch", "speaks wire version", "build every rank"},
+       "speaks wire version"},
+      {11, std::byte{1}, {"version_mismatch", "another number format"}, "another number format"},
+  };
+  for (const auto& [byte, mask, says, warns] : all) {
+    CAPTURE(warns);
+    const int port = next_port();
+    job first({by_hand(0, 2, port, {"COLLS_SECRET=s"})}, sum);
+    const forger between(port, byte, mask);
+    const double began = now();
+    job second({by_hand(1, 2, between.port(), {"COLLS_SECRET=s", "COLLS_JOIN_TIMEOUT=20"})}, sum);
+    check_line(second, 0, says);
+    CHECK(now() - began < 5);
+    check_line(first, 0, {"join_timeout", "rank 1 of 2"});
+    const std::string log = first.log(0);
+    CAPTURE(log);
+    CHECK(contains(log, "turned away at 127.0.0.1:" + std::to_string(port)));
+    CHECK(contains(log, warns));
+  }
+}
+
+TEST_CASE("too many open files for all ranks: both sides say so, in time") {
+  constexpr int size = 16;
+  const int port = next_port();
+  std::vector<strings> environments;
+  for (int rank = 0; rank < size; ++rank) environments.push_back(by_hand(rank, size, port));
+  const double began = now();
+  job all(environments, sum, {.address = "env://"}, [](colls::config&) {
+    const rlimit few{24, 24};
+    if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(3);
+  });
+  check_line(all, 0,
+             {"rank 0: too_many_files", at(port), "for ranks ", "of 16 and could not take "
+              "connections: Too many open files", "ulimit -n"});
+  int told = 0;
+  int outside = 0;
+  for (int rank = 1; rank < size; ++rank) {
+    CAPTURE(rank);
+    CHECK(all.wait(rank).status == 1);
+    const std::string log = all.log(rank);
+    CAPTURE(log);
+    const bool is_outside = contains(log, "did not reach the store");
+    if (is_outside) ++outside;
+    if (is_outside && contains(log, "rank 0 has too many open files")) ++told;
+    CHECK(contains(log, is_outside ? "too_many_files" : "rank"));
+  }
+  CHECK(outside > 0);
+  CHECK(told == outside);
+  CHECK(now() - began < 10);
+}
+
+TEST_CASE("a name with several addresses: a rank finds the one where the store is, and serves at all") {
+  if (!is_root()) return;
+  const int port = next_port();
+  const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_SECRET=s"};
+  const auto at_host = [&](int rank, const char* host) {
+    strings environment = by_hand(rank, 3, port, patient);
+    environment[2] = std::string("MASTER_ADDR=") + host;
+    return environment;
+  };
+  // Rank 0 listens at two of its addresses. At the first of `some` nobody does.
+  const auto names = [](colls::config&) {
+    replace_file("/etc/hosts",
+                 "127.0.0.5 both\n127.0.0.6 both\n127.0.0.7 some\n127.0.0.6 some\n");
+  };
+  job all({at_host(0, "both"), at_host(1, "some"), at_host(2, "127.0.0.5")}, sum,
+          {.address = "env://"}, names);
+  for (int rank = 0; rank < 3; ++rank) {
+    CAPTURE(all.log(rank));
+    CHECK(all.wait(rank).status == 0);
+  }
+}
+
+TEST_CASE("a store at a loopback address in a world of several hosts is told to all") {
+  if (!is_root()) return;
+  const int port = next_port();
+  const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_SECRET=s"};
+  job here({by_hand(0, 3, port, patient), by_hand(1, 3, port, patient)}, sum);
+  job elsewhere({by_hand(2, 3, port, patient)}, sum, {.address = "env://"}, [](colls::config&) {
+    replace_file("/proc/sys/kernel/random/boot_id", "01234567-89ab-cdef-0123-456789abcdef\n");
+  });
+  const strings says{"join_failed", "listens on loopback and other ranks run on other hosts",
+                     "MASTER_ADDR must be an address that all hosts reach"};
+  for (const int rank : {0, 1}) check_line(here, rank, says);
+  check_line(elsewhere, 0, says);
 }
 
 TEST_CASE("a second process with a rank that is taken goes, the world does not notice") {

@@ -99,7 +99,8 @@ class job {
   }
   /// Each rank is told its environment (NAME=value) and, if there is more, `how`.
   job(const std::vector<strings>& environments, const rank_main& main,
-      const colls::config& how = {.address = "env://"}) {
+      const colls::config& how = {.address = "env://"}, preparation prepare = {})
+      : prepare_(std::move(prepare)) {
     for (const strings& environment : environments) start(environment, how, main);
   }
   job(const job&) = delete;
@@ -225,7 +226,7 @@ class job {
       ::dup2(made.log, STDERR_FILENO);
       // What it inherits of the others would keep their ends open.
       for (const child& other : all_) {
-        for (const int fd : {other.out, other.in}) ::close(fd);
+        for (const int fd : {other.out, other.in, other.log}) ::close(fd);
       }
       ::close(out[0]);
       ::close(in[1]);

@@ -6,10 +6,13 @@
 //
 //   connecting            accepting
 //   HELLO (64 bytes) -->
-//                    <--  HELLO (64)      nothing if it was no HELLO
+//                    <--  HELLO (64)      nothing if it was no HELLO, a refusal if of another job
 //   proof (32)       -->
-//                    <--  proof (32)      nothing if the proof was wrong
+//                    <--  proof (32)      zeros if the proof was wrong
 //                    <--  verdict (16)
+//
+// So a peer that is turned away knows it, and takes a connection that ends for what it is: one that
+// gave its place to another. It dials again.
 //
 // A proof is HMAC-SHA256(secret, role, both HELLOs): the role stops reflection, the nonces stop
 // replay, and rank, world, job and version cannot be changed on the way.
@@ -110,6 +113,9 @@ bool is_loopback(const boost::asio::ip::address& end);
 /// This process's HELLO for one connection: fresh nonce, honest flags.
 hello_bytes introduce(hello mine, const secret& shared);
 
+/// What the accepting side answers to that HELLO: its own, which names the job, to its own job only.
+hello answer_to(const hello& peer, const hello& mine);
+
 /// What is wrong with the peer's HELLO; throws it.
 void compare(const hello& mine, const hello& peer, const secret& shared, const std::string& where);
 
@@ -117,17 +123,16 @@ void compare(const hello& mine, const hello& peer, const secret& shared, const s
 
 /// The connecting side. Returns the peer's HELLO once it has proved the secret; `await_verdict`
 /// comes next. Throws `unreachable` (it hung up or belongs to another job: dial again),
-/// `protocol_error` (no colls there), `timeout`, `version_mismatch`, `auth_failed`,
-/// `insecure_bind`, `crypto_failed`. Everything given must stay alive until the task has ended; the stream's
+/// `too_many_files` (the peer's: dial again), `protocol_error` (no colls there), `timeout`,
+/// `version_mismatch`, `auth_failed`, `insecure_bind`, `crypto_failed`. Everything given must stay
+/// alive until the task has ended; the stream's
 /// deadline counts.
 task<hello> prove(stream& to, const hello& mine, const secret& shared);
 
 /// The accepting side: returns the peer's HELLO once it has proved the secret; `give_verdict` comes
-/// next. Throws for everybody else, who got no answer (`closed`: left without a word, or fell
-/// silent before its proof, as a rank may that ends or computes); `*greeted` becomes true when a
-/// HELLO came.
-task<hello> challenge(stream& from, const hello& mine, const secret& shared,
-                      bool* greeted = nullptr);
+/// next. Throws for every other peer (`closed`: it left without a word, or fell silent before its
+/// proof, as a rank may that ends or computes).
+task<hello> challenge(stream& from, const hello& mine, const secret& shared);
 
 /// The accepting side's last word; `number` explains it (other_world: the size of ours).
 task<> give_verdict(stream& to, verdict what, std::int32_t number = 0);

@@ -3,18 +3,25 @@
 #pragma once
 
 // A door: lets those in who prove the secret, and lets no stranger cost more than a few sockets.
+//
+// Unauthenticated connections are few and short. When all places are taken, a new connection takes
+// the place of one drawn at random: a flood cannot aim at a rank, and a rank that lost its place
+// dials again. Places change hands at a bounded rate, so that a rank has the time to prove the
+// secret and the thread gets on with its work; what waits longer waits in the listener's queue.
 
 #include <colls/log.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 
 #include <list>
 #include <memory>
+#include <string>
 
 namespace colls {
 
-/// Watches a listener. A stranger has 5 s to prove the secret, counted only while the engine turns;
-/// at most 2 x world (at least 16) are pending, and of those the ones that have said nothing make
-/// room first. Who fails gets no answer; one log line in 10 s tells of them.
+/// Watches a listener. A stranger has 5 s to prove the secret, counted only while the engine turns.
+/// At most 2 x world (64 to 1024) are pending, and at most 1000 a second lose their place to
+/// another one. At the limit on open files a peer is told so. The process writes one log line a
+/// minute about all strangers.
 class door final : engine::watcher, engine::source {
  public:
   class host {
@@ -33,27 +40,36 @@ class door final : engine::watcher, engine::source {
   door& operator=(const door&) = delete;
   ~door();
 
-  int pending_strangers() const { return static_cast<int>(strangers_.size()); }
+  int pending_strangers() const { return static_cast<int>(strangers_.size()) - evicted_; }
   int most_strangers() const { return most_; }
   std::uint64_t turned_away() const { return turned_away_; }
+  /// Why connections could not be taken in the last 10 s, or nothing.
+  std::string lack() const;
 
  private:
   struct stranger {
     std::unique_ptr<stream> link;
     time_point came = 0;
-    bool greeted = false;
+    bool evicted = false;
   };
   using place = std::list<stranger>::iterator;
 
   void ready(std::uint32_t) override;
 
-  // Until the next sweep.
-  void rest(const char* why);
+  // Takes no connection until then.
+  void rest(time_point span);
+  task<> wake_at(time_point due);
 
   task<> greet(place who);
 
-  // Closes one that has said nothing; which one, a flood must not be able to choose.
-  bool make_room();
+  // Whether one of `old` strangers may lose its place now: places do not change hands too fast.
+  bool may_evict(int old);
+  // Closes one of the first `old`, drawn at random.
+  void evict(int& old);
+
+  // This process lacks something for one more connection: those that wait are told, if the spare
+  // descriptor helps.
+  void refuse(int error);
 
   void listen(bool wanted);
 
@@ -70,10 +86,15 @@ class door final : engine::watcher, engine::source {
   int most_;
   time_point last_sweep_;
   time_point awake_ = 0;
+  time_point rests_until_ = 0;
+  time_point next_eviction_ = 0;
   bool listening_ = true;
-  rate_limited_log log_{10};
+  detail::descriptor spare_;  // given up to refuse a connection at the limit on open files
+  int lack_ = 0;              // an errno, and when it came
+  time_point lacked_ = 0;
   std::uint64_t turned_away_ = 0;
   std::uint64_t gone_ = 0;
+  int evicted_ = 0;  // whose tasks have not ended yet
   std::list<stranger> strangers_;
   task_group tasks_;  // last: its tasks use all of the above
 };

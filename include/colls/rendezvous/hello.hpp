@@ -18,8 +18,19 @@ namespace colls {
 /// Ranks work together only if this number is equal: it counts changes of what travels.
 inline constexpr std::uint16_t wire_version = 5;
 
-/// What a connection is for, so that links and the store can share a port.
-enum class purpose : std::uint8_t { link = 1, store = 2 };
+/// What a connection is for, so that links and the store can share a port; or, as an answer, why it
+/// is none.
+enum class purpose : std::uint8_t {
+  link = 1,
+  store,
+  wrong_job,      // the accepting side belongs to another job, or speaks another wire version
+  no_descriptor,  // it has too many open files for one more connection
+};
+
+/// Whether that is an answer alone.
+constexpr bool is_refusal(purpose what) {
+  return what == purpose::wrong_job || what == purpose::no_descriptor;
+}
 
 /// The first message on every connection, either way.
 struct hello {
@@ -76,6 +87,15 @@ inline constexpr std::uint8_t machine_format =
 
 }  // namespace detail
 
+/// The HELLO that turns a peer away: it says nothing of this job.
+inline hello refusal(purpose why, std::int32_t rank = -1) {
+  hello answer;
+  answer.what = why;
+  answer.rank = rank;
+  answer.world = rank + 2;
+  return answer;
+}
+
 inline hello_bytes write_hello(const hello& from) {
   hello_bytes into{};
   std::memcpy(into.data(), detail::hello_magic, sizeof detail::hello_magic);
@@ -115,9 +135,9 @@ inline std::optional<hello> parse_hello(std::span<const std::byte> from) {
   to.rank = detail::get_number<std::int32_t>(&from[24]);
   to.world = detail::get_number<std::int32_t>(&from[28]);
   std::memcpy(to.nonce.data(), &from[32], to.nonce.size());
-  const bool sane = (to.what == purpose::link || to.what == purpose::store) && to.world >= 1 &&
-                    to.rank >= -1 && to.rank < to.world &&
-                    (to.what == purpose::store || to.rank >= 0);
+  const bool sane = to.what >= purpose::link && to.what <= purpose::no_descriptor &&
+                    to.world >= 1 && to.rank >= -1 && to.rank < to.world &&
+                    (to.what != purpose::link || to.rank >= 0);
   return sane ? std::optional(to) : std::nullopt;
 }
 

@@ -27,7 +27,7 @@ inline task<bool> is_everybody_here(engine& on, const config& cfg, file_store& f
   const bool all_here = co_await in_time(file.wait(keys, deadline));
   if (!all_here) {
     const std::string there = co_await file.check(keys);
-    throw error(missing_ranks(cfg, there, on.now() - began, false));
+    throw error(missing_ranks(cfg, there, on.now() - began, false, {}));
   }
   const std::string here = rank_card::of_this_process().place() + " ";
   bool same = true;

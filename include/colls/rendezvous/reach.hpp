@@ -18,14 +18,15 @@ std::vector<boost::asio::ip::address> addresses_of(const std::string& host,
 /// The address of this host from which packets to `target` leave; nothing is sent.
 std::optional<boost::asio::ip::address> address_towards(const endpoint& target);
 
-/// A pause that grows to half a second, with jitter so that ranks do not come in step.
+/// A pause that grows to `longest`, with jitter so that ranks do not come in step.
 class back_off {
  public:
-  time_point next() {
+  time_point next(time_point longest) {
     std::uint32_t draw = 0;
     fill_random(&draw, sizeof draw);
+    step_ = std::min(step_, longest);
     const time_point pause = step_ / 2 + static_cast<time_point>(draw) % step_;
-    step_ = std::min<time_point>(2 * step_, 500 * milliseconds);
+    step_ *= 2;
     return pause;
   }
 
@@ -33,18 +34,18 @@ class back_off {
   time_point step_ = 10 * milliseconds;
 };
 
-/// One try: connects, asks for the local key if there is no other, proves, hears the verdict. Throws
-/// what they throw. `key` becomes what was proved, and must stay alive.
+/// One try: connects, which sets `*connected`, asks for the local key if there is no other, proves,
+/// hears the verdict. Throws what they throw. `key` becomes what was proved, and must stay alive.
 task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where, const hello& mine,
                                             secret& key, time_point deadline,
-                                            time_point patience);
+                                            time_point patience, bool* connected = nullptr);
 
 /// How reaching a store goes: what went wrong last, and whether it is worth another try.
 struct attempts {
   const char* what;
   bool probing;  // several ports: what is wrong at one says nothing of the next
   failure last{errc::unreachable};
-  int refused_proofs = 0;
+  bool connected = false;
 
   bool hopeless() const {
     switch (last.code) {
@@ -55,18 +56,22 @@ struct attempts {
       case errc::crypto_failed:
         return true;
       case errc::version_mismatch:
-        return !probing;
-      // The accepting side may have died or been crowded out, but not three times in a row.
       case errc::auth_failed:
-        return !probing && refused_proofs >= 3;
+        return !probing;
       default:
         return false;
     }
   }
+  /// What the store said of itself explains more than its silence afterwards.
   void note(const failure& why) {
-    last = why;
-    refused_proofs = why.code == errc::auth_failed ? refused_proofs + 1 : 0;
+    const bool silent = why.code == errc::unreachable || why.code == errc::timeout;
+    if (last.code != errc::too_many_files || !silent) last = why;
     log_debug("store at %s: %s", what, why.detail);
+  }
+  /// In a crowd of strangers a connection may be dropped again and again before it is served.
+  time_point longest_pause() const {
+    const bool dropped = connected && last.code == errc::unreachable;
+    return (dropped ? 50 : 500) * milliseconds;
   }
 };
 

@@ -123,9 +123,10 @@ inline std::string ranks_text(const std::vector<int>& ranks) {
   return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
 }
 
-/// `there` has a '0' for each rank that did not come while this one waited.
+/// `there` has a '0' for each rank that did not come while this one waited; `lack` says why this
+/// one could not take their connections, if it could not.
 inline failure missing_ranks(const config& cfg, const std::string& there, time_point waited,
-                             bool on_loopback) {
+                             bool on_loopback, const std::string& lack) {
   std::vector<int> absent;
   for (std::size_t r = 0; r < there.size(); ++r) {
     if (there[r] == '0') absent.push_back(static_cast<int>(r));
@@ -137,6 +138,14 @@ inline failure missing_ranks(const config& cfg, const std::string& there, time_p
     why.culprit = 0;
     why.say("rank %d waited %.1f s at %s: rank 0 does not say that all %d ranks are there",
             cfg.rank, static_cast<double>(waited) * 1e-9, cfg.address.c_str(), cfg.size);
+    return why;
+  }
+  if (!lack.empty()) {
+    why.code = errc::too_many_files;
+    why.culprit = cfg.rank;
+    why.say("rank %d waited %.1f s at %s for rank%s %s of %d and could not take connections: %s",
+            cfg.rank, static_cast<double>(waited) * 1e-9, cfg.address.c_str(), one ? "" : "s",
+            ranks_text(absent).c_str(), cfg.size, lack.c_str());
     return why;
   }
   why.say(

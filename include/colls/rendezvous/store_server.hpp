@@ -41,6 +41,8 @@ class store_server final : door::host, engine::source {
   bool has_come(int rank) const { return ranks_.contains(rank); }
   int pending_strangers() const;
   std::uint64_t turned_away() const;
+  /// Why some rank may wait outside: connections could not be taken lately, for that reason.
+  std::string lack() const;
 
   /// Bytes of answers that clients have not taken yet.
   std::size_t unsent() const;

@@ -94,6 +94,13 @@ COLLS_ONCE hello_bytes introduce(hello mine, const secret& shared) {
   return write_hello(mine);
 }
 
+COLLS_ONCE hello answer_to(const hello& peer, const hello& mine) {
+  if (peer.version != mine.version || peer.job != mine.job) return refusal(purpose::wrong_job);
+  hello answer = mine;
+  answer.what = peer.what;
+  return answer;
+}
+
 COLLS_ONCE void compare(const hello& mine, const hello& peer, const secret& shared,
                         const std::string& where) {
   if (peer.version == 0) {
@@ -104,8 +111,16 @@ COLLS_ONCE void compare(const hello& mine, const hello& peer, const secret& shar
     raise(errc::version_mismatch, "%s speaks wire version %d, this process %d", where.c_str(),
           peer.version, mine.version);
   }
-  if (peer.job != mine.job) {
+  if (peer.what == purpose::no_descriptor) {
+    raise(errc::too_many_files, "%s has too many open files and cannot take a connection at %s",
+          peer.rank < 0 ? "the launcher" : ("rank " + std::to_string(peer.rank)).c_str(),
+          where.c_str());
+  }
+  if (peer.job != mine.job || peer.what == purpose::wrong_job) {
     raise(errc::unreachable, "%s belongs to another job: is its port in use twice?", where.c_str());
+  }
+  if (peer.what != mine.what) {
+    raise(errc::protocol_error, "%s takes connections for another purpose", where.c_str());
   }
   if (peer.has_secret != (!shared.empty() && !shared.is_drawn())) {
     raise(errc::auth_failed,
@@ -136,7 +151,7 @@ COLLS_ONCE task<hello> prove(stream& to, const hello& mine, const secret& shared
                   done.ec.message().c_str());
   }
   const std::optional<hello> peer = parse_hello(got);
-  if (!peer || peer->what != mine.what) {
+  if (!peer) {
     detail::raise(errc::protocol_error, "what listens at %s is no colls", where.c_str());
   }
   detail::compare(mine, *peer, shared, where);
@@ -147,16 +162,20 @@ COLLS_ONCE task<hello> prove(stream& to, const hello& mine, const secret& shared
   if (done.ec == errc::timeout) {
     detail::raise(errc::timeout, "%s did not answer to the proof of the secret", where.c_str());
   }
-  if (!done ||
-      !detail::same_proof(theirs, detail::make_proof(shared, detail::role::accepts, sent, got))) {
-    detail::raise(errc::auth_failed, "%s %s", where.c_str(),
-                  done ? "does not know the secret" : "does not accept this process's secret");
+  if (!done) {
+    detail::raise(errc::unreachable, "%s hung up before it answered to the proof of the secret (%s)",
+                  where.c_str(), done.ec.message().c_str());
+  }
+  if (detail::same_proof(theirs, {})) {
+    detail::raise(errc::auth_failed, "%s does not accept this process's secret", where.c_str());
+  }
+  if (!detail::same_proof(theirs, detail::make_proof(shared, detail::role::accepts, sent, got))) {
+    detail::raise(errc::auth_failed, "%s does not know the secret", where.c_str());
   }
   co_return *peer;
 }
 
-COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& shared,
-                                 bool* greeted) {
+COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& shared) {
   const std::string where = detail::text_of(from.remote());
   if (!shared.is_good()) {
     detail::raise(errc::insecure_bind, "no secret for a connection from %s", where.c_str());
@@ -167,20 +186,23 @@ COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& 
     detail::raise(errc::closed, "%s came and left without a word", where.c_str());
   }
   const std::optional<hello> peer = parse_hello(got);
-  if (!first || !peer) {
+  if (!first || !peer || is_refusal(peer->what)) {
     detail::raise(errc::protocol_error, "%s %s", where.c_str(),
                   !first ? "said too little" : "sent something else than colls");
   }
-  if (greeted != nullptr) *greeted = true;
-  hello answer = mine;
-  answer.what = peer->what;
-  const hello_bytes sent = detail::introduce(answer, shared);
+  const hello answer = detail::answer_to(*peer, mine);
+  const hello_bytes sent =
+      is_refusal(answer.what) ? write_hello(answer) : detail::introduce(answer, shared);
   co_await from.write({sent.data(), sent.size()});
-  detail::compare(mine, *peer, shared, where);
+  hello expected = mine;
+  expected.what = peer->what;
+  detail::compare(expected, *peer, shared, where);
   proof_bytes proof{};
   const detail::outcome second = co_await detail::attempt(from.read(detail::whole(proof)));
   if (!second) detail::raise(errc::closed, "%s left before it proved the secret", where.c_str());
   if (!detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got, sent))) {
+    proof.fill(std::byte{});
+    (void)co_await detail::attempt(from.write({proof.data(), proof.size()}));
     detail::raise(errc::auth_failed, "%s does not know the secret", where.c_str());
   }
   const proof_bytes ours = detail::make_proof(shared, detail::role::accepts, got, sent);

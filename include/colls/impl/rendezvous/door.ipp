@@ -8,9 +8,32 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 namespace colls {
+
+namespace detail {
+
+inline constexpr time_point eviction_pause = milliseconds;
+inline constexpr time_point longest_burst = 64 * eviction_pause;
+
+inline bool is_lack(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/// One line a minute about all strangers at all doors of this process.
+COLLS_ONCE void tell_of_strangers(const endpoint& where, const char* what) {
+  static std::mutex guard;
+  static rate_limited_log log{60};
+  const std::lock_guard lock(guard);
+  log.warn("turned away at %s: %s", text_of(where).c_str(), what);
+}
+
+/// A descriptor that can be given up when the process has no other one.
+inline descriptor reserve() { return descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+}  // namespace detail
 
 COLLS_ONCE door::door(engine& on, listener& at, const hello& mine, const secret& shared, host& to,
                       time_point patience)
@@ -20,8 +43,9 @@ COLLS_ONCE door::door(engine& on, listener& at, const hello& mine, const secret&
       shared_(shared),
       host_(to),
       patience_(patience),
-      most_(std::max(16, 2 * mine.world)),
+      most_(std::clamp(2 * mine.world, 64, 1024)),
       last_sweep_(on.now()),
+      spare_(detail::reserve()),
       tasks_(on) {
   engine_.watch(listener_.descriptor(), EPOLLIN, *this);
   try {
@@ -37,74 +61,121 @@ COLLS_ONCE door::~door() {
   engine_.unwatch(listener_.descriptor(), *this);
 }
 
+COLLS_ONCE std::string door::lack() const {
+  return lack_ != 0 && engine_.now() - lacked_ < 10 * seconds ? std::strerror(lack_) : std::string();
+}
+
 COLLS_ONCE void door::ready(std::uint32_t) {
+  // Those that come in this turn keep their places in it, and most of the others do: a process that
+  // seldom gets a core must not close connections before it has looked at what they say.
+  int old = pending_strangers();
+  const int kept = old - most_ / 8;
   // Bounded, so that a flood does not keep the thread from its work.
   for (int accepted = 0; accepted < 64; ++accepted) {
-    if (pending_strangers() >= most_ && !make_room()) return listen(false);
+    const bool full = pending_strangers() >= most_;
+    if (full && old <= kept) return;
+    if (full && !may_evict(old)) return rest(5 * milliseconds);
     detail::descriptor socket = listener_.accept();
     if (!socket) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        rest(std::strerror(errno));
-      }
-      return;
+      if (!detail::is_lack(errno)) return;
+      const int error = errno;
+      if (!may_evict(old)) return refuse(error);
+      evict(old);
+      continue;
     }
+    if (full) evict(old);
     try {
       strangers_.push_back({std::make_unique<stream>(engine_, std::move(socket)), awake_});
-    } catch (const error& thrown) {
-      return rest(thrown.record().detail);
+    } catch (const error&) {
+      return refuse(ENOSPC);
     } catch (const std::bad_alloc&) {
-      return rest(std::strerror(ENOMEM));
+      return refuse(ENOMEM);
     }
     try {
       tasks_.start(greet(std::prev(strangers_.end())));
     } catch (const std::bad_alloc&) {
       strangers_.pop_back();
-      return rest(std::strerror(ENOMEM));
+      return refuse(ENOMEM);
     }
   }
 }
 
-COLLS_ONCE void door::rest(const char* why) {
-  log_.warn("cannot take a connection at %s: %s", detail::text_of(listener_.local()).c_str(), why);
+COLLS_ONCE void door::refuse(int error) {
+  lack_ = error;
+  lacked_ = engine_.now();
+  const hello_bytes answer = write_hello(refusal(purpose::no_descriptor, mine_.rank));
+  for (int refused = 0; refused < 64; ++refused) {
+    spare_ = {};
+    const detail::descriptor socket = listener_.accept();
+    if (!socket) break;
+    ++turned_away_;
+    hello_bytes unread;
+    // What is not read when a connection is closed resets it, and may cost the peer the answer.
+    (void)::recv(socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    (void)::send(socket.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  spare_ = detail::reserve();
+  const std::string why = std::string("no connection can be taken: ") + std::strerror(error);
+  detail::tell_of_strangers(listener_.local(), why.c_str());
+  rest(100 * milliseconds);
+}
+
+COLLS_ONCE void door::rest(time_point span) {
+  rests_until_ = engine_.now() + span;
   listen(false);
+  try {
+    tasks_.start(wake_at(rests_until_));
+  } catch (const std::bad_alloc&) {
+    // The next sweep after that time opens the door.
+  }
+}
+
+COLLS_ONCE task<> door::wake_at(time_point due) {
+  co_await engine_.sleep_until(due);
 }
 
 COLLS_ONCE task<> door::greet(place who) {
   std::unique_ptr<stream> guest;
   hello peer;
   try {
-    peer = co_await challenge(*who->link, mine_, shared_, &who->greeted);
+    peer = co_await challenge(*who->link, mine_, shared_);
     guest = std::move(who->link);
   } catch (const error& thrown) {
     ++turned_away_;
     // A few that come and leave may be ranks that ended, or computed, before they were in.
-    if (thrown.record().code != errc::closed || ++gone_ % 64 == 0) {
-      log_.warn("turned away at %s: %s", detail::text_of(listener_.local()).c_str(),
-                thrown.record().detail);
+    if (who->evicted) {
+      detail::tell_of_strangers(listener_.local(),
+                                "so many come that they take each other's place");
+    } else if (thrown.record().code != errc::closed || ++gone_ % 64 == 0) {
+      detail::tell_of_strangers(listener_.local(), thrown.record().detail);
     }
   } catch (const std::bad_alloc&) {
     ++turned_away_;
   }
+  if (who->evicted) --evicted_;
   strangers_.erase(who);
-  listen(true);
+  if (engine_.now() >= rests_until_) listen(true);
   if (guest) host_.enter(std::move(guest), peer);
 }
 
-COLLS_ONCE bool door::make_room() {
-  const auto silent = std::count_if(strangers_.begin(), strangers_.end(), [](const stranger& it) {
-    return !it.greeted && it.link->is_open();
-  });
-  if (silent == 0) return false;
+COLLS_ONCE bool door::may_evict(int old) {
+  const time_point time = engine_.now();
+  next_eviction_ = std::max(next_eviction_, time - detail::longest_burst);
+  return old > 0 && next_eviction_ <= time;
+}
+
+COLLS_ONCE void door::evict(int& old) {
   std::uint32_t draw = 0;
   detail::fill_random(&draw, sizeof draw);
-  auto skip = static_cast<std::ptrdiff_t>(draw % static_cast<std::uint32_t>(silent));
+  auto skip = draw % static_cast<std::uint32_t>(old);
   for (stranger& it : strangers_) {
-    if (!it.greeted && it.link->is_open() && skip-- == 0) {
-      it.link->close();
-      return pending_strangers() < 2 * most_;
-    }
+    if (it.evicted || skip-- > 0) continue;
+    it.evicted = true;
+    ++evicted_;
+    --old;
+    next_eviction_ += detail::eviction_pause;
+    return it.link->close();
   }
-  return false;
 }
 
 COLLS_ONCE void door::listen(bool wanted) {
@@ -119,7 +190,7 @@ COLLS_ONCE void door::sweep(time_point now) {
   for (stranger& it : strangers_) {
     if (it.link && awake_ - it.came >= patience_) it.link->close();
   }
-  if (pending_strangers() < most_) listen(true);
+  if (now >= rests_until_) listen(true);
 }
 
 }  // namespace colls

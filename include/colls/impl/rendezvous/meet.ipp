@@ -177,7 +177,8 @@ class meeting {
       if (thrown.record().code != errc::timeout) throw;
     }
     co_return missing_ranks(cfg(), there, engine_.now() - began_,
-                            store_->local_address().is_loopback());
+                            store_->local_address().is_loopback(),
+                            all_.server ? all_.server->lack() : std::string());
   }
 
   // Opens the listener for links at the address that routes to the store and tells everybody.

@@ -53,16 +53,18 @@ COLLS_ONCE std::optional<boost::asio::ip::address> address_towards(const endpoin
 
 COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where,
                                                        const hello& mine, secret& key,
-                                                       time_point deadline, time_point patience) {
+                                                       time_point deadline, time_point patience,
+                                                       bool* connected) {
   auto link = std::make_unique<stream>(on);
   link->deadline(std::min(deadline, on.now() + 10 * seconds));
-  const outcome connected = co_await attempt(link->connect(where));
-  if (!connected) {
-    raise(errc::unreachable, "%s: %s", text_of(where).c_str(), connected.ec.message().c_str());
+  const outcome done = co_await attempt(link->connect(where));
+  if (!done) {
+    raise(errc::unreachable, "%s: %s", text_of(where).c_str(), done.ec.message().c_str());
   }
   if (link->local() == link->remote()) {
     raise(errc::unreachable, "%s: nobody listens", text_of(where).c_str());  // TCP met itself
   }
+  if (connected != nullptr) *connected = true;
   secret proved = key;
   if (proved.empty() && (is_loopback(where.address()) || where.address().is_unspecified())) {
     proved = co_await ask_for_local_key(on, where, key.insecure(),
@@ -79,11 +81,12 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
                                                         time_point deadline, time_point patience) {
   const time_point started = on.now();
   const std::string place = host_and_port(host, ports.front());
-  attempts so_far{place.c_str(), ports.size() > 1};
+  attempts so_far{.what = place.c_str(), .probing = ports.size() > 1};
   back_off pause;
   bool told = false;
   for (;;) {
     std::string why;
+    so_far.connected = false;
     const auto addresses = addresses_of(host, &why);
     if (addresses.empty()) {
       failure unknown(errc::resolve_failed);
@@ -96,7 +99,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
       for (const int port : ports) {
         const endpoint where(address, static_cast<std::uint16_t>(port));
         try {
-          auto reached = co_await dial_store(on, where, mine, key, deadline, patience);
+          auto reached = co_await dial_store(on, where, mine, key, deadline, patience,
+                                             &so_far.connected);
           co_return reached;
         } catch (const error& thrown) {
           so_far.note(thrown.record());
@@ -110,7 +114,7 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
       log_warn("rank %d still tries to reach the store at %s: %s", mine.rank, place.c_str(),
                so_far.last.detail);
     }
-    const time_point wait = pause.next();
+    const time_point wait = pause.next(so_far.longest_pause());
     if (on.now() + wait >= deadline) break;
     co_await on.sleep_until(on.now() + wait);
   }
@@ -118,10 +122,10 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
       so_far.last.code == errc::timeout || so_far.last.code == errc::protocol_error;
   failure why(nothing_there ? errc::unreachable : so_far.last.code);
   why.say(
-      "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s): start rank 0 "
-      "there, with the same address",
-      mine.rank, mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
-      so_far.last.detail);
+      "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s)%s", mine.rank,
+      mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
+      so_far.last.detail,
+      why.code == errc::too_many_files ? "" : ": start rank 0 there, with the same address");
   throw error(why);
 }
 

@@ -45,6 +45,14 @@ COLLS_ONCE std::uint64_t store_server::turned_away() const {
   return sum;
 }
 
+COLLS_ONCE std::string store_server::lack() const {
+  for (const auto& it : gates_) {
+    std::string why = it->guard->lack();
+    if (!why.empty()) return why;
+  }
+  return {};
+}
+
 COLLS_ONCE std::size_t store_server::unsent() const {
   std::size_t sum = 0;
   for (const auto& it : guests_) sum += it->out.size();

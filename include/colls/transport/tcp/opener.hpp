@@ -99,6 +99,8 @@ class opener final : door::host {
   void tell_of_tcp(int peer, std::error_code why);
   static void raise_for_memory(std::error_code ec);
   void tell_of_memory(std::error_code ec);
+  // One side or the other has too many open files; it may close some.
+  void tell_of_lack(int peer, const char* what);
 
   void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr);
 
@@ -123,6 +125,7 @@ class opener final : door::host {
   host& host_;
   bool told_of_tcp_ = false;
   bool told_of_memory_ = false;
+  bool told_of_lack_ = false;
   bool told_of_congestion_ = false;
   bool leaving_ = false;
   bool closing_ = false;

@@ -74,12 +74,12 @@ COLLS_ONCE task<> opener::dial(link& which) {
   why.culprit = which.peer();
   time_point pause = 10 * milliseconds;
   time_point heard = engine_.now();
-  int refusals = 0;
   bool hopeless = false;
   bool wanted = true;
   while (wanted && !which.is_open() && !which.ended() && !closing_ && !hopeless) {
     bool alive = false;
     bool has_address = false;
+    bool dropped = false;
     try {
       const endpoint where = co_await who_.address_of(which.peer());
       has_address = true;
@@ -96,6 +96,7 @@ COLLS_ONCE task<> opener::dial(link& which) {
           hopeless = connected.ec == std::errc::connection_refused;
           // On one host only a flood of strangers keeps the system from answering.
           alive = is_beside(which.peer()) || is_own_lack(connected.ec);
+          if (is_own_lack(connected.ec)) tell_of_lack(which.peer(), connected.ec.message().c_str());
         } else {
           alive = true;
           connection.deadline(patience());
@@ -121,13 +122,16 @@ COLLS_ONCE task<> opener::dial(link& which) {
         break;
       }
       why.say("%.300s", what.detail);
-      // Who computes in the middle of a handshake finds it refused, but not again and again.
-      refusals = what.code == errc::auth_failed ? refusals + 1 : 0;
+      dropped = what.code == errc::unreachable;
       if (what.code == errc::timeout) {
         alive = true;
         wanted = host_.is_needed(which);
       }
-      hopeless = refusals == 3 || what.code == errc::protocol_error ||
+      if (what.code == errc::too_many_files) {
+        alive = true;
+        tell_of_lack(which.peer(), what.detail);
+      }
+      hopeless = what.code == errc::auth_failed || what.code == errc::protocol_error ||
                  what.code == errc::peer_failed || what.code == errc::crypto_failed ||
                  what.code == errc::insecure_bind;
     } catch (const std::bad_alloc&) {
@@ -138,7 +142,8 @@ COLLS_ONCE task<> opener::dial(link& which) {
     if (alive) heard = engine_.now();
     hopeless = engine_.now() - heard >= silence_of_the_dead;
     co_await engine_.sleep_until(engine_.now() + pause);
-    pause = std::min<time_point>(2 * pause, seconds);
+    // In a crowd of strangers a connection may be dropped again and again before it is served.
+    pause = std::min<time_point>(2 * pause, dropped ? 50 * milliseconds : seconds);
   }
   const bool looks_dead = hopeless && why.code == errc::peer_failed;
   if (looks_dead && !which.is_open() && !closing_ && who_.rendezvous != nullptr) {
@@ -208,6 +213,7 @@ COLLS_ONCE task<bool> opener::dial_beside(link& which, endpoint where, bool* ali
   if (which.refused_beside < 3) ec = shm::connect_beside(where, socket);
   *alive = !ec || ec == std::errc::resource_unavailable_try_again;
   if (*alive && ec) co_return true;  // too many at its door
+  if (is_own_lack(ec)) detail::raise(errc::too_many_files, "%s", ec.message().c_str());
   if (!ec && !detail::is_own_user(socket.get())) {
     ec = std::make_error_code(std::errc::permission_denied);
   }
@@ -298,6 +304,11 @@ COLLS_ONCE void opener::tell_of_memory(std::error_code ec) {
   if (std::exchange(told_of_memory_, true)) return;
   log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s", who_.rank,
            ec.message().c_str());
+}
+
+COLLS_ONCE void opener::tell_of_lack(int peer, const char* what) {
+  if (std::exchange(told_of_lack_, true)) return;
+  log_warn("rank %d cannot open a link to rank %d yet: %s", who_.rank, peer, what);
 }
 
 COLLS_ONCE void opener::open(link& which, detail::descriptor socket,
