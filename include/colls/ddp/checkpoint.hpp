@@ -5,6 +5,7 @@
 // Files that rank 0 writes as a whole or not at all, and that all ranks read.
 
 #include <colls/communicator.hpp>
+#include <colls/detail/descriptor.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -63,13 +64,16 @@ inline atomic_file::atomic_file(std::string path)
     fail(what);
   };
   for (;;) {
-    descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    constexpr int fresh = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    descriptor_ = detail::uninterrupted([&] { return ::open(partial_.c_str(), fresh, 0666); });
     const bool is_new = descriptor_ >= 0;
     if (!is_new && errno != EEXIST) fail("write");
-    if (!is_new) descriptor_ = ::open(partial_.c_str(), leftover);
+    if (!is_new) {
+      descriptor_ = detail::uninterrupted([&] { return ::open(partial_.c_str(), leftover); });
+    }
     if (descriptor_ < 0 && errno == ENOENT) continue;
     if (descriptor_ < 0) fail("write");
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    if (detail::uninterrupted([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
     // The previous holder of the lock may have given the file its name, or removed it.
@@ -89,8 +93,7 @@ inline atomic_file::atomic_file(std::string path)
 inline void atomic_file::write(const void* data, std::size_t size) {
   const char* from = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t wrote = ::write(descriptor_, from, size);
-    if (wrote < 0 && errno == EINTR) continue;
+    const ssize_t wrote = detail::uninterrupted([&] { return ::write(descriptor_, from, size); });
     if (wrote < 0) fail("write");
     from += wrote;
     size -= static_cast<std::size_t>(wrote);
@@ -98,7 +101,7 @@ inline void atomic_file::write(const void* data, std::size_t size) {
 }
 
 inline void atomic_file::commit() {
-  if (::fsync(descriptor_) != 0) fail("write");
+  if (detail::uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail("write");
   if (::rename(partial_.c_str(), path_.c_str()) != 0) fail("rename the finished file to");
   ::close(std::exchange(descriptor_, -1));
   sync_folder();
@@ -108,10 +111,11 @@ inline void atomic_file::commit() {
 inline void atomic_file::sync_folder() const {
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
-  const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int opened =
+      detail::uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   // A folder that may not be read, or a file system that cannot do this, is no failure.
   if (opened < 0) return;
-  const bool good = ::fsync(opened) == 0 || errno == EINVAL || errno == ENOTSUP;
+  const bool good = detail::uninterrupted([&] { return ::fsync(opened); }) == 0 || errno == EINVAL || errno == ENOTSUP;
   const int kept = errno;
   ::close(opened);
   errno = kept;
@@ -124,7 +128,7 @@ inline std::vector<char> read_whole_file(const std::string& path) {
     failure why(errc::file_failed);
     throw error(why.say("cannot read %s: %s", path.c_str(), std::strerror(errno)));
   };
-  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int opened = detail::uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   if (opened < 0) fail();
   std::vector<char> bytes;
   std::size_t size = 0;
@@ -132,8 +136,9 @@ inline std::vector<char> read_whole_file(const std::string& path) {
   do {
     size += static_cast<std::size_t>(got);
     if (bytes.size() - size < 64 * 1024) bytes.resize(2 * size + 1024 * 1024);
-    do got = ::read(opened, bytes.data() + size, bytes.size() - size);
-    while (got < 0 && errno == EINTR);
+    got = detail::uninterrupted([&] {
+      return ::read(opened, bytes.data() + size, bytes.size() - size);
+    });
   } while (got > 0);
   const int kept = errno;
   ::close(opened);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -15,6 +16,14 @@
 #include <utility>
 
 namespace colls::detail {
+
+/// The result of a system call, made again as long as signals interrupt it.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 /// Owns a descriptor.
 class descriptor {
@@ -83,7 +92,9 @@ inline bool send_with_descriptor(int socket, const void* bytes, std::size_t size
     extra->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(extra), &passed, sizeof passed);
   }
-  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(size);
+  const ssize_t sent =
+      uninterrupted([&] { return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+  return sent == static_cast<ssize_t>(size);
 }
 
 /// Reads up to `size` bytes, and a descriptor if one came with them. As `recv`.
@@ -95,7 +106,8 @@ inline ssize_t take_with_descriptor(int socket, void* bytes, std::size_t size, d
   message.msg_iovlen = 1;
   message.msg_control = room;
   message.msg_controllen = CMSG_LEN(sizeof(int));  // in what pads it a second one would be taken
-  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t got =
+      uninterrupted([&] { return ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   if (got < 0) return got;
   const cmsghdr* const extra = CMSG_FIRSTHDR(&message);
   if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {

@@ -6,6 +6,8 @@
 
 #include <colls/version.hpp>
 
+#include <cerrno>
+
 #include <fcntl.h>
 #include <strings.h>
 #include <time.h>
@@ -122,7 +124,8 @@ COLLS_ONCE void log_file::write(const char* kind, const char* pattern, std::va_l
   text[at++] = '\n';
   // One call per line, so that the lines of several processes do not mix.
   // What cannot be logged is lost: the log has no log.
-  [[maybe_unused]] const auto ignored = ::write(descriptor_, text, static_cast<std::size_t>(at));
+  while (::write(descriptor_, text, static_cast<std::size_t>(at)) < 0 && errno == EINTR) {
+  }
 }
 
 COLLS_ONCE log_file::log_file() : level_(parse_log_level(std::getenv("COLLS_LOG"))) {

@@ -69,7 +69,10 @@ class file_store final : public store {
    public:
     explicit locked(int file) : file_(file) {}
     locked(const locked&) = delete;
-    ~locked() { (void)::flock(file_, LOCK_UN); }  // fails only for a wrong descriptor
+    // Fails only for a wrong descriptor.
+    ~locked() {
+      (void)detail::uninterrupted([this] { return ::flock(file_, LOCK_UN); });
+    }
 
    private:
     int file_;

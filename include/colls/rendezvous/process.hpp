@@ -4,6 +4,8 @@
 
 // Which process this is, as the kernel knows it.
 
+#include <colls/detail/descriptor.hpp>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,10 +20,10 @@ namespace colls::detail {
 inline std::string read_small_file(const char* path, std::size_t most = 4096) {
   std::string text(most, '\0');
   std::size_t size = 0;
-  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  const int file = uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); });
   for (ssize_t got = 1;
        file >= 0 && got > 0 && size<most; size += got> 0 ? static_cast<std::size_t>(got) : 0) {
-    got = ::read(file, text.data() + size, most - size);
+    got = uninterrupted([&] { return ::read(file, text.data() + size, most - size); });
   }
   if (file >= 0) ::close(file);
   text.resize(size);

@@ -4,6 +4,7 @@
 
 // Environment variables, and what their values mean.
 
+#include <colls/detail/descriptor.hpp>
 #include <colls/rendezvous/config.hpp>
 
 #include <fcntl.h>
@@ -80,13 +81,13 @@ inline bool parse_switch(const char* name, const std::string& text) {
 
 /// The secret in a file that nobody else can read.
 inline std::string read_secret_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   struct stat found {};
   if (file < 0 || ::fstat(file, &found) != 0) {
     raise(errc::join_failed, "COLLS_SECRET_FILE=%s: %s", path.c_str(), std::strerror(errno));
   }
   char text[1100];
-  const ssize_t size = ::read(file, text, sizeof text);
+  const ssize_t size = uninterrupted([&] { return ::read(file, text, sizeof text); });
   ::close(file);
   if ((found.st_mode & 077) != 0) {
     raise(errc::auth_failed, "COLLS_SECRET_FILE=%s can be read by others: chmod 600 it",

@@ -114,7 +114,8 @@ class stream final : engine::watcher, engine::source {
       work.ec = detail::last_error();
     } else {
       const int result = ::connect(made.get(), where.data(), static_cast<socklen_t>(where.size()));
-      if (result != 0 && errno != EINPROGRESS) {
+      // An interrupted connect goes on by itself.
+      if (result != 0 && errno != EINPROGRESS && errno != EINTR) {
         work.ec = detail::last_error();
       } else {
         adopt(std::move(made));

@@ -9,6 +9,19 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+namespace colls::detail {
+
+inline int open_file(const std::string& path, int how, mode_t mode = 0) {
+  return uninterrupted(
+      [&] { return ::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW, mode); });
+}
+
+inline int try_lock(int file) {
+  return uninterrupted([=] { return ::flock(file, LOCK_EX | LOCK_NB); });
+}
+
+}  // namespace colls::detail
+
 namespace colls {
 
 COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std::string& path,
@@ -26,13 +39,13 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std:
   char ending[32];
   std::snprintf(ending, sizeof ending, ".%016llx.new", static_cast<unsigned long long>(name));
   const std::string fresh = path + ending;
-  detail::descriptor file(
-      ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  detail::descriptor file(detail::open_file(fresh, O_RDWR | O_CREAT | O_EXCL, 0600));
   if (!file) {
     detail::raise(errc::join_failed, "cannot make %s: %s", fresh.c_str(), std::strerror(errno));
   }
   const bool is_own = is_of_this_user_alone(file.get());
-  if (!is_own || ::write(file.get(), &head, sizeof head) != sizeof head) {
+  const auto write = [&] { return ::write(file.get(), &head, sizeof head); };
+  if (!is_own || detail::uninterrupted(write) != sizeof head) {
     const std::string why = is_own ? std::strerror(errno) : "it is not this user's alone";
     ::unlink(fresh.c_str());
     detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), why.c_str());
@@ -80,14 +93,14 @@ COLLS_ONCE bool file_store::is_of_this_user_alone(int file) {
 
 COLLS_ONCE std::optional<detail::store_file_head> file_store::head_of(int file) {
   detail::store_file_head head;
-  if (::pread(file, &head, sizeof head, 0) != sizeof head || !head.is_sound()) {
-    return std::nullopt;
-  }
+  const ssize_t got =
+      detail::uninterrupted([&] { return ::pread(file, &head, sizeof head, 0); });
+  if (got != sizeof head || !head.is_sound()) return std::nullopt;
   return head;
 }
 
 COLLS_ONCE bool file_store::may_replace(const std::string& path, const options& how) {
-  const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const detail::descriptor file(detail::open_file(path, O_RDONLY));
   struct stat found {};
   if (!file || ::fstat(file.get(), &found) != 0) return false;
   if (found.st_size == 0) return true;  // a name that mktemp reserved
@@ -98,7 +111,7 @@ COLLS_ONCE bool file_store::may_replace(const std::string& path, const options& 
 }
 
 COLLS_ONCE void file_store::explain_existing(const std::string& path) {
-  const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const detail::descriptor file(detail::open_file(path, O_RDONLY));
   const auto head = head_of(file.get());
   if (head && detail::boot_id() == head->boot && !head->is_abandoned()) {
     detail::raise(errc::rank_taken, "process %lld of this host is rank 0 of %s",
@@ -115,7 +128,7 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::wait_for_file(engine& o
                                                                        time_point deadline) {
   check_directory(path);
   for (;;) {
-    detail::descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    detail::descriptor file(detail::open_file(path, O_RDWR));
     if (!file && errno != ENOENT) {
       detail::raise(errc::join_failed, "cannot open file://%s: %s", path.c_str(),
                     std::strerror(errno));
@@ -160,8 +173,9 @@ COLLS_ONCE void file_store::refresh() {
   std::string news;
   std::vector<char> piece(std::size_t{64} << 10);
   for (;;) {
-    const ssize_t got =
-        ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(end_ + news.size()));
+    const auto from = static_cast<off_t>(end_ + news.size());
+    const ssize_t got = detail::uninterrupted(
+        [&] { return ::pread(file_.get(), piece.data(), piece.size(), from); });
     if (got <= 0) break;
     news.append(piece.data(), static_cast<std::size_t>(got));
   }
@@ -186,14 +200,17 @@ COLLS_ONCE void file_store::append(const std::string& key, const std::string& va
     detail::raise(errc::invalid_argument, "a key of %zu bytes with a value of %zu: too long",
                   key.size(), value.size());
   }
-  const bool cut = !half_done_ || ::ftruncate(file_.get(), static_cast<off_t>(end_)) == 0;
+  const auto at = static_cast<off_t>(end_);
+  const bool cut = !half_done_ ||
+                   detail::uninterrupted([&] { return ::ftruncate(file_.get(), at); }) == 0;
   std::array<std::byte, 8> sizes{};
   detail::put_number(&sizes[0], static_cast<std::uint32_t>(key.size()));
   detail::put_number(&sizes[4], static_cast<std::uint32_t>(value.size()));
   const std::string record =
       std::string(reinterpret_cast<const char*>(sizes.data()), sizes.size()) + key + value;
-  const ssize_t wrote =
-      cut ? ::pwrite(file_.get(), record.data(), record.size(), static_cast<off_t>(end_)) : -1;
+  const ssize_t wrote = !cut ? -1 : detail::uninterrupted([&] {
+    return ::pwrite(file_.get(), record.data(), record.size(), at);
+  });
   if (wrote != static_cast<ssize_t>(record.size())) {
     detail::raise(errc::join_failed, "cannot write to file://%s: %s", path_.c_str(),
                   std::strerror(errno));
@@ -203,8 +220,8 @@ COLLS_ONCE void file_store::append(const std::string& key, const std::string& va
 }
 
 COLLS_ONCE task<> file_store::lock(time_point deadline) {
-  while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) {
+  while (detail::try_lock(file_.get()) != 0) {
+    if (errno != EWOULDBLOCK) {
       detail::raise(errc::join_failed, "cannot lock file://%s: %s", path_.c_str(),
                     std::strerror(errno));
     }
