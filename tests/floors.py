@@ -28,7 +28,7 @@ FLOORS = {
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
-    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match/posted match/pairing match/roster match/under_way match/spare_memory"
+    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match/posted match/pairing match/roster match/under_way match/stragglers match/spare_memory"
         " match receive send round scratch transport reduce recv_reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],

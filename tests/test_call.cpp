@@ -386,7 +386,8 @@ TEST_CASE("dropping an unfinished collective revokes its communicator on all ran
 TEST_CASE("a call that fails once it has its number is dropped, and under way nowhere") {
   struct : colls::mover {
     void revoked(colls::communicator_state&, const colls::failure&, int) override {}
-    void announce(int, const colls::operation_record&) override {}
+    void announce(int, const colls::operation_record&, const colls::state_report&) override {}
+    void report(int, std::uint32_t, const colls::state_report&) override {}
     void dispute(int, std::uint32_t, std::uint64_t, const colls::fingerprint&) override {
       throw std::bad_alloc();
     }

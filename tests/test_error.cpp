@@ -48,11 +48,24 @@ TEST_CASE("the text of an error says who, what, where, how far and what to do") 
   std::snprintf(why.address, sizeof why.address, "10.0.0.1:99");
   const std::string text = error(why).what();
   CHECK(text.find("colls: rank 1: all_reduce #12 on communicator ab failed: timeout: rank 3 "
-                  "(10.0.0.1:99): nothing moved; waited for rank 3; 5 of 10 bytes done after 1.500 "
-                  "s. Hint: ") == 0);
+                  "(10.0.0.1:99): nothing moved; 5 of 10 bytes done after 1.500 s. Hint: ") == 0);
   CHECK(error(why).record().culprit == 3);
   CHECK(error(why).code() == errc::timeout);
   CHECK(to_text(why) == text);
+}
+
+TEST_CASE("a rank is named once, and bytes are compared with nothing that they are no part of") {
+  failure why(errc::timeout, "rank 3 has not entered #12 all_reduce");
+  why.culprit = 3;
+  why.waited_for = 2;
+  why.bytes_done = 40'000;
+  CHECK(to_text(why).find("colls: timeout: rank 3 has not entered #12 all_reduce; 40000 bytes sent "
+                          "and received. Hint: ") == 0);
+  why.culprit = -1;
+  CHECK(to_text(why).find("; waited for rank 2; ") != std::string::npos);
+  why = failure(errc::timeout, "rank 31 has not sent tag 5");
+  why.culprit = 3;
+  CHECK(to_text(why).find("colls: timeout: rank 3: rank 31 has not sent tag 5. Hint") == 0);
 }
 
 TEST_CASE("that nothing was sent is said of a call that was refused, and of nothing else") {

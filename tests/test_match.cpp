@@ -41,6 +41,9 @@ struct receive : posted {
 struct notes final : mover {
   std::vector<std::uint32_t> revoked_ids;
   std::vector<int> announced_to;
+  std::vector<int> reported_to;
+  state_report last_report;
+  std::set<int> linked;
   std::vector<int> disputed_with;
   std::vector<int> refused;
   failure last_word;
@@ -48,7 +51,14 @@ struct notes final : mover {
   void revoked(communicator_state& communicator, const failure&, int) override {
     revoked_ids.push_back(communicator.id());
   }
-  void announce(int peer, const operation_record&) override { announced_to.push_back(peer); }
+  void announce(int peer, const operation_record&, const state_report&) override {
+    announced_to.push_back(peer);
+  }
+  void report(int peer, std::uint32_t, const state_report& known) override {
+    reported_to.push_back(peer);
+    last_report = known;
+  }
+  bool is_linked(int peer) override { return linked.count(peer) != 0; }
   void dispute(int peer, std::uint32_t, std::uint64_t, const fingerprint&) override {
     disputed_with.push_back(peer);
   }
@@ -473,6 +483,156 @@ TEST_CASE("who has waited for 100 ms says so to those it waits for, then ever mo
   CHECK(here.transport.announced_to == std::vector<int>{2, 2});
   here.matching.end(here.record);
   here.matching.withdraw(asked);
+}
+
+/// The word of a rank of what it knows: where it is itself, and others.
+state_report word_of(std::uint64_t entered, std::uint64_t waits_in,
+                     const std::vector<rank_state>& others = {}) {
+  state_report said;
+  said.self.entered = entered;
+  said.self.waits_in = waits_in;
+  if (waits_in != 0) {
+    said.self.operation = collective::all_reduce;
+    said.self.sequence = waits_in;
+    said.self.communicator = 7;
+  }
+  for (const rank_state& one : others) said.others[said.count++] = one;
+  return said;
+}
+rank_state late_rank(int rank, std::uint64_t entered) {
+  rank_state one;
+  one.rank = rank;
+  one.entered = entered;
+  return one;
+}
+
+TEST_CASE("a rank that others wait for is late until it says where it is, or falls silent there") {
+  one_rank here;
+  here.transport.linked = {1, 2, 3};
+  here.all.inactivity = 2 * seconds;
+  here.record.started = 1 * seconds;
+  here.matching.begin(here.record);
+  receive asked(here.from(2), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.sweep(1 * seconds);
+  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  CHECK(here.transport.announced_to == std::vector<int>{2, 1, 3});
+  const auto say = [&](int peer, const state_report& said, int at) {
+    REQUIRE(here.matching.hear(peer, 7, said, 1 * seconds + at * milliseconds));
+  };
+  std::string sentence;
+  int culprit = -1;
+  SUBCASE("one has not entered, and another that has says so too") {
+    say(2, word_of(1, 1), 110);
+    say(3, word_of(1, 1), 110);
+    sentence = "rank 1 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
+    culprit = 1;
+  }
+  SUBCASE("two have not entered") {
+    say(2, word_of(1, 1), 110);
+    say(1, word_of(0, 0), 110);
+    sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nor has rank 3; "
+               "nothing moved for 2 s";
+    culprit = 1;
+  }
+  SUBCASE("one answers, and waits in another communicator's call") {
+    for (int at = 110; at < 2'000; at += 200) {
+      for (const int peer : {2, 3}) say(peer, word_of(1, 1), at);
+      state_report said = word_of(0, 0);
+      said.self.operation = collective::barrier;
+      said.self.sequence = 41;
+      said.self.communicator = 9;
+      say(1, said, at);
+      here.matching.sweep(1 * seconds + (at + 100) * milliseconds);
+    }
+    sentence = "rank 1 has not entered #1 all_reduce; it is at #41 barrier on communicator 9; "
+               "nothing moved for 2 s";
+    culprit = 1;
+  }
+  SUBCASE("all have entered, and one that is waited for falls silent") {
+    for (const int peer : {1, 2, 3}) say(peer, word_of(1, 1), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+      for (const int peer : {1, 3}) say(peer, word_of(1, 1), at + 10);
+    }
+    sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
+    culprit = 2;
+  }
+  SUBCASE("another rank knows that the silent one has entered") {
+    for (const int peer : {1, 3}) say(peer, word_of(1, 1, {late_rank(2, 1)}), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+      rank_state two = late_rank(2, 1);
+      two.silent_ms = static_cast<std::uint32_t>(at);
+      for (const int peer : {1, 3}) say(peer, word_of(1, 1, {two}), at + 10);
+    }
+    sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
+    culprit = 2;
+  }
+  SUBCASE("all answer, and none is named") {
+    for (int at = 110; at < 2'000; at += 100) {
+      for (const int peer : {1, 2, 3}) say(peer, word_of(1, 1), at);
+      here.matching.sweep(1 * seconds + (at + 50) * milliseconds);
+    }
+    sentence = "no rank is known to be late; nothing moved for 2 s";
+  }
+  here.matching.sweep(3 * seconds);
+  REQUIRE(here.all.failed());
+  CHECK(std::string(here.all.why().detail) == sentence);
+  CHECK(here.all.why().culprit == culprit);
+  here.matching.end(here.record);
+}
+
+TEST_CASE("what a rank learns of late ranks it tells those that it asks, once") {
+  one_rank here;
+  here.transport.linked = {1, 2, 3};
+  here.record.started = 1 * seconds;
+  here.matching.begin(here.record);
+  receive asked(here.from(2), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  for (const int peer : {1, 3}) {
+    CHECK(here.matching.hear(peer, 7, word_of(1, 1), 1 * seconds + 101 * milliseconds));
+  }
+  here.matching.sweep(1 * seconds + 130 * milliseconds);
+  CHECK(here.transport.reported_to.empty());
+  CHECK(here.matching.due() == 1 * seconds + 150 * milliseconds);
+  here.matching.sweep(here.matching.due());
+  CHECK(here.transport.reported_to == std::vector<int>{1, 2, 3});
+  REQUIRE(here.transport.last_report.count == 1);
+  CHECK(here.transport.last_report.others[0].rank == 2);
+  CHECK(here.transport.last_report.others[0].answers == 0);
+  CHECK(here.transport.last_report.others[0].awaited == 1);
+  here.matching.sweep(1 * seconds + 190 * milliseconds);
+  CHECK(here.transport.reported_to.size() == 3);
+  // It comes: those that were told of it have to know.
+  CHECK(here.matching.hear(2, 7, word_of(1, 1), 1 * seconds + 191 * milliseconds));
+  here.matching.sweep(1 * seconds + 199 * milliseconds);
+  CHECK(here.transport.reported_to.size() == 6);
+  CHECK(here.transport.last_report.others[0].answers == 1);
+  here.matching.end(here.record);
+  here.matching.sweep(1 * seconds + 300 * milliseconds);
+  CHECK(here.matching.due() == never);
+  here.matching.withdraw(asked);
+}
+
+TEST_CASE("a report that no rank of colls would send is refused") {
+  one_rank here;
+  const auto is_heard = [&](const state_report& said) { return here.matching.hear(1, 7, said, 1); };
+  CHECK(is_heard(word_of(1, 1, {late_rank(3, 0)})));
+  CHECK_FALSE(is_heard(word_of(1, 1, {late_rank(4, 0)})));
+  CHECK_FALSE(is_heard(word_of(1, 1, {late_rank(-1, 0)})));
+  state_report said = word_of(1, 1);
+  said.count = state_report::most + 1;
+  CHECK_FALSE(is_heard(said));
+  said = word_of(1, 1);
+  said.self.operation = static_cast<collective>(20);
+  CHECK_FALSE(is_heard(said));
+  rank_state other = late_rank(2, 0);
+  other.operation = static_cast<collective>(255);
+  CHECK_FALSE(is_heard(word_of(1, 1, {other})));
+  // Of a communicator that this rank is not in, or not yet, nothing can be said.
+  CHECK(here.matching.hear(1, 8, word_of(1, 1, {late_rank(4, 0)}), 1));
 }
 
 TEST_CASE("scratch that was given back is used again") {

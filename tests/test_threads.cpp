@@ -123,6 +123,37 @@ TEST_CASE("every collective gives every rank its elements") {
   }
 }
 
+TEST_CASE("a thread that comes late is named by all others, whatever the algorithm") {
+  for (const int p : {2, 3, 5, 8}) {
+    for (const algorithm how : {algorithm::ring, algorithm::linear, algorithm::double_tree,
+                                algorithm::recursive_doubling}) {
+      const int late = p / 2;
+      std::atomic<int> failed = 0;
+      threads::run(p, [&](communicator& comm) -> task<> {
+        communicator mine = co_await comm.dup();
+        std::vector<double> data(1000);
+        co_await mine.all_reduce(data, {.algorithm = how});
+        if (comm.rank() == late) {
+          while (failed < p - 1) std::this_thread::yield();
+        }
+        operation<> sum = mine.all_reduce(data, {.algorithm = how, .timeout = std::chrono::milliseconds(400)});
+        failure why;
+        try {
+          co_await sum;
+        } catch (const error& thrown) {
+          why = thrown.record();
+        }
+        ++failed;
+        if (comm.rank() == late && why.code == errc()) co_return;  // all it needed had come
+        expect(why.code == errc::timeout && why.culprit == late, to_text(why));
+        const std::string who = "rank " + std::to_string(late) + " has not entered #2 all_reduce";
+        expect(std::string(why.detail).find(who) != std::string::npos, to_text(why));
+      });
+      CHECK(failed == p);
+    }
+  }
+}
+
 // Passes a random short time, now and then none, with polls.
 void dawdle(communicator& comm, std::mt19937& random) {
   const auto polls = random() % 3 == 0 ? 0 : random() % 400;

@@ -207,6 +207,10 @@ class call_base : public operation_record, public recycled {
     why_->observer = matching_->rank();
     why_->sequence = hash != 0 ? sequence : 0;
     why_->communicator = communicator->id();
+    if (reason.code == errc::timeout && reason.culprit == matching_->rank()) {
+      why_->say("the others waited for this rank: %.280s", reason.detail);
+      return;
+    }
     if (reason.operation == collective::none ||
         (reason.operation == what && reason.sequence == why_->sequence)) {
       return;

@@ -27,7 +27,6 @@ struct agreement {
     record.segment = how.segment;
     record.lanes = how.lanes;
     record.radix = how.radix;
-    record.bytes_expected = call.count * call.element_size;
   }
 };
 

@@ -157,8 +157,8 @@ struct failure {
   bool refused = false;  // the call was wrong: nothing was sent, its communicator is still good
   std::uint8_t reserved[2] = {};
   std::uint64_t sequence = 0;
-  std::uint64_t bytes_done = 0;
-  std::uint64_t bytes_expected = 0;
+  std::uint64_t bytes_done = 0;      // sent and received
+  std::uint64_t bytes_expected = 0;  // of a message; 0: its number is not known, as of a collective
   std::int64_t elapsed_ns = 0;
   char address[64] = {};  // of the culprit, as host:port
   char detail[320] = {};  // one sentence

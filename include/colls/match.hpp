@@ -8,9 +8,12 @@
 #include <colls/match/pairing.hpp>
 #include <colls/match/roster.hpp>
 #include <colls/match/spare_memory.hpp>
+#include <colls/match/stragglers.hpp>
 #include <colls/match/under_way.hpp>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace colls {
@@ -21,20 +24,37 @@ class mover {
   /// The communicator is revoked: end with `why` every send and half-filled receive of it, and tell
   /// the peers on all live links, but `told_by`.
   virtual void revoked(communicator_state& communicator, const failure& why, int told_by) = 0;
-  /// An operation has waited long for `peer`: tell it what we are in (opens the link if need be).
-  virtual void announce(int peer, const operation_record& waiting) = 0;
+  /// An operation has waited long for `peer`: tell it what we are in (opens the link if need be),
+  /// and what we know; it answers with what it knows.
+  virtual void announce(int peer, const operation_record& waiting, const state_report& known) = 0;
+  /// Tell `peer`, which is linked, what we know by now; nothing comes back.
+  virtual void report(int peer, std::uint32_t communicator, const state_report& known) = 0;
   /// `peer` sent a message of another call than ours: give it our fingerprint to compare.
   virtual void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                        const fingerprint& ours) = 0;
   /// `peer` needs us in a communicator that we have left or that has failed here.
   virtual void refuse(int peer, const failure& why) = 0;
-  /// A rank that `waiting` waits for otherwise than by a receive, or -1.
-  virtual int awaited_by(const operation_record& waiting) {
-    (void)waiting;
-    return -1;
+  /// The ranks that `waiting` waits for otherwise than by a receive, added to `to`.
+  virtual void add_awaited(const operation_record& waiting, std::vector<int>& to) {
+    (void)waiting, (void)to;
   }
-  /// Announces it to the ranks that it waits for without a message to or from them.
-  virtual void announce_beside(const operation_record& waiting) { (void)waiting; }
+  /// Whether words reach `peer` without opening a link.
+  virtual bool is_linked(int peer) {
+    (void)peer;
+    return true;
+  }
+  /// Opens a link for words alone: if that cannot be, nothing fails.
+  virtual void open_link(int peer) { (void)peer; }
+  /// The newest collective of a communicator that a message of `peer` was of; 0: none is known.
+  virtual std::uint64_t heard_in(int peer, std::uint32_t communicator) {
+    (void)peer, (void)communicator;
+    return 0;
+  }
+  /// Whether the system says that the process of `peer` is stopped.
+  virtual bool is_stopped(int peer) {
+    (void)peer;
+    return false;
+  }
 
  protected:
   ~mover() = default;
@@ -144,14 +164,23 @@ class match : public pairing {
   /// `next` the others.
   operation_record* first_under_way() const { return calls_.first(); }
 
-  /// Looks at operations under way: total and inactivity deadlines; who has waited 100 ms says
-  /// so to those it waits for.
+  /// Looks at operations under way: total and inactivity deadlines; one that has waited 100 ms
+  /// is announced to the ranks that it waits for and to some others.
   void sweep(time_point now);
-  time_point due() const { return calls_.due(); }
+  time_point due() const;
   /// A call that had to wait for others of its communicator may move now.
   void turn_has_come(operation_record& record) { calls_.look_soon(record); }
   /// How many operations `sweep` has looked at so far, one after the other.
   std::uint64_t looks() const { return calls_.looks(); }
+
+  // ---- late ranks
+
+  /// Where this rank is, for a peer that waits on that communicator, and what it knows of others.
+  state_report report_on(std::uint32_t communicator, time_point now);
+  /// What `peer` reports; false: no rank of colls would say so.
+  bool hear(int peer, std::uint32_t communicator, const state_report& said, time_point now);
+  /// A link to `peer` has opened: what waits is announced there as well.
+  void linked(int peer, time_point now);
 
   // ---- working memory
 
@@ -222,12 +251,32 @@ class match : public pairing {
   }
   void tell(int peer, const failure& why);
 
-  void announce(const operation_record& record);
+  // The ranks that an operation has receives posted for, each once.
+  std::vector<int> senders_to(const operation_record& record);
+  // The others that it waits for.
+  std::vector<int> takers_of(const operation_record& record) const;
+  // Whether the communicator has operations under way, and its oldest collective.
+  bool is_in_use(const communicator_state& of) const;
+  const operation_record* oldest_in(const communicator_state& of) const;
+  inquiry* inquiry_on(std::uint32_t communicator);
+  inquiry& inquire(const operation_record& record, time_point now);
+  void refresh(inquiry& asks, time_point now);
 
-  int otherwise_awaited(const operation_record& record) const;
+  void announce(const operation_record& record, time_point now);
+  void spread_news(time_point now);
+
+  /// Which rank is late, or -1, and that in a sentence.
+  struct blame {
+    int culprit = -1;
+    int waited_for = -1;
+    detail::line sentence;
+  };
+  blame who_is_late(const operation_record& record, time_point now);
+  void blame_peer(blame& to, const operation_record& record, time_point now);
+  void blame_member(blame& to, const operation_record& record, time_point now);
 
   // A rank that lives but does not call is late, never dead.
-  void tell_of_late_ranks(const operation_record& record);
+  void tell_of_late_ranks(const operation_record& record, time_point now);
 
   void expire(operation_record& record, time_point now, bool total);
 
@@ -235,6 +284,9 @@ class match : public pairing {
   std::vector<mover*> movers_;
   roster communicators_;
   under_way calls_;
+  std::vector<inquiry> inquiries_;  // of the communicators on which an operation has waited long
+  time_point peers_asked_ = -seconds;  // those of sends and receives
+  time_point news_spread_ = -seconds;
   spare_memory spare_;
 };
 

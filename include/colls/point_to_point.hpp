@@ -28,6 +28,7 @@ struct messages {
 
   static task<> send(Transport& net, call_base& made, message_key key, const_bytes from) {
     made.sends_to = key.peer;
+    made.bytes_expected = from.size;
     send_operation leaf = net.send(key, from, made);
     watch(made, leaf);
     co_await leaf;

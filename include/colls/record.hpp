@@ -38,7 +38,7 @@ struct operation_record {
   std::uint64_t segment = 0;                       // bytes; 0: chunks travel whole
   int lanes = 1;                                   // segments in flight
   int radix = 4;                                   // of the algorithms that have one
-  time_point announce_after = 100 * milliseconds;  // from `started`; doubled each time
+  time_point announce_after = 100 * milliseconds;  // from `started`
   stream_ref stream;                               // the caller's, whose work comes first
   bool late = false;                               // the log has told who is waited for
   posted* receive = nullptr;   // point to point: the one that waits for its message
@@ -103,6 +103,26 @@ class communicator_state {
   const fingerprint* recall(std::uint64_t sequence) const {
     const run* const found = find(sequence);
     return found != nullptr ? &found->call : nullptr;
+  }
+  /// The newest call before `sequence` that a rank ends only after all have entered it; 0: none is
+  /// remembered.
+  std::uint64_t entered_by_all(std::uint64_t sequence) const {
+    while (--sequence > 0) {
+      const fingerprint* const call = recall(sequence);
+      if (call == nullptr) return 0;
+      switch (call->what) {
+        case collective::barrier:
+        case collective::all_reduce:
+        case collective::reduce_scatter:
+        case collective::all_gather:
+        case collective::all_to_all:
+        case collective::split:
+        case collective::group:
+        case collective::dup: return sequence;
+        default: break;
+      }
+    }
+    return 0;
   }
   /// False: that message belongs to another call than ours with the same number.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {

@@ -303,6 +303,109 @@ TEST_CASE("a rank may die at any point of any algorithm") {
   MESSAGE(points << " points at which a rank died");
 }
 
+// The others have a deadline of 2 s.
+TEST_CASE("a rank that falls silent at any point of any algorithm is named by all that wait") {
+  if (!all_are_wanted()) return;
+  std::size_t points = 0;
+  std::size_t had_entered = 0;
+  for (const row& each : rows()) {
+    for (const int p : {2, 3, 4, 8}) {
+      if (each.needs_even_ranks && p % 2 != 0) continue;
+      for (int victim = 0; victim < p; ++victim) {
+        for (std::uint64_t k = 1;; ++k) {
+          scenario of;
+          of.call = each;
+          of.ranks = p;
+          of.n = each.what == collective::barrier ? 0 : index(8 * p);
+          of.suffers = plan::parse("freeze " + std::to_string(victim) + " @" + std::to_string(k) +
+                                   " 1000s");
+          INFO("scenario: ", of.text());
+          colls::simulated_world world(p, of.settings());
+          std::vector<communicator> comms;
+          for (int rank = 0; rank < p; ++rank) comms.push_back(colls::simulated::join(world, rank));
+          world.run_until([&] { return world.is_silent(); });
+          std::vector<std::unique_ptr<call>> calls;
+          std::vector<colls::operation<>> under_way;
+          for (int rank = 0; rank < p; ++rank) {
+            world[rank].matching().find(0)->inactivity = 2 * colls::seconds;
+            calls.push_back(std::make_unique<call>(of, rank, 0));
+            under_way.push_back(calls.back()->start(comms[index(rank)]));
+          }
+          const auto others_ended = [&] {
+            for (int rank = 0; rank < p; ++rank) {
+              if (rank != victim && !under_way[index(rank)].started().is_done()) return false;
+            }
+            return true;
+          };
+          while (!others_ended()) {
+            if (!world.poll()) world.idle(0);
+          }
+          const bool struck = !world.happened().empty();
+          CHECK(world.time() < colls::simulated::to_ticks(5 * colls::seconds));
+          for (int rank = 0; rank < p; ++rank) {
+            const colls::failure& why = under_way[index(rank)].why();
+            if (rank == victim || why.code == errc{}) continue;
+            INFO("rank ", rank, ": ", to_text(why));
+            REQUIRE(struck);
+            REQUIRE(why.code == errc::timeout);
+            REQUIRE(why.culprit == victim);
+            const std::string sentence = why.detail;
+            const std::string who = "rank " + std::to_string(victim);
+            const bool entered = sentence.starts_with(who + " entered #1 ");
+            const bool alone = p == 2 && sentence.starts_with(who + " has not done its part of #1");
+            CHECK((entered || alone || sentence.starts_with(who + " has not entered #1 ")));
+            had_entered += entered ? 1 : 0;
+            ++points;
+          }
+          if (!struck) break;
+        }
+      }
+    }
+  }
+  CHECK(had_entered > 0);
+  CHECK(points > had_entered);
+  MESSAGE(points << " ranks that waited, of which " << had_entered
+                 << " knew that the silent rank was inside");
+}
+
+// Each rank asks some others; what it hears of the rest comes by these.
+TEST_CASE("in a large world all ranks name the lowest late one, and those beside it") {
+  if (!all_are_wanted()) return;
+  for (const row& each : rows()) {
+    if (each.what != collective::all_reduce && each.what != collective::barrier) continue;
+    constexpr int p = 100;
+    const std::vector<int> late{37, 38, 70};
+    scenario of;
+    of.call = each;
+    of.ranks = p;
+    of.n = each.what == collective::barrier ? 0 : index(p);
+    INFO("scenario: ", of.text());
+    colls::simulated_world world(p, of.settings());
+    std::vector<communicator> comms;
+    for (int rank = 0; rank < p; ++rank) comms.push_back(colls::simulated::join(world, rank));
+    world.run_until([&] { return world.is_silent(); });
+    std::vector<std::unique_ptr<call>> calls;
+    std::vector<colls::operation<>> under_way;
+    for (int rank = 0; rank < p; ++rank) {
+      // Each has its own deadline: the first to end tells the others why.
+      world[rank].matching().find(0)->inactivity = (2 * colls::seconds) + rank * colls::seconds / 50;
+      if (std::find(late.begin(), late.end(), rank) != late.end()) continue;
+      calls.push_back(std::make_unique<call>(of, rank, 0));
+      under_way.push_back(calls.back()->start(comms[index(rank)]));
+    }
+    for (colls::operation<>& one : under_way) {
+      while (!one.started().is_done()) {
+        if (!world.poll()) world.idle(0);
+      }
+      if (one.why().code == errc{}) continue;
+      REQUIRE(one.why().code == errc::timeout);
+      REQUIRE(one.why().culprit == 37);
+      CHECK(std::string(one.why().detail).find("; nor have ranks 38, 70;") != std::string::npos);
+    }
+    CHECK(world.time() < colls::simulated::to_ticks(3 * colls::seconds));
+  }
+}
+
 // Each showed a fault once.
 TEST_CASE("scenarios of old") {
   if (!all_are_wanted()) return;

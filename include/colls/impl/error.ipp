@@ -8,6 +8,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 namespace colls::detail {
 
@@ -35,6 +36,14 @@ COLLS_ONCE std::error_condition category::default_error_condition(int value) con
   }
 }
 
+/// Whether the sentence names the culprit itself.
+inline bool begins_with_culprit(const failure& why) {
+  line name;
+  name.add("rank %d ", why.culprit);
+  return why.address[0] == 0 &&
+         std::strncmp(why.detail, name.text(), std::strlen(name.text())) == 0;
+}
+
 }  // namespace colls::detail
 
 namespace colls {
@@ -55,15 +64,17 @@ COLLS_ONCE std::string to_text(const failure& why) {
     to.add(" failed: ");
   }
   to.add("%s", detail::words(why.code).name);
-  if (why.culprit >= 0) {
+  if (why.culprit >= 0 && !detail::begins_with_culprit(why)) {
     to.add(": rank %d", why.culprit);
     if (why.address[0] != 0) to.add(" (%.63s)", why.address);
   }
   if (why.detail[0] != 0) to.add(": %.319s", why.detail);
-  if (why.waited_for >= 0) to.add("; waited for rank %d", why.waited_for);
+  if (why.waited_for >= 0 && why.culprit < 0) to.add("; waited for rank %d", why.waited_for);
   if (why.bytes_expected != 0) {
     to.add("; %llu of %llu bytes done", static_cast<unsigned long long>(why.bytes_done),
            static_cast<unsigned long long>(why.bytes_expected));
+  } else if (why.bytes_done != 0) {
+    to.add("; %llu bytes sent and received", static_cast<unsigned long long>(why.bytes_done));
   }
   if (why.elapsed_ns != 0) to.add(" after %.3f s", static_cast<double>(why.elapsed_ns) * 1e-9);
   const char* const hint = detail::hint(why);

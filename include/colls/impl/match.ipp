@@ -30,6 +30,7 @@ COLLS_ONCE void match::add(communicator_state& communicator) {
 
 COLLS_ONCE void match::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
+  std::erase_if(inquiries_, [&](const inquiry& one) { return &one.communicator() == &communicator; });
   // Their senders have not gone on, or wait for our part.
   while (const auto key = drop_arrival(communicator.id())) inspect(*key, 0);
 }
@@ -107,6 +108,17 @@ COLLS_ONCE void match::compare(int peer, std::uint32_t id, std::uint64_t sequenc
 }
 
 COLLS_ONCE void match::sweep(time_point now) {
+  // Of sends and receives there may be very many: each of their peers is asked where it is, once.
+  std::set<std::pair<std::uint32_t, int>> asked;
+  const bool asks_peers = now - peers_asked_ >= 20 * milliseconds;
+  const auto is_new = [&](const operation_record& record) {
+    const int peer = record.receive != nullptr ? record.receive->key.peer : record.sends_to;
+    try {
+      return asks_peers && peer >= 0 && asked.insert({record.communicator->id(), peer}).second;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  };
   calls_.sweep(now, [&](operation_record& record, under_way::waited what) {
     switch (what) {
       case under_way::waited::in_all:
@@ -116,64 +128,355 @@ COLLS_ONCE void match::sweep(time_point now) {
         expire(record, now, false);
         break;
       case under_way::waited::unheard_of:
-        announce(record);
+        if (record.hash != 0 || is_new(record)) announce(record, now);
         break;
       case under_way::waited::late:
-        tell_of_late_ranks(record);
+        tell_of_late_ranks(record, now);
         break;
       case under_way::waited::nothing:
         break;
     }
   });
+  if (!asked.empty()) peers_asked_ = now;
+  if (inquiries_.empty() || now - news_spread_ < 5 * milliseconds) return;
+  news_spread_ = now;
+  spread_news(now);
+}
+
+COLLS_ONCE time_point match::due() const {
+  time_point first = calls_.due();
+  for (const inquiry& one : inquiries_) first = std::min(first, one.due());
+  return first;
 }
 
 COLLS_ONCE void match::tell(int peer, const failure& why) {
   for (mover* transport : movers_) transport->refuse(peer, why);
 }
 
-COLLS_ONCE void match::announce(const operation_record& record) {
-  each_waiting_of(record, [&](posted& receive) {
-    if (receive.key.peer < 0) return;
-    for (mover* transport : movers_) transport->announce(receive.key.peer, record);
-  });
-  for (mover* transport : movers_) transport->announce_beside(record);
-}
+// ---- late ranks
 
-COLLS_ONCE int match::otherwise_awaited(const operation_record& record) const {
-  int found = -1;
-  for (mover* transport : movers_) found = std::max(found, transport->awaited_by(record));
+COLLS_ONCE std::vector<int> match::senders_to(const operation_record& record) {
+  std::vector<int> found;
+  each_waiting_of(record, [&](const posted& receive) { found.push_back(receive.key.peer); });
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
 
-COLLS_ONCE void match::tell_of_late_ranks(const operation_record& record) {
-  const auto tell = [&](int peer, const char* what) {
-    log_warn("rank %d has waited 30 s in %s %s%llu for rank %d, which has not %s", rank_,
-             name(record.what), record.hash != 0 ? "#" : "with tag ",
-             static_cast<unsigned long long>(record.sequence), peer, what);
+COLLS_ONCE std::vector<int> match::takers_of(const operation_record& record) const {
+  std::vector<int> found;
+  for (mover* transport : movers_) transport->add_awaited(record, found);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+COLLS_ONCE bool match::is_in_use(const communicator_state& of) const {
+  const operation_record* at = calls_.first();
+  while (at != nullptr && at->communicator != &of) at = at->next;
+  return at != nullptr;
+}
+
+COLLS_ONCE const operation_record* match::oldest_in(const communicator_state& of) const {
+  const operation_record* at = calls_.first();
+  while (at != nullptr && (at->communicator != &of || at->hash == 0)) at = at->next;
+  return at;
+}
+
+COLLS_ONCE inquiry* match::inquiry_on(std::uint32_t communicator) {
+  for (inquiry& one : inquiries_) {
+    if (one.communicator().id() == communicator) return &one;
+  }
+  return nullptr;
+}
+
+COLLS_ONCE inquiry& match::inquire(const operation_record& record, time_point now) {
+  communicator_state& of = *record.communicator;
+  const operation_record* const oldest = oldest_in(of);
+  const std::uint64_t sequence = oldest != nullptr ? oldest->sequence : 0;
+  inquiry* const known = inquiry_on(of.id());
+  if (known == nullptr) return inquiries_.emplace_back(of, sequence, now);
+  if (known->sequence() != sequence) *known = inquiry(of, sequence, now);
+  return *known;
+}
+
+COLLS_ONCE void match::refresh(inquiry& asks, time_point now) {
+  const communicator_state& of = asks.communicator();
+  const std::uint64_t last = asks.sequence() != 0 ? asks.sequence() : of.next_sequence();
+  const std::uint64_t by_all = of.entered_by_all(last);
+  asks.each([&](int rank, inquiry::entry& one) {
+    std::uint64_t& entered = one.known.entered;
+    entered = std::max(entered, by_all);
+    if (!one.direct) return;
+    const bool silent = inquiry::is_silent(one, now);
+    bool stopped = false;
+    for (mover* transport : movers_) {
+      entered = std::max(entered, transport->heard_in(rank, of.id()));
+      stopped |= silent && transport->is_stopped(rank);
+    }
+    one.known.stopped = stopped ? 1 : 0;
+  });
+}
+
+COLLS_ONCE state_report match::report_on(std::uint32_t communicator, time_point now) {
+  state_report made;
+  rank_state& self = made.self;
+  self.rank = rank_;
+  self.answers = 1;
+  if (const communicator_state* const of = find(communicator)) {
+    self.entered = of->next_sequence() - 1;
+    const operation_record* const oldest = oldest_in(*of);
+    if (oldest != nullptr) self.waits_in = oldest->sequence;
+  }
+  const operation_record* in = nullptr;
+  for (const operation_record* at = calls_.first(); at != nullptr; at = at->next) {
+    if (at->communicator == nullptr || at->communicator->failed()) continue;
+    if (in == nullptr || (in->hash == 0 && at->hash != 0)) in = at;
+    if (in->hash != 0) break;
+  }
+  if (in != nullptr) {
+    self.communicator = in->communicator->id();
+    self.sequence = in->sequence;
+    self.operation = in->what;
+  }
+  if (inquiry* const asks = inquiry_on(communicator)) {
+    refresh(*asks, now);
+    asks->put(made, now);
+  }
+  return made;
+}
+
+COLLS_ONCE bool match::hear(int peer, std::uint32_t id, const state_report& said, time_point now) {
+  if (!said.is_plausible()) return false;
+  const communicator_state* const of = find(id);
+  if (of == nullptr) return true;
+  for (std::uint32_t i = 0; i < said.count; ++i) {
+    if (said.others[i].rank < 0 || of->rank_of(said.others[i].rank) < 0) return false;
+  }
+  inquiry* const asks = inquiry_on(id);
+  if (asks == nullptr) return true;
+  try {
+    rank_state self = said.self;
+    self.rank = peer;
+    asks->hear(self, now);
+    for (std::uint32_t i = 0; i < said.count; ++i) {
+      if (said.others[i].rank != rank_) asks->learn(said.others[i], now);
+    }
+  } catch (const std::bad_alloc&) {
+    // Then less is known of late ranks.
+  }
+  return true;
+}
+
+COLLS_ONCE void match::linked(int peer, time_point now) {
+  for (operation_record* at = calls_.first(); at != nullptr; at = at->next) {
+    const communicator_state& of = *at->communicator;
+    if (at->hash == 0 || of.failed() || at != oldest_in(of)) continue;
+    inquiry* const asks = inquiry_on(of.id());
+    if (asks == nullptr || of.rank_of(peer) < 0) continue;
+    try {
+      asks->ask(peer, false, now);
+    } catch (const std::bad_alloc&) {
+      return;  // the next announcement is not far
+    }
+    const state_report known = report_on(of.id(), now);
+    for (mover* transport : movers_) transport->announce(peer, *at, known);
+  }
+}
+
+COLLS_ONCE void match::announce(const operation_record& record, time_point now) {
+  const communicator_state& of = *record.communicator;
+  const auto tell = [&](int peer, bool is_awaited) {
+    // What comes back at once may end it.
+    if (peer < 0 || peer == rank_ || of.failed()) return;
+    inquire(record, now).ask(peer, is_awaited, now);
+    const state_report known = report_on(of.id(), now);
+    for (mover* transport : movers_) transport->announce(peer, record, known);
   };
-  each_waiting_of(record, [&](posted& receive) { tell(receive.key.peer, "sent"); });
-  if (const int peer = otherwise_awaited(record); peer >= 0) tell(peer, "come to take part");
+  try {
+    std::vector<int> told = senders_to(record);
+    const std::vector<int> takers = takers_of(record);
+    told.insert(told.end(), takers.begin(), takers.end());
+    for (const int peer : told) tell(peer, true);
+    if (record.hash == 0 || &record != oldest_in(of)) return;
+    const time_point waited = now - record.started;
+    const time_point limit = std::min(record.deadline - record.started, of.inactivity);
+    const bool opens = waited >= std::min(1 * seconds, limit / 2);
+    each_neighbour(of.rank(), of.size(), [&](int neighbour) {
+      const int peer = of.world_rank(neighbour);
+      if (std::find(told.begin(), told.end(), peer) != told.end()) return;
+      told.push_back(peer);
+      const bool linked = std::any_of(movers_.begin(), movers_.end(),
+                                      [&](mover* each) { return each->is_linked(peer); });
+      if (linked) return tell(peer, false);
+      for (mover* transport : movers_) {
+        if (opens) transport->open_link(peer);
+      }
+    });
+  } catch (const std::bad_alloc&) {
+    // The next time is not far.
+  }
+}
+
+COLLS_ONCE void match::spread_news(time_point now) {
+  std::erase_if(inquiries_, [&](const inquiry& one) {
+    const communicator_state& of = one.communicator();
+    const operation_record* const oldest = oldest_in(of);
+    return of.failed() || one.sequence() != (oldest != nullptr ? oldest->sequence : 0) ||
+           !is_in_use(of);
+  });
+  for (std::size_t i = 0; i < inquiries_.size(); ++i) {
+    inquiry& asks = inquiries_[i];
+    if (!asks.is_due(now)) continue;
+    const std::uint32_t id = asks.communicator().id();
+    const state_report known = report_on(id, now);
+    if (!asks.is_news(known, now)) continue;
+    asks.each([&](int rank, const inquiry::entry& one) {
+      for (mover* transport : movers_) {
+        if (one.direct && transport->is_linked(rank)) transport->report(rank, id, known);
+      }
+    });
+  }
+}
+
+namespace detail {
+
+inline void add_call(line& to, const communicator_state& of, std::uint64_t sequence) {
+  to.add("#%llu", static_cast<unsigned long long>(sequence));
+  const fingerprint* const call = of.recall(sequence);
+  if (call != nullptr) to.add(" %s", name(call->what));
+}
+
+/// Where a rank is that has not entered `missed`, or, if that is 0, has no part in a message.
+inline void add_place(line& to, const communicator_state& of, const inquiry::entry& late,
+                      std::uint64_t missed, time_point now) {
+  const rank_state& at = late.known;
+  const bool silent = inquiry::is_silent(late, now);
+  if (!silent && at.operation != collective::none) {
+    const bool direct = at.operation == collective::send || at.operation == collective::recv ||
+                        at.operation == collective::send_recv;
+    const auto number = static_cast<unsigned long long>(at.sequence);
+    if (direct) {
+      to.add("; it is at %s with tag %llu", name(at.operation), number);
+    } else {
+      to.add("; it is at #%llu %s", number, name(at.operation));
+    }
+    if (at.communicator != of.id()) to.add(" on communicator %x", at.communicator);
+  } else if (missed == 0) {
+    const double span = static_cast<double>(inquiry::silent_for(late, now)) * 1e-9;
+    silent ? to.add("; nothing was heard of it for %.1f s", span)
+           : to.add("; it has no operation under way");
+  } else if (at.entered == 0) {
+    to.add(silent ? "; nothing was heard of it" : "; it has made no call");
+  } else {
+    to.add(!silent || at.entered + 1 == missed ? "; it has made no call since "
+                                               : "; nothing was heard of it since ");
+    add_call(to, of, at.entered);
+  }
+  if (at.stopped != 0) to.add(", and is stopped");
+}
+
+}  // namespace detail
+
+COLLS_ONCE void match::blame_peer(blame& to, const operation_record& record, time_point now) {
+  const auto tag = static_cast<unsigned long long>(record.sequence);
+  const std::vector<int> senders = senders_to(record);
+  const std::vector<int> takers = takers_of(record);
+  if (!senders.empty() && senders.front() < 0) {
+    to.sentence.add("no rank has sent tag %llu", tag);
+    return;
+  }
+  if (senders.empty() && takers.empty()) {
+    to.sentence.add("the message with tag %llu has not come to its end", tag);
+    return;
+  }
+  to.culprit = to.waited_for = senders.empty() ? takers.front() : senders.front();
+  to.sentence.add("rank %d has not %s tag %llu", to.culprit,
+                  senders.empty() ? "received" : "sent", tag);
+  inquiry* const asks = inquiry_on(record.communicator->id());
+  if (asks == nullptr) return;
+  refresh(*asks, now);
+  const inquiry::entry* const late = asks->find(to.culprit);
+  if (late == nullptr || (late->known.answers == 0 && !inquiry::is_silent(*late, now))) return;
+  detail::add_place(to.sentence, *record.communicator, *late, 0, now);
+}
+
+COLLS_ONCE void match::blame_member(blame& to, const operation_record& record, time_point now) {
+  const communicator_state& of = *record.communicator;
+  for (const std::vector<int>& awaited : {senders_to(record), takers_of(record)}) {
+    if (to.waited_for < 0 && !awaited.empty()) to.waited_for = awaited.front();
+  }
+  inquiry* const asks = inquiry_on(of.id());
+  if (asks != nullptr) refresh(*asks, now);
+  const inquiry::verdict found = asks != nullptr ? asks->judge(now) : inquiry::verdict();
+  detail::line& line = to.sentence;
+  to.culprit = found.culprit;
+  if (found.culprit < 0 && of.size() == 2) {
+    to.culprit = of.world_rank(1 - of.rank());
+    line.add("rank %d has not done its part of ", to.culprit);
+    detail::add_call(line, of, record.sequence);
+    return;
+  }
+  if (found.culprit < 0) {
+    line.add("no rank is known to be late");
+    return;
+  }
+  const inquiry::entry& late = *asks->find(found.culprit);
+  line.add("rank %d %s ", found.culprit, found.has_entered ? "entered" : "has not entered");
+  detail::add_call(line, of, found.sequence);
+  if (found.has_entered) {
+    const double span = static_cast<double>(inquiry::silent_for(late, now)) * 1e-9;
+    line.add(" and has been silent for %.1f s", span);
+    if (late.known.stopped != 0) line.add(", and is stopped");
+  } else {
+    detail::add_place(line, of, late, found.sequence, now);
+  }
+  if (found.has_entered || found.others.empty()) return;
+  line.add(found.others.size() == 1 ? "; nor has rank" : "; nor have ranks");
+  for (std::size_t i = 0; i < found.others.size(); ++i) {
+    line.add("%s%d", i == 0 ? " " : ", ", found.others[i]);
+  }
+}
+
+COLLS_ONCE match::blame match::who_is_late(const operation_record& record, time_point now) {
+  blame found;
+  try {
+    // Of a rank that shares the thread the answer is there at once.
+    if (inquiry_on(record.communicator->id()) == nullptr) announce(record, now);
+    record.hash == 0 ? blame_peer(found, record, now) : blame_member(found, record, now);
+  } catch (const std::bad_alloc&) {
+    found.sentence.add("there is no memory to say which rank is late");
+  }
+  return found;
+}
+
+COLLS_ONCE void match::tell_of_late_ranks(const operation_record& record, time_point now) {
+  if (record.hash != 0 && &record != oldest_in(*record.communicator)) return;
+  const blame late = who_is_late(record, now);
+  log_warn("rank %d has waited 30 s in %s %s%llu: %s", rank_, name(record.what),
+           record.hash != 0 ? "#" : "with tag ", static_cast<unsigned long long>(record.sequence),
+           late.sentence.text());
 }
 
 COLLS_ONCE void match::expire(operation_record& record, time_point now, bool total) {
+  const communicator_state& of = *record.communicator;
+  const blame late = who_is_late(record, now);
+  if (of.failed()) return;  // what was answered at once has ended it
   failure why(errc::timeout);
-  why.communicator = record.communicator->id();
+  why.communicator = of.id();
   why.operation = record.what;
   why.sequence = record.hash == 0 ? 0 : record.sequence;
   why.bytes_done = record.bytes;
   why.bytes_expected = record.bytes_expected;
   why.elapsed_ns = now - record.started;
-  each_waiting_of(record, [&](posted& receive) {
-    if (why.waited_for < 0) why.waited_for = why.culprit = receive.key.peer;
-  });
-  if (why.waited_for < 0) why.waited_for = why.culprit = otherwise_awaited(record);
+  why.culprit = late.culprit;
+  why.waited_for = late.waited_for;
   detail::line told;
-  if (record.hash == 0) told.add("tag %llu: ", static_cast<unsigned long long>(record.sequence));
+  told.add("%.250s", late.sentence.text());
   if (total) {
-    told.add("options.timeout is over");
+    told.add("; options.timeout is over");
   } else {
-    told.add("nothing moved for %lld s",
-             static_cast<long long>(record.communicator->inactivity / seconds));
+    told.add("; nothing moved for %g s", static_cast<double>(of.inactivity) * 1e-9);
   }
   why.say("%s", told.text());
   if (record.expired != nullptr) {

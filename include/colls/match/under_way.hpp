@@ -102,7 +102,8 @@ class under_way {
     if (record.progressed == never) return waited::nothing;  // its turn has not come
     if (now - record.started >= record.announce_after) {
       // Again and again: it may wait for others by then, and they may have called meanwhile.
-      record.announce_after = 2 * (now - record.started);
+      const time_point age = now - record.started;
+      record.announce_after = age + std::min(age, std::max(500 * milliseconds, age / 8));
       return waited::unheard_of;
     }
     if (!record.late && now - record.started >= patience && now - record.progressed >= patience) {

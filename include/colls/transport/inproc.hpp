@@ -136,12 +136,12 @@ class inproc_transport final : mover {
   }
 
   void revoked(communicator_state& communicator, const failure& why, int told_by) override;
-  void announce(int peer, const operation_record& waiting) override;
+  void announce(int peer, const operation_record& waiting, const state_report& known) override;
+  void report(int peer, std::uint32_t communicator, const state_report& known) override;
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                const fingerprint& ours) override;
   void refuse(int peer, const failure& why) override;
-  int awaited_by(const operation_record& waiting) override;
-  void announce_beside(const operation_record& waiting) override;
+  void add_awaited(const operation_record& waiting, std::vector<int>& to) override;
 
   inproc_world& world_;
   match match_;

@@ -89,6 +89,7 @@ class simulated_transport final : mover, filler {
   inline void header(flight& message);
   inline void reminded(flight& message);
   inline void heard(const word& said);
+  inline void note(const message_key& key, std::uint64_t hash);
   inline void sweep();
   void abandon(posted& receive) override {
     for (flight* message : filling_) {
@@ -99,7 +100,12 @@ class simulated_transport final : mover, filler {
   inline void say(int peer, word&& said);
   inline void tell_why(int peer, std::uint32_t communicator, const failure& why);
   inline void revoked(communicator_state& communicator, const failure& why, int told_by) override;
-  inline void announce(int peer, const operation_record& waiting) override;
+  inline void announce(int peer, const operation_record& waiting,
+                       const state_report& known) override;
+  inline void report(int peer, std::uint32_t communicator, const state_report& known) override;
+  inline void add_awaited(const operation_record& waiting, std::vector<int>& to) override;
+  inline bool is_linked(int peer) override;
+  inline std::uint64_t heard_in(int peer, std::uint32_t communicator) override;
   inline void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                       const fingerprint& ours) override;
   void refuse(int peer, const failure& why) override { tell_why(peer, why.communicator, why); }

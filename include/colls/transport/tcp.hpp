@@ -175,14 +175,22 @@ class tcp_transport final : mover,
   void revoked(communicator_state& communicator, const failure& why, int told_by) override;
   static void tell_revoked(tcp::link& link, std::uint32_t communicator, const failure& why);
 
-  void announce(int peer, const operation_record& waiting) override;
+  void announce(int peer, const operation_record& waiting, const state_report& known) override;
+  void report(int peer, std::uint32_t communicator, const state_report& known) override;
 
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                const fingerprint& ours) override;
 
   void refuse(int peer, const failure& why) override;
 
-  int awaited_by(const operation_record& sending) override;
+  void add_awaited(const operation_record& sending, std::vector<int>& to) override;
+  bool is_linked(int peer) override;
+  void open_link(int peer) override { opener_.to(peer); }
+  std::uint64_t heard_in(int peer, std::uint32_t communicator) override;
+  bool is_stopped(int peer) override;
+
+  // False: no rank would say so, and the link has ended.
+  bool hear(tcp::link& from, const tcp::header& frame, const std::byte* payload);
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<membership> who_;

@@ -24,7 +24,7 @@ class thread_transport final : mover {
   static constexpr network_cost costs() { return threads_cost; }
 
   thread_transport(threads::inboxes& all, int rank)
-      : inboxes_(all), inbox_(all[rank]), match_(rank), speech_(all, rank) {
+      : inboxes_(all), inbox_(all[rank]), match_(rank), heard_(index(all.size())), speech_(all, rank) {
     match_.add(*this);
   }
   thread_transport(const thread_transport&) = delete;
@@ -271,7 +271,17 @@ class thread_transport final : mover {
     return false;
   }
 
+  // The last collective that something of each peer was of.
+  struct heard_of {
+    std::uint32_t communicator = 0;
+    std::uint64_t sequence = 0;
+  };
+  void note(const message_key& key, std::uint64_t hash) {
+    if (hash != 0) heard_[index(key.peer)] = {key.communicator, key.sequence};
+  }
+
   void arrived(message& offered) {
+    note(offered.key, offered.hash);
     if (posted* const receive = match_.peek(offered.key)) {
       if (!offered.claim()) return;
       match_.unlist(*receive);
@@ -314,7 +324,16 @@ class thread_transport final : mover {
   void heard(word& said) {
     const int peer = said.key.peer;
     switch (said.what) {
-      case item::kind::announce: match_.inspect(said.key, said.hash); break;
+      case item::kind::announce:
+        match_.inspect(said.key, said.hash);
+        note(said.key, said.hash);
+        match_.hear(peer, said.key.communicator, said.known, now());
+        speech_.report(peer, said.key.communicator,
+                       match_.report_on(said.key.communicator, now()));
+        break;
+      case item::kind::report:
+        match_.hear(peer, said.key.communicator, said.known, now());
+        break;
       case item::kind::dispute:
         match_.compare(peer, said.key.communicator, said.key.sequence, said.print);
         break;
@@ -361,8 +380,20 @@ class thread_transport final : mover {
       speech_.revoke(peer, communicator.id(), why);
     }
   }
-  void announce(int peer, const operation_record& waiting) override {
-    speech_.announce(peer, waiting);
+  void announce(int peer, const operation_record& waiting, const state_report& known) override {
+    speech_.announce(peer, waiting, known);
+  }
+  void report(int peer, std::uint32_t communicator, const state_report& known) override {
+    speech_.report(peer, communicator, known);
+  }
+  void add_awaited(const operation_record& waiting, std::vector<int>& to) override {
+    for (const send_operation* send = first_sent_; send != nullptr; send = send->next_) {
+      if (&send->record_ == &waiting) to.push_back(send->key_.peer);
+    }
+  }
+  std::uint64_t heard_in(int peer, std::uint32_t communicator) override {
+    const heard_of& last = heard_[index(peer)];
+    return last.communicator == communicator ? last.sequence : 0;
   }
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                const fingerprint& ours) override {
@@ -380,6 +411,7 @@ class thread_transport final : mover {
   unsigned spin_ = 0;
   bool departed_ = false;
   std::vector<bool> gone_;                // who has said goodbye; empty while nobody has
+  std::vector<heard_of> heard_;           // by rank
   send_operation* first_sent_ = nullptr;  // those that wait
   std::size_t eager_ = 0;                 // weight of the messages whose copies are under way
   threads::stock<message> messages_;

@@ -193,7 +193,9 @@ COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& 
   const hello answer = detail::answer_to(*peer, mine);
   const hello_bytes sent =
       is_refusal(answer.what) ? write_hello(answer) : detail::introduce(answer, shared);
-  co_await from.write({sent.data(), sent.size()});
+  const detail::outcome answered =
+      co_await detail::attempt(from.write({sent.data(), sent.size()}));
+  if (!answered) detail::raise(errc::closed, "%s left before it was answered", where.c_str());
   hello expected = mine;
   expected.what = peer->what;
   detail::compare(expected, *peer, shared, where);

@@ -33,17 +33,27 @@ COLLS_ONCE void inproc_transport::revoked(communicator_state& communicator, cons
   }
 }
 
-COLLS_ONCE void inproc_transport::announce(int peer, const operation_record& waiting) {
-  world_[peer].match_.inspect(announcement(rank(), waiting), waiting.hash);
+COLLS_ONCE void inproc_transport::announce(int peer, const operation_record& waiting,
+                                           const state_report& known) {
+  match& theirs = world_[peer].match_;
+  const std::uint32_t communicator = waiting.communicator->id();
+  theirs.inspect(announcement(rank(), waiting), waiting.hash);
+  theirs.hear(rank(), communicator, known, now());
+  match_.hear(peer, communicator, theirs.report_on(communicator, now()), now());
 }
 
-COLLS_ONCE int inproc_transport::awaited_by(const operation_record& waiting) {
+COLLS_ONCE void inproc_transport::report(int peer, std::uint32_t communicator,
+                                         const state_report& known) {
+  world_[peer].match_.hear(rank(), communicator, known, now());
+}
+
+COLLS_ONCE void inproc_transport::add_awaited(const operation_record& waiting,
+                                              std::vector<int>& to) {
+  for (const send_operation* send = first_sent_; send != nullptr; send = send->next_sent_) {
+    if (&send->record_ == &waiting) to.push_back(send->to_);
+  }
   const std::vector<int> ranks = world_.meetings_.missing(waiting);
-  return ranks.empty() ? -1 : ranks.front();
-}
-
-COLLS_ONCE void inproc_transport::announce_beside(const operation_record& waiting) {
-  for (const int peer : world_.meetings_.missing(waiting)) announce(peer, waiting);
+  to.insert(to.end(), ranks.begin(), ranks.end());
 }
 
 COLLS_ONCE void inproc_transport::dispute(int peer, std::uint32_t communicator,

@@ -148,6 +148,11 @@ COLLS_ONCE void tcp_transport::received(tcp::link& from, const tcp::header& fram
       break;
     case tcp::kind::announce:
       match_.inspect(key, frame.hash);
+      if (!hear(from, frame, payload)) return;
+      report(from.peer(), frame.communicator, match_.report_on(frame.communicator, now()));
+      break;
+    case tcp::kind::report:
+      if (!hear(from, frame, payload)) return;
       break;
     case tcp::kind::fingerprint: {
       fingerprint theirs;
@@ -192,6 +197,7 @@ COLLS_ONCE void tcp_transport::opened(tcp::link& which) {
   match_.each_failed(which.peer(), [&](const communicator_state& communicator) {
     tell_revoked(which, communicator.id(), communicator.why());
   });
+  match_.linked(which.peer(), now());
 }
 
 COLLS_ONCE void tcp_transport::unreachable(tcp::link& which, const failure& why) {
@@ -300,12 +306,37 @@ COLLS_ONCE void tcp_transport::tell_revoked(tcp::link& link, std::uint32_t commu
   link.flush();
 }
 
-COLLS_ONCE void tcp_transport::announce(int peer, const operation_record& waiting) {
+COLLS_ONCE void tcp_transport::announce(int peer, const operation_record& waiting,
+                                        const state_report& known) {
   if (peer == rank()) return;
   tcp::link& link = opener_.to(peer);
-  if (link.ended()) return;
-  link.control(tcp::header_for(tcp::kind::announce, announcement(peer, waiting), 0, waiting.hash));
+  // Until it opens one is enough.
+  if (link.ended() || (!link.is_open() && link.has_control())) return;
+  link.control(tcp::header_for(tcp::kind::announce, announcement(peer, waiting), sizeof known,
+                               waiting.hash),
+               &known);
   link.flush();
+}
+
+COLLS_ONCE void tcp_transport::report(int peer, std::uint32_t communicator,
+                                      const state_report& known) {
+  tcp::link* const link = links_.known(peer);
+  if (link == nullptr || !link->is_open()) return;
+  tcp::header frame;
+  frame.kind = tcp::kind::report;
+  frame.communicator = communicator;
+  frame.length = sizeof known;
+  link->control(frame, &known);
+  links_.flush_soon(*link);
+}
+
+COLLS_ONCE bool tcp_transport::hear(tcp::link& from, const tcp::header& frame,
+                                    const std::byte* payload) {
+  state_report said;
+  std::memcpy(static_cast<void*>(&said), payload, sizeof said);
+  if (match_.hear(from.peer(), frame.communicator, said, now())) return true;
+  from.fail(0, "a report on ranks that there cannot be");
+  return false;
 }
 
 COLLS_ONCE void tcp_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
@@ -330,15 +361,28 @@ COLLS_ONCE void tcp_transport::refuse(int peer, const failure& why) {
   links_.flush_soon(link);
 }
 
-COLLS_ONCE int tcp_transport::awaited_by(const operation_record& sending) {
-  if (sending.sends_to >= 0) return sending.sends_to;
-  int found = -1;
+COLLS_ONCE void tcp_transport::add_awaited(const operation_record& sending, std::vector<int>& to) {
+  if (sending.sends_to >= 0) return to.push_back(sending.sends_to);
   links_.each([&](int peer, tcp::link& link) {
-    link.each_send([&](const tcp::outgoing& send) {
-      if (send.record == &sending) found = peer;
-    });
+    bool any = false;
+    link.each_send([&](const tcp::outgoing& send) { any |= send.record == &sending; });
+    if (any) to.push_back(peer);
   });
-  return found;
+}
+
+COLLS_ONCE bool tcp_transport::is_linked(int peer) {
+  const tcp::link* const link = links_.known(peer);
+  return link != nullptr && link->is_open();
+}
+
+COLLS_ONCE std::uint64_t tcp_transport::heard_in(int peer, std::uint32_t communicator) {
+  const tcp::link* const link = links_.known(peer);
+  return link != nullptr ? link->heard_in(communicator) : 0;
+}
+
+COLLS_ONCE bool tcp_transport::is_stopped(int peer) {
+  const tcp::link* const link = links_.known(peer);
+  return link != nullptr && link->is_open() && link->has_ring() && shm::is_stopped(link->process());
 }
 
 }  // namespace colls

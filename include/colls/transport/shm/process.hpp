@@ -6,13 +6,18 @@
 
 #include <colls/buffer.hpp>
 #include <colls/clock.hpp>
+#include <colls/detail/descriptor.hpp>
 
+#include <fcntl.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -60,5 +65,21 @@ class process {
   std::uint64_t sign_at_ = 0;
   std::uint64_t sign_ = 0;
 };
+
+/// Whether a process that is in sight is stopped, by a signal or a debugger.
+inline bool is_stopped(pid_t id) {
+  if (id <= 0) return false;
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(id));
+  const detail::descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return false;
+  char text[512];
+  const ssize_t size = ::read(file.get(), text, sizeof text);
+  if (size <= 0) return false;
+  // The name, in brackets, may have brackets in it.
+  const std::string_view all(text, static_cast<std::size_t>(size));
+  const std::size_t end = all.rfind(')');
+  return end != all.npos && end + 2 < all.size() && (all[end + 2] == 'T' || all[end + 2] == 't');
+}
 
 }  // namespace colls::shm

@@ -26,6 +26,8 @@ class links {
     ticks clogged_until = 0;
     ticks last_arrival = 0;
     std::uint64_t messages = 0;
+    std::uint32_t communicator = 0;  // of the last collective that a message of it was of
+    std::uint64_t sequence = 0;
   };
   one_way& between(int from, int to) {
     return ways_[static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32 |

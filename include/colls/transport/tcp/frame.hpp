@@ -9,7 +9,9 @@
 #include <colls/error.hpp>
 #include <colls/fingerprint.hpp>
 #include <colls/key_table.hpp>
+#include <colls/match/stragglers.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -20,11 +22,12 @@ static_assert(std::endian::native == std::endian::little, "frames are little-end
 enum class kind : std::uint8_t {
   data = 1,     // a message; `header_alone`: its payload waits for a grant
   grant,        // a receive is posted: one message of this key may come; `window`: bytes given back
-  announce,     // I have waited long in this operation
+  announce,     // I have waited long in this operation; payload: what I know of late ranks
   revoke,       // payload: a failure
   goodbye,      // I leave; nothing follows
   fingerprint,  // payload: what I called under this number
   mapped,       // I see the memory that you have passed
+  report,       // where I am, and what I know of late ranks
 };
 
 namespace flag {
@@ -81,7 +84,7 @@ inline header header_for(tcp::kind what, const message_key& key, std::uint64_t l
 }
 
 /// Longest payload of a frame that is not data.
-inline constexpr std::size_t longest_control = sizeof(failure);
+inline constexpr std::size_t longest_control = std::max(sizeof(failure), sizeof(state_report));
 
 /// No message is longer, since no process addresses so much.
 inline constexpr std::uint64_t longest_message = std::uint64_t{1} << 57;
@@ -90,8 +93,9 @@ inline constexpr std::uint64_t longest_message = std::uint64_t{1} << 57;
 inline bool plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:
-    case kind::grant:
-    case kind::announce: return frame.length <= longest_message;
+    case kind::grant: return frame.length <= longest_message;
+    case kind::announce:
+    case kind::report: return frame.length == sizeof(state_report);
     case kind::revoke: return frame.length == sizeof(failure);
     case kind::goodbye:
     case kind::mapped: return frame.length == 0;
@@ -102,8 +106,7 @@ inline bool plausible(const header& frame) {
 
 /// The bytes of payload of a frame that is not data.
 inline std::size_t control_size(const header& frame) {
-  const bool has_none =
-      frame.kind == kind::data || frame.kind == kind::grant || frame.kind == kind::announce;
+  const bool has_none = frame.kind == kind::data || frame.kind == kind::grant;
   return has_none ? 0 : frame.length;
 }
 

@@ -57,6 +57,7 @@ class link final : public engine::watcher {
   void heard_goodbye() { goodbye_received_ = true; }
   bool ended() const { return ended_; }
   bool idle() const { return out_.empty(); }
+  bool has_control() const { return out_.has_control(); }
   /// In the middle of a message, or asked for by one that waits here.
   bool is_busy() const { return landing_.left() > 0 || !idle() || credit.any_waiting(); }
   std::string address() const { return address_; }
@@ -116,6 +117,7 @@ class link final : public engine::watcher {
     if (!is_open() || landing_.left() > 0) return false;
     if (!ring_) {
       if (!in_.take_whole(wanted, into)) return false;
+      note(wanted);
       consumed(static_cast<std::size_t>(wanted.length));
       if (out_.has_control()) flush();
       return true;
@@ -129,6 +131,7 @@ class link final : public engine::watcher {
     if (!ring_->holds(*next)) return false;
     const std::size_t size = wanted.length;
     const std::size_t piece = shm::fetched(next->piece);
+    note(wanted);
     if (size <= ring_->inline_bytes()) {
       if (piece != 0) return false;
       if (size != 0) std::memcpy(into, next->data, size);
@@ -142,6 +145,12 @@ class link final : public engine::watcher {
     consumed(size);
     if (out_.has_control()) write_frames(*ring_, out_);
     return true;
+  }
+
+  /// The newest collective of a communicator that a frame of the peer was of, if it was the last
+  /// frame of a collective, else 0.
+  std::uint64_t heard_in(std::uint32_t communicator) const {
+    return heard_communicator_ == communicator ? heard_sequence_ : 0;
   }
 
   void control(const header& frame, const void* payload = nullptr) {
@@ -338,9 +347,15 @@ class link final : public engine::watcher {
     return true;
   }
 
+  void note(const header& frame) {
+    heard_communicator_ = frame.communicator;
+    heard_sequence_ = frame.sequence;
+  }
+
   bool goes_on() const { return is_open() && !ended_; }
   bool begin(const header& frame, const std::byte* payload) {
     const bool has_payload = frame.kind == kind::data && (frame.flags & flag::header_alone) == 0;
+    if (frame.hash != 0 && frame.kind <= kind::announce) note(frame);
     landing_.begin(has_payload ? frame.length : 0);
     try {
       owner_.received(*this, frame, payload);
@@ -405,6 +420,9 @@ class link final : public engine::watcher {
   bool ended_ = false;
   bool hung_up_ = false;
   bool refused_ = false;  // for a frame that cannot be
+
+  std::uint32_t heard_communicator_ = 0;  // of the last frame of a collective
+  std::uint64_t heard_sequence_ = 0;
 
   outbox out_;
   std::unique_ptr<shm::ring> ring_;

@@ -24,10 +24,11 @@ struct item {
     taken_back,  // by its sender: forget it
     returned,    // a message that its sender may use again
     announce,
+    report,
     dispute,
     revoke,
     goodbye,
-    spent,  // one of the four above, for its sender to use again
+    spent,  // one of the five above, for its sender to use again
   };
 
   kind what{};

@@ -9,12 +9,13 @@
 
 namespace colls::threads {
 
-/// One word: an announcement, a dispute, a revocation or a goodbye.
+/// One word: an announcement, a report, a dispute, a revocation or a goodbye.
 struct word final : item {
   inbox* home = nullptr;
   message_key key;  // with the speaker as peer
   std::uint64_t hash = 0;
   fingerprint print;
+  state_report known;
   failure why;
 };
 
@@ -23,10 +24,17 @@ class speech {
  public:
   speech(inboxes& all, int rank) : inboxes_(all), rank_(rank) {}
 
-  void announce(int peer, const operation_record& waiting) {
+  void announce(int peer, const operation_record& waiting, const state_report& known) {
     word& said = say(item::kind::announce);
     said.key = announcement(rank_, waiting);
     said.hash = waiting.hash;
+    said.known = known;
+    tell(peer, said);
+  }
+  void report(int peer, std::uint32_t communicator, const state_report& known) {
+    word& said = say(item::kind::report);
+    said.key.communicator = communicator;
+    said.known = known;
     tell(peer, said);
   }
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,

@@ -245,6 +245,7 @@ inline bool simulated_transport::grant(posted& receive, flight& header) {
 }
 
 inline void simulated_transport::taken(flight& message) {
+  note(message.key, message.hash);
   if (message.header) {
     message.reminder ? reminded(message) : header(message);
     return;
@@ -382,6 +383,14 @@ inline void simulated_transport::heard(const word& said) {
   switch (said.what) {
     case word::kind::announce:
       match_.inspect(said.key, said.hash);
+      note(said.key, said.hash);
+      match_.hear(said.from, said.key.communicator, said.known, now());
+      report(said.from, said.key.communicator, match_.report_on(said.key.communicator, now()));
+      world_.set_timer(*this);
+      break;
+    case word::kind::report:
+      match_.hear(said.from, said.key.communicator, said.known, now());
+      world_.set_timer(*this);
       break;
     case word::kind::dispute:
       match_.compare(said.from, said.key.communicator, said.key.sequence, said.print);
@@ -440,12 +449,48 @@ inline void simulated_transport::revoked(communicator_state& communicator, const
   }
 }
 
-inline void simulated_transport::announce(int peer, const operation_record& waiting) {
+inline void simulated_transport::announce(int peer, const operation_record& waiting,
+                                          const state_report& known) {
   word said;
   said.what = word::kind::announce;
   said.key = announcement(rank(), waiting);
   said.hash = waiting.hash;
+  said.known = known;
   say(peer, std::move(said));
+}
+
+inline void simulated_transport::report(int peer, std::uint32_t communicator,
+                                        const state_report& known) {
+  word said;
+  said.what = word::kind::report;
+  said.key.communicator = communicator;
+  said.known = known;
+  say(peer, std::move(said));
+}
+
+inline void simulated_transport::add_awaited(const operation_record& waiting,
+                                             std::vector<int>& to) {
+  waiting_.each([&](outgoing& send) {
+    if (send.record == &waiting) to.push_back(send.key.peer);
+  });
+}
+
+inline bool simulated_transport::is_linked(int peer) {
+  return !world_.planned_ || world_.links_->is_open(rank(), peer);
+}
+
+// Remembered where ranks may fall silent.
+inline void simulated_transport::note(const message_key& key, std::uint64_t hash) {
+  if (!world_.planned_ || hash == 0) return;
+  simulated::links::one_way& way = world_.links_->between(key.peer, rank());
+  way.communicator = key.communicator;
+  way.sequence = key.sequence;
+}
+
+inline std::uint64_t simulated_transport::heard_in(int peer, std::uint32_t communicator) {
+  if (!world_.planned_) return 0;
+  const simulated::links::one_way& way = world_.links_->between(peer, rank());
+  return way.communicator == communicator ? way.sequence : 0;
 }
 
 inline void simulated_transport::dispute(int peer, std::uint32_t communicator,

@@ -156,6 +156,8 @@ COLLS_ONCE task<> opener::dial(link& which) {
     }
   }
   if (!hopeless || which.is_open() || closing_) co_return;
+  // Dialled for words alone: whoever needs it dials again.
+  if (why.code != errc::closed && !host_.is_needed(which)) co_return;
   host_.unreachable(which, why);
 }
 

@@ -1,0 +1,254 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// stragglers: which ranks have not entered an operation that others wait in, as far as the waiting
+// ranks have told each other.
+
+#include <colls/record.hpp>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace colls {
+
+/// Where a rank is, by its own word or as far as another rank knows. It travels as it is.
+struct rank_state {
+  std::uint64_t entered = 0;   // the newest collective of the communicator that it has called
+  std::uint64_t waits_in = 0;  // the oldest one there that it has not finished; 0: none
+  std::uint64_t sequence = 0;  // of the operation that it is in; the tag, if point to point
+  std::uint32_t communicator = 0;             // of that operation
+  std::int32_t rank = -1;                     // in the world
+  std::uint32_t age_ms = 0;                   // how long ago it was so
+  std::uint32_t silent_ms = 0;                // how long nothing has been heard of it
+  collective operation = collective::none;    // that it is in; none: it has none under way
+  std::uint8_t answers = 0;                   // it has answered when it was asked last
+  std::uint8_t awaited = 0;                   // some rank waits for its messages
+  std::uint8_t stopped = 0;                   // its process is stopped, says the system
+  std::uint32_t reserved = 0;
+};
+
+/// What a waiting rank tells others: where it is, and where those are that it knows to be late.
+struct state_report {
+  static constexpr std::uint32_t most = 8;
+
+  rank_state self;
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+  rank_state others[most];
+
+  /// Whether a rank of colls would say so.
+  bool is_plausible() const {
+    const auto can_be = [](const rank_state& of) { return of.operation <= collective::attach; };
+    return count <= most && can_be(self) && std::all_of(others, others + count, can_be);
+  }
+};
+static_assert(sizeof(state_report) == 440 && std::is_trivially_copyable_v<state_report>);
+
+/// What one rank knows of the others while an operation of a communicator waits.
+class inquiry {
+ public:
+  /// A rank that does not answer for so long is silent.
+  static constexpr time_point patience = 50 * milliseconds;
+
+  struct entry {
+    rank_state known;
+    time_point as_of = 0;  // when it was so
+    time_point asked = 0;  // for the first time since it answered; 0: it has answered
+    time_point heard = 0;  // when it, or another rank of it, was heard of last; 0: never
+    time_point named = 0;  // when another rank's report named it last
+    bool direct = false;   // this rank asks it itself
+    bool reported = false;  // as late, so that others have to learn when it is not any more
+  };
+  enum class standing : std::uint8_t { unknown, inside, missing, silent };
+  struct verdict {
+    std::uint64_t sequence = 0;  // of the operation that waits
+    int culprit = -1;
+    bool has_entered = false;  // and is silent
+    std::vector<int> others;   // that are late as well
+  };
+
+  /// `sequence`: of the oldest collective of `of` that waits here; 0: none does.
+  inquiry(communicator_state& of, std::uint64_t sequence, time_point now)
+      : of_(&of), sequence_(sequence), began_(now) {}
+
+  communicator_state& communicator() const { return *of_; }
+  std::uint64_t sequence() const { return sequence_; }
+  const entry* find(int rank) const {
+    const auto found = all_.find(rank);
+    return found != all_.end() ? &found->second : nullptr;
+  }
+  template <class Visit>
+  void each(Visit visit) {
+    for (auto& [rank, one] : all_) visit(rank, one);
+  }
+
+  void ask(int rank, bool awaited, time_point now) {
+    entry& one = all_[rank];
+    one.direct = true;
+    one.known.rank = rank;
+    one.known.awaited |= awaited ? 1 : 0;
+    if (one.asked == 0) one.asked = now;
+  }
+  /// The rank says so of itself.
+  void hear(const rank_state& said, time_point now) {
+    entry& one = all_[said.rank];
+    const std::uint8_t awaited = one.known.awaited;
+    one.known = said;
+    one.known.awaited = awaited;
+    one.known.answers = 1;
+    one.as_of = one.heard = now;
+    one.asked = 0;
+    changed_ = true;
+  }
+  /// Another rank says so of it.
+  void learn(const rank_state& said, time_point now) {
+    entry& one = all_[said.rank];
+    const time_point as_of = now - said.age_ms * milliseconds;
+    const std::uint64_t entered = std::max(one.known.entered, said.entered);
+    const std::uint8_t awaited = one.known.awaited | said.awaited;
+    if (as_of > std::max(one.as_of, one.asked)) {
+      one.known = said;
+      one.as_of = as_of;
+      if (said.answers != 0) one.asked = 0;
+    }
+    one.known.rank = said.rank;
+    one.known.entered = entered;
+    one.known.awaited = awaited;
+    one.heard = std::max(one.heard, now - said.silent_ms * milliseconds);
+    one.named = now;
+    changed_ = true;
+  }
+
+  /// The oldest operation of the communicator that some rank is known to wait in.
+  std::uint64_t oldest(time_point now) const {
+    std::uint64_t found = sequence_;
+    for (const auto& [rank, one] : all_) {
+      const bool waits = one.known.waits_in != 0 && !is_silent(one, now) && is_fresh(one, now);
+      if (waits && one.known.waits_in < found) found = one.known.waits_in;
+    }
+    return found;
+  }
+  standing of(const entry& one, std::uint64_t sequence, time_point now) const {
+    if (!one.direct && !is_fresh(one, now)) return standing::unknown;
+    const bool silent = is_silent(one, now);
+    if (one.known.entered >= sequence) {
+      return silent && one.known.awaited != 0 ? standing::silent : standing::inside;
+    }
+    return silent || one.known.answers != 0 ? standing::missing : standing::unknown;
+  }
+  /// Of the ranks that are late the lowest; only where all have entered, one that is silent.
+  verdict judge(time_point now) const {
+    verdict found;
+    found.sequence = oldest(now);
+    if (found.sequence == 0) return found;
+    for (const standing wanted : {standing::missing, standing::silent}) {
+      for (const auto& [rank, one] : all_) {
+        if (of(one, found.sequence, now) != wanted) continue;
+        if (found.culprit < 0) {
+          found.culprit = rank;
+          found.has_entered = wanted == standing::silent;
+        } else if (found.others.size() + 1 < state_report::most) {
+          found.others.push_back(rank);
+        }
+      }
+      if (found.culprit >= 0) break;
+    }
+    return found;
+  }
+
+  /// Adds what others have to know of late ranks, the lowest first.
+  void put(state_report& into, time_point now) {
+    const std::uint64_t sequence = oldest(now);
+    if (sequence == 0) return;
+    for (auto& [rank, one] : all_) {
+      if (into.count == state_report::most) return;
+      const standing is = of(one, sequence, now);
+      const bool late = is == standing::missing || is == standing::silent;
+      if (!late && !(one.reported && is == standing::inside)) continue;
+      one.reported = true;
+      rank_state& said = into.others[into.count++] = one.known;
+      const bool silent = is_silent(one, now);
+      const time_point since = silent && one.asked != 0 ? one.asked : one.as_of;
+      said.answers = silent ? 0 : 1;
+      said.age_ms = in_milliseconds(now - since);
+      said.silent_ms = in_milliseconds(silent_for(one, now));
+    }
+  }
+  /// Whether it may be otherwise by now: not asked all the time.
+  bool is_due(time_point now) const { return now >= due(); }
+  /// Whether `known` says something else than the report before it.
+  bool is_news(const state_report& known, time_point now) {
+    changed_ = false;
+    looked_ = now;
+    std::uint64_t print = 0;
+    for (std::uint32_t i = 0; i < known.count; ++i) {
+      const rank_state& one = known.others[i];
+      for (const std::uint64_t word :
+           {static_cast<std::uint64_t>(one.rank), one.entered, one.sequence,
+            std::uint64_t{one.communicator}, static_cast<std::uint64_t>(one.operation),
+            std::uint64_t{one.answers}}) {
+        print = mix(print, word);
+      }
+    }
+    return std::exchange(told_, print) != print;
+  }
+  time_point due() const {
+    time_point first = changed_ ? looked_ + pause : never;
+    for (const auto& [rank, one] : all_) {
+      const time_point then = one.asked + patience;
+      if (one.asked != 0 && then > looked_) first = std::min(first, then);
+    }
+    return first;
+  }
+
+  static bool is_silent(const entry& one, time_point now) {
+    if (one.asked == 0) return one.known.answers == 0 && one.as_of != 0;
+    return one.asked >= one.as_of ? now - one.asked >= patience : one.known.answers == 0;
+  }
+  static time_point silent_for(const entry& one, time_point now) {
+    return now - (one.heard != 0 ? one.heard : one.asked != 0 ? one.asked : now);
+  }
+
+ private:
+  static std::uint32_t in_milliseconds(time_point span) {
+    return static_cast<std::uint32_t>(std::clamp<time_point>(span / milliseconds, 0, UINT32_MAX));
+  }
+  // What only others say counts while they go on to say so: ranks that wait repeat it every 500 ms,
+  // and more seldom the longer they wait.
+  bool is_fresh(const entry& one, time_point now) const {
+    const time_point last = std::max({one.named, one.heard, one.as_of});
+    return now - last < 2 * seconds + (now - began_) / 4;
+  }
+
+  static constexpr time_point pause = 20 * milliseconds;
+
+  communicator_state* of_;
+  std::uint64_t sequence_;
+  time_point began_;
+  std::map<int, entry> all_;  // by rank in the world
+  time_point looked_ = 0;
+  bool changed_ = false;
+  std::uint64_t told_ = 0;
+};
+
+/// The ranks of a communicator that rank `rank` asks besides those that it waits for: all where
+/// they are few, else those at powers of two, so that what one knows is known to all soon.
+template <class Visit>
+void each_neighbour(int rank, int size, Visit visit) {
+  constexpr int few = 16;
+  if (size <= few) {
+    for (int other = 0; other < size; ++other) {
+      if (other != rank) visit(other);
+    }
+    return;
+  }
+  for (int stride = 1; stride < size; stride *= 2) {
+    visit((rank + stride) % size);
+    if (2 * stride != size) visit((rank + size - stride) % size);
+  }
+}
+
+}  // namespace colls

@@ -1,0 +1,400 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+
+// A rank that is late, or has stopped, is named by all ranks that wait, with where it is; no rank
+// that waits itself is.
+
+#include "processes.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <memory>
+
+using namespace processes;
+using colls::algorithm;
+using colls::errc;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// What main has to say when a call of it failed, in one line.
+std::string told(const colls::error& failed) {
+  return std::to_string(failed.record().culprit) + " " + failed.what();
+}
+
+/// The error of a call, or "".
+task<std::string> outcome(colls::operation<> started) {
+  std::string text;
+  try {
+    co_await started;
+  } catch (const colls::error& failed) {
+    text = failed.code() == errc::timeout ? told(failed) : std::string("other: ") + failed.what();
+  }
+  co_return text;
+}
+
+/// The numbers of the ranks that a text names, without the one that speaks, each once.
+std::vector<int> named(const std::string& text) {
+  std::vector<int> all;
+  const std::string begin = "failed: timeout: ";
+  const std::string end = ". Hint";
+  const std::string part = text.substr(std::min(text.find(begin), text.size()), text.find(end));
+  for (const std::string word : {"rank ", "ranks ", ", "}) {
+    for (auto at = part.find(word); at != part.npos; at = part.find(word, at + 1)) {
+      const char digit = part[std::min(at + word.size(), part.size() - 1)];
+      if (std::isdigit(static_cast<unsigned char>(digit)) != 0) all.push_back(digit - '0');
+    }
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+/// The deadline is that of the calls that are tried, so that a slow machine fails no other one.
+constexpr colls::options soon{.timeout = 1500ms};
+
+colls::config by(const char* transport) {
+  colls::config made;
+  made.transport = transport;
+  made.secret = "a secret";
+  return made;
+}
+
+/// A call in which every rank waits for every other one, or all for one.
+struct family {
+  const char* operation;
+  algorithm how;
+  colls::operation<> (*start)(colls::world&, std::vector<double>&, int late, const colls::options&);
+};
+
+colls::operation<> sum(colls::world& world, std::vector<double>& data, int,
+                       const colls::options& opts) {
+  return world.all_reduce(data, opts);
+}
+colls::operation<> meet(colls::world& world, std::vector<double>&, int,
+                        const colls::options& opts) {
+  return world.barrier(opts);
+}
+colls::operation<> send_to_all(colls::world& world, std::vector<double>& data, int late,
+                               const colls::options& opts) {
+  return world.broadcast(data, late, opts);
+}
+colls::operation<> collect(colls::world& world, std::vector<double>& data, int,
+                           const colls::options& opts) {
+  const auto size = static_cast<std::size_t>(world.size());
+  const std::span all(data);
+  return world.all_gather(all.first(10), all.subspan(10, 10 * size), opts);
+}
+colls::operation<> exchange(colls::world& world, std::vector<double>& data, int,
+                            const colls::options& opts) {
+  const auto size = static_cast<std::size_t>(world.size());
+  const std::span all(data);
+  return world.all_to_all(all.first(10 * size), all.subspan(100, 10 * size), opts);
+}
+
+constexpr family families[] = {
+    {"all_reduce", algorithm::linear, sum},
+    {"all_reduce", algorithm::ring, sum},
+    {"all_reduce", algorithm::recursive_doubling, sum},
+    {"all_reduce", algorithm::recursive_halving, sum},
+    {"all_reduce", algorithm::double_tree, sum},
+    {"all_reduce", algorithm::circulant, sum},
+    {"all_reduce", algorithm::direct, sum},
+    {"all_reduce", algorithm::automatic, sum},
+    {"barrier", algorithm::dissemination, meet},
+    {"barrier", algorithm::binomial_tree, meet},
+    {"broadcast", algorithm::knomial_tree, send_to_all},
+    {"broadcast", algorithm::chain, send_to_all},
+    {"all_gather", algorithm::bruck, collect},
+    {"all_to_all", algorithm::pairwise, exchange},
+};
+
+/// Each family on a communicator of its own, whose ranks are those of the world backwards. All ranks
+/// make one call; then `late` does not hear the others until all have failed in the next.
+job::rank_main late_in_each(int late) {
+  return [=](colls::world& world, const line& test) -> task<> {
+    for (const family& each : families) {
+      colls::world mine = co_await world.split(0, -world.rank());
+      std::vector<double> data(4000, 1);
+      const colls::options opts{.algorithm = each.how, .timeout = 1500ms};
+      const int root = world.size() - 1 - late;
+      colls::operation<> first = world.barrier();
+      co_await first;
+      colls::operation<> before = sum(mine, data, root, {});
+      co_await before;
+      if (world.rank() == late) test.hear();
+      task<std::string> call = outcome(each.start(mine, data, root, opts));
+      const std::string failed = co_await call;
+      test.say("said " + failed);
+      if (world.rank() != late) test.hear();
+    }
+  };
+}
+
+void check(job& all, int late, const family& each) {
+  const std::string who = "rank " + std::to_string(late);
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (rank == late) continue;
+    const std::string text = all.hear(rank, 60);
+    CAPTURE(rank);
+    CAPTURE(text);
+    REQUIRE(contains(text, "said " + std::to_string(late) + " "));
+    CHECK(contains(text, who + " has not entered #2 " + each.operation));
+    CHECK(contains(text, "; it has made no call since #1 all_reduce"));
+    CHECK(named(text) == std::vector<int>{late});
+  }
+  all.tell(late);
+  const std::string text = all.hear(late, 60);
+  CAPTURE(text);
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (rank != late) all.tell(rank);
+  }
+  // All that it needed may have come before the others failed.
+  if (text == "said ") return;
+  CHECK(contains(text, "said " + std::to_string(late) + " "));
+  CHECK(contains(text, "the others waited for this rank: " + who + " has not entered #2"));
+}
+
+/// A sum of all ranks, and its error.
+task<std::string> sum_of(colls::world& world, colls::options opts = {}) {
+  std::vector<double> data(1000, 1);
+  task<std::string> call = outcome(world.all_reduce(data, opts));
+  std::string text = co_await call;
+  co_return text;
+}
+
+}  // namespace
+
+TEST_CASE("all ranks that wait name the late rank and no other, whatever the algorithm") {
+  struct one {
+    const char* transport;
+    int late;
+    std::unique_ptr<job> world;
+  };
+  // At the same time, or it would take minutes.
+  std::vector<one> all;
+  for (const int size : {2, 3, 5, 8}) {
+    for (const char* const transport : {"tcp", "hybrid"}) {
+      for (const int late : {size / 2, size - 1}) {
+        all.push_back({transport, late,
+                       std::make_unique<job>(size, late_in_each(late), by(transport))});
+      }
+    }
+  }
+  for (const family& each : families) {
+    CAPTURE(std::string(each.operation));
+    CAPTURE(std::string(name(each.how)));
+    for (const one& tried : all) {
+      CAPTURE(std::string(tried.transport));
+      CAPTURE(tried.world->size());
+      CAPTURE(tried.late);
+      check(*tried.world, tried.late, each);
+    }
+  }
+}
+
+TEST_CASE("of several late ranks the lowest is named, and the others beside it") {
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    CAPTURE(std::string(transport));
+    job all(6, [](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      const int rank = world.rank();
+      if (rank == 1 || rank == 3 || rank == 4) test.hear();
+      task<std::string> call = sum_of(world, {.algorithm = algorithm::ring, .timeout = 1500ms});
+      const std::string text = co_await call;
+      test.say(text);
+    }, by(transport));
+    for (const int rank : {0, 2, 5}) {
+      const std::string text = all.hear(rank);
+      CAPTURE(rank);
+      CAPTURE(text);
+      CHECK(contains(text, "rank 1 has not entered #2 all_reduce; it has made no call since "
+                           "#1 barrier; nor have ranks 3, 4"));
+    }
+    for (const int rank : {1, 3, 4}) all.tell(rank);
+  }
+}
+
+TEST_CASE("a late rank that waits elsewhere says where, and of two crossed calls both are named") {
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    CAPTURE(std::string(transport));
+    job all(3, [](colls::world& world, const line& test) -> task<> {
+      colls::world one = co_await world.dup();
+      colls::world other = co_await world.dup();
+      co_await world.barrier();
+      // Rank 2 waits for a message; rank 1 crosses the order of the calls.
+      std::vector<double> data(10);
+      task<std::string> call;
+      if (world.rank() == 0) call = outcome(one.barrier(soon));
+      if (world.rank() == 1) call = outcome(other.barrier(soon));
+      if (world.rank() == 2) {
+        try {
+          co_await world.recv(data, 0, 7);
+        } catch (const colls::error&) {
+        }
+        test.hear();
+        co_return;
+      }
+      const std::string text = co_await call;
+      test.say(text);
+      test.hear();
+    }, by(transport));
+    const std::string of_zero = all.hear(0);
+    const std::string of_one = all.hear(1);
+    CAPTURE(of_zero);
+    CAPTURE(of_one);
+    CHECK(contains(of_zero, "barrier #1 on communicator"));
+    CHECK(contains(of_zero, "rank 1 has not entered #1 barrier; it is at #1 barrier on communicator"));
+    CHECK(contains(of_zero, "; nor has rank 2"));
+    CHECK(contains(of_one, "rank 0 has not entered #1 barrier; it is at #1 barrier on communicator"));
+    for (const int rank : {0, 1, 2}) all.tell(rank);
+  }
+}
+
+TEST_CASE("a rank that waits in an earlier call is not late, the one that it waits for is") {
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    CAPTURE(std::string(transport));
+    job all(4, [](colls::world& world, const line& test) -> task<> {
+      std::vector<double> data(10);
+      std::vector<double> whole(40);
+      co_await world.barrier();
+      if (world.rank() == 3) test.hear();
+      // Rank 0 waits there for rank 3; ranks 1 and 2 have done their part.
+      colls::operation<> first = world.gather(data, whole, 0, {.algorithm = algorithm::linear});
+      task<std::string> call = outcome(world.barrier(soon));
+      const std::string text = co_await call;
+      test.say(text);
+      test.hear();
+    }, by(transport));
+    for (const int rank : {0, 1, 2}) {
+      const std::string text = all.hear(rank);
+      CAPTURE(rank);
+      CAPTURE(text);
+      CHECK(contains(text, "3 colls: rank "));
+      CHECK(contains(text, "rank 3 has not entered #2 gather; it has made no call since #1 barrier"));
+    }
+    for (const int rank : {0, 1, 2, 3, 3}) all.tell(rank);
+  }
+}
+
+TEST_CASE("a stopped rank is named: before its call, and inside of it") {
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    for (const bool inside : {false, true}) {
+      CAPTURE(std::string(transport));
+      CAPTURE(inside);
+      const bool one_host = transport == std::string("hybrid");
+      job all(4, [=](colls::world& world, const line& test) -> task<> {
+        co_await world.barrier();
+        test.say("ready");
+        if (world.rank() == 3 || (world.rank() == 2 && !inside)) test.hear();
+        task<std::string> call = sum_of(world, {.algorithm = algorithm::ring, .timeout = 1500ms});
+        if (world.rank() == 3) test.say("goes on");
+        const std::string text = co_await call;
+        test.say(text);
+      }, by(transport));
+      REQUIRE(all.all_say("ready"));
+      // All have waited for rank 3, and told each other so.
+      if (inside) ::usleep(500'000);
+      all.stop(2);
+      all.tell(3);
+      CHECK(all.hear(3) == "goes on");
+      for (const int rank : {0, 1, 3}) {
+        const std::string text = all.hear(rank);
+        CAPTURE(rank);
+        CAPTURE(text);
+        CHECK(contains(text, "2 colls: rank "));
+        if (inside) {
+          CHECK(contains(text, "rank 2 entered #2 all_reduce and has been silent for "));
+        } else {
+          CHECK(contains(text, "rank 2 has not entered #2 all_reduce; it has made no call since "
+                               "#1 barrier"));
+        }
+        if (one_host) CHECK(contains(text, ", and is stopped; options.timeout is over"));
+        CHECK(named(text) == std::vector<int>{2});
+      }
+      all.go_on(2);
+      if (!inside) all.tell(2);
+      const std::string text = all.hear(2);
+      CAPTURE(text);
+      CHECK((text.empty() || contains(text, "2 colls: rank 2: ")));
+    }
+  }
+}
+
+TEST_CASE("a receive and a send say whose message is missing, and where that rank is") {
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    CAPTURE(std::string(transport));
+    job all(3, [](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      std::vector<double> data(10);
+      std::vector<double> large(100'000);
+      if (world.rank() == 1) {
+        try {
+          co_await world.recv(data, 2, 7, {.timeout = 1s});
+        } catch (const colls::error& failed) {
+          test.say(failed.what());
+        }
+        test.hear();
+      } else if (world.rank() == 2) {
+        test.hear();
+      } else {
+        for (int i = 0; i < 3; ++i) {
+          std::string text;
+          const colls::options at_once{.timeout = 500ms};
+          try {
+            if (i == 0) co_await world.recv(data, 1, 5, at_once);
+            if (i == 1) co_await world.recv(data, colls::any_source, 6, at_once);
+            if (i == 2) {
+              colls::operation<> sent = world.send(large, 2, 3, at_once);
+              co_await sent;
+            }
+          } catch (const colls::error& failed) {
+            text = failed.what();
+          }
+          test.say(text);
+        }
+      }
+    }, by(transport));
+    const std::string first = all.hear(0);
+    CAPTURE(first);
+    CHECK(contains(first, "timeout: rank 1 has not sent tag 5; it is at recv with tag 7; "
+                          "options.timeout is over"));
+    CHECK(contains(all.hear(0), "timeout: no rank has sent tag 6; options.timeout is over"));
+    const std::string third = all.hear(0);
+    CAPTURE(third);
+    CHECK(contains(third, "timeout: rank 2 has not received tag 3; nothing was heard of it for 0."));
+    CHECK(contains(third, "; 0 of 800000 bytes done"));
+    const std::string other = all.hear(1);
+    CAPTURE(other);
+    CHECK(contains(other, "timeout: rank 2 has not sent tag 7; nothing was heard of it for "));
+    for (const int rank : {1, 2}) all.tell(rank);
+  }
+}
+
+TEST_CASE("after 30 s the waiting ranks log which rank is late, and where it is") {
+  std::vector<std::unique_ptr<job>> jobs;
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    jobs.push_back(std::make_unique<job>(4, [](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      if (world.rank() == 1) test.hear();
+      task<std::string> call = sum_of(world, {.algorithm = algorithm::ring});
+      const std::string text = co_await call;
+      test.say("ended " + text);
+    }, by(transport)));
+  }
+  for (const auto& each : jobs) {
+    for (const int rank : {0, 2, 3}) {
+      const std::string expected =
+          "rank " + std::to_string(rank) +
+          " has waited 30 s in all_reduce #2: rank 1 has not entered #2 all_reduce; it has made no "
+          "call since #1 barrier\n";
+      const double until = now() + 45;
+      while (!contains(each->log(rank), "has waited") && now() < until) ::usleep(10'000);
+      CHECK(contains(each->log(rank), expected));
+      CHECK(count(each->log(rank), "has waited") == 1);
+    }
+    each->tell(1);
+    for (int rank = 0; rank < 4; ++rank) CHECK(each->wait(rank).status == 0);
+  }
+}
