@@ -237,6 +237,36 @@ TEST_CASE("a short message does not overtake a long one of its key") {
   CHECK(b == second);
 }
 
+TEST_CASE("what tells of a waiting message goes behind the messages before it") {
+  settings how = plain();
+  how.network.wiring = simulated::topology::parse("nodes:2");
+  how.network.bandwidth = 1e-3;
+  team all(4, how);
+  // The link between the nodes is taken for 0.5 s. The first message waits there; the second one
+  // waits to be asked for, and tells so after 0.1 s.
+  const bytes_of other(500'000, 3);
+  const bytes_of first(200'000, 1);
+  const bytes_of second(150'000, 2);
+  bytes_of elsewhere(500'000);
+  bytes_of a(200'000);
+  bytes_of b(150'000);
+  started z(all.world, 3, all[3].recv(1, elsewhere));
+  started before(all.world, 1, all[1].send(3, other));
+  started x(all.world, 2, all[2].recv(0, a));
+  started one(all.world, 0, all[0].send(2, first));
+  started two(all.world, 0, all[0].send(2, second));
+  all.world[0].kick();  // looks at what waits from time to time
+  settle(all.world);
+  CHECK(!all.state(2).failed());
+  CHECK(x.when() > z.when());
+  started y(all.world, 2, all[2].recv(0, b));
+  settle(all.world);
+  CHECK(!x.result());
+  CHECK(!y.result());
+  CHECK(a == first);
+  CHECK(b == second);
+}
+
 TEST_CASE("point to point: any source, shorter and longer messages, long ones by their header") {
   team all(3);
   operation_record records[3];

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Plants each bug of this folder in a copy of the headers and runs the test that has to see it.
+"""Plants each bug of this folder in a copy of the headers and the launcher, and runs the test that
+has to see it.
 
-A NAME.patch begins with what is wrong, then `test: FILE` below tests/ and `case: CASES` of it. It
-is caught if an assertion of those cases fails with it, and they pass without; a patch that does not
-apply, a test that does not compile, crashes or runs out of time catches nothing.
+A NAME.patch begins with what is wrong, then `test: FILE` below tests/, `case: CASES` of it and,
+where the test starts programs, `starts: PROGRAM...`. It is caught if an assertion of those cases
+fails with it, and they pass without; a patch that does not apply, a program that does not compile,
+a test that crashes or runs out of time catches nothing.
 
 usage: run.py SOURCE_DIR COMPILER... [-- NAME...]
 """
@@ -20,6 +22,8 @@ import sys
 import tempfile
 
 FLAGS = ["-std=c++20", "-O1", "-pthread"]
+COMPILED_ONCE = ["-DBOOST_ASIO_SEPARATE_COMPILATION", "-DCOLLS_SEPARATE_COMPILATION"]
+STAND_IN = ["-DCOLLS_CUDA_STAND_IN"]
 FAILED = re.compile(r"ERROR: (?!test case )")  # which has crashed, or thrown what nobody caught
 SECONDS = 300  # of a test
 COMPILING = 1800
@@ -36,76 +40,113 @@ def run(command, seconds=SECONDS, **more):
 
 
 class Tests:
-    """Compiles tests against headers, and keeps what does not change."""
+    """Compiles tests against a copy of the headers. All paths are relative to the copy, so that a
+    compiler cache knows what no patch has touched."""
 
-    def __init__(self, source, compiler, folder):
+    def __init__(self, source, compiler, folder, uses_stand_in):
         self.source, self.compiler, self.folder = source, compiler, folder
-        self.main = self.compiled("main")
-        self.stand_in = None
+        self.sound = self.copy("sound")
+        self.main = self.compiled_once("main")
+        self.stand_in = [self.compiled_once(f"stand_in/{name}", *STAND_IN) for name in ("cuda", "nccl")
+                         if uses_stand_in]
 
-    def compiled(self, name, *flags):
-        """The object of a source of the tests."""
+    def copy(self, name):
+        where = self.folder / name
+        for part in ("include", "tools"):
+            shutil.copytree(self.source / part, where / part)
+        for part in ("tests", "examples"):
+            (where / part).symlink_to(self.source / part)
+        return where
+
+    def compile(self, where, file, made, *flags):
+        """None, or the compiler's words."""
+        status, output = run([*self.compiler, *FLAGS, *flags, "-I", "include", "-c", file, "-o", made],
+                             COMPILING, cwd=where)
+        return None if status == 0 else f"does not compile:\n{output}"
+
+    def link(self, where, made, *parts):
+        status, output = run([*self.compiler, *FLAGS, *parts, "-lcrypto", "-lfmt", "-o", made], cwd=where)
+        return None if status == 0 else f"does not link:\n{output}"
+
+    def compiled_once(self, name, *flags):
+        """The object of a file that no patch changes."""
         made = self.folder / f"{pathlib.Path(name).name}.o"
-        status, output = run([*self.compiler, *FLAGS, *flags, "-c", self.source / f"tests/{name}.cpp",
-                              "-o", made], COMPILING)
-        if status != 0:
-            sys.exit(output)
+        problem = self.compile(self.sound, f"tests/{name}.cpp", made, *flags)
+        if problem:
+            sys.exit(f"{name} {problem}")
         return made
 
     def beside(self, test):
         """What a test needs: flags to compile it, and what it is linked with."""
         if "cuda_" not in test:
-            return [], [self.main, "-lcrypto"]
-        flags = ["-DCOLLS_CUDA_STAND_IN"]
-        if not self.stand_in:
-            own = [*flags, "-I", self.source / "include"]
-            self.stand_in = [self.compiled(f"stand_in/{name}", *own) for name in ("cuda", "nccl")]
-        return flags, [self.main, *self.stand_in, "-lcrypto"]
+            return [], [self.main]
+        return STAND_IN, [self.main, *self.stand_in]
 
-    def build(self, test, include, where):
-        """The program, or the compiler's words."""
-        where.mkdir(exist_ok=True)
+    def build(self, where, test, programs):
+        """The test and the programs that it starts, or why there are none."""
         flags, linked = self.beside(test)
-        status, output = run([*self.compiler, *FLAGS, *flags, "-I", include, "-c", self.source / "tests" / test,
-                              "-o", where / "test.o"], COMPILING)
-        if status != 0:
-            return None, f"does not compile:\n{output}"
-        status, output = run([*self.compiler, *FLAGS, where / "test.o", *linked, "-o", where / "test"])
-        return (where / "test", None) if status == 0 else (None, f"does not link:\n{output}")
+        made = re.sub(r"\W", "_", test)
+        problem = (self.compile(where, f"tests/{test}", f"{made}.o", *flags) or
+                   self.link(where, made, f"{made}.o", *linked))
+        if programs:
+            problem = problem or self.build_programs(where, programs)
+        return where / made, problem and f"{test} {problem}"
 
-    def check_sound(self, wanted):
-        """All (test, cases) pass where no bug is planted."""
-        programs = {}
-        for test, cases in sorted(wanted):
-            if test not in programs:
-                where = self.folder / re.sub(r"\W", "_", test)
-                programs[test], problem = self.build(test, self.source / "include", where)
-                if problem:
-                    sys.exit(f"{test} {problem}")
-            status, output = run([programs[test], f"-tc={cases}"])
+    def build_programs(self, where, programs):
+        """tools/NAME and examples/NAME, as the build folder has them."""
+        shared = ["tools/asio.cpp", "tools/colls.cpp"]
+        problem = None
+        for file in shared:
+            problem = problem or self.compile(where, file, f"{file}.o", *COMPILED_ONCE)
+        for program in programs:
+            folder, name = program.split("/")
+            pattern = name.replace("-", "_") if folder == "tools" else f"??_{name}"
+            [file] = (where / folder).glob(f"{pattern}.cpp")
+            made = where / "bin" / program
+            made.parent.mkdir(parents=True, exist_ok=True)
+            problem = problem or (
+                self.compile(where, file.relative_to(where), f"{name}.o", *COMPILED_ONCE) or
+                self.link(where, made, f"{name}.o", *(f"{each}.o" for each in shared)))
+        return problem
+
+    def run(self, where, program, cases):
+        """As meson does it: in the folder below which the programs lie."""
+        folder = where / "bin"
+        folder.mkdir(exist_ok=True)
+        return run([program, f"-tc={cases}"], cwd=folder)
+
+    def why_unsound(self, wanted):
+        """Why a test's cases do not all pass where no bug is planted, or None."""
+        test, (cases, programs) = wanted
+        program, problem = self.build(self.sound, test, sorted(programs))
+        if problem:
+            return problem
+        for each in sorted(cases):
+            status, output = self.run(self.sound, program, each)
             if status != 0 or not re.search(r"test cases: +[1-9]", output):
-                sys.exit(f"{test} '{cases}' does not pass without any bug:\n{output}")
+                return f"{test} '{each}' does not pass without any bug:\n{output}"
+        return None
 
 
 def read(patch):
-    text = patch.read_text()
-    test, cases = (re.search(rf"^{key}: (.+)$", text, flags=re.M)[1] for key in ("test", "case"))
-    return test, cases
+    """(test, cases, programs)."""
+    found = dict(re.findall(r"^(test|case|starts): (.+)$", patch.read_text(), flags=re.M))
+    return found["test"], found["case"], tuple(found.get("starts", "").split())
 
 
 def verdict(patch, tests):
     """Why the bug was not caught, or None."""
-    test, cases = read(patch)
-    where = tests.folder / patch.stem
-    shutil.copytree(tests.source / "include", where / "include")
+    test, cases, programs = read(patch)
+    where = tests.copy(patch.stem)
     alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tests.folder)}
     status, output = run(["git", "apply", "-C1", patch], cwd=where, env=alone)
     if status != 0:
         return f"does not apply:\n{output}"
-    program, problem = tests.build(test, where / "include", where)
+    program, problem = tests.build(where, test, programs)
     if problem:
         return problem
-    status, output = run([program, f"-tc={cases}"])
+    status, output = tests.run(where, program, cases)
+    shutil.rmtree(where)
     if status == 1 and FAILED.search(output):
         return None
     return f"{test} '{cases}' ends with {status}, and no assertion fails:\n{output[-2000:]}"
@@ -124,9 +165,16 @@ def main():
     patches = [patch for patch in patches if not names or patch.stem in names]
     caught = 0
     with tempfile.TemporaryDirectory() as folder:
-        tests = Tests(source, compiler, pathlib.Path(folder))
-        tests.check_sound({read(patch) for patch in patches})
+        wanted = {}
+        for patch in patches:
+            test, cases, programs = read(patch)
+            all_cases, all_programs = wanted.setdefault(test, (set(), set()))
+            all_cases.add(cases)
+            all_programs.update(programs)
+        tests = Tests(source, compiler, pathlib.Path(folder), any("cuda_" in test for test in wanted))
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for why in filter(None, pool.map(tests.why_unsound, sorted(wanted.items()))):
+                sys.exit(why)
             verdicts = pool.map(lambda patch: verdict(patch, tests), patches)
             for patch, why in zip(patches, verdicts):
                 caught += why is None
