@@ -47,8 +47,9 @@ inline constexpr std::size_t checksum_at = longest_inline - sizeof(std::uint32_t
 /// Copies what a peer may be writing at this moment. It is read once: what is judged afterwards is
 /// what is used.
 [[gnu::always_inline]] inline void fetch(void* into, const void* from, std::size_t size) {
-  using word [[gnu::may_alias]] = std::uint64_t;
-  using half [[gnu::may_alias]] = std::uint32_t;
+  // At any address: the payload of a frame follows that of another.
+  using word [[gnu::may_alias, gnu::aligned(1)]] = std::uint64_t;
+  using half [[gnu::may_alias, gnu::aligned(1)]] = std::uint32_t;
   auto* to = static_cast<std::byte*>(into);
   const auto* at = static_cast<const volatile std::byte*>(from);
   const auto copy = [&](auto read) {
