@@ -5,7 +5,8 @@
 
 Counted are the cases that ran: those of a doctest program by its own totals, those of a script by
 its closing line `N passed, N failed`, any other test as one. A crash, a timeout and a program that
-ran no case count as failed. A line `skipped: REASON` takes a case from passed to skipped.
+ran no case count as failed. A line `skipped: REASON` takes a case from passed to skipped; lines
+`measured: WHAT` are repeated.
 Exit status: 0 only if nothing failed and something passed.
 
 usage: summary.py TESTLOG.json... | summary.py --self-test
@@ -18,6 +19,7 @@ import sys
 DOCTEST = re.compile(r"\[doctest\] test cases: +\d+ \| +(\d+) passed \| +(\d+) failed")
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed$", flags=re.M)
 ERROR = re.compile(r"ERROR:|Sanitizer")
+MEASURED = re.compile(r"\bmeasured: (.+)$", flags=re.M)
 SKIPPED = re.compile(r"\bskipped: (.+)$", flags=re.M)
 
 
@@ -55,6 +57,7 @@ def summary(tests):
     """The lines to print and whether all is well; tests are (stage, entry) pairs."""
     lines, passed, failed, skipped = [], 0, 0, {}
     for stage, test in tests:
+        lines += [f"measured {stage}: {what}" for what in MEASURED.findall(test.get("stdout") or "")]
         ok, bad, reasons, why = count(test)
         passed, failed = passed + ok, failed + bad
         for reason in reasons:
@@ -98,6 +101,9 @@ def self_test():
         yield f"complaint: {told}"
     if complaint({"stdout": "", "stderr": "no\nyes"}) != ["  no", "  yes"]:
         yield "complaint without an error"
+    told = [("s", {"name": "t", "result": "OK", "stdout": "a.hpp:1: MESSAGE: measured: 3 ms\n"})]
+    if summary(told) != (["measured s: 3 ms", "1 passed, 0 failed, 0 skipped"], True):
+        yield f"measured: {summary(told)}"
     if summary(last) != (["2 passed, 0 failed, 0 skipped"], True) or summary([])[1]:
         yield f"totals: {summary(last)} {summary([])}"
 

@@ -59,18 +59,27 @@ copied on_executors_of_their_own(ranks<World>& of) {
 TEST_CASE_TEMPLATE("messages of every size arrive whole and in order, wanted early or late", World,
                    tcp_world, shm_world) {
   ranks<World> world(2);
-  world.run([](communicator& comm) -> task<> {
+  bool is_asked_for = false;
+  world.run([&](communicator& comm) -> task<> {
+    const auto until = [&](auto condition) -> task<> {
+      while (!condition()) {
+        co_await comm.net().driver().sleep_until(comm.net().now() + 100'000);
+      }
+    };
     const std::size_t sizes[] = {0, 1, 63, 4096, 65537, 131071, 131072, 131073, 300'000, 3'000'000};
     for (const bool sender_first : {true, false}) {
       for (const std::size_t size : sizes) {
         std::vector<unsigned char> data(size);
         if (comm.rank() == 0) {
           for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<unsigned char>(i * 7 + size);
-          if (!sender_first) co_await comm.net().driver().sleep_until(comm.net().now() + 2'000'000);
+          if (!sender_first) co_await until([&] { return is_asked_for; });
           co_await comm.send(data, 1, 5);
         } else {
-          if (sender_first) co_await comm.net().driver().sleep_until(comm.net().now() + 2'000'000);
-          const colls::received got = co_await comm.recv(data, 0, 5);
+          if (sender_first) co_await until([&] { return comm.net().matching().has_arrivals(); });
+          colls::operation<colls::received> taking = comm.recv(data, 0, 5);
+          is_asked_for = true;
+          const colls::received got = co_await taking;
+          is_asked_for = false;
           CHECK(got.source == 0);
           CHECK(got.count == size);
           bool same = true;
@@ -686,9 +695,12 @@ TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive ge
     CAPTURE(each.late);
     CAPTURE(each.between);
     ranks<World> world(2);
-    world.run([=](communicator& comm) -> task<> {
-      const auto pause = [&](int many) {
-        return comm.net().driver().sleep_until(comm.net().now() + many * colls::milliseconds);
+    bool withdrawn = false;
+    world.run([&](communicator& comm) -> task<> {
+      const auto until = [&](auto condition) -> task<> {
+        while (!condition()) {
+          co_await comm.net().driver().sleep_until(comm.net().now() + 100'000);
+        }
       };
       std::vector<int> words(each.size);
       const std::span all(words);
@@ -699,14 +711,18 @@ TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive ge
           const colls::operation<> dropped = comm.send(all, 1, 3);
           std::fill(last.begin(), last.end(), 7);
           for (int i = 0; i < each.between; ++i) others.push_back(comm.send(last, 1, 3));
-          if (!each.late) co_await pause(30);
+          // Its header has come to the other side, or all of it.
+          if (!each.late) {
+            co_await until([&] { return world.world[1].matching().has_arrivals(); });
+          }
         }
+        withdrawn = true;
         for (colls::operation<>& one : others) co_await std::move(one);
         const int next = 42;
         co_await comm.send(std::span(&next, 1), 1, 3);
       } else {
         const colls::peer from = each.any ? colls::peer(colls::any_source) : colls::peer(0);
-        if (!each.late) co_await pause(60);
+        if (!each.late) co_await until([&] { return withdrawn; });
         for (int i = 0; i < each.between; ++i) {
           co_await comm.recv(all, from, 3);
           CHECK(std::all_of(words.begin(), words.end(), [](int word) { return word == 7; }));

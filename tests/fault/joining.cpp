@@ -344,9 +344,9 @@ TEST_CASE("a second process with a rank that is taken goes, the world does not n
     auto work = sum(world, test);
     co_await work;
   };
-  const strings patient{"COLLS_JOIN_TIMEOUT=20"};
+  const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_LOG=debug"};
   job all({by_hand(0, 3, port, patient), by_hand(1, 3, port, patient)}, stay);
-  ::usleep(200'000);
+  REQUIRE(all.logs(1, "rank 1 listens at"));  // and has told the store so
   job twin({by_hand(1, 3, port)}, sum);
   check_line(twin, 0, {"rank_taken", "rank 1", at(port)});
   job last({by_hand(2, 3, port)}, stay);
@@ -395,18 +395,20 @@ TEST_CASE("killed while the world forms: the others are told at once") {
   for (const int victim : {0, 1}) {
     CAPTURE(victim);
     const int port = next_port();
-    const strings patient{"COLLS_JOIN_TIMEOUT=20"};
+    const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_LOG=debug"};
     job all(
         {by_hand(0, 4, port, patient), by_hand(1, 4, port, patient), by_hand(2, 4, port, patient)},
         sum);
-    ::usleep(500'000);
+    for (int rank = 0; rank < 3; ++rank) {
+      REQUIRE(all.logs(rank, "rank " + std::to_string(rank) + " listens at"));
+    }
     const double killed_at = now();
     all.kill(victim);
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
       check_line(all, rank, {"rank " + std::to_string(victim)});
     }
-    CHECK(now() - killed_at < 10);
+    CHECK(now() - killed_at < detection::at_most);
   }
 }
 
@@ -429,10 +431,12 @@ TEST_CASE("a file where an earlier job met and died") {
   };
   {
     job died({at_file(0)}, sum);
-    for (const double began = now(); !std::filesystem::exists(path) && now() - began < 10;) {
-      ::usleep(1000);
-    }
-    ::usleep(100'000);
+    const auto is_made = [&] {
+      std::error_code none;
+      const auto size = std::filesystem::file_size(path, none);
+      return !none && size > 0;
+    };
+    for (const double began = now(); !is_made() && now() - began < 10;) ::usleep(1000);
     died.kill(0);
     died.wait(0);
   }

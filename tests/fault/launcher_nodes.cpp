@@ -88,6 +88,21 @@ strings node(int rank, int of, int n, const std::string& at, strings options = {
   return ranks(n, std::move(options));
 }
 
+/// Until so many connections to a port of this host are there.
+bool comes_to_have_connections(const std::string& at, int count) {
+  char wanted[16];
+  std::snprintf(wanted, sizeof wanted, ":%04X 01 ", std::atoi(at.c_str()));  // remote end, established
+  const auto began = launcher_test::clock::now();
+  for (; seconds_since(began) < 20; ::usleep(1000)) {
+    std::ifstream table("/proc/net/tcp");
+    const std::string all((std::istreambuf_iterator<char>(table)), {});
+    int found = 0;
+    for (auto i = all.find(wanted); i != all.npos; i = all.find(wanted, i + 1)) ++found;
+    if (found >= count) return true;
+  }
+  return false;
+}
+
 const setting with_secret = {
     .environment = {"COLLS_SECRET=a secret for these tests", "COLLS_SECRET_FILE"}};
 
@@ -150,7 +165,7 @@ TEST_CASE("a rank that fails before it came to the store is told to those that d
 TEST_CASE("two nodes are one world, whichever comes first") {
   for (const int first : {0, 1}) {
     run a(node(first, 2, 2, port(1)), with_secret);
-    ::usleep(100000);
+    REQUIRE(a.at_least(2));  // its ranks are up
     run b(node(1 - first, 2, 2, port(1)), with_secret);
     CHECK(a.wait() == 0);
     CHECK(b.wait() == 0);
@@ -214,7 +229,8 @@ TEST_CASE("kill -9 of node 0's launcher ends the other node") {
                  "127.0.0.1", "--master-port", port(5)}),
           with_secret);
   REQUIRE(one.shows("up"));
-  ::usleep(300000);
+  // Its rank 0 and the other node's launcher have come to the store.
+  REQUIRE(comes_to_have_connections(port(5), 2));
   zero.signal(SIGKILL);
   CHECK(zero.all_gone(3));
   CHECK(one.wait(8) == 1);
