@@ -8,7 +8,7 @@ subproject  a Meson project that has the checkout as a subproject
 pkg-config  against what `meson install` installed
 cmake       the same by find_package
 
-usage: check.py plain|subproject|pkg-config|cmake SOURCE_DIR BUILD_DIR COMPILER...
+usage: check.py plain|subproject|pkg-config|cmake SOURCE_DIR COMPILER...
 """
 
 import filecmp
@@ -40,22 +40,25 @@ def same_files(left, right):
     )
 
 
-def install(source, build, folder):
-    """The prefix under which everything is installed now."""
-    run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", folder / "root")
+def install(source, folder, compiler):
+    """The prefix under which everything is installed now, by the commands that a user gives."""
+    run("meson", "setup", folder / "b", source, env={"CXX": " ".join(compiler)})
+    steps = output("ninja", "-C", folder / "b", "-n")
+    assert "no work to do" in steps, f"installing headers compiles something:\n{steps}"
+    run("meson", "install", "-C", folder / "b", "--quiet", "--destdir", folder / "root")
     found = list((folder / "root").rglob("include/colls/fwd.hpp"))
     assert len(found) == 1, f"installed fwd.hpp: {found}"
     assert same_files(source / "include/colls", found[0].parent), "not all headers are installed"
     return found[0].parents[2]
 
 
-def plain(source, build, folder, compiler):
+def plain(source, folder, compiler):
     flags = ["-std=c++20", "-I", source / "include", "-pthread"]
     run(*compiler, *flags, HERE / "main.cpp", "-o", folder / "main", "-lcrypto")
     run(folder / "main")
 
 
-def subproject(source, build, folder, compiler):
+def subproject(source, folder, compiler):
     for name in ("main.cpp", "meson.build"):
         shutil.copy(HERE / name, folder)
     (folder / "subprojects").mkdir()
@@ -65,16 +68,16 @@ def subproject(source, build, folder, compiler):
     run(folder / "build/main")
 
 
-def pkg_config(source, build, folder, compiler):
-    prefix = install(source, build, folder)
+def pkg_config(source, folder, compiler):
+    prefix = install(source, folder, compiler)
     env = {"PKG_CONFIG_PATH": f"{prefix}/share/pkgconfig"}
     flags = output("pkg-config", "--cflags", "--libs", "colls", env=env).split()
     run(*compiler, "-std=c++20", HERE / "main.cpp", "-o", folder / "main", *flags)
     run(folder / "main")
 
 
-def cmake(source, build, folder, compiler):
-    prefix = install(source, build, folder)
+def cmake(source, folder, compiler):
+    prefix = install(source, folder, compiler)
     for name in ("main.cpp", "CMakeLists.txt"):
         shutil.copy(HERE / name, folder)
     launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={word}" for word in compiler[:-1]]
@@ -86,11 +89,11 @@ def cmake(source, build, folder, compiler):
 
 def main():
     ways = {"plain": plain, "subproject": subproject, "pkg-config": pkg_config, "cmake": cmake}
-    if len(sys.argv) < 5 or sys.argv[1] not in ways:
+    if len(sys.argv) < 4 or sys.argv[1] not in ways:
         sys.exit(__doc__)
-    source, build = map(pathlib.Path, sys.argv[2:4])
+    source = pathlib.Path(sys.argv[2]).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        ways[sys.argv[1]](source.resolve(), build, pathlib.Path(folder), sys.argv[4:])
+        ways[sys.argv[1]](source, pathlib.Path(folder), sys.argv[3:])
 
 
 main()
