@@ -303,7 +303,7 @@ colls::hello of_rank(int rank) {
   return mine;
 }
 struct listener_of_failures : colls::failure_listener {
-  void rank_failed(int, const failure& why) override { all.push_back(why); }
+  void rank_failed(int, const colls::reported_failure& why) override { all.push_back(why); }
   std::vector<failure> all;
 };
 

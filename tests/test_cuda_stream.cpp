@@ -182,7 +182,7 @@ TEST_CASE("a stream that has been given up waits a second in the end, and leaves
       colls::task<> waiting = wait();
       colls::completion nobody([](colls::completion&) noexcept {}, &world.queue());
       REQUIRE_FALSE(waiting.start(nobody));
-      if (!dropped) state.fail(colls::failure(colls::errc::timeout));
+      if (!dropped) state.fail(colls::reported_failure(colls::failure(colls::errc::timeout)));
       for (int polls = 0; polls < 10 && !dropped; ++polls) (void)world.poll();
       if (!dropped) CHECK_THROWS_AS(waiting.result(), colls::error);
       waiting = {};

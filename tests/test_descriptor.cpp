@@ -50,7 +50,7 @@ TEST_CASE("a connect that a signal interrupts goes on") {
 TEST_CASE("local sockets and what passes through them survive signals") {
   colls::listener tcp, local;
   REQUIRE(!tcp.listen(loopback()));
-  REQUIRE(!colls::shm::listen_beside(tcp, local));
+  REQUIRE(!colls::shm::listen_beside(tcp.local(), local));
   colls::detail::descriptor one, passed;
   std::error_code ec;
   const interrupted::begin all;

@@ -218,7 +218,7 @@ TEST_CASE("who leaves a communicator needs no memory") {
     all.emplace(0);
     one.emplace(7, 0, 2, nullptr);
     all->add(*one);
-    one->fail(failure(errc::revoked));
+    one->fail(reported_failure(failure(errc::revoked)));
   };
   join();
   refuse_each([&]() noexcept { all->remove(*one); },

@@ -106,7 +106,8 @@ task<> honest(tcp_store& at, bool& done) {
 }
 
 struct told final : failure_listener {
-  void rank_failed(int rank, const failure& why) override {
+  void rank_failed(int rank, const reported_failure& report) override {
+    const failure& why = report;
     fuzz::require_sound(why);
     fuzz::require(rank == why.culprit, "a failure names one rank");
   }

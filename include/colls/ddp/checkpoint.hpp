@@ -65,15 +65,18 @@ inline atomic_file::atomic_file(std::string path)
   };
   for (;;) {
     constexpr int fresh = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    descriptor_ = detail::uninterrupted([&] { return ::open(partial_.c_str(), fresh, 0666); });
+    descriptor_ =
+        colls::detail::uninterrupted([&] { return ::open(partial_.c_str(), fresh, 0666); });
     const bool is_new = descriptor_ >= 0;
     if (!is_new && errno != EEXIST) fail("write");
     if (!is_new) {
-      descriptor_ = detail::uninterrupted([&] { return ::open(partial_.c_str(), leftover); });
+      descriptor_ =
+          colls::detail::uninterrupted([&] { return ::open(partial_.c_str(), leftover); });
     }
     if (descriptor_ < 0 && errno == ENOENT) continue;
     if (descriptor_ < 0) fail("write");
-    if (detail::uninterrupted([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
+    const auto lock = [&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); };
+    if (colls::detail::uninterrupted(lock) != 0) {
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
     // The previous holder of the lock may have given the file its name, or removed it.
@@ -93,7 +96,8 @@ inline atomic_file::atomic_file(std::string path)
 inline void atomic_file::write(const void* data, std::size_t size) {
   const char* from = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t wrote = detail::uninterrupted([&] { return ::write(descriptor_, from, size); });
+    const ssize_t wrote =
+        colls::detail::uninterrupted([&] { return ::write(descriptor_, from, size); });
     if (wrote < 0) fail("write");
     from += wrote;
     size -= static_cast<std::size_t>(wrote);
@@ -101,7 +105,7 @@ inline void atomic_file::write(const void* data, std::size_t size) {
 }
 
 inline void atomic_file::commit() {
-  if (detail::uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail("write");
+  if (colls::detail::uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail("write");
   if (::rename(partial_.c_str(), path_.c_str()) != 0) fail("rename the finished file to");
   ::close(std::exchange(descriptor_, -1));
   sync_folder();
@@ -112,10 +116,12 @@ inline void atomic_file::sync_folder() const {
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
   const int opened =
-      detail::uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+      colls::detail::uninterrupted(
+          [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   // A folder that may not be read, or a file system that cannot do this, is no failure.
   if (opened < 0) return;
-  const bool good = detail::uninterrupted([&] { return ::fsync(opened); }) == 0 || errno == EINVAL || errno == ENOTSUP;
+  const bool good = colls::detail::uninterrupted([&] { return ::fsync(opened); }) == 0 ||
+                    errno == EINVAL || errno == ENOTSUP;
   const int kept = errno;
   ::close(opened);
   errno = kept;
@@ -128,7 +134,8 @@ inline std::vector<char> read_whole_file(const std::string& path) {
     failure why(errc::file_failed);
     throw error(why.say("cannot read %s: %s", path.c_str(), std::strerror(errno)));
   };
-  const int opened = detail::uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  const int opened = colls::detail::uninterrupted(
+      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   if (opened < 0) fail();
   std::vector<char> bytes;
   std::size_t size = 0;
@@ -136,7 +143,7 @@ inline std::vector<char> read_whole_file(const std::string& path) {
   do {
     size += static_cast<std::size_t>(got);
     if (bytes.size() - size < 64 * 1024) bytes.resize(2 * size + 1024 * 1024);
-    got = detail::uninterrupted([&] {
+    got = colls::detail::uninterrupted([&] {
       return ::read(opened, bytes.data() + size, bytes.size() - size);
     });
   } while (got > 0);
