@@ -47,7 +47,7 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std:
   const auto write = [&] { return ::write(file.get(), &head, sizeof head); };
   if (!is_own || detail::uninterrupted(write) != sizeof head) {
     const std::string why = is_own ? std::strerror(errno) : "it is not this user's alone";
-    ::unlink(fresh.c_str());
+    (void)::unlink(fresh.c_str());  // it is reported as what could not be written
     detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), why.c_str());
   }
   const bool made = ::link(fresh.c_str(), path.c_str()) == 0;
