@@ -168,7 +168,7 @@ TEST_CASE("ranks end one after another, each without a word") {
 
 TEST_CASE("under LeakSanitizer the process of a rank that has lost memory ends with that status") {
   const auto lose = [] {
-    static int* volatile kept = nullptr;
+    [[maybe_unused]] static int* volatile kept = nullptr;
     for (int i = 0; i < 10; ++i) kept = new int[100];
   };
   for (const bool loses : {false, true}) {

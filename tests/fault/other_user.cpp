@@ -209,7 +209,7 @@ task<> report_death(colls::stream& link, fate* end) {
   using frame = colls::detail::store_frame;
   colls::detail::append_frame(out, {.what = frame::kind::enter}, {}, {});
   colls::detail::append_frame(out, {.what = frame::kind::report, .id = 1}, {},
-                              colls::detail::bytes_of(why));
+                              colls::reported_failure::bytes_of(why));
   co_await link.write({reinterpret_cast<const std::byte*>(out.data()), out.size()});
   std::byte answer[64];
   co_await link.read({answer, sizeof answer});

@@ -112,6 +112,7 @@ COLLS_ONCE void door::refuse(int error) {
     hello_bytes unread;
     // What is not read when a connection is closed resets it, and may cost the peer the answer.
     (void)::recv(socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    // A peer that the answer does not reach finds the connection closed.
     (void)::send(socket.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   spare_ = detail::reserve();

@@ -23,7 +23,7 @@ COLLS_ONCE const char* process_variable(const char* name) {
   const std::lock_guard lock(guard);
   if (value != nullptr) {
     kept = value;
-    ::unsetenv(name);
+    (void)::unsetenv(name);  // fails only for a name that is none
   }
   return kept.c_str();
 }
