@@ -3,6 +3,7 @@
 // Store frames: clients that send what they like to a server, and a server that answers what it
 // likes to a client.
 //
+// covers: reported_failure.hpp: parse end
 // covers: rendezvous/store_frame.hpp
 // covers: rendezvous/store.hpp: find set add compare_set check wait forget check_limits
 // covers: impl/rendezvous/store_server.ipp: enter judge serve converse handle texts wait_for arrived answer flush announce_failure
@@ -106,10 +107,9 @@ task<> honest(tcp_store& at, bool& done) {
 }
 
 struct told final : failure_listener {
-  void rank_failed(int rank, const reported_failure& report) override {
-    const failure& why = report;
+  void rank_failed(int rank, const reported_failure& why) override {
     fuzz::require_sound(why);
-    fuzz::require(rank == why.culprit, "a failure names one rank");
+    fuzz::require(rank == why.why().culprit, "a failure names one rank");
   }
 };
 
