@@ -4,6 +4,8 @@
 // Processes that cannot become a world say who or what is missing and what to do, in one line, in
 // time.
 
+#include <colls/rendezvous/environment.hpp>
+
 #include "launcher.hpp"
 #include "processes.hpp"
 
@@ -238,6 +240,23 @@ TEST_CASE("a wrong secret fails where it is wrong, the others miss that rank") {
           sum);
   check_line(all, 1, {"rank 1: auth_failed", at(port), "COLLS_SECRET"});
   for (const int rank : {0, 2}) check_line(all, rank, {"join_timeout", "rank 1 of 3"});
+}
+
+TEST_CASE("programs that a rank starts do not inherit the job's secret") {
+  const int port = next_port();
+  const strings right{"COLLS_SECRET=right"};
+  const auto main = [](colls::world& world, const line& test) -> task<> {
+    co_await sum(world, test);
+    const bool inherits = ::system("test -n \"$COLLS_SECRET\"") == 0;
+    test.say(inherits ? "inherits" : "does not inherit");
+    test.say(colls::environment().secret.str());
+  };
+  job all({by_hand(0, 2, port, right), by_hand(1, 2, port, right)}, main);
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(all.hear(rank) == "does not inherit");
+    CHECK(all.hear(rank) == "right");
+    CHECK(all.wait(rank).status == 0);
+  }
 }
 
 TEST_CASE("a rank of another wire version, or with another number format, is told, and so is rank 0") {

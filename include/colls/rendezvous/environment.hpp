@@ -47,13 +47,11 @@ class launcher_reader {
   const char* size_name_ = "size";
 };
 
-}  // namespace detail
-
-namespace detail {
-
-/// A variable of this process, or null. The job's secret is taken out of the environment when it is
-/// first read, so that children do not inherit it, and kept for the next question.
+/// A variable of this process, or null; also the secret that was hidden from its children.
 const char* process_variable(const char* name);
+/// COLLS_SECRET has no value for the programs that this process starts from now on. It moves no
+/// other variable, so it needs what getenv needs: that no thread changes the environment meanwhile.
+void hide_secret_from_children();
 
 }  // namespace detail
 

@@ -8,24 +8,45 @@
 #include <colls/rendezvous/process.hpp>
 #include <colls/version.hpp>
 
+#include <atomic>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <mutex>
 
 namespace colls::detail {
 
+// The pointers to them are given away, so they stay where they are.
+struct kept_secrets {
+  std::mutex guard;
+  std::list<std::string> all;
+
+  static kept_secrets& of_this_process() {
+    static kept_secrets kept;
+    return kept;
+  }
+};
+
 COLLS_ONCE const char* process_variable(const char* name) {
   const char* const value = std::getenv(name);
-  if (std::strcmp(name, "COLLS_SECRET") != 0) return value;
-  static std::mutex guard;
-  static std::string kept;
-  const std::lock_guard lock(guard);
-  if (value != nullptr) {
-    kept = value;
-    (void)::unsetenv(name);  // fails only for a name that is none
+  if ((value != nullptr && *value != 0) || std::strcmp(name, "COLLS_SECRET") != 0) return value;
+  kept_secrets& kept = kept_secrets::of_this_process();
+  const std::lock_guard lock(kept.guard);
+  return kept.all.empty() ? value : kept.all.back().c_str();
+}
+
+COLLS_ONCE void hide_secret_from_children() {
+  static char empty[] = "COLLS_SECRET=";
+  constexpr std::size_t size = sizeof empty - 1;
+  kept_secrets& kept = kept_secrets::of_this_process();
+  const std::lock_guard lock(kept.guard);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, empty, size) != 0 || (*entry)[size] == 0) continue;
+    kept.all.emplace_back(*entry + size);
+    // Other threads may be reading variables: unsetenv would move those behind it.
+    std::atomic_ref<char*>(*entry).store(empty, std::memory_order_release);
   }
-  return kept.c_str();
 }
 
 COLLS_ONCE config launcher_reader::read() {

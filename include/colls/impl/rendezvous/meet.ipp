@@ -390,6 +390,7 @@ COLLS_ONCE task<membership> meet(engine& on, config given) {
     alone.cfg = cfg;
     co_return std::move(alone);  // nvcc does not move by itself
   }
+  detail::hide_secret_from_children();
   detail::meeting all(on, cfg);
   auto running = all.run();
   try {
