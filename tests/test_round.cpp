@@ -289,7 +289,8 @@ TEST_CASE_TEMPLATE("a rank that does not send its part is named", World, shm_wor
       co_await all_are_here(comm);
       if (comm.rank() == 2) co_return;
       colls::options how = direct;
-      how.timeout = std::chrono::milliseconds(50);
+      // Long enough that it has been asked where it is.
+      how.timeout = std::chrono::milliseconds(300);
       const bool from_two = kind == 0 || kind == 6;
       short_call one(comm, kind, 2, from_two ? 2 : 0, how);
       const colls::failure why = co_await failure_of(one.started);
