@@ -145,7 +145,9 @@ COLLS_ONCE void match::sweep(time_point now) {
 
 COLLS_ONCE time_point match::due() const {
   time_point first = calls_.due();
-  for (const inquiry& one : inquiries_) first = std::min(first, one.due());
+  for (const inquiry& one : inquiries_) {
+    first = std::min(first, std::max(one.due(), news_spread_ + 5 * milliseconds));
+  }
   return first;
 }
 
