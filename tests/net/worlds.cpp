@@ -252,7 +252,9 @@ TEST_CASE("a rank of another user and one with its own processes, beside the oth
     MESSAGE("skipped: another user needs root, and must reach the program");
     return;
   }
-  const outcome other_user = shell(by_hand("127.0.0.1", port(7), user));
+  // Another user gets in by a secret alone.
+  const outcome other_user =
+      shell("export COLLS_SECRET=shared; " + by_hand("127.0.0.1", port(7), user));
   check_all(other_user);
   CHECK(other_user.text.find("not by shared memory: ") != std::string::npos);
   const outcome own_processes = shell(by_hand("127.0.0.1", port(8), "unshare --pid --fork"));
