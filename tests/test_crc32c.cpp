@@ -58,7 +58,7 @@ TEST_CASE("every length and alignment, by every way, as by definition") {
   const std::vector<unsigned char> bytes = random_bytes(20'000);
   std::vector<std::size_t> lengths;
   for (std::size_t size = 0; size < 1600; ++size) lengths.push_back(size);
-  for (const std::size_t stride : {256, 2048}) {  // those that are summed in three chains
+  for (const std::size_t stride : {256U, 2048U}) {  // those that are summed in three chains
     for (std::size_t blocks = 1; blocks <= 3; ++blocks) {
       for (const int beside : {-8, -1, 0, 1, 7, 9}) {
         lengths.push_back(3 * stride * blocks + static_cast<std::size_t>(beside));

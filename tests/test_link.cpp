@@ -908,7 +908,7 @@ TEST_CASE_TEMPLATE("with checksums no bit of any frame changes unnoticed", Way, 
                               of(kind::goodbye, 0),
                               of(kind::mapped, 0, flag::reads)};
   // A header alone and a grant tell of a length, and bring nothing.
-  for (const std::size_t at : {6, 7}) samples[at].frame.length = 1'000'000;
+  for (const std::size_t at : {6U, 7U}) samples[at].frame.length = 1'000'000;
   std::mt19937 random(5);
   for (const auto& [frame, size] : samples) {
     CAPTURE(static_cast<int>(frame.kind));
