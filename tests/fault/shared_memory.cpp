@@ -60,6 +60,7 @@ void obey(sock_filter (&rules)[Size]) {
 }
 
 void forbid(int call, int error) {
+  looks_for_leaks = false;
   sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
@@ -71,6 +72,7 @@ void forbid(int call, int error) {
 void forbid_shared_memory() { forbid(SYS_memfd_create, EPERM); }
 void forbid_pages() { forbid(SYS_fallocate, ENOSPC); }
 void forbid_local_sockets() {
+  looks_for_leaks = false;
   sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
@@ -84,6 +86,7 @@ void forbid_local_sockets() {
 
 /// No other process may look into this one, or this one into others that forbid it.
 void forbid_reading(bool here) {
+  looks_for_leaks = false;
   if (here) {
     ::prctl(PR_SET_DUMPABLE, 0);
     return;
@@ -103,6 +106,7 @@ void forbid_reading(bool here) {
 
 /// Nor may it have what others pass to it.
 void forbid_shared_mappings() {
+  looks_for_leaks = false;
   sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
@@ -116,6 +120,7 @@ void forbid_shared_mappings() {
 
 /// One more descriptor, for a connection, and none for what comes over it.
 void forbid_descriptors() {
+  looks_for_leaks = false;
   rlimit most{};
   ::getrlimit(RLIMIT_NOFILE, &most);
   const int next = ::dup(STDERR_FILENO);
@@ -126,6 +131,7 @@ void forbid_descriptors() {
 
 /// None, whichever of those that there are is closed afterwards.
 void forbid_all_descriptors() {
+  looks_for_leaks = false;
   rlimit most{};
   ::getrlimit(RLIMIT_NOFILE, &most);
   most.rlim_cur = STDERR_FILENO + 1;
@@ -134,6 +140,7 @@ void forbid_all_descriptors() {
 
 /// As `ulimit -f` may have it.
 void forbid_long_files() {
+  looks_for_leaks = false;
   rlimit longest{};
   ::getrlimit(RLIMIT_FSIZE, &longest);
   longest.rlim_cur = 1 << 16;
