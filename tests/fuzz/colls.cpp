@@ -16,6 +16,7 @@
 #include <colls/impl/rendezvous/door.ipp>
 #include <colls/impl/rendezvous/environment.ipp>
 #include <colls/impl/rendezvous/file_store.ipp>
+#include <colls/impl/rendezvous/local_key.ipp>
 #include <colls/impl/rendezvous/membership.ipp>
 #include <colls/impl/rendezvous/store_server.ipp>
 #include <colls/impl/rendezvous/tcp_store.ipp>
