@@ -71,7 +71,7 @@ def summary(tests):
 
 def read(path):
     with open(path) as log:
-        return [(path.split("/")[-3], json.loads(line)) for line in log if line.strip()]
+        return [(path.split("/")[0], json.loads(line)) for line in log if line.strip()]
 
 
 def self_test():
