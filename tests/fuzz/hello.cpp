@@ -4,7 +4,7 @@
 //
 // covers: rendezvous/hello.hpp
 // covers: impl/rendezvous/authenticate.ipp: make_proof same_proof introduce compare prove challenge give_verdict await_verdict
-// covers: impl/rendezvous/door.ipp: greet make_room
+// covers: impl/rendezvous/door.ipp: greet
 
 #include "peer.hpp"
 
