@@ -90,10 +90,10 @@ COLLS_ONCE void tcp_transport::sweep(time_point time) {
   settle_rounds([=](round_operation& each) { return each.is_old(time); });
   match_.sweep(time);
   delivery_.remind(time);
-  if (time - looked_for_hosts_ < seconds) return;
+  if (time - looked_for_hosts_ < 500 * milliseconds) return;
   looked_for_hosts_ = time;
   links_.each([&](int, tcp::link& link) {
-    if (link.is_silent()) opener_.probe(link);
+    if (link.is_silent(time)) opener_.probe(link);
   });
 }
 

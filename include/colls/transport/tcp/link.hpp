@@ -283,9 +283,9 @@ class link final : public engine::watcher {
   void break_off();
   /// Tells now what `break_off` has left for later: somebody asks for the link.
   void tell_if_broken();
-  /// Whether something is under way and the peer's system has said nothing for long: then nothing
-  /// else asks for it, keep-alive least of all.
-  bool is_silent() const;
+  /// Whether something is under way and the peer's system has not answered it for 5 s: then nothing
+  /// else asks for it, keep-alive least of all. To be asked at least once a second.
+  bool is_silent(time_point now);
 
   void shut_writing() { (void)::shutdown(socket_.get(), SHUT_WR); }  // or the peer is gone
 
@@ -420,6 +420,7 @@ class link final : public engine::watcher {
   bool ended_ = false;
   bool hung_up_ = false;
   bool refused_ = false;  // for a frame that cannot be
+  time_point unanswered_since_ = never;  // what was sent, though it was sent again
 
   std::uint32_t heard_communicator_ = 0;  // of the last frame of a collective
   std::uint64_t heard_sequence_ = 0;

@@ -40,14 +40,23 @@ COLLS_ONCE void link::tell_if_broken() {
   broken_.run();
 }
 
-COLLS_ONCE bool link::is_silent() const {
-  if (!is_open() || ring_) return false;
+COLLS_ONCE bool link::is_silent(time_point now) {
+  constexpr time_point longest = 5 * seconds;
   int under_way = 0;
-  tcp_info now{};
-  socklen_t size = sizeof now;
-  return ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 && under_way > 0 &&
-         ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &now, &size) == 0 &&
-         now.tcpi_last_ack_recv > 5'000;
+  tcp_info said{};
+  socklen_t size = sizeof said;
+  const bool waits = is_open() && !ring_ &&
+                     ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 && under_way > 0 &&
+                     ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &said, &size) == 0;
+  // What a peer that hears nothing sends again and again is no answer to what it did not hear.
+  const bool unanswered = waits && said.tcpi_unacked > 0 && said.tcpi_retransmits > 0;
+  if (!unanswered) {
+    unanswered_since_ = never;
+  } else if (unanswered_since_ == never) {
+    unanswered_since_ = now;
+  }
+  return (waits && said.tcpi_last_ack_recv > longest / milliseconds) ||
+         (unanswered && now - unanswered_since_ >= longest);
 }
 
 COLLS_ONCE void link::shut() {

@@ -183,7 +183,7 @@ COLLS_ONCE task<> opener::ask_system_of(link& which) {
   } catch (const std::bad_alloc&) {
   }
   which.next_probe = engine_.now() + probe_pause;
-  if (!answers && which.is_silent()) which.fail(ETIMEDOUT);
+  if (!answers && which.is_silent(engine_.now())) which.fail(ETIMEDOUT);
 }
 
 COLLS_ONCE bool opener::is_of_the_way(std::error_code ec) {
