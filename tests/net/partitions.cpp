@@ -77,6 +77,24 @@ task<> busy(colls::world& world, const line& test) {
     if (turn == 20) test.say("ready");
   }
 }
+/// In both directions something is on its way all the time: a host that is deaf sends it again and
+/// again, and the other one hears that.
+task<> crossing(colls::world& world, const line& test) {
+  const int peer = world.rank() == 2 ? 0 : 2;
+  std::vector<char> sent(4 << 20);
+  std::vector<char> came(sent.size());
+  co_await world.barrier();
+  for (int turn = 0;; ++turn) {
+    if (world.rank() != 1) {
+      auto sending = world.send(sent, peer, 1);
+      co_await world.recv(came, peer, 1);
+      co_await sending;
+    } else if (turn > 2) {
+      co_await world.recv(came, peer, 1);
+    }
+    if (turn == 2) test.say("ready");
+  }
+}
 /// All wait for one of the other host, and nothing is under way.
 task<> idle(colls::world& world, const line& test) {
   const int peer = world.rank() == 2 ? 0 : 2;
@@ -100,6 +118,8 @@ constexpr partition partitions[] = {
     {"neither hears the other, at work", {true, true}, &busy},
     {"the first host is deaf, at work", {true, false}, &busy},
     {"the second host is deaf, at work", {false, true}, &busy},
+    {"the first host is deaf, both send", {true, false}, &crossing},
+    {"the second host is deaf, both send", {false, true}, &crossing},
     {"neither hears the other, idle", {true, true}, &idle},
     {"the first host is deaf, idle", {true, false}, &idle},
     {"the second host is deaf, idle", {false, true}, &idle},

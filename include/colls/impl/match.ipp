@@ -87,6 +87,16 @@ COLLS_ONCE void match::disagree(communicator_state& communicator, std::uint64_t 
   }
 }
 
+namespace detail {
+
+inline void add_call(line& to, const communicator_state& of, std::uint64_t sequence) {
+  to.add("#%llu", static_cast<unsigned long long>(sequence));
+  const fingerprint* const call = of.recall(sequence);
+  if (call != nullptr) to.add(" %s", name(call->what));
+}
+
+}  // namespace detail
+
 COLLS_ONCE void match::compare(int peer, std::uint32_t id, std::uint64_t sequence,
                                const fingerprint& theirs) {
   communicator_state* const communicator = find(id);
@@ -103,6 +113,13 @@ COLLS_ONCE void match::compare(int peer, std::uint32_t id, std::uint64_t sequenc
     detail::say_difference(why, rank_, *ours, peer, theirs);
   } else {
     detail::say_forgotten(why, rank_, peer, theirs);
+  }
+  const std::uint64_t newest = communicator->next_sequence() - 1;
+  if (newest > sequence) {
+    detail::line with_place;
+    with_place.add("%.280s; rank %d is at ", why.detail, rank_);
+    detail::add_call(with_place, *communicator, newest);
+    why.say("%s", with_place.text());
   }
   revoke(*communicator, why);
 }
@@ -342,12 +359,6 @@ COLLS_ONCE void match::spread_news(time_point now) {
 }
 
 namespace detail {
-
-inline void add_call(line& to, const communicator_state& of, std::uint64_t sequence) {
-  to.add("#%llu", static_cast<unsigned long long>(sequence));
-  const fingerprint* const call = of.recall(sequence);
-  if (call != nullptr) to.add(" %s", name(call->what));
-}
 
 /// Where a rank is that has not entered `missed`, or, if that is 0, has no part in a message.
 inline void add_place(line& to, const communicator_state& of, const inquiry::entry& late,

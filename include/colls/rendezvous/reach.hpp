@@ -62,10 +62,10 @@ struct attempts {
         return false;
     }
   }
-  /// What the store said of itself explains more than its silence afterwards.
+  /// What the store said of itself explains more than a connection that came to nothing afterwards.
   void note(const failure& why) {
-    const bool silent = why.code == errc::unreachable || why.code == errc::timeout;
-    if (last.code != errc::too_many_files || !silent) last = why;
+    const failure before = std::exchange(last, why);
+    if (before.code == errc::too_many_files && !hopeless()) last = before;
     log_debug("store at %s: %s", what, why.detail);
   }
   /// In a crowd of strangers a connection may be dropped again and again before it is served.
