@@ -131,7 +131,9 @@ class under_way {
 
   bool make_room() {
     try {
-      if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + 1);
+      // Most programs never have more under way, and the list grows no more.
+      constexpr std::size_t few = 64;
+      if (queue_.size() == queue_.capacity()) queue_.reserve(std::max(few, 2 * queue_.size()));
     } catch (const std::bad_alloc&) {
       return false;  // the next sweep tries again
     }

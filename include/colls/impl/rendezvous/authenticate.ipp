@@ -208,7 +208,8 @@ COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& 
     detail::raise(errc::auth_failed, "%s does not know the secret", where.c_str());
   }
   const proof_bytes ours = detail::make_proof(shared, detail::role::accepts, got, sent);
-  co_await from.write({ours.data(), ours.size()});
+  const detail::outcome told = co_await detail::attempt(from.write({ours.data(), ours.size()}));
+  if (!told) detail::raise(errc::closed, "%s left before it was let in", where.c_str());
   co_return *peer;
 }
 
