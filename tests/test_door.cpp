@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 // Every epoll_ctl of the program comes through here.
 static int refused_watches = 0;
@@ -130,6 +131,26 @@ class file_limit {
 };
 
 }  // namespace
+
+TEST_CASE("a child of the process does not listen, whoever opened the socket and before any door") {
+  colls::listener own;
+  REQUIRE(!own.listen(joining::loopback()));
+  colls::listener adopted;
+  adopted.adopt(colls::detail::descriptor(::dup(own.descriptor())));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto listens = [](int fd) {
+      int is = 0;
+      socklen_t size = sizeof is;
+      return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is, &size) == 0 && is != 0;
+    };
+    ::_exit((listens(own.descriptor()) ? 1 : 0) + (listens(adopted.descriptor()) ? 2 : 0));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
 
 TEST_CASE("a door lets in who proves the secret, several at once") {
   bench at;

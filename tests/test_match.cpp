@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <deque>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -522,6 +523,7 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
   };
   std::string sentence;
   int culprit = -1;
+  std::optional<state_report> asked_again;  // what rank 1 says to that
   SUBCASE("one has not entered, and another that has says so too") {
     say(2, word_of(1, 1), 110);
     say(3, word_of(1, 1), 110);
@@ -531,9 +533,17 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
   SUBCASE("two have not entered") {
     say(2, word_of(1, 1), 110);
     say(1, word_of(0, 0), 110);
+    asked_again = word_of(0, 0);
     sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nor has rank 3; "
                "nothing moved for 2 s";
     culprit = 1;
+  }
+  SUBCASE("one that had not entered long ago has done so since") {
+    say(2, word_of(1, 1), 110);
+    say(1, word_of(0, 0), 110);
+    asked_again = word_of(1, 1);
+    sentence = "rank 3 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
+    culprit = 3;
   }
   SUBCASE("one answers, and waits in another communicator's call") {
     for (int at = 110; at < 2'000; at += 200) {
@@ -577,9 +587,28 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
     sentence = "no rank is known to be late; nothing moved for 2 s";
   }
   here.matching.sweep(3 * seconds);
+  if (asked_again) {
+    CHECK_FALSE(here.all.failed());
+    say(2, word_of(1, 1), 2'010);
+    say(1, *asked_again, 2'010);
+    here.matching.sweep(3 * seconds + 50 * milliseconds);
+  }
   REQUIRE(here.all.failed());
   CHECK(std::string(here.all.why().detail) == sentence);
   CHECK(here.all.why().culprit == culprit);
+  here.matching.end(here.record);
+}
+
+TEST_CASE("a rank that is not in a communicator has nothing to say of it") {
+  one_rank here;
+  here.transport.linked = {1};
+  here.matching.begin(here.record);
+  receive asked(here.from(1), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.sweep(0);
+  here.matching.sweep(100 * milliseconds);
+  CHECK(here.matching.hear(1, 7, word_of(1, 1), 110 * milliseconds));
+  CHECK_FALSE(here.matching.hear(here.all.size(), 7, word_of(0, 0), 110 * milliseconds));
   here.matching.end(here.record);
 }
 

@@ -8,6 +8,9 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -76,6 +79,7 @@ class rank_of_two {
 
   colls::engine& on() { return *engine_; }
   const colls::membership& who() const { return *who_; }
+  void lose_secret() { who_->key = {}; }
 
  private:
   task<> exchange(part what, std::size_t size) {
@@ -298,6 +302,59 @@ class lost_store final : public colls::store {
 };
 
 }  // namespace
+
+TEST_CASE("what a rank cannot do to open a link is its own failure, not the peer's") {
+  for (const char* transport : {"tcp", "hybrid"}) {
+    CAPTURE(transport);
+    two ranks(transport);
+    ranks[0].lose_secret();
+    ranks[0].begin(part::sends);
+    const colls::time_point limit = ranks[0].on().now() + 5 * colls::seconds;
+    while (!ranks[0].is_done() && ranks[0].on().now() < limit) {
+      for (const auto& each : ranks.all) each->turn();
+    }
+    CHECK(ranks[0].is_done());
+    CHECK(ranks[0].why().code == colls::errc::insecure_bind);
+    CHECK(ranks[0].why().culprit == 0);
+    CHECK_FALSE(ranks[1].has_failed());
+  }
+}
+
+TEST_CASE("local sockets that strangers keep full keep no link from opening: it goes by tcp") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  constexpr rlim_t enough = 16'000;
+  if (before.rlim_max < enough) {
+    MESSAGE("skipped: a local socket is filled by more open files than this process may have");
+    return;
+  }
+  const rlimit many{std::max(before.rlim_cur, enough), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &many) == 0);
+  {
+    two ranks("hybrid");
+    std::vector<colls::detail::descriptor> crowd;
+    const auto fill = [&] {
+      for (const auto& each : ranks.all) {
+        colls::detail::descriptor one;
+        while (!colls::shm::connect_beside(each->who().link_listener.local(), one)) {
+          crowd.push_back(std::move(one));
+          one = {};
+        }
+      }
+    };
+    fill();
+    for (const auto& each : ranks.all) each->begin();
+    const colls::time_point limit = ranks[0].on().now() + 10 * colls::seconds;
+    while (!ranks.over() && ranks[0].on().now() < limit) {
+      for (const auto& each : ranks.all) {
+        each->turn();
+        fill();
+      }
+    }
+    check(ranks);
+  }
+  CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
 
 TEST_CASE("a peer whose address only a lost store knows is not taken for dead") {
   for (const char* transport : {"tcp", "shm", "hybrid"}) {

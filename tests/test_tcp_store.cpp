@@ -553,6 +553,62 @@ TEST_CASE("who asks and does not read is held back, others are served") {
   CHECK(at.server->unsent() < std::size_t{48} << 20);
 }
 
+TEST_CASE("a key that very many wait for is copied to each when it reads, and all get it") {
+  served at;
+  const auto a = at.client(0);
+  const auto b = at.client(1);
+  const auto greedy = at.raw(2);
+  std::string frames;
+  for (std::uint32_t id = 1; id <= 500; ++id) {
+    colls::detail::append_frame(frames, {.what = colls::detail::store_frame::kind::get, .id = id},
+                                "large", {});
+  }
+  at.run(say(*greedy, frames));
+  std::vector<std::optional<std::string>> got(40);
+  std::optional<failure> failed;
+  std::vector<task<>> work;
+  for (auto& each : got) {
+    work.push_back(keep(b->get("large", at.in(20 * seconds)), &each, &failed));
+  }
+  const std::string large(std::size_t{4} << 20, 'x');
+  std::size_t most = 0;
+  const auto set = [](engine& on, store& in, const std::string& value, store_server& server,
+                      std::size_t* unsent) -> task<> {
+    co_await on.sleep_until(on.now() + 50 * milliseconds);
+    co_await in.set("large", value);
+    *unsent = server.unsent();
+  };
+  work.push_back(set(at.on, *a, large, *at.server, &most));
+  at.run_all(std::move(work));
+  CHECK(!failed);
+  for (const auto& each : got) CHECK(each == large);
+  CHECK(most < std::size_t{48} << 20);
+  CHECK(at.server->unsent() < std::size_t{48} << 20);
+  CHECK(at.server->present() == 3);
+}
+
+TEST_CASE("however many communicators have failed, a death is told") {
+  served at;
+  const auto a = at.client(0);
+  auto dying = at.raw(2);
+  listener_of_failures heard;
+  a->listen_for_failures(&heard);
+  for (std::uint32_t communicator = 1; communicator <= 5000; ++communicator) {
+    failure why(errc::timeout, "late");
+    why.communicator = communicator;
+    at.server->announce_failure(colls::reported_failure(why));
+  }
+  at.turn(50 * milliseconds);
+  const std::size_t told = heard.ranks.size();
+  CHECK(told > 1000);
+  CHECK(told < 5000);
+  dying.reset();
+  at.turn(50 * milliseconds);
+  CHECK(heard.ranks.size() == told + 1);
+  CHECK(heard.ranks.back() == 2);
+  a->listen_for_failures(nullptr);
+}
+
 TEST_CASE("frames of random bytes parse to nothing or to something within the limits") {
   using colls::detail::store_frame;
   std::mt19937_64 random(3);

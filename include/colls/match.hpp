@@ -12,7 +12,6 @@
 #include <colls/match/under_way.hpp>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -36,6 +35,10 @@ class mover {
   virtual void refuse(int peer, const failure& why) = 0;
   /// The ranks that `waiting` waits for otherwise than by a receive, added to `to`.
   virtual void add_awaited(const operation_record& waiting, std::vector<int>& to) {
+    (void)waiting, (void)to;
+  }
+  /// The ranks whose messages a receive of `waiting` has begun to take, added to `to`.
+  virtual void add_senders(const operation_record& waiting, std::vector<int>& to) {
     (void)waiting, (void)to;
   }
   /// Whether words reach `peer` without opening a link.
@@ -269,8 +272,11 @@ class match : public pairing {
   struct blame {
     int culprit = -1;
     int waited_for = -1;
+    bool is_stale = false;  // the culprit may have gone on since
     detail::line sentence;
   };
+  // Of sends and receives that wait for one peer there may be very many.
+  bool was_just_announced(const operation_record& record, time_point now);
   blame who_is_late(const operation_record& record, time_point now);
   void blame_peer(blame& to, const operation_record& record, time_point now);
   void blame_member(blame& to, const operation_record& record, time_point now);
@@ -285,7 +291,6 @@ class match : public pairing {
   roster communicators_;
   under_way calls_;
   std::vector<inquiry> inquiries_;  // of the communicators on which an operation has waited long
-  time_point peers_asked_ = -seconds;  // those of sends and receives
   time_point news_spread_ = -seconds;
   spare_memory spare_;
 };

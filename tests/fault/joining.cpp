@@ -251,11 +251,18 @@ TEST_CASE("programs that a rank starts do not inherit the job's secret") {
     test.say(inherits ? "inherits" : "does not inherit");
     test.say(colls::environment().secret.str());
   };
-  job all({by_hand(0, 2, port, right), by_hand(1, 2, port, right)}, main);
-  for (int rank = 0; rank < 2; ++rank) {
-    CHECK(all.hear(rank) == "does not inherit");
-    CHECK(all.hear(rank) == "right");
-    CHECK(all.wait(rank).status == 0);
+  for (const int size : {1, 2}) {
+    CAPTURE(size);
+    std::vector<strings> environments;
+    for (int rank = 0; rank < size; ++rank) {
+      environments.push_back(by_hand(rank, size, port, right));
+    }
+    job all(environments, main);
+    for (int rank = 0; rank < size; ++rank) {
+      CHECK(all.hear(rank) == "does not inherit");
+      CHECK(all.hear(rank) == "right");
+      CHECK(all.wait(rank).status == 0);
+    }
   }
 }
 
@@ -334,6 +341,34 @@ TEST_CASE("a name with several addresses: a rank finds the one where the store i
   job all({at_host(0, "both"), at_host(1, "some"), at_host(2, "127.0.0.5")}, sum,
           {.address = "env://"}, names);
   for (int rank = 0; rank < 3; ++rank) {
+    CAPTURE(all.log(rank));
+    CHECK(all.wait(rank).status == 0);
+  }
+}
+
+TEST_CASE("what is wrong at one address of a name: ranks try the others, and rank 0 serves at all or none") {
+  if (!is_root()) return;
+  const int port = next_port();
+  const auto at_host = [&](int rank, const char* host, const char* secret) {
+    strings environment =
+        by_hand(rank, 2, port, {"COLLS_JOIN_TIMEOUT=20", std::string("COLLS_SECRET=") + secret});
+    environment[2] = std::string("MASTER_ADDR=") + host;
+    return environment;
+  };
+  const auto names = [](colls::config&) {
+    replace_file("/etc/hosts", "127.0.0.5 both\n127.0.0.6 both\n");
+  };
+  job of_others({at_host(0, "127.0.0.5", "of others")}, sum);
+  for (bool listens = false; !listens; ::usleep(1000)) {
+    colls::listener probe;
+    listens = static_cast<bool>(probe.listen(
+        {boost::asio::ip::make_address("127.0.0.5"), static_cast<std::uint16_t>(port)}));
+  }
+  job refused({at_host(0, "both", "ours")}, sum, {.address = "env://"}, names);
+  check_line(refused, 0, {"address_in_use", "127.0.0.5:" + std::to_string(port)});
+  job all({at_host(0, "127.0.0.6", "ours"), at_host(1, "both", "ours")}, sum, {.address = "env://"},
+          names);
+  for (int rank = 0; rank < 2; ++rank) {
     CAPTURE(all.log(rank));
     CHECK(all.wait(rank).status == 0);
   }

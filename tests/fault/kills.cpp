@@ -7,10 +7,13 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <optional>
 #include <random>
 
 using namespace processes;
@@ -59,6 +62,39 @@ task<> work_in_lent_memory(colls::world& comm, const line& test, std::size_t cou
   }
   std::rethrow_exception(why);
 }
+
+/// A page of a buffer that is written for the first time only when the test says so: whatever copies
+/// into it stops there, deaf to its peers, as a process that is stopped.
+class held_page {
+ public:
+  held_page(std::byte* at, const line& test) {
+    const auto size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    auto first = reinterpret_cast<std::uintptr_t>(at);
+    first = (first + size - 1) / size * size;
+    now() = {reinterpret_cast<void*>(first), size, &test};
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      if (now().test == nullptr) ::_exit(7);
+      now().test->say("is inside");
+      now().test->hear();
+      (void)::mprotect(now().at, now().size, PROT_READ | PROT_WRITE);
+      now().test = nullptr;
+    };
+    REQUIRE(::sigaction(SIGSEGV, &action, nullptr) == 0);
+    REQUIRE(::mprotect(now().at, now().size, PROT_NONE) == 0);
+  }
+
+ private:
+  struct place {
+    void* at = nullptr;
+    std::size_t size = 0;
+    const line* test = nullptr;
+  };
+  static place& now() {
+    static place held;
+    return held;
+  }
+};
 
 /// Copies from one rank to the others, and sums at one rank and at all, without end, until one
 /// fails: what a call gives is right.
@@ -585,6 +621,77 @@ TEST_CASE("kill -9 of a rank that works in its peers' memory") {
       CHECK(end.culprit == victim);
     }
   }
+}
+
+TEST_CASE("a rank that is stopped while it copies what a peer lends gets an error, not empty pages") {
+  // Rank 1 stops in a copy of rank 0's block, so that it is moved; rank 2 stops in a copy from the
+  // same block for another communicator.
+  constexpr std::size_t count = 400'000;
+  job all(3, [=](colls::world& world, const line& test) -> task<> {
+    const std::vector zero_and_one{0, 1};
+    const std::vector zero_and_two{0, 2};
+    colls::world with_one = co_await world.group(zero_and_one);
+    colls::world with_two = co_await world.group(zero_and_two);
+    colls::shared_buffer<int> block = world.allocate<int>(2 * count);
+    std::fill(block.begin(), block.end(), 5);
+    std::vector<int> own(count);
+    const std::span whole(block.data(), block.size());
+    const auto lent = [&](colls::world& comm, std::size_t half) {
+      const std::span data = world.rank() == 0 ? whole.subspan(half * count, count) : std::span(own);
+      const auto limit = std::chrono::milliseconds(comm.rank() == 0 && half == 0 ? 2000 : 60'000);
+      return comm.broadcast(data, 0, {.algorithm = colls::algorithm::direct, .timeout = limit});
+    };
+    const auto use = [&](int reader) -> task<> {
+      colls::world& comm = reader == 1 ? with_one : with_two;
+      if (world.rank() != 0 && world.rank() != reader) co_return;
+      co_await lent(comm, reader == 1 ? 0 : 1);
+    };
+    for (int turn = 0; turn < 20; ++turn) {  // until each sees the other's memory
+      co_await use(1);
+      co_await use(2);
+      co_await world.barrier();
+    }
+    std::optional<held_page> held;
+    // The last piece of the copy for rank 1, the first for rank 2.
+    if (world.rank() == 1) held.emplace(reinterpret_cast<std::byte*>(&own[count - 2048]), test);
+    if (world.rank() == 2) held.emplace(reinterpret_cast<std::byte*>(own.data()), test);
+    const auto outcome = [&](int reader) -> task<std::string> {
+      try {
+        std::fill(own.begin(), own.begin() + 1, 0);
+        co_await use(reader);
+      } catch (const colls::error& failed) {
+        co_return failed.what();
+      }
+      const bool right = std::count(own.begin(), own.end(), 5) == std::ssize(own);
+      co_return right ? "right" : "wrong data";
+    };
+    std::string said;
+    if (world.rank() == 0) {
+      task<std::string> other = outcome(2);
+      task<std::string> first = outcome(1);
+      colls::when_all both(std::move(other), std::move(first));
+      auto [of_two, of_one] = co_await both;
+      said = of_one + "; " + of_two;
+    } else {
+      task<std::string> mine = outcome(world.rank());
+      said = co_await mine;
+    }
+    test.say(said);
+    test.hear();
+  });
+  for (const int rank : {1, 2}) CHECK(all.hear(rank) == "is inside");
+  const std::string owner = all.hear(0);
+  CAPTURE(owner);
+  CHECK(contains(owner, "timeout"));
+  CHECK(contains(owner, "peer_failed"));
+  for (const int rank : {1, 2}) {
+    all.tell(rank);
+    const std::string text = all.hear(rank);
+    CAPTURE(rank);
+    CAPTURE(text);
+    CHECK(contains(text, rank == 1 ? "timeout" : "was stopped while it worked in memory"));
+  }
+  for (int rank = 0; rank < 3; ++rank) all.tell(rank);
 }
 
 TEST_CASE("who is stopped in its peers' memory, and goes on later, finds other pages") {

@@ -322,6 +322,107 @@ TEST_CASE("a stopped rank is named: before its call, and inside of it") {
   }
 }
 
+TEST_CASE("a rank that stops in the middle of its message is named, whatever takes the message") {
+  constexpr const char* calls[] = {"recv", "send_recv", "gather"};
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    for (const char* const call : calls) {
+      CAPTURE(std::string(transport));
+      CAPTURE(std::string(call));
+      const std::string what = call;
+      job all(3, [=](colls::world& world, const line& test) -> task<> {
+        co_await world.barrier();
+        constexpr std::size_t count = std::size_t{128} << 20;
+        std::vector<char> data(world.rank() == 2 || what == "gather" ? count : 1);
+        std::vector<char> came(world.rank() == 0 ? (what == "gather" ? 3 * count : count) : 1);
+        if (world.rank() != 0) {
+          constexpr colls::options opts{.algorithm = algorithm::linear};
+          try {
+            if (what == "gather") {
+              co_await world.gather(data, came, 0, opts);
+            } else if (world.rank() == 2) {
+              co_await world.send(data, 0, 5);
+            } else if (what == "send_recv") {
+              co_await world.recv(data, 0, 5);
+            }
+          } catch (const colls::error&) {
+          }
+          test.hear();
+          co_return;
+        }
+        // Parts of the message come, and then the rank is stopped while this one hears nothing.
+        std::string text;
+        const auto take = [&](auto started) -> task<> {
+          for (int turn = 0; turn < 10; ++turn) {
+            CHECK_FALSE(started.done());
+            ::usleep(1000);
+          }
+          test.say("has begun");
+          test.hear();
+          try {
+            co_await started;
+          } catch (const colls::error& failed) {
+            text = told(failed);
+          }
+        };
+        if (what == "gather") {
+          constexpr colls::options opts{.algorithm = algorithm::linear, .timeout = 1500ms};
+          colls::operation<> started = world.gather(data, came, 0, opts);
+          co_await take(std::move(started));
+        } else {
+          colls::operation<colls::received> started =
+              what == "recv" ? world.recv(came, 2, 5, soon)
+                             : world.send_recv(data, 1, came, 2, 5, soon);
+          co_await take(std::move(started));
+        }
+        test.say(text);
+      }, by(transport));
+      CHECK(all.hear(0) == "has begun");
+      all.stop(2);
+      all.tell(0);
+      const std::string text = all.hear(0);
+      CAPTURE(text);
+      CHECK(contains(text, "2 colls: rank 0: "));
+      CHECK(contains(text, what == "gather" ? "rank 2 entered #2 gather and has been silent for "
+                                            : "rank 2 has not sent tag 5; nothing was heard of it "));
+      CHECK(named(text) == std::vector<int>{2});
+      all.go_on(2);
+      for (const int rank : {1, 2}) all.tell(rank);
+    }
+  }
+}
+
+TEST_CASE("a rank that enters just before the deadline is not named, the one that is late is") {
+  for (const char* const transport : {"tcp", "hybrid"}) {
+    CAPTURE(std::string(transport));
+    job all(4, [](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      const double began = now();
+      if (world.rank() == 3) test.hear();
+      // Rank 1 answers until then that it has not entered it.
+      std::vector<int> word(1);
+      while (world.rank() == 1 && now() - began < 1.97) {
+        colls::operation<> sending = world.send(word, 1, 9);
+        co_await world.recv(word, 1, 9);
+        co_await sending;
+      }
+      const auto limit = std::chrono::seconds(world.rank() == 1 ? 60 : 2);
+      task<std::string> call = sum_of(world, {.algorithm = algorithm::linear, .timeout = limit});
+      const std::string text = co_await call;
+      test.say(text);
+      test.hear();
+    }, by(transport));
+    for (const int rank : {0, 1, 2}) {
+      const std::string text = all.hear(rank);
+      CAPTURE(rank);
+      CAPTURE(text);
+      CHECK(contains(text, "3 colls: rank "));
+      CHECK(contains(text, "rank 3 has not entered #2 all_reduce"));
+      CHECK(named(text) == std::vector<int>{3});
+    }
+    for (const int rank : {0, 1, 2, 3, 3}) all.tell(rank);
+  }
+}
+
 TEST_CASE("a receive and a send say whose message is missing, and where that rank is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));

@@ -110,7 +110,7 @@ class lending {
   template <std::invocable<int> In, std::invocable<int> Out>
   lending(Channel net, const In& in, const Out& out, readers own = readers::nobody)
       : net_(net),
-        loan_(net.net()),
+        loan_(net.net(), net.record()),
         given_(static_cast<std::size_t>(net.size())),
         seen_(given_.size()),
         views_(given_.size()),
@@ -248,6 +248,14 @@ class lending {
       of_.each_view([](auto& view, const card&) { view.lower(); });
     }
     explicit operator bool() const { return good_; }
+    /// Whether what was read meanwhile is what the peers lent: who ends early closes its ticket
+    /// before it takes pages away.
+    bool is_still_good() const {
+      std::atomic_thread_fence(std::memory_order_acquire);
+      bool good = good_;
+      of_.each_view([&](auto& view, const card& lent) { good &= view.is_open(lent.ticket); });
+      return good;
+    }
 
    private:
     const lending& of_;
@@ -266,7 +274,10 @@ class lending {
       {
         const visit inside(*this);
         good = static_cast<bool>(inside);
-        if (good) work(at, n);
+        if (good) {
+          work(at, n);
+          good = inside.is_still_good();
+        }
       }
       if (!good) co_await word_of_end(next);
       net_.record().bytes += n * element;

@@ -4,6 +4,7 @@
 
 // forks: what a child of this process has no part in.
 
+#include <colls/detail/descriptor.hpp>
 #include <colls/error.hpp>
 
 #include <fcntl.h>
@@ -29,7 +30,8 @@ namespace colls::detail {
 /// on, so a fork at the limit on open files finds it.
 class kept_from_children {
  public:
-  /// Throws `too_many_files` where there is no descriptor for the dead socket.
+  /// A socket may be added several times. Throws `too_many_files` where there is no descriptor for
+  /// the dead socket.
   static void add(int socket) {
     state& all = known();
     const std::lock_guard lock(all.guard);
@@ -49,7 +51,8 @@ class kept_from_children {
   static void remove(int socket) {
     state& all = known();
     const std::lock_guard lock(all.guard);
-    std::erase(all.sockets, socket);
+    const auto found = std::find(all.sockets.begin(), all.sockets.end(), socket);
+    if (found != all.sockets.end()) all.sockets.erase(found);
   }
   /// Before it is unmapped.
   static void remove(const std::byte* memory) {
@@ -108,6 +111,26 @@ class kept_from_children {
     static state& all = *new state;
     return all;
   }
+};
+
+/// Owns a socket that children of this process have no part in.
+class kept_socket {
+ public:
+  kept_socket() = default;
+  explicit kept_socket(descriptor socket) {
+    kept_from_children::add(socket.get());
+    socket_ = std::move(socket);
+  }
+  kept_socket(kept_socket&&) noexcept = default;
+  kept_socket& operator=(kept_socket&&) noexcept = default;  // exchanges them
+  ~kept_socket() {
+    if (socket_) kept_from_children::remove(socket_.get());
+  }
+  int get() const { return socket_.get(); }
+  explicit operator bool() const { return static_cast<bool>(socket_); }
+
+ private:
+  descriptor socket_;
 };
 
 }  // namespace colls::detail

@@ -125,17 +125,6 @@ COLLS_ONCE void match::compare(int peer, std::uint32_t id, std::uint64_t sequenc
 }
 
 COLLS_ONCE void match::sweep(time_point now) {
-  // Of sends and receives there may be very many: each of their peers is asked where it is, once.
-  std::set<std::pair<std::uint32_t, int>> asked;
-  const bool asks_peers = now - peers_asked_ >= 20 * milliseconds;
-  const auto is_new = [&](const operation_record& record) {
-    const int peer = record.receive != nullptr ? record.receive->key.peer : record.sends_to;
-    try {
-      return asks_peers && peer >= 0 && asked.insert({record.communicator->id(), peer}).second;
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-  };
   calls_.sweep(now, [&](operation_record& record, under_way::waited what) {
     switch (what) {
       case under_way::waited::in_all:
@@ -145,7 +134,7 @@ COLLS_ONCE void match::sweep(time_point now) {
         expire(record, now, false);
         break;
       case under_way::waited::unheard_of:
-        if (record.hash != 0 || is_new(record)) announce(record, now);
+        if (!was_just_announced(record, now)) announce(record, now);
         break;
       case under_way::waited::late:
         tell_of_late_ranks(record, now);
@@ -154,10 +143,17 @@ COLLS_ONCE void match::sweep(time_point now) {
         break;
     }
   });
-  if (!asked.empty()) peers_asked_ = now;
   if (inquiries_.empty() || now - news_spread_ < 5 * milliseconds) return;
   news_spread_ = now;
   spread_news(now);
+}
+
+COLLS_ONCE bool match::was_just_announced(const operation_record& record, time_point now) {
+  if (record.hash != 0 || record.what == collective::send_recv) return false;
+  const int peer = record.receive != nullptr ? record.receive->key.peer : record.sends_to;
+  const inquiry* const asks = inquiry_on(record.communicator->id());
+  const inquiry::entry* const known = asks != nullptr ? asks->find(peer) : nullptr;
+  return known != nullptr && known->announced != never && now - known->announced < 20 * milliseconds;
 }
 
 COLLS_ONCE time_point match::due() const {
@@ -177,6 +173,7 @@ COLLS_ONCE void match::tell(int peer, const failure& why) {
 COLLS_ONCE std::vector<int> match::senders_to(const operation_record& record) {
   std::vector<int> found;
   each_waiting_of(record, [&](const posted& receive) { found.push_back(receive.key.peer); });
+  for (mover* transport : movers_) transport->add_senders(record, found);
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
@@ -269,6 +266,7 @@ COLLS_ONCE bool match::hear(int peer, std::uint32_t id, const state_report& said
   if (!said.is_plausible()) return false;
   const communicator_state* const of = find(id);
   if (of == nullptr) return true;
+  if (of->rank_of(peer) < 0) return false;
   for (std::uint32_t i = 0; i < said.count; ++i) {
     if (said.others[i].rank < 0 || of->rank_of(said.others[i].rank) < 0) return false;
   }
@@ -424,17 +422,12 @@ COLLS_ONCE void match::blame_member(blame& to, const operation_record& record, t
   const inquiry::verdict found = asks != nullptr ? asks->judge(now) : inquiry::verdict();
   detail::line& line = to.sentence;
   to.culprit = found.culprit;
-  if (found.culprit < 0 && of.size() == 2) {
-    to.culprit = of.world_rank(1 - of.rank());
-    line.add("rank %d has not done its part of ", to.culprit);
-    detail::add_call(line, of, record.sequence);
-    return;
-  }
   if (found.culprit < 0) {
     line.add("no rank is known to be late");
     return;
   }
   const inquiry::entry& late = *asks->find(found.culprit);
+  to.is_stale = !found.has_entered && inquiry::is_stale(late, now);
   line.add("rank %d %s ", found.culprit, found.has_entered ? "entered" : "has not entered");
   detail::add_call(line, of, found.sequence);
   if (found.has_entered) {
@@ -475,6 +468,12 @@ COLLS_ONCE void match::expire(operation_record& record, time_point now, bool tot
   const communicator_state& of = *record.communicator;
   const blame late = who_is_late(record, now);
   if (of.failed()) return;  // what was answered at once has ended it
+  if (late.is_stale && !std::exchange(record.asked_again, true)) {
+    // That rank may have entered the operation since it said where it was.
+    announce(record, now);
+    calls_.look_at(record, now + inquiry::patience);
+    return;
+  }
   failure why(errc::timeout);
   why.communicator = of.id();
   why.operation = record.what;

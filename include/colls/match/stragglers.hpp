@@ -59,6 +59,7 @@ class inquiry {
     time_point asked = 0;  // for the first time since it answered; 0: it has answered
     time_point heard = 0;  // when it, or another rank of it, was heard of last; 0: never
     time_point named = 0;  // when another rank's report named it last
+    time_point announced = never;  // an operation that waits for it, the last time
     bool direct = false;   // this rank asks it itself
     bool reported = false;  // as late, so that others have to learn when it is not any more
   };
@@ -91,6 +92,7 @@ class inquiry {
     one.known.rank = rank;
     one.known.awaited |= awaited ? 1 : 0;
     if (one.asked == 0) one.asked = now;
+    one.announced = now;
   }
   /// The rank says so of itself.
   void hear(const rank_state& said, time_point now) {
@@ -135,7 +137,8 @@ class inquiry {
     if (!one.direct && !is_fresh(one, now)) return standing::unknown;
     const bool silent = is_silent(one, now);
     if (one.known.entered >= sequence) {
-      return silent && one.known.awaited != 0 ? standing::silent : standing::inside;
+      const bool awaited = one.known.awaited != 0 || of_->size() == 2;
+      return silent && awaited ? standing::silent : standing::inside;
     }
     return silent || one.known.answers != 0 ? standing::missing : standing::unknown;
   }
@@ -207,6 +210,10 @@ class inquiry {
   static bool is_silent(const entry& one, time_point now) {
     if (one.asked == 0) return one.known.answers == 0 && one.as_of != 0;
     return one.asked >= one.as_of ? now - one.asked >= patience : one.known.answers == 0;
+  }
+  /// Whether it may be elsewhere by now: it has answered, and was not asked again.
+  static bool is_stale(const entry& one, time_point now) {
+    return one.asked == 0 && now - one.as_of > 2 * patience;
   }
   static time_point silent_for(const entry& one, time_point now) {
     return now - (one.heard != 0 ? one.heard : one.asked != 0 ? one.asked : now);

@@ -54,6 +54,12 @@ class under_way {
     if (record.place != 0) rise(record);
   }
 
+  /// It is looked at later than it would be.
+  void look_at(operation_record& record, time_point then) {
+    record.look_at = then;
+    if (record.place != 0) sink(record);
+  }
+
   /// Looks at those whose time may have come: notes which have moved, and calls
   /// `act(record, waited)` for those that have waited long enough.
   template <class Act>

@@ -11,6 +11,7 @@
 
 #include <colls/log.hpp>
 #include <colls/rendezvous/authenticate.hpp>
+#include <colls/transport/shm/local_socket.hpp>
 
 #include <list>
 #include <memory>
@@ -53,6 +54,22 @@ class door final : engine::watcher, engine::source {
     bool evicted = false;
   };
   using place = std::list<stranger>::iterator;
+
+  // Gives the place back when it goes, whatever was thrown meanwhile.
+  class taken_place {
+   public:
+    taken_place(door& at, place who) : door_(at), who_(who) {}
+    taken_place(const taken_place&) = delete;
+    ~taken_place() {
+      if (who_->evicted) --door_.evicted_;
+      door_.strangers_.erase(who_);
+      if (door_.engine_.now() >= door_.rests_until_) door_.listen(true);
+    }
+
+   private:
+    door& door_;
+    place who_;
+  };
 
   void ready(std::uint32_t) override;
 

@@ -43,30 +43,32 @@ task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where, c
 /// How reaching a store goes: what went wrong last, and whether it is worth another try.
 struct attempts {
   const char* what;
-  bool probing;  // several ports: what is wrong at one says nothing of the next
   failure last{errc::unreachable};
+  failure lack{};  // what a store said when it could not take the connection
+  time_point lacked = 0;
   bool connected = false;
 
   bool hopeless() const {
-    switch (last.code) {
-      case errc::rank_taken:
-      case errc::world_complete:
-      case errc::join_failed:
-      case errc::insecure_bind:
-      case errc::crypto_failed:
-        return true;
-      case errc::version_mismatch:
-      case errc::auth_failed:
-        return !probing;
-      default:
-        return false;
-    }
+    return last.code == errc::rank_taken || last.code == errc::world_complete ||
+           last.code == errc::join_failed || last.code == errc::insecure_bind ||
+           last.code == errc::crypto_failed;
   }
-  /// What the store said of itself explains more than a connection that came to nothing afterwards.
-  void note(const failure& why) {
-    const failure before = std::exchange(last, why);
-    if (before.code == errc::too_many_files && !hopeless()) last = before;
+  /// What listens there is of another job, or of none that this process may enter.
+  bool is_refused() const {
+    return last.code == errc::version_mismatch || last.code == errc::auth_failed;
+  }
+  void note(const failure& why, time_point now) {
+    last = why;
+    if (why.code == errc::too_many_files) {
+      lack = why;
+      lacked = now;
+    }
     log_debug("store at %s: %s", what, why.detail);
+  }
+  /// What a store has just said of itself explains more than connections that came to nothing.
+  const failure& reason(time_point now) const {
+    const bool is_recent = lack.code == errc::too_many_files && now - lacked < 5 * seconds;
+    return is_recent && !hopeless() && !is_refused() ? lack : last;
   }
   /// In a crowd of strangers a connection may be dropped again and again before it is served.
   time_point longest_pause() const {

@@ -58,7 +58,8 @@ inline std::string explain_refusal(const store_server& server, const endpoint& w
          (user < 0 ? ")" : ", belongs to user " + std::to_string(user) + ")");
 }
 
-/// Binds the first port that is free, on all addresses of the host. `key` becomes what the ranks
+/// Binds the first port that is free on all addresses of the host that this one has: at an address
+/// that another program holds ranks would meet that program. `key` becomes what the ranks
 /// prove. What is given must stay alive.
 inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config& cfg,
                                                        const meeting_place& place,
@@ -90,6 +91,7 @@ inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config&
   endpoint refused;
   for (std::error_code last;;) {
     for (const int port : ports) {
+      bool is_taken = false;
       for (const auto& address : addresses) {
         if (address.is_unspecified() && !cfg.insecure) {
           raise(errc::insecure_bind, "rank 0 would listen at %s, on every network of this host",
@@ -101,14 +103,17 @@ inline task<std::shared_ptr<store_server>> serve_store(engine& on, const config&
         if (!ec) continue;
         last = ec;
         refused = one;
+        is_taken |= ec == std::errc::address_in_use;
       }
+      if (is_taken) server->close();
       if (server->is_open()) {
         log_info("rank 0 serves the store at %s", text_of(server->local()).c_str());
         co_return server;
       }
     }
     if (last != std::errc::address_in_use || on.now() >= patience) {
-      raise(listen_error(last), "rank 0 cannot listen at %s: %s%s", where.c_str(),
+      raise(listen_error(last), "rank 0 cannot listen at %s: %s%s",
+            addresses.size() == 1 ? where.c_str() : text_of(refused).c_str(),
             last.message().c_str(), explain_refusal(*server, refused, last).c_str());
     }
     co_await on.sleep_until(on.now() + 100 * milliseconds);

@@ -90,6 +90,7 @@ class store_server final : door::host, engine::source {
     std::size_t told = 0;  // of the failures
     std::size_t keys_waited_for = 0;  // in bytes
     std::unordered_map<std::uint32_t, std::unique_ptr<waiting>> waits;
+    std::vector<std::uint32_t> ready;  // those of `waits` whose keys are all there
   };
   using guest_ptr = std::shared_ptr<guest>;
 
@@ -108,7 +109,7 @@ class store_server final : door::host, engine::source {
 
   static constexpr std::size_t most_waits = 4096;
   static constexpr std::size_t most_bytes_waited_for = std::size_t{16} << 20;
-  static constexpr std::size_t most_failures = 4096;
+  static constexpr std::size_t most_revocations = 4096;
   static constexpr std::size_t most_unsent = std::size_t{32} << 20;
 
   std::error_code open(std::unique_ptr<gate> made);
@@ -137,11 +138,15 @@ class store_server final : door::host, engine::source {
   // What a guest has not heard yet. Where there is no memory for it the next sweep tells it.
   void tell(guest& it);
 
+  // The answer is copied when the guest has taken those before it.
   void arrived(waiting& it);
 
   void answer(guest& to, const frame& head, std::string_view value);
 
+  // Where there is no memory for it the next sweep tries again.
+  void write_soon(guest& to);
   task<> flush(guest_ptr to);
+  void answer_ready(guest& to);
 
   void gone();
   void drained();
@@ -156,6 +161,7 @@ class store_server final : door::host, engine::source {
   detail::store_table table_;
   std::unordered_map<int, bool> ranks_;  // those that came; false: left or failed
   std::vector<reported_failure> failures_;
+  std::size_t revocations_ = 0;  // of these; the others are deaths
   std::vector<guest_ptr> guests_;
   int present_ = 0;
   bool lacks_local_socket_ = false;

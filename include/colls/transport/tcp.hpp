@@ -75,7 +75,8 @@ class tcp_transport final : mover,
     explicit desk(tcp_transport& net) : tcp::lender::desk(net.lender_) {}
   };
   struct loan : tcp::lender::loan {
-    explicit loan(tcp_transport& net) : tcp::lender::loan(net.lender_) {}
+    loan(tcp_transport& net, const operation_record& record)
+        : tcp::lender::loan(net.lender_, *record.communicator) {}
   };
   using view = shm::arena_view;
   view* view_of(int peer) { return lender_.view_of(peer); }
@@ -184,6 +185,7 @@ class tcp_transport final : mover,
   void refuse(int peer, const failure& why) override;
 
   void add_awaited(const operation_record& sending, std::vector<int>& to) override;
+  void add_senders(const operation_record& receiving, std::vector<int>& to) override;
   bool is_linked(int peer) override;
   void open_link(int peer) override { opener_.to(peer); }
   std::uint64_t heard_in(int peer, std::uint32_t communicator) override;

@@ -83,6 +83,11 @@ COLLS_ONCE void door::ready(std::uint32_t) {
       evict(old);
       continue;
     }
+    // A rank of another user comes by TCP. Whatever else that user wants, it has no place here.
+    if (shm::is_local(socket.get()) && !detail::is_own_user(socket.get())) {
+      ++turned_away_;
+      continue;
+    }
     if (full) evict(old);
     try {
       strangers_.push_back({std::make_unique<stream>(engine_, std::move(socket)), awake_});
@@ -138,24 +143,24 @@ COLLS_ONCE task<> door::wake_at(time_point due) {
 COLLS_ONCE task<> door::greet(place who) {
   std::unique_ptr<stream> guest;
   hello peer;
-  try {
-    peer = co_await challenge(*who->link, mine_, shared_);
-    guest = std::move(who->link);
-  } catch (const error& thrown) {
-    ++turned_away_;
-    // A few that come and leave may be ranks that ended, or computed, before they were in.
-    if (who->evicted) {
-      detail::tell_of_strangers(listener_.local(),
-                                "so many come that they take each other's place");
-    } else if (thrown.record().code != errc::closed || ++gone_ % 64 == 0) {
-      detail::tell_of_strangers(listener_.local(), thrown.record().detail);
+  {
+    const taken_place taken(*this, who);
+    try {
+      peer = co_await challenge(*who->link, mine_, shared_);
+      guest = std::move(who->link);
+    } catch (const error& thrown) {
+      ++turned_away_;
+      // A few that come and leave may be ranks that ended, or computed, before they were in.
+      if (who->evicted) {
+        detail::tell_of_strangers(listener_.local(),
+                                  "so many come that they take each other's place");
+      } else if (thrown.record().code != errc::closed || ++gone_ % 64 == 0) {
+        detail::tell_of_strangers(listener_.local(), thrown.record().detail);
+      }
+    } catch (const std::bad_alloc&) {
+      ++turned_away_;
     }
-  } catch (const std::bad_alloc&) {
-    ++turned_away_;
   }
-  if (who->evicted) --evicted_;
-  strangers_.erase(who);
-  if (engine_.now() >= rests_until_) listen(true);
   if (guest) host_.enter(std::move(guest), peer);
 }
 

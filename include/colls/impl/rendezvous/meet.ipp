@@ -383,6 +383,7 @@ COLLS_ONCE task<membership> meet(engine& on, config given) {
   const config cfg = detail::complete(given);
   detail::check(cfg);
   warn_about_unknown_variables();
+  detail::hide_secret_from_children();
   log_info("rank %d of %d from %s, meeting at %s", cfg.rank, cfg.size, cfg.source.c_str(),
            cfg.size == 1 ? "nowhere" : cfg.address.c_str());
   if (cfg.size == 1) {
@@ -390,7 +391,6 @@ COLLS_ONCE task<membership> meet(engine& on, config given) {
     alone.cfg = cfg;
     co_return std::move(alone);  // nvcc does not move by itself
   }
-  detail::hide_secret_from_children();
   detail::meeting all(on, cfg);
   auto running = all.run();
   try {

@@ -81,7 +81,7 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
                                                         time_point deadline, time_point patience) {
   const time_point started = on.now();
   const std::string place = host_and_port(host, ports.front());
-  attempts so_far{.what = place.c_str(), .probing = ports.size() > 1};
+  attempts so_far{.what = place.c_str()};
   back_off pause;
   bool told = false;
   for (;;) {
@@ -91,10 +91,11 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
     if (addresses.empty()) {
       failure unknown(errc::resolve_failed);
       unknown.say("the host name %s is unknown: %s", host.c_str(), why.c_str());
-      so_far.note(unknown);
+      so_far.note(unknown, on.now());
       // A cluster's names may appear late; a name that is misspelt never does.
       if (on.now() - started > 10 * seconds) break;
     }
+    std::optional<failure> refused;
     for (const auto& address : addresses) {
       for (const int port : ports) {
         const endpoint where(address, static_cast<std::uint16_t>(port));
@@ -103,29 +104,32 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
                                              &so_far.connected);
           co_return reached;
         } catch (const error& thrown) {
-          so_far.note(thrown.record());
+          so_far.note(thrown.record(), on.now());
         }
         if (so_far.hopeless()) throw error(so_far.last);
+        if (so_far.is_refused()) refused = so_far.last;
         if (on.now() >= deadline) break;
       }
     }
+    // What is wrong at one address says nothing of the others, and of several ports most are taken
+    // by other programs.
+    if (refused && ports.size() == 1) throw error(*refused);
     if (!told && on.now() - started > 10 * seconds) {
       told = true;
       log_warn("rank %d still tries to reach the store at %s: %s", mine.rank, place.c_str(),
-               so_far.last.detail);
+               so_far.reason(on.now()).detail);
     }
     const time_point wait = pause.next(so_far.longest_pause());
     if (on.now() + wait >= deadline) break;
     co_await on.sleep_until(on.now() + wait);
   }
-  const bool nothing_there =
-      so_far.last.code == errc::timeout || so_far.last.code == errc::protocol_error;
-  failure why(nothing_there ? errc::unreachable : so_far.last.code);
+  const failure last = so_far.reason(on.now());
+  const bool nothing_there = last.code == errc::timeout || last.code == errc::protocol_error;
+  failure why(nothing_there ? errc::unreachable : last.code);
   why.say(
       "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s)%s", mine.rank,
       mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
-      so_far.last.detail,
-      why.code == errc::too_many_files ? "" : ": start rank 0 there, with the same address");
+      last.detail, why.code == errc::too_many_files ? "" : ": start rank 0 there, with the same address");
   throw error(why);
 }
 

@@ -60,15 +60,18 @@ COLLS_ONCE std::size_t store_server::unsent() const {
 }
 
 COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
-  const failure& why = report;
+  failure why = report;
+  const bool is_death = why.code == errc::peer_failed;
+  if (is_death) why.communicator = 0;  // of no communicator alone: one a rank
   for (const failure& known : failures_) {
     if (known.culprit == why.culprit && known.code == why.code &&
         known.communicator == why.communicator) {
       return;
     }
   }
-  if (failures_.size() == most_failures) return;
-  failures_.push_back(report);
+  if (!is_death && revocations_ == most_revocations) return;
+  failures_.push_back(reported_failure(why));
+  if (!is_death) ++revocations_;
   for (const auto& it : guests_) tell(*it);
 }
 
@@ -85,7 +88,15 @@ COLLS_ONCE void store_server::tell(guest& it) {
                            reported_failure::bytes_of(why), it.who.checksum);
       ++it.told;
     }
-    if (!it.writing && !it.out.empty()) tasks_.start(flush(it.shared_from_this()));
+  } catch (const std::bad_alloc&) {
+  }
+  write_soon(it);
+}
+
+COLLS_ONCE void store_server::write_soon(guest& to) {
+  if (to.writing || (to.out.empty() && to.ready.empty())) return;
+  try {
+    tasks_.start(flush(to.shared_from_this()));
   } catch (const std::bad_alloc&) {
   }
 }
@@ -197,6 +208,7 @@ COLLS_ONCE task<> store_server::serve(guest_ptr me) {
   std::erase(guests_, me);
   for (const auto& [id, it] : me->waits) table_.forget(*it);
   me->waits.clear();
+  me->ready.clear();
   if (!me->entered) {
     ranks_.erase(rank);
     co_return;
@@ -328,6 +340,7 @@ COLLS_ONCE store_server::waiting& store_server::wait_for(guest& me, std::uint32_
     detail::raise(errc::invalid_argument, "the keys that one process waits for may take %zu bytes",
                   most_bytes_waited_for);
   }
+  me.ready.reserve(me.waits.size() + 1);
   waiting& made = *(me.waits[id] = std::make_unique<waiting>(*this, me, id));
   me.keys_waited_for += made.bytes = bytes;
   try {
@@ -343,27 +356,43 @@ COLLS_ONCE void store_server::forget(guest& me, std::uint32_t id) {
   const auto found = me.waits.find(id);
   if (found == me.waits.end()) return;
   table_.forget(*found->second);
+  std::erase(me.ready, id);
   me.keys_waited_for -= found->second->bytes;
   me.waits.erase(found);
 }
 
 COLLS_ONCE void store_server::arrived(waiting& it) {
-  guest& owner = it.owner;
-  const std::uint32_t id = it.id;
-  const std::string text = it.key.empty() ? std::string() : *table_.find(it.key);
-  owner.keys_waited_for -= it.bytes;
-  owner.waits.erase(id);
-  answer(owner, {.what = frame::kind::reply, .id = id}, text);
+  it.owner.ready.push_back(it.id);  // for which `wait_for` has made room
+  write_soon(it.owner);
 }
 
 COLLS_ONCE void store_server::answer(guest& to, const frame& head, std::string_view value) {
   detail::append_frame(to.out, head, {}, value, to.who.checksum);
-  if (!to.writing) tasks_.start(flush(to.shared_from_this()));
+  write_soon(to);
+}
+
+COLLS_ONCE void store_server::answer_ready(guest& to) {
+  constexpr std::size_t at_once = std::size_t{1} << 20;
+  try {
+    while (!to.ready.empty() && to.out.size() < at_once) {
+      const std::uint32_t id = to.ready.back();
+      const waiting& it = *to.waits.at(id);
+      const std::string_view value =
+          it.key.empty() ? std::string_view() : std::string_view(*table_.find(it.key));
+      detail::append_frame(to.out, {.what = frame::kind::reply, .id = id}, {}, value,
+                           to.who.checksum);
+      to.ready.pop_back();
+      to.keys_waited_for -= it.bytes;
+      to.waits.erase(id);
+    }
+  } catch (const std::bad_alloc&) {
+    // The next sweep goes on.
+  }
 }
 
 COLLS_ONCE task<> store_server::flush(guest_ptr to) {
   to->writing = true;
-  while (!to->out.empty()) {
+  for (answer_ready(*to); !to->out.empty(); answer_ready(*to)) {
     const std::string batch = std::exchange(to->out, {});
     const detail::outcome done = co_await detail::attempt(
         to->link->write({reinterpret_cast<const std::byte*>(batch.data()), batch.size()}));

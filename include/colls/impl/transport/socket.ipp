@@ -105,18 +105,17 @@ COLLS_ONCE void stream::sweep(time_point now) {
 }
 
 COLLS_ONCE std::error_code listener::listen(const endpoint& where) {
-  socket_ = detail::open_socket(where);
-  if (!socket_) return detail::last_error();
+  detail::descriptor made = detail::open_socket(where);
+  if (!made) return detail::last_error();
   const int on = 1;
   const bool six = where.address().is_v6();
-  if (::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      (six && ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
-      ::bind(socket_.get(), where.data(), static_cast<socklen_t>(where.size())) != 0 ||
-      ::listen(socket_.get(), SOMAXCONN) != 0) {
-    const std::error_code ec = detail::last_error();
-    socket_ = {};
-    return ec;
+  if (::setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      (six && ::setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
+      ::bind(made.get(), where.data(), static_cast<socklen_t>(where.size())) != 0 ||
+      ::listen(made.get(), SOMAXCONN) != 0) {
+    return detail::last_error();
   }
+  adopt(std::move(made));
   return {};
 }
 

@@ -13,7 +13,7 @@ COLLS_ONCE tcp_transport::tcp_transport(std::shared_ptr<engine> on, std::shared_
       who_(std::move(who)),
       match_(who_->rank),
       links_(*engine_, static_cast<tcp::link_owner&>(*this), who_->cfg.checksum),
-      lender_(*engine_, *who_, links_),
+      lender_(*engine_, *who_, links_, match_),
       opener_(*engine_, *who_, links_, static_cast<tcp::opener::host&>(*this)),
       delivery_(match_, links_, opener_, static_cast<tcp::delivery::host&>(*this)),
       tasks_(*engine_) {
@@ -204,10 +204,10 @@ COLLS_ONCE void tcp_transport::unreachable(tcp::link& which, const failure& why)
   if (why.code == errc::closed) {
     which.heard_goodbye();
     end_what_waits_for(which.peer(), has_left(which.peer()));
-  } else if (why.code == errc::unreachable) {
-    end_what_waits_for(which.peer(), why);
-  } else {
+  } else if (why.code == errc::peer_failed) {
     match_.died(which.peer(), why);
+  } else {
+    end_what_waits_for(which.peer(), why);
   }
 }
 
@@ -362,11 +362,20 @@ COLLS_ONCE void tcp_transport::refuse(int peer, const failure& why) {
 }
 
 COLLS_ONCE void tcp_transport::add_awaited(const operation_record& sending, std::vector<int>& to) {
-  if (sending.sends_to >= 0) return to.push_back(sending.sends_to);
+  // Of an operation that receives, too, the send may have ended.
+  const bool sends_alone = sending.what != collective::send_recv;
+  if (sending.sends_to >= 0 && sends_alone) return to.push_back(sending.sends_to);
   links_.each([&](int peer, tcp::link& link) {
     bool any = false;
     link.each_send([&](const tcp::outgoing& send) { any |= send.record == &sending; });
     if (any) to.push_back(peer);
+  });
+}
+
+COLLS_ONCE void tcp_transport::add_senders(const operation_record& receiving,
+                                           std::vector<int>& to) {
+  links_.each([&](int peer, const tcp::link& link) {
+    if (link.fills(receiving)) to.push_back(peer);
   });
 }
 

@@ -148,6 +148,11 @@ class landing final : public filler {
   void forget(early& message) {
     if (early_ == &message) early_ = nullptr, into_ = nullptr;
   }
+  /// Whether the payload goes to a receive of that operation.
+  bool is_for(const operation_record& record) const {
+    const posted* const receive = early_ != nullptr ? early_->wanted : target_;
+    return receive != nullptr && receive->record == &record;
+  }
   /// Ends the half-filled receive if `which` picks it.
   template <class Which>
   void fail(std::error_code ec, Which which) {

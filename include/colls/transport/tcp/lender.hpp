@@ -22,7 +22,8 @@ namespace colls::tcp {
 /// loan is gone nobody writes to what it lent, and nobody uses what he still reads there.
 class lender {
  public:
-  lender(engine& on, const membership& who, links& all) : engine_(on), who_(who), links_(all) {}
+  lender(engine& on, const membership& who, links& all, match& with)
+      : engine_(on), who_(who), links_(all), match_(with) {}
   lender(const lender&) = delete;
   lender& operator=(const lender&) = delete;
 
@@ -67,14 +68,16 @@ class lender {
   /// What one operation lends.
   class loan {
    public:
-    explicit loan(lender& of) : lender_(of) { lender_.loans_.push_back(this); }
+    loan(lender& of, communicator_state& on) : lender_(of), communicator_(on) {
+      lender_.loans_.push_back(this);
+    }
     loan(const loan&) = delete;
     loan& operator=(const loan&) = delete;
     ~loan() {
       std::erase(lender_.loans_, this);
       if (ticket_ == 0) return;
       if (settled_) {
-        lender_.arena_->close(ticket_);
+        if (!spoiled_) lender_.arena_->close(ticket_);
       } else {
         lender_.take_back(*this);
       }
@@ -109,7 +112,7 @@ class lender {
     }
     void settle() {
       if (spoiled_) {
-        throw error(errc::peer_failed, "a peer was stopped while it worked in this memory");
+        throw error(errc::peer_failed, "a rank was stopped while it worked in this memory");
       }
       settled_ = true;
     }
@@ -126,7 +129,8 @@ class lender {
     }
 
     lender& lender_;
-    bool spoiled_ = false;
+    communicator_state& communicator_;
+    bool spoiled_ = false;  // its ticket is closed
     shm::ticket ticket_ = 0;
     const std::byte* lent_[2] = {};  // of each block
     bool settled_ = false;
@@ -163,12 +167,14 @@ class lender {
   // died, or once the buffers have been moved away from one that was stopped there.
   void take_back(const loan& ended) noexcept;
 
-  // Other operations that lend the same block have their results in its old pages.
-  bool retire(const std::byte* block);
+  // Moves a block away from a peer that was stopped there. Other operations that lend it end: they
+  // have results in its old pages, and their readers would find those empty.
+  bool retire(const std::byte* block, int stopped);
 
   engine& engine_;
   const membership& who_;
   links& links_;
+  match& match_;
   std::shared_ptr<shm::arena> arena_;
   bool may_make_ = true;
   std::vector<loan*> loans_;

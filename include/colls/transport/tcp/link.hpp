@@ -46,10 +46,7 @@ class link final : public engine::watcher {
       : engine_(on), owner_(owner), peer_(peer), landing_(owner.matching()), broken_(*this) {}
   link(const link&) = delete;
   link& operator=(const link&) = delete;
-  ~link() {
-    shut();
-    if (half_closed_) detail::kept_from_children::remove(half_closed_.get());
-  }
+  ~link() { shut(); }
 
   int peer() const { return peer_; }
   bool is_open() const { return static_cast<bool>(socket_); }
@@ -69,6 +66,7 @@ class link final : public engine::watcher {
   bool probed = false;     // its system is being asked whether it lives
   time_point next_probe = 0;
   int refused_beside = 0;   // at the peer's local socket
+  time_point crowded_since = never;  // that socket takes no connection
   bool is_seen = false;     // the peer has mapped this rank's arena
   bool is_read = false;     // and reads what it lends of its own memory
   bool reads_peer = false;  // as this rank may do with what the peer lends
@@ -188,6 +186,8 @@ class link final : public engine::watcher {
     });
     if (!out_.fail(ec, which)) break_off();
   }
+  /// Whether a message is coming in for that operation.
+  bool fills(const operation_record& record) const { return landing_.is_for(record); }
   /// Ends the half-filled receive if `which` picks it.
   template <class Which>
   void fail_receive(std::error_code ec, Which which) {
@@ -412,7 +412,7 @@ class link final : public engine::watcher {
   // What is left of the socket where this side has ended the link, for the peer to read what was
   // written before, or because it may still be in memory of this rank: the peer reads an end of
   // file, and its own end is seen here.
-  detail::descriptor half_closed_;
+  detail::kept_socket half_closed_;
   std::uint32_t events_ = 0;
   bool hears_ = true;
   bool wants_write_ = false;

@@ -24,8 +24,8 @@ class opener final : door::host {
    public:
     /// A link is there, and nothing was read from it yet.
     virtual void opened(link& which) = 0;
-    /// No link to the peer opens: it has died, or it has left (`errc::closed`), or this rank cannot
-    /// learn where it listens (`errc::unreachable`), which says nothing of the peer.
+    /// No link to the peer opens: it has died (`errc::peer_failed`), or it has left
+    /// (`errc::closed`), or this rank cannot open one, which says nothing of the peer.
     virtual void unreachable(link& which, const failure& why) = 0;
     /// Whether an operation waits for the peer.
     virtual bool is_needed(link& which) = 0;
@@ -88,7 +88,8 @@ class opener final : door::host {
   }
   time_point patience() const { return who_.cfg.timeout.after(engine_.now()); }
 
-  // A rank of this host is reached through shared memory if both sides can. True: it was dialled.
+  // A rank of this host is reached through shared memory if both sides can, and its local socket is
+  // not crowded for long: another user may fill that. True: it was dialled.
   // `*alive`: its system took the connection. `*why` it was not, although it is of this host.
   task<bool> dial_beside(link& which, endpoint where, bool* alive, std::error_code* why);
 
@@ -116,6 +117,7 @@ class opener final : door::host {
   bool has_given_up(int peer);
   bool is_welcome(int peer);
 
+  static constexpr time_point longest_crowd = 100 * milliseconds;
   static constexpr time_point silence_of_the_dead = 10 * seconds;
   static constexpr time_point probe_pause = 5 * seconds;
 

@@ -111,7 +111,7 @@ COLLS_ONCE bool lender::is_worth_reading(std::size_t size, readers by) const {
 
 COLLS_ONCE void lender::take_back(const loan& ended) noexcept {
   if (is_child()) return;
-  arena_->revoke(ended.ticket_);
+  if (!ended.spoiled_) arena_->revoke(ended.ticket_);
   if (ended.lent_[0] == nullptr) return;  // who reads sees that it was too late
   const std::byte* blocks[] = {ended.lent_[0], ended.lent_[1]};
   time_point try_at = engine_.now() + patience;
@@ -123,7 +123,7 @@ COLLS_ONCE void lender::take_back(const loan& ended) noexcept {
       if (engine_.now() < try_at) continue;
       retired = true;
       for (const std::byte*& block : blocks) {
-        if (block != nullptr && retire(block)) block = nullptr;
+        if (block != nullptr && retire(block, peer)) block = nullptr;
         retired &= block == nullptr;
       }
       if (!retired && !std::exchange(tried, true)) {
@@ -137,10 +137,18 @@ COLLS_ONCE void lender::take_back(const loan& ended) noexcept {
   });
 }
 
-COLLS_ONCE bool lender::retire(const std::byte* block) {
-  if (!arena_->retire(block)) return false;
-  for (loan* other : loans_) other->spoiled_ |= other->has_lent(block);
-  return true;
+COLLS_ONCE bool lender::retire(const std::byte* block, int stopped) {
+  for (std::size_t i = 0; i < loans_.size(); ++i) {
+    loan& other = *loans_[i];
+    if (other.settled_ || other.spoiled_ || other.ticket_ == 0 || !other.has_lent(block)) continue;
+    other.spoiled_ = true;
+    arena_->revoke(other.ticket_);
+    failure why(errc::peer_failed);
+    why.say("rank %d was stopped while it worked in memory that this operation lends as well",
+            stopped);
+    match_.revoke(other.communicator_, why);
+  }
+  return arena_->retire(block);
 }
 
 }  // namespace colls::tcp

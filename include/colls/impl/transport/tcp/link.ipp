@@ -22,9 +22,9 @@ COLLS_ONCE void link::open(detail::descriptor socket, std::unique_ptr<shm::ring>
 }
 
 COLLS_ONCE bool link::peer_is_gone() const {
-  const detail::descriptor& asked = socket_ ? socket_ : half_closed_;
-  if (!asked) return hung_up_;
-  pollfd now{asked.get(), 0, 0};
+  const int asked = socket_ ? socket_.get() : half_closed_.get();
+  if (asked < 0) return hung_up_;
+  pollfd now{asked, 0, 0};
   return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
 }
 
@@ -65,8 +65,7 @@ COLLS_ONCE void link::shut() {
   // A socket that closes before all was read resets the connection, and what was written is lost.
   if ((is_seen || refused_) && !hung_up_) {
     (void)::shutdown(socket_.get(), SHUT_WR);  // or the peer is gone
-    half_closed_ = std::move(socket_);
-    detail::kept_from_children::add(half_closed_.get());
+    half_closed_ = detail::kept_socket(std::move(socket_));
   }
   socket_ = {};
   out_.end();

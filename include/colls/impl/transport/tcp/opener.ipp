@@ -121,6 +121,13 @@ COLLS_ONCE task<> opener::dial(link& which) {
         hopeless = true;
         break;
       }
+      if (what.code == errc::crypto_failed || what.code == errc::insecure_bind) {
+        // What this rank cannot do says nothing of the peer.
+        why = what;
+        why.culprit = who_.rank;
+        hopeless = true;
+        break;
+      }
       why.say("%.300s", what.detail);
       dropped = what.code == errc::unreachable;
       if (what.code == errc::timeout) {
@@ -132,8 +139,7 @@ COLLS_ONCE task<> opener::dial(link& which) {
         tell_of_lack(which.peer(), what.detail);
       }
       hopeless = what.code == errc::auth_failed || what.code == errc::protocol_error ||
-                 what.code == errc::peer_failed || what.code == errc::crypto_failed ||
-                 what.code == errc::insecure_bind;
+                 what.code == errc::peer_failed;
     } catch (const std::bad_alloc&) {
       alive = true;  // for all that is known
     }
@@ -213,8 +219,14 @@ COLLS_ONCE task<bool> opener::dial_beside(link& which, endpoint where, bool* ali
   std::error_code ec = std::make_error_code(std::errc::connection_refused);
   // It may take us for another user.
   if (which.refused_beside < 3) ec = shm::connect_beside(where, socket);
-  *alive = !ec || ec == std::errc::resource_unavailable_try_again;
-  if (*alive && ec) co_return true;  // too many at its door
+  const bool is_crowded = ec == std::errc::resource_unavailable_try_again;
+  *alive = !ec || is_crowded;
+  if (!is_crowded) {
+    which.crowded_since = never;
+  } else if (which.crowded_since == never) {
+    which.crowded_since = engine_.now();
+  }
+  if (is_crowded && (only || engine_.now() - which.crowded_since < longest_crowd)) co_return true;
   if (is_own_lack(ec)) detail::raise(errc::too_many_files, "%s", ec.message().c_str());
   if (!ec && !detail::is_own_user(socket.get())) {
     ec = std::make_error_code(std::errc::permission_denied);
