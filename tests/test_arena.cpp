@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/shm/arena.hpp>
 
+#include "meeting_point.hpp"
+
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -151,6 +153,33 @@ TEST_CASE("a ticket that was taken back lets nobody in, and says who is inside")
   both.seen.raise();
   CHECK(!both.seen.is_open(lent));
   both.seen.lower();
+}
+
+TEST_CASE("of a peer that enters and an owner that takes back at the same moment one sees the other") {
+  // Each stores and then loads what the other one stores: without a fence between them a processor
+  // may load first, on both sides.
+  ends both;
+  ticket lent = both.own.open();
+  bool is_seen = false;
+  bool has_entered = false;
+  std::uint64_t unseen = 0;
+  meeting_point().run(
+      100'000,
+      [&](std::uint64_t) {
+        both.own.revoke(lent);
+        is_seen = both.own.is_inside(peer);
+      },
+      [&](std::uint64_t) {
+        both.seen.raise();
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        has_entered = both.seen.is_open(lent);
+      },
+      [&](std::uint64_t) {
+        unseen += has_entered && !is_seen;
+        both.seen.lower();
+        lent = both.own.open();
+      });
+  CHECK(unseen == 0);
 }
 
 TEST_CASE("no ticket is given twice, and there is an end of them") {

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -853,6 +854,82 @@ TEST_CASE(
   lent.emplace(world.all[0].net());
   for (int i = 0; i < 2; ++i) CHECK(lent->place_for(1, blocks[i]) != before[i]);
   CHECK((first[7] == std::byte{9} && second[large - 1] == std::byte{9}));
+}
+
+namespace {
+
+/// Rank 0 of two has lent a block, and gives it up before its peer is done with it.
+struct given_up {
+  static constexpr std::size_t size = colls::shm::longest_page;
+
+  ranks<shm_world> world{2};
+  colls::shared_buffer<std::byte> block = world.all[0].allocate<std::byte>(size);
+  std::optional<colls::tcp_transport::loan> lent;
+  colls::shm::arena_view* peer = nullptr;  // the block's owner, as rank 1 sees it
+  colls::shm::ticket ticket = 0;
+  std::byte* there = nullptr;  // the block, as rank 1 sees it
+
+  given_up() {
+    world.run([](communicator& comm) -> task<> {
+      const colls::shared_buffer<std::byte> own = comm.allocate<std::byte>(1);
+      co_await seen(comm, own);
+    });
+    lent.emplace(world.all[0].net());
+    const colls::shm::place at = lent->place_for(1, {block.data(), size});
+    ticket = lent->ticket();
+    peer = world.all[1].net().view_of(0);
+    REQUIRE((at != 0 && ticket != 0 && peer != nullptr));
+    there = peer->at(at, size);
+    REQUIRE(there != nullptr);
+  }
+  void fill_as_peer(std::byte with) const { std::fill_n(there, size, with); }
+  bool is_filled_with(std::byte with) const {
+    return std::all_of(block.data(), block.data() + size,
+                       [=](std::byte each) { return each == with; });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a rank that takes its memory back waits until its peer has left it") {
+  using std::chrono::milliseconds;
+  using std::chrono::steady_clock;
+  for (int round = 0; round < 5; ++round) {
+    CAPTURE(round);
+    given_up all;
+    std::atomic<bool> has_begun = false;
+    std::atomic<bool> has_returned = false;
+    bool was_open = false;
+    std::thread peer([&] {
+      all.peer->raise();
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      was_open = all.peer->is_open(all.ticket);
+      has_begun = true;
+      while (all.peer->is_open(all.ticket)) std::this_thread::yield();
+      // Shorter than a rank takes to count as stopped: only an owner that does not wait returns.
+      const auto limit = steady_clock::now() + milliseconds(10);
+      while (!has_returned && steady_clock::now() < limit) std::this_thread::yield();
+      all.fill_as_peer(std::byte{7});
+      all.peer->lower();
+    });
+    while (!has_begun) std::this_thread::yield();
+    all.lent.reset();
+    std::fill_n(all.block.data(), given_up::size, std::byte{40});
+    has_returned = true;
+    peer.join();
+    CHECK(was_open);
+    CHECK(all.is_filled_with(std::byte{40}));
+  }
+}
+
+TEST_CASE("what a peer that was stopped in memory writes after it was taken back is lost") {
+  given_up all;
+  std::fill_n(all.block.data(), given_up::size, std::byte{40});
+  all.peer->raise();
+  all.lent.reset();
+  all.fill_as_peer(std::byte{7});
+  all.peer->lower();
+  CHECK(all.is_filled_with(std::byte{40}));
 }
 
 TEST_CASE("a scan that goes down a chain awaits nobody in what was lent to it") {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/shm/ring.hpp>
 
+#include "meeting_point.hpp"
+
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -137,6 +139,30 @@ TEST_CASE("who sleeps is woken once, by whoever wrote or made room") {
     link.other.settle();
   }
   CHECK(!link.other.must_wake());
+}
+
+TEST_CASE("of a reader that falls asleep and a writer at the same moment one sees the other") {
+  // What each does here is a store, then a load of what the other one stores: without a fence
+  // between them a processor may load first, on both sides.
+  ends link;
+  bool sleeps = false;
+  bool wakes = false;
+  std::uint64_t lost = 0;
+  std::uint64_t untaken = 0;
+  meeting_point().run(
+      100'000, [&](std::uint64_t) { sleeps = link.other.sleep(); },
+      [&](std::uint64_t i) {
+        link.one.write(frame(i, 0), nullptr, 0);
+        wakes = link.one.must_wake();
+      },
+      [&](std::uint64_t) {
+        lost += sleeps && !wakes;
+        link.other.wake();
+        untaken += link.other.front() == nullptr || !link.other.pop(0);
+        link.other.settle();
+      });
+  CHECK(untaken == 0);
+  CHECK(lost == 0);
 }
 
 TEST_CASE("ranks that share cores have longer rings, and many ranks no more memory for it") {
