@@ -82,13 +82,14 @@ class credit {
     ahead.replace(send, *stays);
     return true;
   }
-  /// The peer had not asked for it, and never will.
-  void forget(const message_key& key, std::uint64_t number) {
+  /// The peer had not asked for it, and never will. False: no message of that number was buried.
+  bool forget(const message_key& key, std::uint64_t number) {
     outgoing* const send = ahead.find_if(
         key, [&](const outgoing& each) { return each.gone && each.number == number; });
-    if (send == nullptr) return;
+    if (send == nullptr) return false;
     ahead.remove(*send);
     delete send;
+    return true;
   }
 
   /// Whether no message of that key waits.

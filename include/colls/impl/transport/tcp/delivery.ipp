@@ -45,7 +45,11 @@ COLLS_ONCE void delivery::announced(link& from, const header& frame, const messa
 
 COLLS_ONCE void delivery::granted(link& from, const header& frame, const message_key& key) {
   if ((frame.flags & flag::taken_back) != 0) {
-    from.credit.forget(key, frame.length);
+    const communicator_state* const known = match_.find(key.communicator);
+    if (!from.credit.forget(key, frame.length) && known != nullptr && !known->failed()) {
+      from.fail(0, "an answer about a message that was not taken back");
+      return;
+    }
     return go_on(from, key);
   }
   if (!match_.inspect(key, frame.hash)) return;
@@ -115,6 +119,10 @@ COLLS_ONCE void delivery::take_back(outgoing& send) {
 }
 
 COLLS_ONCE void delivery::taken_back(link& from, const message_key& key, std::uint64_t number) {
+  if (number == 0 || number > from.credit.heard_of) {
+    from.fail(0, "a message that it takes back was not announced");
+    return;
+  }
   arrival* const kept = match_.take_arrival(key, [&](const arrival& message) {
     return !message.buffered && static_cast<const early&>(message).number == number;
   });
