@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/tcp.hpp>
 
+#include "counted_memory.hpp"
 #include "tcp_ranks.hpp"
 
 #include <doctest/doctest.h>
@@ -191,15 +192,68 @@ class by_hand {
   }
   const colls::failure* why() const { return world_.all[0].failed(); }
 
+  /// A word on where ranks are, as a frame of that kind.
+  void report(colls::tcp::kind kind, const colls::state_report& said) {
+    std::vector<std::byte> all;
+    add(all, {kind, 0, colls::message_key::point_to_point, 0, tag, sizeof said, 0});
+    all.resize(all.size() + sizeof said);
+    std::memcpy(all.data() + all.size() - sizeof said, &said, sizeof said);
+    colls::sync_wait(world_.world, write(all));
+  }
+  /// The answer to a message of that number that was taken back: nobody has asked for it.
+  void answer_taken_back(std::uint64_t number) { tell_of_number(colls::tcp::kind::grant, 0, number); }
+  /// That the message of that number, which was announced, does not come.
+  void take_back(std::uint64_t number) {
+    tell_of_number(colls::tcp::kind::data, colls::tcp::flag::header_alone, number);
+  }
+  /// A message of rank 0 that goes only when it is asked for.
+  colls::operation<> send_long() { return world_.all[0].send(long_message_, 1, tag); }
+  colls::operation<> barrier(const colls::options& how) { return world_.all[0].barrier(how); }
+  /// Waits until rank 0 has written so many frames of that kind from now on.
+  void hear(colls::tcp::kind kind, std::size_t count = 1) {
+    std::size_t seen = 0;
+    turn_until([&] { return (seen += heard(kind)) >= count; });
+    REQUIRE(seen >= count);
+  }
+  /// How many frames of that kind, without payload or of late ranks, have come by now; the others
+  /// are passed over.
+  std::size_t heard(colls::tcp::kind kind) {
+    std::size_t count = 0;
+    colls::tcp::header frame;
+    while (::recv(connection_.descriptor(), &frame, sizeof frame, MSG_DONTWAIT) == sizeof frame) {
+      count += frame.kind == kind;
+      std::vector<std::byte> payload(colls::tcp::control_size(frame));
+      if (payload.empty()) continue;
+      turn_until([&] {
+        return ::recv(connection_.descriptor(), payload.data(), payload.size(),
+                      MSG_DONTWAIT | MSG_PEEK) == static_cast<ssize_t>(payload.size());
+      });
+      (void)::recv(connection_.descriptor(), payload.data(), payload.size(), MSG_DONTWAIT);
+    }
+    return count;
+  }
+  void turn() { world_.world.poll(); }
+  colls::failure failure_of_call(colls::operation<> call) {
+    return colls::sync_wait(world_.world, failure_of(std::move(call)));
+  }
+
  private:
   static constexpr std::uint64_t tag = 5;
   static constexpr std::uint32_t unmade = 99;  // a communicator
 
   static void add(std::vector<std::byte>& to, const colls::message_key& key, std::size_t size,
                   std::uint8_t flags) {
-    const auto frame = colls::tcp::header_for(colls::tcp::kind::data, key, size, 0, flags);
+    add(to, colls::tcp::header_for(colls::tcp::kind::data, key, size, 0, flags));
+  }
+  static void add(std::vector<std::byte>& to, const colls::tcp::header& frame) {
     to.resize(to.size() + sizeof frame);
     std::memcpy(to.data() + to.size() - sizeof frame, &frame, sizeof frame);
+  }
+  void tell_of_number(colls::tcp::kind kind, unsigned flags, std::uint64_t number) {
+    std::vector<std::byte> all;
+    add(all, {kind, static_cast<std::uint8_t>(flags | colls::tcp::flag::taken_back),
+              colls::message_key::point_to_point, 0, tag, number, 0});
+    colls::sync_wait(world_.world, write(all));
   }
   task<> dial() {
     co_await connection_.connect(world_.world[0].members().link_listener.local());
@@ -219,6 +273,7 @@ class by_hand {
   ranks<tcp_world> world_{2};
   colls::stream connection_{world_.world.on()};
   std::uint64_t words_ = 0;
+  std::vector<int> long_message_ = std::vector<int>(1 << 18);
 };
 
 }  // namespace
@@ -267,6 +322,221 @@ TEST_CASE("a peer may send its window unasked, and again what was given back, an
       CHECK(peer.why()->culprit == 1);
       CHECK(says(*peer.why(), "unasked"));
     }
+  }
+}
+
+TEST_CASE("a report that no rank would send ends its link, and names none of its ranks") {
+  using colls::tcp::kind;
+  colls::rank_state late;
+  late.rank = 1;
+  const auto with = [](colls::state_report said, const colls::rank_state& other) {
+    said.others[said.count++] = other;
+    return said;
+  };
+  struct {
+    const char* what;
+    colls::state_report said;
+    bool can_be;
+  } reports[] = {
+      {"of its sender alone", {}, true},
+      {"of a rank that there is", with({}, late), true},
+      {"of more ranks than fit", {}, false},
+      {"of a rank above the last one", with({}, late), false},
+      {"of a negative rank", with({}, late), false},
+      {"of a rank far out of range", with({}, late), false},
+      {"of an operation of its sender that does not exist", {}, false},
+      {"of an operation of another rank that does not exist", with({}, late), false},
+  };
+  reports[2].said.count = colls::state_report::most + 1;
+  reports[3].said.others[0].rank = 2;
+  reports[4].said.others[0].rank = -1;
+  reports[5].said.others[0].rank = 1'000'000;
+  reports[6].said.self.operation = static_cast<colls::collective>(200);
+  reports[7].said.others[0].operation = static_cast<colls::collective>(200);
+  for (const kind by : {kind::announce, kind::report}) {
+    for (const auto& each : reports) {
+      CAPTURE(static_cast<int>(by));
+      CAPTURE(each.what);
+      by_hand peer;
+      colls::operation<> waiting = peer.barrier({.timeout = std::chrono::seconds(20)});
+      peer.hear(kind::announce);  // so rank 0 asks what others know
+      peer.report(by, each.said);
+      CHECK(peer.is_heard() == each.can_be);
+      if (each.can_be) {
+        CHECK(peer.why() == nullptr);
+        continue;
+      }
+      const colls::failure why = peer.failure_of_call(std::move(waiting));
+      CHECK(why.code == errc::protocol_error);
+      CHECK(why.culprit == 1);
+      CHECK(says(why, "on the link from rank 1 to rank 0: a report on ranks that there cannot be"));
+      CHECK(peer.heard(kind::report) == 0);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("of 100,000 messages that were announced and withdrawn nothing stays", World,
+                   tcp_world, shm_world) {
+  constexpr int count = 100'000;
+  constexpr int at_once = 100;
+  for (const bool is_asked_for : {false, true}) {
+    CAPTURE(is_asked_for);
+    ranks<World> world(2);
+    std::size_t blocks_before = 0;
+    std::size_t most_blocks = 0;
+    std::size_t most_arrivals = 0;
+    int announced = 0;
+    world.run([&](communicator& comm) -> task<> {
+      std::vector<int> words(1 << 18, 7);
+      const auto pause = [&] {
+        return comm.net().driver().sleep_until(comm.net().now() + 100'000);
+      };
+      co_await comm.barrier();
+      if (comm.rank() == 1) {
+        // A receive that asks for each of them, and gets the message after them.
+        if (is_asked_for) {
+          const colls::received got = co_await comm.recv(words, 0, 3);
+          CHECK(got.count == 1);
+          CHECK(words[0] == 42);
+        }
+        co_await comm.barrier();
+        CHECK(comm.net().matching().arrivals() == 0);
+        co_return;
+      }
+      const colls::match& other = world.world[1].matching();
+      blocks_before = blocks_in_use;
+      for (int i = 0; i < count; ++i) {
+        const bool pauses = i % at_once == 0;
+        {
+          const colls::operation<> dropped = comm.send(words, 1, is_asked_for ? 3 : i);
+          if (pauses && !is_asked_for) {
+            co_await pause();
+            announced += other.arrivals() > 0 ? 1 : 0;
+          }
+        }
+        if (pauses && is_asked_for) {
+          co_await pause();
+          announced += 1;
+        }
+        most_arrivals = std::max(most_arrivals, other.arrivals());
+        most_blocks = std::max<std::size_t>(most_blocks, blocks_in_use);
+      }
+      if (is_asked_for) {
+        const int last = 42;
+        co_await comm.send(std::span(&last, 1), 1, 3);
+      }
+      co_await comm.barrier();
+    });
+    CHECK(announced == count / at_once);
+    CHECK(most_arrivals <= 2 * at_once);
+    CHECK(most_blocks < blocks_before + 10 * at_once);
+  }
+}
+
+TEST_CASE("a peer that never answers for withdrawn messages of a tag does not make memory grow") {
+  by_hand peer;
+  REQUIRE(peer.is_heard());
+  std::size_t before = 0;
+  std::size_t headers = 0;
+  longest_allocation = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    { const colls::operation<> dropped = peer.send_long(); }
+    if (i % 100 == 0) {
+      peer.turn();
+      headers += peer.heard(colls::tcp::kind::data);
+    }
+    if (i == 1000) before = blocks_in_use;
+  }
+  CHECK(headers == 2 * colls::tcp::most_ahead);  // of each that it does not come
+  CHECK(blocks_in_use < before + 100);
+  CHECK(longest_allocation < (1 << 20));
+  CHECK(peer.why() == nullptr);
+  CHECK(peer.is_heard());
+}
+
+TEST_CASE_TEMPLATE("messages that are withdrawn while a peer computes cost little memory", World,
+                   tcp_world, shm_world) {
+  constexpr int count = 100'000;
+  constexpr int tags = 1000;
+  ranks<World> world(2);
+  copied two = on_executors_of_their_own(world);
+  const auto meet = [&] {
+    colls::operation<> both[] = {two.copies[0].barrier(), two.copies[1].barrier()};
+    while (!(both[0].done() & both[1].done())) continue;
+  };
+  meet();
+  const std::vector<int> words(1 << 18, 7);
+  const colls::match& other = two.copies[1].net().matching();
+  const std::size_t before = blocks_in_use;
+  std::size_t most = 0;
+  longest_allocation = 0;
+  for (int i = 0; i < count; ++i) {
+    { const colls::operation<> dropped = two.copies[0].send(words, 1, i % tags); }
+    if (i % 100 == 0) (void)two.copies[0].net().driver().poll();
+    most = std::max<std::size_t>(most, blocks_in_use);
+  }
+  CHECK(most < before + 2 * tags);
+  CHECK(longest_allocation < (1 << 20));
+  CHECK(other.arrivals() == 0);  // it has not looked
+  for (int i = 0; i < 3; ++i) meet();
+  CHECK(other.arrivals() == 0);
+  CHECK(blocks_in_use < before + 100);
+  for (const int tag : {0, tags - 1}) {
+    const int last = 42;
+    int got = 0;
+    colls::operation<> sent = two.copies[0].send(std::span(&last, 1), 1, tag);
+    colls::operation<colls::received> taken = two.copies[1].recv(std::span(&got, 1), 0, tag);
+    while (!(sent.done() & taken.done())) continue;
+    CHECK(got == 42);
+  }
+}
+
+TEST_CASE("an answer about a message that was not taken back ends its link") {
+  using colls::tcp::kind;
+  const auto ends = [](by_hand& peer) {
+    CHECK(!peer.is_heard());
+    REQUIRE(peer.why() != nullptr);
+    CHECK(peer.why()->code == errc::protocol_error);
+    CHECK(peer.why()->culprit == 1);
+    CHECK(says(*peer.why(), "that was not taken back"));
+  };
+  for (const std::uint64_t wrong : {0, 2, 1 << 30}) {
+    CAPTURE(wrong);
+    by_hand peer;
+    { const colls::operation<> dropped = peer.send_long(); }
+    peer.hear(kind::data, 2);  // its header, and that it does not come
+    peer.answer_taken_back(wrong);
+    ends(peer);
+  }
+  {
+    by_hand peer;  // the answer comes twice
+    { const colls::operation<> dropped = peer.send_long(); }
+    peer.hear(kind::data, 2);
+    peer.answer_taken_back(1);
+    CHECK(peer.is_heard());
+    peer.answer_taken_back(1);
+    ends(peer);
+  }
+  {
+    by_hand peer;  // it was announced, and waits
+    colls::operation<> waiting = peer.send_long();
+    peer.hear(kind::data);
+    peer.answer_taken_back(1);
+    ends(peer);
+    CHECK(peer.failure_of_call(std::move(waiting)).code == errc::protocol_error);
+  }
+}
+
+TEST_CASE("a message that is taken back and was not announced ends its link") {
+  for (const std::uint64_t wrong : {0, 1, 1 << 30}) {
+    CAPTURE(wrong);
+    by_hand peer;
+    peer.take_back(wrong);
+    CHECK(!peer.is_heard());
+    REQUIRE(peer.why() != nullptr);
+    CHECK(peer.why()->code == errc::protocol_error);
+    CHECK(peer.why()->culprit == 1);
+    CHECK(says(*peer.why(), "not announced"));
   }
 }
 
@@ -1146,4 +1416,37 @@ TEST_CASE("a world that may not use shared memory has no local door") {
   shm_world shm(2);
   CHECK(!listens(tcp));
   CHECK(listens(shm));
+}
+
+TEST_CASE_TEMPLATE("a world that has ended leaves no descriptor open, however its links end", World,
+                   tcp_world, shm_world) {
+  const auto count = [] {
+    std::vector<int> all;
+    for (int fd = 0; fd < 4096; ++fd) {
+      if (::fcntl(fd, F_GETFD) >= 0) all.push_back(fd);
+    }
+    return all;
+  };
+  const auto live = [](bool dies) {
+    ranks<World> world(3);
+    world.run([](communicator& comm) -> task<> {
+      const colls::shared_buffer<int> lent = comm.allocate<int>(10);
+      std::vector<int> data(100'000, 1);
+      co_await comm.all_reduce(data);
+      co_await comm.barrier();
+    });
+    if (!dies) return;
+    world.kill(1);
+    world.run([](communicator& comm) -> task<> {
+      const colls::failure why = co_await failure_of(comm.barrier());
+      CHECK(why.code == errc::peer_failed);
+    });
+  };
+  live(false);  // what a process opens once
+  for (const bool dies : {false, true}) {
+    CAPTURE(dies);
+    const std::vector<int> before = count();
+    for (int times = 0; times < 3; ++times) live(dies);
+    CHECK(count() == before);
+  }
 }
