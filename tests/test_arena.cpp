@@ -155,7 +155,8 @@ TEST_CASE("a ticket that was taken back lets nobody in, and says who is inside")
   both.seen.lower();
 }
 
-TEST_CASE("of a peer that enters and an owner that takes back at the same moment one sees the other") {
+TEST_CASE(
+    "of a peer that enters and an owner that takes back at the same moment one sees the other") {
   // Each stores and then loads what the other one stores: without a fence between them a processor
   // may load first, on both sides.
   ends both;
