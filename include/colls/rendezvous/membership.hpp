@@ -9,7 +9,6 @@
 #include <colls/rendezvous/store.hpp>
 #include <colls/transport/socket.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,8 +26,10 @@ struct membership {
   int local_size = 1;
   int node = 0;
   int nodes = 1;
+  int beside = 1;                        // ranks of this machine: of all its nodes
   std::vector<int> node_of{0};           // of every rank
-  std::vector<int> cores_of;             // of every node: how many its ranks may use together
+  std::vector<int> machine_of{0};        // of every node
+  std::vector<int> cores_of;             // of every machine: how many its ranks may use together
   std::shared_ptr<store> rendezvous;     // null in a world of one
   std::shared_ptr<store_server> server;  // on the rank that serves the store, else null
   listener link_listener;                // where the other ranks dial; closed in a world of one
@@ -39,12 +40,15 @@ struct membership {
   config cfg;
   std::vector<endpoint> book;  // where every rank listens; empty in a large world: the store says
 
-  /// How many the ranks of this host may use together.
+  /// Finds out where this rank is, and who is beside it, by the lists.
+  void find_own_place();
+  /// How many cores the ranks of this machine may use together.
   int cores() const;
-  /// The same of the host that has the fewest, and equal on all ranks; 0: some system does not say.
-  int fewest_cores() const {
-    return cores_of.empty() ? 0 : *std::min_element(cores_of.begin(), cores_of.end());
-  }
+  /// Whether they outnumber these.
+  bool shares_cores() const { return beside > cores(); }
+  /// A host's part of its machine's cores, of the host that has the least, and equal on all ranks;
+  /// 0: some system does not say.
+  int fewest_cores() const;
   /// Whether ranks of one host do; equal on all ranks.
   bool shares_memory() const { return !(cfg.transport == "tcp"); }
   /// Opens both listeners.
@@ -88,6 +92,8 @@ struct rank_card {
   std::string text() const;
   static std::optional<rank_card> parse(const std::string& text);
   static rank_card of_this_process();
+  /// Ranks with equal ones share cores.
+  const std::string& machine() const { return boot != "-" ? boot : host; }
   /// Ranks with equal ones are of one host: local sockets reach those, and no others.
   std::string place() const;
 };
@@ -96,8 +102,8 @@ struct rank_card {
 /// and is gone.
 inline constexpr std::size_t longest_book = 1024;
 
-/// What rank 0 tells all: a line for each rank with its node, that one's cores and, from the book,
-/// where it listens.
+/// What rank 0 tells all: a line for each rank with its node, that one's machine and its cores and,
+/// from the book, where it listens.
 std::string membership_text(const membership& all);
 /// False: no rank 0 of a world of `into.size` would say that.
 bool read_membership(const std::string& text, membership& into);

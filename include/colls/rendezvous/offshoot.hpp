@@ -7,7 +7,6 @@
 #include <colls/fingerprint.hpp>
 #include <colls/rendezvous/membership.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -32,6 +31,7 @@ inline std::shared_ptr<membership> prepare(const membership& parent, int rank, i
   who->key = parent.key;
   who->job = parent.job;
   who->cfg = parent.cfg;
+  who->machine_of = parent.machine_of;
   who->cores_of = parent.cores_of;
   mine.node = parent.node;
   if (size == 1) return who;
@@ -53,12 +53,14 @@ inline void complete(membership& who, const std::vector<card>& cards) {
     boost::system::error_code bad;
     const auto address = boost::asio::ip::make_address(each.address, bad);
     if (bad && who.size > 1) detail::raise(errc::protocol_error, "a rank told no address");
+    if (each.node < 0 || static_cast<std::size_t>(each.node) >= who.machine_of.size()) {
+      detail::raise(errc::protocol_error, "a rank told a host that there is not");
+    }
     who.book.emplace_back(address, static_cast<std::uint16_t>(each.port));
     who.node_of.push_back(each.node);
     who.job = mix(who.job, static_cast<std::uint64_t>(each.port));
   }
-  who.node = who.node_of[static_cast<std::size_t>(who.rank)];
-  who.local_size = static_cast<int>(std::count(who.node_of.begin(), who.node_of.end(), who.node));
+  who.find_own_place();
 }
 
 }  // namespace colls::offshoot

@@ -29,10 +29,10 @@ COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
   auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
   // A rank that spins while it waits takes the core of one that could work. Where one sleeps, those
   // who write to it have to wake it, and all others wait for that: so none does for some time.
-  if (who->local_size <= who->cores()) {
-    on->spin(5000, milliseconds / 5);
-  } else {
+  if (who->shares_cores()) {
     on->spin(0, 10 * milliseconds);
+  } else {
+    on->spin(5000, milliseconds / 5);
   }
   const int rank = who->rank;
   const int size = who->size;

@@ -247,9 +247,14 @@ class meeting {
     bool several_machines = false;
     bool told = false;
     int on_loopback = -1;
-    std::map<std::string, int> machines;  // the first rank of each
+    struct machine {
+      int first;  // rank
+      int number;
+    };
+    std::map<std::string, machine> machines;
+    std::vector<core_set> usable;  // of every machine
     all_.node_of.clear();
-    std::vector<core_set> usable;  // of every node
+    all_.machine_of.clear();
     for (std::size_t r = 0; r < cards.size(); ++r) {
       const auto card = rank_card::parse(cards[r]);
       if (!card) {
@@ -272,16 +277,18 @@ class meeting {
       const int next = static_cast<int>(numbers.size());
       const auto [place, is_new] = numbers.try_emplace(card->place(), next);
       all_.node_of.push_back(place->second);
-      const int first = machines.try_emplace(card->boot, static_cast<int>(r)).first->second;
-      if (is_new && first != static_cast<int>(r) && card->boot != "-" && transport != "tcp" &&
+      const machine its{static_cast<int>(r), static_cast<int>(machines.size())};
+      const machine on = machines.try_emplace(card->machine(), its).first->second;
+      if (is_new) all_.machine_of.push_back(on.number);
+      if (is_new && on.first != static_cast<int>(r) && card->boot != "-" && transport != "tcp" &&
           !std::exchange(told, true)) {
         log_warn(
             "ranks %d and %zu run on one machine in different network namespaces: they share no "
             "memory",
-            first, r);
+            on.first, r);
       }
-      usable.resize(numbers.size());
-      usable[static_cast<std::size_t>(all_.node_of.back())].add(card->cores);
+      usable.resize(machines.size());
+      usable[static_cast<std::size_t>(on.number)].add(card->cores);
       several_machines = several_machines || (r > 0 && card->boot != boot);
       boot = card->boot;
       if (cards.size() <= longest_book) all_.book.push_back(card->where);
@@ -351,16 +358,8 @@ class meeting {
   }
 
   void find_own_node() {
-    const auto mine = static_cast<std::size_t>(cfg().rank);
-    all_.node = all_.node_of[mine];
-    all_.nodes = *std::max_element(all_.node_of.begin(), all_.node_of.end()) + 1;
-    all_.local_rank = 0;
-    all_.local_size = 0;
-    for (std::size_t r = 0; r < all_.node_of.size(); ++r) {
-      if (all_.node_of[r] != all_.node) continue;
-      if (r < mine) ++all_.local_rank;
-      ++all_.local_size;
-    }
+    all_.find_own_place();
+    all_.nodes = static_cast<int>(all_.machine_of.size());
     // The launcher's local ranks, unless it sees other nodes than we do.
     if (cfg().local_rank >= 0 && cfg().local_rank < all_.local_size &&
         (cfg().local_size < 0 || cfg().local_size == all_.local_size)) {

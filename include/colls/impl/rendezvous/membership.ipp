@@ -9,6 +9,9 @@
 #include <colls/transport/shm/local_socket.hpp>
 #include <colls/version.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <sstream>
 
 namespace colls::detail {
@@ -67,14 +70,16 @@ COLLS_ONCE rank_card rank_card::of_this_process() {
 }
 
 COLLS_ONCE std::string rank_card::place() const {
-  return (boot != "-" ? boot : host) + " " + (network != 0 ? std::to_string(network) : host);
+  return machine() + " " + (network != 0 ? std::to_string(network) : host);
 }
 
 COLLS_ONCE std::string membership_text(const membership& all) {
   std::string text;
   for (std::size_t r = 0; r < all.node_of.size(); ++r) {
-    const auto node = static_cast<std::size_t>(all.node_of[r]);
-    text += std::to_string(node) + ' ' + std::to_string(all.cores_of[node]);
+    const int node = all.node_of[r];
+    const int machine = all.machine_of[static_cast<std::size_t>(node)];
+    text += std::to_string(node) + ' ' + std::to_string(machine) + ' ' +
+            std::to_string(all.cores_of[static_cast<std::size_t>(machine)]);
     if (!all.book.empty()) {
       text += ' ' + all.book[r].address().to_string() + ' ' + std::to_string(all.book[r].port());
     }
@@ -85,22 +90,31 @@ COLLS_ONCE std::string membership_text(const membership& all) {
 
 COLLS_ONCE bool read_membership(const std::string& text, membership& into) {
   into.node_of.clear();
+  into.machine_of.clear();
   into.cores_of.clear();
   into.book.clear();
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     int node = -1;
+    int machine = -1;
     int cores = -1;
     char address[64] = {};
     unsigned port = 0;
-    const int found = std::sscanf(line.c_str(), "%d %d %63s %u", &node, &cores, address, &port);
+    const int found =
+        std::sscanf(line.c_str(), "%d %d %d %63s %u", &node, &machine, &cores, address, &port);
     boost::system::error_code bad;
     const auto numeric = boost::asio::ip::make_address(address, bad);
-    const bool has_address = found == 4 && !bad && port > 0 && port <= 65535;
-    // Nodes are numbered as they come.
-    const auto known = static_cast<int>(into.cores_of.size());
-    if (node < 0 || node > known || cores < 0 || (found != 2 && !has_address)) return false;
-    if (node == known) into.cores_of.push_back(cores);
+    const bool has_address = found == 5 && !bad && port > 0 && port <= 65535;
+    // Nodes are numbered as they come, and so are machines.
+    const auto nodes = static_cast<int>(into.machine_of.size());
+    const auto machines = static_cast<int>(into.cores_of.size());
+    if (node < 0 || node > nodes || machine < 0 || machine > machines || cores < 0 ||
+        (found != 3 && !has_address)) {
+      return false;
+    }
+    if (machine == machines) into.cores_of.push_back(cores);
+    if (node == nodes) into.machine_of.push_back(machine);
+    if (into.machine_of[static_cast<std::size_t>(node)] != machine) return false;
     into.node_of.push_back(node);
     if (has_address) into.book.emplace_back(numeric, static_cast<std::uint16_t>(port));
   }
@@ -112,9 +126,46 @@ COLLS_ONCE bool read_membership(const std::string& text, membership& into) {
 
 namespace colls {
 
+COLLS_ONCE void membership::find_own_place() {
+  const auto machine = [this](int of) { return machine_of[static_cast<std::size_t>(of)]; };
+  node = node_of[static_cast<std::size_t>(rank)];
+  local_rank = 0;
+  local_size = 0;
+  beside = 0;
+  for (int r = 0; r < size; ++r) {
+    const int its_node = node_of[static_cast<std::size_t>(r)];
+    if (its_node == node) {
+      if (r < rank) ++local_rank;
+      ++local_size;
+    }
+    if (machine(its_node) == machine(node)) ++beside;
+  }
+}
+
 COLLS_ONCE int membership::cores() const {
-  const auto here = static_cast<std::size_t>(node);
+  const auto here = static_cast<std::size_t>(machine_of[static_cast<std::size_t>(node)]);
   return here < cores_of.size() && cores_of[here] > 0 ? cores_of[here] : detail::cores();
+}
+
+COLLS_ONCE int membership::fewest_cores() const {
+  if (cores_of.empty()) return 0;
+  std::vector<int> on_node(machine_of.size());
+  std::vector<int> on_machine(cores_of.size());
+  for (const int its_node : node_of) {
+    ++on_node[static_cast<std::size_t>(its_node)];
+    ++on_machine[static_cast<std::size_t>(machine_of[static_cast<std::size_t>(its_node)])];
+  }
+  int fewest = std::numeric_limits<int>::max();
+  for (std::size_t n = 0; n < on_node.size(); ++n) {
+    if (on_node[n] == 0) continue;  // none of this world's
+    const auto machine = static_cast<std::size_t>(machine_of[n]);
+    if (cores_of[machine] == 0) return 0;
+    // Rounded down, it is less than the ranks of the host exactly where those of the machine
+    // outnumber its cores.
+    const auto part = std::int64_t{cores_of[machine]} * on_node[n] / on_machine[machine];
+    fewest = std::min(fewest, std::max(static_cast<int>(part), 1));
+  }
+  return fewest;
 }
 
 COLLS_ONCE std::error_code membership::listen() {

@@ -48,7 +48,7 @@ COLLS_ONCE std::shared_ptr<tcp_transport> tcp_transport::open_world(
   std::shared_ptr<engine> on = engine::of(executor);
   if (on != engine_) {
     // Each rank has two threads then, and the other may compute while this one waits.
-    on->wait_as(*engine_, 2 * who->local_size <= who->cores());
+    on->wait_as(*engine_, 2 * who->beside <= who->cores());
   }
   return std::make_shared<tcp_transport>(std::move(on), std::move(who));
 }

@@ -89,9 +89,9 @@ inline constexpr std::size_t direction_bytes = whole_pages(sizeof(direction));
 static_assert(shortest_ring % longest_page == 0);
 constexpr std::size_t link_bytes(std::size_t ring) { return 2 * (direction_bytes + ring); }
 
-/// For so many ranks on so many cores of one host.
-constexpr std::size_t ring_for(int ranks, int cores) {
-  const std::size_t bytes_in_all = ranks > cores ? 16 << 20 : 4 << 20;
+/// For so many ranks of one host, which may outnumber the cores that they share.
+constexpr std::size_t ring_for(int ranks, bool shares_cores) {
+  const std::size_t bytes_in_all = shares_cores ? 16 << 20 : 4 << 20;
   std::size_t ring = shortest_ring;
   while (ring < longest_ring && ring * static_cast<std::size_t>(ranks) < bytes_in_all) ring *= 2;
   return ring;

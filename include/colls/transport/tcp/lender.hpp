@@ -161,7 +161,6 @@ class lender {
   bool may_read(link& from);
   // Whether peers who may read so much here had better do so.
   bool is_worth_reading(std::size_t size, readers by) const;
-  bool shares_cores() const { return who_.local_size > who_.cores(); }
 
   // An operation has ended, and peers may be in its buffers. Returns once each has left them or has
   // died, or once the buffers have been moved away from one that was stopped there.

@@ -74,7 +74,7 @@ COLLS_ONCE void lender::opened(link& to) {
 
 COLLS_ONCE bool lender::may_read(link& from) {
   // Two copies through the ring: by two cores both ways at once, or one after the other.
-  const double slowest = shares_cores() ? 6 : 12;
+  const double slowest = who_.shares_cores() ? 6 : 12;
   if (who_.cfg.reads == "never") return false;
   if (const std::error_code ec = from.view->find_owner(from.process())) {
     log_info("rank %d cannot read the memory of rank %d, and is sent what lies there: %s",
@@ -96,13 +96,13 @@ COLLS_ONCE bool lender::is_worth_reading(std::size_t size, readers by) const {
   switch (by) {
     // Longer ones two copy as quickly, one behind the other.
     case readers::one:
-      return !shares_cores() && size <= 1024 * kib;
+      return !who_.shares_cores() && size <= 1024 * kib;
     // Where ranks share cores, who waits for the ring leaves its core to another rank.
     case readers::all:
-      return !shares_cores() || size >= 32 * kib;
+      return !who_.shares_cores() || size >= 32 * kib;
     // Longer inputs have left the caches before they are read.
     case readers::all_to_add:
-      return !shares_cores() || (size >= 256 * kib && size <= 1024 * kib);
+      return !who_.shares_cores() || (size >= 256 * kib && size <= 1024 * kib);
     case readers::nobody:
       break;
   }

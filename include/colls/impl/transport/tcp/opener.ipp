@@ -252,7 +252,7 @@ COLLS_ONCE task<bool> opener::dial_beside(link& which, endpoint where, bool* ali
   if (!accepted || which.is_open() || which.ended() || closing_) co_return true;
   shm::segment memory;
   auto ring = std::make_unique<shm::ring>(who_.cfg.checksum);
-  ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, who_.cores())));
+  ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, who_.shares_cores())));
   if (!ec) ec = ring->map(memory, 0);
   if (!ec && !shm::pass_descriptor(connection.descriptor(), memory.descriptor())) {
     if (errno == EPIPE || errno == ECONNRESET) co_return true;
