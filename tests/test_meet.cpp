@@ -229,12 +229,14 @@ TEST_CASE("ranks are of one host if one machine was booted once for them, with o
 TEST_CASE("what rank 0 tells all of nodes and addresses is read as it was written, or not at all") {
   membership told;
   told.size = 3;
-  told.node_of = {0, 0, 1};
+  told.node_of = {0, 1, 2};
+  told.machine_of = {0, 0, 1};
   told.cores_of = {4, 0};
   membership heard;
   heard.size = 3;
   REQUIRE(colls::detail::read_membership(colls::detail::membership_text(told), heard));
   CHECK(heard.node_of == told.node_of);
+  CHECK(heard.machine_of == told.machine_of);
   CHECK(heard.cores_of == told.cores_of);
   CHECK(heard.book.empty());
   told.book = {loopback(1), {boost::asio::ip::make_address("fd77::1"), 65535}, loopback(29500)};
@@ -242,10 +244,13 @@ TEST_CASE("what rank 0 tells all of nodes and addresses is read as it was writte
   CHECK(heard.node_of == told.node_of);
   CHECK(heard.book == told.book);
   for (const char* nonsense :
-       {"", "0 2\n0 2\n", "0 2\n0 2\n0 2\n0 2\n", "0 2\n-1 2\n0 2\n", "0 2\n0 2\n2 2\n",
-        "0 2\n0 -2\n0 2\n", "0\n0\n0\n", "0 2\n0 2\n0 x\n", "0 2\n0 2\n0 2 127.0.0.1 5\n",
-        "0 2 127.0.0.1\n0 2\n0 2\n", "0 2 a.b 1\n0 2 a.b 1\n0 2 a.b 1\n",
-        "0 2 ::1 0\n0 2 ::1 5\n0 2 ::1 5\n", "0 2 ::1 5\n0 2 ::1 65536\n0 2 ::1 5\n"}) {
+       {"", "0 0 2\n0 0 2\n", "0 0 2\n0 0 2\n0 0 2\n0 0 2\n", "0 0 2\n-1 0 2\n0 0 2\n",
+        "0 0 2\n0 0 2\n2 0 2\n", "0 0 2\n0 0 -2\n0 0 2\n", "0 0\n0 0\n0 0\n",
+        "0 0 2\n0 0 2\n0 0 x\n", "0 0 2\n1 -1 2\n0 0 2\n", "0 0 2\n1 2 2\n0 0 2\n",
+        "0 0 2\n1 1 2\n0 1 2\n", "0 0 2\n0 0 2\n0 0 2 127.0.0.1 5\n",
+        "0 0 2 127.0.0.1\n0 0 2\n0 0 2\n", "0 0 2 a.b 1\n0 0 2 a.b 1\n0 0 2 a.b 1\n",
+        "0 0 2 ::1 0\n0 0 2 ::1 5\n0 0 2 ::1 5\n",
+        "0 0 2 ::1 5\n0 0 2 ::1 65536\n0 0 2 ::1 5\n"}) {
     CAPTURE(nonsense);
     CHECK(!colls::detail::read_membership(nonsense, heard));
   }
@@ -304,10 +309,56 @@ TEST_CASE("ranks know how many cores they may use together, wherever each is bou
 TEST_CASE("ranks on several hosts know how many cores the least of these has") {
   colls::membership all;
   CHECK(all.fewest_cores() == 0);
+  all.node_of = {0, 1, 1, 2};
+  all.machine_of = {0, 1, 2};
   all.cores_of = {16, 2, 8};
   CHECK(all.fewest_cores() == 2);
-  all.cores_of = {16, 0};
+  all.cores_of = {16, 2, 0};
   CHECK(all.fewest_cores() == 0);
+  // A world of some of the ranks has nothing to do with the other hosts.
+  all.node_of = {0, 2};
+  all.cores_of = {16, 2, 8};
+  CHECK(all.fewest_cores() == 8);
+}
+
+TEST_CASE("ranks of several hosts on one machine share its cores") {
+  colls::membership all;
+  all.size = 5;
+  all.rank = 3;
+  all.node_of = {0, 0, 1, 1, 2};
+  all.machine_of = {0, 0, 1};
+  all.cores_of = {3, 1};
+  all.find_own_place();
+  CHECK(all.node == 1);
+  CHECK(all.local_rank == 1);
+  CHECK(all.local_size == 2);
+  CHECK(all.beside == 4);
+  CHECK(all.cores() == 3);
+  CHECK(all.shares_cores());
+  // Four ranks on three cores: a host of two has less than two of them. The third host has one for
+  // its only rank.
+  CHECK(all.fewest_cores() == 1);
+  all.cores_of = {4, 2};
+  CHECK(!all.shares_cores());
+  CHECK(all.fewest_cores() == 2);
+
+  all.rank = 4;
+  all.cores_of = {3, 1};
+  all.find_own_place();
+  CHECK(all.beside == 1);
+  CHECK(all.cores() == 1);
+  CHECK(!all.shares_cores());
+
+  // One rank a host, as in containers: each has a core in turn, never less than one.
+  all.size = 2;
+  all.rank = 1;
+  all.node_of = {0, 1};
+  all.machine_of = {0, 0};
+  all.cores_of = {1};
+  all.find_own_place();
+  CHECK(all.local_size == 1);
+  CHECK(all.shares_cores());
+  CHECK(all.fewest_cores() == 1);
 }
 
 TEST_CASE("a launcher's local ranks that cannot be are not believed") {

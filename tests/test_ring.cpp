@@ -166,13 +166,13 @@ TEST_CASE("of a reader that falls asleep and a writer at the same moment one see
 }
 
 TEST_CASE("ranks that share cores have longer rings, and many ranks no more memory for it") {
-  CHECK(ring_for(2, 2) == longest_ring);
-  CHECK(ring_for(8, 8) == longest_ring / 4);
-  CHECK(ring_for(64, 64) == shortest_ring);
-  CHECK(ring_for(3, 2) == longest_ring);
-  CHECK(ring_for(8, 2) == longest_ring);
-  CHECK(ring_for(16, 2) == longest_ring / 2);
-  CHECK(ring_for(1000, 2) == shortest_ring);
+  CHECK(ring_for(2, false) == longest_ring);
+  CHECK(ring_for(8, false) == longest_ring / 4);
+  CHECK(ring_for(64, false) == shortest_ring);
+  CHECK(ring_for(3, true) == longest_ring);
+  CHECK(ring_for(8, true) == longest_ring);
+  CHECK(ring_for(16, true) == longest_ring / 2);
+  CHECK(ring_for(1000, true) == shortest_ring);
 }
 
 TEST_CASE("each part of a link begins where pages of any length do") {

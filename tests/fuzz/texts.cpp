@@ -50,14 +50,18 @@ void read_members(const std::string& text) {
   all.size += static_cast<int>(std::count(text.begin(), text.end(), '\n')) % 8;
   if (!colls::detail::read_membership(text, all)) return;
   for (const int node : all.node_of) {
-    fuzz::require(node >= 0 && node < static_cast<int>(all.cores_of.size()), "a node is known");
+    fuzz::require(node >= 0 && node < static_cast<int>(all.machine_of.size()), "a node is known");
+  }
+  for (const int machine : all.machine_of) {
+    fuzz::require(machine >= 0 && machine < static_cast<int>(all.cores_of.size()),
+                  "a machine is known");
   }
   membership again;
   again.size = all.size;
   fuzz::require(colls::detail::read_membership(colls::detail::membership_text(all), again),
                 "what rank 0 writes the others read");
-  fuzz::require(again.node_of == all.node_of && again.cores_of == all.cores_of &&
-                    again.book == all.book,
+  fuzz::require(again.node_of == all.node_of && again.machine_of == all.machine_of &&
+                    again.cores_of == all.cores_of && again.book == all.book,
                 "and they read the same");
 }
 

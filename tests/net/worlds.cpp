@@ -4,8 +4,11 @@
 // IPv4 and IPv6, on one host and on two.
 
 #include <colls/run.hpp>
+#include <colls/sync_wait.hpp>
+#include <colls/transport/tcp.hpp>
 
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -412,6 +415,55 @@ TEST_CASE("ranks of one host share memory in a world of two, and go by tcp to th
           "[" + std::to_string(one) + "] ended by peer_failed of rank " + dies;
       CHECK(count(ran.text, ended) == (kills && std::to_string(one) != dies ? 1 : 0));
     }
+  }
+}
+
+TEST_CASE("a rank that may spin" * doctest::skip()) {
+  const int status = colls::run([](colls::world& world) -> colls::task<> {
+    boost::asio::io_context second(1);
+    colls::world offshoot = co_await world.dup(second.get_executor());
+    const auto said = [](const colls::world& of) {
+      return of.net().driver().spins() ? "spins" : "sleeps";
+    };
+    std::printf("%d of %d here %s, its offshoot %s, cores: %d\n", world.local_rank(),
+                world.local_size(), said(world), said(offshoot), world.net().costs().cores);
+    std::fflush(stdout);
+    co_await world.barrier();
+    colls::sync_wait(offshoot, offshoot.close());
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("ranks of two hosts on one machine spin only where it has a core for each of them") {
+  const two_hosts hosts;
+  if (!hosts.are_up()) return;
+  cpu_set_t before;
+  REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+  if (CPU_COUNT(&before) < 2) {
+    MESSAGE("skipped: one core");
+    return;
+  }
+  const secret_file secret;
+  cpu_set_t two = before;
+  for (int core = 0, left = 2; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &two) && left-- <= 0) CPU_CLR(core, &two);
+  }
+  for (const int each : {1, 2}) {
+    CAPTURE(each);
+    const auto ranks = [&](int node) {
+      return "env COLLS_SECRET_FILE=" + secret.path + " $run --nnodes 2 --node-rank " +
+             std::to_string(node) + " --master-addr 10.77.0.1 --master-port " + port(4) + " -n " +
+             std::to_string(each) + " $self --no-skip '-tc=a rank that may spin'";
+    };
+    ::sched_setaffinity(0, sizeof two, &two);
+    const outcome ran = hosts.run(ranks(0), ranks(1));
+    ::sched_setaffinity(0, sizeof before, &before);
+    CAPTURE(ran.text);
+    CHECK(ran.status == 0);
+    // Two ranks a host have half of the machine's two cores.
+    const std::string said = " of " + std::to_string(each) + " here " +
+                             (each == 1 ? "spins" : "sleeps") + ", its offshoot sleeps, cores: 1\n";
+    CHECK(count(ran.text, said) == 2 * each);
   }
 }
 
