@@ -6,6 +6,7 @@
 
 #include <colls/call.hpp>
 #include <colls/options.hpp>
+#include <colls/sync_wait.hpp>
 #include <colls/tuning.hpp>
 
 namespace colls {
@@ -234,9 +235,10 @@ class call_queue : public call_owner {
     return made;
   }
 
-  bool usable() const { return open_ && !state_.failed(); }
+  bool usable() const { return open_ && !state_.failed() && !queue_.is_visited_elsewhere(); }
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> unusable(call<T>* made) {
+    if (open_ && !state_.failed()) return refuse(made, second_thread());
     failure why = state_.why();
     if (!open_) {
       why = failure(errc::closed, "this rank has closed the communicator");

@@ -81,7 +81,7 @@ class core_owner : public std::unique_ptr<Core> {
 /// operations, roots and all options but `timeout` must be equal on all ranks, else the call ends
 /// with `errc::mismatch` on all of them. Buffers stay alive until the operation has ended. A wrong
 /// argument is `errc::invalid_argument` here, before anything is sent, and the communicator stays
-/// good. Used from one thread (its executor's).
+/// good. Used from one thread (its executor's): a call of another one is refused while that waits.
 template <class Transport>
 class communicator {
  public:

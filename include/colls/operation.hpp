@@ -4,6 +4,7 @@
 
 // Operations: what everything that can be awaited models, and the queue that resumes who waited.
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 
@@ -95,9 +96,38 @@ class watched {
   watched* prev_ = nullptr;
 };
 
+namespace detail {
+
+/// What a thread of this process has in common with no other one that runs.
+inline const void* this_thread() {
+  static thread_local const char mine = 0;
+  return &mine;
+}
+
+}  // namespace detail
+
 /// The completions of one thread, in the order they were posted. It must outlive them.
 class run_queue {
  public:
+  /// This thread turns the queue in a blocking wait, perhaps within another one.
+  class visit {
+   public:
+    explicit visit(run_queue& of) : of_(of), before_(of.inside_.load(std::memory_order_relaxed)) {
+      of_.inside_.store(detail::this_thread(), std::memory_order_relaxed);
+    }
+    visit(const visit&) = delete;
+    ~visit() { of_.inside_.store(before_, std::memory_order_relaxed); }
+
+   private:
+    run_queue& of_;
+    const void* before_;
+  };
+  /// Whether another thread does; perhaps false yet where both begin in the same moment.
+  bool is_visited_elsewhere() const {
+    const void* const by = inside_.load(std::memory_order_relaxed);
+    return by != nullptr && by != detail::this_thread();
+  }
+
   run_queue() { head_.next_ = head_.prev_ = &head_; }
   run_queue(const run_queue&) = delete;
   run_queue& operator=(const run_queue&) = delete;
@@ -155,6 +185,7 @@ class run_queue {
 
   completion head_;
   watched* first_watched_ = nullptr;
+  std::atomic<const void*> inside_ = nullptr;  // the thread that visits
 };
 
 inline watched::~watched() {

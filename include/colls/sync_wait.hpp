@@ -4,6 +4,7 @@
 
 // sync_wait: the blocking door for main(), tests and benchmarks.
 
+#include <colls/error.hpp>
 #include <colls/task.hpp>
 
 namespace colls {
@@ -21,10 +22,33 @@ concept driver = requires(Driver& driver, unsigned idle_polls) {
   driver.leave();
 };
 
-/// Runs the operation to its end on this thread and gives its value or throws its error.
+namespace detail {
+
+/// What is wrong where another thread turns the queue.
+inline failure second_thread() {
+  return failure(errc::invalid_argument,
+                 "another thread is inside: a world belongs to one thread at a time; "
+                 "dup(executor) makes one for a second thread");
+}
+
+template <driver Driver>
+[[noreturn, gnu::noinline, gnu::cold]] void refuse_second_thread(const Driver& driver) {
+  failure why = second_thread();
+  if constexpr (requires { driver.world_rank(driver.rank()); }) {
+    why.observer = driver.world_rank(driver.rank());
+  }
+  throw error(why);
+}
+
+}  // namespace detail
+
+/// Runs the operation to its end on this thread and gives its value or throws its error; throws
+/// `invalid_argument` where another thread waits with the same driver.
 template <driver Driver, class Operation>
   requires startable<std::remove_reference_t<Operation>>
 auto sync_wait(Driver& driver, Operation&& operation) {
+  if (driver.queue().is_visited_elsewhere()) detail::refuse_second_thread(driver);
+  const run_queue::visit here(driver.queue());
   const struct turning {
     explicit turning(Driver& it) : turned(it) { turned.enter(); }
     turning(const turning&) = delete;

@@ -12,6 +12,7 @@
 
 #include <colls/cuda/api.hpp>
 #include <colls/log.hpp>
+#include <colls/operation.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -33,8 +34,7 @@ namespace colls::cuda {
 
 /// What a thread of this process cannot have in common with another one of it.
 inline std::uint64_t this_thread() {
-  static thread_local const char mine = 0;
-  return reinterpret_cast<std::uintptr_t>(&mine);
+  return reinterpret_cast<std::uintptr_t>(colls::detail::this_thread());
 }
 
 /// Whether a process of this pid namespace has ended, and with it all that drivers do for it: a

@@ -144,6 +144,10 @@ template <class Rows>
                                                                     const question& asked,
                                                                     const options& how,
                                                                     checks& check) {
+  if (queue().is_visited_elsewhere()) {
+    check.fail(second_thread());
+    return nullptr;
+  }
   if (const known_calls::entry* const found = known().find(wanted)) return found;
   const plan by =
       detail::choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked,
