@@ -3,7 +3,11 @@
 #include <colls/sync_wait.hpp>
 
 #include <doctest/doctest.h>
+#include <functional>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "stepper.hpp"
@@ -60,6 +64,65 @@ TEST_CASE("where turning throws nobody waits any more for what is kept") {
   CHECK_THROWS_AS(colls::sync_wait(on, operation), std::runtime_error);
   CHECK(operation.waits == nullptr);
   CHECK(on.entered() == 0);
+}
+
+/// Does something while it waits, and ends then.
+struct busy : stepper {
+  std::function<void()> does;
+  colls::completion* waits = nullptr;
+
+  void idle(unsigned) {
+    does();
+    waits->post();
+  }
+  struct until_done {
+    busy& of;
+    bool start(colls::completion& done) {
+      of.waits = &done;
+      return false;
+    }
+    void result() const {}
+  };
+};
+
+/// What a wait on a thread of its own throws.
+std::optional<colls::failure> thrown_elsewhere(stepper& on) {
+  std::optional<colls::failure> why;
+  std::thread([&] {
+    try {
+      colls::sync_wait(on, on.next());
+    } catch (const colls::error& thrown) {
+      why = thrown.record();
+    }
+  }).join();
+  return why;
+}
+
+TEST_CASE("a wait on a second thread is refused while one is under way, which goes on") {
+  busy on;
+  std::optional<colls::failure> refused;
+  on.does = [&] { refused = thrown_elsewhere(on); };
+  colls::sync_wait(on, busy::until_done{on});
+  REQUIRE(refused);
+  CHECK(refused->code == colls::errc::invalid_argument);
+  CHECK(std::string(refused->detail).starts_with("another thread is inside"));
+  CHECK(on.entered() == 0);
+
+  // One within another is the same thread's, and leaves it inside.
+  on.does = [&] {
+    colls::sync_wait(on, on.next());
+    refused = thrown_elsewhere(on);
+  };
+  refused.reset();
+  colls::sync_wait(on, busy::until_done{on});
+  CHECK(refused);
+
+  // One after another is nobody's business, also after an exception.
+  on.does = [] { throw std::runtime_error("no"); };
+  CHECK_THROWS_AS(colls::sync_wait(on, busy::until_done{on}), std::runtime_error);
+  CHECK(!thrown_elsewhere(on));
+  CHECK(!thrown_elsewhere(on));
+  colls::sync_wait(on, on.next());
 }
 
 TEST_CASE("it gives values and throws errors, and leaves in any case") {

@@ -542,6 +542,38 @@ TEST_CASE("in the steady state nothing is allocated") {
   });
 }
 
+TEST_CASE("calls and waits of a second thread are refused while the rank's own waits") {
+  threads::run(2, [](communicator& comm) -> task<> {
+    auto data = values(comm.rank(), 100);
+    co_await comm.all_reduce(data);
+    std::vector<failure> refused;
+    std::thread([&] {
+      const auto tried = [&](const auto& started) { refused.push_back(started.why()); };
+      std::vector<std::int64_t> other(100);
+      tried(comm.all_reduce(other));  // as it was called before
+      tried(comm.broadcast(other, 0));
+      tried(comm.send(other, 1 - comm.rank()));
+      tried(comm.recv(other, 1 - comm.rank()));
+      tried(comm.dup());
+      try {
+        sync_wait(comm, comm.all_reduce(other));
+      } catch (const error& thrown) {
+        refused.push_back(thrown.record());
+      }
+    }).join();
+    expect(refused.size() == 6, "the wait on a second thread was not refused");
+    for (const failure& why : refused) {
+      expect(why.code == errc::invalid_argument && why.observer == comm.rank() &&
+                 std::string(why.detail).starts_with("another thread is inside"),
+             to_text(why));
+    }
+    expect(comm.failed() == nullptr, "a refused call ended the communicator");
+    data = values(comm.rank(), 100);
+    co_await comm.all_reduce(data);
+    expect_equal(data, sums(2, 100), "the call after it");
+  });
+}
+
 TEST_CASE("who waits for a device stays awake, unless ranks share its core") {
   thread_world world(1);
   CHECK(sleeps_in_a_long_wait(world[0]) < 500);
