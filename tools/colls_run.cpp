@@ -57,7 +57,15 @@ struct pipe_ends {
 pipe_ends make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw start_error(fmt::format("no pipe for a rank's output: {}", std::strerror(errno)));
+    const int error = errno;
+    rlimit most{};
+    ::getrlimit(RLIMIT_NOFILE, &most);
+    throw start_error(fmt::format(
+        "no pipe for a rank's output: {}{}", std::strerror(error),
+        error != EMFILE ? ""
+                        : fmt::format(": each rank needs four files while it starts, and {} is the "
+                                      "limit (ulimit -Hn)",
+                                      most.rlim_cur)));
   }
   return {descriptor(ends[0]), descriptor(ends[1])};
 }
@@ -129,6 +137,7 @@ int launch(const options& o, std::span<char> title) {
   job running(io, *engine, o, std::move(ends));
   running.on_failure = [&](int rank, const std::string& how) { channel.announce(rank, how); };
   running.on_success = [&](int rank) { channel.ended_well(rank); };
+  running.missed_by = [&](int rank) { return channel.missed_by(rank); };
   channel.on_failure = [&](int rank, const std::string& why, bool died) {
     running.told_of_failure(rank, why, died);
   };

@@ -85,8 +85,11 @@ TEST_CASE("a program that is not there: 127, and one that cannot run: 126, in on
   } all[] = {
       {{"-n", "3", "./nowhere"}, 127, "colls-run: ./nowhere: No such file or directory\n"},
       {{"-n", "3", "no-such-command"}, 127, "colls-run: no-such-command: command not found\n"},
-      {{"-n", "3", "/etc/passwd"}, 126, "colls-run: /etc/passwd: Permission denied\n"},
-      {{"-n", "3", "/tmp"}, 126, "colls-run: /tmp: Permission denied\n"},
+      {{"-n", "3", "/etc/passwd"},
+       126,
+       "colls-run: /etc/passwd: Permission denied: the file is not executable\n"},
+      {{"-n", "3", "/tmp"}, 126, "colls-run: /tmp: Permission denied: it is a directory\n"},
+      {{"-n", "3", "tests"}, 127, "colls-run: tests: command not found\n"},  // a folder here
   };
   for (const auto& [line, status, says] : all) {
     run it(line);

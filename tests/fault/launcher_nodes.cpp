@@ -24,15 +24,32 @@ struct ear : colls::failure_listener {
     std::printf("told: rank %d %s\n", rank, report.why().detail);
     heard = true;
   }
-  colls::task<> hear(colls::engine& on, colls::time_point limit) {
+  colls::task<> listen(colls::engine& on, colls::time_point limit) {
     while (!heard && on.now() < limit) {
       co_await on.sleep_until(on.now() + 5 * colls::milliseconds);
     }
     std::fflush(stdout);
+  }
+  colls::task<> hear(colls::engine& on, colls::time_point limit) {
+    co_await listen(on, limit);
     std::_Exit(9);
   }
   bool heard = false;
 };
+
+/// Leaves a link whose name is this process's number.
+void go_at_once() {
+  const std::string mine = variable("FOLDER") + "/" + std::to_string(::getpid());
+  if (::symlink("/", mine.c_str()) != 0) std::_Exit(8);
+  std::_Exit(0);
+}
+void wait_until_it_is_gone() {
+  for (pid_t its = 0; its == 0 || ::kill(its, 0) == 0; ::usleep(1000)) {
+    for (const auto& found : std::filesystem::directory_iterator(variable("FOLDER"))) {
+      its = std::atoi(found.path().filename().c_str());
+    }
+  }
+}
 
 colls::task<> be_a_rank(colls::engine& on) {
   colls::hello me;
@@ -43,6 +60,9 @@ colls::task<> be_a_rank(colls::engine& on) {
   colls::secret shared(variable("COLLS_SECRET"));
   const std::string does = variable(("RANK_" + std::to_string(me.rank)).c_str());
   if (does == "fail first") std::_Exit(3);
+  if (does == "go at once") go_at_once();
+  const bool is_late = does == "come when rank 1 is gone";
+  if (is_late) wait_until_it_is_gone();
   // It looks as an observer whether another rank has come, and is never there itself.
   if (does == "miss") me.rank = -1;
   const colls::time_point soon = on.now() + 20 * colls::seconds;
@@ -58,6 +78,11 @@ colls::task<> be_a_rank(colls::engine& on) {
     std::_Exit(0);
   }
   co_await store->set(all[static_cast<std::size_t>(me.rank)], "yes");
+  if (is_late) {  // and gives up joining, as a rank does
+    co_await listening.listen(on, soon);
+    co_await store->leave(soon);
+    std::_Exit(9);
+  }
   if (does == "hear before all are here") co_await listening.hear(on, soon);
   co_await store->wait(all, soon);
   std::printf("met %d\n", me.world);
@@ -155,6 +180,22 @@ TEST_CASE("a rank that exits with 0 and never joins is the first to fail") {
   CHECK(contains(it.err(), "colls-run: rank 1 failed: exit code 0 without leaving the world\n"));
 }
 
+TEST_CASE("a rank that exits with 0 before any other one joins is the first to fail") {
+  char name[] = "/tmp/launcher-test-XXXXXX";
+  REQUIRE(::mkdtemp(name) != nullptr);
+  const std::string late = "=come when rank 1 is gone";
+  run it(ranks(3, {"-x", std::string("FOLDER=") + name, "-x", "RANK_0" + late, "-x",
+                   "RANK_1=go at once", "-x", "RANK_2" + late}));
+  CHECK(it.wait() == 1);
+  CHECK(it.shows("told: rank 1 it ended (exit code 0) and had not joined", 2));
+  CHECK(contains(it.err(), "colls-run: rank 1 failed: exit code 0 without leaving the world\n"));
+  CHECK(!contains(it.err(), "exit code 9"));
+  CHECK(lines_of(it.err()).back() ==
+        "colls-run: exit status 1: rank 1 (exit code 0 without leaving the world) was the first to "
+        "fail");
+  std::filesystem::remove_all(name);
+}
+
 TEST_CASE("a rank that fails before it came to the store is told to those that did") {
   const std::string hear = "=hear before all are here";
   run it(ranks(3, {"-x", "RANK_0" + hear, "-x", "RANK_1=fail first", "-x", "RANK_2" + hear}));
@@ -229,8 +270,8 @@ TEST_CASE("kill -9 of node 0's launcher ends the other node") {
                  "127.0.0.1", "--master-port", port(5)}),
           with_secret);
   REQUIRE(one.shows("up"));
-  // Its rank 0 and the other node's launcher have come to the store.
-  REQUIRE(comes_to_have_connections(port(5), 2));
+  // Its rank 0 and both launchers have come to the store.
+  REQUIRE(comes_to_have_connections(port(5), 3));
   zero.signal(SIGKILL);
   CHECK(zero.all_gone(3));
   CHECK(one.wait(8) == 1);

@@ -53,8 +53,15 @@ class failure_channel final : colls::failure_listener {
   /// A rank of this node has ended with exit code 0: those who wait for it to join need not.
   void ended_well(int rank) {
     if (server_ && !server_->has_come(rank)) {
+      if (!absent_) absent_ = rank;
       server_->announce_failure(rank, "it ended (exit code 0) and had not joined");
     }
+  }
+
+  /// Of a rank that came to the store and has failed: the one that it missed there, which had ended
+  /// with exit code 0 before anything showed that these are ranks of colls.
+  std::optional<int> missed_by(int rank) const {
+    return server_ && server_->has_come(rank) ? absent_ : std::nullopt;
   }
 
   /// Whether this launcher has to stay although its own ranks have ended: asked again and again.
@@ -183,6 +190,7 @@ class failure_channel final : colls::failure_listener {
   colls::endpoint at_;
   std::optional<colls::store_server> server_;
   std::shared_ptr<colls::tcp_store> store_;
+  std::optional<int> absent_;  // ended with exit code 0, the first that had not come to the store
   std::vector<colls::failure> unreported_;
   bool reporting_ = false;
   bool locked_out_ = false;  // another secret, another version

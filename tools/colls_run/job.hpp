@@ -67,6 +67,8 @@ class job {
   std::function<void(int rank, const std::string& how)> on_failure;
   /// A rank has ended with exit code 0.
   std::function<void(int rank)> on_success;
+  /// The rank that one which has failed may have waited for: it never joined.
+  std::function<std::optional<int>(int rank)> missed_by;
   /// Whether other nodes need this launcher after its last rank has ended.
   std::function<bool()> needed;
 
@@ -149,7 +151,9 @@ class job {
     rank += options_.first_rank();
     say(started_ == 0 && error != EAGAIN && error != ENOMEM
             ? why_not_started(options_.command[0], error)
-            : fmt::format("colls-run: cannot start rank {}: {}", rank, ::strerror(error)));
+            : fmt::format("colls-run: cannot start rank {}: {}{}", rank, ::strerror(error),
+                          error == EAGAIN ? ": there are as many processes as may be (ulimit -u)"
+                                          : ""));
     if (on_failure) on_failure(rank, "could not be started");
     ending_.enter(stage::killing);
   }
@@ -162,6 +166,7 @@ class job {
     it.err->drain();
     const failed_child end{local, status, clock::now()};
     if (status != 0) {
+      if (!is_own_doing(status)) suspect_what_it_missed(options_.first_rank() + local);
       cause_.failed(end);
     } else {
       it.ended_well = end;
@@ -169,6 +174,11 @@ class job {
       if (on_success) on_success(options_.first_rank() + local);
     }
     if (left() == 0) ending_.no_rank_left();
+  }
+
+  void suspect_what_it_missed(int rank) {
+    const std::optional<int> absent = missed_by ? missed_by(rank) : std::nullopt;
+    if (absent) told_of_failure(*absent, "", true);
   }
 
   void failed(const failed_child& it) {
@@ -220,15 +230,12 @@ class job {
   }
 
   void say_who_gets(const char* signal) {
-    std::string who;
+    std::vector<int> who;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (ranks_[i].running) {
-        who += fmt::format("{}{}", who.empty() ? "" : ", ",
-                           options_.first_rank() + static_cast<int>(i));
-      }
+      if (ranks_[i].running) who.push_back(options_.first_rank() + static_cast<int>(i));
     }
     if (!who.empty()) {
-      say(fmt::format("colls-run: {} to what still runs: rank {}", signal, who));
+      say(fmt::format("colls-run: {} to what still runs: rank {}", signal, listed(who)));
     } else if (ended_ > 0) {
       say(fmt::format("colls-run: {} to the processes that ranks left behind", signal));
     }

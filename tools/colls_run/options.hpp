@@ -129,9 +129,17 @@ inline std::vector<std::string> own_part(const CLI::App& app, const std::vector<
           word.begin() + static_cast<std::ptrdiff_t>(std::min(word.find('='), word.size())), '_',
           '-');
     }
+    const bool is_long = word.starts_with("--");
+    const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    const CLI::Option* const known = app.get_option_no_throw(name);
+    const bool takes_value = known != nullptr && known->get_expected_min() > 0;
+    const bool has_value = word.size() > name.size();
+    if (known == nullptr || (has_value && !takes_value)) {
+      throw usage_error(fmt::format("there is no option {}", all[i]));
+    }
     own.push_back(word);
-    const CLI::Option* const known = app.get_option_no_throw(word);
-    if (known != nullptr && known->get_expected_min() > 0 && i + 1 < all.size()) {
+    if (takes_value && !has_value) {
+      if (i + 1 == all.size()) throw usage_error(fmt::format("{} needs a value", all[i]));
       own.push_back(all[++i]);
     }
   }
@@ -164,6 +172,7 @@ inline void check(const options& o, bool node_rank_given) {
     }
   }
   if (o.command.empty()) throw usage_error("no program to run");
+  if (o.command[0].empty()) throw usage_error("the program's name is empty");
 }
 
 }  // namespace detail
@@ -207,6 +216,9 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
     app.parse(own);
   } catch (const CLI::CallForHelp&) {
     throw;
+  } catch (const CLI::ArgumentMismatch& wrong) {
+    const std::string said = wrong.what();  // begins with the option's name
+    throw usage_error(fmt::format("{} is given twice", said.substr(0, said.find(':'))));
   } catch (const CLI::ParseError& wrong) {
     throw usage_error(wrong.what());
   }

@@ -8,12 +8,14 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <deque>
 #include <string>
+#include <vector>
 
 namespace launcher {
 
@@ -78,15 +80,36 @@ inline std::string explain(const failed_rank& it) {
 
 /// Why the first rank could not be executed.
 inline std::string why_not_started(const std::string& program, int error) {
+  struct stat found {};
+  const bool is_there = ::stat(program.c_str(), &found) == 0;
+  const bool is_file = is_there && S_ISREG(found.st_mode);
+  const bool may_run = is_file && ::access(program.c_str(), X_OK) == 0;
   if (error == ENOENT && program.find('/') == program.npos) {
-    const bool here = ::access(program.c_str(), X_OK) == 0;
     return fmt::format("colls-run: {}: command not found{}", program,
-                       here ? fmt::format("; did you mean ./{}?", program) : "");
+                       may_run ? fmt::format("; did you mean ./{}?", program) : "");
   }
-  if (error == ENOENT && ::access(program.c_str(), F_OK) == 0) {
+  if (error == ENOENT && is_there) {
     return fmt::format("colls-run: {}: its interpreter was not found", program);
   }
-  return fmt::format("colls-run: {}: {}", program, ::strerror(error));
+  const char* const hint = error != EACCES || !is_there    ? ""
+                           : S_ISDIR(found.st_mode)        ? ": it is a directory"
+                           : is_file && !may_run           ? ": the file is not executable"
+                                                           : "";
+  return fmt::format("colls-run: {}: {}{}", program, ::strerror(error), hint);
+}
+
+/// Ranks in ascending order: "0, 2, 5-9".
+inline std::string listed(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (last - first < 2) last = first;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[first]);
+    if (last > first) text += fmt::format("-{}", ranks[last]);
+    first = last + 1;
+  }
+  return text;
 }
 
 }  // namespace launcher
