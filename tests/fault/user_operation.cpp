@@ -7,6 +7,7 @@
 #include "../reads.hpp"
 #include "processes.hpp"
 
+#include <atomic>
 #include <bit>
 #include <stdexcept>
 
@@ -279,4 +280,68 @@ TEST_CASE("an operation of the user throws as it folds what it reads of its peer
     return;
   }
   throws_on({"shm", "always", false});
+}
+
+namespace {
+
+/// What two ranks know of each other while both are inside of an operation.
+struct moments {
+  std::atomic<bool> peer_folds = false;
+  std::atomic<bool> has_failed = false;
+
+  /// Memory that processes share.
+  static moments& shared() {
+    void* const at = ::mmap(nullptr, sizeof(moments), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at != MAP_FAILED);
+    return *new (at) moments;
+  }
+  static void wait_for(const std::atomic<bool>& moment) {
+    while (!moment) ::usleep(100);
+  }
+};
+
+/// Throws on rank 0 while rank 1 is inside of a fold, which ends after the call of rank 0.
+struct crossed_sum {
+  static constexpr bool commutative = true;
+  static inline moments* at = nullptr;
+  static inline int rank = 0;
+
+  int operator()(int a, int b) const {
+    if (rank == 0) {
+      moments::wait_for(at->peer_folds);
+      throw std::runtime_error("had enough");
+    }
+    at->peer_folds = true;
+    moments::wait_for(at->has_failed);
+    return a + b;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an operation of the user throws while a peer folds, and what was lent to that is free") {
+  moments& both = moments::shared();
+  job all(2, [&](colls::world& world, const line& test) -> task<> {
+    const path way{"shm", "never", true};
+    co_await until_in_place(world, way);
+    constexpr std::size_t n = 200'000;
+    const buffers data(world, n, n, way.lent);
+    data.fill(1);
+    colls::world comm = co_await world.dup();
+    crossed_sum::at = &both;
+    crossed_sum::rank = world.rank();
+    const colls::failure why = co_await failure_of(comm.all_reduce(
+        data.in(), data.out(), crossed_sum(), {.algorithm = algorithm::direct}));
+    constexpr int untouched = -77;
+    data.fill(untouched);
+    if (world.rank() == 0) both.has_failed = true;
+    co_await world.barrier();
+    test.say(why.code == errc::user_op_failed && why.culprit == 0 ? "told" : why.detail);
+    test.say(data.have(untouched, untouched) ? "untouched" : "touched");
+  }, {.transport = "shm", .reads = "never"});
+  CHECK(all.all_say("told"));
+  CHECK(all.all_say("untouched"));
+  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
+  ::munmap(&both, sizeof both);
 }
