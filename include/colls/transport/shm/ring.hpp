@@ -100,8 +100,13 @@ constexpr std::size_t ring_for(int ranks, bool shares_cores) {
 /// This process's end of both directions.
 class ring {
  public:
-  /// `checks`: each slot has a checksum.
-  explicit ring(bool checks = false) : inline_(checks ? checksum_at : longest_inline) {}
+  /// `checks`: each slot has a checksum. `before`: so many frames went each way already.
+  explicit ring(bool checks = false, std::uint64_t before = 0)
+      : inline_(checks ? checksum_at : longest_inline),
+        slots_written_(before),
+        slots_done_(before),
+        slots_read_(before),
+        slots_told_(before) {}
   ring(const ring&) = delete;
   ring& operator=(const ring&) = delete;
   ~ring() {
@@ -301,14 +306,14 @@ class ring {
   mapping bytes_[2];
   std::size_t bytes_in_ring_ = 0;
   std::size_t inline_;
-  std::uint64_t slots_written_ = 0;
-  std::uint64_t slots_done_ = 0;
+  std::uint64_t slots_written_;
+  std::uint64_t slots_done_;
   std::uint64_t bytes_written_ = 0;
   std::uint64_t bytes_done_ = 0;
   std::uint64_t owned_ = 0;   // lines up to here are in this core's cache, or on their way
   std::uint64_t own_to_ = 0;
-  std::uint64_t slots_read_ = 0;
-  std::uint64_t slots_told_ = 0;
+  std::uint64_t slots_read_;
+  std::uint64_t slots_told_;
   std::uint64_t bytes_read_ = 0;
   std::uint64_t bytes_told_ = 0;
   std::size_t readable_ = 0;
