@@ -19,8 +19,19 @@ struct ends {
   ring one;
   ring other;
 
-  ends() {
+  /// As it is after `before` frames each way; what their slots said is still there.
+  explicit ends(bool checks = false, std::uint64_t before = 0)
+      : one(checks, before), other(checks, before) {
     REQUIRE(!memory.make(link_bytes(shortest_ring)));
+    for (const std::size_t side : {0U, 1U}) {
+      mapping lines;
+      REQUIRE(!lines.map(memory, side * memory.size() / 2, direction_bytes));
+      auto& way = *reinterpret_cast<direction*>(lines.data());
+      way.reader.slots_done = before;
+      for (std::uint64_t i = before - std::min<std::uint64_t>(before, slots); i < before; ++i) {
+        way.all[i % slots].number = static_cast<std::uint32_t>(i + 1);
+      }
+    }
     REQUIRE(!one.map(memory, 0));
     segment same;
     REQUIRE(!same.adopt(detail::descriptor(::dup(memory.descriptor()))));
@@ -89,6 +100,46 @@ TEST_CASE("a writer that is not read runs out of slots and of room, and gets bot
   // The reader tells by quarters.
   CHECK(written > slots * 3 / 4);
   CHECK(written <= slots);
+}
+
+TEST_CASE("frames go on where the numbers of slots wrap, one by one or a whole turn ahead") {
+  const std::vector<std::byte> in_slot = pattern(8, 9);
+  const std::vector<std::byte> in_bytes = pattern(100, 9);
+  for (const bool checks : {false, true}) {
+    for (const std::uint64_t ahead : {std::uint64_t{1}, std::uint64_t{slots}}) {
+      CAPTURE(checks);
+      CAPTURE(ahead);
+      ends link(checks, (std::uint64_t{1} << 32) - slots - 7);
+      const auto exchange = [&](ring& from, ring& to, std::uint64_t first) {
+        for (std::uint64_t i = first; i < first + ahead; ++i) {
+          const std::vector<std::byte>& data = i % 2 == 0 ? in_slot : in_bytes;
+          REQUIRE(from.has_slot());
+          REQUIRE(from.room(data.size()) >= data.size());
+          from.write(frame(i, data.size()), data.data(), data.size());
+        }
+        CHECK(from.has_slot() == (ahead < slots));
+        for (std::uint64_t i = first; i < first + ahead; ++i) {
+          const std::vector<std::byte>& data = i % 2 == 0 ? in_slot : in_bytes;
+          const slot* const seen = to.front();
+          REQUIRE(seen != nullptr);
+          CHECK(to.is_numbered());
+          CHECK(to.holds(*seen));
+          CHECK(seen->frame.sequence == i);
+          REQUIRE(to.pop(seen->piece));
+          CHECK(is(seen->piece == 0 ? seen->data : to.data(), data));
+          to.take(seen->piece);
+          to.settle();
+        }
+        // The next slot is that of the turn before.
+        CHECK(to.front() == nullptr);
+        CHECK(to.is_numbered());
+      };
+      for (std::uint64_t i = 0; i < 3 * slots; i += ahead) {
+        exchange(link.one, link.other, i);
+        exchange(link.other, link.one, i);
+      }
+    }
+  }
 }
 
 TEST_CASE("payload across the end of the ring is one piece") {
