@@ -159,8 +159,9 @@ void sweep(const Test& test) {
     const auto& pairs = elements_and_ops();
     if (p > 8) {
       // Only what the number of ranks can spoil: places and orders.
-      for (const int n : {0, 1, p - 1, p + 1, 101})
-        test(all, pairs[2], count(n), pieces{64, 2, 3}, 0);
+      std::vector<int> few = {1, p + 1};
+      if (p <= 20) few.insert(few.end(), {0, p - 1, 101});
+      for (const int n : few) test(all, pairs[2], count(n), pieces{64, 2, 3}, 0);
       test(all, pairs[0], count(17 * p), pieces{}, 1);
       continue;
     }

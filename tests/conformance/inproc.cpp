@@ -7,8 +7,8 @@
 // The cheapest world has the most sizes.
 #ifndef FEW_RANKS
 template <>
-inline constexpr auto conformance::sizes<colls::inproc_world> = std::to_array({1, 2, 3, 4, 5, 6, 7,
-                                                                               8, 13, 16});
+inline constexpr auto conformance::sizes<colls::inproc_world> =
+    std::to_array({1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 21, 33, 64});
 #endif
 
 TEST_CASE("every algorithm over inproc") { conformance::conforms<colls::inproc_world>(); }
