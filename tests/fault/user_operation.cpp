@@ -137,7 +137,8 @@ task<colls::failure> failure_of(colls::operation<> operation) {
 /// Until every rank lends to all others, or reads what they have.
 task<> until_in_place(colls::world& world, const path& by) {
   const buffers some(world, 1, 1, by.lent);
-  const colls::const_bytes memory(reinterpret_cast<const std::byte*>(some.in().data()), sizeof(int));
+  const colls::const_bytes memory(reinterpret_cast<const std::byte*>(some.in().data()),
+                                  sizeof(int));
   for (int peer = 0; peer < world.size(); ++peer) {
     if (peer == world.rank()) continue;
     (void)co_await world.send_recv(some.in(), peer, some.out(), peer);
@@ -152,7 +153,8 @@ task<> until_in_place(colls::world& world, const path& by) {
   co_await world.barrier();
 }
 
-/// Whether inputs go the way that is meant: what is lent is not copied, what is read is copied once.
+/// Whether inputs go the way that is meant: what is lent is not copied, what is read is copied
+/// once.
 task<bool> goes_that_way(colls::world& world, const path& way) {
   const std::size_t n = 200'000;
   const std::size_t others = std::size_t(world.size()) - 1;
