@@ -53,6 +53,12 @@ matrix sum(int ranks, std::size_t i) {
   return all;
 }
 
+/// What a loan that no operation makes is of.
+colls::communicator_state& of_nothing() {
+  static colls::communicator_state made(999, 0, 1, nullptr);
+  return made;
+}
+
 /// Waits until every rank sees this one's arena.
 template <class T>
 task<> seen(communicator& comm, const colls::shared_buffer<T>& mine) {
@@ -62,7 +68,7 @@ task<> seen(communicator& comm, const colls::shared_buffer<T>& mine) {
     const std::vector<int> mine_to_send(1);
     std::vector<int> theirs(1);
     (void)co_await comm.send_recv(mine_to_send, peer, theirs, peer, 7);
-    while (colls::tcp_transport::loan(comm.net()).place_for(peer, memory) == 0) {
+    while (colls::tcp_transport::loan(comm.net(), of_nothing()).place_for(peer, memory) == 0) {
       co_await comm.net().driver().sleep_until(comm.net().now() + colls::milliseconds / 10);
     }
   }
@@ -345,7 +351,7 @@ bool is_read(communicator& comm, std::span<const int> data) {
   const colls::const_bytes memory(reinterpret_cast<const std::byte*>(data.data()),
                                   data.size_bytes());
   const int next = (comm.rank() + 1) % comm.size();
-  return colls::tcp_transport::loan(comm.net()).address_for(next, memory, colls::readers::all) != 0;
+  return colls::tcp_transport::loan(comm.net(), of_nothing()).address_for(next, memory, colls::readers::all) != 0;
 }
 task<> until_read(communicator& comm) {
   const std::vector<int> some(1);
@@ -374,7 +380,7 @@ TEST_CASE("where ranks share cores, what is read goes by its length and by who r
     const auto is_read_by = [&](colls::readers by, std::size_t bytes) {
       const colls::const_bytes memory(reinterpret_cast<const std::byte*>(some.data()), bytes);
       const int next = (comm.rank() + 1) % comm.size();
-      return colls::tcp_transport::loan(comm.net()).address_for(next, memory, by) != 0;
+      return colls::tcp_transport::loan(comm.net(), of_nothing()).address_for(next, memory, by) != 0;
     };
     constexpr std::size_t kib = 1024;
     // Where the kernel is slow nobody reads.
@@ -772,7 +778,7 @@ TEST_CASE("a process that was forked off a rank lends nothing and has no desk") 
     if (comm.rank() == 1) co_return;
     const colls::const_bytes memory(reinterpret_cast<const std::byte*>(first.data()), 1);
     const auto lends = [&] {
-      return colls::tcp_transport::loan(comm.net()).place_for(1, memory) != 0;
+      return colls::tcp_transport::loan(comm.net(), of_nothing()).place_for(1, memory) != 0;
     };
     const auto has_desk = [&] { return colls::tcp_transport::desk(comm.net()).data() != nullptr; };
     CHECK((lends() && has_desk()));
@@ -820,7 +826,7 @@ TEST_CASE(
   const colls::const_bytes blocks[] = {{first.data(), small}, {second.data(), large}};
   first[7] = second[large - 1] = std::byte{9};
 
-  std::optional<colls::tcp_transport::loan> lent(std::in_place, world.all[0].net());
+  std::optional<colls::tcp_transport::loan> lent(std::in_place, world.all[0].net(), of_nothing());
   colls::shm::place before[2];
   for (int i = 0; i < 2; ++i) before[i] = lent->place_for(1, blocks[i]);
   REQUIRE((before[0] != 0 && before[1] != 0 && lent->ticket() != 0));
@@ -940,7 +946,7 @@ TEST_CASE("a scan that goes down a chain awaits nobody in what was lent to it") 
     co_await seen(comm, own);
     const auto place = [&] {
       const colls::const_bytes block(reinterpret_cast<const std::byte*>(data.all.data()), 1);
-      return colls::tcp_transport::loan(comm.net()).place_for(1, block);
+      return colls::tcp_transport::loan(comm.net(), of_nothing()).place_for(1, block);
     };
     const colls::shm::place before = comm.rank() == 0 ? place() : 0;
     // Rank 1 is stopped in what rank 0 has lent to another operation.

@@ -87,7 +87,7 @@ concept phantom_transport = consuming_transport<Transport> && requires(const Tra
 enum class readers { nobody, one, all, all_to_add };
 
 /// A refinement: an operation can lend its buffers to peers, which work in them where they lie.
-/// `net.allocate(size)` gives memory for such buffers. `loan(net, record)` is one operation's part:
+/// `net.allocate(size)` gives memory for such buffers. `loan(net, communicator)` is one operation's part:
 /// `place_for(peer, bytes)` says where they lie for a peer, or 0; `ticket()` is its permission;
 /// `address_for(peer, bytes, by)` says the same of any memory, for a peer that can read it, where
 /// that is quicker than to send it;

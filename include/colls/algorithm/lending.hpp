@@ -110,7 +110,7 @@ class lending {
   template <std::invocable<int> In, std::invocable<int> Out>
   lending(Channel net, const In& in, const Out& out, readers own = readers::nobody)
       : net_(net),
-        loan_(net.net(), net.record()),
+        loan_(net.net(), *net.record().communicator),
         given_(static_cast<std::size_t>(net.size())),
         seen_(given_.size()),
         views_(given_.size()),

@@ -75,8 +75,7 @@ class tcp_transport final : mover,
     explicit desk(tcp_transport& net) : tcp::lender::desk(net.lender_) {}
   };
   struct loan : tcp::lender::loan {
-    loan(tcp_transport& net, const operation_record& record)
-        : tcp::lender::loan(net.lender_, *record.communicator) {}
+    loan(tcp_transport& net, communicator_state& on) : tcp::lender::loan(net.lender_, on) {}
   };
   using view = shm::arena_view;
   view* view_of(int peer) { return lender_.view_of(peer); }
