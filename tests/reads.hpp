@@ -2,11 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Whether a process may read the memory of another one of its user here, not only of its children.
+// Whether memory is lent, and whether a process may read the memory of another one of its user here,
+// not only of its children.
+
+#include <colls/record.hpp>
 
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/// The communicator of a loan that no operation makes.
+inline colls::communicator_state& of_nothing() {
+  static colls::communicator_state made(999, 0, 1, nullptr);
+  return made;
+}
 
 inline bool kernel_lets_read() {
   int ours = 7;

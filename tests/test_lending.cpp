@@ -53,12 +53,6 @@ matrix sum(int ranks, std::size_t i) {
   return all;
 }
 
-/// What a loan that no operation makes is of.
-colls::communicator_state& of_nothing() {
-  static colls::communicator_state made(999, 0, 1, nullptr);
-  return made;
-}
-
 /// Waits until every rank sees this one's arena.
 template <class T>
 task<> seen(communicator& comm, const colls::shared_buffer<T>& mine) {
@@ -351,7 +345,8 @@ bool is_read(communicator& comm, std::span<const int> data) {
   const colls::const_bytes memory(reinterpret_cast<const std::byte*>(data.data()),
                                   data.size_bytes());
   const int next = (comm.rank() + 1) % comm.size();
-  return colls::tcp_transport::loan(comm.net(), of_nothing()).address_for(next, memory, colls::readers::all) != 0;
+  colls::tcp_transport::loan loan(comm.net(), of_nothing());
+  return loan.address_for(next, memory, colls::readers::all) != 0;
 }
 task<> until_read(communicator& comm) {
   const std::vector<int> some(1);
@@ -857,7 +852,7 @@ TEST_CASE(
   CHECK(time > 0.7);
   CHECK(work < time / 2);
   CHECK(bytes_in_arenas() == held);
-  lent.emplace(world.all[0].net());
+  lent.emplace(world.all[0].net(), of_nothing());
   for (int i = 0; i < 2; ++i) CHECK(lent->place_for(1, blocks[i]) != before[i]);
   CHECK((first[7] == std::byte{9} && second[large - 1] == std::byte{9}));
 }
@@ -880,7 +875,7 @@ struct given_up {
       const colls::shared_buffer<std::byte> own = comm.allocate<std::byte>(1);
       co_await seen(comm, own);
     });
-    lent.emplace(world.all[0].net());
+    lent.emplace(world.all[0].net(), of_nothing());
     const colls::shm::place at = lent->place_for(1, {block.data(), size});
     ticket = lent->ticket();
     peer = world.all[1].net().view_of(0);

@@ -414,7 +414,7 @@ TEST_CASE("a rank that may not read the memory of another one is sent what lies 
         co_await world.all_gather(mine, all);
         right &= std::count(all.begin(), all.begin() + n, 0) == n;
         right &= std::count(all.begin() + n, all.end(), 1) == n;
-        colls::tcp_transport::loan loan(world.net());
+        colls::tcp_transport::loan loan(world.net(), of_nothing());
         is_read = loan.address_for(peer, memory, colls::readers::all) != 0;
         const bool never = !ever || !may;
         known[0] = is_read || never ? 1 : 0;

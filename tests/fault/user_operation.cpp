@@ -142,7 +142,7 @@ task<> until_in_place(colls::world& world, const path& by) {
   for (int peer = 0; peer < world.size(); ++peer) {
     if (peer == world.rank()) continue;
     (void)co_await world.send_recv(some.in(), peer, some.out(), peer);
-    auto is_known = [&, loan = colls::tcp_transport::loan(world.net())]() mutable {
+    auto is_known = [&, loan = colls::tcp_transport::loan(world.net(), of_nothing())]() mutable {
       return by.lent ? loan.place_for(peer, memory) != 0
                      : loan.address_for(peer, memory, colls::readers::all) != 0;
     };
