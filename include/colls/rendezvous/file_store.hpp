@@ -23,12 +23,13 @@ class file_store final : public store {
     bool replace_abandoned = false;  // else an abandoned file is `errc::stale_store`
   };
 
-  /// Rank 0. Throws `join_failed` (the directory), `stale_store`, `rank_taken` (its maker lives).
+  /// Rank 0. Throws `join_failed` (the directory, no regular file of this user), `stale_store`,
+  /// `rank_taken` (its maker lives, or another process makes it at this moment).
   static std::shared_ptr<file_store> create(engine& on, const std::string& path,
                                             const options& how);
 
-  /// The others: waits for the file until the deadline. Throws `join_failed` (directory, rights,
-  /// another world), `stale_store`, `join_timeout`.
+  /// The others: waits for the file until the deadline. Throws `join_failed` (directory, rights, no
+  /// regular file of this user, another world), `stale_store`, `join_timeout`.
   static task<std::shared_ptr<file_store>> open(engine& on, const std::string& path,
                                                 const options& how, time_point deadline);
 
@@ -51,9 +52,19 @@ class file_store final : public store {
   /// The head of the file, if there is one whole.
   static std::optional<detail::store_file_head> head_of(int file);
 
-  static bool may_replace(const std::string& path, const options& how);
+  struct existing {
+    detail::descriptor file;  // none: nothing lies there
+    struct stat facts {};
+  };
+  // What lies there. Throws if it is no regular file of this user.
+  static existing look_at(const std::string& path);
 
-  [[noreturn]] static void explain_existing(const std::string& path);
+  // The new file gets its name, unless another process's store has it.
+  static void give_name(const std::string& fresh, const std::string& path, const options& how);
+
+  static bool may_replace(const existing& old, const options& how);
+
+  [[noreturn]] static void explain_existing(const existing& old, const std::string& path);
 
   static task<std::shared_ptr<file_store>> wait_for_file(engine& on, std::string path, options how,
                                                          time_point deadline);

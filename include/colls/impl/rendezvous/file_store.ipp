@@ -12,12 +12,37 @@
 namespace colls::detail {
 
 inline int open_file(const std::string& path, int how, mode_t mode = 0) {
-  return uninterrupted(
-      [&] { return ::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW, mode); });
+  // What another user has put there, a FIFO for one, must not block this process.
+  constexpr int always = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  return uninterrupted([&] { return ::open(path.c_str(), how | always, mode); });
 }
 
 inline int try_lock(int file) {
   return uninterrupted([=] { return ::flock(file, LOCK_EX | LOCK_NB); });
+}
+
+/// Whether `path` is the name of that open file.
+inline bool is_at(const std::string& path, int file) {
+  struct stat named {}, opened {};
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(file, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+inline const char* kind_of(mode_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFREG:
+      return "file";
+    case S_IFDIR:
+      return "directory";
+    case S_IFLNK:
+      return "symbolic link";
+    case S_IFIFO:
+      return "FIFO";
+    case S_IFSOCK:
+      return "socket";
+    default:
+      return "device";
+  }
 }
 
 }  // namespace colls::detail
@@ -50,11 +75,12 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std:
     (void)::unlink(fresh.c_str());  // it is reported as what could not be written
     detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), why.c_str());
   }
-  const bool made = ::link(fresh.c_str(), path.c_str()) == 0;
-  const bool replaced =
-      !made && may_replace(path, how) && ::rename(fresh.c_str(), path.c_str()) == 0;
-  (void)::unlink(fresh.c_str());  // the rename may have taken it
-  if (!made && !replaced) explain_existing(path);
+  try {
+    give_name(fresh, path, how);
+  } catch (...) {
+    (void)::unlink(fresh.c_str());  // what could not get its name is reported
+    throw;
+  }
   auto store = std::shared_ptr<file_store>(new file_store(on, path, std::move(file), head));
   store->maker_ = ::getpid();
   return store;
@@ -68,7 +94,8 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::open(engine& on, const 
 
 COLLS_ONCE file_store::~file_store() {
   if (maker_ != ::getpid()) return;
-  (void)::unlink(path_.c_str());  // somebody may have been quicker
+  // The file of another job may have this name by now, if this one was taken away.
+  if (detail::is_at(path_, file_.get())) (void)::unlink(path_.c_str());
   // A directory that is not empty stays.
   if (directory_too_) (void)::rmdir(path_.substr(0, path_.rfind('/')).c_str());
 }
@@ -99,20 +126,66 @@ COLLS_ONCE std::optional<detail::store_file_head> file_store::head_of(int file) 
   return head;
 }
 
-COLLS_ONCE bool file_store::may_replace(const std::string& path, const options& how) {
-  const detail::descriptor file(detail::open_file(path, O_RDONLY));
-  struct stat found {};
-  if (!file || ::fstat(file.get(), &found) != 0) return false;
-  if (found.st_size == 0) return true;  // a name that mktemp reserved
-  const auto head = head_of(file.get());
+COLLS_ONCE file_store::existing file_store::look_at(const std::string& path) {
+  existing it{detail::descriptor(detail::open_file(path, O_RDWR))};
+  const int failed = it.file ? 0 : errno;
+  if (failed == ENOENT) return it;
+  if ((it.file ? ::fstat(it.file.get(), &it.facts) : ::lstat(path.c_str(), &it.facts)) != 0) {
+    if (errno == ENOENT) return it;  // it has gone meanwhile
+    detail::raise(errc::join_failed, "cannot look at file://%s: %s", path.c_str(),
+                  std::strerror(errno));
+  }
+  if (!S_ISREG(it.facts.st_mode) || it.facts.st_uid != ::geteuid()) {
+    detail::raise(errc::join_failed,
+                  "file://%s is a %s of user %lld: it has to be a regular file of this process's "
+                  "user %lld",
+                  path.c_str(), detail::kind_of(it.facts.st_mode),
+                  static_cast<long long>(it.facts.st_uid), static_cast<long long>(::geteuid()));
+  }
+  if (!it.file) {
+    detail::raise(errc::join_failed, "cannot open file://%s: %s", path.c_str(),
+                  std::strerror(failed));
+  }
+  return it;
+}
+
+COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::string& path,
+                                      const options& how) {
+  while (::link(fresh.c_str(), path.c_str()) != 0) {
+    if (errno != EEXIST) {
+      detail::raise(errc::join_failed, "cannot make file://%s: %s", path.c_str(),
+                    std::strerror(errno));
+    }
+    const existing old = look_at(path);
+    if (!old.file) continue;  // it has gone meanwhile
+    if (!may_replace(old, how)) explain_existing(old, path);
+    // Only the process that has the old file's lock replaces it, and only while it has that name.
+    if (detail::try_lock(old.file.get()) != 0) {
+      if (errno == EWOULDBLOCK) {
+        detail::raise(errc::rank_taken, "another process is about to be rank 0 of file://%s",
+                      path.c_str());
+      }
+      detail::raise(errc::join_failed, "cannot lock file://%s: %s", path.c_str(),
+                    std::strerror(errno));
+    }
+    if (!detail::is_at(path, old.file.get())) continue;
+    if (::rename(fresh.c_str(), path.c_str()) == 0) return;
+    detail::raise(errc::join_failed, "cannot replace file://%s: %s", path.c_str(),
+                  std::strerror(errno));
+  }
+  (void)::unlink(fresh.c_str());  // a second name, which harms nothing where it stays
+}
+
+COLLS_ONCE bool file_store::may_replace(const existing& old, const options& how) {
+  if (old.facts.st_size == 0) return true;  // a name that mktemp reserved
+  const auto head = head_of(old.file.get());
   if (!how.replace_abandoned || !head) return false;
   // A file of our own in a local directory: one from before a reboot is abandoned too.
   return head->is_abandoned() || detail::boot_id() != head->boot;
 }
 
-COLLS_ONCE void file_store::explain_existing(const std::string& path) {
-  const detail::descriptor file(detail::open_file(path, O_RDONLY));
-  const auto head = head_of(file.get());
+COLLS_ONCE void file_store::explain_existing(const existing& old, const std::string& path) {
+  const auto head = head_of(old.file.get());
   if (head && detail::boot_id() == head->boot && !head->is_abandoned()) {
     detail::raise(errc::rank_taken, "process %lld of this host is rank 0 of %s",
                   static_cast<long long>(head->pid), path.c_str());
@@ -128,20 +201,12 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::wait_for_file(engine& o
                                                                        time_point deadline) {
   check_directory(path);
   for (;;) {
-    detail::descriptor file(detail::open_file(path, O_RDWR));
-    if (!file && errno != ENOENT) {
-      detail::raise(errc::join_failed, "cannot open file://%s: %s", path.c_str(),
-                    std::strerror(errno));
-    }
+    existing it = look_at(path);
+    detail::descriptor& file = it.file;
     if (file) {
-      struct stat found {};
-      if (::fstat(file.get(), &found) != 0) {
-        detail::raise(errc::join_failed, "cannot look at file://%s: %s", path.c_str(),
-                      std::strerror(errno));
-      }
       const auto head = head_of(file.get());
       const bool abandoned = head && head->is_abandoned();
-      const bool foreign = (!head && found.st_size > 0) || (head && head->job != how.job);
+      const bool foreign = (!head && it.facts.st_size > 0) || (head && head->job != how.job);
       if (foreign || (abandoned && !how.replace_abandoned)) {
         detail::raise(errc::stale_store, "file://%s %s", path.c_str(),
                       abandoned ? "belongs to a job whose rank 0 is gone"
