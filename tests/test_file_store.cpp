@@ -4,12 +4,17 @@
 
 #include "joining.hpp"
 
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 
 using namespace joining;
@@ -84,11 +89,44 @@ store_file_head of_a_dead_process() {
 /// What happens to a new file before the store has it.
 enum class meddling { none, made_before, opened_to_all } meddled = meddling::none;
 
+/// What another process does just before a process that makes a store calls the system.
+struct {
+  std::function<void()> work;
+  int calls = 0;  // before that call
+} interference;
+
+void interfere() {
+  if (!interference.work || interference.calls-- > 0) return;
+  std::exchange(interference.work, nullptr)();
+}
+
+/// Whether `work` ends within some seconds, in a process of its own that gives its exit status.
+struct in_another_process {
+  explicit in_another_process(const std::function<int()>& work) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) ::_exit(work());
+    ::close(ends[1]);
+    pollfd hung_up{ends[0], 0, 0};
+    ended = ::poll(&hung_up, 1, 20'000) == 1;
+    if (!ended) ::kill(child, SIGKILL);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    ::close(ends[0]);
+    exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  bool ended = false;
+  int exit_status = -1;
+};
+
 }  // namespace
 
 // Every open of the program comes through here.
 extern "C" int open(const char* path, int flags, ...) {
   const bool is_new = (flags & O_CREAT) != 0 && std::string_view(path).ends_with(".new");
+  if (std::string_view(path).ends_with("/store")) interfere();
   const auto by_system = [&](int how) {
     return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, how, 0600));
   };
@@ -99,6 +137,14 @@ extern "C" int open(const char* path, int flags, ...) {
   const int file = by_system(flags);
   if (is_new && meddled == meddling::opened_to_all) ::fchmod(file, 0644);
   return file;
+}
+extern "C" int flock(int file, int how) noexcept {
+  interfere();
+  return static_cast<int>(::syscall(SYS_flock, file, how));
+}
+extern "C" int rename(const char* from, const char* to) noexcept {
+  interfere();
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 TEST_CASE("a secret goes into no file that another user may have open") {
@@ -262,6 +308,106 @@ TEST_CASE("a file whose maker lives is taken") {
     CHECK(failed->code == errc::rank_taken);
     CHECK(contains(failed->detail, std::to_string(::getpid())));
   }
+  CHECK(!error_of_open(at, in.file()));
+}
+
+TEST_CASE("what is no regular file of this user is refused at once, on every rank") {
+  bench at;
+  const folder in;
+  const auto refused = [&](const std::string& what) {
+    CAPTURE(what);
+    for (const auto& how : {two_ranks, two_ranks_own}) {
+      const auto create = [&] {
+        const auto failed = error_of_create(at, in.file(), how);
+        return failed && failed->code == errc::join_failed && contains(failed->detail, what) ? 0 : 1;
+      };
+      const in_another_process made(create);
+      CHECK(made.ended);
+      CHECK(made.exit_status == 0);
+    }
+    const time_point began = at.on.now();
+    const auto other = error_of_open(at, in.file(), two_ranks, 20 * seconds);
+    CHECK(at.on.now() - began < 10 * seconds);
+    REQUIRE(other);
+    CHECK(other->code == errc::join_failed);
+    CHECK(contains(other->detail, what));
+    CHECK(contains(other->detail, "file://" + in.file()));
+  };
+  const std::string user = " of user " + std::to_string(::geteuid());
+  REQUIRE(::mkfifo(in.file().c_str(), 0600) == 0);
+  refused("is a FIFO" + user);
+  std::filesystem::remove(in.file());
+  REQUIRE(::mkdir(in.file().c_str(), 0700) == 0);
+  refused("is a directory" + user);
+  std::filesystem::remove(in.file());
+  REQUIRE(::symlink("/dev/null", in.file().c_str()) == 0);
+  refused("is a symbolic link" + user);
+  std::filesystem::remove(in.file());
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::snprintf(name.sun_path, sizeof name.sun_path, "%s", in.file().c_str());
+  const colls::detail::descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
+  refused("is a socket" + user);
+  std::filesystem::remove(in.file());
+  if (::geteuid() != 0) return;
+  std::ofstream(in.file()).close();
+  REQUIRE(::chown(in.file().c_str(), 65534, 65534) == 0);
+  refused("is a file of user 65534");
+  leave_behind(in.file(), of_a_dead_process());
+  refused("is a file of user 65534");
+}
+
+TEST_CASE("of two processes that make one store at a time one is refused, the other unharmed") {
+  for (const bool reserved : {true, false}) {
+    CAPTURE(reserved);
+    bool interfered = true;
+    for (int calls = 0; interfered; ++calls) {
+      CAPTURE(calls);
+      bench at;
+      const folder in;
+      if (reserved) std::ofstream(in.file()).close();
+      if (!reserved) leave_behind(in.file(), of_a_dead_process());
+      std::shared_ptr<file_store> first;
+      std::shared_ptr<file_store> second;
+      std::optional<failure> why;
+      const auto make = [&](std::shared_ptr<file_store>& into) {
+        try {
+          into = file_store::create(at.on, in.file(), two_ranks_own);
+        } catch (const colls::error& error) {
+          why = error.record();
+        }
+      };
+      interference = {[&] { make(second); }, calls};
+      make(first);
+      interfered = !interference.work;
+      interference = {};
+      CHECK((first != nullptr) == (second == nullptr));
+      CHECK(why.has_value() == interfered);
+      if (why) CHECK(why->code == errc::rank_taken);
+      REQUIRE((first || second));
+      {
+        const auto other =
+            at.run(file_store::open(at.on, in.file(), two_ranks_own, at.in(seconds)));
+        const auto& winner = first ? first : second;
+        CHECK(other->shared_secret(false).text() == winner->shared_secret(false).text());
+      }
+      first.reset();
+      second.reset();
+      CHECK(std::filesystem::is_empty(in.path));
+      if (calls == 0) CHECK(interfered);
+    }
+  }
+}
+
+TEST_CASE("a store takes away no file that is another's by then") {
+  bench at;
+  const folder in;
+  auto first = file_store::create(at.on, in.file(), two_ranks);
+  std::filesystem::remove(in.file());
+  const auto second = file_store::create(at.on, in.file(), two_ranks);
+  first.reset();
+  CHECK(std::filesystem::exists(in.file()));
   CHECK(!error_of_open(at, in.file()));
 }
 
