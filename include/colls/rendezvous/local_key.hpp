@@ -23,6 +23,7 @@ using local_key_bytes = std::array<std::byte, 80>;
 
 /// Listens beside a store's listener, and tells processes of this user by which secret its job
 /// proves itself: the drawn one itself, or only that another was given, or none (`insecure`).
+/// Processes of other users are sent away at a bounded rate: after 64 of them all wait for 32 ms.
 class key_server final : engine::watcher, engine::source {
  public:
   /// `key` must outlive the server.
@@ -37,17 +38,19 @@ class key_server final : engine::watcher, engine::source {
  private:
   void ready(std::uint32_t) override;
   void answer(detail::descriptor asking);
-  // Until the next sweep: accepting fails for want of descriptors or memory.
-  void rest(bool wanted);
+  // Accepts nothing for so long.
+  void rest(time_point span);
 
   bool poll() override { return false; }
-  void sweep(time_point) override { rest(false); }
+  void sweep(time_point now) override;
   bool pending() const override { return resting_; }
 
   engine& engine_;
   const secret& key_;
   listener local_;
   bool resting_ = false;
+  time_point rests_until_ = 0;
+  int others_ = 0;  // callers of other users since the last rest
   rate_limited_log log_{10};
 };
 

@@ -129,15 +129,19 @@ COLLS_ONCE void key_server::ready(std::uint32_t) {
   for (int accepted = 0; accepted < 64; ++accepted) {
     detail::descriptor asking = local_.accept();
     if (!asking) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) rest(true);
+      const bool lack =
+          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (lack) rest(100 * milliseconds);
       return;
     }
     answer(std::move(asking));
+    if (others_ == 64) return rest(32 * milliseconds);
   }
 }
 
 COLLS_ONCE void key_server::answer(detail::descriptor asking) {
   if (!detail::is_own_user(asking.get())) {
+    ++others_;
     log_.warn(
         "a process of user %lld asked for the key of this job of user %lld and got none: ranks of "
         "one host under different users need a secret",
@@ -155,10 +159,17 @@ COLLS_ONCE void key_server::answer(detail::descriptor asking) {
   }
 }
 
-COLLS_ONCE void key_server::rest(bool wanted) {
-  if (resting_ == wanted) return;
-  resting_ = wanted;
-  engine_.rewatch(local_.descriptor(), wanted ? 0U : static_cast<std::uint32_t>(EPOLLIN), *this);
+COLLS_ONCE void key_server::rest(time_point span) {
+  others_ = 0;
+  rests_until_ = engine_.now() + span;
+  resting_ = true;
+  engine_.rewatch(local_.descriptor(), 0U, *this);
+}
+
+COLLS_ONCE void key_server::sweep(time_point now) {
+  if (!resting_ || now < rests_until_) return;
+  resting_ = false;
+  engine_.rewatch(local_.descriptor(), static_cast<std::uint32_t>(EPOLLIN), *this);
 }
 
 }  // namespace colls
