@@ -7,8 +7,15 @@
 
 #include "joining.hpp"
 
+#include <poll.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
 
 using namespace joining;
 using colls::hello;
@@ -58,7 +65,44 @@ asked ask_impostor(const std::string& words) {
   return got;
 }
 
+constexpr char of_another_user[] = "another user's";
+
+/// A process of another user, to `getsockopt` below, that asks for the key beside `store`.
+colls::detail::descriptor ask_as_another_user(const endpoint& store, int number) {
+  auto socket = colls::shm::open_local_socket();
+  sockaddr_un mine{};
+  mine.sun_family = AF_UNIX;
+  const int size = std::snprintf(mine.sun_path + 1, sizeof mine.sun_path - 1, "%s %d %d",
+                                 of_another_user, ::getpid(), number);
+  const auto whole =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(size));
+  REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&mine), whole) == 0);
+  const colls::shm::local_name name(store);
+  REQUIRE(::connect(socket.get(), name.get(), name.size) == 0);
+  return socket;
+}
+
+/// Whether the other end has closed it, without a word.
+bool is_sent_away(const colls::detail::descriptor& socket) {
+  std::byte said[256];
+  return ::recv(socket.get(), said, sizeof said, MSG_DONTWAIT) == 0;
+}
+
 }  // namespace
+
+// Every such question of the program comes through here.
+extern "C" int getsockopt(int socket, int level, int name, void* value, socklen_t* size) noexcept {
+  const auto got =
+      static_cast<int>(::syscall(SYS_getsockopt, socket, level, name, value, size));
+  sockaddr_un other{};
+  socklen_t room = sizeof other;
+  if (got == 0 && level == SOL_SOCKET && name == SO_PEERCRED &&
+      ::getpeername(socket, reinterpret_cast<sockaddr*>(&other), &room) == 0 &&
+      std::memcmp(other.sun_path + 1, of_another_user, sizeof of_another_user - 1) == 0) {
+    ++static_cast<ucred*>(value)->uid;
+  }
+  return got;
+}
 
 TEST_CASE("every secret that is drawn is another, and has its size") {
   const std::string one = colls::detail::draw_secret();
@@ -164,6 +208,27 @@ TEST_CASE("what a local socket says is judged") {
     REQUIRE(got.failed);
     CHECK(got.failed->code == errc::protocol_error);
   }
+}
+
+TEST_CASE("a crowd of other users is sent away at a bounded rate, and this user gets the key") {
+  bench at;
+  const secret key = secret::drawn(colls::detail::draw_secret());
+  colls::store_server server(at.on, of_rank(0), key);
+  REQUIRE(!server.listen(loopback()));
+  std::vector<colls::detail::descriptor> crowd;
+  for (int i = 0; i < 400; ++i) crowd.push_back(ask_as_another_user(server.local(), i));
+  const auto sent_away = [&] { return std::count_if(crowd.begin(), crowd.end(), is_sent_away); };
+  const time_point began = at.on.now();
+  at.turn(10 * milliseconds);
+  const auto at_once = sent_away();
+  CHECK(at_once > 0);
+  // The last two bursts may both lie in the time that is left of a division.
+  CHECK(at_once <= 64 * ((at.on.now() - began) / (32 * milliseconds) + 2));
+  const asked got = ask(at, server.local());
+  REQUIRE(got.key);
+  CHECK(got.key->text() == key.text());
+  CHECK(sent_away() == 400);
+  CHECK(at.on.now() - began >= 400 / 64 * 32 * milliseconds);
 }
 
 TEST_CASE("a drawn secret without the local socket's name is no store") {
