@@ -249,7 +249,7 @@ fate intrude(int port, bool local, Work work) {
 }
 
 /// A store of the outsider's that lets everybody in, as far as it can; `beside`: it has the local
-/// socket's name, too.
+/// socket's name, too, and hands out the secret that it asks for. Else it takes any proof.
 std::function<int(const line&)> impostor(int port, bool beside) {
   return [=](const line& test) {
     colls::listener door;
@@ -258,7 +258,16 @@ std::function<int(const line&)> impostor(int port, bool beside) {
     if (beside && colls::shm::listen_beside(door.local(), local)) return 2;
     boost::asio::io_context io(1);
     const auto on = colls::engine::of(io.get_executor());
+    const auto handed_out = colls::secret::drawn(colls::detail::draw_secret());
     test.say("listens");
+    const auto take_any_proof = [](colls::stream& link, const colls::hello& mine) -> task<> {
+      colls::hello_bytes theirs{};
+      co_await link.read(colls::detail::whole(theirs));
+      const colls::hello_bytes sent = colls::detail::introduce(mine, colls::secret("", true));
+      co_await link.write({sent.data(), sent.size()});
+      colls::proof_bytes proof{};
+      co_await link.read(colls::detail::whole(proof));
+    };
     const auto welcome = [&](colls::detail::descriptor socket) -> task<> {
       colls::stream link(*on, std::move(socket));
       link.deadline(on->now() + 5 * colls::seconds);
@@ -267,17 +276,19 @@ std::function<int(const line&)> impostor(int port, bool beside) {
       mine.job = colls::detail::hash_of("");
       mine.rank = 0;
       mine.world = 2;
-      const colls::secret none("", true);
-      co_await colls::challenge(link, mine, none);
+      if (beside) {
+        co_await colls::challenge(link, mine, handed_out);
+      } else {
+        co_await take_any_proof(link, mine);
+      }
+      std::fprintf(stderr, "a rank came in\n");
       co_await colls::give_verdict(link, colls::verdict::accepted);
-      std::fprintf(stderr, "somebody came in\n");
       std::byte rest[64];
       co_await link.read({rest, sizeof rest});
     };
     const auto hand_out_key = [&](colls::detail::descriptor socket) -> task<> {
       colls::stream link(*on, std::move(socket));
-      const auto key = colls::detail::write_local_key(
-          colls::secret::drawn(colls::detail::draw_secret()));
+      const auto key = colls::detail::write_local_key(handed_out);
       co_await link.write({key.data(), key.size()});
     };
     const auto serve = [&]() -> task<> {
@@ -388,7 +399,7 @@ TEST_CASE("another user that has taken the port and plays the store gets no rank
     CHECK(rank_1.wait() == 1);
     store.tell();
     CHECK(store.wait() == 0);
-    CHECK(!contains(store.log(), "somebody came in"));
+    CHECK(!contains(store.log(), "a rank came in"));
     const std::string place = "127.0.0.1:" + std::to_string(port);
     if (beside) {
       CHECK(contains(rank_1.log(), "auth_failed"));
@@ -396,6 +407,52 @@ TEST_CASE("another user that has taken the port and plays the store gets no rank
     } else {
       CHECK(contains(rank_1.log(), place + " takes connections and is no rank 0 of this user"));
     }
+  }
+}
+
+TEST_CASE("what another user has put where the store's file belongs stops no rank") {
+  if (!can_change_user()) return;
+  enum class put { own_fifo, open_fifo, leased_file };
+  for (const put each : {put::own_fifo, put::open_fifo, put::leased_file}) {
+    CAPTURE(static_cast<int>(each));
+    char folder[] = "/tmp/colls-test-other-user-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    REQUIRE(::chmod(folder, 01777) == 0);
+    const std::string path = std::string(folder) + "/store";
+    process outside(outsider, [&](const line& test) {
+      ::signal(SIGIO, SIG_IGN);
+      const mode_t mode = each == put::own_fifo ? 0600 : 0666;
+      int file = -1;
+      if (each == put::leased_file) {
+        file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        // An open that may block waits for 45 s.
+        if (file < 0 || ::fcntl(file, F_SETLEASE, F_WRLCK) != 0) return 1;
+      } else if (::mkfifo(path.c_str(), mode) != 0) {
+        return 2;
+      }
+      if (::chmod(path.c_str(), mode) != 0) return 3;
+      test.say("there");
+      return test.hear() ? 0 : 4;
+    });
+    REQUIRE(outside.hear() == "there");
+    const auto of_file = [&](int rank) {
+      colls::config how = of_rank(rank, 0);
+      how.address = "file://" + path;
+      how.join_timeout = 60s;
+      return rank_of(how);
+    };
+    process rank_0(owner, of_file(0));
+    process rank_1(owner, of_file(1));
+    const std::string what = each == put::leased_file ? "file" : "FIFO";
+    for (process* rank : {&rank_0, &rank_1}) {
+      CHECK(rank->wait() == 1);
+      CHECK(contains(rank->log(), "join_failed"));
+      CHECK(contains(rank->log(), path + " is a " + what + " of user 65534"));
+    }
+    outside.tell();
+    CHECK(outside.wait() == 0);
+    REQUIRE(::unlink(path.c_str()) == 0);
+    REQUIRE(::rmdir(folder) == 0);
   }
 }
 
