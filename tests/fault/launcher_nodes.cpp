@@ -22,7 +22,13 @@ std::string variable(const char* name) {
 struct ear : colls::failure_listener {
   void rank_failed(int rank, const colls::reported_failure& report) override {
     std::printf("told: rank %d %s\n", rank, report.why().detail);
-    heard = true;
+    // A rank that others gave up may go on, and they do.
+    (report.why().code == colls::errc::timeout ? blame : heard) = true;
+  }
+  colls::task<> hear_blame(colls::engine& on, colls::time_point limit) {
+    while (!blame && on.now() < limit) {
+      co_await on.sleep_until(on.now() + 5 * colls::milliseconds);
+    }
   }
   colls::task<> listen(colls::engine& on, colls::time_point limit) {
     while (!heard && on.now() < limit) {
@@ -35,6 +41,7 @@ struct ear : colls::failure_listener {
     std::_Exit(9);
   }
   bool heard = false;
+  bool blame = false;
 };
 
 /// Leaves a link whose name is this process's number.
@@ -74,7 +81,8 @@ colls::task<> be_a_rank(colls::engine& on) {
   std::vector<std::string> all;
   for (int rank = 0; rank < me.world; ++rank) all.push_back("here/" + std::to_string(rank));
   if (does == "miss") {
-    co_await store->get(all[0], soon);
+    const std::string awaited = "here/" + variable("COMES");
+    co_await store->get(awaited, soon);
     std::_Exit(0);
   }
   co_await store->set(all[static_cast<std::size_t>(me.rank)], "yes");
@@ -89,7 +97,20 @@ colls::task<> be_a_rank(colls::engine& on) {
   std::fflush(stdout);
   // Nobody is quicker than a launcher that has yet to come to another node's store.
   if (does == "die" && me.world == 4) co_await on.sleep_until(on.now() + 200 * colls::milliseconds);
-  if (does == "die") ::raise(SIGKILL);
+  if (does == "blame rank 2") {
+    colls::failure late(colls::errc::timeout, "rank 2 is late");
+    late.culprit = 2;
+    late.communicator = 7;
+    co_await store->report_failure(late, soon);
+  }
+  if (does.ends_with("after the blame")) co_await listening.hear_blame(on, soon);
+  if (does == "exit 3 long after the blame") {
+    co_await on.sleep_until(on.now() + 6 * colls::seconds);
+    std::_Exit(3);
+  }
+  if (does == "exit 4 after the blame") std::_Exit(4);
+  if (does == "die" || does == "die after the blame") ::raise(SIGKILL);
+  if (does == "blame rank 2") co_await listening.hear(on, soon);
   if (does == "exit 3") std::_Exit(3);
   if (does == "exit 0") std::_Exit(0);
   if (does == "work") co_await on.sleep_until(on.now() + 700 * colls::milliseconds);
@@ -175,7 +196,8 @@ TEST_CASE("ranks that all exit with 0 and have not left the world have done thei
 
 TEST_CASE("a rank that exits with 0 and never joins is the first to fail") {
   const std::string hear = "=hear before all are here";
-  run it(ranks(3, {"-x", "RANK_0" + hear, "-x", "RANK_1=miss", "-x", "RANK_2" + hear}));
+  run it(ranks(3, {"-x", "RANK_0" + hear, "-x", "RANK_1=miss", "-x", "RANK_2" + hear, "-x",
+                   "COMES=0"}));
   CHECK(it.wait(4) == 1);
   CHECK(contains(it.err(), "colls-run: rank 1 failed: exit code 0 without leaving the world\n"));
 }
@@ -201,6 +223,34 @@ TEST_CASE("a rank that fails before it came to the store is told to those that d
   run it(ranks(3, {"-x", "RANK_0" + hear, "-x", "RANK_1=fail first", "-x", "RANK_2" + hear}));
   CHECK(it.wait(4) == 3);
   CHECK(it.shows("told: rank 1 exit code 3", 2));
+}
+
+TEST_CASE("a rank that was given up and went on is not the first to fail when another dies") {
+  const struct {
+    const char* does;
+    const char* ends;
+    int status;
+  } all[] = {{"die after the blame", "killed by SIGKILL", 128 + SIGKILL},
+             {"exit 3 long after the blame", "exit code 3", 3}};
+  for (const auto& [does, ends, status] : all) {
+    CAPTURE(does);
+    run it(ranks(4, {"-x", "RANK_0=blame rank 2", "-x", "RANK_1=hear", "-x", "RANK_2=hear", "-x",
+                     std::string("RANK_3=") + does}));
+    CHECK(it.wait(15) == status);
+    CHECK(it.shows("told: rank 2 rank 2 is late", 3));
+    CHECK(contains(it.err(), std::string("colls-run: rank 3 failed: ") + ends));
+    CHECK(lines_of(it.err()).back() ==
+          "colls-run: exit status " + std::to_string(status) + ": rank 3 (" + ends +
+              ") was the first to fail");
+  }
+}
+
+TEST_CASE("a rank that was given up is the first to fail, whichever rank ends first by that") {
+  // Rank 3 ends without a goodbye by the news, before rank 2 does.
+  run it(ranks(4, {"-x", "RANK_0=blame rank 2", "-x", "RANK_1=hear", "-x", "RANK_2=hear", "-x",
+                   "RANK_3=exit 4 after the blame"}));
+  CHECK(it.wait(15) == 9);
+  CHECK(contains(it.err(), "colls-run: rank 2 failed: exit code 9\n"));
 }
 
 TEST_CASE("two nodes are one world, whichever comes first") {
@@ -245,6 +295,40 @@ TEST_CASE("a failure on one node is told on the other") {
     // 1 for a rank elsewhere; 9 if the news came later than the end of its own.
     CHECK((other.wait(8) == 1 || other.wait(8) == 9));
     CHECK(other.shows("told: rank " + rank, 2));
+  }
+}
+
+TEST_CASE("a rank that exits with 0 and never joins is told on the other node") {
+  for (const int missing : {0, 1}) {
+    CAPTURE(missing);
+    const std::string miss = std::to_string(missing);
+    const std::string other = std::to_string(1 - missing);
+    const strings how = {"-x", "RANK_" + miss + "=miss", "-x",
+                         "RANK_" + other + "=hear before all are here", "-x", "COMES=" + other};
+    run zero(node(0, 2, 1, port(8), how), with_secret);
+    run one(node(1, 2, 1, port(8), how), with_secret);
+    run& waits = missing == 0 ? one : zero;
+    const int status = waits.wait(8);
+    CHECK((status == 1 || status == 9));  // 9 if the news came later than the end of its own
+    CHECK(waits.shows("told: rank " + miss + " it ended (exit code 0) and had not joined"));
+  }
+}
+
+TEST_CASE("a rank that ends well while those of another node work is no failure") {
+  for (const int quick : {0, 1}) {
+    CAPTURE(quick);
+    const auto script = [&](int rank) {
+      return shell(1, rank == quick ? "exit 0" : "sleep 1; echo finished",
+                   {"--grace", "0", "--nnodes", "2", "--node-rank", std::to_string(rank),
+                    "--master-addr", "127.0.0.1", "--master-port", port(9)});
+    };
+    run zero(script(0), with_secret);
+    run one(script(1), with_secret);
+    CHECK(zero.wait() == 0);
+    CHECK(one.wait() == 0);
+    CHECK((quick == 0 ? one : zero).shows("finished"));
+    CHECK(zero.err() == "");
+    CHECK(one.err() == "");
   }
 }
 

@@ -36,65 +36,84 @@ class cause {
   std::function<void(const failed_child&)> tell;
 
   /// The store heard that this one failed: the first it heard of is the one. `died`: its connection
-  /// ended without a goodbye, so that its exit status does not clear it.
+  /// ended without a goodbye, so that its exit status does not clear it. Otherwise others gave it up,
+  /// by a deadline for one, and may go on: that it ends much later has another cause.
   void suspect(int local, bool died) {
-    if (suspect_ < 0) suspect_ = local;
-    if (suspect_ == local) died_ |= died;
+    if (died) {
+      if (died_ < 0) died_ = local;
+    } else if (blamed() < 0) {
+      blamed_ = local;
+      blamed_at_ = clock::now();
+    }
   }
-  bool has_suspect() const { return suspect_ >= 0; }
+  bool has_suspect() const { return died_ >= 0 || blamed() >= 0; }
 
   /// A rank has exited with status 0. It is no failure of its own, but the cause of others' if it
   /// was suspected of having died.
   void ended_well(const failed_child& it) {
-    if (suspect_ != it.local) return;
-    if (!died_) {
-      suspect_ = -1;
-    } else if (!found_) {
-      silent_ = it;
-      if (!waiting_.empty()) settle();
-    }
+    if (blamed_ == it.local) blamed_ = -1;
+    if (died_ != it.local || found_) return;
+    silent_ = it;
+    if (!waiting_.empty()) settle();
   }
 
   void failed(const failed_child& it) {
     waiting_.push_back(it);
-    if (found_ || it.local == suspect_) {
+    if (found_ || innocence(it) == 0 || (it.local == died_ && blamed() < 0)) {
       settle();
     } else if (waiting_.size() == 1) {
       settle_in(std::chrono::milliseconds(50));
     }
   }
 
-  /// Decides now. It is the suspect; else one that a crash or SIGKILL ended; else the first.
+  /// Decides now.
   void settle() {
     if (waiting_.empty()) return;
     timer_.cancel();
     found_ = true;
     if (silent_) waiting_.push_back(*std::exchange(silent_, std::nullopt));
-    auto first = std::find_if(waiting_.begin(), waiting_.end(),
-                              [this](const failed_child& it) { return it.local == suspect_; });
-    if (first == waiting_.end()) {
-      first = std::find_if(waiting_.begin(), waiting_.end(),
-                           [](const failed_child& it) { return is_own_doing(it.status); });
-    }
-    if (first != waiting_.end()) std::rotate(waiting_.begin(), first, first + 1);
+    const auto first = std::min_element(
+        waiting_.begin(), waiting_.end(), [this](const failed_child& a, const failed_child& b) {
+          return innocence(a) < innocence(b);
+        });
+    std::rotate(waiting_.begin(), first, first + 1);
     for (const failed_child& it : std::exchange(waiting_, {})) tell(it);
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
+  /// The one that others gave up, while an end may follow from that; -1: none.
+  int blamed() const {
+    return clock::now() - blamed_at_ < std::chrono::seconds(5) ? blamed_ : -1;
+  }
+
+  // The lower, the sooner it is the cause; of equals the first is. Ranks that are given up, and those
+  // that give up, may end without a goodbye, but no crash, SIGKILL or exit code 0 follows from that.
+  int innocence(const failed_child& it) const {
+    if (it.local == died_ && (is_own_doing(it.status) || it.status == 0)) return 0;
+    if (it.local == blamed()) return 1;
+    if (it.local == died_) return 2;
+    return is_own_doing(it.status) ? 3 : 4;
+  }
+
+  bool runs(int suspect) const { return suspect >= 0 && running(suspect); }
+
   void settle_in(std::chrono::milliseconds moment) {
     timer_.expires_after(moment);
     timer_.async_wait([this, moment](boost::system::error_code ec) {
       if (ec) return;
-      const bool awaited = suspect_ >= 0 && running(suspect_) && moment.count() < 200;
+      const bool awaited = (runs(died_) || runs(blamed())) && moment.count() < 200;
       awaited ? settle_in(std::chrono::milliseconds(200)) : settle();
     });
   }
 
   boost::asio::steady_timer timer_;
   std::vector<failed_child> waiting_;
-  std::optional<failed_child> silent_;  // the suspect, if it exited with status 0
-  int suspect_ = -1;
-  bool died_ = false;
+  std::optional<failed_child> silent_;  // the one that died, if it exited with status 0
+  int died_ = -1;
+  int blamed_ = -1;
+  clock::time_point blamed_at_;
   bool found_ = false;
 };
 

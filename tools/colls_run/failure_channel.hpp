@@ -13,6 +13,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace launcher {
 
@@ -50,18 +54,18 @@ class failure_channel final : colls::failure_listener {
     report();
   }
 
-  /// A rank of this node has ended with exit code 0: those who wait for it to join need not.
+  /// A rank of this node has ended with exit code 0: those that wait for it to join need not. Node
+  /// 0's launcher decides, for its server knows which ranks have come.
   void ended_well(int rank) {
-    if (server_ && !server_->has_come(rank)) {
-      if (!absent_) absent_ = rank;
-      server_->announce_failure(rank, "it ended (exit code 0) and had not joined");
-    }
+    if (server_) return look_for(rank);
+    ended_.push_back(rank);
+    report();
   }
 
   /// Of a rank that came to the store and has failed: the one that it missed there, which had ended
   /// with exit code 0 before anything showed that these are ranks of colls.
   std::optional<int> missed_by(int rank) const {
-    return server_ && server_->has_come(rank) ? absent_ : std::nullopt;
+    return server_ && server_->has_come(rank) ? missed_ : std::nullopt;
   }
 
   /// Whether this launcher has to stay although its own ranks have ended: asked again and again.
@@ -76,13 +80,18 @@ class failure_channel final : colls::failure_listener {
     }
     idle_since_ = std::min(idle_since_, now);
     if (now > idle_since_ + 2 * colls::seconds) return false;
-    if (!server_) return reporting_ || (!unreported_.empty() && !locked_out_);
+    if (!server_) return reporting_ || (has_news() && !locked_out_);
     if (store_ && !std::exchange(saying_over_, true)) tasks_.start(say_over());
     return !over_;
   }
 
  private:
   static constexpr const char* over_key = "colls-run/over";
+  // How many lists of ranks that ended with exit code 0 were reported, and the lists.
+  static constexpr const char* ended_key = "colls-run/ended";
+  static std::string ended_list_key(std::int64_t number) {
+    return fmt::format("{}/{}", ended_key, number);
+  }
 
   colls::hello mine() const {
     colls::hello me;
@@ -131,7 +140,46 @@ class failure_channel final : colls::failure_listener {
     }
     store_->listen_for_failures(this);
     report();
-    if (!server_) co_await wait_for_the_end();
+    if (!server_) {
+      co_await wait_for_the_end();
+    } else if (options_.nodes > 1) {
+      co_await hear_of_ended();
+    }
+  }
+
+  // Node 0: those that other launchers report.
+  colls::task<> hear_of_ended() {
+    try {
+      for (std::int64_t number = 1;; ++number) {
+        const std::string list = co_await store_->get(ended_list_key(number), colls::never - 1);
+        std::istringstream ranks(list);
+        for (int rank = -1; ranks >> rank;) look_for(rank);
+      }
+    } catch (const colls::error& lost) {
+      colls::log_debug("the store: %s", lost.what());
+    }
+  }
+
+  // Node 0: that rank has ended with exit code 0. If it has not come, the ranks that have wait for it.
+  // Where none has, these are no ranks of colls, or some come later.
+  void look_for(int rank) {
+    if (server_->has_come(rank)) return;
+    if (!missed_) missed_ = rank;
+    absent_.push_back(rank);
+    if (!std::exchange(looking_, true)) tasks_.start(tell_of_absent());
+  }
+  colls::task<> tell_of_absent() {
+    for (;;) {
+      std::erase_if(absent_, [this](int rank) { return server_->has_come(rank); });
+      if (server_->present() > 0) {
+        for (const int rank : std::exchange(absent_, {})) {
+          server_->announce_failure(rank, "it ended (exit code 0) and had not joined");
+        }
+      }
+      if (absent_.empty()) break;
+      co_await engine_.sleep_until(engine_.now() + 100 * colls::milliseconds);
+    }
+    looking_ = false;
   }
 
   // Node 0's launcher ends last, and says so; without that word something has ended it.
@@ -153,17 +201,26 @@ class failure_channel final : colls::failure_listener {
     over_ = true;
   }
 
+  bool has_news() const { return !unreported_.empty() || !ended_.empty(); }
+
   void report() {
-    if (store_ && !reporting_ && !unreported_.empty()) tasks_.start(send_reports());
+    if (store_ && !reporting_ && has_news()) tasks_.start(send_reports());
   }
 
   colls::task<> send_reports() {
     reporting_ = true;
-    while (!unreported_.empty()) {
-      const colls::failure why = unreported_.front();
-      unreported_.erase(unreported_.begin());
+    while (has_news()) {
+      const colls::time_point soon = engine_.now() + 5 * colls::seconds;
       try {
-        co_await store_->report_failure(why, engine_.now() + 5 * colls::seconds);
+        if (!unreported_.empty()) {
+          const colls::failure why = unreported_.front();
+          unreported_.erase(unreported_.begin());
+          co_await store_->report_failure(why, soon);
+        } else {
+          const std::string list = fmt::format("{}", fmt::join(std::exchange(ended_, {}), " "));
+          const std::int64_t number = co_await store_->add(ended_key, 1, soon);
+          co_await store_->set(ended_list_key(number), list, soon);
+        }
       } catch (const colls::error& lost) {
         colls::log_debug("the store: %s", lost.what());
       }
@@ -190,8 +247,11 @@ class failure_channel final : colls::failure_listener {
   colls::endpoint at_;
   std::optional<colls::store_server> server_;
   std::shared_ptr<colls::tcp_store> store_;
-  std::optional<int> absent_;  // ended with exit code 0, the first that had not come to the store
+  std::optional<int> missed_;  // ended with exit code 0, the first that had not come to the store
   std::vector<colls::failure> unreported_;
+  std::vector<int> ended_;   // with exit code 0, and not reported yet
+  std::vector<int> absent_;  // node 0: ended with exit code 0 and have not come
+  bool looking_ = false;     // for these
   bool reporting_ = false;
   bool locked_out_ = false;  // another secret, another version
   bool saying_over_ = false;
