@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <deque>
+#include <functional>
 #include <random>
 
 namespace {
@@ -374,7 +375,7 @@ TEST_CASE("the grants of a key are a count, and those of a communicator end with
   const message_key one{1, 7, 1, 0};
   const message_key two{1, 7, 2, 0};
   const message_key other{1, 8, 1, 0};
-  for (const message_key& key : {one, one, two, other}) of.bank_grant(key);
+  for (const message_key& key : {one, one, two, other}) REQUIRE(of.bank_grant(key));
   CHECK(of.take_grant(one));
   CHECK(of.take_grant(one));
   CHECK_FALSE(of.take_grant(one));
@@ -392,6 +393,148 @@ TEST_CASE("the grants of a key are a count, and those of a communicator end with
   CHECK(of.is_next(one));
   CHECK_FALSE(waits.waits);
   CHECK(waits.ec == errc::closed);
+}
+
+TEST_CASE("no more grants wait on a link than its peer can have receives posted") {
+  credit of;
+  const auto key = [](std::size_t number) { return message_key{1, 7, number % 1000 + 1, 0}; };
+  for (std::size_t i = 0; i < most_grants; ++i) REQUIRE(of.bank_grant(key(i)));
+  CHECK_FALSE(of.bank_grant(key(0)));
+  CHECK_FALSE(of.bank_grant({1, 8, 1, 0}));
+  for (std::size_t i = 0; i < most_grants; ++i) REQUIRE(of.take_grant(key(i)));
+  CHECK_FALSE(of.take_grant(key(0)));
+  REQUIRE(of.bank_grant({1, 8, 1, 0}));
+  for (std::size_t i = 1; i < most_grants; ++i) REQUIRE(of.bank_grant(key(i)));
+  CHECK_FALSE(of.bank_grant(key(0)));
+  of.drop_grants(7);
+  CHECK_FALSE(of.take_grant(key(5)));
+  for (std::size_t i = 1; i < most_grants; ++i) REQUIRE(of.bank_grant(key(i)));
+  CHECK_FALSE(of.bank_grant(key(0)));
+  CHECK(of.take_grant({1, 8, 1, 0}));
+}
+
+TEST_CASE("what a peer does not read takes a bounded amount of memory") {
+  const std::vector<std::byte> payload = pattern(longest_control, 1);
+  const auto frame = [](kind what, std::uint32_t communicator, std::size_t size) {
+    return header_for(what, {1, communicator, 0, 0}, size, 0);
+  };
+  const auto drain = [](outbox& box) {
+    std::size_t frames = 0;
+    for (; !box.empty(); ++frames) box.advance_front(box.front().size);
+    return frames;
+  };
+  for (const kind what : {kind::announce, kind::report}) {
+    outbox box;
+    const header word = frame(what, 7, sizeof(state_report));
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < 10'000; ++i) REQUIRE(box.control(word, payload.data()));
+      const header grant = frame(kind::grant, 7, 0);
+      REQUIRE(box.control(grant, nullptr));
+      CHECK(drain(box) == most_words_unread / (sizeof word + sizeof(state_report)) + 2);
+    }
+  }
+  {
+    // The same reason again is one, until it was written; what else there is to say is said.
+    outbox box;
+    const header one = frame(kind::revoke, 7, sizeof(failure));
+    const header other = frame(kind::revoke, 8, sizeof(failure));
+    const std::vector<std::byte> reason = pattern(sizeof(failure), 2);
+    for (int round = 0; round < 3; ++round) {
+      REQUIRE(box.control(frame(kind::grant, 7, 0), nullptr));
+      for (int i = 0; i < 10; ++i) REQUIRE(box.control(one, payload.data()));
+      CHECK(drain(box) == 2);
+      REQUIRE(box.control(one, payload.data()));
+      (void)written_by(box, 1);
+      REQUIRE(box.control(one, payload.data()));
+      (void)written_by(box, 1000);
+      (void)written_by(box, 1000);
+      CHECK(box.empty());
+      for (const header& each : {one, one, other, other, one}) {
+        REQUIRE(box.control(each, payload.data()));
+      }
+      REQUIRE(box.control(one, reason.data()));
+      CHECK(drain(box) == 4);
+    }
+  }
+  outbox box;
+  std::size_t taken = 0;
+  for (std::uint32_t i = 1; box.control(frame(kind::fingerprint, i, sizeof(fingerprint)),
+                                        payload.data());
+       ++i) {
+    taken += sizeof(header) + sizeof(fingerprint);
+    REQUIRE(taken <= most_unread + 1000);
+  }
+  CHECK(taken > most_unread);
+  CHECK(box.empty());  // and nothing is written any more
+}
+
+namespace {
+
+/// An owner that has the peer write more whenever something of it has come.
+struct fed_owner final : link_owner {
+  match all{0};
+  int came = 0;
+  int losses = 0;
+  std::function<void()> feed;
+
+  void received(tcp::link&, const header&, const std::byte*) override {
+    ++came;
+    feed();
+  }
+  bool take_next(tcp::link&) override { return false; }
+  void lost(tcp::link&, const failure&) override { ++losses; }
+  void lent(tcp::link&, detail::descriptor) override {
+    ++came;
+    feed();
+  }
+  match& matching() override { return all; }
+};
+
+}  // namespace
+
+TEST_CASE("a peer that writes on and on does not keep the thread, before its end and after") {
+  constexpr int many = 20'000;
+  for (const bool has_ended : {false, true}) {
+    CAPTURE(has_ended);
+    boost::asio::io_context context(1);
+    const std::shared_ptr<engine> on = engine::of(context.get_executor());
+    fed_owner owner;
+    by_ring memory;
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    const detail::descriptor other(ends[0]);
+    auto mine = std::make_unique<shm::ring>();
+    shm::segment same;
+    REQUIRE(!same.adopt(detail::descriptor(::dup(memory.memory.descriptor()))));
+    REQUIRE(!mine->map(same, 1));
+    tcp::link to(*on, owner, 1);
+    to.open(detail::descriptor(ends[1]), std::move(mine));
+    if (has_ended) {
+      const header word = header_for(kind::mapped, {}, 0, 0);
+      owner.feed = [&] {
+        if (owner.came < many && memory.out.has_slot()) memory.out.write(word, nullptr, 0);
+      };
+      while (memory.out.has_slot()) memory.out.write(word, nullptr, 0);
+      REQUIRE(::shutdown(other.get(), SHUT_WR) == 0);
+      on->dispatch(0);
+      CHECK(owner.came == static_cast<int>(shm::slots));  // all that lay there
+      CHECK(to.ended());
+      CHECK(owner.losses == 1);
+    } else {
+      owner.feed = [&] {
+        if (owner.came < many) CHECK(::send(other.get(), "+", 1, MSG_NOSIGNAL) == 1);
+      };
+      owner.feed();
+      int before = 0;
+      for (int turn = 0; turn < 3; ++turn) {
+        on->dispatch(0);
+        CHECK(owner.came > before);  // it is told again
+        CHECK(owner.came < before + 100);
+        before = owner.came;
+      }
+      CHECK(!to.ended());
+    }
+  }
 }
 
 TEST_CASE("payload whose receive has gone is thrown away") {
@@ -709,6 +852,7 @@ TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, b
     // They may queue before it is known by which way they go.
     if (&each == &sent[2]) prepare<Way>(box);
     if (&each > &sent[2] && random() % 2 == 0) way.write(box);
+    ++word.communicator;
     REQUIRE(box.control(word, &last));
   }
   for (int turns = 0; turns < 10'000 && (!box.empty() || words < sent.size()); ++turns) {

@@ -4,10 +4,15 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <deque>
 #include <optional>
 #include <set>
 #include <string>
+
+#if defined(__x86_64__)
+#include "stepped.hpp"
+#endif
 
 namespace {
 
@@ -200,6 +205,89 @@ TEST_CASE("messages that no receive has taken are dropped, whatever communicator
   CHECK(!matching.has_arrivals());
   matching.drop_arrivals();
 }
+
+#if defined(__x86_64__)
+
+TEST_CASE("a communicator that is left drops its messages in one pass") {
+  const auto steps = [](std::size_t count) {
+    match matching(0);
+    communicator_state one(7, 0, 4, nullptr);
+    communicator_state other(8, 0, 4, nullptr);
+    matching.add(one);
+    matching.add(other);
+    std::deque<message> kept;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint16_t lane = i % 2 == 0 ? message_key::point_to_point : std::uint16_t{1};
+      matching.keep(kept.emplace_back(message_key{1, 7, i + 1, lane}, 0));
+      matching.keep(kept.emplace_back(message_key{1, 8, i + 1, lane}, 0));
+    }
+    const unsigned taken = stepped::run([](unsigned) {}, [&] { matching.remove(one); });
+    std::size_t dropped = 0;
+    for (const message& each : kept) dropped += each.dropped && each.key.communicator == 7;
+    CHECK(dropped == count);
+    CHECK(matching.arrivals() == count);
+    matching.drop_arrivals();
+    matching.remove(other);
+    return taken;
+  };
+  const unsigned few = steps(200);
+  const unsigned many = steps(400);
+  CAPTURE(few);
+  CHECK(many < few / 2 * 5);
+}
+
+TEST_CASE("what is asked of a rank that waits takes no longer where many operations are under way") {
+  const auto steps = [](std::size_t count) {
+    one_rank here;
+    communicator_state other(8, 0, 4, nullptr);
+    here.matching.add(other);
+    here.transport.linked = {1, 2, 3};
+    std::deque<operation_record> direct(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      direct[i].communicator = i % 2 == 0 ? &here.all : &other;
+      direct[i].what = collective::send;
+      direct[i].sequence = i;
+      direct[i].started = never;
+      here.matching.begin(direct[i]);
+    }
+    here.record.started = never;
+    here.matching.begin(here.record);
+    here.matching.sweep(seconds);
+    here.matching.sweep(seconds + 100 * milliseconds);
+    CHECK(here.transport.announced_to.size() == 3);
+    here.transport.announced_to.reserve(10);
+    std::array<unsigned, 3> taken{};
+    const time_point now = seconds + 150 * milliseconds;
+    state_report made;
+    const auto in = [&](auto work) { return stepped::run([](unsigned) {}, work); };
+    taken[0] = in([&] { made = here.matching.report_on(7, now); });
+    taken[1] = in([&] { here.matching.linked(2, now); });
+    taken[2] = in([&] { here.matching.sweep(now); });
+    CHECK(made.self.waits_in == here.record.sequence);
+    CHECK(made.self.communicator == 7);
+    CHECK(made.self.sequence == here.record.sequence);
+    CHECK(made.self.operation == collective::all_reduce);
+    CHECK(here.transport.announced_to.size() == 4);
+    here.matching.end(here.record);
+    made = here.matching.report_on(7, now);
+    CHECK(made.self.waits_in == 0);
+    CHECK(made.self.sequence == 0);
+    CHECK(made.self.operation == collective::send);
+    for (operation_record& each : direct) here.matching.end(each);
+    CHECK(here.matching.report_on(7, now).self.operation == collective::none);
+    here.matching.remove(other);
+    return taken;
+  };
+  const auto few = steps(10);
+  const auto many = steps(10'000);
+  for (std::size_t i = 0; i < few.size(); ++i) {
+    CAPTURE(i);
+    CAPTURE(few[i]);
+    CHECK(many[i] < few[i] + 1000);
+  }
+}
+
+#endif
 
 TEST_CASE("a communicator that failed before it was made here has failed, whatever others fail") {
   match matching(0);

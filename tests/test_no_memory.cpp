@@ -6,6 +6,7 @@
 #include <colls/transport/tcp/delivery.hpp>
 
 #include <colls/inproc.hpp>
+#include <colls/threads.hpp>
 
 #include "counted_memory.hpp"
 #include "tcp_ranks.hpp"
@@ -14,6 +15,7 @@
 
 #include <sys/socket.h>
 
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -284,6 +286,63 @@ TEST_CASE("an early message that cannot be listed is gone") {
   });
 }
 
+TEST_CASE("a receive without memory leaves the header of its message to the next receive") {
+  for (const message_key& key :
+       {message_key{1, 7, 1, 0}, message_key{1, 7, 1, message_key::point_to_point},
+        message_key{posted::any_source, 7, 1, message_key::point_to_point}}) {
+    CAPTURE(key.lane);
+    CAPTURE(key.peer);
+    std::optional<one_delivery> rank;
+    int refused = 0;
+    const auto receive_twice = [&] {
+      const std::size_t nth = refused_allocation.exchange(0);
+      rank.emplace();
+      message_key sent = key;
+      sent.peer = 1;
+      const tcp::header frame =
+          tcp::header_for(tcp::kind::data, sent, 100, 0, tcp::flag::header_alone);
+      rank->here.announced(rank->every.at(1), frame, sent);
+      REQUIRE(rank->all.arrivals() == 1);
+      std::byte data[100];
+      posted receive;
+      receive.key = key;
+      receive.data = data;
+      receive.size = sizeof data;
+      receive.record = &rank->record;
+      refused_allocation = nth;
+      try {
+        (void)rank->here.start(receive);
+      } catch (const std::bad_alloc&) {
+        ++refused;
+        CHECK(!receive.listed);
+        CHECK(rank->all.arrivals() == 1);
+        CHECK(!rank->here.start(receive));
+      }
+      CHECK(receive.listed);
+      CHECK(receive.granted);
+      CHECK(rank->all.arrivals() == 0);
+      rank->all.withdraw(receive);
+    };
+    refuse_each(receive_twice, [] {});
+#if !defined(SANITIZED)
+    CHECK(refused > 0);
+#endif
+  }
+}
+
+TEST_CASE("a peer that grants on and on ends its link before it takes all memory") {
+  one_delivery rank;
+  tcp::link& from = rank.every.at(1);
+  std::size_t granted = 0;
+  for (; !from.ended() && granted < 2 * tcp::most_grants; ++granted) {
+    const message_key key{1, 7, granted % 1000 + 1, 0};
+    rank.here.granted(from, tcp::header_for(tcp::kind::grant, key, 0, 0), key);
+  }
+  CHECK(granted == tcp::most_grants + 1);
+  CHECK(rank.state.why().code == errc::protocol_error);
+  CHECK(rank.state.why().culprit == 1);
+}
+
 TEST_CASE("who asks for a link right after it has broken is told why") {
   for (const bool sends : {true, false}) {
     one_delivery rank;
@@ -370,18 +429,22 @@ struct work {
   bool over = false;
   bool failed = false;
 };
-using part_of_work = task<> (*)(world& comm, work& mine);
+template <class Comm>
+using part_of_work = task<> (*)(Comm& comm, work& mine);
 
-task<> sum_at_desks(world& comm, work& mine) { co_await comm.all_reduce(mine.data); }
+template <class Comm>
+task<> sum_at_desks(Comm& comm, work& mine) { co_await comm.all_reduce(mine.data); }
 task<> sum_in_lent_memory(world& comm, work&) {
   auto lent = comm.allocate<int>(70'000);
   co_await comm.all_reduce(lent, {.algorithm = algorithm::direct});
 }
-task<> gather(world& comm, work& mine) {
+template <class Comm>
+task<> gather(Comm& comm, work& mine) {
   co_await comm.all_gather(mine.data, mine.others);
   co_await comm.broadcast(mine.data, 1);
 }
-task<> several_at_once(world& comm, work& mine) {
+template <class Comm>
+task<> several_at_once(Comm& comm, work& mine) {
   const std::span all(mine.data);
   auto sum = comm.all_reduce(all.first(4));
   auto ring = comm.all_reduce(mine.others, {.algorithm = algorithm::ring, .segment = 65'536});
@@ -391,11 +454,13 @@ task<> several_at_once(world& comm, work& mine) {
   co_await copy;
   co_await sum;
 }
-task<> in_a_part(world& comm, work& mine) {
+template <class Comm>
+task<> in_a_part(Comm& comm, work& mine) {
   auto half = co_await comm.split(0);
   co_await half.all_reduce(std::span(mine.data).first(4));
 }
-task<> messages_out_of_order(world& comm, work& mine) {
+template <class Comm>
+task<> messages_out_of_order(Comm& comm, work& mine) {
   const int other = 1 - comm.rank();
   const auto few = std::span(mine.data).first(100);
   if (comm.rank() == 0) {
@@ -409,8 +474,15 @@ task<> messages_out_of_order(world& comm, work& mine) {
   }
 }
 
+template <class Comm>
+task<> drop_a_call(Comm& comm, work& mine) {
+  auto given_up = comm.all_reduce(mine.data);
+  if (comm.rank() != 0) co_await given_up;
+}
+
 /// Who fails gives the communicator up, as a program does that leaves by an exception.
-task<> end_in_any_way(world& comm, part_of_work what, work& mine) {
+template <class Comm>
+task<> end_in_any_way(Comm& comm, part_of_work<Comm> what, work& mine) {
   try {
     co_await what(comm, mine);
   } catch (const std::exception&) {
@@ -424,10 +496,10 @@ task<> end_in_any_way(world& comm, part_of_work what, work& mine) {
 
 TEST_CASE_TEMPLATE("whatever memory is refused, all ranks come to an end", World, tcp_world,
                    shm_world) {
-  const part_of_work all[] = {sum_at_desks,    sum_in_lent_memory, gather,
-                              several_at_once, in_a_part,          messages_out_of_order};
+  const part_of_work<world> all[] = {sum_at_desks,    sum_in_lent_memory, gather,
+                                     several_at_once, in_a_part,          messages_out_of_order};
   for (std::size_t i = 0; i < std::size(all); ++i) {
-    const part_of_work what = all[i];
+    const part_of_work<world> what = all[i];
     for (const bool warm : {true, false}) {
       if (!warm && i % 3 != 0) continue;  // how links open is the same for all
       CAPTURE(i);
@@ -475,3 +547,116 @@ TEST_CASE_TEMPLATE("whatever memory is refused, all ranks come to an end", World
     }
   }
 }
+
+namespace {
+
+/// Two ranks that are threads elsewhere, by turns on this one.
+struct two_threads {
+  thread_world world{2};
+  std::vector<threads::communicator> all;
+
+  two_threads() {
+    for (int rank = 0; rank < 2; ++rank) all.push_back(threads::join(world, rank));
+  }
+  ~two_threads() {
+    all.clear();
+    for (int rank = 0; rank < 2; ++rank) world[rank].depart();
+  }
+
+  /// How many refused allocations were left to come. What is over by then is in `both`.
+  std::size_t run(part_of_work<threads::communicator> what, work (&both)[2], std::size_t refused) {
+    std::optional<task<>> mains[2];
+    completion ended[2];
+    for (int rank = 0; rank < 2; ++rank) {
+      mains[rank].emplace(end_in_any_way(all[static_cast<std::size_t>(rank)], what, both[rank]));
+      ended[rank].become([](completion&) noexcept {}, completion(nullptr, &world[rank].queue()));
+    }
+    refused_allocation = refused;
+    for (int rank = 0; rank < 2; ++rank) {
+      try {
+        (void)mains[rank]->start(ended[rank]);
+      } catch (const std::bad_alloc&) {
+        all[static_cast<std::size_t>(rank)].revoke("it never began");
+        both[rank].over = true;
+      }
+    }
+    const time_point limit = world[0].now() + 10 * seconds;
+    while (!(both[0].over && both[1].over) && world[0].now() < limit) {
+      for (int rank = 0; rank < 2; ++rank) {
+        if (!world[rank].poll()) world[rank].idle(0);
+      }
+    }
+    return refused_allocation.exchange(0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("whatever memory is refused to ranks that are threads, all come to an end") {
+  using each = threads::communicator;
+  const part_of_work<each> all[] = {
+      sum_at_desks<each>, gather<each>,      several_at_once<each>,
+      in_a_part<each>,    drop_a_call<each>, messages_out_of_order<each>};
+  for (std::size_t i = 0; i < std::size(all); ++i) {
+    for (const bool warm : {true, false}) {
+      CAPTURE(i);
+      CAPTURE(warm);
+      std::size_t left = 0;
+      int failed = 0;
+      for (std::size_t nth = 1; left == 0; ++nth) {
+        CAPTURE(nth);
+        two_threads here;
+        for (int turn = 0; warm && turn < 3 && all[i] != &drop_a_call<each>; ++turn) {
+          work both[2];
+          CHECK(here.run(all[i], both, 0) == 0);
+        }
+        work both[2];
+        left = here.run(all[i], both, nth);
+        CHECK(both[0].over);
+        CHECK(both[1].over);
+        failed = both[0].failed + both[1].failed;
+      }
+      // None was refused in the end.
+      CHECK(failed == (all[i] == &drop_a_call<each> ? 1 : 0));
+    }
+  }
+}
+
+#if !defined(SANITIZED)
+TEST_CASE("a rank that is a thread says without memory that it has none, and keeps what came") {
+  two_threads here;
+  // Long messages: their senders wait until they are taken or the communicator ends.
+  std::vector<std::byte> data(2 * eager_limit);
+  communicator_state of[2] = {{7, 0, 2, nullptr}, {7, 1, 2, nullptr}};
+  operation_record records[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    here.world[rank].matching().add(of[rank]);
+    records[rank].communicator = &of[rank];
+  }
+  {
+    std::deque<thread_transport::send_operation> sends;
+    completion done(nullptr, &here.world[1].queue());
+    done.become([](completion&) noexcept {}, done);
+    for (std::uint64_t tag = 0; tag < 100; ++tag) {
+      sends.push_back(here.world[1].send({0, 7, tag, message_key::point_to_point},
+                                         {data.data(), data.size()}, records[1]));
+    }
+    for (auto& each : sends) REQUIRE(!each.start(done));
+    refused_allocation = 1;
+    here.world[0].poll();
+    CHECK(refused_allocation.exchange(0) == 0);
+    CHECK(here.world[0].matching().arrivals() == 99);
+    CHECK(of[0].why().code == errc::peer_failed);
+    CHECK(of[0].why().culprit == 0);
+    while (here.world[1].poll()) {
+    }
+    CHECK(of[1].why().code == errc::peer_failed);
+    CHECK(of[1].why().culprit == 0);
+    for (auto& each : sends) {
+      CHECK(!each.untouched());
+      CHECK(each.result() == make_error_code(errc::peer_failed));
+    }
+  }
+  for (int rank = 0; rank < 2; ++rank) here.world[rank].matching().remove(of[rank]);
+}
+#endif

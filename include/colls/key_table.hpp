@@ -75,6 +75,20 @@ class key_table {
     return nullptr;
   }
 
+  /// The first node that `which` picks, of whatever key, or null. A pass over all begins with
+  /// `home` 0, and goes on there at the next call, whatever is removed meanwhile; it need not see
+  /// what is added. No `all_of` comes between.
+  template <class Which>
+  Node* find_from(std::size_t& home, Which which) {
+    if (home == 0) shrink();
+    for (; count_ != 0 && home < buckets_.size(); ++home) {
+      for (keyed* at = buckets_[home].first; at != nullptr; at = at->next) {
+        if (which(static_cast<Node&>(*at))) return static_cast<Node*>(at);
+      }
+    }
+    return nullptr;
+  }
+
   void remove(Node& node) { unlink(buckets_[slot(node.key)], node); }
   /// `other`, of the same key, takes the place of `node`.
   void replace(Node& node, Node& other) {
@@ -111,8 +125,7 @@ class key_table {
   template <class Test>
   bool all_of(Test test) {
     if (count_ == 0) return true;
-    // Drivers ask at each poll: where many nodes were, few are not looked for everywhere.
-    if (buckets_.size() > 64 && 16 * count_ < buckets_.size()) rehash(std::bit_ceil(count_));
+    shrink();  // drivers ask at each poll
     for (const bucket& home : buckets_) {
       for (keyed* at = home.first; at != nullptr; at = at->next) {
         if (!test(static_cast<Node&>(*at))) return false;
@@ -160,6 +173,10 @@ class key_table {
     return static_cast<std::size_t>(mixed >> 40) & (buckets_.size() - 1);
   }
 
+  // Where many nodes were, few are not looked for everywhere.
+  void shrink() {
+    if (buckets_.size() > 64 && 16 * count_ < buckets_.size()) rehash(std::bit_ceil(count_));
+  }
   // To that many buckets, at least 8. Memory is asked for where there were never so many.
   [[gnu::noinline]] void rehash(std::size_t wanted) {
     wanted = std::max<std::size_t>(wanted, 8);

@@ -51,6 +51,27 @@ struct operation_record {
 
   operation_record* next = nullptr;  // in the match's list of live records
   operation_record* prev = nullptr;
+  operation_record* next_alike = nullptr;  // in its communicator's list of those of its sort
+  operation_record* prev_alike = nullptr;
+  std::uint64_t begun = 0;  // in which order, among all that the match has seen
+};
+
+/// Operations of a communicator that are under way, in the order in which they began.
+struct live_records {
+  operation_record* first = nullptr;
+  operation_record* last = nullptr;
+
+  void push_back(operation_record& record) {
+    record.next_alike = nullptr;
+    record.prev_alike = last;
+    (last != nullptr ? last->next_alike : first) = &record;
+    last = &record;
+  }
+  void remove(operation_record& record) {
+    (record.prev_alike != nullptr ? record.prev_alike->next_alike : first) = record.next_alike;
+    (record.next_alike != nullptr ? record.next_alike->prev_alike : last) = record.prev_alike;
+    record.next_alike = record.prev_alike = nullptr;
+  }
 };
 
 /// A communicator as one rank sees it: who is in it, what was called on it last, why it failed.
@@ -131,6 +152,13 @@ class communicator_state {
     return hash == 0 || found == nullptr || found->hash == hash;
   }
 
+  /// Those under way: collectives, and operations that are point to point.
+  live_records& live_as(const operation_record& record) {
+    return record.hash != 0 ? collectives_ : direct_;
+  }
+  const operation_record* oldest_collective() const { return collectives_.first; }
+  const operation_record* oldest_direct() const { return direct_.first; }
+
   time_point inactivity = 600 * seconds;
   bool closing = false;  // left by close(): peers may say what they like
 
@@ -172,6 +200,8 @@ class communicator_state {
   std::uint64_t last_hash_ = 0;  // of the newest run
   std::size_t runs_ = 0;
   std::vector<run> recent_;
+  live_records collectives_;
+  live_records direct_;
   failure why_;  // without a code: it has not failed
 };
 

@@ -32,12 +32,12 @@ COLLS_ONCE void match::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
   std::erase_if(inquiries_, [&](const inquiry& one) { return &one.communicator() == &communicator; });
   // Their senders have not gone on, or wait for our part.
-  while (const auto key = drop_arrival(communicator.id())) inspect(*key, 0);
+  drop_arrivals_of(communicator.id(), 1, [this](const message_key& key) { inspect(key, 0); });
 }
 
 COLLS_ONCE void match::abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& why) {
   const std::uint32_t count = communicators_.abandon_ids(first, why);
-  while (const auto key = drop_arrival(first, count)) inspect(*key, 0);
+  drop_arrivals_of(first, count, [this](const message_key& key) { inspect(key, 0); });
 }
 
 COLLS_ONCE void match::revoke(communicator_state& communicator, failure why, int told_by) {
@@ -188,15 +188,11 @@ COLLS_ONCE std::vector<int> match::takers_of(const operation_record& record) con
 }
 
 COLLS_ONCE bool match::is_in_use(const communicator_state& of) const {
-  const operation_record* at = calls_.first();
-  while (at != nullptr && at->communicator != &of) at = at->next;
-  return at != nullptr;
+  return of.oldest_collective() != nullptr || of.oldest_direct() != nullptr;
 }
 
 COLLS_ONCE const operation_record* match::oldest_in(const communicator_state& of) const {
-  const operation_record* at = calls_.first();
-  while (at != nullptr && (at->communicator != &of || at->hash == 0)) at = at->next;
-  return at;
+  return of.oldest_collective();
 }
 
 COLLS_ONCE inquiry* match::inquiry_on(std::uint32_t communicator) {
@@ -244,11 +240,15 @@ COLLS_ONCE state_report match::report_on(std::uint32_t communicator, time_point 
     const operation_record* const oldest = oldest_in(*of);
     if (oldest != nullptr) self.waits_in = oldest->sequence;
   }
-  const operation_record* in = nullptr;
-  for (const operation_record* at = calls_.first(); at != nullptr; at = at->next) {
-    if (at->communicator == nullptr || at->communicator->failed()) continue;
-    if (in == nullptr || (in->hash == 0 && at->hash != 0)) in = at;
-    if (in->hash != 0) break;
+  const operation_record* in = nullptr;  // the oldest collective, or else the oldest of all
+  for (const communicator_state* const each : communicators_.all()) {
+    if (each->failed() || !is_in_use(*each)) continue;
+    const operation_record* const call = oldest_in(*each);
+    const operation_record* const own = call != nullptr ? call : each->oldest_direct();
+    const auto place_of = [](const operation_record& one) {
+      return std::pair(one.hash == 0, one.begun);
+    };
+    if (in == nullptr || place_of(*own) < place_of(*in)) in = own;
   }
   if (in != nullptr) {
     self.communicator = in->communicator->id();
@@ -286,9 +286,10 @@ COLLS_ONCE bool match::hear(int peer, std::uint32_t id, const state_report& said
 }
 
 COLLS_ONCE void match::linked(int peer, time_point now) {
-  for (operation_record* at = calls_.first(); at != nullptr; at = at->next) {
-    const communicator_state& of = *at->communicator;
-    if (at->hash == 0 || of.failed() || at != oldest_in(of)) continue;
+  for (std::size_t i = 0; i < communicators_.all().size(); ++i) {
+    const communicator_state& of = *communicators_.all()[i];
+    const operation_record* const oldest = oldest_in(of);
+    if (oldest == nullptr || of.failed()) continue;
     inquiry* const asks = inquiry_on(of.id());
     if (asks == nullptr || of.rank_of(peer) < 0) continue;
     try {
@@ -297,7 +298,7 @@ COLLS_ONCE void match::linked(int peer, time_point now) {
       return;  // the next announcement is not far
     }
     const state_report known = report_on(of.id(), now);
-    for (mover* transport : movers_) transport->announce(peer, *at, known);
+    for (mover* transport : movers_) transport->announce(peer, *oldest, known);
   }
 }
 

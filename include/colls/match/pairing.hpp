@@ -6,7 +6,6 @@
 
 #include <colls/match/posted.hpp>
 
-#include <optional>
 #include <utility>
 
 namespace colls {
@@ -23,12 +22,24 @@ class pairing {
   // ---- receives
 
   /// A receive wants its message: the arrival that it pairs with (no longer listed), or null, and
-  /// then the receive is listed. The caller has checked that the communicator is good.
+  /// then the receive is listed. The caller has checked that the communicator is good. Of an arrival
+  /// whose bytes are still to come the receive is listed, and asks for it, without memory: where
+  /// there is none the arrival stays for the next receive.
   arrival* post(posted& receive) {
-    arrival* const message = receive.key.is_point_to_point() ? take_direct_arrival(receive)
-                                                             : arrivals_.take(receive.key);
-    if (message == nullptr) list(receive);
-    return message;
+    if (!receive.key.is_point_to_point()) {
+      receives_.make_room();
+      arrival* const message = arrivals_.take(receive.key);
+      if (message == nullptr) list(receive);
+      return message;
+    }
+    direct_receives_.make_room();
+    arrival* const message = find_direct_arrival(receive);
+    if (message == nullptr) {
+      list(receive);
+      return nullptr;
+    }
+    if (!message->buffered) granted_receives_.make_room();
+    return taken(message);
   }
   void list(posted& receive) {
     if (receive.key.is_point_to_point()) {
@@ -167,7 +178,7 @@ class pairing {
   /// The message that a listed receive of point to point pairs with (no longer listed, nor is the
   /// receive then), or null.
   arrival* pair_again(posted& receive) {
-    arrival* const message = take_direct_arrival(receive);
+    arrival* const message = taken(find_direct_arrival(receive));
     if (message != nullptr) unlist(receive);
     return message;
   }
@@ -182,30 +193,24 @@ class pairing {
   void each_arrival(Visit visit) {
     arrivals_.each(visit);
   }
-  /// Drops the messages of `count` communicators, one at a time, since who is told of it may
-  /// withdraw others: its key, or nothing when none is left. Those point to point whose senders
+  /// Drops the messages of `count` communicators, which get no others, in one pass, and calls
+  /// `tell(key)` for each: what that tells may withdraw others. Those point to point whose senders
   /// have gone on go without a word.
-  std::optional<message_key> drop_arrival(std::uint32_t first, std::uint32_t count = 1) {
+  template <class Tell>
+  void drop_arrivals_of(std::uint32_t first, std::uint32_t count, Tell tell) {
     const auto is_of_it = [=](const arrival& message) {
       return message.key.communicator - first < count;
     };
-    direct_arrivals_.each([&](arrival& message) {
-      if (!is_of_it(message) || !message.buffered) return;
-      forget(message);
-      message.drop();
-    });
-    arrival* found = nullptr;
     for (key_table<arrival>* const table : {&direct_arrivals_, &arrivals_}) {
-      table->all_of([&](arrival& message) {
-        if (found == nullptr && is_of_it(message)) found = &message;
-        return found == nullptr;
-      });
+      std::size_t home = 0;
+      while (arrival* const message = table->find_from(home, is_of_it)) {
+        forget(*message);
+        const message_key key = message->key;
+        const bool is_over = message->buffered && key.is_point_to_point();
+        message->drop();
+        if (!is_over) tell(key);
+      }
     }
-    if (found == nullptr) return std::nullopt;
-    forget(*found);
-    const message_key key = found->key;
-    found->drop();
-    return key;
   }
   /// Drops them all without a word: also those of communicators that were never made here.
   void drop_arrivals() {
@@ -237,10 +242,10 @@ class pairing {
     if (message != nullptr) forget(*message);
     return message;
   }
-  arrival* take_direct_arrival(const posted& receive) {
-    if (receive.key.peer != posted::any_source) return taken(direct_arrivals_.find(receive.key));
+  arrival* find_direct_arrival(const posted& receive) const {
+    if (receive.key.peer != posted::any_source) return direct_arrivals_.find(receive.key);
     const arrival::of_any* const first = arrivals_by_tag_.find(receive.key);
-    return first != nullptr ? taken(first->message) : nullptr;
+    return first != nullptr ? first->message : nullptr;
   }
 
   key_table<posted> receives_;

@@ -39,6 +39,8 @@ class under_way {
     record.prev = last_;
     (last_ != nullptr ? last_->next : first_) = &record;
     last_ = &record;
+    record.begun = ++begun_;
+    record.communicator->live_as(record).push_back(record);
     if (unseen_ == nullptr) unseen_ = &record;
   }
   void remove(operation_record& record) {
@@ -47,6 +49,7 @@ class under_way {
     (record.prev != nullptr ? record.prev->next : first_) = record.next;
     (record.next != nullptr ? record.next->prev : last_) = record.prev;
     record.next = record.prev = nullptr;
+    record.communicator->live_as(record).remove(record);
   }
   /// Its time counts anew: the next sweep looks at it.
   void look_soon(operation_record& record) {
@@ -181,6 +184,7 @@ class under_way {
   operation_record* unseen_ = nullptr;  // by a sweep; nor were those after it
   std::vector<operation_record*> queue_;
   std::uint64_t looks_ = 0;
+  std::uint64_t begun_ = 0;
 };
 
 }  // namespace colls

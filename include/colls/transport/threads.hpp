@@ -24,7 +24,8 @@ class thread_transport final : mover {
   static constexpr network_cost costs() { return threads_cost; }
 
   thread_transport(threads::inboxes& all, int rank)
-      : inboxes_(all), inbox_(all[rank]), match_(rank), heard_(index(all.size())), speech_(all, rank) {
+      : inboxes_(all), inbox_(all[rank]), match_(rank),
+        gone_(index(all.size())), heard_(index(all.size())), speech_(all, rank), broken_(*this) {
     match_.add(*this);
   }
   thread_transport(const thread_transport&) = delete;
@@ -125,9 +126,7 @@ class thread_transport final : mover {
     take_in(inbox_.take());
     if (match_.any_under_way()) match_.died(rank(), has_left(rank()));
     departed_ = true;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer != rank() && !is_gone(peer)) speech_.goodbye(peer);
-    }
+    say_goodbye(false);
     take_in(inbox_.close());
   }
 
@@ -138,6 +137,36 @@ class thread_transport final : mover {
   static constexpr time_point tick = 50 * milliseconds;
   /// What a buffered message takes of the window.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
+
+  // Tells later that this rank has ended: for want of memory it cannot say what is to be said, or
+  // keep what came. The peers are told at once.
+  struct broken : completion {
+    explicit broken(thread_transport& which)
+        : completion(
+              [](completion& self) noexcept {
+                thread_transport& net = static_cast<broken&>(self).of;
+                net.match_.died(net.rank(), without_memory(net.rank()));
+              },
+              &which.queue_),
+          of(which) {}
+    thread_transport& of;
+  };
+  static failure without_memory(int rank) {
+    failure why(errc::peer_failed);
+    why.culprit = rank;
+    why.say("rank %d has no memory for messages to others and from them", rank);
+    return why;
+  }
+  void break_off() noexcept {
+    say_goodbye(true);
+    broken_.post();
+  }
+  void say_goodbye(bool is_broken) noexcept {
+    if (std::exchange(said_goodbye_, true)) return;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank() && !is_gone(peer)) speech_.goodbye(peer, is_broken);
+    }
+  }
 
   // ---- sending
 
@@ -290,13 +319,21 @@ class thread_transport final : mover {
     }
     const communicator_state* const known = match_.find(offered.key.communicator);
     if (known != nullptr && known->failed()) {
-      speech_.revoke(offered.key.peer, known->id(), known->why());
+      refuse(offered.key.peer, known->why());
       offered.reject(known->why().code);
     } else if (!match_.inspect(offered.key, offered.hash)) {
       offered.reject(make_error_code(errc::mismatch));
     } else {
-      offered.kept_by = &match_;
+      keep(offered);
+    }
+  }
+  void keep(message& offered) noexcept {
+    try {
       match_.keep(offered);
+      offered.kept_by = &match_;
+    } catch (const std::bad_alloc&) {
+      offered.reject(make_error_code(errc::not_enough_memory));
+      break_off();
     }
   }
   void taken_back(message& theirs) {
@@ -313,6 +350,7 @@ class thread_transport final : mover {
         case item::kind::taken_back: taken_back(*static_cast<message::notice&>(first).of); break;
         case item::kind::returned: returned(static_cast<message&>(first)); break;
         case item::kind::spent: speech_.reuse(static_cast<word&>(first)); break;
+        case item::kind::goodbye: goodbye(static_cast<const threads::farewell&>(first)); break;
         default: heard(static_cast<word&>(first));
       }
     }
@@ -321,7 +359,15 @@ class thread_transport final : mover {
 
   // ---- what ranks tell each other
 
-  void heard(word& said) {
+  void heard(word& said) noexcept {
+    try {
+      act_on(said);
+    } catch (const std::bad_alloc&) {
+      break_off();
+    }
+    threads::speech::heard(said);
+  }
+  void act_on(const word& said) {
     const int peer = said.key.peer;
     switch (said.what) {
       case item::kind::announce:
@@ -337,19 +383,18 @@ class thread_transport final : mover {
       case item::kind::dispute:
         match_.compare(peer, said.key.communicator, said.key.sequence, said.print);
         break;
-      case item::kind::revoke: match_.revoke(said.key.communicator, reported_failure(said.why), peer); break;
-      default: goodbye(peer);
+      default: match_.revoke(said.key.communicator, reported_failure(said.why), peer);
     }
-    threads::speech::heard(said);
   }
 
-  bool is_gone(int peer) const { return peer >= 0 && !gone_.empty() && gone_[index(peer)]; }
+  bool is_gone(int peer) const { return peer >= 0 && gone_[index(peer)]; }
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // `peer` has left: whatever still waits for it waits in vain.
-  void goodbye(int peer) {
-    gone_.resize(index(size()));
+  // A peer has left: whatever still waits for it waits in vain.
+  void goodbye(const threads::farewell& last) {
+    const int peer = last.from;
     gone_[index(peer)] = true;
+    if (last.is_broken) match_.died(peer, without_memory(peer));
     while (communicator_state* const communicator = match_.waiting_for(peer)) {
       match_.revoke(*communicator, has_left(peer));
     }
@@ -377,7 +422,7 @@ class thread_transport final : mover {
     for (int i = 0; i < communicator.size(); ++i) {
       const int peer = communicator.world_rank(i);
       if (peer == rank() || peer == told_by || is_gone(peer)) continue;
-      speech_.revoke(peer, communicator.id(), why);
+      if (!speech_.revoke(peer, communicator.id(), why)) return break_off();
     }
   }
   void announce(int peer, const operation_record& waiting, const state_report& known) override {
@@ -397,10 +442,10 @@ class thread_transport final : mover {
   }
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                const fingerprint& ours) override {
-    speech_.dispute(peer, communicator, sequence, ours);
+    if (!speech_.dispute(peer, communicator, sequence, ours)) break_off();
   }
   void refuse(int peer, const failure& why) override {
-    speech_.revoke(peer, why.communicator, why);
+    if (!speech_.revoke(peer, why.communicator, why)) break_off();
   }
 
   threads::inboxes& inboxes_;
@@ -410,12 +455,14 @@ class thread_transport final : mover {
   unsigned polls_ = 0;
   unsigned spin_ = 0;
   bool departed_ = false;
-  std::vector<bool> gone_;                // who has said goodbye; empty while nobody has
+  bool said_goodbye_ = false;
+  std::vector<bool> gone_;                // by rank: it has said goodbye
   std::vector<heard_of> heard_;           // by rank
   send_operation* first_sent_ = nullptr;  // those that wait
   std::size_t eager_ = 0;                 // weight of the messages whose copies are under way
   threads::stock<message> messages_;
   threads::speech speech_;
+  broken broken_;
 };
 static_assert(consuming_transport<thread_transport>);
 static_assert(driver<thread_transport>);

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <new>
 #include <utility>
-#include <vector>
 
 namespace colls::tcp {
 
@@ -22,6 +21,11 @@ constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
 /// Headers of long messages of point to point that may go ahead on a link, of all keys.
 inline constexpr std::size_t most_ahead = 64;
+
+/// Grants of a peer that may wait on a link for their messages, of all keys. A rank grants a message
+/// of a collective when it posts its receive, so they are as many as it has receives posted: a
+/// communicator runs 64 calls at a time, and so many grants are those of thousands of communicators.
+inline constexpr std::size_t most_grants = std::size_t{1} << 20;
 
 /// The window in both directions, grants that came before their messages, and messages that wait
 /// for theirs. The k-th grant of a key belongs to the k-th of its messages that waits.
@@ -39,6 +43,8 @@ class credit {
     ahead.each([&](outgoing& send) {
       if (send.gone) delete &send;
     });
+    grants_.each([](banked& entry) { delete &entry; });
+    while (spare_ != nullptr) delete std::exchange(spare_, static_cast<banked*>(spare_->next));
   }
 
   key_table<outgoing>& waiting_as(const message_key& key) {
@@ -129,33 +135,34 @@ class credit {
   // ---- grants
 
   bool take_grant(const message_key& key) {
-    for (banked& entry : grants_) {
-      if (entry.count > 0 && entry.key == key) {
-        --entry.count;
-        return true;
-      }
-    }
-    return false;
+    banked* const entry = grants_.find(key);
+    if (entry == nullptr) return false;
+    --banked_;
+    if (--entry->count == 0) forget(*entry);
+    return true;
   }
-  void bank_grant(const message_key& key) {
-    for (banked& entry : grants_) {
-      if (entry.count > 0 && entry.key == key) {
-        ++entry.count;
-        return;
-      }
+  /// False: no rank of colls grants so much.
+  [[nodiscard]] bool bank_grant(const message_key& key) {
+    if (banked_ == most_grants) return false;
+    if (banked* const known = grants_.find(key)) {
+      ++known->count;
+    } else {
+      grants_.make_room();
+      banked& entry = spare_ != nullptr ? *std::exchange(spare_, static_cast<banked*>(spare_->next))
+                                        : *new banked;
+      entry.key = key;
+      entry.count = 1;
+      grants_.push_back(entry);
     }
-    for (banked& entry : grants_) {
-      if (entry.count == 0) {
-        entry = {key, 1};
-        return;
-      }
-    }
-    grants_.push_back({key, 1});
+    ++banked_;
+    return true;
   }
   void drop_grants(std::uint32_t communicator) {
-    for (banked& entry : grants_) {
-      if (entry.key.communicator == communicator) entry.count = 0;
-    }
+    grants_.each([&](banked& entry) {
+      if (entry.key.communicator != communicator) return;
+      banked_ -= entry.count;
+      forget(entry);
+    });
   }
   /// Ends the waiting messages that `which` picks.
   template <class Which>
@@ -175,16 +182,21 @@ class credit {
   }
 
  private:
-  struct banked {
-    message_key key;
-    int count = 0;
+  struct banked : keyed {
+    std::size_t count = 0;
   };
+  void forget(banked& entry) {
+    grants_.remove(entry);
+    entry.next = std::exchange(spare_, &entry);
+  }
 
   key_table<outgoing> behind_;
   std::size_t allowance_ = window;
   std::size_t kept_ = 0;        // of the peer's window, by messages that lie here
   std::size_t unreturned_ = 0;  // and by others, until it is given back
-  std::vector<banked> grants_;
+  key_table<banked> grants_;
+  std::size_t banked_ = 0;    // of all keys
+  banked* spare_ = nullptr;  // used again, by `next`
 };
 
 }  // namespace colls::tcp

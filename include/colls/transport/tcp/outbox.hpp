@@ -85,6 +85,13 @@ class unwritten {
   std::size_t done_ = 0;
 };
 
+/// Bytes of control frames that may wait until a peer reads. Beyond the first it gets no more words
+/// that are said again (announcements and reports). Beyond the second it gets nothing any more: what
+/// a peer is answered that sends and does not read takes no more memory than that, and what a rank
+/// has to say of its own will, as grants, never comes near.
+inline constexpr std::size_t most_words_unread = std::size_t{1} << 20;
+inline constexpr std::size_t most_unread = std::size_t{64} << 20;
+
 /// Written in this order: the rest of a withdrawn frame, the rest of the first send if it has
 /// begun, control frames, the other sends. What was begun is always written to its end.
 class outbox {
@@ -118,9 +125,17 @@ class outbox {
     control_.clear();
   }
 
-  /// False: there is no memory for it, and nothing can be written any more.
+  /// False: there is no memory for it, or too much of what was written before is unread; nothing
+  /// can be written any more.
   [[nodiscard]] bool control(const header& frame, const void* payload) {
     if (ended_) return true;
+    const bool is_said_again = frame.kind == kind::announce || frame.kind == kind::report;
+    if (is_said_again && control_.size() > most_words_unread) return true;
+    if (is_unread(frame, payload)) return true;
+    if (control_.size() > most_unread) {
+      end();
+      return false;
+    }
     try {
       add_control(frame, payload, payload == nullptr ? 0 : control_size(frame));
     } catch (const std::bad_alloc&) {
@@ -278,12 +293,24 @@ class outbox {
   bool has_checksums() const { return head_ != sizeof(header); }
   std::size_t whole(const outgoing& send) const { return head_ + send.body(); }
 
+  // A peer that sends on a communicator which has failed is answered each time: not while it has
+  // the same answer still to read.
+  bool is_unread(const header& frame, const void* payload) const {
+    const std::uint64_t gone = controlled_ - control_.size();
+    if (frame.kind != kind::revoke || revoked_at_ == 0 || revoked_at_ - 1 < gone) return false;
+    const std::byte* const last = control_.data() + (revoked_at_ - 1 - gone);
+    return std::memcmp(last, &frame, sizeof frame) == 0 &&
+           std::memcmp(last + head_, payload, control_size(frame)) == 0;
+  }
+
   void add_control(const header& frame, const void* payload, std::size_t size) {
     checked_header checked;
     checked = frame;
     if (has_checksums()) checked.seal(static_cast<const std::byte*>(payload), size);
     control_.add(&checked, head_);
     if (size != 0) control_.add(payload, size);
+    if (frame.kind == kind::revoke) revoked_at_ = controlled_ + 1;
+    controlled_ += head_ + size;
   }
   template <class Add>
   void add_rest(const outgoing& send, const Add& add) const {
@@ -328,6 +355,8 @@ class outbox {
   std::size_t head_ = sizeof(header);  // of a frame, with its checksums
   unwritten tail_;
   unwritten control_;
+  std::uint64_t controlled_ = 0;  // bytes that ever came to it
+  std::uint64_t revoked_at_ = 0;  // where the last revocation begins among them, from 1; 0: nowhere
   outgoing* first_ = nullptr;
   outgoing* last_ = nullptr;
   outgoing* starting_ = nullptr;  // its start() is on the stack

@@ -27,8 +27,8 @@ struct item {
     report,
     dispute,
     revoke,
-    goodbye,
-    spent,  // one of the five above, for its sender to use again
+    spent,    // one of the four above, for its sender to use again
+    goodbye,  // the last of its sender
   };
 
   kind what{};

@@ -56,9 +56,8 @@ COLLS_ONCE void delivery::granted(link& from, const header& frame, const message
   outgoing* const send = from.credit.waiting_as(key).take(key);
   if (send == nullptr) {
     const communicator_state* const known = match_.find(key.communicator);
-    if (!key.is_point_to_point() && (known == nullptr || !known->failed())) {
-      from.credit.bank_grant(key);
-    }
+    const bool is_early = !key.is_point_to_point() && (known == nullptr || !known->failed());
+    if (is_early && !from.credit.bank_grant(key)) from.fail(0, "more grants than a rank gives");
     return;
   }
   if (send->gone) {
