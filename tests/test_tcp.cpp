@@ -1022,7 +1022,7 @@ TEST_CASE_TEMPLATE("a late rank is no failure; options.timeout ends the wait for
     co_await comm.barrier();
     if (comm.rank() == 1) co_await comm.net().driver().sleep_until(nap + 600 * colls::milliseconds);
     const colls::failure why =
-        co_await failure_of(comm.barrier({.timeout = std::chrono::milliseconds(100)}));
+        co_await failure_of(comm.barrier({.timeout = std::chrono::milliseconds(300)}));
     CHECK(why.code == errc::timeout);
     CHECK(why.culprit == 1);
   });

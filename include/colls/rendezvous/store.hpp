@@ -71,6 +71,8 @@ class store {
   }
   /// Who is told; failures that were announced before are told at once. Null: nobody.
   virtual void listen_for_failures(failure_listener*) {}
+  /// Whether something has come that was not read yet: news of a failure perhaps.
+  virtual bool has_unread() const { return false; }
   /// The orderly end: nothing may be called afterwards.
   virtual task<> leave(time_point deadline) {
     (void)deadline;

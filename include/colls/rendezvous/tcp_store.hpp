@@ -32,6 +32,7 @@ class tcp_store final : public store, engine::source {
 
   task<> report_failure(failure why, time_point deadline) override;
   void listen_for_failures(failure_listener* who) override;
+  bool has_unread() const override { return !lost_ && !left_ && link_->has_input(); }
   task<> leave(time_point deadline) override;
 
  private:

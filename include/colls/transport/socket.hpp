@@ -95,6 +95,8 @@ class stream final : engine::watcher, engine::source {
     work.count = count;
     return operation<true>(work);
   }
+  /// Whether there is something to read, or its end.
+  bool has_input() const { return is_ready(POLLIN); }
   /// Waits until there is something to read.
   auto readable() {
     transfer work(this, {&peeked_, 1});
@@ -143,7 +145,7 @@ class stream final : engine::watcher, engine::source {
       }
       work.done = &done;
       // Within one host a connection is made at once.
-      const bool may_step = !work.connecting || work.owner->is_writable();
+      const bool may_step = !work.connecting || work.owner->is_ready(POLLOUT);
       if (may_step && work.owner->template step<Reading>(work)) return true;
       slot() = &work;
       work.owner->interest();
@@ -157,7 +159,7 @@ class stream final : engine::watcher, engine::source {
 
   void adopt(detail::descriptor socket);
 
-  bool is_writable() const;
+  bool is_ready(short events) const;
 
   // True: ended, well or badly.
   template <bool Reading>

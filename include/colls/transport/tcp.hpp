@@ -155,6 +155,9 @@ class tcp_transport final : mover,
   void unreachable(tcp::link& which, const failure& why) override;
   bool is_needed(tcp::link& link) override;
   void lent(tcp::link& from, detail::descriptor arena) override;
+  bool has_news() const override {
+    return who_->rendezvous != nullptr && who_->rendezvous->has_unread();
+  }
 
   // ---- ends
 

@@ -68,8 +68,8 @@ COLLS_ONCE void stream::adopt(detail::descriptor socket) {
   socket_ = std::move(socket);
 }
 
-COLLS_ONCE bool stream::is_writable() const {
-  pollfd now{socket_.get(), POLLOUT, 0};
+COLLS_ONCE bool stream::is_ready(short events) const {
+  pollfd now{socket_.get(), events, 0};
   return ::poll(&now, 1, 0) == 1;
 }
 
@@ -96,7 +96,7 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
 COLLS_ONCE void stream::sweep(time_point now) {
   if (now < deadline_) return;
   // Who has not been here for long finds what came meanwhile.
-  const bool may_write = writing_ != nullptr && (!writing_->connecting || is_writable());
+  const bool may_write = writing_ != nullptr && (!writing_->connecting || is_ready(POLLOUT));
   if (may_write && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
   finish(reading_, make_error_code(errc::timeout));

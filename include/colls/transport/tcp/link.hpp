@@ -35,6 +35,8 @@ class link_owner {
   /// The peer lets this rank see its arena.
   virtual void lent(link& from, detail::descriptor arena) = 0;
   virtual match& matching() = 0;
+  /// Whether news of failures has come by another way and is to be read yet.
+  virtual bool has_news() const { return false; }
 
  protected:
   ~link_owner() = default;
@@ -230,7 +232,8 @@ class link final : public engine::watcher {
       const ssize_t got = in_.read(socket_.get(), landing_);
       if (got < 0) {
         if (detail::would_block()) break;
-        fail(errno);
+        const int why = errno;
+        if (!is_explained_soon()) fail(why);
         return true;
       }
       if (got == 0) {
@@ -404,6 +407,10 @@ class link final : public engine::watcher {
 
   void end_of_file();
 
+  // A peer that leaves with an error may have told the store why, while its last words on the link
+  // were lost with the connection: that is read first. The connection's end is met again.
+  bool is_explained_soon();
+
   engine& engine_;
   link_owner& owner_;
   int peer_;
@@ -420,6 +427,7 @@ class link final : public engine::watcher {
   bool ended_ = false;
   bool hung_up_ = false;
   bool refused_ = false;  // for a frame that cannot be
+  time_point end_met_ = never;           // of the connection, and not told yet
   time_point unanswered_since_ = never;  // what was sent, though it was sent again
 
   std::uint32_t heard_communicator_ = 0;  // of the last frame of a collective

@@ -129,7 +129,7 @@ COLLS_ONCE void link::listen() {
   if (!is_open() || !over) return;
   if (got == 0) {
     end_of_file();
-  } else {
+  } else if (!is_explained_soon()) {
     fail(why);
   }
 }
@@ -141,8 +141,16 @@ COLLS_ONCE void link::take_arena(detail::descriptor passed) {
   }
 }
 
+COLLS_ONCE bool link::is_explained_soon() {
+  constexpr time_point longest = 100 * milliseconds;
+  if (goodbye_received_ || !owner_.has_news()) return false;
+  if (end_met_ == never) end_met_ = engine_.now();
+  return engine_.now() - end_met_ < longest;
+}
+
 COLLS_ONCE void link::end_of_file() {
   if (!goodbye_received_) {
+    if (is_explained_soon()) return;
     fail(ECONNRESET);
     return;
   }
