@@ -111,7 +111,11 @@ colls::task<> be_a_rank(colls::engine& on) {
   if (does == "exit 4 after the blame") std::_Exit(4);
   if (does == "die" || does == "die after the blame") ::raise(SIGKILL);
   if (does == "blame rank 2") co_await listening.hear(on, soon);
-  if (does == "exit 3") std::_Exit(3);
+  if (does == "go, then exit 3") {
+    ::close_range(3, ~0U, 0);
+    ::usleep(100'000);
+  }
+  if (does.ends_with("exit 3")) std::_Exit(3);
   if (does == "exit 0") std::_Exit(0);
   if (does == "work") co_await on.sleep_until(on.now() + 700 * colls::milliseconds);
   if (does == "hear") co_await listening.hear(on, soon);
@@ -132,21 +136,6 @@ strings node(int rank, int of, int n, const std::string& at, strings options = {
                  {"--nnodes", std::to_string(of), "--node-rank", std::to_string(rank),
                   "--master-addr", "127.0.0.1", "--master-port", at});
   return ranks(n, std::move(options));
-}
-
-/// Until so many connections to a port of this host are there.
-bool comes_to_have_connections(const std::string& at, int count) {
-  char wanted[16];
-  std::snprintf(wanted, sizeof wanted, ":%04X 01 ", std::atoi(at.c_str()));  // remote end, established
-  const auto began = launcher_test::clock::now();
-  for (; seconds_since(began) < 20; ::usleep(1000)) {
-    std::ifstream table("/proc/net/tcp");
-    const std::string all((std::istreambuf_iterator<char>(table)), {});
-    int found = 0;
-    for (auto i = all.find(wanted); i != all.npos; i = all.find(wanted, i + 1)) ++found;
-    if (found >= count) return true;
-  }
-  return false;
 }
 
 const setting with_secret = {
@@ -175,6 +164,14 @@ TEST_CASE("the others are told at once who died, and that rank is the culprit") 
     CHECK(it.shows("told: rank 2 ", 3));
     CHECK(contains(it.err(), "rank 2 failed: "));
   }
+}
+
+TEST_CASE("a rank that goes without a goodbye is the first to fail, though it ends after the others") {
+  run it(ranks(4, {"-x", "RANK_0=hear", "-x", "RANK_1=hear", "-x", "RANK_2=go, then exit 3", "-x",
+                   "RANK_3=hear"}));
+  CHECK(it.wait(4) == 3);
+  CHECK(it.shows("told: rank 2 ", 3));
+  CHECK(contains(it.err(), "colls-run: rank 2 failed: exit code 3\n"));
 }
 
 TEST_CASE("a rank that exits with 0 and has not left the world is the first to fail") {
@@ -351,13 +348,15 @@ TEST_CASE("a failure before the ranks have met ends both nodes") {
 TEST_CASE("kill -9 of node 0's launcher ends the other node") {
   run zero(node(0, 2, 1, port(5), {"-x", "RANK_0=work", "-x", "RANK_1=hear", "--grace", "0.2"}),
            with_secret);
+  setting that_says_more = with_secret;
+  that_says_more.environment.push_back("COLLS_LOG=debug");
   run one(shell(1, "echo up; exec sleep 1000",
                 {"--grace", "0.2", "--nnodes", "2", "--node-rank", "1", "--master-addr",
                  "127.0.0.1", "--master-port", port(5)}),
-          with_secret);
+          that_says_more);
+  REQUIRE(zero.at_least(1));
   REQUIRE(one.shows("up"));
-  // Its rank 0 and both launchers have come to the store.
-  REQUIRE(comes_to_have_connections(port(5), 3));
+  REQUIRE(one.shows("this launcher hears of failures from the store of node 0"));
   zero.signal(SIGKILL);
   CHECK(zero.all_gone(3));
   CHECK(one.wait(8) == 1);

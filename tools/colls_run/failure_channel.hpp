@@ -139,6 +139,7 @@ class failure_channel final : colls::failure_listener {
       if (!store_) co_await engine_.sleep_until(engine_.now() + pause);
     }
     store_->listen_for_failures(this);
+    colls::log_debug("this launcher hears of failures from the store of node 0");
     report();
     if (!server_) {
       co_await wait_for_the_end();
@@ -163,8 +164,7 @@ class failure_channel final : colls::failure_listener {
   // Node 0: that rank has ended with exit code 0. If it has not come, the ranks that have wait for it.
   // Where none has, these are no ranks of colls, or some come later.
   void look_for(int rank) {
-    if (server_->has_come(rank)) return;
-    if (!missed_) missed_ = rank;
+    if (!missed_ && !server_->has_come(rank)) missed_ = rank;
     absent_.push_back(rank);
     if (!std::exchange(looking_, true)) tasks_.start(tell_of_absent());
   }
@@ -250,7 +250,7 @@ class failure_channel final : colls::failure_listener {
   std::optional<int> missed_;  // ended with exit code 0, the first that had not come to the store
   std::vector<colls::failure> unreported_;
   std::vector<int> ended_;   // with exit code 0, and not reported yet
-  std::vector<int> absent_;  // node 0: ended with exit code 0 and have not come
+  std::vector<int> absent_;  // node 0: ended with exit code 0, and maybe have not come
   bool looking_ = false;     // for these
   bool reporting_ = false;
   bool locked_out_ = false;  // another secret, another version
