@@ -81,6 +81,7 @@ COLLS_ONCE task<> opener::dial(link& which) {
     bool has_address = false;
     bool dropped = false;
     try {
+      const until_it_ends opening(which.half_open);
       const endpoint where = co_await who_.address_of(which.peer());
       has_address = true;
       which.address(detail::text_of(where));
@@ -143,7 +144,6 @@ COLLS_ONCE task<> opener::dial(link& which) {
     } catch (const std::bad_alloc&) {
       alive = true;  // for all that is known
     }
-    which.half_open = false;
     if (which.is_open() || hopeless || !wanted) break;
     if (alive) heard = engine_.now();
     hopeless = engine_.now() - heard >= silence_of_the_dead;
