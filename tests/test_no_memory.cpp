@@ -594,9 +594,9 @@ struct two_threads {
 
 TEST_CASE("whatever memory is refused to ranks that are threads, all come to an end") {
   using each = threads::communicator;
-  const part_of_work<each> all[] = {
-      sum_at_desks<each>, gather<each>,      several_at_once<each>,
-      in_a_part<each>,    drop_a_call<each>, messages_out_of_order<each>};
+  // No messages out of order: a send that there is no memory to keep waits for its receive.
+  const part_of_work<each> all[] = {sum_at_desks<each>, gather<each>, several_at_once<each>,
+                                    in_a_part<each>, drop_a_call<each>};
   for (std::size_t i = 0; i < std::size(all); ++i) {
     for (const bool warm : {true, false}) {
       CAPTURE(i);
