@@ -153,7 +153,8 @@ COLLS_ONCE bool match::was_just_announced(const operation_record& record, time_p
   const int peer = record.receive != nullptr ? record.receive->key.peer : record.sends_to;
   const inquiry* const asks = inquiry_on(record.communicator->id());
   const inquiry::entry* const known = asks != nullptr ? asks->find(peer) : nullptr;
-  return known != nullptr && known->announced != never && now - known->announced < 20 * milliseconds;
+  constexpr time_point pause = 20 * milliseconds;
+  return known != nullptr && known->announced != never && now - known->announced < pause;
 }
 
 COLLS_ONCE time_point match::due() const {

@@ -128,8 +128,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
   failure why(nothing_there ? errc::unreachable : last.code);
   why.say(
       "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s)%s", mine.rank,
-      mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9,
-      last.detail, why.code == errc::too_many_files ? "" : ": start rank 0 there, with the same address");
+      mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9, last.detail,
+      why.code == errc::too_many_files ? "" : ": start rank 0 there, with the same address");
   throw error(why);
 }
 
