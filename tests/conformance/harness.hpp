@@ -59,7 +59,7 @@ struct lending_of<Transport> {
   class loan : public Transport::loan {
    public:
     template <class Counted>
-    explicit loan(Counted& net) : Transport::loan(net.counts()) {}
+    loan(Counted& net, colls::communicator_state& on) : Transport::loan(net.counts(), on) {}
     std::uint64_t address_for(int, colls::const_bytes, colls::readers) { return 0; }
   };
   // None, as nothing may be read by the kernel: what has no messages cannot be counted.
