@@ -674,11 +674,12 @@ void own_file() {
 void store_fd() {
   for (const bool alone : {false, true}) {
     const taken_port held;
+    const colls::detail::descriptor shared(::dup(held.held.descriptor()));
     std::vector<told> ranks;
     for (int r = 0; r < 2; ++r) {
       ranks.push_back(alone ? told{{}, by_config(r, 2, held.number())}
                             : by_hand(r, 2, held.number()));
-      if (r == 0) ranks.back().how.store_fd = held.held.descriptor();
+      if (r == 0) ranks.back().how.store_fd = shared.get();
     }
     check_meets(ranks);
   }

@@ -155,11 +155,12 @@ class job {
     // A listening socket that is handed over: no other test can have its port.
     colls::listener door;
     REQUIRE(!door.listen({boost::asio::ip::make_address("127.0.0.1"), 0}));
+    const colls::detail::descriptor shared(::dup(door.descriptor()));  // children have no listener
     port_ = door.local().port();
     how.size = size;
     how.address = "tcp://127.0.0.1:" + std::to_string(port_);
     for (how.rank = 0; how.rank < size; ++how.rank) {
-      how.store_fd = how.rank == 0 ? door.descriptor() : -1;
+      how.store_fd = how.rank == 0 ? shared.get() : -1;
       start({}, how, main);
     }
   }
