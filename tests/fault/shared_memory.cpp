@@ -168,8 +168,8 @@ task<> dial_as_rank_1(colls::stream& link, intruder* found) {
   mine.rank = 1;
   mine.world = 2;
   const colls::secret known("known to all");
-  (void)co_await colls::prove(link, mine, known);
   *found = intruder::sent_away;
+  (void)co_await colls::prove(link, mine, known);
   (void)co_await colls::await_verdict(link, mine);
   *found = intruder::let_in;
 }
