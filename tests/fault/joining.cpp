@@ -363,19 +363,23 @@ TEST_CASE("what is wrong at one address of a name: ranks try the others, and ran
   const auto names = [](colls::config&) {
     replace_file("/etc/hosts", "127.0.0.5 both\n127.0.0.6 both\n");
   };
+  const auto until_taken = [&](const char* host) {
+    for (bool taken = false; !taken; ::usleep(1000)) {
+      colls::listener probe;
+      taken = static_cast<bool>(probe.listen(
+          {boost::asio::ip::make_address(host), static_cast<std::uint16_t>(port)}));
+    }
+  };
   job of_others({at_host(0, "127.0.0.5", "of others")}, sum);
-  for (bool listens = false; !listens; ::usleep(1000)) {
-    colls::listener probe;
-    listens = static_cast<bool>(probe.listen(
-        {boost::asio::ip::make_address("127.0.0.5"), static_cast<std::uint16_t>(port)}));
-  }
+  until_taken("127.0.0.5");
   job refused({at_host(0, "both", "ours")}, sum, {.address = "env://"}, names);
   check_line(refused, 0, {"address_in_use", "127.0.0.5:" + std::to_string(port)});
-  job all({at_host(0, "127.0.0.6", "ours"), at_host(1, "both", "ours")}, sum, {.address = "env://"},
-          names);
-  for (int rank = 0; rank < 2; ++rank) {
-    CAPTURE(all.log(rank));
-    CHECK(all.wait(rank).status == 0);
+  job zero({at_host(0, "127.0.0.6", "ours")}, sum);
+  until_taken("127.0.0.6");
+  job one({at_host(1, "both", "ours")}, sum, {.address = "env://"}, names);
+  for (job* const each : {&zero, &one}) {
+    CAPTURE(each->log(0));
+    CHECK(each->wait(0).status == 0);
   }
 }
 
