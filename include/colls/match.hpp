@@ -258,9 +258,6 @@ class match : public pairing {
   std::vector<int> senders_to(const operation_record& record);
   // The others that it waits for.
   std::vector<int> takers_of(const operation_record& record) const;
-  // Whether the communicator has operations under way, and its oldest collective.
-  bool is_in_use(const communicator_state& of) const;
-  const operation_record* oldest_in(const communicator_state& of) const;
   inquiry* inquiry_on(std::uint32_t communicator);
   inquiry& inquire(const operation_record& record, time_point now);
   void refresh(inquiry& asks, time_point now);

@@ -158,6 +158,7 @@ class communicator_state {
   }
   const operation_record* oldest_collective() const { return collectives_.first; }
   const operation_record* oldest_direct() const { return direct_.first; }
+  bool is_in_use() const { return collectives_.first != nullptr || direct_.first != nullptr; }
 
   time_point inactivity = 600 * seconds;
   bool closing = false;  // left by close(): peers may say what they like

@@ -363,11 +363,13 @@ TEST_CASE("what is wrong at one address of a name: ranks try the others, and ran
     replace_file("/etc/hosts", "127.0.0.5 both\n127.0.0.6 both\n");
   };
   const auto until_taken = [&](const char* host) {
-    for (bool taken = false; !taken; ::usleep(1000)) {
+    bool taken = false;
+    for (const double began = now(); !taken && now() - began < 20; ::usleep(1000)) {
       colls::listener probe;
       taken = static_cast<bool>(probe.listen(
           {boost::asio::ip::make_address(host), static_cast<std::uint16_t>(port)}));
     }
+    REQUIRE(taken);
   };
   job of_others({at_host(0, "127.0.0.5", "of others")}, sum);
   until_taken("127.0.0.5");

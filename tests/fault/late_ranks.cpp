@@ -156,6 +156,19 @@ void check(job& all, int late, const family& each) {
   CHECK(contains(text, "the others waited for this rank: " + who + " has not entered #2"));
 }
 
+/// Of four ranks those that wait name rank 3 alone, in that sentence; then all may go on.
+void check_others(job& all, const char* sentence) {
+  for (const int rank : {0, 1, 2}) {
+    const std::string text = all.hear(rank);
+    CAPTURE(rank);
+    CAPTURE(text);
+    CHECK(contains(text, "3 colls: rank "));
+    CHECK(contains(text, sentence));
+    CHECK(named(text) == std::vector<int>{3});
+  }
+  for (const int rank : {0, 1, 2, 3, 3}) all.tell(rank);
+}
+
 /// A sum of all ranks, and its error.
 task<std::string> sum_of(colls::world& world, colls::options opts = {}) {
   std::vector<double> data(1000, 1);
@@ -267,14 +280,7 @@ TEST_CASE("a rank that waits in an earlier call is not late, the one that it wai
       test.say(text);
       test.hear();
     }, by(transport));
-    for (const int rank : {0, 1, 2}) {
-      const std::string text = all.hear(rank);
-      CAPTURE(rank);
-      CAPTURE(text);
-      CHECK(contains(text, "3 colls: rank "));
-      CHECK(contains(text, "rank 3 has not entered #2 gather; it has made no call since #1 barrier"));
-    }
-    for (const int rank : {0, 1, 2, 3, 3}) all.tell(rank);
+    check_others(all, "rank 3 has not entered #2 gather; it has made no call since #1 barrier");
   }
 }
 
@@ -411,15 +417,7 @@ TEST_CASE("a rank that enters just before the deadline is not named, the one tha
       test.say(text);
       test.hear();
     }, by(transport));
-    for (const int rank : {0, 1, 2}) {
-      const std::string text = all.hear(rank);
-      CAPTURE(rank);
-      CAPTURE(text);
-      CHECK(contains(text, "3 colls: rank "));
-      CHECK(contains(text, "rank 3 has not entered #2 all_reduce"));
-      CHECK(named(text) == std::vector<int>{3});
-    }
-    for (const int rank : {0, 1, 2, 3, 3}) all.tell(rank);
+    check_others(all, "rank 3 has not entered #2 all_reduce");
   }
 }
 

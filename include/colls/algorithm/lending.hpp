@@ -248,8 +248,8 @@ class lending {
       of_.each_view([](auto& view, const card&) { view.lower(); });
     }
     explicit operator bool() const { return good_; }
-    /// Whether what was read meanwhile is what the peers lent: who ends early closes its ticket
-    /// before it takes pages away.
+    /// Whether what was read meanwhile is what the peers lent: a peer that ends early
+    /// closes its ticket before it takes pages away.
     bool is_still_good() const {
       std::atomic_thread_fence(std::memory_order_acquire);
       bool good = good_;

@@ -188,14 +188,6 @@ COLLS_ONCE std::vector<int> match::takers_of(const operation_record& record) con
   return found;
 }
 
-COLLS_ONCE bool match::is_in_use(const communicator_state& of) const {
-  return of.oldest_collective() != nullptr || of.oldest_direct() != nullptr;
-}
-
-COLLS_ONCE const operation_record* match::oldest_in(const communicator_state& of) const {
-  return of.oldest_collective();
-}
-
 COLLS_ONCE inquiry* match::inquiry_on(std::uint32_t communicator) {
   for (inquiry& one : inquiries_) {
     if (one.communicator().id() == communicator) return &one;
@@ -205,7 +197,7 @@ COLLS_ONCE inquiry* match::inquiry_on(std::uint32_t communicator) {
 
 COLLS_ONCE inquiry& match::inquire(const operation_record& record, time_point now) {
   communicator_state& of = *record.communicator;
-  const operation_record* const oldest = oldest_in(of);
+  const operation_record* const oldest = of.oldest_collective();
   const std::uint64_t sequence = oldest != nullptr ? oldest->sequence : 0;
   inquiry* const known = inquiry_on(of.id());
   if (known == nullptr) return inquiries_.emplace_back(of, sequence, now);
@@ -238,13 +230,13 @@ COLLS_ONCE state_report match::report_on(std::uint32_t communicator, time_point 
   self.answers = 1;
   if (const communicator_state* const of = find(communicator)) {
     self.entered = of->next_sequence() - 1;
-    const operation_record* const oldest = oldest_in(*of);
+    const operation_record* const oldest = of->oldest_collective();
     if (oldest != nullptr) self.waits_in = oldest->sequence;
   }
   const operation_record* in = nullptr;  // the oldest collective, or else the oldest of all
   for (const communicator_state* const each : communicators_.all()) {
-    if (each->failed() || !is_in_use(*each)) continue;
-    const operation_record* const call = oldest_in(*each);
+    if (each->failed() || !each->is_in_use()) continue;
+    const operation_record* const call = each->oldest_collective();
     const operation_record* const own = call != nullptr ? call : each->oldest_direct();
     const auto place_of = [](const operation_record& one) {
       return std::pair(one.hash == 0, one.begun);
@@ -289,7 +281,7 @@ COLLS_ONCE bool match::hear(int peer, std::uint32_t id, const state_report& said
 COLLS_ONCE void match::linked(int peer, time_point now) {
   for (std::size_t i = 0; i < communicators_.all().size(); ++i) {
     const communicator_state& of = *communicators_.all()[i];
-    const operation_record* const oldest = oldest_in(of);
+    const operation_record* const oldest = of.oldest_collective();
     if (oldest == nullptr || of.failed()) continue;
     inquiry* const asks = inquiry_on(of.id());
     if (asks == nullptr || of.rank_of(peer) < 0) continue;
@@ -317,7 +309,7 @@ COLLS_ONCE void match::announce(const operation_record& record, time_point now) 
     const std::vector<int> takers = takers_of(record);
     told.insert(told.end(), takers.begin(), takers.end());
     for (const int peer : told) tell(peer, true);
-    if (record.hash == 0 || &record != oldest_in(of)) return;
+    if (record.hash == 0 || &record != of.oldest_collective()) return;
     const time_point waited = now - record.started;
     const time_point limit = std::min(record.deadline - record.started, of.inactivity);
     const bool opens = waited >= std::min(1 * seconds, limit / 2);
@@ -340,9 +332,9 @@ COLLS_ONCE void match::announce(const operation_record& record, time_point now) 
 COLLS_ONCE void match::spread_news(time_point now) {
   std::erase_if(inquiries_, [&](const inquiry& one) {
     const communicator_state& of = one.communicator();
-    const operation_record* const oldest = oldest_in(of);
+    const operation_record* const oldest = of.oldest_collective();
     return of.failed() || one.sequence() != (oldest != nullptr ? oldest->sequence : 0) ||
-           !is_in_use(of);
+           !of.is_in_use();
   });
   for (std::size_t i = 0; i < inquiries_.size(); ++i) {
     inquiry& asks = inquiries_[i];
@@ -459,7 +451,7 @@ COLLS_ONCE match::blame match::who_is_late(const operation_record& record, time_
 }
 
 COLLS_ONCE void match::tell_of_late_ranks(const operation_record& record, time_point now) {
-  if (record.hash != 0 && &record != oldest_in(*record.communicator)) return;
+  if (record.hash != 0 && &record != record.communicator->oldest_collective()) return;
   const blame late = who_is_late(record, now);
   log_warn("rank %d has waited 30 s in %s %s%llu: %s", rank_, name(record.what),
            record.hash != 0 ? "#" : "with tag ", static_cast<unsigned long long>(record.sequence),
