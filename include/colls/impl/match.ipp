@@ -209,20 +209,7 @@ COLLS_ONCE void match::refresh(inquiry& asks, time_point now) {
   const communicator_state& of = asks.communicator();
   const std::uint64_t last = asks.sequence() != 0 ? asks.sequence() : of.next_sequence();
   const std::uint64_t by_all = of.entered_by_all(last);
-  std::vector<int> awaited;
-  bool is_known = true;
-  try {
-    if (const operation_record* const waits = of.oldest_collective()) {
-      awaited = senders_to(*waits);
-      const std::vector<int> takers = takers_of(*waits);
-      awaited.insert(awaited.end(), takers.begin(), takers.end());
-    }
-  } catch (const std::bad_alloc&) {
-    is_known = false;
-  }
   asks.each([&](int rank, inquiry::entry& one) {
-    // A rank whose messages have all come is not waited for any more.
-    if (is_known) one.awaited_here = std::find(awaited.begin(), awaited.end(), rank) != awaited.end();
     std::uint64_t& entered = one.known.entered;
     entered = std::max(entered, by_all);
     if (!one.direct) return;

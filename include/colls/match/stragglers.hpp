@@ -60,8 +60,6 @@ class inquiry {
     time_point heard = 0;  // when it, or another rank of it, was heard of last; 0: never
     time_point named = 0;  // when another rank's report named it last
     time_point announced = never;  // an operation that waits for it, the last time
-    time_point awaited_there = 0;  // another rank said last that it waits for its messages; 0: never
-    bool awaited_here = false;     // this rank waits for them
     bool direct = false;   // this rank asks it itself
     bool reported = false;  // as late, so that others have to learn when it is not any more
   };
@@ -92,14 +90,16 @@ class inquiry {
     entry& one = all_[rank];
     one.direct = true;
     one.known.rank = rank;
-    one.awaited_here |= awaited;
+    one.known.awaited |= awaited ? 1 : 0;
     if (one.asked == 0) one.asked = now;
     one.announced = now;
   }
   /// The rank says so of itself.
   void hear(const rank_state& said, time_point now) {
     entry& one = all_[said.rank];
+    const std::uint8_t awaited = one.known.awaited;
     one.known = said;
+    one.known.awaited = awaited;
     one.known.answers = 1;
     one.as_of = one.heard = now;
     one.asked = 0;
@@ -110,7 +110,7 @@ class inquiry {
     entry& one = all_[said.rank];
     const time_point as_of = now - said.age_ms * milliseconds;
     const std::uint64_t entered = std::max(one.known.entered, said.entered);
-    if (said.awaited != 0) one.awaited_there = now;
+    const std::uint8_t awaited = one.known.awaited | said.awaited;
     if (as_of > std::max(one.as_of, one.asked)) {
       one.known = said;
       one.as_of = as_of;
@@ -118,6 +118,7 @@ class inquiry {
     }
     one.known.rank = said.rank;
     one.known.entered = entered;
+    one.known.awaited = awaited;
     one.heard = std::max(one.heard, now - said.silent_ms * milliseconds);
     one.named = now;
     changed_ = true;
@@ -136,7 +137,8 @@ class inquiry {
     if (!one.direct && !is_fresh(one, now)) return standing::unknown;
     const bool silent = is_silent(one, now);
     if (one.known.entered >= sequence) {
-      return silent && is_awaited(one, now) ? standing::silent : standing::inside;
+      const bool awaited = one.known.awaited != 0 || of_->size() == 2;
+      return silent && awaited ? standing::silent : standing::inside;
     }
     return silent || one.known.answers != 0 ? standing::missing : standing::unknown;
   }
@@ -174,7 +176,6 @@ class inquiry {
       const bool silent = is_silent(one, now);
       const time_point since = silent && one.asked != 0 ? one.asked : one.as_of;
       said.answers = silent ? 0 : 1;
-      said.awaited = one.awaited_here ? 1 : 0;
       said.age_ms = in_milliseconds(now - since);
       said.silent_ms = in_milliseconds(silent_for(one, now));
     }
@@ -224,15 +225,9 @@ class inquiry {
   }
   // What only others say counts while they go on to say so: ranks that wait repeat it every 500 ms,
   // and more seldom the longer they wait.
-  bool is_fresh(time_point last, time_point now) const {
-    return now - last < 2 * seconds + (now - began_) / 4;
-  }
   bool is_fresh(const entry& one, time_point now) const {
-    return is_fresh(std::max({one.named, one.heard, one.as_of}), now);
-  }
-  bool is_awaited(const entry& one, time_point now) const {
-    const bool there = one.awaited_there != 0 && is_fresh(one.awaited_there, now);
-    return one.awaited_here || there || of_->size() == 2;
+    const time_point last = std::max({one.named, one.heard, one.as_of});
+    return now - last < 2 * seconds + (now - began_) / 4;
   }
 
   static constexpr time_point pause = 20 * milliseconds;
