@@ -350,9 +350,11 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
             } else if (what == "send_recv") {
               co_await world.recv(data, 0, 5);
             }
+            // One that has done its part answers until rank 0 has failed or left.
+            std::vector<char> word(1);
+            co_await world.recv(word, 0, 77);
           } catch (const colls::error&) {
           }
-          test.hear();
           co_return;
         }
         // Parts of the message come, and then the rank is stopped while this one hears nothing.
@@ -392,7 +394,6 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
                                             : "rank 2 has not sent tag 5; nothing was heard of it "));
       CHECK(named(text) == std::vector<int>{2});
       all.go_on(2);
-      for (const int rank : {1, 2}) all.tell(rank);
     }
   }
 }
