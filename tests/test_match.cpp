@@ -616,6 +616,15 @@ rank_state late_rank(int rank, std::uint64_t entered) {
   one.entered = entered;
   return one;
 }
+/// A rank that has entered #1, and is awaited or not: by the rank that says so, and by `other`.
+rank_state awaits(int rank, bool by_teller, int other = -1) {
+  rank_state one = late_rank(rank, 1);
+  one.awaited = by_teller ? 1 : 0;
+  one.waiter = other;
+  one.waiter_waits = other >= 0 ? 1 : 0;
+  one.waiter_ms = 300;
+  return one;
+}
 
 TEST_CASE("a rank that others wait for is late until it says where it is, or falls silent there") {
   one_rank here;
@@ -688,6 +697,30 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
     }
     sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
     culprit = 2;
+  }
+  SUBCASE("of two that fall silent inside, one has sent all that was waited for") {
+    for (const int peer : {1, 2, 3}) say(peer, word_of(1, 1, {awaits(1, peer == 2)}), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+      say(3, word_of(1, 1, {awaits(1, false)}), at + 10);
+      // The last that rank 2 has said, then what rank 3 had heard of it before.
+      if (at == 200) say(2, word_of(1, 1, {awaits(1, false)}), at + 20);
+      if (at == 300) say(3, word_of(1, 1, {awaits(1, false, 2)}), at + 20);
+    }
+    sentence = "rank 2 entered #1 all_reduce and has been silent for 1.8 s; nothing moved for 2 s";
+    culprit = 2;
+  }
+  SUBCASE("only a third rank waits for one that falls silent, says another") {
+    for (const int peer : {1, 2, 3}) say(peer, word_of(1, 1), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+      rank_state one = awaits(1, false, 3);
+      one.silent_ms = static_cast<std::uint32_t>(at);
+      say(2, word_of(1, 1, {one}), at + 10);
+      say(3, word_of(1, 1), at + 10);
+    }
+    sentence = "rank 1 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
+    culprit = 1;
   }
   SUBCASE("all answer, and none is named") {
     for (int at = 110; at < 2'000; at += 100) {
@@ -769,6 +802,9 @@ TEST_CASE("a report that no rank of colls would send is refused") {
   CHECK_FALSE(is_heard(said));
   rank_state other = late_rank(2, 0);
   other.operation = static_cast<collective>(255);
+  CHECK_FALSE(is_heard(word_of(1, 1, {other})));
+  other = late_rank(2, 0);
+  other.waiter = 4;
   CHECK_FALSE(is_heard(word_of(1, 1, {other})));
   // Of a communicator that this rank is not in, or not yet, nothing can be said.
   CHECK(here.matching.hear(1, 8, word_of(1, 1, {late_rank(4, 0)}), 1));

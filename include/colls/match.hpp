@@ -258,6 +258,8 @@ class match : public pairing {
   std::vector<int> senders_to(const operation_record& record);
   // The others that it waits for.
   std::vector<int> takers_of(const operation_record& record) const;
+  // Both.
+  std::vector<int> peers_of(const operation_record& record);
   inquiry* inquiry_on(std::uint32_t communicator);
   inquiry& inquire(const operation_record& record, time_point now);
   void refresh(inquiry& asks, time_point now);

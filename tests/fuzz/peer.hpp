@@ -86,12 +86,15 @@ class peer {
 /// A local socket that listens, and connections to it.
 class local_address {
  public:
+  /// More than any fuzzer makes while nothing is accepted.
+  static constexpr int most_waiting = 1024;
+
   local_address() : listening_(colls::shm::open_local_socket()) {
     sockaddr_un any{};
     any.sun_family = AF_UNIX;  // the system chooses a name
     require(::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)) ==
                     0 &&
-                ::listen(listening_.get(), 16) == 0,
+                ::listen(listening_.get(), most_waiting) == 0,
             "a local socket listens");
     size_ = sizeof name_;
     ::getsockname(listening_.get(), reinterpret_cast<sockaddr*>(&name_), &size_);

@@ -188,6 +188,13 @@ COLLS_ONCE std::vector<int> match::takers_of(const operation_record& record) con
   return found;
 }
 
+COLLS_ONCE std::vector<int> match::peers_of(const operation_record& record) {
+  std::vector<int> found = senders_to(record);
+  const std::vector<int> takers = takers_of(record);
+  found.insert(found.end(), takers.begin(), takers.end());
+  return found;
+}
+
 COLLS_ONCE inquiry* match::inquiry_on(std::uint32_t communicator) {
   for (inquiry& one : inquiries_) {
     if (one.communicator().id() == communicator) return &one;
@@ -209,7 +216,15 @@ COLLS_ONCE void match::refresh(inquiry& asks, time_point now) {
   const communicator_state& of = asks.communicator();
   const std::uint64_t last = asks.sequence() != 0 ? asks.sequence() : of.next_sequence();
   const std::uint64_t by_all = of.entered_by_all(last);
+  std::optional<std::vector<int>> awaited(std::in_place);
+  try {
+    if (const operation_record* const waits = of.oldest_collective()) awaited = peers_of(*waits);
+  } catch (const std::bad_alloc&) {
+    awaited.reset();
+  }
   asks.each([&](int rank, inquiry::entry& one) {
+    // A rank whose messages have all come is not waited for any more.
+    if (awaited) one.awaited = std::find(awaited->begin(), awaited->end(), rank) != awaited->end();
     std::uint64_t& entered = one.known.entered;
     entered = std::max(entered, by_all);
     if (!one.direct) return;
@@ -261,7 +276,9 @@ COLLS_ONCE bool match::hear(int peer, std::uint32_t id, const state_report& said
   if (of == nullptr) return true;
   if (of->rank_of(peer) < 0) return false;
   for (std::uint32_t i = 0; i < said.count; ++i) {
-    if (said.others[i].rank < 0 || of->rank_of(said.others[i].rank) < 0) return false;
+    const rank_state& other = said.others[i];
+    if (other.rank < 0 || of->rank_of(other.rank) < 0) return false;
+    if (other.waiter >= 0 && of->rank_of(other.waiter) < 0) return false;
   }
   inquiry* const asks = inquiry_on(id);
   if (asks == nullptr) return true;
@@ -270,7 +287,7 @@ COLLS_ONCE bool match::hear(int peer, std::uint32_t id, const state_report& said
     self.rank = peer;
     asks->hear(self, now);
     for (std::uint32_t i = 0; i < said.count; ++i) {
-      if (said.others[i].rank != rank_) asks->learn(said.others[i], now);
+      if (said.others[i].rank != rank_) asks->learn(peer, said.others[i], now);
     }
   } catch (const std::bad_alloc&) {
     // Then less is known of late ranks.
@@ -305,9 +322,7 @@ COLLS_ONCE void match::announce(const operation_record& record, time_point now) 
     for (mover* transport : movers_) transport->announce(peer, record, known);
   };
   try {
-    std::vector<int> told = senders_to(record);
-    const std::vector<int> takers = takers_of(record);
-    told.insert(told.end(), takers.begin(), takers.end());
+    std::vector<int> told = peers_of(record);
     for (const int peer : told) tell(peer, true);
     if (record.hash == 0 || &record != of.oldest_collective()) return;
     const time_point waited = now - record.started;

@@ -25,9 +25,12 @@ struct rank_state {
   std::uint32_t silent_ms = 0;                // how long nothing has been heard of it
   collective operation = collective::none;    // that it is in; none: it has none under way
   std::uint8_t answers = 0;                   // it has answered when it was asked last
-  std::uint8_t awaited = 0;                   // some rank waits for its messages
+  std::uint8_t awaited = 0;                   // the rank that says this waits for its messages
   std::uint8_t stopped = 0;                   // its process is stopped, says the system
-  std::uint32_t reserved = 0;
+  // What a third rank has said of whether it waits for its messages, and how long ago.
+  std::int32_t waiter = -1;
+  std::uint32_t waiter_ms = 0;
+  std::uint32_t waiter_waits = 0;
 };
 
 /// What a waiting rank tells others: where it is, and where those are that it knows to be late.
@@ -45,7 +48,7 @@ struct state_report {
     return count <= most && can_be(self) && std::all_of(others, others + count, can_be);
   }
 };
-static_assert(sizeof(state_report) == 440 && std::is_trivially_copyable_v<state_report>);
+static_assert(sizeof(state_report) == 512 && std::is_trivially_copyable_v<state_report>);
 
 /// What one rank knows of the others while an operation of a communicator waits.
 class inquiry {
@@ -53,13 +56,21 @@ class inquiry {
   /// A rank that does not answer for so long is silent.
   static constexpr time_point patience = 50 * milliseconds;
 
+  /// A rank that has said whether it waits for the messages of another.
+  struct waiter {
+    time_point as_of = 0;
+    bool waits = false;
+    bool said_so = false;  // itself: what others say of it is older
+  };
   struct entry {
     rank_state known;
+    std::map<int, waiter> waiters;  // by rank in the world
     time_point as_of = 0;  // when it was so
     time_point asked = 0;  // for the first time since it answered; 0: it has answered
     time_point heard = 0;  // when it, or another rank of it, was heard of last; 0: never
     time_point named = 0;  // when another rank's report named it last
     time_point announced = never;  // an operation that waits for it, the last time
+    bool awaited = false;   // this rank waits for its messages
     bool direct = false;   // this rank asks it itself
     bool reported = false;  // as late, so that others have to learn when it is not any more
   };
@@ -90,27 +101,30 @@ class inquiry {
     entry& one = all_[rank];
     one.direct = true;
     one.known.rank = rank;
-    one.known.awaited |= awaited ? 1 : 0;
+    one.awaited |= awaited;
     if (one.asked == 0) one.asked = now;
     one.announced = now;
   }
   /// The rank says so of itself.
   void hear(const rank_state& said, time_point now) {
     entry& one = all_[said.rank];
-    const std::uint8_t awaited = one.known.awaited;
     one.known = said;
-    one.known.awaited = awaited;
     one.known.answers = 1;
     one.as_of = one.heard = now;
     one.asked = 0;
     changed_ = true;
   }
-  /// Another rank says so of it.
-  void learn(const rank_state& said, time_point now) {
+  /// `peer`, another rank, says so of it.
+  void learn(int peer, const rank_state& said, time_point now) {
     entry& one = all_[said.rank];
+    one.waiters[peer] = {now, said.awaited != 0, true};
+    if (said.waiter >= 0 && said.waiter != of_->world_rank(of_->rank())) {
+      const time_point then = now - said.waiter_ms * milliseconds;
+      waiter& known = one.waiters[said.waiter];
+      if (!known.said_so && then > known.as_of) known = {then, said.waiter_waits != 0, false};
+    }
     const time_point as_of = now - said.age_ms * milliseconds;
     const std::uint64_t entered = std::max(one.known.entered, said.entered);
-    const std::uint8_t awaited = one.known.awaited | said.awaited;
     if (as_of > std::max(one.as_of, one.asked)) {
       one.known = said;
       one.as_of = as_of;
@@ -118,7 +132,6 @@ class inquiry {
     }
     one.known.rank = said.rank;
     one.known.entered = entered;
-    one.known.awaited = awaited;
     one.heard = std::max(one.heard, now - said.silent_ms * milliseconds);
     one.named = now;
     changed_ = true;
@@ -137,8 +150,7 @@ class inquiry {
     if (!one.direct && !is_fresh(one, now)) return standing::unknown;
     const bool silent = is_silent(one, now);
     if (one.known.entered >= sequence) {
-      const bool awaited = one.known.awaited != 0 || of_->size() == 2;
-      return silent && awaited ? standing::silent : standing::inside;
+      return silent && is_awaited(one) ? standing::silent : standing::inside;
     }
     return silent || one.known.answers != 0 ? standing::missing : standing::unknown;
   }
@@ -178,6 +190,8 @@ class inquiry {
       said.answers = silent ? 0 : 1;
       said.age_ms = in_milliseconds(now - since);
       said.silent_ms = in_milliseconds(silent_for(one, now));
+      said.awaited = one.awaited ? 1 : 0;
+      put_waiter(said, one, now);
     }
   }
   /// Whether it may be otherwise by now: not asked all the time.
@@ -192,7 +206,8 @@ class inquiry {
       for (const std::uint64_t word :
            {static_cast<std::uint64_t>(one.rank), one.entered, one.sequence,
             std::uint64_t{one.communicator}, static_cast<std::uint64_t>(one.operation),
-            std::uint64_t{one.answers}}) {
+            std::uint64_t{one.answers}, std::uint64_t{one.awaited},
+            std::uint64_t{one.waiter_waits}}) {
         print = mix(print, word);
       }
     }
@@ -228,6 +243,24 @@ class inquiry {
   bool is_fresh(const entry& one, time_point now) const {
     const time_point last = std::max({one.named, one.heard, one.as_of});
     return now - last < 2 * seconds + (now - began_) / 4;
+  }
+
+  bool is_awaited(const entry& one) const {
+    return one.awaited || of_->size() == 2 ||
+           std::any_of(one.waiters.begin(), one.waiters.end(),
+                       [](const auto& each) { return each.second.waits; });
+  }
+  // The latest that waits; where none does, the latest that has said so.
+  static void put_waiter(rank_state& into, const entry& one, time_point now) {
+    const auto latest =
+        std::max_element(one.waiters.begin(), one.waiters.end(), [](const auto& a, const auto& b) {
+          return std::pair(a.second.waits, a.second.as_of) <
+                 std::pair(b.second.waits, b.second.as_of);
+        });
+    if (latest == one.waiters.end()) return;
+    into.waiter = latest->first;
+    into.waiter_ms = in_milliseconds(now - latest->second.as_of);
+    into.waiter_waits = latest->second.waits ? 1 : 0;
   }
 
   static constexpr time_point pause = 20 * milliseconds;

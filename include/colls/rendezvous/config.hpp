@@ -117,6 +117,10 @@ inline meeting_place parse_address(std::string_view given) {
     raise(errc::join_failed,
           "the address '%s' needs brackets round its IPv6 part: tcp://[::1]:port", address.c_str());
   }
+  if (place.host.find_first_of("[]") != std::string::npos) {
+    raise(errc::join_failed, "the address '%s' has brackets that are no IPv6 address's",
+          address.c_str());
+  }
   const long port = parse_number(rest.substr(colon + 1), 65535);
   if (place.host.empty() || port < 0) {
     raise(errc::join_failed, "the address '%s' has no host or no port: tcp://host:port",

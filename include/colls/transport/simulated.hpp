@@ -104,6 +104,7 @@ class simulated_transport final : mover, filler {
                        const state_report& known) override;
   inline void report(int peer, std::uint32_t communicator, const state_report& known) override;
   inline void add_awaited(const operation_record& waiting, std::vector<int>& to) override;
+  inline void add_senders(const operation_record& waiting, std::vector<int>& to) override;
   inline bool is_linked(int peer) override;
   inline std::uint64_t heard_in(int peer, std::uint32_t communicator) override;
   inline void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,

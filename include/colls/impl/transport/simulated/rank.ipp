@@ -475,6 +475,14 @@ inline void simulated_transport::add_awaited(const operation_record& waiting,
   });
 }
 
+inline void simulated_transport::add_senders(const operation_record& waiting,
+                                             std::vector<int>& to) {
+  for (const flight* message : filling_) {
+    const posted* const receive = message->receive;
+    if (receive != nullptr && receive->record == &waiting) to.push_back(message->key.peer);
+  }
+}
+
 inline bool simulated_transport::is_linked(int peer) {
   return !world_.planned_ || world_.links_->is_open(rank(), peer);
 }
