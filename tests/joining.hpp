@@ -10,6 +10,9 @@
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
+#include <sys/resource.h>
+
 #include <optional>
 #include <string>
 #include <utility>
@@ -122,5 +125,23 @@ std::string text(const Bytes& bytes) {
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
+
+/// As many files as this process has open, and `more`; while it lives.
+class file_limit {
+ public:
+  explicit file_limit(int more) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    int next = 0;
+    for (int free = 0; free <= more; ++next) {
+      if (::fcntl(next, F_GETFD) < 0) ++free;
+    }
+    const rlimit few{static_cast<rlim_t>(next - 1), before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  ~file_limit() { CHECK(::setrlimit(RLIMIT_NOFILE, &before_) == 0); }
+
+ private:
+  rlimit before_{};
+};
 
 }  // namespace joining

@@ -5,7 +5,6 @@
 #include "joining.hpp"
 
 #include <dirent.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -110,24 +109,6 @@ class flood {
   std::string says_;
   int put_out_ = 0;
   colls::task_group all_;
-};
-
-/// As many files as this process has open, and `more`; while it lives.
-class file_limit {
- public:
-  explicit file_limit(int more) {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    int next = 0;
-    for (int free = 0; free <= more; ++next) {
-      if (::fcntl(next, F_GETFD) < 0) ++free;
-    }
-    const rlimit few{static_cast<rlim_t>(next - 1), before_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-  }
-  ~file_limit() { CHECK(::setrlimit(RLIMIT_NOFILE, &before_) == 0); }
-
- private:
-  rlimit before_{};
 };
 
 }  // namespace

@@ -201,7 +201,7 @@ TEST_CASE("what a local socket says is judged") {
   REQUIRE(version.failed);
   CHECK(version.failed->code == errc::version_mismatch);
   CHECK(contains(version.failed->detail, "wire version 99"));
-  for (const char state : {char{0}, char{4}, char{-1}}) {
+  for (const char state : {char{0}, char{5}, char{-1}}) {
     std::string strange = good;
     strange[10] = state;
     const asked got = ask_impostor(strange);
@@ -229,6 +229,23 @@ TEST_CASE("a crowd of other users is sent away at a bounded rate, and this user 
   CHECK(got.key->text() == key.text());
   CHECK(sent_away() == 400);
   CHECK(at.on.now() - began >= 400 / 64 * 32 * milliseconds);
+}
+
+TEST_CASE("at the limit on open files a process that asks is told so, and gets the key later") {
+  bench at;
+  const secret key = secret::drawn(colls::detail::draw_secret());
+  colls::store_server server(at.on, of_rank(0), key);
+  REQUIRE(!server.listen(loopback()));
+  for (int i = 0; i < 3; ++i) {
+    const joining::file_limit one(1);  // the asking side's own end
+    const asked got = ask(at, server.local());
+    REQUIRE(got.failed);
+    CHECK(got.failed->code == errc::too_many_files);
+    CHECK(contains(got.failed->detail, "what serves 127.0.0.1:"));
+  }
+  const asked got = ask(at, server.local());
+  REQUIRE(got.key);
+  CHECK(got.key->text() == key.text());
 }
 
 TEST_CASE("a drawn secret without the local socket's name is no store") {

@@ -22,7 +22,8 @@ namespace colls {
 using local_key_bytes = std::array<std::byte, 80>;
 
 /// Listens beside a store's listener, and tells processes of this user by which secret its job
-/// proves itself: the drawn one itself, or only that another was given, or none (`insecure`).
+/// proves itself: the drawn one itself, or only that another was given, or none (`insecure`). At the
+/// limit on open files they are told so.
 /// Processes of other users are sent away at a bounded rate: after 64 of them all wait for 32 ms.
 class key_server final : engine::watcher, engine::source {
  public:
@@ -38,6 +39,9 @@ class key_server final : engine::watcher, engine::source {
  private:
   void ready(std::uint32_t) override;
   void answer(detail::descriptor asking);
+  // This process lacks something for one more connection: those that wait are told, if the spare
+  // descriptor helps.
+  void refuse();
   // Accepts nothing for so long.
   void rest(time_point span);
 
@@ -48,6 +52,7 @@ class key_server final : engine::watcher, engine::source {
   engine& engine_;
   const secret& key_;
   listener local_;
+  detail::descriptor spare_ = detail::reserve();  // given up at the limit on open files
   bool resting_ = false;
   time_point rests_until_ = 0;
   int others_ = 0;  // callers of other users since the last rest
@@ -61,6 +66,7 @@ local_key_bytes write_local_key(const secret& key);
 /// The store at a loopback address gives its local key. `insecure`: whether none will do. Throws
 /// `unreachable` (nothing of colls listens beside that address), `auth_failed` (another user does,
 /// or the job has a secret that this process was not given), `insecure_bind`, `timeout`,
+/// `too_many_files` (the store's process: ask again),
 /// `protocol_error`, `version_mismatch`.
 task<secret> ask_for_local_key(engine& on, endpoint store, bool insecure, time_point deadline);
 

@@ -18,10 +18,6 @@ namespace detail {
 inline constexpr time_point eviction_pause = milliseconds;
 inline constexpr time_point longest_burst = 64 * eviction_pause;
 
-inline bool is_lack(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
 /// One line a minute about all strangers at all doors of this process.
 COLLS_ONCE void tell_of_strangers(const endpoint& where, const char* what) {
   static std::mutex guard;
@@ -29,9 +25,6 @@ COLLS_ONCE void tell_of_strangers(const endpoint& where, const char* what) {
   const std::lock_guard lock(guard);
   log.warn("turned away at %s: %s", text_of(where).c_str(), what);
 }
-
-/// A descriptor that can be given up when the process has no other one.
-inline descriptor reserve() { return descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
 }  // namespace detail
 

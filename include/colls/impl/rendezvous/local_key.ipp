@@ -12,17 +12,21 @@
 namespace colls::detail {
 
 // magic (8), version (2), state (1), zeros, the secret's text (64 from byte 16).
-enum class key_state : std::uint8_t { drawn = 1, given, none };
+enum class key_state : std::uint8_t { drawn = 1, given, none, no_descriptor };
 inline constexpr char key_magic[8] = {'c', 'o', 'l', 'l', 's', 'k', 'e', 'y'};
 
-COLLS_ONCE local_key_bytes write_local_key(const secret& key) {
+COLLS_ONCE local_key_bytes write_key_state(key_state state) {
   local_key_bytes into{};
   std::memcpy(into.data(), key_magic, sizeof key_magic);
   put_number(&into[8], wire_version);
-  const key_state state = key.is_drawn() ? key_state::drawn
-                          : key.empty()  ? key_state::none
-                                         : key_state::given;
   put_number(&into[10], static_cast<std::uint8_t>(state));
+  return into;
+}
+
+COLLS_ONCE local_key_bytes write_local_key(const secret& key) {
+  local_key_bytes into = write_key_state(key.is_drawn() ? key_state::drawn
+                                         : key.empty()  ? key_state::none
+                                                        : key_state::given);
   if (key.is_drawn()) std::memcpy(&into[16], key.text().data(), secret::drawn_size);
   return into;
 }
@@ -88,6 +92,10 @@ COLLS_ONCE task<secret> ask_for_local_key(engine& on, endpoint store, bool insec
     raise(errc::insecure_bind, "%s was told to do without a secret, and this process was not",
           where.c_str());
   }
+  if (state == key_state::no_descriptor) {
+    raise(errc::too_many_files, "what serves %s has too many open files and hands out no key now",
+          where.c_str());
+  }
   const bool none = state == key_state::none;
   if (!none && state != key_state::drawn) {
     raise(errc::protocol_error, "what listens beside %s makes no sense", where.c_str());
@@ -129,14 +137,25 @@ COLLS_ONCE void key_server::ready(std::uint32_t) {
   for (int accepted = 0; accepted < 64; ++accepted) {
     detail::descriptor asking = local_.accept();
     if (!asking) {
-      const bool lack =
-          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (lack) rest(100 * milliseconds);
+      if (detail::is_lack(errno)) refuse();
       return;
     }
     answer(std::move(asking));
     if (others_ == 64) return rest(32 * milliseconds);
   }
+}
+
+COLLS_ONCE void key_server::refuse() {
+  const local_key_bytes said = detail::write_key_state(detail::key_state::no_descriptor);
+  for (int refused = 0; refused < 64; ++refused) {
+    spare_ = {};
+    const detail::descriptor asking = local_.accept();
+    if (!asking) break;
+    // A process that this does not reach finds the connection closed.
+    (void)::send(asking.get(), said.data(), said.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  spare_ = detail::reserve();
+  rest(100 * milliseconds);
 }
 
 COLLS_ONCE void key_server::answer(detail::descriptor asking) {
