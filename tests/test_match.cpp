@@ -51,6 +51,7 @@ struct notes final : mover {
   std::vector<int> reported_to;
   state_report last_report;
   std::set<int> linked;
+  int asked_whether_stopped = 0;
   std::vector<int> disputed_with;
   std::vector<int> refused;
   failure last_word;
@@ -66,6 +67,10 @@ struct notes final : mover {
     last_report = known;
   }
   bool is_linked(int peer) override { return linked.count(peer) != 0; }
+  bool is_stopped(int) override {
+    ++asked_whether_stopped;
+    return false;
+  }
   void dispute(int peer, std::uint32_t, std::uint64_t, const fingerprint&) override {
     disputed_with.push_back(peer);
   }
@@ -90,13 +95,14 @@ struct one_rank {
   communicator_state all{7, 0, 4, nullptr};
   operation_record record;
 
-  one_rank() {
+  explicit one_rank(collective what = collective::all_reduce) {
     matching.add(transport);
     matching.add(all);
+    fingerprint call = call_of(10);
+    call.what = record.what = what;
     record.communicator = &all;
-    record.what = collective::all_reduce;
-    record.sequence = all.take_sequence(call_of(10));
-    record.hash = hash_of(call_of(10));
+    record.sequence = all.take_sequence(call);
+    record.hash = hash_of(call);
   }
   message_key from(int peer, std::uint16_t lane = 0) const {
     return {peer, all.id(), record.sequence, lane};
@@ -616,13 +622,12 @@ rank_state late_rank(int rank, std::uint64_t entered) {
   one.entered = entered;
   return one;
 }
-/// A rank that has entered #1, and is awaited or not: by the rank that says so, and by `other`.
-rank_state awaits(int rank, bool by_teller, int other = -1) {
-  rank_state one = late_rank(rank, 1);
+/// A rank that is awaited in #1 or not: by the rank that says so, and by `other`.
+rank_state awaited(int rank, std::uint64_t entered, bool by_teller, int other = -1) {
+  rank_state one = late_rank(rank, entered);
   one.awaited = by_teller ? 1 : 0;
   one.waiter = other;
-  one.waiter_waits = other >= 0 ? 1 : 0;
-  one.waiter_ms = 300;
+  one.waiter_in = other >= 0 ? 1 : 0;
   return one;
 }
 
@@ -644,7 +649,7 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
   int culprit = -1;
   std::optional<state_report> asked_again;  // what rank 1 says to that
   SUBCASE("one has not entered, and another that has says so too") {
-    say(2, word_of(1, 1), 110);
+    say(2, word_of(1, 1, {awaited(1, 0, true)}), 110);
     say(3, word_of(1, 1), 110);
     sentence = "rank 1 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
     culprit = 1;
@@ -660,7 +665,7 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
   SUBCASE("one that had not entered long ago has done so since") {
     say(2, word_of(1, 1), 110);
     say(1, word_of(0, 0), 110);
-    asked_again = word_of(1, 1);
+    asked_again = word_of(1, 1, {awaited(3, 0, true)});
     sentence = "rank 3 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
     culprit = 3;
   }
@@ -693,28 +698,60 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
       here.matching.sweep(1 * seconds + at * milliseconds);
       rank_state two = late_rank(2, 1);
       two.silent_ms = static_cast<std::uint32_t>(at);
-      for (const int peer : {1, 3}) say(peer, word_of(1, 1, {two}), at + 10);
+      say(1, word_of(1, 1, {two}), at + 10);
+      two.entered = 0;  // so far as rank 3 knows
+      say(3, word_of(1, 1, {two}), at + 10);
     }
     sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
     culprit = 2;
   }
   SUBCASE("of two that fall silent inside, one has sent all that was waited for") {
-    for (const int peer : {1, 2, 3}) say(peer, word_of(1, 1, {awaits(1, peer == 2)}), 110);
+    for (const int peer : {1, 2}) say(peer, word_of(1, 1), 110);
+    say(3, word_of(1, 1, {awaited(1, 1, true)}), 110);
     for (int at = 200; at < 2'000; at += 100) {
       here.matching.sweep(1 * seconds + at * milliseconds);
-      say(3, word_of(1, 1, {awaits(1, false)}), at + 10);
-      // The last that rank 2 has said, then what rank 3 had heard of it before.
-      if (at == 200) say(2, word_of(1, 1, {awaits(1, false)}), at + 20);
-      if (at == 300) say(3, word_of(1, 1, {awaits(1, false, 2)}), at + 20);
+      if (at > 200) say(3, word_of(1, 1), at + 10);
+      if (at > 200) continue;
+      // What rank 3 has said before, as rank 2 has heard it, comes late.
+      say(3, word_of(1, 1, {awaited(1, 1, false)}), at + 10);
+      say(2, word_of(1, 1, {awaited(1, 1, false, 3)}), at + 20);
     }
     sentence = "rank 2 entered #1 all_reduce and has been silent for 1.8 s; nothing moved for 2 s";
+    culprit = 2;
+  }
+  SUBCASE("of two that fall silent inside, one was waited for by a rank that has ended the call") {
+    for (const int peer : {1, 2}) say(peer, word_of(1, 1), 110);
+    say(3, word_of(1, 1, {awaited(1, 1, true)}), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+      say(3, word_of(1, 0), at + 10);
+    }
+    sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
+    culprit = 2;
+  }
+  SUBCASE("of two that fall silent inside, one was waited for by a third one that is silent") {
+    for (const int peer : {1, 2}) say(peer, word_of(1, 1), 110);
+    say(3, word_of(1, 1, {awaited(1, 1, true)}), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+    }
+    sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
+    culprit = 2;
+  }
+  SUBCASE("of two that fall silent inside, one is waited for in a later call") {
+    for (const int peer : {1, 2}) say(peer, word_of(1, 1), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+      say(3, word_of(2, 2, {awaited(1, 1, true)}), at + 10);
+    }
+    sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
     culprit = 2;
   }
   SUBCASE("only a third rank waits for one that falls silent, says another") {
     for (const int peer : {1, 2, 3}) say(peer, word_of(1, 1), 110);
     for (int at = 200; at < 2'000; at += 100) {
       here.matching.sweep(1 * seconds + at * milliseconds);
-      rank_state one = awaits(1, false, 3);
+      rank_state one = awaited(1, 1, false, 3);
       one.silent_ms = static_cast<std::uint32_t>(at);
       say(2, word_of(1, 1, {one}), at + 10);
       say(3, word_of(1, 1), at + 10);
@@ -785,6 +822,88 @@ TEST_CASE("what a rank learns of late ranks it tells those that it asks, once") 
   here.matching.end(here.record);
   here.matching.sweep(1 * seconds + 300 * milliseconds);
   CHECK(here.matching.due() == never);
+  here.matching.withdraw(asked);
+}
+
+TEST_CASE("a silent rank that no rank waits for may have done its part in a call from or to a root") {
+  for (const collective what : {collective::reduce, collective::all_reduce}) {
+    one_rank here(what);
+    here.transport.linked = {1, 2, 3};
+    here.all.inactivity = 2 * seconds;
+    here.record.started = 1 * seconds;
+    here.matching.begin(here.record);
+    receive asked(here.from(3), here.record, here.queue);
+    CHECK(here.matching.post(asked) == nullptr);
+    here.matching.sweep(1 * seconds);
+    here.matching.sweep(1 * seconds + 100 * milliseconds);
+    CHECK(here.matching.hear(1, 7, word_of(1, 1), 1 * seconds + 110 * milliseconds));
+    here.matching.sweep(3 * seconds);
+    REQUIRE(here.all.failed());
+    const bool ends_after_all = what == collective::all_reduce;
+    CHECK(here.all.why().culprit == (ends_after_all ? 2 : 3));
+    CHECK((std::string(here.all.why().detail).find("nor has rank 3") != std::string::npos) ==
+          ends_after_all);
+    here.matching.end(here.record);
+  }
+}
+
+TEST_CASE("a rank tells of one that others think is late, and when it waits no more itself") {
+  one_rank here;
+  here.transport.linked = {1, 2, 3};
+  here.record.started = 1 * seconds;
+  here.matching.begin(here.record);
+  receive asked(here.from(2), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  const time_point soon = 1 * seconds + 110 * milliseconds;
+  for (const int peer : {1, 2}) CHECK(here.matching.hear(peer, 7, word_of(1, 1), soon));
+  CHECK(here.matching.report_on(7, soon).count == 0);
+  CHECK(here.matching.hear(3, 7, word_of(1, 1, {late_rank(1, 0)}), soon));
+  const state_report known = here.matching.report_on(7, soon);
+  REQUIRE(known.count == 1);
+  CHECK(known.others[0].rank == 1);
+  CHECK(known.others[0].entered == 1);
+  here.transport.reported_to.clear();
+  here.matching.end(here.record);
+  CHECK(here.transport.reported_to == std::vector<int>{1, 2, 3});
+  CHECK(here.transport.last_report.self.entered == 1);
+  CHECK(here.transport.last_report.self.waits_in == 0);
+  here.matching.withdraw(asked);
+}
+
+TEST_CASE("which processes are stopped is asked seldom") {
+  one_rank here;
+  here.transport.linked = {1, 2, 3};
+  here.record.started = 1 * seconds;
+  here.matching.begin(here.record);
+  std::vector<std::unique_ptr<receive>> asked;
+  for (const int peer : {1, 2, 3}) {
+    asked.push_back(std::make_unique<receive>(here.from(peer), here.record, here.queue));
+    CHECK(here.matching.post(*asked.back()) == nullptr);
+  }
+  for (int at = 0; at < 10'000; at += 5) here.matching.sweep(1 * seconds + at * milliseconds);
+  CHECK(here.transport.asked_whether_stopped > 0);
+  CHECK(here.transport.asked_whether_stopped <= 3 * 10'000 / 50);
+  for (auto& each : asked) here.matching.withdraw(*each);
+  here.matching.end(here.record);
+}
+
+TEST_CASE("what a rank says of itself is not passed on as another's word") {
+  one_rank here;
+  here.transport.linked = {1, 2, 3};
+  here.record.started = 1 * seconds;
+  here.matching.begin(here.record);
+  receive asked(here.from(2), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  state_report said = word_of(0, 0);
+  said.self.waiter = 5000;
+  const time_point soon = 1 * seconds + 110 * milliseconds;
+  CHECK(here.matching.hear(3, 7, said, soon));
+  const state_report known = here.matching.report_on(7, soon);
+  REQUIRE(known.count > 0);
+  for (std::uint32_t i = 0; i < known.count; ++i) CHECK(known.others[i].waiter == -1);
+  here.matching.end(here.record);
   here.matching.withdraw(asked);
 }
 

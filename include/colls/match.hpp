@@ -161,7 +161,10 @@ class match : public pairing {
     calls_.add(record);
     if (record.hash != 0 && has_arrivals()) compare_with_arrivals(record);
   }
-  void end(operation_record& record) { calls_.remove(record); }
+  void end(operation_record& record) {
+    calls_.remove(record);
+    if (!inquiries_.empty()) tell_of_the_end(record);
+  }
   bool any_under_way() const { return !calls_.empty(); }
   /// The calls under way, of all communicators, in the order in which they began: the first, and by
   /// `next` the others.
@@ -261,11 +264,14 @@ class match : public pairing {
   // Both.
   std::vector<int> peers_of(const operation_record& record);
   inquiry* inquiry_on(std::uint32_t communicator);
+  state_report own_state(std::uint32_t communicator) const;
   inquiry& inquire(const operation_record& record, time_point now);
   void refresh(inquiry& asks, time_point now);
 
   void announce(const operation_record& record, time_point now);
   void spread_news(time_point now);
+  // Those that know that this rank waited: it may compute from now on, and not answer.
+  void tell_of_the_end(const operation_record& record);
 
   /// Which rank is late, or -1, and that in a sentence.
   struct blame {

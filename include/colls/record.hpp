@@ -126,25 +126,33 @@ class communicator_state {
     const run* const found = find(sequence);
     return found != nullptr ? &found->call : nullptr;
   }
+  static constexpr bool ends_after_all(collective what) {
+    switch (what) {
+      case collective::barrier:
+      case collective::all_reduce:
+      case collective::reduce_scatter:
+      case collective::all_gather:
+      case collective::all_to_all:
+      case collective::split:
+      case collective::group:
+      case collective::dup: return true;
+      default: return false;
+    }
+  }
   /// The newest call before `sequence` that a rank ends only after all have entered it; 0: none is
   /// remembered.
   std::uint64_t entered_by_all(std::uint64_t sequence) const {
     while (--sequence > 0) {
       const fingerprint* const call = recall(sequence);
       if (call == nullptr) return 0;
-      switch (call->what) {
-        case collective::barrier:
-        case collective::all_reduce:
-        case collective::reduce_scatter:
-        case collective::all_gather:
-        case collective::all_to_all:
-        case collective::split:
-        case collective::group:
-        case collective::dup: return sequence;
-        default: break;
-      }
+      if (ends_after_all(call->what)) return sequence;
     }
     return 0;
+  }
+  /// Whether that call, if it is remembered, is one that a rank ends only after all have entered it.
+  bool ends_after_all(std::uint64_t sequence) const {
+    const fingerprint* const call = recall(sequence);
+    return call != nullptr && ends_after_all(call->what);
   }
   /// False: that message belongs to another call than ours with the same number.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {

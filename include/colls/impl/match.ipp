@@ -228,17 +228,21 @@ COLLS_ONCE void match::refresh(inquiry& asks, time_point now) {
     std::uint64_t& entered = one.known.entered;
     entered = std::max(entered, by_all);
     if (!one.direct) return;
-    const bool silent = inquiry::is_silent(one, now);
-    bool stopped = false;
     for (mover* transport : movers_) {
       entered = std::max(entered, transport->heard_in(rank, of.id()));
-      stopped |= silent && transport->is_stopped(rank);
     }
-    one.known.stopped = stopped ? 1 : 0;
+    // The system is asked of many ranks, and needs a while for each.
+    if (one.looked_at != never && now - one.looked_at < inquiry::patience) return;
+    one.looked_at = now;
+    const bool silent = inquiry::is_silent(one, now);
+    one.known.stopped = 0;
+    for (mover* transport : movers_) {
+      if (silent && transport->is_stopped(rank)) one.known.stopped = 1;
+    }
   });
 }
 
-COLLS_ONCE state_report match::report_on(std::uint32_t communicator, time_point now) {
+COLLS_ONCE state_report match::own_state(std::uint32_t communicator) const {
   state_report made;
   rank_state& self = made.self;
   self.rank = rank_;
@@ -263,6 +267,11 @@ COLLS_ONCE state_report match::report_on(std::uint32_t communicator, time_point 
     self.sequence = in->sequence;
     self.operation = in->what;
   }
+  return made;
+}
+
+COLLS_ONCE state_report match::report_on(std::uint32_t communicator, time_point now) {
+  state_report made = own_state(communicator);
   if (inquiry* const asks = inquiry_on(communicator)) {
     refresh(*asks, now);
     asks->put(made, now);
@@ -287,7 +296,7 @@ COLLS_ONCE bool match::hear(int peer, std::uint32_t id, const state_report& said
     self.rank = peer;
     asks->hear(self, now);
     for (std::uint32_t i = 0; i < said.count; ++i) {
-      if (said.others[i].rank != rank_) asks->learn(peer, said.others[i], now);
+      if (said.others[i].rank != rank_) asks->learn(peer, self.waits_in, said.others[i], now);
     }
   } catch (const std::bad_alloc&) {
     // Then less is known of late ranks.
@@ -314,33 +323,56 @@ COLLS_ONCE void match::linked(int peer, time_point now) {
 
 COLLS_ONCE void match::announce(const operation_record& record, time_point now) {
   const communicator_state& of = *record.communicator;
-  const auto tell = [&](int peer, bool is_awaited) {
-    // What comes back at once may end it.
-    if (peer < 0 || peer == rank_ || of.failed()) return;
-    inquire(record, now).ask(peer, is_awaited, now);
+  // What comes back at once may end it.
+  const auto tell = [&](const std::vector<int>& peers, bool are_awaited) {
+    if (of.failed()) return;
+    for (const int peer : peers) inquire(record, now).ask(peer, are_awaited, now);
     const state_report known = report_on(of.id(), now);
-    for (mover* transport : movers_) transport->announce(peer, record, known);
+    for (const int peer : peers) {
+      for (mover* transport : movers_) {
+        if (!of.failed()) transport->announce(peer, record, known);
+      }
+    }
   };
   try {
-    std::vector<int> told = peers_of(record);
-    for (const int peer : told) tell(peer, true);
+    std::vector<int> awaited = peers_of(record);
+    std::erase_if(awaited, [&](int peer) { return peer < 0 || peer == rank_; });
+    tell(awaited, true);
     if (record.hash == 0 || &record != of.oldest_collective()) return;
+    std::vector<int> others;
     const time_point waited = now - record.started;
     const time_point limit = std::min(record.deadline - record.started, of.inactivity);
     const bool opens = waited >= std::min(1 * seconds, limit / 2);
     each_neighbour(of.rank(), of.size(), [&](int neighbour) {
       const int peer = of.world_rank(neighbour);
-      if (std::find(told.begin(), told.end(), peer) != told.end()) return;
-      told.push_back(peer);
+      if (std::find(awaited.begin(), awaited.end(), peer) != awaited.end()) return;
       const bool linked = std::any_of(movers_.begin(), movers_.end(),
                                       [&](mover* each) { return each->is_linked(peer); });
-      if (linked) return tell(peer, false);
+      if (linked) return others.push_back(peer);
       for (mover* transport : movers_) {
         if (opens) transport->open_link(peer);
       }
     });
+    tell(others, false);
   } catch (const std::bad_alloc&) {
     // The next time is not far.
+  }
+}
+
+COLLS_ONCE void match::tell_of_the_end(const operation_record& record) {
+  const communicator_state& of = *record.communicator;
+  inquiry* const asks = inquiry_on(of.id());
+  const bool was_told = asks != nullptr && record.hash != 0 && asks->sequence() == record.sequence;
+  if (!was_told || of.failed()) return;
+  const state_report known = own_state(of.id());
+  try {
+    asks->each([&](int rank, const inquiry::entry& one) {
+      for (mover* transport : movers_) {
+        if (one.direct && transport->is_linked(rank)) transport->report(rank, of.id(), known);
+      }
+    });
+  } catch (const std::bad_alloc&) {
+    // Then what this rank has said counts until it is too old.
   }
 }
 

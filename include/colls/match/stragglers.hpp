@@ -19,6 +19,7 @@ struct rank_state {
   std::uint64_t entered = 0;   // the newest collective of the communicator that it has called
   std::uint64_t waits_in = 0;  // the oldest one there that it has not finished; 0: none
   std::uint64_t sequence = 0;  // of the operation that it is in; the tag, if point to point
+  std::uint64_t waiter_in = 0;  // the collective in which rank `waiter` waits for its messages
   std::uint32_t communicator = 0;             // of that operation
   std::int32_t rank = -1;                     // in the world
   std::uint32_t age_ms = 0;                   // how long ago it was so
@@ -27,10 +28,9 @@ struct rank_state {
   std::uint8_t answers = 0;                   // it has answered when it was asked last
   std::uint8_t awaited = 0;                   // the rank that says this waits for its messages
   std::uint8_t stopped = 0;                   // its process is stopped, says the system
-  // What a third rank has said of whether it waits for its messages, and how long ago.
-  std::int32_t waiter = -1;
-  std::uint32_t waiter_ms = 0;
-  std::uint32_t waiter_waits = 0;
+  std::int32_t waiter = -1;                   // a third rank, which has said so
+  std::uint32_t waiter_ms = 0;                // how long ago
+  std::uint32_t reserved = 0;
 };
 
 /// What a waiting rank tells others: where it is, and where those are that it knows to be late.
@@ -48,7 +48,7 @@ struct state_report {
     return count <= most && can_be(self) && std::all_of(others, others + count, can_be);
   }
 };
-static_assert(sizeof(state_report) == 512 && std::is_trivially_copyable_v<state_report>);
+static_assert(sizeof(state_report) == 584 && std::is_trivially_copyable_v<state_report>);
 
 /// What one rank knows of the others while an operation of a communicator waits.
 class inquiry {
@@ -56,10 +56,10 @@ class inquiry {
   /// A rank that does not answer for so long is silent.
   static constexpr time_point patience = 50 * milliseconds;
 
-  /// A rank that has said whether it waits for the messages of another.
+  /// A rank that has said that it waits for the messages of another.
   struct waiter {
+    std::uint64_t sequence = 0;  // of the collective in which it does; 0: it does not any more
     time_point as_of = 0;
-    bool waits = false;
     bool said_so = false;  // itself: what others say of it is older
   };
   struct entry {
@@ -69,12 +69,15 @@ class inquiry {
     time_point asked = 0;  // for the first time since it answered; 0: it has answered
     time_point heard = 0;  // when it, or another rank of it, was heard of last; 0: never
     time_point named = 0;  // when another rank's report named it last
+    time_point looked_at = never;  // when the system was asked whether it is stopped
     time_point announced = never;  // an operation that waits for it, the last time
     bool awaited = false;   // this rank waits for its messages
     bool direct = false;   // this rank asks it itself
     bool reported = false;  // as late, so that others have to learn when it is not any more
   };
-  enum class standing : std::uint8_t { unknown, inside, missing, silent };
+  /// `quiet`: it is silent, and no rank has said that it has entered or that it waits for it. It may
+  /// have done its part.
+  enum class standing : std::uint8_t { unknown, inside, missing, quiet, silent };
   struct verdict {
     std::uint64_t sequence = 0;  // of the operation that waits
     int culprit = -1;
@@ -107,21 +110,28 @@ class inquiry {
   }
   /// The rank says so of itself.
   void hear(const rank_state& said, time_point now) {
+    for (auto& [rank, other] : all_) {
+      const auto word = other.waiters.find(said.rank);
+      if (word != other.waiters.end() && word->second.sequence != said.waits_in) {
+        word->second = {0, now, true};
+      }
+    }
     entry& one = all_[said.rank];
     one.known = said;
+    one.known.waiter = -1;
     one.known.answers = 1;
     one.as_of = one.heard = now;
     one.asked = 0;
     changed_ = true;
   }
-  /// `peer`, another rank, says so of it.
-  void learn(int peer, const rank_state& said, time_point now) {
+  /// `peer`, which waits in the collective `waits_in`, says so of another rank.
+  void learn(int peer, std::uint64_t waits_in, const rank_state& said, time_point now) {
     entry& one = all_[said.rank];
-    one.waiters[peer] = {now, said.awaited != 0, true};
+    one.waiters[peer] = {said.awaited != 0 ? waits_in : 0, now, true};
     if (said.waiter >= 0 && said.waiter != of_->world_rank(of_->rank())) {
       const time_point then = now - said.waiter_ms * milliseconds;
       waiter& known = one.waiters[said.waiter];
-      if (!known.said_so && then > known.as_of) known = {then, said.waiter_waits != 0, false};
+      if (!known.said_so && then > known.as_of) known = {said.waiter_in, then, false};
     }
     const time_point as_of = now - said.age_ms * milliseconds;
     const std::uint64_t entered = std::max(one.known.entered, said.entered);
@@ -149,49 +159,54 @@ class inquiry {
   standing of(const entry& one, std::uint64_t sequence, time_point now) const {
     if (!one.direct && !is_fresh(one, now)) return standing::unknown;
     const bool silent = is_silent(one, now);
+    const bool awaited = is_awaited(one, sequence, now);
     if (one.known.entered >= sequence) {
-      return silent && is_awaited(one) ? standing::silent : standing::inside;
+      return silent && awaited ? standing::silent : standing::inside;
     }
-    return silent || one.known.answers != 0 ? standing::missing : standing::unknown;
+    if (silent) return awaited ? standing::missing : standing::quiet;
+    return one.known.answers != 0 ? standing::missing : standing::unknown;
   }
-  /// Of the ranks that are late the lowest; only where all have entered, one that is silent.
+  /// Of the ranks that are late the lowest; where none is known to be, one that is silent inside.
   verdict judge(time_point now) const {
     verdict found;
     found.sequence = oldest(now);
     if (found.sequence == 0) return found;
-    for (const standing wanted : {standing::missing, standing::silent}) {
-      for (const auto& [rank, one] : all_) {
-        if (of(one, found.sequence, now) != wanted) continue;
-        if (found.culprit < 0) {
-          found.culprit = rank;
-          found.has_entered = wanted == standing::silent;
-        } else if (found.others.size() + 1 < state_report::most) {
-          found.others.push_back(rank);
-        }
-      }
-      if (found.culprit >= 0) break;
+    std::vector<int> missing, quiet, silent;
+    for (const auto& [rank, one] : all_) {
+      const standing is = of(one, found.sequence, now);
+      if (is == standing::missing) missing.push_back(rank);
+      if (is == standing::quiet) quiet.push_back(rank);
+      if (is == standing::silent) silent.push_back(rank);
     }
+    // While a rank is missing none has ended such a call, so the quiet ones are missing, too.
+    if (!missing.empty() && of_->ends_after_all(found.sequence)) {
+      missing.insert(missing.end(), quiet.begin(), quiet.end());
+      std::sort(missing.begin(), missing.end());
+    }
+    found.has_entered = missing.empty();
+    const std::vector<int>& late = found.has_entered ? silent : missing;
+    if (late.empty()) return found;
+    found.culprit = late.front();
+    const auto count = std::min<std::size_t>(late.size(), state_report::most);
+    found.others.assign(late.begin() + 1, late.begin() + static_cast<std::ptrdiff_t>(count));
     return found;
   }
 
-  /// Adds what others have to know of late ranks, the lowest first.
+  /// Adds what others have to know: of late ranks, the lowest first, then of those that have
+  /// entered and that this rank or another one has told of.
   void put(state_report& into, time_point now) {
     const std::uint64_t sequence = oldest(now);
     if (sequence == 0) return;
-    for (auto& [rank, one] : all_) {
-      if (into.count == state_report::most) return;
-      const standing is = of(one, sequence, now);
-      const bool late = is == standing::missing || is == standing::silent;
-      if (!late && !(one.reported && is == standing::inside)) continue;
-      one.reported = true;
-      rank_state& said = into.others[into.count++] = one.known;
-      const bool silent = is_silent(one, now);
-      const time_point since = silent && one.asked != 0 ? one.asked : one.as_of;
-      said.answers = silent ? 0 : 1;
-      said.age_ms = in_milliseconds(now - since);
-      said.silent_ms = in_milliseconds(silent_for(one, now));
-      said.awaited = one.awaited ? 1 : 0;
-      put_waiter(said, one, now);
+    for (const bool wants_late : {true, false}) {
+      for (auto& [rank, one] : all_) {
+        if (into.count == state_report::most) return;
+        const standing is = of(one, sequence, now);
+        const bool is_told_of = one.reported || one.named != 0;
+        if (is == standing::unknown || wants_late != (is != standing::inside)) continue;
+        if (is == standing::inside && !is_told_of) continue;
+        one.reported = true;
+        put(into.others[into.count++], one, sequence, now);
+      }
     }
   }
   /// Whether it may be otherwise by now: not asked all the time.
@@ -206,8 +221,7 @@ class inquiry {
       for (const std::uint64_t word :
            {static_cast<std::uint64_t>(one.rank), one.entered, one.sequence,
             std::uint64_t{one.communicator}, static_cast<std::uint64_t>(one.operation),
-            std::uint64_t{one.answers}, std::uint64_t{one.awaited},
-            std::uint64_t{one.waiter_waits}}) {
+            std::uint64_t{one.answers}, std::uint64_t{one.awaited}, one.waiter_in}) {
         print = mix(print, word);
       }
     }
@@ -240,27 +254,43 @@ class inquiry {
   }
   // What only others say counts while they go on to say so: ranks that wait repeat it every 500 ms,
   // and more seldom the longer they wait.
-  bool is_fresh(const entry& one, time_point now) const {
-    const time_point last = std::max({one.named, one.heard, one.as_of});
+  bool is_fresh(time_point last, time_point now) const {
     return now - last < 2 * seconds + (now - began_) / 4;
   }
-
-  bool is_awaited(const entry& one) const {
-    return one.awaited || of_->size() == 2 ||
-           std::any_of(one.waiters.begin(), one.waiters.end(),
-                       [](const auto& each) { return each.second.waits; });
+  bool is_fresh(const entry& one, time_point now) const {
+    return is_fresh(std::max({one.named, one.heard, one.as_of}), now);
   }
-  // The latest that waits; where none does, the latest that has said so.
-  static void put_waiter(rank_state& into, const entry& one, time_point now) {
-    const auto latest =
-        std::max_element(one.waiters.begin(), one.waiters.end(), [](const auto& a, const auto& b) {
-          return std::pair(a.second.waits, a.second.as_of) <
-                 std::pair(b.second.waits, b.second.as_of);
-        });
-    if (latest == one.waiters.end()) return;
-    into.waiter = latest->first;
-    into.waiter_ms = in_milliseconds(now - latest->second.as_of);
-    into.waiter_waits = latest->second.waits ? 1 : 0;
+
+  // A rank that is silent itself may have its messages by now.
+  bool still_waits(int rank, const waiter& word, std::uint64_t sequence, time_point now) const {
+    const entry* const its = find(rank);
+    const bool silent = its != nullptr && its->direct && is_silent(*its, now);
+    return word.sequence == sequence && !silent && is_fresh(word.as_of, now);
+  }
+  bool is_awaited(const entry& one, std::uint64_t sequence, time_point now) const {
+    if (of_->size() == 2 || (one.awaited && sequence == sequence_)) return true;
+    return std::any_of(one.waiters.begin(), one.waiters.end(), [&](const auto& each) {
+      return still_waits(each.first, each.second, sequence, now);
+    });
+  }
+  void put(rank_state& into, const entry& one, std::uint64_t sequence, time_point now) const {
+    into = one.known;
+    const bool silent = is_silent(one, now);
+    const time_point since = silent && one.asked != 0 ? one.asked : one.as_of;
+    into.answers = silent ? 0 : 1;
+    into.age_ms = in_milliseconds(now - since);
+    into.silent_ms = in_milliseconds(silent_for(one, now));
+    into.awaited = one.awaited ? 1 : 0;
+    into.waiter = -1;
+    into.waiter_in = 0;
+    time_point latest = -1;
+    for (const auto& [rank, word] : one.waiters) {
+      if (word.as_of <= latest || !still_waits(rank, word, sequence, now)) continue;
+      latest = word.as_of;
+      into.waiter = rank;
+      into.waiter_in = sequence;
+      into.waiter_ms = in_milliseconds(now - latest);
+    }
   }
 
   static constexpr time_point pause = 20 * milliseconds;

@@ -327,7 +327,7 @@ COLLS_ONCE void tcp_transport::report(int peer, std::uint32_t communicator,
   frame.communicator = communicator;
   frame.length = sizeof known;
   link->control(frame, &known);
-  links_.flush_soon(*link);
+  link->flush();
 }
 
 COLLS_ONCE bool tcp_transport::hear(tcp::link& from, const tcp::header& frame,
