@@ -147,6 +147,32 @@ extern "C" int rename(const char* from, const char* to) noexcept {
   return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
+// And every read of the store.
+static bool reads_fail = false;
+extern "C" ssize_t pread(int file, void* into, std::size_t size, off_t from) {
+  if (reads_fail) {
+    errno = EIO;
+    return -1;
+  }
+  return ::syscall(SYS_pread64, file, into, size, from);
+}
+
+TEST_CASE("a store that cannot be read is not written to") {
+  bench at;
+  const folder in;
+  const auto a = file_store::create(at.on, in.file(), two_ranks);
+  at.run(a->set("a", "1"));
+  const auto before = std::filesystem::file_size(in.file());
+  reads_fail = true;
+  std::optional<failure> failed;
+  at.run(keep_error(a->set("b", "2"), &failed));
+  reads_fail = false;
+  REQUIRE(failed);
+  CHECK(failed->code == errc::join_failed);
+  CHECK(contains(failed->detail, "cannot be read: Input/output error"));
+  CHECK(std::filesystem::file_size(in.file()) == before);
+}
+
 TEST_CASE("a secret goes into no file that another user may have open") {
   for (const meddling each : {meddling::made_before, meddling::opened_to_all}) {
     CAPTURE(static_cast<int>(each));
@@ -350,7 +376,10 @@ TEST_CASE("what is no regular file of this user is refused at once, on every ran
   REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
   refused("is a socket" + user);
   std::filesystem::remove(in.file());
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: needs root");
+    return;
+  }
   std::ofstream(in.file()).close();
   REQUIRE(::chown(in.file().c_str(), 65534, 65534) == 0);
   refused("is a file of user 65534");

@@ -180,7 +180,10 @@ TEST_CASE("a helper that is about to end is waited for") {
 TEST_CASE("256 ranks within a limit of 300 open files, which the ranks keep") {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
-  if (before.rlim_max < 2048) return;
+  if (before.rlim_max < 2048) {
+    MESSAGE("skipped: the hard limit on open files is below 2048");
+    return;
+  }
   const rlimit small{300, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &small);
   run it(shell(256, "ulimit -n"));

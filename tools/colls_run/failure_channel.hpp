@@ -164,6 +164,8 @@ class failure_channel final : colls::failure_listener {
   // Node 0: that rank has ended with exit code 0. If it has not come, the ranks that have wait for it.
   // Where none has, these are no ranks of colls, or some come later.
   void look_for(int rank) {
+    const bool is_known = std::find(absent_.begin(), absent_.end(), rank) != absent_.end();
+    if (rank < 0 || rank >= options_.size() || is_known) return;
     if (!missed_ && !server_->has_come(rank)) missed_ = rank;
     absent_.push_back(rank);
     if (!std::exchange(looking_, true)) tasks_.start(tell_of_absent());

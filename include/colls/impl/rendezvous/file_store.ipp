@@ -241,7 +241,11 @@ COLLS_ONCE void file_store::refresh() {
     const auto from = static_cast<off_t>(end_ + news.size());
     const ssize_t got = detail::uninterrupted(
         [&] { return ::pread(file_.get(), piece.data(), piece.size(), from); });
-    if (got <= 0) break;
+    if (got < 0) {
+      detail::raise(errc::join_failed, "file://%s cannot be read: %s", path_.c_str(),
+                    std::strerror(errno));
+    }
+    if (got == 0) break;
     news.append(piece.data(), static_cast<std::size_t>(got));
   }
   std::size_t at = 0;

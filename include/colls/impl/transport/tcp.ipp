@@ -244,7 +244,7 @@ COLLS_ONCE void tcp_transport::lost(tcp::link& which, const failure& why) {
   if (which.said_goodbye()) {
     end_what_waits_for(which.peer(), has_left(which.peer()));
   } else if (!opener_.is_closing()) {
-    match_.died(which.peer(), why);
+    match_.died(why.culprit, why);  // the peer, or this rank
   }
   which.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
   which.fail_receive(why.code, [](const posted&) { return true; });

@@ -22,6 +22,10 @@ constexpr std::size_t weight(std::size_t size) { return size + 64; }
 /// Headers of long messages of point to point that may go ahead on a link, of all keys.
 inline constexpr std::size_t most_ahead = 64;
 
+/// Headers that may wait on a link for their receives, of all keys. A rank sends half of them ahead
+/// of messages of point to point, and some for the collectives that run.
+inline constexpr std::size_t most_headers = std::size_t{2} << 20;
+
 /// Grants of a peer that may wait on a link for their messages, of all keys. A rank grants a message
 /// of a collective when it posts its receive, so they are as many as it has receives posted: a
 /// communicator runs 64 calls at a time, and so many grants are those of thousands of communicators.
@@ -35,6 +39,8 @@ class credit {
   key_table<outgoing> ahead;    // of point to point: their headers go ahead of them
   /// Messages of point to point that the peer has announced.
   std::uint64_t heard_of = 0;
+  /// Headers of the peer's messages that wait here for their receives.
+  std::size_t headers = 0;
 
   credit() = default;
   credit(const credit&) = delete;
@@ -55,6 +61,7 @@ class credit {
   /// Whether the header of that message of point to point may go ahead of it: the peer keeps a few
   /// in all, and one of each key, so that a receive of any key finds its message.
   bool may_announce(const outgoing& send) const {
+    if (ahead.size() >= most_headers / 2) return false;
     return is_next(send.key) || (send.size > eager_limit && ahead.size() < most_ahead);
   }
   /// Others of its key are to go first.

@@ -141,6 +141,7 @@ class delivery {
     }
     early& kept = keep(from, frame, key, size);
     kept.buffered = true;
+    --from.credit.headers;
     from.credit.keep(size);
     from.deliver_to(kept);
   }
@@ -217,6 +218,7 @@ class delivery {
     kept.size = static_cast<std::size_t>(frame.length);
     kept.hash = frame.hash;
     kept.from = &from;
+    ++from.credit.headers;  // until its bytes are known to follow
     try {
       match_.keep(kept);
     } catch (const std::bad_alloc&) {

@@ -31,11 +31,7 @@ struct early final : arrival {
     made->room_ = size;
     return made;
   }
-  static void free(early* message) {
-    const std::size_t size = sizeof(early) + message->room_;
-    message->~early();
-    detail::this_threads_frames().give(message, size);
-  }
+  static void free(early* message);
 
  private:
   std::size_t room_ = 0;

@@ -281,8 +281,9 @@ class link final : public engine::watcher {
   /// Whether the peer's process has ended: it touches nothing any more.
   bool peer_is_gone() const;
 
-  /// Ends the link for want of memory: what was begun cannot come to its end. Whoever withdraws a
-  /// message, in its destructor or in the middle of a list, is not the one to tell.
+  /// Ends the link for want of memory, of which this rank is the cause, or because the peer has left
+  /// too much unread: what was begun cannot come to its end. Whoever withdraws a message, in its
+  /// destructor or in the middle of a list, is not the one to tell.
   void break_off();
   /// Tells now what `break_off` has left for later: somebody asks for the link.
   void tell_if_broken();
@@ -303,8 +304,7 @@ class link final : public engine::watcher {
     explicit broken(link& which)
         : completion(
               [](completion& self) noexcept {
-                static_cast<broken&>(self).of.tell_lost(
-                    errc::peer_failed, "there is no memory for messages to it and from it");
+                static_cast<broken&>(self).of.tell_broken();
               },
               &which.engine_.queue()),
           of(which) {}
@@ -319,6 +319,7 @@ class link final : public engine::watcher {
     }
   }
   void tell_lost(errc code, const char* sentence);
+  void tell_broken();
 
   void want_write(bool wanted) {
     wants_write_ = wanted;
@@ -439,6 +440,13 @@ class link final : public engine::watcher {
   socket_frames in_;
   broken broken_;
 };
+
+inline void early::free(early* message) {
+  if (!message->buffered) --message->from->credit.headers;
+  const std::size_t size = sizeof(early) + message->room_;
+  message->~early();
+  detail::this_threads_frames().give(message, size);
+}
 
 inline void early::drop() {
   from->forget(*this);

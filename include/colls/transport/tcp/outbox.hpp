@@ -119,6 +119,8 @@ class outbox {
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
   /// Nothing is written any more.
+  /// Why a control frame was refused: not for want of memory.
+  bool is_too_much_unread() const { return too_much_unread_; }
   void end() {
     ended_ = true;
     tail_.clear();
@@ -133,6 +135,7 @@ class outbox {
     if (is_said_again && control_.size() > most_words_unread) return true;
     if (is_unread(frame, payload)) return true;
     if (control_.size() > most_unread) {
+      too_much_unread_ = true;
       end();
       return false;
     }
@@ -362,6 +365,7 @@ class outbox {
   outgoing* starting_ = nullptr;  // its start() is on the stack
   std::uint64_t announced_ = 0;
   bool ended_ = false;
+  bool too_much_unread_ = false;
 };
 
 }  // namespace colls::tcp

@@ -41,6 +41,7 @@ COLLS_ONCE void delivery::announced(link& from, const header& frame, const messa
   }
   if (reminder && key.is_point_to_point()) return;
   keep(from, frame, key, 0).number = number;
+  if (from.credit.headers > most_headers) from.fail(0, "more headers than a rank sends ahead");
 }
 
 COLLS_ONCE void delivery::granted(link& from, const header& frame, const message_key& key) {

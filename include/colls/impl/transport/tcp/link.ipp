@@ -99,6 +99,16 @@ COLLS_ONCE void link::tell_lost(errc code, const char* sentence) {
   owner_.lost(*this, why);
 }
 
+COLLS_ONCE void link::tell_broken() {
+  if (out_.is_too_much_unread()) {
+    return tell_lost(errc::peer_failed, "it does not read what it is told");
+  }
+  failure why(errc::peer_failed);
+  why.culprit = owner_.matching().rank();
+  why.say("rank %d has no memory for messages to others and from them", why.culprit);
+  owner_.lost(*this, why);
+}
+
 COLLS_ONCE void link::ready(std::uint32_t events) {
   if (ring_) return listen();
   if ((events & static_cast<std::uint32_t>(EPOLLOUT)) != 0) flush();

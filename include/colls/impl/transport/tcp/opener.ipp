@@ -327,6 +327,7 @@ COLLS_ONCE void opener::tell_of_lack(int peer, const char* what) {
 
 COLLS_ONCE void opener::open(link& which, detail::descriptor socket,
                              std::unique_ptr<shm::ring> ring) {
+  if (!socket) return which.fail(ECONNRESET);  // the peer has closed its end meanwhile
   try {
     links_.open(which, std::move(socket), std::move(ring));
   } catch (const std::exception&) {
