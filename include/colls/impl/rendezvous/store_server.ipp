@@ -55,7 +55,7 @@ COLLS_ONCE std::string store_server::lack() const {
 
 COLLS_ONCE std::size_t store_server::unsent() const {
   std::size_t sum = 0;
-  for (const auto& it : guests_) sum += it->out.size();
+  for (const auto& it : guests_) sum += it->out.size() + it->sending.size();
   return sum;
 }
 
@@ -393,9 +393,11 @@ COLLS_ONCE void store_server::answer_ready(guest& to) {
 COLLS_ONCE task<> store_server::flush(guest_ptr to) {
   to->writing = true;
   for (answer_ready(*to); !to->out.empty(); answer_ready(*to)) {
-    const std::string batch = std::exchange(to->out, {});
+    to->sending = std::exchange(to->out, {});
+    const std::string& batch = to->sending;
     const detail::outcome done = co_await detail::attempt(
         to->link->write({reinterpret_cast<const std::byte*>(batch.data()), batch.size()}));
+    to->sending = {};
     if (!done) break;
   }
   to->writing = false;
