@@ -700,7 +700,7 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
       two.silent_ms = static_cast<std::uint32_t>(at);
       say(1, word_of(1, 1, {two}), at + 10);
       two.entered = 0;  // so far as rank 3 knows
-      say(3, word_of(1, 1, {two}), at + 10);
+      say(3, word_of(1, 1, {two}), at + 20);
     }
     sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
     culprit = 2;

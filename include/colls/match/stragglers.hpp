@@ -118,7 +118,6 @@ class inquiry {
     }
     entry& one = all_[said.rank];
     one.known = said;
-    one.known.waiter = -1;
     one.known.answers = 1;
     one.as_of = one.heard = now;
     one.asked = 0;
