@@ -747,6 +747,21 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
     sentence = "rank 2 entered #1 all_reduce and has been silent for 1.9 s; nothing moved for 2 s";
     culprit = 2;
   }
+  SUBCASE("one that has stopped inside is waited for by a rank that enters late") {
+    for (const int peer : {1, 3}) say(peer, word_of(1, 1), 110);
+    for (int at = 200; at < 2'000; at += 100) {
+      here.matching.sweep(1 * seconds + at * milliseconds);
+      say(1, word_of(1, 1), at + 10);
+      if (at < 400) say(3, word_of(1, 1), at + 10);
+      if (at == 500) say(2, word_of(1, 1), at + 20);
+      if (at < 600) continue;
+      rank_state three = awaited(3, 1, true);
+      three.silent_ms = static_cast<std::uint32_t>(at - 300);
+      say(2, word_of(1, 1, {three}), at + 20);
+    }
+    sentence = "rank 3 entered #1 all_reduce and has been silent for 1.7 s; nothing moved for 2 s";
+    culprit = 3;
+  }
   SUBCASE("only a third rank waits for one that falls silent, says another") {
     for (const int peer : {1, 2, 3}) say(peer, word_of(1, 1), 110);
     for (int at = 200; at < 2'000; at += 100) {
