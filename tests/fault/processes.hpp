@@ -50,9 +50,9 @@ inline double now() {
   return static_cast<double>(clock.tv_sec) + static_cast<double>(clock.tv_nsec) * 1e-9;
 }
 
-/// How often a test repeats what chance decides; COLLS_FAULT_RUNS sets another number.
+/// How often a test repeats what chance decides; FAULT_RUNS sets another number.
 inline int runs(int few) {
-  const char* const text = std::getenv("COLLS_FAULT_RUNS");
+  const char* const text = std::getenv("FAULT_RUNS");
   return text != nullptr ? std::atoi(text) : few;
 }
 
