@@ -270,6 +270,8 @@ class match : public pairing {
 
   void announce(const operation_record& record, time_point now);
   void spread_news(time_point now);
+  // To each rank that this one has asked itself and is linked to.
+  void report_to_asked(inquiry& asks, const state_report& known);
   // Those that know that this rank waited: it may compute from now on, and not answer.
   void tell_of_the_end(const operation_record& record);
 

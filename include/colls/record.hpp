@@ -126,6 +126,7 @@ class communicator_state {
     const run* const found = find(sequence);
     return found != nullptr ? &found->call : nullptr;
   }
+  /// Whether a rank ends such a call only after all have entered it.
   static constexpr bool ends_after_all(collective what) {
     switch (what) {
       case collective::barrier:

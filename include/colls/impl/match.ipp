@@ -359,6 +359,15 @@ COLLS_ONCE void match::announce(const operation_record& record, time_point now) 
   }
 }
 
+COLLS_ONCE void match::report_to_asked(inquiry& asks, const state_report& known) {
+  const std::uint32_t id = asks.communicator().id();
+  asks.each([&](int rank, const inquiry::entry& one) {
+    for (mover* transport : movers_) {
+      if (one.direct && transport->is_linked(rank)) transport->report(rank, id, known);
+    }
+  });
+}
+
 COLLS_ONCE void match::tell_of_the_end(const operation_record& record) {
   const communicator_state& of = *record.communicator;
   inquiry* const asks = inquiry_on(of.id());
@@ -366,11 +375,7 @@ COLLS_ONCE void match::tell_of_the_end(const operation_record& record) {
   if (!was_told || of.failed()) return;
   const state_report known = own_state(of.id());
   try {
-    asks->each([&](int rank, const inquiry::entry& one) {
-      for (mover* transport : movers_) {
-        if (one.direct && transport->is_linked(rank)) transport->report(rank, of.id(), known);
-      }
-    });
+    report_to_asked(*asks, known);
   } catch (const std::bad_alloc&) {
     // Then what this rank has said counts until it is too old.
   }
@@ -389,11 +394,7 @@ COLLS_ONCE void match::spread_news(time_point now) {
     const std::uint32_t id = asks.communicator().id();
     const state_report known = report_on(id, now);
     if (!asks.is_news(known, now)) continue;
-    asks.each([&](int rank, const inquiry::entry& one) {
-      for (mover* transport : movers_) {
-        if (one.direct && transport->is_linked(rank)) transport->report(rank, id, known);
-      }
-    });
+    report_to_asked(asks, known);
   }
 }
 
@@ -455,9 +456,8 @@ COLLS_ONCE void match::blame_peer(blame& to, const operation_record& record, tim
 
 COLLS_ONCE void match::blame_member(blame& to, const operation_record& record, time_point now) {
   const communicator_state& of = *record.communicator;
-  for (const std::vector<int>& awaited : {senders_to(record), takers_of(record)}) {
-    if (to.waited_for < 0 && !awaited.empty()) to.waited_for = awaited.front();
-  }
+  const std::vector<int> peers = peers_of(record);
+  if (!peers.empty()) to.waited_for = peers.front();
   inquiry* const asks = inquiry_on(of.id());
   if (asks != nullptr) refresh(*asks, now);
   const inquiry::verdict found = asks != nullptr ? asks->judge(now) : inquiry::verdict();

@@ -22,9 +22,9 @@ namespace colls {
 using local_key_bytes = std::array<std::byte, 80>;
 
 /// Listens beside a store's listener, and tells processes of this user by which secret its job
-/// proves itself: the drawn one itself, or only that another was given, or none (`insecure`). At the
-/// limit on open files they are told so.
-/// Processes of other users are sent away at a bounded rate: after 64 of them all wait for 32 ms.
+/// proves itself: the drawn one itself, or only that another was given, or none (`insecure`); or
+/// that this process is at its limit on open files. Processes of other users are sent away at a
+/// bounded rate: after 64 of them all wait for 32 ms.
 class key_server final : engine::watcher, engine::source {
  public:
   /// `key` must outlive the server.
@@ -65,9 +65,8 @@ local_key_bytes write_local_key(const secret& key);
 
 /// The store at a loopback address gives its local key. `insecure`: whether none will do. Throws
 /// `unreachable` (nothing of colls listens beside that address), `auth_failed` (another user does,
-/// or the job has a secret that this process was not given), `insecure_bind`, `timeout`,
-/// `too_many_files` (the store's process: ask again),
-/// `protocol_error`, `version_mismatch`.
+/// or the job has a secret that this process was not given), `too_many_files` (the store's process:
+/// ask again), `insecure_bind`, `timeout`, `protocol_error`, `version_mismatch`.
 task<secret> ask_for_local_key(engine& on, endpoint store, bool insecure, time_point deadline);
 
 /// The user whose process listens beside `store`; -1: none does.

@@ -282,8 +282,8 @@ class link final : public engine::watcher {
   bool peer_is_gone() const;
 
   /// Ends the link for want of memory, of which this rank is the cause, or because the peer has left
-  /// too much unread: what was begun cannot come to its end. Whoever withdraws a message, in its
-  /// destructor or in the middle of a list, is not the one to tell.
+  /// too much unread: what was begun cannot come to its end. It tells so later: a message may be
+  /// withdrawn in a destructor, or in the middle of a list.
   void break_off();
   /// Tells now what `break_off` has left for later: somebody asks for the link.
   void tell_if_broken();

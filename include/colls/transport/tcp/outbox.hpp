@@ -118,9 +118,9 @@ class outbox {
   bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
-  /// Nothing is written any more.
-  /// Why a control frame was refused: not for want of memory.
+  /// Why `control` has refused a frame: not for want of memory.
   bool is_too_much_unread() const { return too_much_unread_; }
+  /// Nothing is written any more.
   void end() {
     ended_ = true;
     tail_.clear();
