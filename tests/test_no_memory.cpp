@@ -330,6 +330,18 @@ TEST_CASE("a receive without memory leaves the header of its message to the next
   }
 }
 
+TEST_CASE("a link whose peer does not read ends, and names the peer") {
+  one_link here;
+  const message_key key{1, 7, 1, 0};
+  const tcp::header frame = tcp::header_for(tcp::kind::grant, key, 0, 0);
+  for (int words = 0; !here.to.ended() && words < 8'000'000; ++words) here.to.control(frame);
+  REQUIRE(here.to.ended());
+  here.on->queue().run();
+  REQUIRE(here.owner.losses.size() == 1);
+  CHECK(here.owner.losses[0].code == errc::peer_failed);
+  CHECK(here.owner.losses[0].culprit == 1);
+}
+
 TEST_CASE("a peer that grants on and on ends its link before it takes all memory") {
   one_delivery rank;
   tcp::link& from = rank.every.at(1);
