@@ -241,7 +241,7 @@ TEST_CASE("at the limit on open files a process that asks is told so, and gets t
     const asked got = ask(at, server.local());
     REQUIRE(got.failed);
     CHECK(got.failed->code == errc::too_many_files);
-    CHECK(contains(got.failed->detail, "what serves 127.0.0.1:"));
+    CHECK(contains(got.failed->detail, "the process that serves 127.0.0.1:"));
   }
   const asked got = ask(at, server.local());
   REQUIRE(got.key);

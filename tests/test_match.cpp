@@ -112,6 +112,19 @@ struct one_rank {
   }
 };
 
+/// One that has waited for rank 2 for so long that it asks the others.
+struct waiting_rank : one_rank {
+  receive asked{from(2), record, queue};
+
+  waiting_rank() {
+    transport.linked = {1, 2, 3};
+    record.started = 1 * seconds;
+    matching.begin(record);
+    CHECK(matching.post(asked) == nullptr);
+    matching.sweep(record.started + 100 * milliseconds);
+  }
+};
+
 TEST_CASE("messages of one key meet receives in order, and other keys not at all") {
   one_rank here;
   message first(here.from(1), 1);
@@ -808,13 +821,7 @@ TEST_CASE("a rank that is not in a communicator has nothing to say of it") {
 }
 
 TEST_CASE("what a rank learns of late ranks it tells those that it asks, once") {
-  one_rank here;
-  here.transport.linked = {1, 2, 3};
-  here.record.started = 1 * seconds;
-  here.matching.begin(here.record);
-  receive asked(here.from(2), here.record, here.queue);
-  CHECK(here.matching.post(asked) == nullptr);
-  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  waiting_rank here;
   for (const int peer : {1, 3}) {
     CHECK(here.matching.hear(peer, 7, word_of(1, 1), 1 * seconds + 101 * milliseconds));
   }
@@ -837,7 +844,7 @@ TEST_CASE("what a rank learns of late ranks it tells those that it asks, once") 
   here.matching.end(here.record);
   here.matching.sweep(1 * seconds + 300 * milliseconds);
   CHECK(here.matching.due() == never);
-  here.matching.withdraw(asked);
+  here.matching.withdraw(here.asked);
 }
 
 TEST_CASE("a silent rank that no rank waits for may have done its part in a call from or to a root") {
@@ -863,13 +870,7 @@ TEST_CASE("a silent rank that no rank waits for may have done its part in a call
 }
 
 TEST_CASE("a rank tells of one that others think is late, and when it waits no more itself") {
-  one_rank here;
-  here.transport.linked = {1, 2, 3};
-  here.record.started = 1 * seconds;
-  here.matching.begin(here.record);
-  receive asked(here.from(2), here.record, here.queue);
-  CHECK(here.matching.post(asked) == nullptr);
-  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  waiting_rank here;
   const time_point soon = 1 * seconds + 110 * milliseconds;
   for (const int peer : {1, 2}) CHECK(here.matching.hear(peer, 7, word_of(1, 1), soon));
   CHECK(here.matching.report_on(7, soon).count == 0);
@@ -883,7 +884,7 @@ TEST_CASE("a rank tells of one that others think is late, and when it waits no m
   CHECK(here.transport.reported_to == std::vector<int>{1, 2, 3});
   CHECK(here.transport.last_report.self.entered == 1);
   CHECK(here.transport.last_report.self.waits_in == 0);
-  here.matching.withdraw(asked);
+  here.matching.withdraw(here.asked);
 }
 
 TEST_CASE("which processes are stopped is asked seldom") {
@@ -907,13 +908,7 @@ TEST_CASE("which processes are stopped is asked seldom") {
 }
 
 TEST_CASE("what a rank says of itself is not passed on as another's word") {
-  one_rank here;
-  here.transport.linked = {1, 2, 3};
-  here.record.started = 1 * seconds;
-  here.matching.begin(here.record);
-  receive asked(here.from(2), here.record, here.queue);
-  CHECK(here.matching.post(asked) == nullptr);
-  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  waiting_rank here;
   state_report said = word_of(0, 0);
   said.self.waiter = 5000;
   const time_point soon = 1 * seconds + 110 * milliseconds;
@@ -922,7 +917,7 @@ TEST_CASE("what a rank says of itself is not passed on as another's word") {
   REQUIRE(known.count > 0);
   for (std::uint32_t i = 0; i < known.count; ++i) CHECK(known.others[i].waiter == -1);
   here.matching.end(here.record);
-  here.matching.withdraw(asked);
+  here.matching.withdraw(here.asked);
 }
 
 TEST_CASE("a report that no rank of colls would send is refused") {

@@ -51,9 +51,6 @@ inline bool is_lack(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/// A descriptor that can be given up when the process has no other one.
-inline descriptor reserve() { return descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
-
 /// The user that opened the other end of a local socket, by the kernel's word; -1: it does not say.
 inline std::int64_t user_behind(int socket) {
   ucred peer{};

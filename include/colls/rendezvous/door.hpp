@@ -106,8 +106,8 @@ class door final : engine::watcher, engine::source {
   time_point rests_until_ = 0;
   time_point next_eviction_ = 0;
   bool listening_ = true;
-  detail::descriptor spare_;  // given up to refuse a connection at the limit on open files
-  int lack_ = 0;              // an errno, and when it came
+  spare_descriptor spare_;
+  int lack_ = 0;  // an errno, and when it came
   time_point lacked_ = 0;
   std::uint64_t turned_away_ = 0;
   std::uint64_t gone_ = 0;

@@ -52,7 +52,7 @@ class key_server final : engine::watcher, engine::source {
   engine& engine_;
   const secret& key_;
   listener local_;
-  detail::descriptor spare_ = detail::reserve();  // given up at the limit on open files
+  spare_descriptor spare_;
   bool resting_ = false;
   time_point rests_until_ = 0;
   int others_ = 0;  // callers of other users since the last rest

@@ -241,6 +241,30 @@ class listener {
   detail::kept_socket socket_;
 };
 
+/// A descriptor that is given up to turn connections away at the limit on open files: what cannot be
+/// accepted cannot be answered either.
+class spare_descriptor {
+ public:
+  /// Accepts some of the connections that wait, passes each to `tell` and closes it.
+  template <class Tell>
+  void refuse(listener& from, const Tell& tell) {
+    for (int refused = 0; refused < 64; ++refused) {
+      kept_ = {};
+      const detail::descriptor socket = from.accept();
+      if (!socket) break;
+      tell(socket.get());
+    }
+    kept_ = open();
+  }
+
+ private:
+  static detail::descriptor open() {
+    return detail::descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+
+  detail::descriptor kept_ = open();
+};
+
 /// Tasks that nobody awaits, owned by whoever started them: each lives until it has ended, the rest
 /// are withdrawn when the owner goes. An exception ends its task and nothing else.
 class task_group {

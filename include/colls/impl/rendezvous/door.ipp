@@ -38,7 +38,6 @@ COLLS_ONCE door::door(engine& on, listener& at, const hello& mine, const secret&
       patience_(patience),
       most_(std::clamp(2 * mine.world, 64, 1024)),
       last_sweep_(on.now()),
-      spare_(detail::reserve()),
       tasks_(on) {
   engine_.watch(listener_.descriptor(), EPOLLIN, *this);
   try {
@@ -102,18 +101,14 @@ COLLS_ONCE void door::refuse(int error) {
   lack_ = error;
   lacked_ = engine_.now();
   const hello_bytes answer = write_hello(refusal(purpose::no_descriptor, mine_.rank));
-  for (int refused = 0; refused < 64; ++refused) {
-    spare_ = {};
-    const detail::descriptor socket = listener_.accept();
-    if (!socket) break;
+  spare_.refuse(listener_, [&](int socket) {
     ++turned_away_;
     hello_bytes unread;
     // What is not read when a connection is closed resets it, and may cost the peer the answer.
-    (void)::recv(socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    (void)::recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
     // A peer that the answer does not reach finds the connection closed.
-    (void)::send(socket.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-  spare_ = detail::reserve();
+    (void)::send(socket, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  });
   const std::string why = std::string("no connection can be taken: ") + std::strerror(error);
   detail::tell_of_strangers(listener_.local(), why.c_str());
   rest(100 * milliseconds);

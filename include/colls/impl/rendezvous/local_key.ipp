@@ -93,7 +93,8 @@ COLLS_ONCE task<secret> ask_for_local_key(engine& on, endpoint store, bool insec
           where.c_str());
   }
   if (state == key_state::no_descriptor) {
-    raise(errc::too_many_files, "what serves %s has too many open files and hands out no key now",
+    raise(errc::too_many_files,
+          "the process that serves %s has too many open files and cannot give its key",
           where.c_str());
   }
   const bool none = state == key_state::none;
@@ -147,14 +148,10 @@ COLLS_ONCE void key_server::ready(std::uint32_t) {
 
 COLLS_ONCE void key_server::refuse() {
   const local_key_bytes said = detail::write_key_state(detail::key_state::no_descriptor);
-  for (int refused = 0; refused < 64; ++refused) {
-    spare_ = {};
-    const detail::descriptor asking = local_.accept();
-    if (!asking) break;
+  spare_.refuse(local_, [&](int asking) {
     // A process that this does not reach finds the connection closed.
-    (void)::send(asking.get(), said.data(), said.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-  spare_ = detail::reserve();
+    (void)::send(asking, said.data(), said.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  });
   rest(100 * milliseconds);
 }
 

@@ -139,9 +139,7 @@ class delivery {
       if (known != nullptr) from.fail(0, "a message that answers no grant of ours");
       return;
     }
-    early& kept = keep(from, frame, key, size);
-    kept.buffered = true;
-    --from.credit.headers;
+    early& kept = keep(from, frame, key, true);
     from.credit.keep(size);
     from.deliver_to(kept);
   }
@@ -212,13 +210,16 @@ class delivery {
     to.control(header_for(kind::grant, receive.key, receive.size, receive.record->hash, flags));
     to.flush();
   }
-  early& keep(link& from, const header& frame, const message_key& key, std::size_t room) {
-    early& kept = *early::make(room);
+  // A message that no receive waits for. `buffered`: its bytes follow, and have to be kept as well.
+  early& keep(link& from, const header& frame, const message_key& key, bool buffered) {
+    const auto size = static_cast<std::size_t>(frame.length);
+    early& kept = *early::make(buffered ? size : 0);
     kept.key = key;
-    kept.size = static_cast<std::size_t>(frame.length);
+    kept.size = size;
     kept.hash = frame.hash;
     kept.from = &from;
-    ++from.credit.headers;  // until its bytes are known to follow
+    kept.buffered = buffered;
+    if (!buffered) ++from.credit.headers;
     try {
       match_.keep(kept);
     } catch (const std::bad_alloc&) {

@@ -40,7 +40,7 @@ COLLS_ONCE void delivery::announced(link& from, const header& frame, const messa
     return;
   }
   if (reminder && key.is_point_to_point()) return;
-  keep(from, frame, key, 0).number = number;
+  keep(from, frame, key, false).number = number;
   if (from.credit.headers > most_headers) from.fail(0, "more headers than a rank sends ahead");
 }
 
