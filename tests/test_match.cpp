@@ -585,11 +585,12 @@ TEST_CASE("deadlines are counted from the start, or from the last byte") {
     CHECK(here.all.failed());
   }
   SUBCASE("point to point may end alone") {
-    here.record.deadline = 2 * seconds;
+    here.record.deadline = 1 * seconds + 99 * milliseconds;
+    here.record.hash = 0;
     here.record.expired = [](operation_record& self, const failure& why) {
       self.bytes_expected = static_cast<std::uint64_t>(why.code);
     };
-    here.matching.sweep(2 * seconds);
+    here.matching.sweep(here.record.deadline);
     CHECK_FALSE(here.all.failed());
     CHECK(here.record.bytes_expected == static_cast<std::uint64_t>(errc::timeout));
   }
@@ -660,25 +661,48 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
   };
   std::string sentence;
   int culprit = -1;
-  std::optional<state_report> asked_again;  // what rank 1 says to that
+  std::vector<std::pair<int, state_report>> answers;  // to being asked again at the deadline
   SUBCASE("one has not entered, and another that has says so too") {
     say(2, word_of(1, 1, {awaited(1, 0, true)}), 110);
     say(3, word_of(1, 1), 110);
+    answers = {{2, word_of(1, 1, {awaited(1, 0, true)})}, {3, word_of(1, 1)}};
     sentence = "rank 1 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
     culprit = 1;
   }
   SUBCASE("two have not entered") {
     say(2, word_of(1, 1), 110);
     say(1, word_of(0, 0), 110);
-    asked_again = word_of(0, 0);
+    answers = {{1, word_of(0, 0)}, {2, word_of(1, 1, {awaited(3, 0, true)})}};
     sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nor has rank 3; "
                "nothing moved for 2 s";
+    culprit = 1;
+  }
+  SUBCASE("one has not entered, and of another nothing is known") {
+    say(2, word_of(1, 1), 110);
+    say(1, word_of(0, 0), 110);
+    answers = {{1, word_of(0, 0)}, {2, word_of(1, 1)}};
+    sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nothing was heard of rank "
+               "3; nothing moved for 2 s";
+    culprit = 1;
+  }
+  SUBCASE("one that may compute in the call is lower than one that is waited for") {
+    say(3, word_of(1, 1), 110);
+    answers = {{3, word_of(1, 1)}};
+    sentence = "rank 1 has not entered #1 all_reduce as far as is known; nothing was heard of it; nor "
+               "has rank 2; nothing moved for 2 s";
+    culprit = 1;
+  }
+  SUBCASE("two had not entered long ago, and the higher one has done so since") {
+    say(2, word_of(1, 1), 110);
+    for (const int peer : {1, 3}) say(peer, word_of(0, 0), 110);
+    answers = {{1, word_of(0, 0)}, {2, word_of(1, 1)}, {3, word_of(1, 1)}};
+    sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nothing moved for 2 s";
     culprit = 1;
   }
   SUBCASE("one that had not entered long ago has done so since") {
     say(2, word_of(1, 1), 110);
     say(1, word_of(0, 0), 110);
-    asked_again = word_of(1, 1, {awaited(3, 0, true)});
+    answers = {{2, word_of(1, 1)}, {1, word_of(1, 1, {awaited(3, 0, true)})}};
     sentence = "rank 3 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
     culprit = 3;
   }
@@ -795,15 +819,41 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
     sentence = "no rank is known to be late; nothing moved for 2 s";
   }
   here.matching.sweep(3 * seconds);
-  if (asked_again) {
+  if (!answers.empty()) {
     CHECK_FALSE(here.all.failed());
-    say(2, word_of(1, 1), 2'010);
-    say(1, *asked_again, 2'010);
+    for (const auto& [peer, said] : answers) say(peer, said, 2'010);
     here.matching.sweep(3 * seconds + 50 * milliseconds);
   }
   REQUIRE(here.all.failed());
   CHECK(std::string(here.all.why().detail) == sentence);
   CHECK(here.all.why().culprit == culprit);
+  here.matching.end(here.record);
+}
+
+TEST_CASE("a rank that has ended the call before and computes is named, though it does not say so") {
+  one_rank here;
+  here.transport.linked = {1, 2, 3};
+  here.record.sequence = here.all.take_sequence(call_of(10));  // the second one
+  here.record.started = 1 * seconds;
+  here.all.inactivity = 2 * seconds;
+  here.matching.begin(here.record);
+  receive asked(here.from(1), here.record, here.queue);
+  CHECK(here.matching.post(asked) == nullptr);
+  here.matching.sweep(1 * seconds);
+  here.matching.sweep(1 * seconds + 100 * milliseconds);
+  CHECK(here.matching.hear(1, 7, word_of(1, 1), 1 * seconds + 110 * milliseconds));
+  for (int at = 110; at <= 2'110; at += 100) {
+    for (const int peer : {2, 3}) {
+      CHECK(here.matching.hear(peer, 7, word_of(2, 2), 1 * seconds + at * milliseconds));
+    }
+    if (at > 1'900) here.matching.sweep(1 * seconds + (at + 90) * milliseconds);
+    CHECK_FALSE(here.all.failed());
+  }
+  here.matching.sweep(3 * seconds + 250 * milliseconds);
+  REQUIRE(here.all.failed());
+  CHECK(here.all.why().culprit == 1);
+  const std::string detail = here.all.why().detail;
+  CHECK(detail.starts_with("rank 1 has not entered #2 all_reduce; it has made no call since #1"));
   here.matching.end(here.record);
 }
 
@@ -860,6 +910,8 @@ TEST_CASE("a silent rank that no rank waits for may have done its part in a call
     here.matching.sweep(1 * seconds + 100 * milliseconds);
     CHECK(here.matching.hear(1, 7, word_of(1, 1), 1 * seconds + 110 * milliseconds));
     here.matching.sweep(3 * seconds);
+    CHECK(here.matching.hear(1, 7, word_of(1, 1), 3 * seconds + 10 * milliseconds));
+    here.matching.sweep(3 * seconds + 50 * milliseconds);
     REQUIRE(here.all.failed());
     const bool ends_after_all = what == collective::all_reduce;
     CHECK(here.all.why().culprit == (ends_after_all ? 2 : 3));

@@ -15,6 +15,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <vector>
@@ -380,21 +381,43 @@ TEST_CASE("a peer that sends headers on and on ends its link before it takes all
   CHECK(rank.state.why().culprit == 1);
 }
 
-TEST_CASE("a rank sends no more headers ahead than its peer keeps") {
-  tcp::credit of;
-  tcp::outgoing next;
-  next.key = {1, 7, tcp::most_headers, message_key::point_to_point};
-  std::vector<tcp::outgoing> ahead(tcp::most_headers / 2);
-  for (std::size_t i = 0; i < ahead.size(); ++i) {
-    ahead[i].key = {1, 7, i, message_key::point_to_point};
-    if (!of.may_announce(ahead[i])) FAIL(i);
-    of.ahead.make_room();
-    of.ahead.push_back(ahead[i]);
+TEST_CASE("a rank sends no more headers ahead than its peer keeps, and others when there is room") {
+  one_delivery rank;
+  tcp::link& to = rank.every.at(1);
+  std::vector<tcp::outgoing> sends(tcp::most_headers / 2 + 4);
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    sends[i].key = {1, 7, i, message_key::point_to_point};
+    sends[i].size = eager_limit + 1;
+    sends[i].record = &rank.record;
+    if (rank.here.start(sends[i])) FAIL(i);
   }
-  CHECK_FALSE(of.may_announce(next));
-  of.ahead.remove(ahead[0]);
-  CHECK(of.may_announce(next));
-  for (std::size_t i = 1; i < ahead.size(); ++i) of.ahead.remove(ahead[i]);
+  tcp::outgoing* const held = sends.data() + tcp::most_headers / 2;
+  const auto ahead = [&] {
+    return std::count_if(held, held + 4, [](const tcp::outgoing& one) { return !one.behind; });
+  };
+  CHECK_FALSE(sends[sends.size() - 5].behind);
+  CHECK(ahead() == 0);
+
+  rank.here.withdraw(sends[0]);
+  CHECK(ahead() == 1);
+  CHECK_FALSE(held[0].behind);
+
+  to.withdraw(sends[1]);  // as if its header had been written
+  rank.here.granted(to, tcp::header_for(tcp::kind::grant, sends[1].key, 0, 0), sends[1].key);
+  CHECK(ahead() == 2);
+  CHECK_FALSE(held[1].behind);
+
+  rank.here.withdraw(held[2]);  // which does not go on any more
+  to.withdraw(sends[2]);
+  to.credit.ahead.remove(sends[2]);
+  sends[2].waits = false;
+  CHECK(held[3].behind);
+  rank.here.held_go_on(to);  // as when another communicator has failed
+  CHECK_FALSE(held[3].behind);
+  for (std::size_t i = 3; i < sends.size(); ++i) {
+    if (&sends[i] != held + 2) rank.here.withdraw(sends[i]);
+  }
+  rank.here.withdraw(sends[1]);
 }
 
 TEST_CASE("who asks for a link right after it has broken is told why") {

@@ -279,7 +279,6 @@ class match : public pairing {
   struct blame {
     int culprit = -1;
     int waited_for = -1;
-    bool is_stale = false;  // the culprit may have gone on since
     detail::line sentence;
   };
   // Of sends and receives that wait for one peer there may be very many.
@@ -288,8 +287,12 @@ class match : public pairing {
   void blame_peer(blame& to, const operation_record& record, time_point now);
   void blame_member(blame& to, const operation_record& record, time_point now);
 
+  // Ranks that may be elsewhere by now are asked before anything is said of them. True: the record
+  // is looked at again when they can have answered.
+  bool asks_again(operation_record& record, time_point now);
   // A rank that lives but does not call is late, never dead.
-  void tell_of_late_ranks(const operation_record& record, time_point now);
+  void tell_of_late_ranks(operation_record& record, time_point now);
+  void note_logged(const communicator_state& of, int peer, time_point now);
 
   void expire(operation_record& record, time_point now, bool total);
 

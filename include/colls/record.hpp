@@ -41,7 +41,6 @@ struct operation_record {
   time_point announce_after = 100 * milliseconds;  // from `started`
   stream_ref stream;                               // the caller's, whose work comes first
   bool late = false;                               // the log has told who is waited for
-  bool asked_again = false;                        // at its deadline, where its peers are
   posted* receive = nullptr;   // point to point: the one that waits for its message
   std::int32_t sends_to = -1;  // the same: a rank of the world
   time_point look_at = 0;     // when time may have done something to it

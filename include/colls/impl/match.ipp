@@ -148,9 +148,18 @@ COLLS_ONCE void match::sweep(time_point now) {
   spread_news(now);
 }
 
+namespace detail {
+
+/// Of a message.
+inline int peer_of(const operation_record& record) {
+  return record.receive != nullptr ? record.receive->key.peer : record.sends_to;
+}
+
+}  // namespace detail
+
 COLLS_ONCE bool match::was_just_announced(const operation_record& record, time_point now) {
   if (record.hash != 0 || record.what == collective::send_recv) return false;
-  const int peer = record.receive != nullptr ? record.receive->key.peer : record.sends_to;
+  const int peer = detail::peer_of(record);
   const inquiry* const asks = inquiry_on(record.communicator->id());
   const inquiry::entry* const known = asks != nullptr ? asks->find(peer) : nullptr;
   constexpr time_point pause = 20 * milliseconds;
@@ -312,6 +321,7 @@ COLLS_ONCE void match::linked(int peer, time_point now) {
     inquiry* const asks = inquiry_on(of.id());
     if (asks == nullptr || of.rank_of(peer) < 0) continue;
     try {
+      asks->end_dial(peer);
       asks->ask(peer, false, now);
     } catch (const std::bad_alloc&) {
       return;  // the next announcement is not far
@@ -349,9 +359,9 @@ COLLS_ONCE void match::announce(const operation_record& record, time_point now) 
       const bool linked = std::any_of(movers_.begin(), movers_.end(),
                                       [&](mover* each) { return each->is_linked(peer); });
       if (linked) return others.push_back(peer);
-      for (mover* transport : movers_) {
-        if (opens) transport->open_link(peer);
-      }
+      if (!opens) return;
+      inquire(record, now).dial(peer, now);
+      for (mover* transport : movers_) transport->open_link(peer);
     });
     tell(others, false);
   } catch (const std::bad_alloc&) {
@@ -401,8 +411,9 @@ COLLS_ONCE void match::spread_news(time_point now) {
 namespace detail {
 
 /// Where a rank is that has not entered `missed`, or, if that is 0, has no part in a message.
+/// `is_quiet`: as far as is known.
 inline void add_place(line& to, const communicator_state& of, const inquiry::entry& late,
-                      std::uint64_t missed, time_point now) {
+                      std::uint64_t missed, bool is_quiet, time_point now) {
   const rank_state& at = late.known;
   const bool silent = inquiry::is_silent(late, now);
   if (!silent && at.operation != collective::none) {
@@ -422,11 +433,18 @@ inline void add_place(line& to, const communicator_state& of, const inquiry::ent
   } else if (at.entered == 0) {
     to.add(silent ? "; nothing was heard of it" : "; it has made no call");
   } else {
-    to.add(!silent || at.entered + 1 == missed ? "; it has made no call since "
-                                               : "; nothing was heard of it since ");
+    const bool has_made_none = !silent || (at.entered + 1 == missed && !is_quiet);
+    to.add(has_made_none ? "; it has made no call since " : "; nothing was heard of it since ");
     add_call(to, of, at.entered);
   }
   if (at.stopped != 0) to.add(", and is stopped");
+}
+
+inline void add_ranks(line& to, const char* one, const char* several,
+                      const std::vector<int>& ranks) {
+  if (ranks.empty()) return;
+  to.add("%s", ranks.size() == 1 ? one : several);
+  for (std::size_t i = 0; i < ranks.size(); ++i) to.add("%s%d", i == 0 ? " " : ", ", ranks[i]);
 }
 
 }  // namespace detail
@@ -451,7 +469,7 @@ COLLS_ONCE void match::blame_peer(blame& to, const operation_record& record, tim
   refresh(*asks, now);
   const inquiry::entry* const late = asks->find(to.culprit);
   if (late == nullptr || (late->known.answers == 0 && !inquiry::is_silent(*late, now))) return;
-  detail::add_place(to.sentence, *record.communicator, *late, 0, now);
+  detail::add_place(to.sentence, *record.communicator, *late, 0, false, now);
 }
 
 COLLS_ONCE void match::blame_member(blame& to, const operation_record& record, time_point now) {
@@ -468,20 +486,18 @@ COLLS_ONCE void match::blame_member(blame& to, const operation_record& record, t
     return;
   }
   const inquiry::entry& late = *asks->find(found.culprit);
-  to.is_stale = !found.has_entered && inquiry::is_stale(late, now);
   line.add("rank %d %s ", found.culprit, found.has_entered ? "entered" : "has not entered");
   detail::add_call(line, of, found.sequence);
+  if (found.is_quiet) line.add(" as far as is known");
   if (found.has_entered) {
     const double span = static_cast<double>(inquiry::silent_for(late, now)) * 1e-9;
     line.add(" and has been silent for %.1f s", span);
     if (late.known.stopped != 0) line.add(", and is stopped");
   } else {
-    detail::add_place(line, of, late, found.sequence, now);
-  }
-  if (found.has_entered || found.others.empty()) return;
-  line.add(found.others.size() == 1 ? "; nor has rank" : "; nor have ranks");
-  for (std::size_t i = 0; i < found.others.size(); ++i) {
-    line.add("%s%d", i == 0 ? " " : ", ", found.others[i]);
+    detail::add_place(line, of, late, found.sequence, found.is_quiet, now);
+    detail::add_ranks(line, "; nor has rank", "; nor have ranks", found.others);
+    detail::add_ranks(line, "; nothing was heard of rank", "; nothing was heard of ranks",
+                      found.quiet);
   }
 }
 
@@ -497,24 +513,77 @@ COLLS_ONCE match::blame match::who_is_late(const operation_record& record, time_
   return found;
 }
 
-COLLS_ONCE void match::tell_of_late_ranks(const operation_record& record, time_point now) {
-  if (record.hash != 0 && &record != record.communicator->oldest_collective()) return;
+COLLS_ONCE bool match::asks_again(operation_record& record, time_point now) {
+  const communicator_state& of = *record.communicator;
+  // A receive with a short timeout ends on time.
+  if (record.hash == 0 && now - record.started < 2 * inquiry::patience) return false;
+  const bool is_first = inquiry_on(of.id()) == nullptr;
+  if (is_first) announce(record, now);
+  inquiry* const asks = inquiry_on(of.id());
+  if (asks == nullptr || of.failed()) return false;
+  if (is_first) asks->begin_round(now, inquiry::patience);
+  try {
+    const std::vector<int> stale = asks->stale(now);
+    for (const int peer : stale) asks->ask(peer, false, now);
+    // What comes back at once may end the operation.
+    const state_report known = stale.empty() ? state_report() : report_on(of.id(), now);
+    for (const int peer : stale) {
+      for (mover* transport : movers_) {
+        if (!of.failed()) transport->announce(peer, record, known);
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  if (!asks->expects_answers(now)) return false;
+  calls_.look_at(record, now + inquiry::patience);
+  return true;
+}
+
+COLLS_ONCE void match::tell_of_late_ranks(operation_record& record, time_point now) {
+  const communicator_state& of = *record.communicator;
+  const bool is_direct = record.hash == 0;
+  const bool is_first = is_direct || &record == of.oldest_collective();
+  // Those before it may end soon, and it may not.
+  if (!is_first) calls_.look_at(record, now + 1 * seconds);
+  record.late = is_first && !asks_again(record, now);
+  if (!record.late || of.failed()) return;
+  // Of the messages that wait for one rank the log is told once.
+  const int peer = is_direct ? detail::peer_of(record) : -1;
+  const inquiry* const known = inquiry_on(of.id());
+  if (is_direct && known != nullptr && known->is_logged(peer, now)) return;
   const blame late = who_is_late(record, now);
-  log_warn("rank %d has waited 30 s in %s %s%llu: %s", rank_, name(record.what),
-           record.hash != 0 ? "#" : "with tag ", static_cast<unsigned long long>(record.sequence),
-           late.sentence.text());
+  detail::line where;
+  const auto number = static_cast<unsigned long long>(record.sequence);
+  if (is_direct) {
+    std::size_t others = 0;
+    for (const operation_record* each = calls_.first(); each != nullptr; each = each->next) {
+      const bool is_like_it = each->hash == 0 && each->communicator == record.communicator;
+      if (is_like_it && each != &record && detail::peer_of(*each) == peer) ++others;
+    }
+    where.add("%s with tag %llu", name(record.what), number);
+    if (others > 0) where.add(" (and in %zu more messages)", others);
+    note_logged(of, peer, now);
+  } else {
+    where.add("%s #%llu", name(record.what), number);
+  }
+  log_warn("rank %d has waited 30 s in %s: %s", rank_, where.text(), late.sentence.text());
+}
+
+COLLS_ONCE void match::note_logged(const communicator_state& of, int peer, time_point now) {
+  try {
+    if (inquiry* const asks = inquiry_on(of.id())) asks->note_logged(peer, now);
+  } catch (const std::bad_alloc&) {
+    // Then the log is told again.
+  }
 }
 
 COLLS_ONCE void match::expire(operation_record& record, time_point now, bool total) {
   const communicator_state& of = *record.communicator;
+  // Ranks may have entered the operation, or ended it, since they said where they were.
+  if (asks_again(record, now)) return;
   const blame late = who_is_late(record, now);
   if (of.failed()) return;  // what was answered at once has ended it
-  if (late.is_stale && !std::exchange(record.asked_again, true)) {
-    // That rank may have entered the operation since it said where it was.
-    announce(record, now);
-    calls_.look_at(record, now + inquiry::patience);
-    return;
-  }
   failure why(errc::timeout);
   why.communicator = of.id();
   why.operation = record.what;

@@ -71,6 +71,8 @@ class inquiry {
     time_point named = 0;  // when another rank's report named it last
     time_point looked_at = never;  // when the system was asked whether it is stopped
     time_point announced = never;  // an operation that waits for it, the last time
+    time_point dialled = never;    // a link to it is being opened since
+    time_point logged = never;     // when the log was told that a message waits for it
     bool awaited = false;   // this rank waits for its messages
     bool direct = false;   // this rank asks it itself
     bool reported = false;  // as late, so that others have to learn when it is not any more
@@ -82,7 +84,9 @@ class inquiry {
     std::uint64_t sequence = 0;  // of the operation that waits
     int culprit = -1;
     bool has_entered = false;  // and is silent
+    bool is_quiet = false;     // so that it may have entered
     std::vector<int> others;   // that are late as well
+    std::vector<int> quiet;    // and others of which nothing is heard
   };
 
   /// `sequence`: of the oldest collective of `of` that waits here; 0: none does.
@@ -105,9 +109,55 @@ class inquiry {
     one.direct = true;
     one.known.rank = rank;
     one.awaited |= awaited;
-    if (one.asked == 0) one.asked = now;
+    wait_for_answer(one, now);
     one.announced = now;
   }
+  /// There is no link to it yet, and one is being opened. If that takes long, the rank is silent.
+  void dial(int rank, time_point now) {
+    entry& one = all_[rank];
+    one.known.rank = rank;
+    if (one.dialled == never) one.dialled = now;
+    if (now - one.dialled < 500 * milliseconds) return;
+    one.direct = true;
+    wait_for_answer(one, now);
+  }
+  /// The link has opened.
+  void end_dial(int rank) {
+    const auto found = all_.find(rank);
+    if (found == all_.end() || found->second.dialled == never) return;
+    found->second.dialled = never;
+    found->second.asked = 0;
+  }
+  /// The ranks that are asked, and may be elsewhere by now than where they said they were. None if
+  /// they were asked for that a moment ago.
+  std::vector<int> stale(time_point now) {
+    std::vector<int> found;
+    if (asked_again_ != never && now - asked_again_ < seconds) return found;
+    for (const auto& [rank, one] : all_) {
+      if (one.direct && one.asked == 0 && now - one.as_of > 2 * patience) found.push_back(rank);
+    }
+    // A rank on a busy machine needs a while.
+    if (!found.empty()) begin_round(now, 5 * patience);
+    return found;
+  }
+  /// What is asked from now on is asked for a verdict, which waits so long for answers.
+  void begin_round(time_point now, time_point span) {
+    asked_again_ = now;
+    answers_by_ = now + span;
+  }
+  /// Whether some of those have still to answer, and may.
+  bool expects_answers(time_point now) const {
+    if (now >= answers_by_) return false;
+    return std::any_of(all_.begin(), all_.end(), [&](const auto& each) {
+      return each.second.direct && each.second.asked >= asked_again_;
+    });
+  }
+  /// Whether the log was told lately that a message waits for that rank.
+  bool is_logged(int rank, time_point now) const {
+    const entry* const one = find(rank);
+    return one != nullptr && one->logged != never && now - one->logged < 30 * seconds;
+  }
+  void note_logged(int rank, time_point now) { all_[rank].logged = now; }
   /// The rank says so of itself.
   void hear(const rank_state& said, time_point now) {
     for (auto& [rank, other] : all_) {
@@ -177,17 +227,20 @@ class inquiry {
       if (is == standing::quiet) quiet.push_back(rank);
       if (is == standing::silent) silent.push_back(rank);
     }
-    // While a rank is missing none has ended such a call, so the quiet ones are missing, too.
-    if (!missing.empty() && of_->ends_after_all(found.sequence)) {
-      missing.insert(missing.end(), quiet.begin(), quiet.end());
-      std::sort(missing.begin(), missing.end());
-    }
     found.has_entered = missing.empty();
-    const std::vector<int>& late = found.has_entered ? silent : missing;
+    std::vector<int>& late = found.has_entered ? silent : missing;
     if (late.empty()) return found;
-    found.culprit = late.front();
-    const auto count = std::min<std::size_t>(late.size(), state_report::most);
-    found.others.assign(late.begin() + 1, late.begin() + static_cast<std::ptrdiff_t>(count));
+    // While a rank is missing none has ended such a call: the quiet ones have not called it, or
+    // compute while it runs.
+    if (found.has_entered || !of_->ends_after_all(found.sequence)) quiet.clear();
+    found.is_quiet = !quiet.empty() && quiet.front() < late.front();
+    std::vector<int>& first = found.is_quiet ? quiet : late;
+    found.culprit = first.front();
+    first.erase(first.begin());
+    late.resize(std::min<std::size_t>(late.size(), state_report::most - 1));
+    quiet.resize(std::min<std::size_t>(quiet.size(), state_report::most - 1 - late.size()));
+    found.others = std::move(late);
+    found.quiet = std::move(quiet);
     return found;
   }
 
@@ -239,15 +292,15 @@ class inquiry {
     if (one.asked == 0) return one.known.answers == 0 && one.as_of != 0;
     return one.asked >= one.as_of ? now - one.asked >= patience : one.known.answers == 0;
   }
-  /// Whether it may be elsewhere by now: it has answered, and was not asked again.
-  static bool is_stale(const entry& one, time_point now) {
-    return one.asked == 0 && now - one.as_of > 2 * patience;
-  }
   static time_point silent_for(const entry& one, time_point now) {
     return now - (one.heard != 0 ? one.heard : one.asked != 0 ? one.asked : now);
   }
 
  private:
+  // One that others know to be silent stays so until it answers.
+  static void wait_for_answer(entry& one, time_point now) {
+    if (one.asked == 0) one.asked = is_silent(one, now) ? one.as_of : now;
+  }
   static std::uint32_t in_milliseconds(time_point span) {
     return static_cast<std::uint32_t>(std::clamp<time_point>(span / milliseconds, 0, UINT32_MAX));
   }
@@ -297,6 +350,8 @@ class inquiry {
   communicator_state* of_;
   std::uint64_t sequence_;
   time_point began_;
+  time_point asked_again_ = never;
+  time_point answers_by_ = -seconds;
   std::map<int, entry> all_;  // by rank in the world
   time_point looked_ = 0;
   bool changed_ = false;

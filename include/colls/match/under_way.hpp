@@ -57,10 +57,12 @@ class under_way {
     if (record.place != 0) rise(record);
   }
 
-  /// It is looked at later than it would be.
+  /// It is looked at then, whatever time would do to it before.
   void look_at(operation_record& record, time_point then) {
     record.look_at = then;
-    if (record.place != 0) sink(record);
+    if (record.place == 0) return;
+    rise(record);
+    sink(record);
   }
 
   /// Looks at those whose time may have come: notes which have moved, and calls

@@ -98,6 +98,7 @@ class simulated_transport final : mover, filler {
   }
 
   inline void say(int peer, word&& said);
+  inline void say_of_link(int peer, word::kind what);
   inline void tell_why(int peer, std::uint32_t communicator, const failure& why);
   inline void revoked(communicator_state& communicator, const failure& why, int told_by) override;
   inline void announce(int peer, const operation_record& waiting,
@@ -106,6 +107,7 @@ class simulated_transport final : mover, filler {
   inline void add_awaited(const operation_record& waiting, std::vector<int>& to) override;
   inline void add_senders(const operation_record& waiting, std::vector<int>& to) override;
   inline bool is_linked(int peer) override;
+  inline void open_link(int peer) override;
   inline std::uint64_t heard_in(int peer, std::uint32_t communicator) override;
   inline void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                       const fingerprint& ours) override;

@@ -291,6 +291,7 @@ COLLS_ONCE void tcp_transport::revoked(communicator_state& communicator, const f
       return receive.key.communicator == communicator.id();
     });
     link.credit.drop_grants(communicator.id());
+    delivery_.held_go_on(link);
     if (peer == told_by || link.ended() || communicator.rank_of(peer) < 0) return;
     tell_revoked(link, communicator.id(), why);
   });

@@ -76,7 +76,7 @@ struct flight final : arrival {
 
 /// What ranks tell each other besides messages.
 struct word {
-  enum class kind : std::uint8_t { announce, report, dispute, revoke, lost };
+  enum class kind : std::uint8_t { dial, opened, announce, report, dispute, revoke, lost };
 
   kind what = kind::announce;
   std::int32_t from = -1;  // who speaks, or of whom it is

@@ -8,6 +8,7 @@
 #include <colls/transport/tcp/outbox.hpp>
 
 #include <algorithm>
+#include <deque>
 #include <new>
 #include <utility>
 
@@ -61,8 +62,27 @@ class credit {
   /// Whether the header of that message of point to point may go ahead of it: the peer keeps a few
   /// in all, and one of each key, so that a receive of any key finds its message.
   bool may_announce(const outgoing& send) const {
-    if (ahead.size() >= most_headers / 2) return false;
+    if (are_all_ahead()) return false;
     return is_next(send.key) || (send.size > eager_limit && ahead.size() < most_ahead);
+  }
+  /// Whether so many headers have gone ahead that no other one may.
+  bool are_all_ahead() const { return ahead.size() >= most_headers / 2; }
+  /// No message of its key is ahead, whose grant would let it go on: it waits for any to leave.
+  void hold(outgoing& send) {
+    if (send.held || !is_next(send.key)) return;
+    held_.push_back(send.key);
+    send.held = true;
+  }
+  bool holds_any() const { return !held_.empty(); }
+  /// Calls `go_on(key)` for the keys that were held, in their order, as long as there is room ahead.
+  template <class GoOn>
+  void let_held_go(GoOn go_on) {
+    while (!held_.empty() && !are_all_ahead()) {
+      const message_key key = held_.front();
+      held_.pop_front();
+      if (outgoing* const next = next_behind(key)) next->held = false;
+      go_on(key);
+    }
   }
   /// Others of its key are to go first.
   void put_behind(outgoing& send) {
@@ -198,6 +218,7 @@ class credit {
   }
 
   key_table<outgoing> behind_;
+  std::deque<message_key> held_;  // of messages that are behind
   std::size_t allowance_ = window;
   std::size_t kept_ = 0;        // of the peer's window, by messages that lie here
   std::size_t unreturned_ = 0;  // and by others, until it is given back

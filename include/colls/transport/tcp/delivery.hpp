@@ -104,6 +104,9 @@ class delivery {
     links_.flush_soon(from);
   }
 
+  /// Messages have ended that others waited for.
+  void held_go_on(link& to) noexcept;
+
   /// Long messages whose receivers expect short ones would wait without a word.
   void remind(time_point now);
 
@@ -184,7 +187,9 @@ class delivery {
   }
 
   // Messages of that key that are behind others go as far as they may: unasked, or their headers.
+  // Then those of other keys do for which there was no room ahead.
   void go_on(link& to, const message_key& key);
+  void those_of_key_go_on(link& to, const message_key& key);
   // The same after one that was before them.
   void others_go_on(link& to, const message_key& key) noexcept;
 

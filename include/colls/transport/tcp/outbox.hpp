@@ -33,6 +33,7 @@ struct outgoing : keyed {
   std::size_t written = 0;  // of header and payload
   bool waits = false;       // for a grant
   bool behind = false;      // and its header may not go ahead yet
+  bool held = false;        // because too many have gone ahead
   bool queued = false;
   bool alone = false;         // queued is only its header, which goes ahead
   bool reminded = false;      // its header has gone ahead

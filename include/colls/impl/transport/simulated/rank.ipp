@@ -381,6 +381,13 @@ inline void simulated_transport::say(int peer, word&& said) {
 inline void simulated_transport::heard(const word& said) {
   const int teller = said.news ? rank() : said.from;
   switch (said.what) {
+    case word::kind::dial:
+      say_of_link(said.from, word::kind::opened);
+      [[fallthrough]];
+    case word::kind::opened:
+      match_.linked(said.from, now());
+      world_.set_timer(*this);
+      break;
     case word::kind::announce:
       match_.inspect(said.key, said.hash);
       note(said.key, said.hash);
@@ -485,6 +492,16 @@ inline void simulated_transport::add_senders(const operation_record& waiting,
 
 inline bool simulated_transport::is_linked(int peer) {
   return !world_.planned_ || world_.links_->is_open(rank(), peer);
+}
+
+inline void simulated_transport::open_link(int peer) {
+  if (!is_linked(peer)) say_of_link(peer, word::kind::dial);
+}
+
+inline void simulated_transport::say_of_link(int peer, word::kind what) {
+  word said;
+  said.what = what;
+  say(peer, std::move(said));
 }
 
 // Remembered where ranks may fall silent.

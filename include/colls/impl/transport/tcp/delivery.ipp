@@ -81,6 +81,15 @@ COLLS_ONCE void delivery::granted(link& from, const header& frame, const message
 }
 
 COLLS_ONCE void delivery::go_on(link& to, const message_key& key) {
+  those_of_key_go_on(to, key);
+  to.credit.let_held_go([&](const message_key& held) { those_of_key_go_on(to, held); });
+}
+
+COLLS_ONCE void delivery::held_go_on(link& to) noexcept {
+  if (to.credit.holds_any()) others_go_on(to, message_key());
+}
+
+COLLS_ONCE void delivery::those_of_key_go_on(link& to, const message_key& key) {
   while (outgoing* const next = to.credit.next_behind(key)) {
     if (to.credit.is_next(key) && to.credit.spend(next->size)) {
       to.credit.leave_behind(*next);
@@ -94,6 +103,7 @@ COLLS_ONCE void delivery::go_on(link& to, const message_key& key) {
       next->reminded = true;
       to.queue(*next, true);
     } else {
+      if (to.credit.are_all_ahead()) to.credit.hold(*next);
       return;
     }
   }
