@@ -8,7 +8,7 @@
 #include <colls/transport/tcp/outbox.hpp>
 
 #include <algorithm>
-#include <deque>
+#include <list>
 #include <new>
 #include <utility>
 
@@ -60,7 +60,8 @@ class credit {
   bool any_waiting() const { return !waiting.empty() || !ahead.empty(); }
 
   /// Whether the header of that message of point to point may go ahead of it: the peer keeps a few
-  /// in all, and one of each key, so that a receive of any key finds its message.
+  /// in all, and one of each key, so that a receive of any key finds its message. Where there are
+  /// very many keys, some wait.
   bool may_announce(const outgoing& send) const {
     if (are_all_ahead()) return false;
     return is_next(send.key) || (send.size > eager_limit && ahead.size() < most_ahead);
@@ -218,7 +219,7 @@ class credit {
   }
 
   key_table<outgoing> behind_;
-  std::deque<message_key> held_;  // of messages that are behind
+  std::list<message_key> held_;  // of messages that are behind
   std::size_t allowance_ = window;
   std::size_t kept_ = 0;        // of the peer's window, by messages that lie here
   std::size_t unreturned_ = 0;  // and by others, until it is given back
