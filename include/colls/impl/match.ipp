@@ -523,11 +523,10 @@ COLLS_ONCE bool match::asks_again(operation_record& record, time_point now) {
   if (asks == nullptr || of.failed()) return false;
   if (is_first) asks->begin_round(now, inquiry::patience);
   try {
-    const std::vector<int> stale = asks->stale(now);
-    for (const int peer : stale) asks->ask(peer, false, now);
+    const std::vector<int> peers = asks->ask_again(now);
     // What comes back at once may end the operation.
-    const state_report known = stale.empty() ? state_report() : report_on(of.id(), now);
-    for (const int peer : stale) {
+    const state_report known = peers.empty() ? state_report() : report_on(of.id(), now);
+    for (const int peer : peers) {
       for (mover* transport : movers_) {
         if (!of.failed()) transport->announce(peer, record, known);
       }

@@ -128,14 +128,15 @@ class inquiry {
     found->second.dialled = never;
     found->second.asked = 0;
   }
-  /// The ranks that are asked, and may be elsewhere by now than where they said they were. None if
-  /// they were asked for that a moment ago.
-  std::vector<int> stale(time_point now) {
+  /// Asks the ranks again that may be elsewhere by now than where they said they were, and gives
+  /// them. None if that was done a moment ago.
+  std::vector<int> ask_again(time_point now) {
     std::vector<int> found;
     if (asked_again_ != never && now - asked_again_ < seconds) return found;
     for (const auto& [rank, one] : all_) {
       if (one.direct && one.asked == 0 && now - one.as_of > 2 * patience) found.push_back(rank);
     }
+    for (const int rank : found) ask(rank, false, now);
     // A rank on a busy machine needs a while.
     if (!found.empty()) begin_round(now, 5 * patience);
     return found;
