@@ -94,17 +94,18 @@ inline constexpr int has_leaked = 97;
 /// Not in a process that may not do what LeakSanitizer does.
 inline bool looks_for_leaks = true;
 
-/// Ends a rank's process. What it shares with the test it leaves as it is. Of one that a thread has
-/// forked it is not known what is lost: the stack of the test's main thread is not looked at.
-[[noreturn]] inline void leave(int status, bool by_main_thread = true) {
+/// Ends a rank's process. What it shares with the test it leaves as it is. Leaks are not looked for
+/// in a process forked beside other threads: LeakSanitizer does not see what their stacks refer to,
+/// and waits for ever for a lock that one of them held.
+[[noreturn]] inline void leave(int status, bool forked_beside_threads = false) {
 #if defined(__SANITIZE_ADDRESS__)
   // As the end of its thread would: what is kept to be used again is not lost.
   std::destroy_at(&colls::detail::this_threads_frames());
-  if (by_main_thread && looks_for_leaks && __lsan_do_recoverable_leak_check() != 0) {
+  if (!forked_beside_threads && looks_for_leaks && __lsan_do_recoverable_leak_check() != 0) {
     status = has_leaked;
   }
 #else
-  (void)by_main_thread;
+  (void)forked_beside_threads;
 #endif
   ::_exit(status);
 }
@@ -305,7 +306,7 @@ class job {
     REQUIRE((::pipe2(out, O_CLOEXEC) == 0 && ::pipe2(in, O_CLOEXEC) == 0));
     child& made = all_.emplace_back();
     made.log = ::memfd_create("log", MFD_CLOEXEC);
-    const bool by_main_thread = ::gettid() == ::getpid();
+    const bool beside_threads = entries("/proc/self/task") > 1;
     made.pid = ::fork();
     REQUIRE(made.pid >= 0);
     if (made.pid == 0) {
@@ -323,7 +324,7 @@ class job {
       }
       colls::config mine = how;
       if (prepare_) prepare_(mine);
-      leave(live(mine, main, line(out[1], in[0])), by_main_thread);
+      leave(live(mine, main, line(out[1], in[0])), beside_threads);
     }
     ::close(out[1]);
     ::close(in[0]);
