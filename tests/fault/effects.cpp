@@ -50,7 +50,7 @@ namespace {
 /// Below the range from which the system draws ports for others.
 int next_port() {
   static int which = 0;
-  return 30000 + ::getpid() % 100 * 20 + which++ % 20;
+  return 30000 + ::getpid() % 50 * 20 + which++ % 20;
 }
 
 /// What one rank is told: its environment, and a config beside it or alone.

@@ -306,6 +306,8 @@ TEST_CASE("a rank that exits with 0 and never joins is told on the other node") 
     run one(node(1, 2, 1, port(8), how), with_secret);
     run& waits = missing == 0 ? one : zero;
     const int status = waits.wait(8);
+    CAPTURE(status);
+    CAPTURE(waits.err());
     CHECK((status == 1 || status == 9));  // 9 if the news came later than the end of its own
     CHECK(waits.shows("told: rank " + miss + " it ended (exit code 0) and had not joined"));
   }
