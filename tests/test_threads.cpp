@@ -386,6 +386,25 @@ TEST_CASE("what was sent before a rank left still arrives") {
   });
 }
 
+TEST_CASE("an inbox gives what was put in that order, and takes nothing once it is closed") {
+  threads::inbox box;
+  threads::item items[5];
+  const auto are = [&](const threads::item* first, std::size_t from, std::size_t to) {
+    for (; from < to; ++from, first = first->following) {
+      if (first != &items[from]) return false;
+    }
+    return first == nullptr;
+  };
+  CHECK(box.take() == nullptr);
+  for (int i = 0; i < 3; ++i) CHECK(box.put(items[i]));
+  CHECK(are(box.take(), 0, 3));
+  CHECK(box.take() == nullptr);
+  for (int i = 3; i < 5; ++i) CHECK(box.put(items[i]));
+  CHECK(are(box.close(), 3, 5));
+  CHECK(!box.put(items[0]));
+  CHECK(box.take() == nullptr);
+}
+
 TEST_CASE("small messages run ahead of their receives as far as the window, large ones wait") {
   threads::run(2, [](communicator& comm) -> task<> {
     constexpr std::size_t n = 4096;
