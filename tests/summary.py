@@ -6,7 +6,7 @@
 Counted are the cases that ran: those of a doctest program by its own totals, those of a script by
 its closing line `N passed, N failed`, any other test as one. A crash, a timeout and a program that
 ran no case count as failed. A line `skipped: REASON` takes a case from passed to skipped; lines
-`measured: WHAT` are repeated.
+`measured: WHAT` are repeated. The line before the last tells how many assertions doctest checked.
 Exit status: 0 only if nothing failed and something passed.
 
 usage: summary.py TESTLOG.json... | summary.py --self-test
@@ -17,6 +17,7 @@ import re
 import sys
 
 DOCTEST = re.compile(r"\[doctest\] test cases: +\d+ \| +(\d+) passed \| +(\d+) failed")
+ASSERTIONS = re.compile(r"\[doctest\] assertions: +(\d+)")
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed$", flags=re.M)
 ERROR = re.compile(r"ERROR:|Sanitizer")
 MEASURED = re.compile(r"\bmeasured: (.+)$", flags=re.M)
@@ -55,9 +56,10 @@ def complaint(test, most=24):
 
 def summary(tests):
     """The lines to print and whether all is well; tests are (stage, entry) pairs."""
-    lines, passed, failed, skipped = [], 0, 0, {}
+    lines, passed, failed, skipped, assertions = [], 0, 0, {}, 0
     for stage, test in tests:
         lines += [f"measured {stage}: {what}" for what in MEASURED.findall(test.get("stdout") or "")]
+        assertions += sum(map(int, ASSERTIONS.findall(test.get("stdout") or "")))
         ok, bad, reasons, why = count(test)
         passed, failed = passed + ok, failed + bad
         for reason in reasons:
@@ -65,6 +67,8 @@ def summary(tests):
         if why:
             lines += [f"FAILED {stage}: {test['name']} ({why})", *complaint(test)]
     lines += [f"skipped {number}: {reason}" for reason, number in skipped.items()]
+    if assertions:
+        lines.append(f"{assertions} assertions")
     lines.append(f"{passed} passed, {failed} failed, {sum(skipped.values())} skipped")
     return lines, failed == 0 and passed > 0
 
@@ -104,6 +108,9 @@ def self_test():
     told = [("s", {"name": "t", "result": "OK", "stdout": "a.hpp:1: MESSAGE: measured: 3 ms\n"})]
     if summary(told) != (["measured s: 3 ms", "1 passed, 0 failed, 0 skipped"], True):
         yield f"measured: {summary(told)}"
+    checked = [("s", {"name": "t", "result": "OK", "stdout": "[doctest] assertions: 40 | 40 passed\n"})] * 2
+    if summary(checked)[0] != ["80 assertions", "2 passed, 0 failed, 0 skipped"]:
+        yield f"assertions: {summary(checked)}"
     if summary(last) != (["2 passed, 0 failed, 0 skipped"], True) or summary([])[1]:
         yield f"totals: {summary(last)} {summary([])}"
 
