@@ -6,6 +6,10 @@ compared runs in turn, launch after launch, and each figure is the median over t
 JSON lines to FILE, prints tables, draws PICTURE. `./dev compare` builds what it needs. Ends with
 status 1 if values were wrong or colls or a floor failed; a peer that cannot run is named, no more.
 
+With --against OTHER, this build beside another one: the geometric means of the ratios of their
+times, and the points above 1.05 in every run, which end it with status 1. A build against itself
+shows the noise: the greatest distance of these means from 1.
+
 Everything runs in a network of its own, in which all TCP has the same congestion control.
 """
 
@@ -24,11 +28,14 @@ import time
 import compare_report
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
-               "scatter", "all_to_all", "scan", "barrier"]
+               "scatter", "all_to_all", "scan", "exscan", "barrier"]
 KIB, MIB = 1 << 10, 1 << 20
 FEW_SIZES = [8, 64, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB]
 SIZES = [8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB]
 PEERS = compare_report.PEERS
+TRANSPORTS = compare_report.TRANSPORTS
+AGAINST = [("shm", 2), ("tcp", 2), ("shm", 4), ("tcp", 4), ("inproc", 8)]
+PREFIXES = ["scan", "exscan"]
 TREES = ["linear", "binomial_tree"]
 ALGORITHMS = {  # those of algorithms.hpp
     "all_reduce": ["linear", "ring", "recursive_doubling", "recursive_halving", "double_tree",
@@ -43,6 +50,7 @@ ALGORITHMS = {  # those of algorithms.hpp
     "scatter": TREES,
     "all_to_all": ["linear", "pairwise", "bruck"],
     "scan": ["linear", "recursive_doubling", "chain"],
+    "exscan": ["linear", "recursive_doubling", "chain"],
     "barrier": ["linear", "dissemination", "binomial_tree"],
 }
 MPIRUN = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -65,7 +73,7 @@ class Way:
 def ways(bench, transport, collective, ranks):
     """What is run beside one another; the command lines still lack sizes."""
     def called(program, *options):
-        in_place = ["--in-place", "1"] * (collective == "scan")  # it has no other form
+        in_place = ["--in-place", "1"] * (collective in PREFIXES)  # they have no other form
         return [f"{bench}/{program}", collective, *options, *in_place]
 
     over_shm = transport == "shm"
@@ -73,6 +81,8 @@ def ways(bench, transport, collective, ranks):
     yield Way("colls", "auto", colls)
     if over_shm and collective != "barrier":
         yield Way("colls", "auto", colls + ["--registered", "1"], registered=True)
+    if transport == "inproc":
+        return  # no peer passes data between threads
     openmpi, mpich = MPIRUN + ["-n", str(ranks)], ["mpirun.mpich", "-n", str(ranks)]
     if over_shm:
         yield Way("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
@@ -87,7 +97,7 @@ def ways(bench, transport, collective, ranks):
                   "UCX_NET_DEVICES=lo"] + called("compare-openmpi"))
         yield Way("mpich", "auto", mpich + called("compare-mpich"),
                   {"MPIR_CVAR_NOLOCAL": 1, "UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"})
-        if collective not in ("reduce_scatter", "scan"):
+        if collective not in ["reduce_scatter"] + PREFIXES:
             kinds = ["ring", "bcube", "halving_doubling"] if collective == "all_reduce" else ["auto"]
             for kind in kinds:
                 yield Way("gloo", kind, called("compare-gloo", "--algorithm", kind, "--ranks", str(ranks)))
@@ -102,11 +112,18 @@ def forced_ways(bench, transport, collective, ranks):
     differs from itself."""
     for name in ["auto"] + ALGORITHMS[collective] + ["direct", compare_report.AGAIN]:
         algorithm = "auto" if name == compare_report.AGAIN else name
-        in_place = ["--in-place", "1"] * (collective == "scan")
+        in_place = ["--in-place", "1"] * (collective in PREFIXES)
         if algorithm == "neighbour_exchange" and ranks % 2:
             continue
         yield Way("colls", name, [f"{bench}/colls-bench", collective, "--transport", transport,
                                   "--ranks", str(ranks), "--algorithm", algorithm, *in_place])
+
+
+def builds(folders, transport, collective, ranks):
+    """The same call of each build."""
+    for name, folder in folders.items():
+        yield Way("colls", name, [f"{folder}/bench/colls-bench", collective, "--transport", transport,
+                                  "--ranks", str(ranks)])
 
 
 def sized(way, collective, ranks, sizes):
@@ -127,7 +144,7 @@ class Results:
         self.file, self.limit = file, limit
         self.lines, self.complaints = [], []
 
-    def run(self, way, options, collective, ranks, transport):
+    def launch(self, way, options, collective, ranks, transport, run):
         """Why nothing came, if nothing did."""
         with tempfile.NamedTemporaryFile("r") as found, tempfile.TemporaryFile("w+") as said:
             command = way.command + options + ["--json", found.name]
@@ -156,7 +173,7 @@ class Results:
         for line in lines:
             # What a program does not know: what it stands beside, how its library was set.
             line |= {"library": way.library, "collective": collective, "transport": transport,
-                     "algorithm": way.algorithm}
+                     "algorithm": way.algorithm, "run": run}
             if line["wrong"]:
                 self.complaints.append(f"{way.name}, {transport}, {ranks} ranks, {collective} of "
                                        f"{line['bytes']} B: {line['wrong']} values are wrong")
@@ -207,14 +224,25 @@ def measure(given, results):
     bench = given.build / "bench"
     here = {library for library in PEERS if (bench / f"compare-{library}").is_file()}
     for library in PEERS:
-        if library not in here and not given.forced:
+        if library not in here and not given.forced and not given.against:
             print(f"left out: {library}: its library is not installed (./dev setup --compare)")
-    groups = [(t, p, c) for p in given.ranks for c in given.collectives for t in given.transports]
-    made = forced_ways if given.forced else ways
-    beside = {(t, p, c): [way for way in made(bench, t, c, p) if way.library not in PEERS
+    groups = [(t, p, c) for t, p in given.places for c in given.collectives]
+
+    def made(*place):
+        if given.against:
+            return builds({"this": given.build, "other": given.against}, *place)
+        return forced_ways(bench, *place) if given.forced else ways(bench, *place)
+    beside = {(t, p, c): [way for way in made(t, c, p) if way.library not in PEERS
                           or way.library in here] for t, p, c in groups}
-    progress = Progress(sum(map(len, beside.values())) * given.launches)
+    progress = Progress(sum(map(len, beside.values())) * given.launches * given.runs)
     good, useless = set(), set()
+    for run in range(given.runs):
+        measure_once(given, results, beside, progress, run, good, useless)
+    progress("done")
+    progress.say("")
+
+
+def measure_once(given, results, beside, progress, run, good, useless):
     for (transport, ranks, collective), turns in beside.items():
         options = {}
         progress.say(f"{collective} over {transport}, {ranks} ranks:")
@@ -232,7 +260,7 @@ def measure(given, results):
                 progress(f"{transport}, {ranks} ranks, {collective}, launch {launch + 1}: {way.name}")
                 if way not in options:
                     continue
-                why = results.run(way, options[way], collective, ranks, transport)
+                why = results.launch(way, options[way], collective, ranks, transport, run)
                 key = (way.name, transport)
                 if why is None:
                     good.add(key)
@@ -245,8 +273,6 @@ def measure(given, results):
                 del options[way]
                 if key not in good:
                     useless.add(key)
-    progress("done")
-    progress.say("")
 
 
 def main():
@@ -265,8 +291,7 @@ def main():
                        help="2 ranks, all_reduce, 7 sizes: some minutes (else hours)")
     whole.add_argument("--collectives", type=several(COLLECTIVES), metavar="A,B")
     whole.add_argument("--ranks", type=several(None, int), metavar="2,4,8")
-    whole.add_argument("--transports", type=several(["shm", "tcp"]), default=["shm", "tcp"],
-                       metavar="shm,tcp")
+    whole.add_argument("--transports", type=several(TRANSPORTS), metavar=",".join(TRANSPORTS))
     whole.add_argument("--sizes", type=several(None, int), metavar="BYTES,BYTES")
     whole.add_argument("--launches", type=int, default=3)
     whole.add_argument("--iterations", type=int, default=0, help="0: by size")
@@ -280,12 +305,19 @@ def main():
     whole.add_argument("--draw", action="store_true", help="measure nothing, show what FILE has")
     whole.add_argument("--forced", action="store_true",
                        help="no peers: colls' choice beside each algorithm that it has")
+    whole.add_argument("--against", type=pathlib.Path, metavar="OTHER",
+                       help="no peers: this build beside the one in OTHER")
+    whole.add_argument("--runs", type=int, default=1, help="all of it so many times")
     whole.add_argument("--best", action="store_true",
                        help="show the best times instead of medians: for a machine that is busy")
     given = whole.parse_args()
     given.collectives = given.collectives or (COLLECTIVES[:1] if given.quick else COLLECTIVES)
-    given.ranks = given.ranks or ([2] if given.quick else [2, 4, 8])
-    given.sizes = given.sizes or (FEW_SIZES if given.quick else SIZES)
+    given.places = AGAINST
+    if not given.against or given.ranks or given.transports:
+        given.places = [(transport, ranks)
+                        for ranks in given.ranks or ([2] if given.quick else [2, 4, 8])
+                        for transport in given.transports or ["shm", "tcp"]]
+    given.sizes = given.sizes or (FEW_SIZES if given.quick or given.against else SIZES)
     given.file = given.file or given.build / "compare.jsonl"
     given.picture = given.picture or given.file.with_suffix(".svg")
 
@@ -301,7 +333,11 @@ def main():
         except KeyboardInterrupt:
             print("\nbroken off; this is what there is so far", file=sys.stderr)
         lines, complaints = results.lines, results.complaints
-    if given.forced:
+    if given.against:
+        report, slower = compare_report.against(lines, given.best)
+        print("\n".join(report))
+        complaints += slower
+    elif given.forced:
         print("\n".join(compare_report.choices(lines)))
     else:
         print("\n".join(compare_report.tables(lines, given.best)))

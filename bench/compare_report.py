@@ -20,7 +20,8 @@ KINDS = {
 }
 PEERS = ["openmpi", "mpich", "gloo"]
 AGAIN = "auto again"
-TRANSPORTS = ["shm", "tcp"]
+TRANSPORTS = ["shm", "tcp", "inproc"]
+MOST = 1.05  # what a build may take in every run for what another one takes
 
 
 def size_of(count):
@@ -173,6 +174,41 @@ def choices(lines):
                    + f" | {'; '.join(worst)} |")
 
 
+def geometric_mean(ratios):
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def against(lines, best=False):
+    """The times of this build over those of the other, by run, as a table; and the points that are
+    slower in every one of several runs."""
+    times = {}
+    for line in lines:
+        point = (line["transport"], line["ranks"], line["collective"], line["bytes"])
+        builds = times.setdefault(line["run"], {}).setdefault(point, {"this": [], "other": []})
+        builds[line["algorithm"]].append(line["us_min" if best else "us_median"])
+    typical = min if best else statistics.median
+    runs = [{point: typical(us["this"]) / typical(us["other"]) for point, us in points.items()
+             if us["this"] and us["other"]} for _, points in sorted(times.items())]
+    heads = ["transport", "ranks", "points"] + [f"run {n + 1}" for n in range(len(runs))]
+    table = ["**this build's times over the other's** (geometric means; below 1: it is quicker):", "",
+             "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    places = list(dict.fromkeys(point[:2] for points in runs for point in points))
+    for place in places + [("all", "")]:
+        within = [[ratio for point, ratio in points.items() if place[0] == "all" or point[:2] == place]
+                  for points in runs]
+        means = [f"{geometric_mean(ratios):.4f}" if ratios else "" for ratios in within]
+        table.append(f"| {place[0]} | {place[1]} | {max(map(len, within), default=0)} | "
+                     + " | ".join(means) + " |")
+    slower = []
+    for point in runs[0] if len(runs) > 1 else []:
+        ratios = [points.get(point, 0) for points in runs]
+        if min(ratios) > MOST:
+            transport, ranks, collective, count = point
+            slower.append(f"slower in every run: {collective} of {size_of(count)}, {transport}, "
+                          f"{ranks} ranks: " + ", ".join(digits(ratio) for ratio in ratios))
+    return table, slower
+
+
 # --- the picture ------------------------------------------------------------------------------
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 400, 280, 62, 74, 96
@@ -286,13 +322,23 @@ def self_test():
     for row in (f"| shm | 2 | the best {half}, ring |", f"| shm | 2 | itself {half} |"):
         if row not in "\n".join(choices(chosen)):
             failed.append(f"choices: no line {row}")
+    beside = [line("colls", us, how, size) | {"run": run} for run, size, how, us in [
+        (0, 8, "this", 4), (0, 8, "other", 2), (0, 64, "this", 1), (0, 64, "other", 2),
+        (1, 8, "this", 3), (1, 8, "other", 2), (1, 64, "this", 3), (1, 64, "other", 2)]]
+    report, slower = against(beside)
+    if "| all |  | 2 | 1.0000 | 1.5000 |" not in report:
+        failed.append(f"against: {report}")
+    if slower != ["slower in every run: all_reduce of 8 B, shm, 2 ranks: 2.00, 1.50"]:
+        failed.append(f"against: {slower}")
+    if against([line for line in beside if line["run"] == 0])[1]:
+        failed.append("against: one run does not tell")
     drawn = xml.etree.ElementTree.fromstring(picture(lines))
     dots = sum(element.tag.endswith("circle") for element in drawn.iter())
     if dots != 5:
         failed.append(f"picture: {dots} dots, not one for each kind")
     for problem in failed:
         print(problem)
-    print(f"{len(expected) + 4 - len(failed)} passed, {len(failed)} failed")
+    print(f"{len(expected) + 7 - len(failed)} passed, {len(failed)} failed")
     sys.exit(bool(failed))
 
 

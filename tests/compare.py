@@ -55,7 +55,9 @@ if ailment == "fails" or (ailment == "fails later" and earlier):
 def after(name, default):
     return words[words.index(name) + 1] if name in words else default
 
-us = [9, 3, 2][earlier] * {"colls-bench": 1, "compare-openmpi": 2, "compare-mpich": 3}.get(program, 4)
+us = [9, 3, 2][earlier % 3] * {"colls-bench": 1, "compare-openmpi": 2, "compare-mpich": 3}.get(program, 4)
+if "/other/" in words[0]:
+    us *= 2 if "barrier" in words or earlier > 2 else 0.5
 ranks = after("--ranks", after("-n", "2") if "mpirun" in words[0] else "2")
 wrong = 3 if ailment == "wrong" else 0
 for size in after("--sizes", "0").split(",") if ailment != "silent" else []:
@@ -76,13 +78,15 @@ class Run:
             build = pathlib.Path(name)
             lock = build / "lock"
             for file in [build / "bench" / program for program in PROGRAMS if program not in without] + [
-                    build / "tools/mpirun.openmpi", build / "tools/mpirun.mpich"]:
-                file.parent.mkdir(exist_ok=True)
+                    build / "tools/mpirun.openmpi", build / "tools/mpirun.mpich",
+                    build / "other/bench/colls-bench"]:
+                file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(STAND_IN)
                 file.chmod(0o755)
             ailing = {program.replace("_", "-"): ailment for program, ailment in ailing.items()}
             ran = subprocess.run(
-                [sys.executable, script, build, *options], text=True, capture_output=True, timeout=30,
+                [sys.executable, script, build, *[option.replace("BUILD", name) for option in options]],
+                text=True, capture_output=True, timeout=30,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"AILING": repr(ailing), "CALLS": f"{build}/calls", "LOCK": str(lock),
                                   "COMPARE_NETWORK": "1",  # the host's will do
@@ -192,8 +196,26 @@ def forced(script):
     assert "| shm | 2 | itself | 1 |" in run.out, run.out
 
 
+def against(script):
+    """Both builds by turns, launch after launch and run after run; what is slower in every run."""
+    options = ["--against", "BUILD/other", "--collectives", "exscan,barrier", "--sizes", "8", "--runs", "2"]
+    run = Run(script, *options, "--ranks", "2", "--transports", "tcp")
+    mine, other = "BUILD/bench/colls-bench", "BUILD/other/bench/colls-bench"
+    in_turn = [mine, other, other, mine, mine, other]
+    equal([call.split()[0] for call in run.calls], in_turn * 4)
+    equal([call.split()[1] for call in run.calls], (["exscan"] * 6 + ["barrier"] * 6) * 2)
+    for row in "| tcp | 2 | 2 | 1.0000 | 0.5000 |", "| all |  | 2 | 1.0000 | 0.5000 |":
+        assert row in run.out, f"no line {row} in\n{run.out}"
+    equal((run.status, run.complaints), (0, []))
+
+    run = Run(script, *options[:3], "exscan", *options[4:6], "--launches", "1", "--runs", "2")
+    equal((run.status, run.complaints), (1, [
+        f"slower in every run: exscan of 8 B, {transport}, {ranks} ranks: 2.00, 2.00" for transport, ranks in
+        [("shm", 2), ("tcp", 2), ("shm", 4), ("tcp", 4), ("inproc", 8)]]))
+
+
 def main():
-    checks = [quick, a_peer_fails, each_line_is_printed, wrong_values, our_own_fails, forced]
+    checks = [quick, against, a_peer_fails, each_line_is_printed, wrong_values, our_own_fails, forced]
     with concurrent.futures.ThreadPoolExecutor(2) as beside:
         for passed in [beside.submit(check, sys.argv[1]) for check in checks]:
             passed.result()
