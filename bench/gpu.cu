@@ -29,8 +29,8 @@ void kernel(const char* what, colls::cuda::stream& on, double copy) {
     inputs[i] = in[i].data();
   }
   const colls::cuda::device_buffer<T> out(count);
-  const double takes = on_the_device(
-      on, [&] { reduce_into(out.span(), inputs, colls::plus(), on.ref()); });
+  const double takes =
+      on_the_device(on, [&] { reduce_into(out.span(), inputs, colls::plus(), on.ref()); });
   const double rate = static_cast<double>((Inputs + 1) * large) / takes;
   note(what, rate * 1e-9, "GB/s", rate / copy);
 }

@@ -119,7 +119,7 @@ colls::task<> every_reduction(User& by, Communicator& gpu, std::size_t n) {
     co_await by.expect("group", a, sum);
     co_await by.expect("group, longer", b, sums(p, longer));
   }
-  for (int root = 0; root<p; root += p> 2 ? p - 1 : 1) {
+  for (int root = 0; root < p; root += p > 2 ? p - 1 : 1) {
     auto data = by.holding(mine);
     co_await gpu.reduce(data.span(), root, colls::plus(), how);
     co_await by.expect("reduce", data, me == root ? sum : mine);
@@ -156,7 +156,7 @@ colls::task<> every_block(User& by, Communicator& gpu, std::size_t n) {
     }
     return all;
   };
-  for (int root = 0; root<p; root += p> 2 ? p - 1 : 1) {
+  for (int root = 0; root < p; root += p > 2 ? p - 1 : 1) {
     auto sent = by.holding(numbers(me, n));
     co_await gpu.broadcast(sent.span(), root, how);
     co_await by.expect("broadcast", sent, numbers(root, n));

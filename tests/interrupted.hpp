@@ -56,9 +56,7 @@ ssize_t pwrite(int fd, const void* from, std::size_t size, off_t at) {
 int ftruncate(int fd, off_t size) noexcept {
   return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_ftruncate, fd, size));
 }
-int fsync(int fd) {
-  return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd));
-}
+int fsync(int fd) { return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
 int flock(int fd, int how) noexcept {
   return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_flock, fd, how));
 }
@@ -70,9 +68,8 @@ int open(const char* path, int how, ...) {
     mode = va_arg(rest, mode_t);
     va_end(rest);
   }
-  return interrupted::now()
-             ? -1
-             : static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, how, mode));
+  return interrupted::now() ? -1
+                            : static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, how, mode));
 }
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return interrupted::now() ? -1 : ::syscall(SYS_sendmsg, fd, message, flags);

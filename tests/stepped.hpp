@@ -24,8 +24,8 @@ unsigned run(Between between, Work work) {
   steps = 0;
   context = &between;
   before_next = [](void* of, unsigned step) { (*static_cast<Between*>(of))(step); };
-  struct sigaction trap {};
-  struct sigaction before {};
+  struct sigaction trap{};
+  struct sigaction before{};
   trap.sa_handler = [](int) { before_next(context, steps++); };
   REQUIRE(::sigaction(SIGTRAP, &trap, &before) == 0);
   __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | trap_flag);

@@ -220,7 +220,7 @@ TEST_CASE("where the system does not let a block move it stays where it is") {
   block[5000] = std::byte{4};
   const place before = both.own.locate({block, 8192});
   const int memory = both.own.memory().descriptor();
-  struct stat first {};
+  struct stat first{};
   REQUIRE(::fstat(memory, &first) == 0);
   const detail::descriptor real(::dup(memory));
   const std::string same = "/proc/self/fd/" + std::to_string(memory);
@@ -231,7 +231,7 @@ TEST_CASE("where the system does not let a block move it stays where it is") {
     for (int times = 0; times < 3; ++times) CHECK(!both.own.retire(block));
     REQUIRE(::dup2(real.get(), memory) == memory);
     CHECK(both.own.locate({block, 8192}) == before);
-    struct stat now {};
+    struct stat now{};
     CHECK(::fstat(memory, &now) == 0);
     CHECK(now.st_blocks == first.st_blocks);
   }
@@ -248,7 +248,7 @@ TEST_CASE("a block moves also where the system has no memory but the block's own
     std::byte* const block = both.own.allocate(size);
     for (std::size_t i = 0; i < size; ++i) block[i] = static_cast<std::byte>(i * 7 / 5);
     const place before = both.own.locate({block, size});
-    struct stat first {};
+    struct stat first{};
     REQUIRE(::fstat(both.own.memory().descriptor(), &first) == 0);
     pieces_left = left;
     const bool moved = both.own.retire(block);
@@ -260,7 +260,7 @@ TEST_CASE("a block moves also where the system has no memory but the block's own
     bool same = true;
     for (std::size_t i = 0; i < size; ++i) same &= block[i] == static_cast<std::byte>(i * 7 / 5);
     CHECK(same);
-    struct stat last {};
+    struct stat last{};
     CHECK(::fstat(both.own.memory().descriptor(), &last) == 0);
     CHECK(last.st_blocks == first.st_blocks);
     both.seen.at(before, size)[5] = std::byte{1};

@@ -149,9 +149,8 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
   refused("this rank sends 2 elements to itself and receives 3", [&](communicator& c) {
     return c.all_to_all_v(six, counts, seven, std::vector{3, 3, 1});
   });
-  refused("in place, both lists of counts are equal", [&](communicator& c) {
-    return c.all_to_all_v(six, counts, six, std::vector{3, 2, 1});
-  });
+  refused("in place, both lists of counts are equal",
+          [&](communicator& c) { return c.all_to_all_v(six, counts, six, std::vector{3, 2, 1}); });
 
   refused("there are 2 counts for 3 ranks",
           [&](communicator& c) { return c.all_gather_v(two, six, two); });
@@ -167,9 +166,8 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
   refused(unfit, [&](communicator& c) { return c.all_gather_v(two, six, negative); });
   refused(unfit, [&](communicator& c) { return c.gather_v(two, six, huge, 0); });
   refused(unfit, [&](communicator& c) { return c.scatter_v(six, large, two, 0); });
-  refused(unfit, [&](communicator& c) {
-    return c.reduce_scatter_v(two, two, std::vector{-1, 2, 1});
-  });
+  refused(unfit,
+          [&](communicator& c) { return c.reduce_scatter_v(two, two, std::vector{-1, 2, 1}); });
   refused(unfit, [&](communicator& c) { return c.all_to_all_v(two, negative, two, negative); });
 
   const char* const overlap = "in and out overlap in part";
@@ -186,14 +184,12 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
           [&](communicator& c) { return c.scatter(data.first(6), data.subspan(5, 2), 1); });
   refused(overlap,
           [&](communicator& c) { return c.all_to_all(data.first(6), data.subspan(1, 6)); });
-  refused("two buffers of the group overlap", [&](communicator& c) {
-    return c.all_reduce(colls::group{six, two, six});
-  });
+  refused("two buffers of the group overlap",
+          [&](communicator& c) { return c.all_reduce(colls::group{six, two, six}); });
   std::span<int> head = data.first(4);
   std::span<int> tail = data.subspan(3, 4);
-  refused("two buffers of the group overlap", [&](communicator& c) {
-    return c.all_reduce(colls::group{head, tail});
-  });
+  refused("two buffers of the group overlap",
+          [&](communicator& c) { return c.all_reduce(colls::group{head, tail}); });
 
   refused("tag -1 is negative", [&](communicator& c) { return c.send(six, 0, -1); });
   refused("tag -7 is negative", [&](communicator& c) { return c.recv(six, 0, -7); });
@@ -233,7 +229,9 @@ TEST_CASE("an error names the call that was made") {
 TEST_CASE("a refused call is thrown at its await, and can be dropped") {
   communicators all(2);
   std::vector<int> data(3);
-  { operation<> dropped = all[0].broadcast(data, 9); }
+  {
+    operation<> dropped = all[0].broadcast(data, 9);
+  }
   colls::inproc::run(1, [&](communicator& comm) -> colls::task<> {
     std::string caught;
     try {
@@ -259,8 +257,11 @@ TEST_CASE("registered buffers are for one communicator, while their memory is th
   const auto others = all[0].register_buffer(other_memory, 2, 6);
   CHECK((mine.data() == memory.data() + 2 && mine.size() == 6));
   CHECK(all[1].register_buffer(memory).size() == 10);
-  for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{0, 11}, {11, 0}, {5, 6},
-                                     {1, SIZE_MAX}, {SIZE_MAX, 2}}) {
+  for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{0, 11},
+                                     {11, 0},
+                                     {5, 6},
+                                     {1, SIZE_MAX},
+                                     {SIZE_MAX, 2}}) {
     errc seen{};
     try {
       (void)all[1].register_buffer(memory, first, count);

@@ -351,7 +351,8 @@ TEST_CASE("a refusal says nothing of the job, and is no HELLO to begin with") {
   }
 }
 
-TEST_CASE("a peer that drops the connection, and one that has no descriptor, may be dialled again") {
+TEST_CASE(
+    "a peer that drops the connection, and one that has no descriptor, may be dialled again") {
   const auto dial = [](bool hears, const std::string& says) {
     bench at;
     pair_of_streams both(at);

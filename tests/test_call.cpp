@@ -416,10 +416,18 @@ TEST_CASE("a send or a receive that nobody has met is taken back without a trace
   communicators all(2);
   std::vector<int> large(100'000, 5);
   std::vector<int> into(100'000);
-  { operation<> dropped = all[0].send(large, 1, 3); }
-  { operation<colls::received> dropped = all[1].recv(into, 0, 3); }
-  { operation<colls::received> dropped = all[1].recv(into, colls::any_source, 3); }
-  { operation<colls::received> dropped = all[0].send_recv(large, 1, into, 1, 3); }
+  {
+    operation<> dropped = all[0].send(large, 1, 3);
+  }
+  {
+    operation<colls::received> dropped = all[1].recv(into, 0, 3);
+  }
+  {
+    operation<colls::received> dropped = all[1].recv(into, colls::any_source, 3);
+  }
+  {
+    operation<colls::received> dropped = all[0].send_recv(large, 1, into, 1, 3);
+  }
   all.settle();
   CHECK(into == std::vector<int>(100'000));
   large[0] = 6;

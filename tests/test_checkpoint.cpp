@@ -149,7 +149,7 @@ TEST_CASE("what another user may have put in the place of the partial file gets 
     const int foreign = ::open((here / "f.partial").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     REQUIRE(foreign >= 0);
     put(here / "f", "new");
-    struct stat found {};
+    struct stat found{};
     REQUIRE(::fstat(foreign, &found) == 0);
     CHECK(found.st_size == 0);
     REQUIRE(::write(foreign, "bad", 3) == 3);

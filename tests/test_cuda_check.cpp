@@ -47,7 +47,9 @@ TEST_CASE("without a device every question ends with no_device") {
 
 TEST_CASE("on_device makes no context on a device that the process has not used") {
   stand_in::boot({.devices = 2});
-  { const cuda::on_device here(1); }
+  {
+    const cuda::on_device here(1);
+  }
   bool used = true;
   CHECK(cuda::api::is_in_use(used, 0) == cuda::api::success);
   CHECK_FALSE(used);

@@ -65,7 +65,12 @@ TEST_CASE("what may not go keeps nothing that lies behind it") {
     kept.give(kept.take(fits_four, may_go, make));
   }
   asked.clear();
-  (void)kept.take([&asked](int which) { asked.push_back(which); return false; }, may_go, make);
+  (void)kept.take(
+      [&asked](int which) {
+        asked.push_back(which);
+        return false;
+      },
+      may_go, make);
   CHECK(asked == std::vector<int>{4, 1});
 }
 

@@ -195,12 +195,12 @@ TEST_CASE("ranks that stage otherwise are told when they attach") {
   }
   CHECK(codes[0] == errc::mismatch);
   CHECK(codes[1] == errc::mismatch);
-  CHECK_THROWS_AS(
-      colls::inproc::run(1,
-                         [](host_communicator& comm) -> colls::task<> {
-                           auto gpu = co_await cuda::attach<cuda::staged>(comm, 0, {0, 2});
-                         }),
-      colls::error);
+  CHECK_THROWS_AS(colls::inproc::run(1,
+                                     [](host_communicator& comm) -> colls::task<> {
+                                       auto gpu =
+                                           co_await cuda::attach<cuda::staged>(comm, 0, {0, 2});
+                                     }),
+                  colls::error);
 }
 
 TEST_CASE("without a device attaching ends with no_device") {

@@ -85,8 +85,7 @@ TEST_CASE("what a stream has before it follows another one does not wait for tha
       const auto is_open = [&open] { return open; };
       stand_in::enqueue_meeting(then, &open, is_open, {});
     }
-    stand_in::enqueue(
-        first, [](void*) {}, nullptr);
+    stand_in::enqueue(first, [](void*) {}, nullptr);
     with.stream.follow({first});
     const auto wait = [&]() -> colls::task<> { co_await with.stream.reached(); };
     colls::task<> before = wait();

@@ -89,7 +89,8 @@ task<> come_in_in_the_end(engine& on, endpoint where, int rank, int attempts, in
 /// Strangers that say this, hold, and come again at once when they are put out.
 class flood {
  public:
-  flood(engine& on, endpoint where, std::string says) : on_(on), where_(where), says_(says), all_(on) {}
+  flood(engine& on, endpoint where, std::string says)
+      : on_(on), where_(where), says_(says), all_(on) {}
   void start(int count) {
     for (int i = 0; i < count; ++i) all_.start(hold());
   }

@@ -381,10 +381,9 @@ TEST_CASE("addresses are taken apart, and what is none is said") {
   CHECK(parse_address("file:///tmp/x").kind == place::kind::file);
   CHECK(parse_address("file:///tmp/x").path == "/tmp/x");
   CHECK(parse_address("env://").kind == place::kind::environment);
-  for (const char* bad :
-       {"", "host:80", "http://host:80", "tcp://host", "tcp://:80", "tcp://host:", "tcp://host:x",
-        "tcp://host:65536", "tcp://::1:80", "tcp://host:-1", "file://relative", "tcp://[]:80",
-        "tcp://[host:80", "tcp://[[::1]:80"}) {
+  for (const char* bad : {"", "host:80", "http://host:80", "tcp://host", "tcp://:80", "tcp://host:",
+                          "tcp://host:x", "tcp://host:65536", "tcp://::1:80", "tcp://host:-1",
+                          "file://relative", "tcp://[]:80", "tcp://[host:80", "tcp://[[::1]:80"}) {
     CHECK_THROWS_AS_MESSAGE(parse_address(bad), colls::error, bad);
   }
 }

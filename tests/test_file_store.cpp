@@ -254,7 +254,7 @@ TEST_CASE("both sides have the same secret, and only the user can read it") {
   const auto b = at.run(file_store::open(at.on, in.file(), two_ranks, at.in(seconds)));
   CHECK(a->shared_secret(false).text().size() == 64);
   CHECK(a->shared_secret(false).text() == b->shared_secret(false).text());
-  struct stat found {};
+  struct stat found{};
   REQUIRE(::stat(in.file().c_str(), &found) == 0);
   CHECK((found.st_mode & 0777) == 0600);
   ::chmod(in.file().c_str(), 0644);
@@ -345,7 +345,8 @@ TEST_CASE("what is no regular file of this user is refused at once, on every ran
     for (const auto& how : {two_ranks, two_ranks_own}) {
       const auto create = [&] {
         const auto failed = error_of_create(at, in.file(), how);
-        return failed && failed->code == errc::join_failed && contains(failed->detail, what) ? 0 : 1;
+        return failed && failed->code == errc::join_failed && contains(failed->detail, what) ? 0
+                                                                                             : 1;
       };
       const in_another_process made(create);
       CHECK(made.ended);
@@ -538,7 +539,7 @@ TEST_CASE("a job's own directory belongs to its user alone") {
   const std::string path = in.path + "/own/store";
   colls::detail::make_own_directory(path);
   colls::detail::make_own_directory(path);
-  struct stat found {};
+  struct stat found{};
   REQUIRE(::stat((in.path + "/own").c_str(), &found) == 0);
   CHECK((found.st_mode & 0777) == 0700);
   {

@@ -105,13 +105,8 @@ const mismatch matrix[] = {
                                              : std::span(ints).first(70),
                              more, counts[0]);
      }},
-    {"count",
-     [](auto& c) {
-       return c.all_reduce(colls::group{ten, twenty});
-     },
-     [](auto& c) {
-       return c.all_reduce(colls::group{twenty, ten});
-     }},
+    {"count", [](auto& c) { return c.all_reduce(colls::group{ten, twenty}); },
+     [](auto& c) { return c.all_reduce(colls::group{twenty, ten}); }},
     {"collective", [](auto& c) { return c.barrier(); }, [](auto& c) { return c.all_reduce(ints); }},
     {"collective", [](auto& c) { return c.exscan(ints); }, [](auto& c) { return c.scan(ints); }},
     {"type", [](auto& c) { return c.all_reduce(floats); },

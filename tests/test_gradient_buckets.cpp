@@ -369,7 +369,9 @@ TEST_CASE("while it is quiet gradients gather, and are averaged afterwards") {
   {
     const auto quiet = ranks[0].no_sync();
     const auto also = ranks[1].no_sync();
-    { const auto inner = ranks[1].no_sync(); }
+    {
+      const auto inner = ranks[1].no_sync();
+    }
     for (int rank = 0; rank < 2; ++rank) {
       ranks.ready(rank, 0, float(rank + 1));
       ranks.ready(rank, 0, float(rank + 1));

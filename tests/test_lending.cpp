@@ -375,7 +375,8 @@ TEST_CASE("where ranks share cores, what is read goes by its length and by who r
     const auto is_read_by = [&](colls::readers by, std::size_t bytes) {
       const colls::const_bytes memory(reinterpret_cast<const std::byte*>(some.data()), bytes);
       const int next = (comm.rank() + 1) % comm.size();
-      return colls::tcp_transport::loan(comm.net(), of_nothing()).address_for(next, memory, by) != 0;
+      return colls::tcp_transport::loan(comm.net(), of_nothing()).address_for(next, memory, by) !=
+             0;
     };
     constexpr std::size_t kib = 1024;
     // Where the kernel is slow nobody reads.
@@ -461,7 +462,9 @@ TEST_CASE("what is read is what was lent, or the call fails") {
     if (comm.rank() == 1) {
       for (const int peer : {0, 2}) (void)co_await comm.recv(token, peer, 9);
       std::fill(data.begin(), data.end(), 5);
-      { const colls::operation<> dropped = comm.broadcast(data, 1, direct); }
+      {
+        const colls::operation<> dropped = comm.broadcast(data, 1, direct);
+      }
       std::fill(data.begin(), data.end(), 40);
     } else {
       co_await comm.send(token, 1, 9);
@@ -664,7 +667,9 @@ TEST_CASE("a rank that gives a sum up has its input for itself afterwards") {
     errc seen_code{};
     if (comm.rank() == 1) {
       for (const int peer : {0, 2}) (void)co_await comm.recv(token, peer, 9);
-      { const colls::operation<> dropped = comm.reduce_scatter(data, sum, colls::plus(), direct); }
+      {
+        const colls::operation<> dropped = comm.reduce_scatter(data, sum, colls::plus(), direct);
+      }
       std::fill(data.begin(), data.end(), 40);
     } else {
       co_await comm.send(token, 1, 9);
@@ -743,7 +748,9 @@ TEST_CASE("a rank that gives an operation up has its buffers for itself afterwar
     std::vector<int> token(1);
     if (comm.rank() == 1) {
       for (const int peer : {0, 2}) (void)co_await comm.recv(token, peer, 9);
-      { const colls::operation<> dropped = comm.all_reduce(data.all, product(), direct); }
+      {
+        const colls::operation<> dropped = comm.all_reduce(data.all, product(), direct);
+      }
       data.fill(40);
       co_await comm.net().driver().sleep_until(comm.net().now() + 20 * colls::milliseconds);
       bool untouched = true;
@@ -792,7 +799,7 @@ namespace {
 std::size_t bytes_in_arenas() {
   std::size_t all = 0;
   for (int fd = 0; fd < 1024; ++fd) {
-    struct stat found {};
+    struct stat found{};
     if (::fstat(fd, &found) != 0 || found.st_size != off_t{colls::shm::arena_bytes}) continue;
     all += static_cast<std::size_t>(found.st_blocks) * 512;
   }

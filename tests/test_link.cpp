@@ -117,8 +117,7 @@ struct by_socket {
   template <class Begin>
   const char* read(landing& into, Begin begin) {
     if (reader.read(in.get(), into) <= 0) return nullptr;
-    return reader.take(
-        into, [] { return false; }, begin);
+    return reader.take(into, [] { return false; }, begin);
   }
 };
 struct by_ring {
@@ -458,9 +457,8 @@ TEST_CASE("what a peer does not read takes a bounded amount of memory") {
   }
   outbox box;
   std::size_t taken = 0;
-  for (std::uint32_t i = 1; box.control(frame(kind::fingerprint, i, sizeof(fingerprint)),
-                                        payload.data());
-       ++i) {
+  for (std::uint32_t i = 1;
+       box.control(frame(kind::fingerprint, i, sizeof(fingerprint)), payload.data()); ++i) {
     taken += sizeof(header) + sizeof(fingerprint);
     REQUIRE(taken <= most_unread + 1000);
   }
@@ -871,8 +869,8 @@ TEST_CASE_TEMPLATE("frames of every size go from an outbox to a landing", Way, b
   }
 }
 
-TEST_CASE_TEMPLATE("a frame that cannot be is refused before it is begun", Way, by_socket,
-                   by_ring, by_checked_socket, by_checked_ring) {
+TEST_CASE_TEMPLATE("a frame that cannot be is refused before it is begun", Way, by_socket, by_ring,
+                   by_checked_socket, by_checked_ring) {
   const auto refuses = [](std::vector<header> frames) {
     Way way;
     one_rank here;
@@ -1020,7 +1018,7 @@ class flips {
   landing into_{here_.matching};
   message sent_;
   receive got_;
-  std::vector<std::byte> changed_;    // what travels
+  std::vector<std::byte> changed_;   // what travels
   std::vector<std::size_t> places_;  // where it lies in shared memory
   int begun_ = 0;
 };

@@ -59,8 +59,9 @@ asked ask_impostor(const std::string& words) {
   };
   std::vector<task<>> work;
   work.push_back(speak(at.on, local, words));
-  work.push_back(keep(colls::detail::ask_for_local_key(at.on, tcp.local(), false, at.in(2 * seconds)),
-                      &got.key, &got.failed));
+  work.push_back(
+      keep(colls::detail::ask_for_local_key(at.on, tcp.local(), false, at.in(2 * seconds)),
+           &got.key, &got.failed));
   at.run_all(std::move(work));
   return got;
 }
@@ -92,8 +93,7 @@ bool is_sent_away(const colls::detail::descriptor& socket) {
 
 // Every such question of the program comes through here.
 extern "C" int getsockopt(int socket, int level, int name, void* value, socklen_t* size) noexcept {
-  const auto got =
-      static_cast<int>(::syscall(SYS_getsockopt, socket, level, name, value, size));
+  const auto got = static_cast<int>(::syscall(SYS_getsockopt, socket, level, name, value, size));
   sockaddr_un other{};
   socklen_t room = sizeof other;
   if (got == 0 && level == SOL_SOCKET && name == SO_PEERCRED &&

@@ -113,8 +113,8 @@ TEST_CASE("a COLLS_LOG_FILE that cannot be opened is said, and stderr used") {
 
 TEST_CASE("a COLLS_LOG that is no level is said") {
   const output got = in_process({{"COLLS_LOG", "verbose"}}, one_of_each);
-  CHECK(contains(got.err,
-                 "COLLS_LOG=verbose is none of off, warn, info, debug; it counts as warn"));
+  CHECK(
+      contains(got.err, "COLLS_LOG=verbose is none of off, warn, info, debug; it counts as warn"));
   CHECK(contains(got.err, "a warn line"));
   CHECK(!contains(got.err, "an info line"));
   for (const char* const good : {"WARN", "warning", "", "off", "Info", "debug"}) {

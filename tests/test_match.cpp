@@ -277,7 +277,8 @@ TEST_CASE("a communicator that is left drops its messages in one pass") {
 
 #if defined(__x86_64__)
 
-TEST_CASE("what is asked of a rank that waits takes no longer where many operations are under way") {
+TEST_CASE(
+    "what is asked of a rank that waits takes no longer where many operations are under way") {
   const auto steps = [](std::size_t count) {
     one_rank here;
     communicator_state other(8, 0, 4, nullptr);
@@ -666,30 +667,34 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
     say(2, word_of(1, 1, {awaited(1, 0, true)}), 110);
     say(3, word_of(1, 1), 110);
     answers = {{2, word_of(1, 1, {awaited(1, 0, true)})}, {3, word_of(1, 1)}};
-    sentence = "rank 1 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
+    sentence =
+        "rank 1 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
     culprit = 1;
   }
   SUBCASE("two have not entered") {
     say(2, word_of(1, 1), 110);
     say(1, word_of(0, 0), 110);
     answers = {{1, word_of(0, 0)}, {2, word_of(1, 1, {awaited(3, 0, true)})}};
-    sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nor has rank 3; "
-               "nothing moved for 2 s";
+    sentence =
+        "rank 1 has not entered #1 all_reduce; it has made no call; nor has rank 3; "
+        "nothing moved for 2 s";
     culprit = 1;
   }
   SUBCASE("one has not entered, and of another nothing is known") {
     say(2, word_of(1, 1), 110);
     say(1, word_of(0, 0), 110);
     answers = {{1, word_of(0, 0)}, {2, word_of(1, 1)}};
-    sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nothing was heard of rank "
-               "3; nothing moved for 2 s";
+    sentence =
+        "rank 1 has not entered #1 all_reduce; it has made no call; nothing was heard of rank "
+        "3; nothing moved for 2 s";
     culprit = 1;
   }
   SUBCASE("one that may compute in the call is lower than one that is waited for") {
     say(3, word_of(1, 1), 110);
     answers = {{3, word_of(1, 1)}};
-    sentence = "rank 1 has not entered #1 all_reduce as far as is known; nothing was heard of it; nor "
-               "has rank 2; nothing moved for 2 s";
+    sentence =
+        "rank 1 has not entered #1 all_reduce as far as is known; nothing was heard of it; nor "
+        "has rank 2; nothing moved for 2 s";
     culprit = 1;
   }
   SUBCASE("two had not entered long ago, and the higher one has done so since") {
@@ -703,7 +708,8 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
     say(2, word_of(1, 1), 110);
     say(1, word_of(0, 0), 110);
     answers = {{2, word_of(1, 1)}, {1, word_of(1, 1, {awaited(3, 0, true)})}};
-    sentence = "rank 3 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
+    sentence =
+        "rank 3 has not entered #1 all_reduce; nothing was heard of it; nothing moved for 2 s";
     culprit = 3;
   }
   SUBCASE("one answers, and waits in another communicator's call") {
@@ -716,8 +722,9 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
       say(1, said, at);
       here.matching.sweep(1 * seconds + (at + 100) * milliseconds);
     }
-    sentence = "rank 1 has not entered #1 all_reduce; it is at #41 barrier on communicator 9; "
-               "nothing moved for 2 s";
+    sentence =
+        "rank 1 has not entered #1 all_reduce; it is at #41 barrier on communicator 9; "
+        "nothing moved for 2 s";
     culprit = 1;
   }
   SUBCASE("all have entered, and one that is waited for falls silent") {
@@ -830,7 +837,8 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
   here.matching.end(here.record);
 }
 
-TEST_CASE("a rank that has ended the call before and computes is named, though it does not say so") {
+TEST_CASE(
+    "a rank that has ended the call before and computes is named, though it does not say so") {
   one_rank here;
   here.transport.linked = {1, 2, 3};
   here.record.sequence = here.all.take_sequence(call_of(10));  // the second one
@@ -897,7 +905,8 @@ TEST_CASE("what a rank learns of late ranks it tells those that it asks, once") 
   here.matching.withdraw(here.asked);
 }
 
-TEST_CASE("a silent rank that no rank waits for may have done its part in a call from or to a root") {
+TEST_CASE(
+    "a silent rank that no rank waits for may have done its part in a call from or to a root") {
   for (const collective what : {collective::reduce, collective::all_reduce}) {
     one_rank here(what);
     here.transport.linked = {1, 2, 3};

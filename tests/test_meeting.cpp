@@ -156,7 +156,9 @@ TEST_CASE("who withdraws is not there: a meeting without it goes on waiting") {
 TEST_CASE("a meeting in which all have withdrawn is none") {
   ranks all(2);
   const calls of = call_all(all);
-  { const part gone(*of[0]); }
+  {
+    const part gone(*of[0]);
+  }
   part one(*of[1]);
   CHECK_FALSE(one.ended);
   part zero(*of[0]);
@@ -201,7 +203,9 @@ TEST_CASE("the last one ends without a word: the others go with the communicator
   ranks all(2);
   const calls of = call_all(all);
   const part zero(*of[0]);
-  { const part one(*of[1]); }
+  {
+    const part one(*of[1]);
+  }
   all.settle();
   CHECK_FALSE(zero.ended);
   of[1]->net().revoke(failure(errc::not_enough_memory));

@@ -361,7 +361,8 @@ TEST_CASE("a peer that sends headers on and on ends its link before it takes all
   tcp::link& from = rank.every.at(1);
   const auto announced = [&](std::uint64_t tag) {
     const message_key key{1, 7, tag % 1000, message_key::point_to_point};
-    rank.here.announced(from, tcp::header_for(tcp::kind::data, key, 100, 0, tcp::flag::header_alone), key);
+    rank.here.announced(
+        from, tcp::header_for(tcp::kind::data, key, 100, 0, tcp::flag::header_alone), key);
   };
   // One that is taken makes room for another.
   announced(0);
@@ -505,14 +506,16 @@ struct work {
   std::vector<int> others = std::vector<int>(2 * data.size());
   bool over = false;
   bool failed = false;
-  int culprit = -1;  // that has died, says the failure
+  int culprit = -1;     // that has died, says the failure
   char text[300] = {};  // no memory for a string
 };
 template <class Comm>
 using part_of_work = task<> (*)(Comm& comm, work& mine);
 
 template <class Comm>
-task<> sum_at_desks(Comm& comm, work& mine) { co_await comm.all_reduce(mine.data); }
+task<> sum_at_desks(Comm& comm, work& mine) {
+  co_await comm.all_reduce(mine.data);
+}
 task<> sum_in_lent_memory(world& comm, work&) {
   auto lent = comm.allocate<int>(70'000);
   co_await comm.all_reduce(lent, {.algorithm = algorithm::direct});

@@ -111,10 +111,10 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
   using enum algorithm;
   std::vector<std::vector<int>> data(3, std::vector<int>(3));
   std::vector<std::vector<int>> more(3, std::vector<int>(9));
-  const auto mine = [&](communicator & c) -> auto& {
+  const auto mine = [&](communicator& c) -> auto& {
     return data[static_cast<std::size_t>(c.rank())];
   };
-  const auto wide = [&](communicator & c) -> auto& {
+  const auto wide = [&](communicator& c) -> auto& {
     return more[static_cast<std::size_t>(c.rank())];
   };
   const auto kept_order = [](int a, int b) { return a + b; };
@@ -289,8 +289,8 @@ TEST_CASE("sums of bfloat16 are rounded once, or at each hop with wire::storage"
     CHECK(static_cast<float>(data[9]) == 256.0f);
     // Also where all inputs are at hand at once: no bit depends on that.
     data = fill();
-    co_await comm.all_reduce(
-        data, {.algorithm = colls::algorithm::direct, .wire = colls::wire::storage});
+    co_await comm.all_reduce(data,
+                             {.algorithm = colls::algorithm::direct, .wire = colls::wire::storage});
     CHECK(static_cast<float>(data[9]) == 256.0f);
   });
   communicators all(2);

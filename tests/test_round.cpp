@@ -330,7 +330,9 @@ TEST_CASE_TEMPLATE("a short operation that is dropped ends the communicator with
     world.run([=](communicator& comm) -> task<> {
       co_await all_are_here(comm);
       if (comm.rank() == 1) {
-        { const short_call dropped(comm, kind, 2, 0); }
+        {
+          const short_call dropped(comm, kind, 2, 0);
+        }
         co_return;
       }
       short_call one(comm, kind, 2, 0);  // rank 1 has sent its part of this one

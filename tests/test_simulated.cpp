@@ -309,7 +309,9 @@ TEST_CASE("point to point: any source, shorter and longer messages, long ones by
   }
   {
     // Nobody has met it: it is withdrawn without a trace.
-    { const auto dropped = send(1, 0, large); }
+    {
+      const auto dropped = send(1, 0, large);
+    }
     settle(all.world);
     const auto sent = send(1, 0, small);
     auto got = recv(0, posted::any_source, into);

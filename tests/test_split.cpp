@@ -259,7 +259,9 @@ TEST_CASE("what happens to a communicator before another rank has made it is not
 
 TEST_CASE("a split that is dropped revokes the parent") {
   communicators all(2);
-  { operation<communicator> dropped = all[0].split(0); }
+  {
+    operation<communicator> dropped = all[0].split(0);
+  }
   operation<communicator> other = all[1].split(0);
   CHECK(failure_of(all, other).code == errc::cancelled);
 }

@@ -442,7 +442,9 @@ TEST_CASE("a peer that never answers for withdrawn messages of a tag does not ma
   std::size_t headers = 0;
   longest_allocation = 0;
   for (int i = 0; i < 100'000; ++i) {
-    { const colls::operation<> dropped = peer.send_long(); }
+    {
+      const colls::operation<> dropped = peer.send_long();
+    }
     if (i % 100 == 0) {
       peer.turn();
       headers += peer.heard(colls::tcp::kind::data);
@@ -476,7 +478,9 @@ TEST_CASE_TEMPLATE("messages that are withdrawn while a peer computes cost littl
   std::size_t most = 0;
   longest_allocation = 0;
   for (int i = 0; i < count; ++i) {
-    { const colls::operation<> dropped = two.copies[0].send(words, 1, i % tags); }
+    {
+      const colls::operation<> dropped = two.copies[0].send(words, 1, i % tags);
+    }
     if (i % 100 == 0) (void)two.copies[0].net().driver().poll();
     most = std::max<std::size_t>(most, blocks_in_use);
   }
@@ -509,14 +513,18 @@ TEST_CASE("an answer about a message that was not taken back ends its link") {
   for (const std::uint64_t wrong : {0u, 2u, 1u << 30}) {
     CAPTURE(wrong);
     by_hand peer;
-    { const colls::operation<> dropped = peer.send_long(); }
+    {
+      const colls::operation<> dropped = peer.send_long();
+    }
     peer.hear(kind::data, 2);  // its header, and that it does not come
     peer.answer_taken_back(wrong);
     ends(peer);
   }
   {
     by_hand peer;  // the answer comes twice
-    { const colls::operation<> dropped = peer.send_long(); }
+    {
+      const colls::operation<> dropped = peer.send_long();
+    }
     peer.hear(kind::data, 2);
     peer.answer_taken_back(1);
     CHECK(peer.is_heard());
@@ -570,8 +578,9 @@ TEST_CASE_TEMPLATE("1000 operations in flight on 4 ranks, awaited in a random or
   });
 }
 
-TEST_CASE_TEMPLATE("sends far ahead of their receives: few lie at the receiver, and time passes them",
-                   World, tcp_world, shm_world) {
+TEST_CASE_TEMPLATE(
+    "sends far ahead of their receives: few lie at the receiver, and time passes them", World,
+    tcp_world, shm_world) {
   constexpr std::size_t count = 20'000;
   ranks<World> world(2);
   std::vector<bool> withdrawn(count);
@@ -605,8 +614,8 @@ TEST_CASE_TEMPLATE("sends far ahead of their receives: few lie at the receiver, 
         int next = tag;
         for (int got = -1; got < last; next = got + 4) {
           const std::span<int> into(&got, 1);
-          auto receiving = next % 3 == 0 ? comm.recv(into, colls::any_source, tag)
-                                         : comm.recv(into, 0, tag);
+          auto receiving =
+              next % 3 == 0 ? comm.recv(into, colls::any_source, tag) : comm.recv(into, 0, tag);
           co_await receiving;
           right &= got % 4 == tag && got >= next;
           // Some had gone before they were withdrawn.
@@ -884,7 +893,9 @@ TEST_CASE_TEMPLATE("a dropped collective revokes its communicator on all ranks",
     world.run([&](communicator& comm) -> task<> {
       std::vector<float> data(count, 1);
       if (comm.rank() == 1) {
-        { const colls::operation<> dropped = comm.all_reduce(data); }
+        {
+          const colls::operation<> dropped = comm.all_reduce(data);
+        }
         std::fill(data.begin(), data.end(), 5.F);  // nothing writes here any more
         co_await comm.net().driver().sleep_until(comm.net().now() + 20 * colls::milliseconds);
         CHECK(std::all_of(data.begin(), data.end(), [](float x) { return x == 5.F; }));

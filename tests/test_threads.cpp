@@ -138,7 +138,8 @@ TEST_CASE("a thread that comes late is named by all others, whatever the algorit
         if (comm.rank() == late) {
           while (failed < p - 1) std::this_thread::yield();
         }
-        operation<> sum = mine.all_reduce(data, {.algorithm = how, .timeout = std::chrono::milliseconds(400)});
+        operation<> sum =
+            mine.all_reduce(data, {.algorithm = how, .timeout = std::chrono::milliseconds(400)});
         failure why;
         try {
           co_await sum;

@@ -156,8 +156,8 @@ TEST_CASE("a receive of any source and one that names it take the oldest message
     receive.record = &all.record;
     arrival* const found = all.lists.post(receive);
     if (found == nullptr) all.lists.withdraw(receive);
-    return found == nullptr ? -1 : static_cast<int>(static_cast<message*>(found) -
-                                                    all.messages.data());
+    return found == nullptr ? -1
+                            : static_cast<int>(static_cast<message*>(found) - all.messages.data());
   };
   CHECK(take(2, 5) == 1);
   CHECK(take(posted::any_source, 5) == 0);

@@ -43,7 +43,7 @@ sigset_t signals_to_take() {
   sigemptyset(&all);
   for (const int number :
        {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD}) {
-    struct sigaction now {};
+    struct sigaction now{};
     ::sigaction(number, nullptr, &now);
     if (now.sa_handler != SIG_IGN) sigaddset(&all, number);
   }

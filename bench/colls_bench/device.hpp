@@ -93,7 +93,9 @@ colls::task<> measure_by(World& world, const options& how, int device, double ra
   co_await measure(*work, world, how, rate);
   co_await gpu.close();
   // CUDA's manual forbids to free what others have mapped.
-  { const auto unmapped = std::move(gpu); }
+  {
+    const auto unmapped = std::move(gpu);
+  }
   co_await world.barrier();
 }
 

@@ -310,9 +310,8 @@ struct catalogue {
     }();
     std::array<row<Function>, n> made;
     std::size_t i = 0;
-    each<What>([&](const offer& one, auto address) {
-      made[i++] = {one, address(over<Channel>())};
-    });
+    each<What>(
+        [&](const offer& one, auto address) { made[i++] = {one, address(over<Channel>())}; });
     return made;
   }
 

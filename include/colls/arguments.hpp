@@ -64,7 +64,7 @@ concept is_buffer_as_value =
 /// A temporary that owns its elements would be gone before the operation ends.
 template <class Range>
 concept outlives_the_call = std::is_lvalue_reference_v<Range> ||
-    std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
+                            std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail
 

@@ -198,7 +198,9 @@ class foreign_wait final : completion, foreign_waits::wait {
     const bool untouched = call.untouched != nullptr && call.untouched(call);
     if (!terminal && !(gentle && untouched)) return;
     aborted_ = true;
-    { const operation<T> dropped = std::move(awaited_); }
+    {
+      const operation<T> dropped = std::move(awaited_);
+    }
     hand_over();
   }
 
@@ -243,7 +245,7 @@ class foreign_wait final : completion, foreign_waits::wait {
 };
 
 template <class T, class Token>
-requires asio::completion_token_for<Token, typename completion_signature<T>::type>
+  requires asio::completion_token_for<Token, typename completion_signature<T>::type>
 struct initiate<operation<T>, Token> {
   static constexpr bool possible = true;
 

@@ -49,9 +49,10 @@ struct bodies {
 
   /// In place on `out`, after a copy or in a wide working buffer: all_reduce and the scans. Where
   /// nothing is left to do after the algorithm, no coroutine stands round it.
-  [[gnu::always_inline]] static task<> in_place(
-      const Channel& net, run<task<>(Channel, any_buffer, any_op)> algorithm, const any_buffer& in,
-      const any_buffer& out, const reduction& by, int ranks) {
+  [[gnu::always_inline]] static task<> in_place(const Channel& net,
+                                                run<task<>(Channel, any_buffer, any_op)> algorithm,
+                                                const any_buffer& in, const any_buffer& out,
+                                                const reduction& by, int ranks) {
     if (!by.is_plain()) {
       return finished(net, algorithm, in, out, by, ranks);
     }
@@ -180,15 +181,15 @@ struct bodies {
     net.copy(bytes(chunks{out, parts}[net.rank()]), bytes(in));
     co_await algorithm(net, out, parts);
   }
-  static task<> all_gather_apart(
-      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
-      any_buffer in, any_buffer out, offsets table) {
+  static task<> all_gather_apart(Channel net,
+                                 run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
+                                 any_buffer in, any_buffer out, offsets table) {
     if (table.empty()) return algorithm(net, in, out, shares(table, in, net.size()));
     return all_gather_v_apart(net, algorithm, in, out, std::move(table));
   }
   static task<> all_gather_v_apart(
-      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
-      any_buffer in, any_buffer out, offsets table) {
+      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm, any_buffer in,
+      any_buffer out, offsets table) {
     co_await algorithm(net, in, out, shares(table, in, net.size()));
   }
 

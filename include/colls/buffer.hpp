@@ -149,7 +149,7 @@ class chunks {
     return data_.subspan(parts_.offset(rank) - start_, parts_.count(rank));
   }
   template <class Ranks>
-  requires requires(const Ranks& ranks) { ranks.first < ranks.last; }
+    requires requires(const Ranks& ranks) { ranks.first < ranks.last; }
   Data operator[](const Ranks& ranks) const {
     const std::size_t at = parts_.offset(ranks.first);
     return data_.subspan(at - start_, parts_.offset(ranks.last) - at);

@@ -310,8 +310,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
  public:
   using value_type = T;
 
-  explicit operation(detail::call<T> * started) : call_(started) {}
-  operation(operation && other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  explicit operation(detail::call<T>* started) : call_(started) {}
+  operation(operation&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
   operation& operator=(operation&& other) noexcept {
     if (this != &other) {
       if (call_ != nullptr) call_->abandon();
@@ -330,7 +330,7 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     return call_->is_done();
   }
 
-  bool start(completion & waiter) { return call_->wait(waiter); }
+  bool start(completion& waiter) { return call_->wait(waiter); }
   T result() {
     if (call_->why().code != errc{}) throw error(call_->why());
     if constexpr (!std::is_void_v<T>) return std::move(*call_->value);
@@ -373,8 +373,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
 
   /// With <colls/asio.hpp>: an asynchronous operation of Asio, `std::move(op)(token)`.
   template <class Token>
-  requires detail::initiate<operation, std::decay_t<Token>>::possible auto operator()(
-      Token&& token)&& {
+    requires detail::initiate<operation, std::decay_t<Token>>::possible
+  auto operator()(Token&& token) && {
     return detail::initiate<operation, std::decay_t<Token>>::start(std::move(*this),
                                                                    std::forward<Token>(token));
   }

@@ -135,7 +135,8 @@ class basic_channel {
   /// Sends each rank of `give` its message and takes those of `take`, as one operation. Of a
   /// channel of the whole communicator.
   [[gnu::always_inline]] auto round(const round_gives& give, const round_takes& take) const
-      requires round_transport<Transport> {
+    requires round_transport<Transport>
+  {
     return round_request<Transport>{net_, record_, lane_, give, take};
   }
 
@@ -146,7 +147,9 @@ class basic_channel {
 
   /// An operation by which all ranks meet (see `meeting_transport`). Of a channel of the whole
   /// communicator.
-  auto meet(void* mine) const requires meeting_transport<Transport> {
+  auto meet(void* mine) const
+    requires meeting_transport<Transport>
+  {
     return net_->meet(lane_, mine, *record_);
   }
 
@@ -217,8 +220,10 @@ class basic_channel {
 
   /// The same operation on the transport that this one stands on (memory of a device is staged).
   template <class Below>
-  requires stands_on<Transport, Below>
-  operator basic_channel<Below>() const { return {net_->below(), *record_}; }
+    requires stands_on<Transport, Below>
+  operator basic_channel<Below>() const {
+    return {net_->below(), *record_};
+  }
 
   Transport& net() const { return *net_; }
   operation_record& record() const { return *record_; }
@@ -262,9 +267,7 @@ class basic_channel {
   template <class Round>
   struct round_request {
     using operation = typename Round::round_operation;
-    [[gnu::always_inline]] operator operation() const {
-      return {*net, lane, give, take, *record};
-    }
+    [[gnu::always_inline]] operator operation() const { return {*net, lane, give, take, *record}; }
 
     Transport* net;
     operation_record* record;

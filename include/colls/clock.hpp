@@ -22,10 +22,10 @@ class time_span {
  public:
   constexpr time_span() = default;
   template <class Duration>
-  requires requires(const Duration& span) {
-    span.count();
-    Duration::period::num;
-  }
+    requires requires(const Duration& span) {
+      span.count();
+      Duration::period::num;
+    }
   constexpr time_span(const Duration& span)  // NOLINT: `.timeout = 5s` is the point
       : nanoseconds_(rounded(static_cast<long double>(span.count()) * seconds *
                              Duration::period::num / Duration::period::den)) {}

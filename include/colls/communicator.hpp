@@ -53,9 +53,7 @@ constexpr void check_op() {
 
 /// A transport whose library reduces that by itself, where others need a kernel.
 template <class Transport, collective What, class T, class Op>
-concept library_reduces = requires {
-  requires Transport::template has_reduction<What, T, Op>;
-};
+concept library_reduces = requires { requires Transport::template has_reduction<What, T, Op>; };
 
 /// What a communicator stands on. A call on none, or on one that was moved away, throws.
 template <class Core>
@@ -162,7 +160,7 @@ class communicator {
 
   /// Every rank holds the reduction of all ranks' data, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-  requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
+    requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
   operation<> all_reduce(Data&& data, Op op = {}, const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data), how);
     return everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op, how);
@@ -174,8 +172,8 @@ class communicator {
   /// The same from `in` to `out`, of equal length.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
-  requires(!detail::is_options<Op>) operation<> all_reduce(In&& in, Out&& out, Op op = {},
-                                                           const options& how = {}) {
+    requires(!detail::is_options<Op>)
+  operation<> all_reduce(In&& in, Out&& out, Op op = {}, const options& how = {}) {
     same_element<In, Out>();
     return everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
         erased(std::forward<In>(in), how), output(std::forward<Out>(out), how), op, how);
@@ -186,8 +184,9 @@ class communicator {
   }
   /// Every buffer of the group is reduced over all ranks, in place, as one operation.
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
-  requires(!detail::is_options<Op>) operation<> all_reduce(const colls::group<Ranges...>& buffers,
-                                                           Op op = {}, const options& how = {}) {
+    requires(!detail::is_options<Op>)
+  operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {},
+                         const options& how = {}) {
     using element = detail::combined_as<typename colls::group<Ranges...>::element_type, Op>;
     static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, space>,
                   "colls: the group is in host memory and the communicator moves device memory, or "
@@ -206,8 +205,8 @@ class communicator {
 
   /// The root holds the reduction in place; elsewhere `data` is as before.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-  requires(!detail::is_options<Op>) operation<> reduce(Data&& data, int root, Op op = {},
-                                                       const options& how = {}) {
+    requires(!detail::is_options<Op>)
+  operation<> reduce(Data&& data, int root, Op op = {}, const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data), how);
     return at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
   }
@@ -217,15 +216,14 @@ class communicator {
   }
   /// The same from `in` to the root's `out`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
-  requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
+    requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
   operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& how = {}) {
     same_element<In, Out>();
     return at_root<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
-                                                output(std::forward<Out>(out), how), root, op,
-                                                how);
+                                                output(std::forward<Out>(out), how), root, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-  requires(readable_range<Out> || detail::is_none<Out>)
+    requires(readable_range<Out> || detail::is_none<Out>)
   operation<> reduce(In&& in, Out&& out, int root, const options& how) {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
   }
@@ -233,11 +231,11 @@ class communicator {
   /// `in` is size() blocks of out.size(); rank r holds the reduction of all ranks' block r.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
-  requires(!detail::is_options<Op>) operation<> reduce_scatter(In&& in, Out&& out, Op op = {},
-                                                               const options& how = {}) {
+    requires(!detail::is_options<Op>)
+  operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, const options& how = {}) {
     same_element<In, Out>();
-    return in_parts<Pinned, range_element_t<In>>(
-        erased(std::forward<In>(in), how), output(std::forward<Out>(out), how), {}, op, how);
+    return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
+                                                 output(std::forward<Out>(out), how), {}, op, how);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> reduce_scatter(In&& in, Out&& out, const options& how) {
@@ -246,9 +244,9 @@ class communicator {
   /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
-  requires(!detail::is_options<Op>) operation<> reduce_scatter_v(In&& in, Out&& out,
-                                                                 const Counts& counts, Op op = {},
-                                                                 const options& how = {}) {
+    requires(!detail::is_options<Op>)
+  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
+                               const options& how = {}) {
     same_element<In, Out>();
     return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
                                                  output(std::forward<Out>(out), how),
@@ -263,7 +261,7 @@ class communicator {
 
   /// Rank r holds the reduction of the data of ranks 0 to r, in place.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-  requires(!detail::is_options<Op>)
+    requires(!detail::is_options<Op>)
   operation<> scan(Data&& data, Op op = {}, const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data), how);
     return everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
@@ -274,7 +272,7 @@ class communicator {
   }
   /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-  requires(!detail::is_options<Op>)
+    requires(!detail::is_options<Op>)
   operation<> exscan(Data&& data, Op op = {}, const options& how = {}) {
     const any_buffer whole = output(std::forward<Data>(data), how);
     return everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op, how);
@@ -319,19 +317,19 @@ class communicator {
 
   /// The root's `out` holds all ranks' `in`, in rank order; `out` may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
-  requires(readable_range<Out> || detail::is_none<Out>)
+    requires(readable_range<Out> || detail::is_none<Out>)
   operation<> gather(In&& in, Out&& out, int root, const options& how = {}) {
     same_element<In, Out>();
     return core_->template rooted<collective::gather>(
-        type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how),
-        {}, root, pinned<collective::gather, Pinned>(how));
+        type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how), {},
+        root, pinned<collective::gather, Pinned>(how));
   }
   /// The same with counts[r] elements of rank r; the counts are equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
-  requires(readable_range<Out> ||
-           detail::is_none<Out>) operation<> gather_v(In&& in, Out&& out, const Counts& counts,
-                                                      int root, const options& how = {}) {
+    requires(readable_range<Out> || detail::is_none<Out>)
+  operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root,
+                       const options& how = {}) {
     same_element<In, Out>();
     return core_->template rooted<collective::gather>(
         type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how),
@@ -339,25 +337,23 @@ class communicator {
   }
   /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
-  requires(readable_range<In> || detail::is_none<In>) operation<> scatter(In&& in, Out&& out,
-                                                                          int root,
-                                                                          const options& how = {}) {
+    requires(readable_range<In> || detail::is_none<In>)
+  operation<> scatter(In&& in, Out&& out, int root, const options& how = {}) {
     same_element<Out, In>();
     return core_->template rooted<collective::scatter>(
-        type_of<Out>(), output(std::forward<Out>(out), how),
-        erased(std::forward<In>(in), how), {}, root, pinned<collective::scatter, Pinned>(how));
+        type_of<Out>(), output(std::forward<Out>(out), how), erased(std::forward<In>(in), how), {},
+        root, pinned<collective::scatter, Pinned>(how));
   }
   /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
-  requires(readable_range<In> ||
-           detail::is_none<In>) operation<> scatter_v(In&& in, const Counts& counts, Out&& out,
-                                                      int root, const options& how = {}) {
+    requires(readable_range<In> || detail::is_none<In>)
+  operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root,
+                        const options& how = {}) {
     same_element<Out, In>();
     return core_->template rooted<collective::scatter>(
-        type_of<Out>(), output(std::forward<Out>(out), how),
-        erased(std::forward<In>(in), how), detail::count_list(counts), root,
-        pinned<collective::scatter, Pinned>(how));
+        type_of<Out>(), output(std::forward<Out>(out), how), erased(std::forward<In>(in), how),
+        detail::count_list(counts), root, pinned<collective::scatter, Pinned>(how));
   }
 
   /// Block j of rank i's `in` becomes block i of rank j's `out`.
@@ -376,8 +372,8 @@ class communicator {
                            const RecvCounts& recv_counts, const options& how = {}) {
     same_element<In, Out>();
     return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in), how),
-                             output(std::forward<Out>(out), how),
-                             detail::count_list(send_counts), detail::count_list(recv_counts),
+                             output(std::forward<Out>(out), how), detail::count_list(send_counts),
+                             detail::count_list(recv_counts),
                              pinned<collective::all_to_all, Pinned>(how));
   }
 
@@ -441,8 +437,8 @@ class communicator {
   /// thread. Nobody turns that executor before this has ended; afterwards one thread does, and
   /// closes it there.
   template <class Executor>
-  requires(!detail::is_options<Executor>) operation<communicator> dup(const Executor& on,
-                                                                      const options& how = {}) {
+    requires(!detail::is_options<Executor>)
+  operation<communicator> dup(const Executor& on, const options& how = {}) {
     return core_->dup(on, how);
   }
 
@@ -629,10 +625,10 @@ class communicator {
   COLLS_EVERYWHERE(where, transport, exscan)           \
   COLLS_ROOTED(where, transport, gather)               \
   COLLS_ROOTED(where, transport, scatter)
-#define COLLS_EVERYWHERE(where, transport, what)                                                \
-  where template colls::operation<>                                                             \
-  colls::detail::core<transport>::everywhere<colls::collective::what>(                          \
-      const colls::reduction&, const colls::any_buffer&, const colls::any_buffer&,                \
+#define COLLS_EVERYWHERE(where, transport, what)                                   \
+  where template colls::operation<>                                                \
+  colls::detail::core<transport>::everywhere<colls::collective::what>(             \
+      const colls::reduction&, const colls::any_buffer&, const colls::any_buffer&, \
       const colls::options&);
 #define COLLS_ROOTED(where, transport, what)                                              \
   where template colls::operation<>                                                       \

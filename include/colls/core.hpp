@@ -66,8 +66,8 @@ class core final : public call_queue {
                                 int tag, const options& how);
 
   /// split, group and dup: `what` says which; `shape` is equal on all ranks.
-  operation<communicator<Transport>> split(collective what, int color, int key,
-                                           std::uint64_t shape, const options& how);
+  operation<communicator<Transport>> split(collective what, int color, int key, std::uint64_t shape,
+                                           const options& how);
   template <class Executor>
   operation<communicator<Transport>> dup(const Executor& on, const options& how);
   /// A communicator of the same ranks on a transport that stands on ours.

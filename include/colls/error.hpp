@@ -65,7 +65,9 @@ constexpr errc_words words(errc code) {
               "every rank must make the same calls in the same order on a communicator, with the "
               "same count, type, op, root and algorithm"};
     case errc::protocol_error:
-      return {"protocol_error", "the bytes on a link made no sense: is every rank the same colls, and the network sound?"};
+      return {"protocol_error",
+              "the bytes on a link made no sense: is every rank the same colls, and the network "
+              "sound?"};
     case errc::timeout:
       return {"timeout",
               "no progress before the deadline: a rank is late or did not call; options.timeout "

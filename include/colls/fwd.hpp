@@ -66,24 +66,33 @@ enum class order : std::uint8_t { any = 0, rank };
 enum class wire : std::uint8_t { accumulate = 0, storage };
 
 constexpr const char* name(collective what) {
-  constexpr const char* names[] = {"none",       "barrier", "broadcast",  "all_reduce",
-                                   "reduce",     "reduce_scatter",        "all_gather", "gather",
-                                   "scatter",    "all_to_all",            "scan",       "exscan",
-                                   "split",      "send",    "recv",       "measure",
-                                   "send_recv",  "group",   "dup",        "attach"};
+  constexpr const char* names[] = {
+      "none",   "barrier", "broadcast",  "all_reduce", "reduce", "reduce_scatter", "all_gather",
+      "gather", "scatter", "all_to_all", "scan",       "exscan", "split",          "send",
+      "recv",   "measure", "send_recv",  "group",      "dup",    "attach"};
   const auto index = static_cast<std::size_t>(what);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }
 
 constexpr const char* name(algorithm how) {
-  constexpr const char* names[] = {"auto",       "linear",       "ring",
-                                   "recursive_doubling",         "recursive_halving",
-                                   "binomial_tree",              "knomial_tree",
-                                   "double_tree", "bruck",       "pairwise",
-                                   "dissemination",              "circulant",
-                                   "chain",      "neighbour_exchange",
-                                   "scatter_all_gather",         "reduce_scatter_gather",
-                                   "hierarchical",               "direct",
+  constexpr const char* names[] = {"auto",
+                                   "linear",
+                                   "ring",
+                                   "recursive_doubling",
+                                   "recursive_halving",
+                                   "binomial_tree",
+                                   "knomial_tree",
+                                   "double_tree",
+                                   "bruck",
+                                   "pairwise",
+                                   "dissemination",
+                                   "circulant",
+                                   "chain",
+                                   "neighbour_exchange",
+                                   "scatter_all_gather",
+                                   "reduce_scatter_gather",
+                                   "hierarchical",
+                                   "direct",
                                    "native"};
   const auto index = static_cast<std::size_t>(how);
   return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";

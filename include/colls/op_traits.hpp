@@ -18,9 +18,7 @@ struct builtin_op {
   static constexpr std::uint32_t op_number = Number;
 };
 template <class Op>
-concept is_builtin_op = requires {
-  requires std::is_base_of_v<builtin_op<Op::op_number>, Op>;
-};
+concept is_builtin_op = requires { requires std::is_base_of_v<builtin_op<Op::op_number>, Op>; };
 
 /// A callable of class type that says that it commutes; the rest it has from the callable.
 template <class Function>
@@ -39,23 +37,19 @@ struct function_pointer {
 template <class Op>
 inline constexpr bool commutes = false;
 template <class Op>
-requires requires { typename std::bool_constant<Op::commutative>; }
+  requires requires { typename std::bool_constant<Op::commutative>; }
 inline constexpr bool commutes<Op> = Op::commutative;
 
 template <class Op>
 inline constexpr bool associates = true;
 template <class Op>
-requires requires { typename std::bool_constant<Op::associative>; }
+  requires requires { typename std::bool_constant<Op::associative>; }
 inline constexpr bool associates<Op> = Op::associative;
 
 template <class Op, class T>
-concept prepares = requires(const Op& op, const T& x) {
-  op.prepare(x);
-};
+concept prepares = requires(const Op& op, const T& x) { op.prepare(x); };
 template <class Op, class T>
-concept finishes = requires(const Op& op, const T& x) {
-  op.finish(x, 1);
-};
+concept finishes = requires(const Op& op, const T& x) { op.finish(x, 1); };
 
 template <class Op, class T>
 inline constexpr bool combines = requires(const Op& op, const T& x) {
@@ -73,7 +67,7 @@ struct default_accumulate {
   using type = T;
 };
 template <class Op, class T>
-requires requires { typename Op::template accumulate<T>; }
+  requires requires { typename Op::template accumulate<T>; }
 struct default_accumulate<Op, T> {
   using type = typename Op::template accumulate<T>;
 };
@@ -83,8 +77,10 @@ struct default_accumulate<Op, T> {
 /// Says that a callable commutes: combine(a, b) equals combine(b, a). A plain callable is taken to
 /// be associative but not commutative, so that its parts are combined in rank order.
 template <class Function>
-requires std::is_class_v<Function>
-constexpr auto commutative(Function function) { return detail::commuting<Function>{function}; }
+  requires std::is_class_v<Function>
+constexpr auto commutative(Function function) {
+  return detail::commuting<Function>{function};
+}
 template <class Result, class Left, class Right>
 constexpr auto commutative(Result (*function)(Left, Right)) {
   using pointer = detail::function_pointer<Result, Left, Right>;
@@ -104,10 +100,10 @@ concept commutative_for = reduction_for<Op, T> && detail::commutes<Op>;
 /// A type in which elements of type T can be combined: each converts to the other.
 template <class Accumulate, class T>
 concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
-    requires(const Accumulate& wide, const T& narrow) {
-  static_cast<Accumulate>(narrow);
-  static_cast<T>(wide);
-};
+                          requires(const Accumulate& wide, const T& narrow) {
+                            static_cast<Accumulate>(narrow);
+                            static_cast<T>(wide);
+                          };
 
 template <class Op, class T>
 using default_accumulate_t = typename detail::default_accumulate<Op, T>::type;

@@ -43,8 +43,8 @@ struct operation_record {
   bool late = false;                               // the log has told who is waited for
   posted* receive = nullptr;   // point to point: the one that waits for its message
   std::int32_t sends_to = -1;  // the same: a rank of the world
-  time_point look_at = 0;     // when time may have done something to it
-  std::size_t place = 0;      // among those that are looked at then, from 1; 0: it is not
+  time_point look_at = 0;      // when time may have done something to it
+  std::size_t place = 0;       // among those that are looked at then, from 1; 0: it is not
   /// What a deadline does in place of revoking the communicator (point to point).
   void (*expired)(operation_record& self, const failure& why) = nullptr;
 
@@ -135,8 +135,10 @@ class communicator_state {
       case collective::all_to_all:
       case collective::split:
       case collective::group:
-      case collective::dup: return true;
-      default: return false;
+      case collective::dup:
+        return true;
+      default:
+        return false;
     }
   }
   /// The newest call before `sequence` that a rank ends only after all have entered it; 0: none is

@@ -60,13 +60,41 @@ class shared_buffer {
   T* data() { return reinterpret_cast<T*>(memory_.get()); }
   const T* data() const { return reinterpret_cast<const T*>(memory_.get()); }
   std::size_t size() const { return count_; }
-  T* begin() requires is_hosts { return data(); }
-  T* end() requires is_hosts { return data() + count_; }
-  const T* begin() const requires is_hosts { return data(); }
-  const T* end() const requires is_hosts { return data() + count_; }
-  T& operator[](std::size_t i) requires is_hosts { return data()[i]; }
-  const T& operator[](std::size_t i) const requires is_hosts { return data()[i]; }
-  device_span<T> span() requires(!is_hosts) { return {data(), count_}; }
+  T* begin()
+    requires is_hosts
+  {
+    return data();
+  }
+  T* end()
+    requires is_hosts
+  {
+    return data() + count_;
+  }
+  const T* begin() const
+    requires is_hosts
+  {
+    return data();
+  }
+  const T* end() const
+    requires is_hosts
+  {
+    return data() + count_;
+  }
+  T& operator[](std::size_t i)
+    requires is_hosts
+  {
+    return data()[i];
+  }
+  const T& operator[](std::size_t i) const
+    requires is_hosts
+  {
+    return data()[i];
+  }
+  device_span<T> span()
+    requires(!is_hosts)
+  {
+    return {data(), count_};
+  }
 
  private:
   friend class registered_buffer<T, Memory>;
@@ -94,9 +122,21 @@ class registered_buffer {
 
   T* data() const { return data_; }
   std::size_t size() const { return count_; }
-  T* begin() const requires is_hosts { return data_; }
-  T* end() const requires is_hosts { return data_ + count_; }
-  T& operator[](std::size_t i) const requires is_hosts { return data_[i]; }
+  T* begin() const
+    requires is_hosts
+  {
+    return data_;
+  }
+  T* end() const
+    requires is_hosts
+  {
+    return data_ + count_;
+  }
+  T& operator[](std::size_t i) const
+    requires is_hosts
+  {
+    return data_[i];
+  }
 
   /// Null: a call of that communicator may use it.
   const char* wrong_with(const void* communicator) const {

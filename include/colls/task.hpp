@@ -22,9 +22,10 @@ namespace detail {
 
 /// Throws where an operation's result is a bad error_code; passes values through.
 inline void unwrap(std::error_code ec) {
-  if (ec) throw error(ec.category() == error_category() ? static_cast<errc>(ec.value())
-                                                        : errc::protocol_error,
-                      ec.category() == error_category() ? "" : ec.message().c_str());
+  if (ec)
+    throw error(
+        ec.category() == error_category() ? static_cast<errc>(ec.value()) : errc::protocol_error,
+        ec.category() == error_category() ? "" : ec.message().c_str());
 }
 template <class T>
 T unwrap(T&& value) {

@@ -50,9 +50,7 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 /// A refinement: peers that sleep are not woken by each message. `net.hand_over()` wakes those that
 /// were written to, before somebody computes.
 template <class Transport>
-concept waking_transport = transport<Transport> && requires(Transport& net) {
-  net.hand_over();
-};
+concept waking_transport = transport<Transport> && requires(Transport& net) { net.hand_over(); };
 
 /// A refinement: a posted receive may take the message where the sender left it, by `fold`, so
 /// that a reduction needs no scratch.
@@ -64,10 +62,10 @@ concept consuming_transport = transport<Transport> && Transport::consumes;
 /// where `mine` of the others lies; they wait until it releases them (see
 /// `inproc::meet_operation`).
 template <class Transport>
-concept meeting_transport = transport<Transport> && requires(Transport& net, void* mine,
-                                                             operation_record& record) {
-  { net.meet(std::uint16_t(), mine, record) } -> startable;
-};
+concept meeting_transport =
+    transport<Transport> && requires(Transport& net, void* mine, operation_record& record) {
+      { net.meet(std::uint16_t(), mine, record) } -> startable;
+    };
 
 /// A refinement: says what its messages cost, equally on all ranks, until `measure` finds out.
 template <class Transport>

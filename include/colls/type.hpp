@@ -26,8 +26,7 @@ template <class T>
 concept range_like = requires(T& t) {
   t.begin();
   t.end();
-}
-|| requires(T& t) {
+} || requires(T& t) {
   t.data();
   t.size();
 };
@@ -48,11 +47,11 @@ concept number = std::is_arithmetic_v<T> || half_type<T>;
 template <class T>
 inline constexpr bool is_complex = false;
 template <template <class> class Complex, std::floating_point T>
-inline constexpr bool is_complex<Complex<T>> = sizeof(Complex<T>) == 2 * sizeof(T) &&
-                                               requires(const Complex<T>& z) {
-  { z.real() } -> std::same_as<T>;
-  { z.imag() } -> std::same_as<T>;
-};
+inline constexpr bool is_complex<Complex<T>> =
+    sizeof(Complex<T>) == 2 * sizeof(T) && requires(const Complex<T>& z) {
+      { z.real() } -> std::same_as<T>;
+      { z.imag() } -> std::same_as<T>;
+    };
 template <class T>
 concept complex_number = is_complex<T>;
 
@@ -63,9 +62,8 @@ inline constexpr bool is_value_index<value_index<T>> = true;
 
 /// `static constexpr const char* name`; a data member of that name is something else.
 template <class T>
-concept named = std::convertible_to<decltype(T::name), const char*> && requires {
-  typename std::bool_constant<(T::name[0] != 0)>;
-};
+concept named = std::convertible_to<decltype(T::name), const char*> &&
+                requires { typename std::bool_constant<(T::name[0] != 0)>; };
 
 /// FNV-1a, the same with every compiler.
 class name_hash {
@@ -113,10 +111,10 @@ inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 /// What collectives move: every arithmetic type, std::complex, float16, bfloat16, and any trivially
 /// copyable type that is no pointer, array, range or span.
 template <class T>
-concept supported_type = std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
-                         std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
-                         !std::is_member_pointer_v<T> && !std::is_null_pointer_v<T> &&
-                         !std::is_array_v<T> && !detail::range_like<T>;
+concept supported_type =
+    std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
+    std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
+    !std::is_null_pointer_v<T> && !std::is_array_v<T> && !detail::range_like<T>;
 
 /// The number of a type in fingerprints, equal on all ranks whatever compiled them: built-in types
 /// have fixed ones (`long` and `long long` of one size the same), other types one made of their

@@ -173,12 +173,12 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
 template <startable Operation, class Allocator>
 class [[nodiscard("co_await it")]] when_all<std::vector<Operation, Allocator>> : detail::join {
  public:
-  explicit when_all(std::vector<Operation, Allocator> && operations)
+  explicit when_all(std::vector<Operation, Allocator>&& operations)
       : operations_(std::move(operations)), parts_(operations_.size()) {}
-  when_all(when_all && other) noexcept
+  when_all(when_all&& other) noexcept
       : operations_(std::move(other.operations_)), parts_(std::move(other.parts_)) {}
 
-  bool start(completion & done) {
+  bool start(completion& done) {
     for (std::size_t i = 0; i < operations_.size(); ++i) begin(operations_[i], parts_[i], done);
     return wait(done);
   }

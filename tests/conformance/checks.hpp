@@ -140,7 +140,8 @@ inline void expect_cost(const situation& at, const traffic& sent, const partitio
                         const element_and_op& with, const std::vector<int>& nodes = {}) {
   const closed_forms::call call{
       parts,          with.size,    std::max(at.root, 0), with.op.commutative,
-      at.cut.segment, at.cut.lanes, at.cut.radix,         nodes, sent.lends};
+      at.cut.segment, at.cut.lanes, at.cut.radix,         nodes,
+      sent.lends};
   expect_cost(at, sent, closed_forms::of(at.what, at.how, call));
 }
 

@@ -151,7 +151,9 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
                    colls::operation_record& record)
         : net_(net), key_(key), leaf_(net.net_.recv(key, into, record)) {}
     bool start(colls::completion& done) { return leaf_.start(done); }
-    void consume_with(colls::folding fold, void* self, std::size_t element) requires consumes {
+    void consume_with(colls::folding fold, void* self, std::size_t element)
+      requires consumes
+    {
       leaf_.consume_with(fold, self, element);
     }
     std::error_code result() {
@@ -175,16 +177,23 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
     return {*this, key, into, record};
   }
   auto meet(std::uint16_t lane, void* mine, colls::operation_record& record)
-      requires colls::meeting_transport<Transport> {
+    requires colls::meeting_transport<Transport>
+  {
     return net_.meet(lane, mine, record);
   }
-  auto* view_of(int peer) requires colls::lending_transport<Transport> {
+  auto* view_of(int peer)
+    requires colls::lending_transport<Transport>
+  {
     return net_.view_of(peer);
   }
-  bool lends(colls::const_bytes data) const requires colls::lending_transport<Transport> {
+  bool lends(colls::const_bytes data) const
+    requires colls::lending_transport<Transport>
+  {
     return net_.lends(data);
   }
-  auto allocate(std::size_t size) requires colls::lending_transport<Transport> {
+  auto allocate(std::size_t size)
+    requires colls::lending_transport<Transport>
+  {
     return net_.allocate(size);
   }
   Transport& counts() const { return net_; }

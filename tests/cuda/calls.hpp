@@ -179,7 +179,9 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
   }
   co_await gpu.close();
   // CUDA's manual forbids to free what others have mapped.
-  { const auto unmapped = std::move(gpu); }
+  {
+    const auto unmapped = std::move(gpu);
+  }
   co_await comm.barrier();
 }
 

@@ -253,12 +253,12 @@ void launchers() {
                    "PMIX_NAMESPACE=effects" + job_id};
   });
   check([&](const std::string& rank) {
-    return strings{"PMI_RANK=" + rank, "PMI_SIZE=2", "MPI_LOCALRANKID=" + rank,
-                   "MPI_LOCALNRANKS=2", "PMIX_NAMESPACE=effects-pmi" + job_id};
+    return strings{"PMI_RANK=" + rank, "PMI_SIZE=2", "MPI_LOCALRANKID=" + rank, "MPI_LOCALNRANKS=2",
+                   "PMIX_NAMESPACE=effects-pmi" + job_id};
   });
   check([&](const std::string& rank) {
-    return strings{"SLURM_PROCID=" + rank,  "SLURM_NTASKS=2",         "SLURM_STEP_NUM_TASKS=2",
-                   "SLURM_STEP_ID=0",       "SLURM_LOCALID=" + rank,  "SLURM_NODEID=0",
+    return strings{"SLURM_PROCID=" + rank,   "SLURM_NTASKS=2",        "SLURM_STEP_NUM_TASKS=2",
+                   "SLURM_STEP_ID=0",        "SLURM_LOCALID=" + rank, "SLURM_NODEID=0",
                    "SLURM_STEP_NUM_NODES=1", "SLURM_JOB_ID=" + job_id};
   });
 }
@@ -573,8 +573,8 @@ void log_file() {
           meet);
   CHECK(one.wait(0).status == 0);
   CHECK(one.log(0) == "");
-  const std::string written = text_of(place.path + "/r0-h" + host + "-p" +
-                                      std::to_string(one.pid(0)) + "-%");
+  const std::string written =
+      text_of(place.path + "/r0-h" + host + "-p" + std::to_string(one.pid(0)) + "-%");
   CHECK(contains(written, "rank 0 of 1"));
 }
 

@@ -202,7 +202,8 @@ TEST_CASE("nobody listens, or somebody who is no colls") {
   colls::listener other;
   REQUIRE(!other.listen({boost::asio::ip::address_v4::loopback(), 0}));
   job silent({by_hand(1, 2, other.local().port())}, sum);
-  check_line(silent, 0, {"unreachable", "rank 1 of 2", at(other.local().port()), "no rank 0 of this user"});
+  check_line(silent, 0,
+             {"unreachable", "rank 1 of 2", at(other.local().port()), "no rank 0 of this user"});
   CHECK(now() - began < 15);
 }
 
@@ -268,14 +269,17 @@ TEST_CASE("programs that a rank starts do not inherit the job's secret") {
   }
 }
 
-TEST_CASE("a rank of another wire version, or with another number format, is told, and so is rank 0") {
+TEST_CASE(
+    "a rank of another wire version, or with another number format, is told, and so is rank 0") {
   const struct {
     std::size_t byte;
     std::byte mask;
     strings says;
     const char* warns;
   } all[] = {
-      {8, std::byte{0x40}, {"version_mismatch", "speaks wire version", "build every rank"},
+      {8,
+       std::byte{0x40},
+       {"version_mismatch", "speaks wire version", "build every rank"},
        "speaks wire version"},
       {11, std::byte{1}, {"version_mismatch", "another number format"}, "another number format"},
   };
@@ -309,8 +313,10 @@ TEST_CASE("too many open files for all ranks: both sides say so, in time") {
     if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(3);
   });
   check_line(all, 0,
-             {"rank 0: too_many_files", at(port), "for ranks ", "of 16 and could not take "
-              "connections: Too many open files", "ulimit -n"});
+             {"rank 0: too_many_files", at(port), "for ranks ",
+              "of 16 and could not take "
+              "connections: Too many open files",
+              "ulimit -n"});
   int outside = 0;
   for (int rank = 1; rank < size; ++rank) {
     CAPTURE(rank);
@@ -326,7 +332,8 @@ TEST_CASE("too many open files for all ranks: both sides say so, in time") {
   CHECK(now() - began < 20);
 }
 
-TEST_CASE("a name with several addresses: a rank finds the one where the store is, and serves at all") {
+TEST_CASE(
+    "a name with several addresses: a rank finds the one where the store is, and serves at all") {
   if (!is_root()) return;
   const int port = next_port();
   const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_SECRET=s"};
@@ -337,8 +344,7 @@ TEST_CASE("a name with several addresses: a rank finds the one where the store i
   };
   // Rank 0 listens at two of its addresses. At the first of `some` nobody does.
   const auto names = [](colls::config&) {
-    replace_file("/etc/hosts",
-                 "127.0.0.5 both\n127.0.0.6 both\n127.0.0.7 some\n127.0.0.6 some\n");
+    replace_file("/etc/hosts", "127.0.0.5 both\n127.0.0.6 both\n127.0.0.7 some\n127.0.0.6 some\n");
   };
   job all({at_host(0, "both"), at_host(1, "some"), at_host(2, "127.0.0.5")}, sum,
           {.address = "env://"}, names);
@@ -348,7 +354,9 @@ TEST_CASE("a name with several addresses: a rank finds the one where the store i
   }
 }
 
-TEST_CASE("what is wrong at one address of a name: ranks try the others, and rank 0 serves at all or none") {
+TEST_CASE(
+    "what is wrong at one address of a name: ranks try the others, and rank 0 serves at all or "
+    "none") {
   if (!is_root()) return;
   const int port = next_port();
   const auto at_host = [&](int rank, const char* host, const char* secret) {
@@ -364,8 +372,8 @@ TEST_CASE("what is wrong at one address of a name: ranks try the others, and ran
     bool taken = false;
     for (const double began = now(); !taken && now() - began < 20; ::usleep(1000)) {
       colls::listener probe;
-      taken = static_cast<bool>(probe.listen(
-          {boost::asio::ip::make_address(host), static_cast<std::uint16_t>(port)}));
+      taken = static_cast<bool>(
+          probe.listen({boost::asio::ip::make_address(host), static_cast<std::uint16_t>(port)}));
     }
     REQUIRE(taken);
   };
@@ -435,9 +443,9 @@ TEST_CASE("processes that were told different transports") {
   job all({by_hand(0, 3, port), by_hand(1, 3, port, {"COLLS_TRANSPORT=tcp"}), by_hand(2, 3, port)},
           sum);
   for (int rank = 0; rank < 3; ++rank) {
-    check_line(all, rank,
-               {"join_failed", "rank 0 was told to go by hybrid and rank 1 by tcp",
-                "COLLS_TRANSPORT"});
+    check_line(
+        all, rank,
+        {"join_failed", "rank 0 was told to go by hybrid and rank 1 by tcp", "COLLS_TRANSPORT"});
   }
 }
 

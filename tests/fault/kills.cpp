@@ -72,7 +72,7 @@ class held_page {
     auto first = reinterpret_cast<std::uintptr_t>(at);
     first = (first + size - 1) / size * size;
     now() = {reinterpret_cast<void*>(first), size, &test};
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = [](int) {
       if (now().test == nullptr) ::_exit(7);
       now().test->say("is inside");
@@ -146,8 +146,7 @@ void check_named(job& all, int rank, const std::vector<int>& victims, double kil
   times.add(end.when - killed_at);
 }
 /// All but the victims do.
-void check_named(job& all, const std::vector<int>& victims, double killed_at,
-                 detection& times) {
+void check_named(job& all, const std::vector<int>& victims, double killed_at, detection& times) {
   for (int rank = 0; rank < all.size(); ++rank) {
     if (!is_one_of(rank, victims)) check_named(all, rank, victims, killed_at, times);
   }
@@ -268,8 +267,8 @@ TEST_CASE("kill -9 of a rank while communicators are made") {
       const ending& end = all.wait(rank);
       // `part` is without the victim: a rank that has failed elsewhere destroys it, and those that
       // still use it learn that alone.
-      const bool has_lost_part = end.code == errc::closed && end.culprit != victim &&
-                                 end.culprit % 2 == rank % 2;
+      const bool has_lost_part =
+          end.code == errc::closed && end.culprit != victim && end.culprit % 2 == rank % 2;
       if (has_lost_part) continue;
       check_named(all, rank, {victim}, killed_at, times);
     }
@@ -406,7 +405,9 @@ TEST_CASE("a child of a rank may let its world go, at the limit on open files to
           const pid_t child = ::fork();
           if (child == 0) {
             const int live = live_sockets();
-            { const colls::world gone = std::move(world); }
+            {
+              const colls::world gone = std::move(world);
+            }
             ::_exit(live == 0 ? 7 : 8);
           }
           rest.clear();
@@ -457,7 +458,9 @@ TEST_CASE("what a child of a rank calls fails, and its parent's sums stay right"
         } catch (const colls::error& thrown) {
           code = thrown.record().code;
         }
-        { const colls::world gone = std::move(world); }
+        {
+          const colls::world gone = std::move(world);
+        }
         ::_exit(code == errc::closed ? 7 : 1);
       }
       co_await sum;
@@ -637,7 +640,8 @@ TEST_CASE("kill -9 of a rank that works in its peers' memory") {
   }
 }
 
-TEST_CASE("a rank that is stopped while it copies what a peer lends gets an error, not empty pages") {
+TEST_CASE(
+    "a rank that is stopped while it copies what a peer lends gets an error, not empty pages") {
   // Rank 1 stops in a copy of rank 0's block, so that it is moved; rank 2 stops in a copy from the
   // same block for another communicator.
   constexpr std::size_t count = 400'000;
@@ -651,7 +655,8 @@ TEST_CASE("a rank that is stopped while it copies what a peer lends gets an erro
     std::vector<int> own(count);
     const std::span whole(block.data(), block.size());
     const auto lent = [&](colls::world& comm, std::size_t half) {
-      const std::span data = world.rank() == 0 ? whole.subspan(half * count, count) : std::span(own);
+      const std::span data =
+          world.rank() == 0 ? whole.subspan(half * count, count) : std::span(own);
       const auto limit = std::chrono::milliseconds(comm.rank() == 0 && half == 0 ? 2000 : 60'000);
       return comm.broadcast(data, 0, {.algorithm = colls::algorithm::direct, .timeout = limit});
     };

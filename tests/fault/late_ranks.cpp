@@ -190,8 +190,8 @@ TEST_CASE("all ranks that wait name the late rank and no other, whatever the alg
   for (const int size : {2, 3, 5, 8}) {
     for (const char* const transport : {"tcp", "hybrid"}) {
       for (const int late : {size / 2, size - 1}) {
-        all.push_back({transport, late,
-                       std::make_unique<job>(size, late_in_each(late), by(transport))});
+        all.push_back(
+            {transport, late, std::make_unique<job>(size, late_in_each(late), by(transport))});
       }
     }
   }
@@ -210,20 +210,24 @@ TEST_CASE("all ranks that wait name the late rank and no other, whatever the alg
 TEST_CASE("of several late ranks the lowest is named, and the others beside it") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
-    job all(6, [](colls::world& world, const line& test) -> task<> {
-      co_await world.barrier();
-      const int rank = world.rank();
-      if (rank == 1 || rank == 3 || rank == 4) test.hear();
-      task<std::string> call = sum_of(world, {.algorithm = algorithm::ring, .timeout = 1500ms});
-      const std::string text = co_await call;
-      test.say(text);
-    }, by(transport));
+    job all(
+        6,
+        [](colls::world& world, const line& test) -> task<> {
+          co_await world.barrier();
+          const int rank = world.rank();
+          if (rank == 1 || rank == 3 || rank == 4) test.hear();
+          task<std::string> call = sum_of(world, {.algorithm = algorithm::ring, .timeout = 1500ms});
+          const std::string text = co_await call;
+          test.say(text);
+        },
+        by(transport));
     for (const int rank : {0, 2, 5}) {
       const std::string text = all.hear(rank);
       CAPTURE(rank);
       CAPTURE(text);
-      CHECK(contains(text, "rank 1 has not entered #2 all_reduce; it has made no call since "
-                           "#1 barrier; no"));
+      CHECK(contains(text,
+                     "rank 1 has not entered #2 all_reduce; it has made no call since "
+                     "#1 barrier; no"));
       // Who waits for a message of rank 3, or for it to take one, depends on the transport.
       CHECK((contains(text, "; nor have ranks 3, 4; ") ||
              contains(text, "; nor has rank 4; nothing was heard of rank 3; ")));
@@ -239,29 +243,33 @@ TEST_CASE("a rank that has done its part and computes is not late") {
     for (const bool parent_computes : {false, true}) {
       CAPTURE(std::string(transport));
       CAPTURE(parent_computes);
-      job all(8, [=](colls::world& world, const line& test) -> task<> {
-        co_await world.barrier();
-        const int rank = world.rank();
-        std::vector<double> data(1000, 1);
-        std::vector<double> sums(1000);
-        if (rank == 5) test.hear();
-        task<std::string> call = outcome(
-            world.reduce(data, sums, 0, colls::plus{},
-                         {.algorithm = algorithm::binomial_tree, .timeout = 2s}));
-        std::string text = co_await call;
-        if (rank == 3 || (parent_computes && rank == 2)) test.hear();
-        if (text.empty()) {
-          task<std::string> next = outcome(world.barrier({.timeout = 30s}));
-          text = co_await next;
-        }
-        test.say(text);
-      }, by(transport));
+      job all(
+          8,
+          [=](colls::world& world, const line& test) -> task<> {
+            co_await world.barrier();
+            const int rank = world.rank();
+            std::vector<double> data(1000, 1);
+            std::vector<double> sums(1000);
+            if (rank == 5) test.hear();
+            task<std::string> call =
+                outcome(world.reduce(data, sums, 0, colls::plus{},
+                                     {.algorithm = algorithm::binomial_tree, .timeout = 2s}));
+            std::string text = co_await call;
+            if (rank == 3 || (parent_computes && rank == 2)) test.hear();
+            if (text.empty()) {
+              task<std::string> next = outcome(world.barrier({.timeout = 30s}));
+              text = co_await next;
+            }
+            test.say(text);
+          },
+          by(transport));
       for (const int rank : {0, 1, 2, 4, 6, 7}) {
         if (parent_computes && rank == 2) continue;
         const std::string text = all.hear(rank);
         CAPTURE(rank);
         CAPTURE(text);
-        CHECK(contains(text, "rank 5 has not entered #2 reduce; it has made no call since #1 barrier"));
+        CHECK(contains(text,
+                       "rank 5 has not entered #2 reduce; it has made no call since #1 barrier"));
         CHECK(named(text) == std::vector<int>{5});
       }
       for (const int rank : {2, 3, 5}) all.tell(rank);
@@ -272,35 +280,40 @@ TEST_CASE("a rank that has done its part and computes is not late") {
 TEST_CASE("a late rank that waits elsewhere says where, and of two crossed calls both are named") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
-    job all(3, [](colls::world& world, const line& test) -> task<> {
-      colls::world one = co_await world.dup();
-      colls::world other = co_await world.dup();
-      co_await world.barrier();
-      // Rank 2 waits for a message; rank 1 crosses the order of the calls.
-      std::vector<double> data(10);
-      task<std::string> call;
-      if (world.rank() == 0) call = outcome(one.barrier(soon));
-      if (world.rank() == 1) call = outcome(other.barrier(soon));
-      if (world.rank() == 2) {
-        try {
-          co_await world.recv(data, 0, 7);
-        } catch (const colls::error&) {
-        }
-        test.hear();
-        co_return;
-      }
-      const std::string text = co_await call;
-      test.say(text);
-      test.hear();
-    }, by(transport));
+    job all(
+        3,
+        [](colls::world& world, const line& test) -> task<> {
+          colls::world one = co_await world.dup();
+          colls::world other = co_await world.dup();
+          co_await world.barrier();
+          // Rank 2 waits for a message; rank 1 crosses the order of the calls.
+          std::vector<double> data(10);
+          task<std::string> call;
+          if (world.rank() == 0) call = outcome(one.barrier(soon));
+          if (world.rank() == 1) call = outcome(other.barrier(soon));
+          if (world.rank() == 2) {
+            try {
+              co_await world.recv(data, 0, 7);
+            } catch (const colls::error&) {
+            }
+            test.hear();
+            co_return;
+          }
+          const std::string text = co_await call;
+          test.say(text);
+          test.hear();
+        },
+        by(transport));
     const std::string of_zero = all.hear(0);
     const std::string of_one = all.hear(1);
     CAPTURE(of_zero);
     CAPTURE(of_one);
     CHECK(contains(of_zero, "barrier #1 on communicator"));
-    CHECK(contains(of_zero, "rank 1 has not entered #1 barrier; it is at #1 barrier on communicator"));
+    CHECK(contains(of_zero,
+                   "rank 1 has not entered #1 barrier; it is at #1 barrier on communicator"));
     CHECK(contains(of_zero, "; nor has rank 2"));
-    CHECK(contains(of_one, "rank 0 has not entered #1 barrier; it is at #1 barrier on communicator"));
+    CHECK(
+        contains(of_one, "rank 0 has not entered #1 barrier; it is at #1 barrier on communicator"));
     for (const int rank : {0, 1, 2}) all.tell(rank);
   }
 }
@@ -308,18 +321,21 @@ TEST_CASE("a late rank that waits elsewhere says where, and of two crossed calls
 TEST_CASE("a rank that waits in an earlier call is not late, the one that it waits for is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
-    job all(4, [](colls::world& world, const line& test) -> task<> {
-      std::vector<double> data(10);
-      std::vector<double> whole(40);
-      co_await world.barrier();
-      if (world.rank() == 3) test.hear();
-      // Rank 0 waits there for rank 3; ranks 1 and 2 have done their part.
-      colls::operation<> first = world.gather(data, whole, 0, {.algorithm = algorithm::linear});
-      task<std::string> call = outcome(world.barrier(soon));
-      const std::string text = co_await call;
-      test.say(text);
-      test.hear();
-    }, by(transport));
+    job all(
+        4,
+        [](colls::world& world, const line& test) -> task<> {
+          std::vector<double> data(10);
+          std::vector<double> whole(40);
+          co_await world.barrier();
+          if (world.rank() == 3) test.hear();
+          // Rank 0 waits there for rank 3; ranks 1 and 2 have done their part.
+          colls::operation<> first = world.gather(data, whole, 0, {.algorithm = algorithm::linear});
+          task<std::string> call = outcome(world.barrier(soon));
+          const std::string text = co_await call;
+          test.say(text);
+          test.hear();
+        },
+        by(transport));
     check_others(all, "rank 3 has not entered #2 gather; it has made no call since #1 barrier");
   }
 }
@@ -330,17 +346,21 @@ TEST_CASE("a stopped rank is named: before its call, and inside of it") {
       CAPTURE(std::string(transport));
       CAPTURE(inside);
       const bool one_host = transport == std::string("hybrid");
-      job all(4, [=](colls::world& world, const line& test) -> task<> {
-        co_await world.barrier();
-        test.say("ready");
-        if (world.rank() == 3 || (world.rank() == 2 && !inside)) test.hear();
-        // Time for a slow machine to start rank 3 and for that rank to wait for rank 2.
-        const auto limit = inside ? 4000ms : 1500ms;
-        task<std::string> call = sum_of(world, {.algorithm = algorithm::ring, .timeout = limit});
-        if (world.rank() == 3) test.say("goes on");
-        const std::string text = co_await call;
-        test.say(text);
-      }, by(transport));
+      job all(
+          4,
+          [=](colls::world& world, const line& test) -> task<> {
+            co_await world.barrier();
+            test.say("ready");
+            if (world.rank() == 3 || (world.rank() == 2 && !inside)) test.hear();
+            // Time for a slow machine to start rank 3 and for that rank to wait for rank 2.
+            const auto limit = inside ? 4000ms : 1500ms;
+            task<std::string> call =
+                sum_of(world, {.algorithm = algorithm::ring, .timeout = limit});
+            if (world.rank() == 3) test.say("goes on");
+            const std::string text = co_await call;
+            test.say(text);
+          },
+          by(transport));
       REQUIRE(all.all_say("ready"));
       // All have waited for rank 3, and told each other so.
       if (inside) ::usleep(500'000);
@@ -355,8 +375,9 @@ TEST_CASE("a stopped rank is named: before its call, and inside of it") {
         if (inside) {
           CHECK(contains(text, "rank 2 entered #2 all_reduce and has been silent for "));
         } else {
-          CHECK(contains(text, "rank 2 has not entered #2 all_reduce; it has made no call since "
-                               "#1 barrier"));
+          CHECK(contains(text,
+                         "rank 2 has not entered #2 all_reduce; it has made no call since "
+                         "#1 barrier"));
         }
         if (one_host) CHECK(contains(text, ", and is stopped; options.timeout is over"));
         CHECK(named(text) == std::vector<int>{2});
@@ -377,61 +398,65 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
       CAPTURE(std::string(transport));
       CAPTURE(std::string(call));
       const std::string what = call;
-      job all(3, [=](colls::world& world, const line& test) -> task<> {
-        co_await world.barrier();
-        constexpr std::size_t count = std::size_t{128} << 20;
-        std::vector<char> data(world.rank() == 2 || what == "gather" ? count : 1);
-        std::vector<char> came(world.rank() == 0 ? (what == "gather" ? 3 * count : count) : 1);
-        if (world.rank() != 0) {
-          constexpr colls::options opts{.algorithm = algorithm::linear};
-          try {
-            if (what == "gather") {
-              co_await world.gather(data, came, 0, opts);
-            } else if (world.rank() == 2) {
-              co_await world.send(data, 0, 5);
-            } else if (what == "send_recv") {
-              co_await world.recv(data, 0, 5);
+      job all(
+          3,
+          [=](colls::world& world, const line& test) -> task<> {
+            co_await world.barrier();
+            constexpr std::size_t count = std::size_t{128} << 20;
+            std::vector<char> data(world.rank() == 2 || what == "gather" ? count : 1);
+            std::vector<char> came(world.rank() == 0 ? (what == "gather" ? 3 * count : count) : 1);
+            if (world.rank() != 0) {
+              constexpr colls::options opts{.algorithm = algorithm::linear};
+              try {
+                if (what == "gather") {
+                  co_await world.gather(data, came, 0, opts);
+                } else if (world.rank() == 2) {
+                  co_await world.send(data, 0, 5);
+                } else if (what == "send_recv") {
+                  co_await world.recv(data, 0, 5);
+                }
+              } catch (const colls::error&) {
+              }
+              test.hear();
+              co_return;
             }
-          } catch (const colls::error&) {
-          }
-          test.hear();
-          co_return;
-        }
-        // Parts of the message come, and then the rank is stopped while this one hears nothing.
-        std::string text;
-        const auto take = [&](auto started) -> task<> {
-          for (int turn = 0; turn < 10; ++turn) {
-            CHECK_FALSE(started.done());
-            ::usleep(1000);
-          }
-          test.say("has begun");
-          test.hear();
-          try {
-            co_await started;
-          } catch (const colls::error& failed) {
-            text = told(failed);
-          }
-        };
-        if (what == "gather") {
-          constexpr colls::options opts{.algorithm = algorithm::linear, .timeout = 1500ms};
-          colls::operation<> started = world.gather(data, came, 0, opts);
-          co_await take(std::move(started));
-        } else {
-          colls::operation<colls::received> started =
-              what == "recv" ? world.recv(came, 2, 5, soon)
-                             : world.send_recv(data, 1, came, 2, 5, soon);
-          co_await take(std::move(started));
-        }
-        test.say(text);
-      }, by(transport));
+            // Parts of the message come, and then the rank is stopped while this one hears nothing.
+            std::string text;
+            const auto take = [&](auto started) -> task<> {
+              for (int turn = 0; turn < 10; ++turn) {
+                CHECK_FALSE(started.done());
+                ::usleep(1000);
+              }
+              test.say("has begun");
+              test.hear();
+              try {
+                co_await started;
+              } catch (const colls::error& failed) {
+                text = told(failed);
+              }
+            };
+            if (what == "gather") {
+              constexpr colls::options opts{.algorithm = algorithm::linear, .timeout = 1500ms};
+              colls::operation<> started = world.gather(data, came, 0, opts);
+              co_await take(std::move(started));
+            } else {
+              colls::operation<colls::received> started =
+                  what == "recv" ? world.recv(came, 2, 5, soon)
+                                 : world.send_recv(data, 1, came, 2, 5, soon);
+              co_await take(std::move(started));
+            }
+            test.say(text);
+          },
+          by(transport));
       CHECK(all.hear(0) == "has begun");
       all.stop(2);
       all.tell(0);
       const std::string text = all.hear(0);
       CAPTURE(text);
       CHECK(contains(text, "2 colls: rank 0: "));
-      CHECK(contains(text, what == "gather" ? "rank 2 entered #2 gather and has been silent for "
-                                            : "rank 2 has not sent tag 5; nothing was heard of it "));
+      CHECK(contains(text, what == "gather"
+                               ? "rank 2 entered #2 gather and has been silent for "
+                               : "rank 2 has not sent tag 5; nothing was heard of it "));
       CHECK(named(text) == std::vector<int>{2});
       all.go_on(2);
       for (const int rank : {1, 2}) all.tell(rank);
@@ -442,23 +467,27 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
 TEST_CASE("a rank that enters just before the deadline is not named, the one that is late is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
-    job all(4, [](colls::world& world, const line& test) -> task<> {
-      co_await world.barrier();
-      const double began = now();
-      if (world.rank() == 3) test.hear();
-      // Rank 1 answers until then that it has not entered it.
-      std::vector<int> word(1);
-      while (world.rank() == 1 && now() - began < 1.97) {
-        colls::operation<> sending = world.send(word, 1, 9);
-        co_await world.recv(word, 1, 9);
-        co_await sending;
-      }
-      const auto limit = std::chrono::seconds(world.rank() == 1 ? 60 : 2);
-      task<std::string> call = sum_of(world, {.algorithm = algorithm::linear, .timeout = limit});
-      const std::string text = co_await call;
-      test.say(text);
-      test.hear();
-    }, by(transport));
+    job all(
+        4,
+        [](colls::world& world, const line& test) -> task<> {
+          co_await world.barrier();
+          const double began = now();
+          if (world.rank() == 3) test.hear();
+          // Rank 1 answers until then that it has not entered it.
+          std::vector<int> word(1);
+          while (world.rank() == 1 && now() - began < 1.97) {
+            colls::operation<> sending = world.send(word, 1, 9);
+            co_await world.recv(word, 1, 9);
+            co_await sending;
+          }
+          const auto limit = std::chrono::seconds(world.rank() == 1 ? 60 : 2);
+          task<std::string> call =
+              sum_of(world, {.algorithm = algorithm::linear, .timeout = limit});
+          const std::string text = co_await call;
+          test.say(text);
+          test.hear();
+        },
+        by(transport));
     check_others(all, "rank 3 has not entered #2 all_reduce");
   }
 }
@@ -466,45 +495,50 @@ TEST_CASE("a rank that enters just before the deadline is not named, the one tha
 TEST_CASE("a receive and a send say whose message is missing, and where that rank is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
-    job all(3, [](colls::world& world, const line& test) -> task<> {
-      co_await world.barrier();
-      std::vector<double> data(10);
-      std::vector<double> large(100'000);
-      if (world.rank() == 1) {
-        try {
-          co_await world.recv(data, 2, 7, {.timeout = 1s});
-        } catch (const colls::error& failed) {
-          test.say(failed.what());
-        }
-        test.hear();
-      } else if (world.rank() == 2) {
-        test.hear();
-      } else {
-        for (int i = 0; i < 3; ++i) {
-          std::string text;
-          const colls::options at_once{.timeout = 500ms};
-          try {
-            if (i == 0) co_await world.recv(data, 1, 5, at_once);
-            if (i == 1) co_await world.recv(data, colls::any_source, 6, at_once);
-            if (i == 2) {
-              colls::operation<> sent = world.send(large, 2, 3, at_once);
-              co_await sent;
+    job all(
+        3,
+        [](colls::world& world, const line& test) -> task<> {
+          co_await world.barrier();
+          std::vector<double> data(10);
+          std::vector<double> large(100'000);
+          if (world.rank() == 1) {
+            try {
+              co_await world.recv(data, 2, 7, {.timeout = 1s});
+            } catch (const colls::error& failed) {
+              test.say(failed.what());
             }
-          } catch (const colls::error& failed) {
-            text = failed.what();
+            test.hear();
+          } else if (world.rank() == 2) {
+            test.hear();
+          } else {
+            for (int i = 0; i < 3; ++i) {
+              std::string text;
+              const colls::options at_once{.timeout = 500ms};
+              try {
+                if (i == 0) co_await world.recv(data, 1, 5, at_once);
+                if (i == 1) co_await world.recv(data, colls::any_source, 6, at_once);
+                if (i == 2) {
+                  colls::operation<> sent = world.send(large, 2, 3, at_once);
+                  co_await sent;
+                }
+              } catch (const colls::error& failed) {
+                text = failed.what();
+              }
+              test.say(text);
+            }
           }
-          test.say(text);
-        }
-      }
-    }, by(transport));
+        },
+        by(transport));
     const std::string first = all.hear(0);
     CAPTURE(first);
-    CHECK(contains(first, "timeout: rank 1 has not sent tag 5; it is at recv with tag 7; "
-                          "options.timeout is over"));
+    CHECK(contains(first,
+                   "timeout: rank 1 has not sent tag 5; it is at recv with tag 7; "
+                   "options.timeout is over"));
     CHECK(contains(all.hear(0), "timeout: no rank has sent tag 6; options.timeout is over"));
     const std::string third = all.hear(0);
     CAPTURE(third);
-    CHECK(contains(third, "timeout: rank 2 has not received tag 3; nothing was heard of it for 0."));
+    CHECK(
+        contains(third, "timeout: rank 2 has not received tag 3; nothing was heard of it for 0."));
     CHECK(contains(third, "; 0 of 800000 bytes done"));
     const std::string other = all.hear(1);
     CAPTURE(other);
@@ -516,36 +550,42 @@ TEST_CASE("a receive and a send say whose message is missing, and where that ran
 TEST_CASE("after 30 s the waiting ranks log which rank is late, and where it is") {
   std::vector<std::unique_ptr<job>> jobs;
   for (const char* const transport : {"tcp", "hybrid"}) {
-    jobs.push_back(std::make_unique<job>(4, [](colls::world& world, const line& test) -> task<> {
-      co_await world.barrier();
-      if (world.rank() == 1) test.hear();
-      task<std::string> call = sum_of(world, {.algorithm = algorithm::ring});
-      const std::string text = co_await call;
-      test.say("ended " + text);
-    }, by(transport)));
+    jobs.push_back(std::make_unique<job>(
+        4,
+        [](colls::world& world, const line& test) -> task<> {
+          co_await world.barrier();
+          if (world.rank() == 1) test.hear();
+          task<std::string> call = sum_of(world, {.algorithm = algorithm::ring});
+          const std::string text = co_await call;
+          test.say("ended " + text);
+        },
+        by(transport)));
   }
   // Of many messages for one rank there is one line; of two collectives the second has its own once
   // the first has ended.
-  job many(2, [](colls::world& world, const line& test) -> task<> {
-    co_await world.barrier();
-    std::vector<int> data(20'000);
-    if (world.rank() == 1) {
-      test.hear();
-      co_await world.broadcast(std::span(data).first(1000), 1);
-      test.hear();
-      int tag = 0;
-      for (int& each : data) co_await world.recv(std::span(&each, 1), 0, tag++);
-      co_await world.barrier();
-      co_return;
-    }
-    std::vector<colls::operation<>> all;
-    int tag = 0;
-    for (int& each : data) all.push_back(world.send(std::span(&each, 1), 1, tag++));
-    std::vector<int> other(1000);
-    all.push_back(world.broadcast(other, 1));
-    all.push_back(world.barrier());
-    for (colls::operation<>& each : all) co_await each;
-  }, by("hybrid"));
+  job many(
+      2,
+      [](colls::world& world, const line& test) -> task<> {
+        co_await world.barrier();
+        std::vector<int> data(20'000);
+        if (world.rank() == 1) {
+          test.hear();
+          co_await world.broadcast(std::span(data).first(1000), 1);
+          test.hear();
+          int tag = 0;
+          for (int& each : data) co_await world.recv(std::span(&each, 1), 0, tag++);
+          co_await world.barrier();
+          co_return;
+        }
+        std::vector<colls::operation<>> all;
+        int tag = 0;
+        for (int& each : data) all.push_back(world.send(std::span(&each, 1), 1, tag++));
+        std::vector<int> other(1000);
+        all.push_back(world.broadcast(other, 1));
+        all.push_back(world.barrier());
+        for (colls::operation<>& each : all) co_await each;
+      },
+      by("hybrid"));
   const auto check_line = [&](const std::string& expected) {
     const double until = now() + 45;
     while (!contains(many.log(0), expected) && now() < until) ::usleep(10'000);

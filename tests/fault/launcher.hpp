@@ -64,11 +64,11 @@ inline strings lines_of(const std::string& text) {
 }
 
 struct setting {
-  std::string input = {};     // what is written to its standard input
-  strings environment = {};   // NAME=value, added to ours; NAME alone: taken out
-  bool terminal = false;      // standard files are a terminal of its own
-  bool close_output = false;  // nobody reads its standard output
-  int read_limit = -1;        // stop reading its standard output after so many bytes
+  std::string input = {};         // what is written to its standard input
+  strings environment = {};       // NAME=value, added to ours; NAME alone: taken out
+  bool terminal = false;          // standard files are a terminal of its own
+  bool close_output = false;      // nobody reads its standard output
+  int read_limit = -1;            // stop reading its standard output after so many bytes
   std::vector<int> ignored = {};  // signals that it starts with ignored, as nohup does
 };
 

@@ -166,7 +166,8 @@ TEST_CASE("the others are told at once who died, and that rank is the culprit") 
   }
 }
 
-TEST_CASE("a rank that goes without a goodbye is the first to fail, though it ends after the others") {
+TEST_CASE(
+    "a rank that goes without a goodbye is the first to fail, though it ends after the others") {
   run it(ranks(4, {"-x", "RANK_0=hear", "-x", "RANK_1=hear", "-x", "RANK_2=go, then exit 3", "-x",
                    "RANK_3=hear"}));
   CHECK(it.wait(4) == 3);
@@ -175,8 +176,8 @@ TEST_CASE("a rank that goes without a goodbye is the first to fail, though it en
 }
 
 TEST_CASE("a rank that exits with 0 and has not left the world is the first to fail") {
-  run it(ranks(4, {"-x", "RANK_0=hear", "-x", "RANK_1=hear", "-x", "RANK_2=exit 0", "-x",
-                   "RANK_3=hear"}));
+  run it(ranks(
+      4, {"-x", "RANK_0=hear", "-x", "RANK_1=hear", "-x", "RANK_2=exit 0", "-x", "RANK_3=hear"}));
   CHECK(it.wait(4) == 1);
   CHECK(it.shows("told: rank 2 ", 3));
   CHECK(contains(it.err(), "colls-run: rank 2 failed: exit code 0 without leaving the world\n"));
@@ -193,8 +194,8 @@ TEST_CASE("ranks that all exit with 0 and have not left the world have done thei
 
 TEST_CASE("a rank that exits with 0 and never joins is the first to fail") {
   const std::string hear = "=hear before all are here";
-  run it(ranks(3, {"-x", "RANK_0" + hear, "-x", "RANK_1=miss", "-x", "RANK_2" + hear, "-x",
-                   "COMES=0"}));
+  run it(ranks(
+      3, {"-x", "RANK_0" + hear, "-x", "RANK_1=miss", "-x", "RANK_2" + hear, "-x", "COMES=0"}));
   CHECK(it.wait(4) == 1);
   CHECK(contains(it.err(), "colls-run: rank 1 failed: exit code 0 without leaving the world\n"));
 }
@@ -236,9 +237,8 @@ TEST_CASE("a rank that was given up and went on is not the first to fail when an
     CHECK(it.wait(15) == status);
     CHECK(it.shows("told: rank 2 rank 2 is late", 3));
     CHECK(contains(it.err(), std::string("colls-run: rank 3 failed: ") + ends));
-    CHECK(lines_of(it.err()).back() ==
-          "colls-run: exit status " + std::to_string(status) + ": rank 3 (" + ends +
-              ") was the first to fail");
+    CHECK(lines_of(it.err()).back() == "colls-run: exit status " + std::to_string(status) +
+                                           ": rank 3 (" + ends + ") was the first to fail");
   }
 }
 
@@ -300,8 +300,9 @@ TEST_CASE("a rank that exits with 0 and never joins is told on the other node") 
     CAPTURE(missing);
     const std::string miss = std::to_string(missing);
     const std::string other = std::to_string(1 - missing);
-    const strings how = {"-x", "RANK_" + miss + "=miss", "-x",
-                         "RANK_" + other + "=hear before all are here", "-x", "COMES=" + other};
+    const strings how = {"-x", "RANK_" + miss + "=miss",
+                         "-x", "RANK_" + other + "=hear before all are here",
+                         "-x", "COMES=" + other};
     run zero(node(0, 2, 1, port(8), how), with_secret);
     run one(node(1, 2, 1, port(8), how), with_secret);
     run& waits = missing == 0 ? one : zero;
@@ -318,9 +319,10 @@ TEST_CASE("a rank that ends well while those of another node work is no failure"
   for (const int quick : {0, 1}) {
     CAPTURE(quick);
     const auto script = [&](int node) {
-      return shell(2, "[ $COLLS_RANK = " + std::to_string(2 * quick) + " ] || { sleep 1; echo finished; }",
-                   {"--grace", "0", "--nnodes", "2", "--node-rank", std::to_string(node),
-                    "--master-addr", "127.0.0.1", "--master-port", port(9)});
+      return shell(
+          2, "[ $COLLS_RANK = " + std::to_string(2 * quick) + " ] || { sleep 1; echo finished; }",
+          {"--grace", "0", "--nnodes", "2", "--node-rank", std::to_string(node), "--master-addr",
+           "127.0.0.1", "--master-port", port(9)});
     };
     run zero(script(0), with_secret);
     run one(script(1), with_secret);

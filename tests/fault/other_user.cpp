@@ -320,8 +320,8 @@ TEST_CASE("a rank of another user does not come in without a secret, and both si
     const std::string to = std::to_string(second);
     CHECK(rank_1.wait() == 1);
     CHECK(contains(rank_1.log(), "auth_failed"));
-    CHECK(contains(rank_1.log(), "127.0.0.1:" + std::to_string(port) + " is served by user " + from +
-                                     " and this process runs as user " + to));
+    CHECK(contains(rank_1.log(), "127.0.0.1:" + std::to_string(port) + " is served by user " +
+                                     from + " and this process runs as user " + to));
     CHECK(contains(rank_1.log(), "ranks of one host under different users need a secret"));
     CHECK(rank_0.logs("a process of user " + to + " asked for the key of this job"));
     CHECK(rank_0.logs("ranks of one host under different users need a secret"));
@@ -470,7 +470,9 @@ TEST_CASE("another user that has the local socket's name is named by rank 0") {
   process rank_0(owner, rank_of(of_rank(0, port)));
   CHECK(rank_0.wait() == 1);
   CHECK(contains(rank_0.log(), "address_in_use"));
-  CHECK(contains(rank_0.log(), "the local socket beside it, which ranks without a secret need, belongs to user 65534"));
+  CHECK(contains(
+      rank_0.log(),
+      "the local socket beside it, which ranks without a secret need, belongs to user 65534"));
   // With a secret nothing is asked for there.
   colls::config given = of_rank(0, port);
   given.secret = "known to both";

@@ -320,7 +320,8 @@ class job {
       ::close(in[1]);
       if (how.address == "env://") {
         ::clearenv();
-        for (const std::string& variable : environment) ::putenv(const_cast<char*>(variable.c_str()));
+        for (const std::string& variable : environment)
+          ::putenv(const_cast<char*>(variable.c_str()));
       }
       colls::config mine = how;
       if (prepare_) prepare_(mine);

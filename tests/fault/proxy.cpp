@@ -237,13 +237,19 @@ class proxy {
     const bool first = !std::exchange(struck_by_, true);
     struck_ = true;
     switch (plan_.what) {
-      case fault::none: break;
-      case fault::stall: return 0;
+      case fault::none:
+        break;
+      case fault::stall:
+        return 0;
       case fault::delay:
         if (first) way.due = now() + 0.3;
         return now() < way.due ? 0 : held;
-      case fault::truncate: end(of, false); return 0;
-      case fault::reset: end(of, true); return 0;
+      case fault::truncate:
+        end(of, false);
+        return 0;
+      case fault::reset:
+        end(of, true);
+        return 0;
       case fault::flip:
         if (first) way.held[0] = static_cast<char>(way.held[0] ^ (1 << plan_.bit));
         return held;
@@ -348,8 +354,8 @@ bool run(unsigned seed) {
 }  // namespace
 
 TEST_CASE("whatever a proxy does to a connection, ranks end in time, right or with an error") {
-  void* const memory = ::mmap(nullptr, sizeof(detour), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, sizeof(detour), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
   shared = new (memory) detour;
   if (const char* const one = std::getenv("PROXY_SEED")) {

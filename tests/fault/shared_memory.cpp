@@ -503,12 +503,14 @@ TEST_CASE("another user of this host, who knows all that ranks know, gets no mem
     MESSAGE("skipped: another user needs root");
     return;
   }
-  job all(2, [](colls::world& world, const line& test) -> task<> {
-    test.say(std::to_string(world.net().members().link_listener.local().port()));
-    colls::engine& on = world.net().driver();
-    while (!test.told()) co_await on.sleep_until(on.now() + colls::milliseconds);
-    co_await sum(world, test);
-  }, {.secret = "known to all"});
+  job all(2,
+          [](colls::world& world, const line& test) -> task<> {
+            test.say(std::to_string(world.net().members().link_listener.local().port()));
+            colls::engine& on = world.net().driver();
+            while (!test.told()) co_await on.sleep_until(on.now() + colls::milliseconds);
+            co_await sum(world, test);
+          },
+          {.secret = "known to all"});
   const int port = std::stoi(all.hear(0));
   (void)all.hear(1);
   CHECK(intrude(65534, all.pid(0), port) == intruder::sent_away);

@@ -62,7 +62,8 @@ TEST_CASE("a rank that is stopped and goes on before the deadline has missed not
   }
 }
 
-TEST_CASE("a rank that is stopped beyond the deadline ends all others in time, and hears so afterwards") {
+TEST_CASE(
+    "a rank that is stopped beyond the deadline ends all others in time, and hears so afterwards") {
   std::mt19937 random(2);
   for (int round = 0; round < 6; ++round) {
     const int size = 2 + round % 3;

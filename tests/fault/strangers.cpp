@@ -259,8 +259,9 @@ class flood {
   void look(int events, std::size_t which) {
     visitor& it = all_[which];
     char heard[256];
-    const auto words = colls::write_hello(hello_of(
-        which % 2 == 0 ? colls::purpose::store : colls::purpose::link, 1 + static_cast<int>(which % 2)));
+    const auto words =
+        colls::write_hello(hello_of(which % 2 == 0 ? colls::purpose::store : colls::purpose::link,
+                                    1 + static_cast<int>(which % 2)));
     if (!it.said && ::send(it.socket.get(), words.data(), words.size(), MSG_NOSIGNAL) > 0) {
       it.said = true;
       epoll_event event{};
@@ -401,9 +402,12 @@ TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no r
   // Below the range from which the system draws ports for others.
   const int store = 11000 + ::getpid() % 1000;
   const auto rank = [&](int which) {
-    return strings{"RANK=" + std::to_string(which), "WORLD_SIZE=" + std::to_string(ranks),
-                   "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(store),
-                   std::string("COLLS_SECRET=") + the_secret, "COLLS_TRANSPORT=tcp",
+    return strings{"RANK=" + std::to_string(which),
+                   "WORLD_SIZE=" + std::to_string(ranks),
+                   "MASTER_ADDR=127.0.0.1",
+                   "MASTER_PORT=" + std::to_string(store),
+                   std::string("COLLS_SECRET=") + the_secret,
+                   "COLLS_TRANSPORT=tcp",
                    "COLLS_JOIN_TIMEOUT=60"};
   };
   const auto main = [](colls::world& world, const line& test) -> task<> {
@@ -441,7 +445,8 @@ TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no r
   const double came = now();
   REQUIRE(::write(gate[1], "1234567", ranks - 1) == ranks - 1);
   std::vector<int> ports{std::stoi("0" + first.hear(0))};
-  for (int which = 1; which < ranks; ++which) ports.push_back(std::stoi("0" + rest.hear(which - 1)));
+  for (int which = 1; which < ranks; ++which)
+    ports.push_back(std::stoi("0" + rest.hear(which - 1)));
   const double in = now();
   CHECK(in - came < 10);
   outside.also_at(ports);

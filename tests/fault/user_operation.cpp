@@ -163,7 +163,7 @@ task<bool> goes_that_way(colls::world& world, const path& way) {
   auto sound = start({collective::reduce_scatter, algorithm::direct}, world, data);
   co_await sound;
   const std::size_t copies = way.lent ? 0 : way.is_read() ? 1 : 2;
-  co_return sound.copied_bytes() == copies * others * n * sizeof(int);
+  co_return sound.copied_bytes() == copies* others* n * sizeof(int);
 }
 
 constexpr int everybody = -1;
@@ -252,8 +252,9 @@ void throws_on(const path& way) {
     colls::config how;
     how.transport = way.transport;
     how.reads = way.reads;
-    job all(p, [=](colls::world& world, const line& test) { return every_call(world, test, way); },
-            how);
+    job all(
+        p, [=](colls::world& world, const line& test) { return every_call(world, test, way); },
+        how);
     for (int rank = 0; rank < p; ++rank) {
       CAPTURE(rank);
       CHECK(all.hear(rank, 100) == "right");
@@ -293,8 +294,8 @@ struct moments {
 
   /// Memory that processes share.
   static moments& shared() {
-    void* const at = ::mmap(nullptr, sizeof(moments), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* const at =
+        ::mmap(nullptr, sizeof(moments), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(at != MAP_FAILED);
     return *new (at) moments;
   }
@@ -324,24 +325,26 @@ struct crossed_sum {
 
 TEST_CASE("an operation of the user throws while a peer folds, and what was lent to that is free") {
   moments& both = moments::shared();
-  job all(2, [&](colls::world& world, const line& test) -> task<> {
-    const path way{"shm", "never", true};
-    co_await until_in_place(world, way);
-    constexpr std::size_t n = 200'000;
-    const buffers data(world, n, n, way.lent);
-    data.fill(1);
-    colls::world comm = co_await world.dup();
-    crossed_sum::at = &both;
-    crossed_sum::rank = world.rank();
-    const colls::failure why = co_await failure_of(comm.all_reduce(
-        data.in(), data.out(), crossed_sum(), {.algorithm = algorithm::direct}));
-    constexpr int untouched = -77;
-    data.fill(untouched);
-    if (world.rank() == 0) both.has_failed = true;
-    co_await world.barrier();
-    test.say(why.code == errc::user_op_failed && why.culprit == 0 ? "told" : why.detail);
-    test.say(data.have(untouched, untouched) ? "untouched" : "touched");
-  }, {.transport = "shm", .reads = "never"});
+  job all(2,
+          [&](colls::world& world, const line& test) -> task<> {
+            const path way{"shm", "never", true};
+            co_await until_in_place(world, way);
+            constexpr std::size_t n = 200'000;
+            const buffers data(world, n, n, way.lent);
+            data.fill(1);
+            colls::world comm = co_await world.dup();
+            crossed_sum::at = &both;
+            crossed_sum::rank = world.rank();
+            const colls::failure why = co_await failure_of(comm.all_reduce(
+                data.in(), data.out(), crossed_sum(), {.algorithm = algorithm::direct}));
+            constexpr int untouched = -77;
+            data.fill(untouched);
+            if (world.rank() == 0) both.has_failed = true;
+            co_await world.barrier();
+            test.say(why.code == errc::user_op_failed && why.culprit == 0 ? "told" : why.detail);
+            test.say(data.have(untouched, untouched) ? "untouched" : "touched");
+          },
+          {.transport = "shm", .reads = "never"});
   CHECK(all.all_say("told"));
   CHECK(all.all_say("untouched"));
   for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);

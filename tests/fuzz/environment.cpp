@@ -38,9 +38,9 @@ class secret_file {
 
 void require_sound(const config& found) {
   fuzz::require(found.size >= 1 && found.rank >= 0 && found.rank < found.size, "a rank of a world");
-  fuzz::require(found.local_rank >= -1 && found.local_size >= -1 && found.node >= -1 &&
-                    found.nodes >= -1,
-                "numbers that are not known are -1");
+  fuzz::require(
+      found.local_rank >= -1 && found.local_size >= -1 && found.node >= -1 && found.nodes >= -1,
+      "numbers that are not known are -1");
   fuzz::require(found.local_size < 0 || found.local_rank < found.local_size, "a local rank");
   fuzz::require(found.local_size <= found.size, "a host has no more ranks than the world");
   fuzz::require(found.nodes < 0 || found.node < found.nodes, "a node");

@@ -57,10 +57,10 @@ std::string record_text(fuzz::input& from) {
 void write(const std::string& path, const std::string& text, mode_t mode) {
   const colls::detail::descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  fuzz::require(static_cast<bool>(file) && ::fchmod(file.get(), mode) == 0 &&
-                    ::write(file.get(), text.data(), text.size()) ==
-                        static_cast<ssize_t>(text.size()),
-                "a file that is written");
+  fuzz::require(
+      static_cast<bool>(file) && ::fchmod(file.get(), mode) == 0 &&
+          ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()),
+      "a file that is written");
 }
 
 task<> use(store& at, fuzz::input from) {
@@ -69,11 +69,21 @@ task<> use(store& at, fuzz::input from) {
     const std::vector<std::string> keys{key, "b"};
     try {
       switch (from.below(6)) {
-        case 0: co_await at.set(key, "value", 0); break;
-        case 1: co_await at.get(key, 0); break;
-        case 2: co_await at.add(key, from.number<std::int64_t>(), 0); break;
-        case 3: co_await at.compare_set(key, "value", "next", 0); break;
-        case 4: co_await at.wait(keys, 0); break;
+        case 0:
+          co_await at.set(key, "value", 0);
+          break;
+        case 1:
+          co_await at.get(key, 0);
+          break;
+        case 2:
+          co_await at.add(key, from.number<std::int64_t>(), 0);
+          break;
+        case 3:
+          co_await at.compare_set(key, "value", "next", 0);
+          break;
+        case 4:
+          co_await at.wait(keys, 0);
+          break;
         default: {
           const std::string there = co_await at.check(keys, 0);
           fuzz::require(there.size() == keys.size(), "an answer for each key");

@@ -69,7 +69,8 @@ class stranger {
   }
   /// Whether it is one that knows the secret, and says so.
   bool is_right(const secret& ours) const {
-    const bool flipped_to_same = proof_change_ == 3 && static_cast<std::byte>(1 + proof_at_) == std::byte{};
+    const bool flipped_to_same =
+        proof_change_ == 3 && static_cast<std::byte>(1 + proof_at_) == std::byte{};
     return cut_ == mine_.size() && key_.text() == ours.text() &&
            (proof_change_ == 0 || proof_change_ > 5 || flipped_to_same);
   }
@@ -199,9 +200,9 @@ void where_it_dials(fuzz::input from, const secret& key) {
     if (way & 4) link.close();
     fuzz::settle();
   }
-  fuzz::require(!found.word || *found.word == verdict::accepted ||
-                    *found.word == verdict::duplicate,
-                "a verdict that is returned lets this rank in");
+  fuzz::require(
+      !found.word || *found.word == verdict::accepted || *found.word == verdict::duplicate,
+      "a verdict that is returned lets this rank in");
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ inline std::string failure_text(input& from) {
   if (change & 8) std::memset(why.detail, 'x', sizeof why.detail);
   if (change & 16) std::memset(why.address, 'y', sizeof why.address);
   std::string text(reinterpret_cast<const char*>(&why), sizeof why);
-  if (change & 32) text[from.number<std::uint16_t>() % text.size()] = static_cast<char>(from.byte());
+  if (change & 32)
+    text[from.number<std::uint16_t>() % text.size()] = static_cast<char>(from.byte());
   if (change & 64) text.resize(text.size() - 1);
   return text;
 }

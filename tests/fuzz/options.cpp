@@ -21,9 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string help;
   try {
     const launcher::options found = launcher::parse(arguments, help);
-    fuzz::require(found.local_size >= 1 && found.nodes >= 1 &&
-                      found.local_size <= 65536 / found.nodes,
-                  "a world has 1 to 65536 ranks");
+    fuzz::require(
+        found.local_size >= 1 && found.nodes >= 1 && found.local_size <= 65536 / found.nodes,
+        "a world has 1 to 65536 ranks");
     fuzz::require(found.node_rank >= 0 && found.node_rank < found.nodes, "a node is one of them");
     fuzz::require(found.master_port >= 0 && found.master_port < 65536, "a port");
     fuzz::require(std::isfinite(found.grace) && found.grace >= 0, "a time");

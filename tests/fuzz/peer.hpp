@@ -92,8 +92,8 @@ class local_address {
   local_address() : listening_(colls::shm::open_local_socket()) {
     sockaddr_un any{};
     any.sun_family = AF_UNIX;  // the system chooses a name
-    require(::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)) ==
-                    0 &&
+    require(::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&any),
+                   sizeof(sa_family_t)) == 0 &&
                 ::listen(listening_.get(), most_waiting) == 0,
             "a local socket listens");
     size_ = sizeof name_;

@@ -30,7 +30,10 @@ class attacked_rank {
 
   /// `checks`: frames have checksums.
   explicit attacked_rank(bool checks)
-      : checks_(checks), who_(member(0)), all_(communicator, 0, size, nullptr), hash_(colls::hash_of(call_)) {
+      : checks_(checks),
+        who_(member(0)),
+        all_(communicator, 0, size, nullptr),
+        hash_(colls::hash_of(call_)) {
     who_->local_listener.adopt(address_.take());
     net_.emplace(engine(), who_);
     net_->matching().add(all_);

@@ -52,7 +52,8 @@ class hostile_memory {
     if (is_short) {
       std::memcpy(next.data, payload.data(), payload.size());
     } else {
-      for (const char each : payload) bytes()[bytes_++ % bytes_in_ring] = static_cast<std::byte>(each);
+      for (const char each : payload)
+        bytes()[bytes_++ % bytes_in_ring] = static_cast<std::byte>(each);
     }
     if (how & 1) next.piece = from.number<std::uint32_t>();
     if (how & 2) next.piece = from.byte();
@@ -75,9 +76,7 @@ class hostile_memory {
     while (!rest.empty()) write(from, {}, part());
   }
   /// As a reader that keeps up.
-  void read_all() {
-    in().reader.slots_done.store(seen_slots());
-  }
+  void read_all() { in().reader.slots_done.store(seen_slots()); }
 
  private:
   static void seal(shm::slot& which, std::uint32_t number, std::string_view added) {

@@ -41,7 +41,8 @@ std::string key_text(fuzz::input& from) {
 /// What frames have as values: lists of keys, two texts, failures, numbers, anything.
 std::string value_text(fuzz::input& from) {
   switch (from.below(8)) {
-    case 0: return std::string(from.text());
+    case 0:
+      return std::string(from.text());
     case 1:
     case 2: {
       std::string joined;
@@ -49,9 +50,12 @@ std::string value_text(fuzz::input& from) {
       if (from.below(4) == 0) joined += from.text();
       return joined;
     }
-    case 3: return fuzz::failure_text(from);
-    case 4: return std::string(from.number<std::uint16_t>(), 'v');
-    default: return {};
+    case 3:
+      return fuzz::failure_text(from);
+    case 4:
+      return std::string(from.number<std::uint16_t>(), 'v');
+    default:
+      return {};
   }
 }
 
@@ -172,14 +176,30 @@ task<> ask(tcp_store& at, int what, std::string key, std::string value) {
   const std::vector<std::string> keys{key, value};
   try {
     switch (what) {
-      case 0: co_await at.set(key, value, soon); break;
-      case 1: co_await at.get(key, soon); break;
-      case 2: co_await at.add(key, 3, soon); break;
-      case 3: co_await at.wait(keys, soon); break;
-      case 4: co_await at.compare_set(key, value, "new", soon); break;
-      case 5: co_await at.check(keys, soon); break;
-      case 6: co_await at.report_failure(failure(errc::peer_failed, "late"), soon); break;
-      default: co_await at.leave(soon); break;
+      case 0:
+        co_await at.set(key, value, soon);
+        break;
+      case 1:
+        co_await at.get(key, soon);
+        break;
+      case 2:
+        co_await at.add(key, 3, soon);
+        break;
+      case 3:
+        co_await at.wait(keys, soon);
+        break;
+      case 4:
+        co_await at.compare_set(key, value, "new", soon);
+        break;
+      case 5:
+        co_await at.check(keys, soon);
+        break;
+      case 6:
+        co_await at.report_failure(failure(errc::peer_failed, "late"), soon);
+        break;
+      default:
+        co_await at.leave(soon);
+        break;
     }
   } catch (const error& thrown) {
     fuzz::require_sound(thrown.record());

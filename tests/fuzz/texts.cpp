@@ -24,7 +24,8 @@ void read_address(std::string_view text) {
     using kind = decltype(place.kind);
     if (place.kind == kind::file) fuzz::require(place.path.starts_with("/"), "an absolute path");
     if (place.kind != kind::tcp) return;
-    fuzz::require(!place.host.empty() && place.port >= 0 && place.port < 65536, "a host and a port");
+    fuzz::require(!place.host.empty() && place.port >= 0 && place.port < 65536,
+                  "a host and a port");
     const auto again = colls::detail::parse_address(
         "tcp://" + colls::detail::host_and_port(place.host, place.port));
     fuzz::require(again.host == place.host && again.port == place.port,
@@ -68,7 +69,8 @@ void read_members(const std::string& text) {
 void read_plan(std::string_view text) {
   try {
     const auto plan = simulated::plan::parse(text);
-    fuzz::require(simulated::plan::parse(plan.text()) == plan, "a plan that is written is read again");
+    fuzz::require(simulated::plan::parse(plan.text()) == plan,
+                  "a plan that is written is read again");
   } catch (const std::invalid_argument& wrong) {
     for (const char* at = wrong.what(); *at != 0; ++at) {
       fuzz::require(*at >= ' ' && *at <= '~', "a terminal can show it");
@@ -92,12 +94,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const char what = static_cast<char>(from.byte());
   const std::string text(from.rest());
   switch (what) {
-    case 'a': read_address(text); break;
-    case 'c': read_card(text); break;
-    case 'm': read_members(text); break;
-    case 'p': read_plan(text); break;
-    case 't': read_topology(text); break;
-    default: return -1;
+    case 'a':
+      read_address(text);
+      break;
+    case 'c':
+      read_card(text);
+      break;
+    case 'm':
+      read_members(text);
+      break;
+    case 'p':
+      read_plan(text);
+      break;
+    case 't':
+      read_topology(text);
+      break;
+    default:
+      return -1;
   }
   return 0;
 }

@@ -152,8 +152,12 @@ TEST_CASE("what is called of NCCL") {
                     "(reduce reduce)",
                     "all_gather",
                     "(broadcast broadcast)",
-                    has_blocks ? "gather" : first ? "recv" : "send",
-                    has_blocks ? "scatter" : first ? "send" : "recv",
+                    has_blocks ? "gather"
+                    : first    ? "recv"
+                               : "send",
+                    has_blocks ? "scatter"
+                    : first    ? "send"
+                               : "recv",
                     has_blocks ? "all_to_all" : "(send recv)",
                     "(send recv)",
                     "(send recv)"};
@@ -383,12 +387,9 @@ TEST_CASE("a rank that never comes to make it ends the wait of the others by its
         co_return;
       }
       // It takes part in the split, and then lets its turn go by.
-      auto other = co_await comm.over(
-          4,
-          [](std::shared_ptr<colls::inproc_transport> host) {
-            return std::make_shared<cuda::nccl_transport<colls::inproc_transport>>(std::move(host),
-                                                                                   0);
-          });
+      auto other = co_await comm.over(4, [](std::shared_ptr<colls::inproc_transport> host) {
+        return std::make_shared<cuda::nccl_transport<colls::inproc_transport>>(std::move(host), 0);
+      });
       while (other.failed() == nullptr) co_await comm.barrier();
       got[1] = other.failed()->code;
     });

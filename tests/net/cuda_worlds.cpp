@@ -42,8 +42,7 @@ TEST_CASE("every collective between threads") {
 
 TEST_CASE("every collective over TCP") {
   stand_in::boot({.seed = 7});
-  const std::vector<int> statuses =
-      run_tcp(3, [](colls::world& world) -> colls::task<> {
+  const std::vector<int> statuses = run_tcp(3, [](colls::world& world) -> colls::task<> {
     co_await attach_and_call<cuda::staged>(world, {512, 3});
   });
   CHECK(statuses == std::vector<int>{0, 0, 0});
@@ -343,7 +342,9 @@ colls::task<> drops_after_its_last_word(colls::world& world, steps& all) {
     poll(second);  // and its last word, too
     CHECK(cuda::door_view(all.door, 2).is_open(ticket));
     all.reach(3);
-    { const auto dropped = std::move(second); }
+    {
+      const auto dropped = std::move(second);
+    }
   } else {
     while (of.in_place == 0) (void)second.done();
     poll(second);  // it has all cards, and has said what it sees

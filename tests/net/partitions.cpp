@@ -32,13 +32,12 @@ class two_hosts {
       ends_[host] = "c" + id + (host == 0 ? "a" : "b");
     }
     is_up_ = shell("ip netns add " + names_[0] + " && ip netns add " + names_[1] +
-                   " && ip link add " + ends_[0] + " netns " + names_[0] +
-                   " type veth peer name " + ends_[1] + " netns " + names_[1]) == 0;
+                   " && ip link add " + ends_[0] + " netns " + names_[0] + " type veth peer name " +
+                   ends_[1] + " netns " + names_[1]) == 0;
     for (int host = 0; host < 2 && is_up_; ++host) {
       const std::string in = "ip -n " + names_[host];
-      is_up_ = shell(in + " link set lo up && " + in + " addr add " + address(host) +
-                     "/24 dev " + ends_[host] + " && " + in + " link set " + ends_[host] +
-                     " up") == 0;
+      is_up_ = shell(in + " link set lo up && " + in + " addr add " + address(host) + "/24 dev " +
+                     ends_[host] + " && " + in + " link set " + ends_[host] + " up") == 0;
     }
   }
   two_hosts(const two_hosts&) = delete;

@@ -317,8 +317,8 @@ TEST_CASE("a rank that falls silent at any point of any algorithm is named by al
           of.call = each;
           of.ranks = p;
           of.n = each.what == collective::barrier ? 0 : index(8 * p);
-          of.suffers = plan::parse("freeze " + std::to_string(victim) + " @" + std::to_string(k) +
-                                   " 1000s");
+          of.suffers =
+              plan::parse("freeze " + std::to_string(victim) + " @" + std::to_string(k) + " 1000s");
           INFO("scenario: ", of.text());
           colls::simulated_world world(p, of.settings());
           std::vector<communicator> comms;
@@ -387,7 +387,8 @@ TEST_CASE("in a large world all ranks name the lowest late one, and those beside
     std::vector<colls::operation<>> under_way;
     for (int rank = 0; rank < p; ++rank) {
       // Each has its own deadline: the first to end tells the others why.
-      world[rank].matching().find(0)->inactivity = (2 * colls::seconds) + rank * colls::seconds / 50;
+      world[rank].matching().find(0)->inactivity =
+          (2 * colls::seconds) + rank * colls::seconds / 50;
       if (std::find(late.begin(), late.end(), rank) != late.end()) continue;
       calls.push_back(std::make_unique<call>(of, rank, 0));
       under_way.push_back(calls.back()->start(comms[index(rank)]));

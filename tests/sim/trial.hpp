@@ -286,8 +286,7 @@ inline std::string trial::judge_failed(int rank) const {
     began = std::max(began, each.when + each.what.duration);
   for (const colls::failure* const why : {&how.why, &how.farewell}) {
     if (why->code == errc{}) continue;
-    if (!is_planned(rank, *why))
-      return "failed otherwise than planned: " + colls::to_text(*why);
+    if (!is_planned(rank, *why)) return "failed otherwise than planned: " + colls::to_text(*why);
     if (!was_struck() && !disagrees) return "failed before anything had happened";
   }
   if (how.when > began + colls::simulated::to_ticks(20 * colls::seconds))

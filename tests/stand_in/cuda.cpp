@@ -706,7 +706,7 @@ status make_physical(physical& made, std::size_t bytes, int device) {
   if (bytes == 0 || bytes % unit != 0) return invalid_value;
   if (device != current) complain("memory is made while another device is in use");
   const int file = ::memfd_create(physical_name, MFD_CLOEXEC);
-  struct stat found {};
+  struct stat found{};
   if (::ftruncate(file, static_cast<off_t>(bytes)) != 0 || ::fstat(file, &found) != 0) std::abort();
   std::byte* const used = map_file(file, bytes);
   std::memset(used, 0xcd, bytes);
@@ -727,7 +727,7 @@ status export_physical(int& file, physical memory) {
 status import_physical(physical& made, int file) {
   const entry now("import_physical");
   if (now.failed()) return now.status();
-  struct stat found {};
+  struct stat found{};
   if (!is_physical(std::to_string(file)) || ::fstat(file, &found) != 0) return invalid_value;
   made.handle = ++gpu().allocated;
   gpu().handles[made.handle] = {::fcntl(file, F_DUPFD_CLOEXEC, 0),

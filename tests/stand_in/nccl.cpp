@@ -463,8 +463,8 @@ status all_reduce(const void* in, void* out, std::size_t count, type of, op by, 
                   stream_ref stream) {
   return add("nccl_all_reduce", {"all_reduce", in, out, count, of, by}, comm, stream);
 }
-status reduce(const void* in, void* out, std::size_t count, type of, op by, int root,
-              comm_ref comm, stream_ref stream) {
+status reduce(const void* in, void* out, std::size_t count, type of, op by, int root, comm_ref comm,
+              stream_ref stream) {
   return add("nccl_reduce", {"reduce", in, out, count, of, by, root}, comm, stream);
 }
 status reduce_scatter(const void* in, void* out, std::size_t count, type of, op by, comm_ref comm,

@@ -72,10 +72,10 @@ class cause {
     timer_.cancel();
     found_ = true;
     if (silent_) waiting_.push_back(*std::exchange(silent_, std::nullopt));
-    const auto first = std::min_element(
-        waiting_.begin(), waiting_.end(), [this](const failed_child& a, const failed_child& b) {
-          return innocence(a) < innocence(b);
-        });
+    const auto first = std::min_element(waiting_.begin(), waiting_.end(),
+                                        [this](const failed_child& a, const failed_child& b) {
+                                          return innocence(a) < innocence(b);
+                                        });
     std::rotate(waiting_.begin(), first, first + 1);
     for (const failed_child& it : std::exchange(waiting_, {})) tell(it);
   }
@@ -84,9 +84,7 @@ class cause {
   using clock = std::chrono::steady_clock;
 
   /// The one that others gave up, while an end may follow from that; -1: none.
-  int blamed() const {
-    return clock::now() - blamed_at_ < std::chrono::seconds(5) ? blamed_ : -1;
-  }
+  int blamed() const { return clock::now() - blamed_at_ < std::chrono::seconds(5) ? blamed_ : -1; }
 
   // The lower, the sooner it is the cause; of equals the first is. Ranks that are given up, and those
   // that give up, may end without a goodbye, but no crash, SIGKILL or exit code 0 follows from that.

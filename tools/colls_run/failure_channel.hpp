@@ -31,8 +31,7 @@ class failure_channel final : colls::failure_listener {
       at_ = served.local();
       server_.emplace(on, mine(), colls::secret(w.secret));
       const int copy = ::fcntl(served.descriptor(), F_DUPFD_CLOEXEC, 3);
-      const std::error_code ec =
-          copy < 0 ? colls::detail::last_error() : server_->adopt(copy);
+      const std::error_code ec = copy < 0 ? colls::detail::last_error() : server_->adopt(copy);
       if (ec) throw start_error(fmt::format("cannot serve the ranks: {}", ec.message()));
     }
     tasks_.start(attach());
@@ -125,8 +124,8 @@ class failure_channel final : colls::failure_listener {
         } catch (const colls::error& failed) {
           colls::log_debug("the store: %s", failed.what());
           const auto code = failed.record().code;
-          const bool final =
-              code == colls::errc::auth_failed || code == colls::errc::version_mismatch ||
+          const bool final = code == colls::errc::auth_failed ||
+                             code == colls::errc::version_mismatch ||
                              code == colls::errc::crypto_failed;
           refusals = final ? refusals + 1 : 0;
         }

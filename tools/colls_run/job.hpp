@@ -151,9 +151,9 @@ class job {
     rank += options_.first_rank();
     say(started_ == 0 && error != EAGAIN && error != ENOMEM
             ? why_not_started(options_.command[0], error)
-            : fmt::format("colls-run: cannot start rank {}: {}{}", rank, ::strerror(error),
-                          error == EAGAIN ? ": there are as many processes as may be (ulimit -u)"
-                                          : ""));
+            : fmt::format(
+                  "colls-run: cannot start rank {}: {}{}", rank, ::strerror(error),
+                  error == EAGAIN ? ": there are as many processes as may be (ulimit -u)" : ""));
     if (on_failure) on_failure(rank, "could not be started");
     ending_.enter(stage::killing);
   }

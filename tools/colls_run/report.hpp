@@ -80,7 +80,7 @@ inline std::string explain(const failed_rank& it) {
 
 /// Why the first rank could not be executed.
 inline std::string why_not_started(const std::string& program, int error) {
-  struct stat found {};
+  struct stat found{};
   const bool is_there = ::stat(program.c_str(), &found) == 0;
   const bool is_file = is_there && S_ISREG(found.st_mode);
   const bool may_run = is_file && ::access(program.c_str(), X_OK) == 0;
@@ -91,10 +91,10 @@ inline std::string why_not_started(const std::string& program, int error) {
   if (error == ENOENT && is_there) {
     return fmt::format("colls-run: {}: its interpreter was not found", program);
   }
-  const char* const hint = error != EACCES || !is_there    ? ""
-                           : S_ISDIR(found.st_mode)        ? ": it is a directory"
-                           : is_file && !may_run           ? ": the file is not executable"
-                                                           : "";
+  const char* const hint = error != EACCES || !is_there ? ""
+                           : S_ISDIR(found.st_mode)     ? ": it is a directory"
+                           : is_file && !may_run        ? ": the file is not executable"
+                                                        : "";
   return fmt::format("colls-run: {}: {}{}", program, ::strerror(error), hint);
 }
 

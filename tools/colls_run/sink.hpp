@@ -40,7 +40,7 @@ inline std::string_view fit(std::string_view text, std::size_t columns) {
 class sink final : colls::engine::watcher {
  public:
   sink(colls::engine& on, int descriptor) : engine_(on), descriptor_(descriptor) {
-    struct stat about {};
+    struct stat about{};
     const bool is_file = ::fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode);
     // What a pipe with room takes without blocking.
     piece_ = is_file ? std::numeric_limits<std::size_t>::max() : 4096;

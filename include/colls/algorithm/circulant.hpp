@@ -37,8 +37,8 @@ task<> spread_blocks(Channel net, chunks<Data, rotated> block) {
 /// exactly this rank's chunk of it. ceil(log2 p) rounds, in which a rank sends every chunk but its
 /// own once. Sums are not in rank order: the operation has to commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce_scatter(Channel net, Data in, Data out,
-                                                                    partition parts, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const rotated order(parts, net.rank());
   scratch memory = net.scratch_like(in, in.size());
   const Data work = placed(in, memory.data(), in.size());
@@ -65,7 +65,8 @@ task<> all_gather(Channel net, Data data, partition parts) {
 /// 2(p-1)/p of the buffer: no all_reduce takes fewer rounds for so few bytes. The operation has to
 /// commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> all_reduce(Channel net, Data data, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> all_reduce(Channel net, Data data, Op op) {
   const rotated order(partition(data.size(), net.size()), net.rank());
   scratch memory = net.scratch_like(data, data.size());
   const Data work = placed(data, memory.data(), data.size());

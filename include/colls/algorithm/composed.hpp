@@ -30,8 +30,8 @@ namespace colls::reduce_scatter_gather {
 /// binomial tree gathers them. The operation has to commute. Rabenseifner, "Optimization of
 /// collective reduction operations" (2004), has recursive halving for the first part.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce(Channel net, Data in, Data out,
-                                                            int root, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   const partition parts(in.size(), net.size());
   const bool at_root = net.rank() == root;
   const std::size_t length = parts.count(net.rank());

@@ -257,8 +257,8 @@ task<> sum_for_all(Channel net, Channel results, lending<Channel>& peers, Data i
 /// copies to a desk for those who read it there, and takes the sums from the desk. Where peers see
 /// neither, 2(p-1)/p of the buffer is sent by each rank.
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> all_reduce_in_chunks(
-    Channel net, Data in, Data out, Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
   const partition parts(out.size(), net.size());
   const chunks inputs(in, parts);
   const chunks sums(out, parts);
@@ -282,8 +282,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_i
 }
 /// Piece by piece of what a desk holds.
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> all_reduce_in_pieces(
-    Channel net, Data in, Data out, Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
   const std::size_t chunk = partition(in.size(), net.size()).longest() * element_size(in);
   const int count = std::max(pieces_of(desk<Channel>::size, in), net.segments(chunk));
   const partition pieces(in.size(), count);
@@ -298,10 +298,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_i
 /// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
 /// only read, and may be `out`. A short input goes to all ranks.
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> all_reduce_apart(Channel net,
-                                                                                     Data in,
-                                                                                     Data out,
-                                                                                     Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> all_reduce_apart(Channel net, Data in, Data out, Op op) {
   if (goes_whole(collective::all_reduce, bytes(in).size, net.size())) {
     return in_one_step<whole::all_reduce<Channel, Data, Op>>(net, in, out, op);
   }
@@ -310,8 +308,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_reduce_a
 
 /// The same in place.
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> all_reduce(Channel net,
-                                                                               Data data, Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> all_reduce(Channel net, Data data, Op op) {
   return all_reduce_apart(net, data, data, op);
 }
 
@@ -355,8 +353,8 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
   co_await peers.end();
 }
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> reduce_scatter(
-    Channel net, Data in, Data out, partition parts, Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   if (goes_whole(collective::reduce_scatter, bytes(in).size, net.size())) {
     return in_one_step<whole::reduce_scatter<Channel, Data, Op>>(net, in, out, parts, op);
   }
@@ -460,9 +458,8 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
   }
 }
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> reduce(Channel net, Data in,
-                                                                           Data out, int root,
-                                                                           Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   if (goes_whole(collective::reduce, bytes(in).size, net.size())) {
     return in_one_step<whole::reduce<Channel, Data, Op>>(net, in, out, root, op);
   }

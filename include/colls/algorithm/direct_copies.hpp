@@ -49,8 +49,8 @@ task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
   co_await peers.end();
 }
 template <channel Channel, buffer Data>
-requires lending_transport<typename Channel::transport_type> task<> all_gather_apart(
-    Channel net, Data in, Data out, partition parts) {
+  requires lending_transport<typename Channel::transport_type>
+task<> all_gather_apart(Channel net, Data in, Data out, partition parts) {
   if (goes_whole(collective::all_gather, bytes(out).size, net.size())) {
     return in_one_step<whole::all_gather<Channel, Data>>(net, in, out, parts);
   }
@@ -58,9 +58,8 @@ requires lending_transport<typename Channel::transport_type> task<> all_gather_a
 }
 /// The same where rank r holds chunk r in its place in `data`.
 template <channel Channel, buffer Data>
-requires lending_transport<typename Channel::transport_type> task<> all_gather(Channel net,
-                                                                               Data data,
-                                                                               partition parts) {
+  requires lending_transport<typename Channel::transport_type>
+task<> all_gather(Channel net, Data data, partition parts) {
   return all_gather_apart(net, chunks(data, parts)[net.rank()], data, parts);
 }
 
@@ -87,8 +86,8 @@ task<> broadcast_lent(Channel net, Data data, int root) {
   co_await peers.end();
 }
 template <channel Channel, buffer Data>
-requires lending_transport<typename Channel::transport_type> task<> broadcast(Channel net,
-                                                                              Data data, int root) {
+  requires lending_transport<typename Channel::transport_type>
+task<> broadcast(Channel net, Data data, int root) {
   if (goes_whole(collective::broadcast, bytes(data).size, net.size())) {
     return in_one_step<whole::broadcast<Channel, Data>>(net, data, root);
   }
@@ -128,10 +127,8 @@ task<> gather_lent(Channel net, Data mine, Data all, partition parts, int root) 
   co_await peers.end();
 }
 template <channel Channel, buffer Data>
-requires lending_transport<typename Channel::transport_type> task<> gather(Channel net, Data mine,
-                                                                           Data all,
-                                                                           partition parts,
-                                                                           int root) {
+  requires lending_transport<typename Channel::transport_type>
+task<> gather(Channel net, Data mine, Data all, partition parts, int root) {
   if (goes_whole(collective::gather, parts.total() * element_size(mine), net.size())) {
     return in_one_step<whole::gather<Channel, Data>>(net, mine, all, parts, root);
   }
@@ -173,10 +170,8 @@ task<> scatter_lent(Channel net, Data all, Data mine, partition parts, int root)
   co_await peers.end();
 }
 template <channel Channel, buffer Data>
-requires lending_transport<typename Channel::transport_type> task<> scatter(Channel net, Data all,
-                                                                            Data mine,
-                                                                            partition parts,
-                                                                            int root) {
+  requires lending_transport<typename Channel::transport_type>
+task<> scatter(Channel net, Data all, Data mine, partition parts, int root) {
   if (goes_whole(collective::scatter, parts.total() * element_size(mine), net.size())) {
     return in_one_step<whole::scatter<Channel, Data>>(net, all, mine, parts, root);
   }
@@ -223,8 +218,8 @@ task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, parti
   co_await peers.end();
 }
 template <channel Channel, buffer Data>
-requires lending_transport<typename Channel::transport_type> task<> all_to_all(
-    Channel net, Data in, partition in_parts, Data out, partition out_parts) {
+  requires lending_transport<typename Channel::transport_type>
+task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   if (in_parts.is_blocks() && out_parts.is_blocks() &&
       goes_whole(collective::all_to_all, bytes(in).size, net.size())) {
     return in_one_step<whole::all_to_all<Channel, Data>>(net, in, in_parts, out, out_parts);

@@ -74,8 +74,8 @@ task<> scan_lent(Channel net, Data data, Op op) {
   co_await prefixes(net, data, sum_up, hop);
 }
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> scan(Channel net, Data data,
-                                                                         Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> scan(Channel net, Data data, Op op) {
   if (goes_whole(collective::scan, bytes(data).size, net.size())) {
     return in_one_step<whole::scan<Channel, Data, Op>>(net, data, data, op);
   }
@@ -103,8 +103,8 @@ task<> exscan_lent(Channel net, Data data, Op op) {
   co_await prefixes(net, data, sum_up, hop);
 }
 template <channel Channel, buffer Data, class Op>
-requires lending_transport<typename Channel::transport_type> task<> exscan(Channel net, Data data,
-                                                                           Op op) {
+  requires lending_transport<typename Channel::transport_type>
+task<> exscan(Channel net, Data data, Op op) {
   if (goes_whole(collective::exscan, bytes(data).size, net.size())) {
     return in_one_step<whole::exscan<Channel, Data, Op>>(net, data, op);
   }

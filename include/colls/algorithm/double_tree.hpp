@@ -41,8 +41,8 @@ task<> broadcast(Channel net, Data data, int root) {
 /// on the root it may be `out`. p-1 messages a segment. The order is that of the ranks from the
 /// root on, around: the operation has to commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce(Channel net, Data in, Data out,
-                                                            int root, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   const Data sum = net.rank() == root ? out : in;
   const auto piece = [=](Channel lane, std::size_t at, std::size_t n, pattern::in_order_node node) {
     return pipeline::up(lane, in.subspan(at, n), sum.subspan(at, n), node, op);

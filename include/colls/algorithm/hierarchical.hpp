@@ -15,7 +15,8 @@ namespace colls::hierarchical {
 /// with the same number on their nodes sum these up across, and every node gathers the results;
 /// ranks that the smallest node has no counterpart of take no chunk. The operation has to commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> all_reduce(Channel net, Data data, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> all_reduce(Channel net, Data data, Op op) {
   const Channel inside = net.on_node(0);
   const int sharing = net.nodes().smallest();
   const partition shares(data.size(), sharing);

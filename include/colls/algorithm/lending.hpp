@@ -94,7 +94,7 @@ class desk {
 /// writes to this rank's buffers any more, and what is still read there is not used, however the
 /// operation has ended.
 template <channel Channel>
-requires lending_transport<typename Channel::transport_type>
+  requires lending_transport<typename Channel::transport_type>
 class lending {
   using transport_type = typename Channel::transport_type;
 
@@ -131,8 +131,7 @@ class lending {
   }
   /// The same for all.
   lending(Channel net, const_bytes in, const_bytes out, readers own = readers::nobody)
-      : lending(
-            net, [&](int) { return in; }, [&](int) { return out; }, own) {}
+      : lending(net, [&](int) { return in; }, [&](int) { return out; }, own) {}
   lending(const lending&) = delete;
   lending& operator=(const lending&) = delete;
 

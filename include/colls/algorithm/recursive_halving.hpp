@@ -18,8 +18,8 @@ namespace colls::recursive_halving {
 /// their chunk from it. Distant ranks are summed before close ones, so the operation has to
 /// commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce_scatter(Channel net, Data in, Data out,
-                                                                    partition parts, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());
   if (cube.gives_to >= 0) {
     co_await net.send(cube.gives_to, bytes(in));

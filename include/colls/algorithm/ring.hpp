@@ -20,10 +20,8 @@ namespace colls::ring {
 /// another rank for each chunk, so the operation has to commute. One lane: `parts` may be a
 /// segment.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce_scatter_to_chunks(Channel net, Data in,
-                                                                              Data out,
-                                                                              partition parts,
-                                                                              Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::ring ring(net.rank(), net.size());
   const chunks own(in, parts);
   const chunks chunk(out, parts);
@@ -41,10 +39,8 @@ requires commutative_for<Op, element_t<Data>> task<> reduce_scatter_to_chunks(Ch
 /// The same, but `in` is only read and the finished chunk goes to `out`, which may be exactly this
 /// rank's chunk of `in`: partial sums alternate between two scratches. One lane.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce_scatter_segment(Channel net, Data in,
-                                                                            Data out,
-                                                                            partition parts,
-                                                                            Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::ring ring(net.rank(), net.size());
   const chunks chunk(in, parts);
   if (net.size() == 1) net.copy(bytes(out), bytes(chunk[0]));
@@ -65,8 +61,8 @@ requires commutative_for<Op, element_t<Data>> task<> reduce_scatter_segment(Chan
 /// exactly this rank's chunk of it. Sends all of `in` but one chunk, in p-1 rounds. The operation
 /// has to commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> reduce_scatter(Channel net, Data in, Data out,
-                                                                    partition parts, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const int segments = net.segments(parts.longest() * element_size(in));
   const std::size_t start = parts.offset(net.rank());
   const auto piece = [=](Channel lane, int k) {
@@ -117,8 +113,8 @@ task<> neighbour_exchange(Channel net, Data data, partition parts) {
 /// rounds, in which a rank sends 2(p-1)/p of the buffer: no all_reduce sends less. The operation
 /// has to commute.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> all_reduce_apart(Channel net, Data in,
-                                                                      Data out, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> all_reduce_apart(Channel net, Data in, Data out, Op op) {
   const partition parts(out.size(), net.size());
   const int segments = net.segments(parts.longest() * element_size(out));
   const auto piece = [=](Channel lane, int k) -> task<> {
@@ -131,7 +127,8 @@ requires commutative_for<Op, element_t<Data>> task<> all_reduce_apart(Channel ne
 
 /// The same in place.
 template <channel Channel, buffer Data, class Op>
-requires commutative_for<Op, element_t<Data>> task<> all_reduce(Channel net, Data data, Op op) {
+  requires commutative_for<Op, element_t<Data>>
+task<> all_reduce(Channel net, Data data, Op op) {
   return all_reduce_apart(net, data, data, op);
 }
 

@@ -21,7 +21,8 @@ using step_operation =
     detail::awaited<decltype(std::declval<Step&>().request(std::declval<const Channel&>()))>;
 
 template <class Step, channel Channel, class... With>
-requires step<Step, Channel> task<> in_one_step(Channel net, With... with) {
+  requires step<Step, Channel>
+task<> in_one_step(Channel net, With... with) {
   Step made(net, with...);
   step_operation<Step, Channel> operation(made.request(net));
   co_await operation;

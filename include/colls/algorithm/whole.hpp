@@ -42,8 +42,8 @@ void add_up(const Channel& net, const Data& sum, std::span<const void*> parts, i
 /// Leaves in `sum` the sum over the ranks before `ranks`, of which each has its part in its place
 /// in `taken`, but this rank's is `own`. `sum` may be `own`.
 template <channel Channel, buffer Data, class Op>
-void add_up_taken(const Channel& net, const Data& own, std::byte* taken, int ranks,
-                  const Data& sum, const Op& op) {
+void add_up_taken(const Channel& net, const Data& own, std::byte* taken, int ranks, const Data& sum,
+                  const Op& op) {
   const std::size_t size = bytes(own).size;
   const auto part = [&](int rank) {
     std::byte* const there = taken + static_cast<std::size_t>(rank) * size;
@@ -61,8 +61,8 @@ void add_up_taken(const Channel& net, const Data& own, std::byte* taken, int ran
 struct room {
   template <channel Channel, buffer Data>
   room(const Channel& net, const Data& part, int ranks)
-      : memory(net.scratch_bytes(
-            ranks > 1 ? static_cast<std::size_t>(ranks) * bytes(part).size : 0)) {}
+      : memory(net.scratch_bytes(ranks > 1 ? static_cast<std::size_t>(ranks) * bytes(part).size
+                                           : 0)) {}
   std::byte* data() const { return memory.data(); }
 
   scratch memory;
@@ -107,10 +107,7 @@ template <channel Channel, buffer Data, class Op>
 class reduce {
  public:
   reduce(const Channel&, const Data& in, const Data& out, int root, const Op& op)
-      : in_(in),
-        out_(out),
-        op_(op),
-        root_(root) {}
+      : in_(in), out_(out), op_(op), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     parts_.emplace(net, in_, net.rank() == root_ ? net.size() : 0);
     const mutable_bytes zeroth{parts_->data(), bytes(in_).size};
@@ -137,16 +134,11 @@ class reduce_scatter {
  public:
   reduce_scatter(const Channel& net, const Data& in, const Data& out, const partition& parts,
                  const Op& op)
-      : in_(in),
-        own_(chunks(in, parts)[net.rank()]),
-        out_(out),
-        parts_(parts),
-        op_(op) {}
+      : in_(in), own_(chunks(in, parts)[net.rank()]), out_(out), parts_(parts), op_(op) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     taken_.emplace(net, own_, net.size());
     const mutable_bytes zeroth{taken_->data(), bytes(own_).size};
-    return round(net,
-                 round_gives::chunks(all(net), bytes(in_), parts_, element_size(in_)),
+    return round(net, round_gives::chunks(all(net), bytes(in_), parts_, element_size(in_)),
                  round_takes::blocks(all(net), zeroth));
   }
   void finish(const Channel& net, const auto&) const {
@@ -188,8 +180,7 @@ class scan {
 template <channel Channel, buffer Data, class Op>
 class exscan {
  public:
-  exscan(const Channel&, const Data& data, const Op& op)
-      : data_(data), op_(op) {}
+  exscan(const Channel&, const Data& data, const Op& op) : data_(data), op_(op) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     parts_.emplace(net, data_, net.rank() + 1);
     return share_upwards(net, bytes(data_), parts_->data());
@@ -254,8 +245,7 @@ class gather {
     if (net.rank() == root_) net.copy(bytes(chunks(data_, parts_)[root_]), bytes(mine_));
     return net.rank() == root_
                ? round(net, round_gives(),
-                              round_takes::chunks(all(net), bytes(data_), parts_,
-                                                  element_size(mine_)))
+                       round_takes::chunks(all(net), bytes(data_), parts_, element_size(mine_)))
                : round(net, round_gives::same(only(root_), bytes(mine_)), round_takes());
   }
   void finish(const Channel&, const auto&) const {}
@@ -277,9 +267,8 @@ class scatter {
   [[gnu::always_inline]] auto request(const Channel& net) {
     return net.rank() == root_
                ? round(net,
-                              round_gives::chunks(all(net), bytes(data_), parts_,
-                                                  element_size(mine_)),
-                              round_takes())
+                       round_gives::chunks(all(net), bytes(data_), parts_, element_size(mine_)),
+                       round_takes())
                : round(net, round_gives(), round_takes::same(only(root_), bytes(mine_)));
   }
   void finish(const Channel& net, const auto&) const {
@@ -302,10 +291,8 @@ class all_to_all {
              const partition& out_parts)
       : in_(in), out_(out), in_parts_(in_parts), out_parts_(out_parts) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    return round(net,
-                 round_gives::chunks(all(net), bytes(in_), in_parts_, element_size(in_)),
-                 round_takes::chunks(all(net), bytes(out_), out_parts_,
-                                            element_size(out_)));
+    return round(net, round_gives::chunks(all(net), bytes(in_), in_parts_, element_size(in_)),
+                 round_takes::chunks(all(net), bytes(out_), out_parts_, element_size(out_)));
   }
   void finish(const Channel& net, const auto&) const {
     const int mine = net.rank();

@@ -53,9 +53,10 @@ inline const char* wrong_with(stream_ref callers, int device) {
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,
             const typename Model::settings& how = {}, options call = {}) {
-  static_assert(requires { sizeof(Transport); },
-                "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that attaches a device "
-                "to a world includes <colls/transport/tcp.hpp>");
+  static_assert(
+      requires { sizeof(Transport); },
+      "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that attaches a device "
+      "to a world includes <colls/transport/tcp.hpp>");
   static_assert(!phantom_transport<Transport>,
                 "colls: a simulated network has no memory that a device could reach");
   static_assert(std::is_same_v<transport_memory_t<Transport>, host_memory>,

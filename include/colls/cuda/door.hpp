@@ -105,7 +105,7 @@ class mapped_door {
  public:
   mapped_door() = default;
   mapped_door(int file, int ranks) : size_(door_page::bytes(ranks)) {
-    struct stat found {};
+    struct stat found{};
     if (::fstat(file, &found) != 0 || static_cast<std::size_t>(found.st_size) != size_) return;
     void* const at = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (at != MAP_FAILED) page_ = static_cast<door_page*>(at);
@@ -220,9 +220,10 @@ class door {
           return false;
         }
         if (was_late == 0) {
-          log_warn("an operation that ended early waits for process %lld, which still works in "
-                   "this rank's device memory",
-                   static_cast<long long>(line.pid));
+          log_warn(
+              "an operation that ended early waits for process %lld, which still works in "
+              "this rank's device memory",
+              static_cast<long long>(line.pid));
         }
         was_late = 1;
       }

@@ -253,8 +253,7 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
   }
 
   /// For what may be summed without a word before it; null: that has to be a visit, on all ranks.
-  static cuda::island* island_for(const channel& net, const any_buffer& data,
-                                  const reduction& by) {
+  static cuda::island* island_for(const channel& net, const any_buffer& data, const reduction& by) {
     if (by.shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
     if (pins_ring(net.record())) return nullptr;
     if (cuda::shots_for(bytes(data).size, data.element_size(), net.size()) == 0) return nullptr;

@@ -45,9 +45,8 @@ class nccl_transport : public staged_transport<Host> {
   static constexpr bool folds_in_order = true;
   /// NCCL has no scans.
   template <collective What, class T, class Op>
-  static constexpr bool has_reduction =
-      What != collective::scan && What != collective::exscan &&
-      nccl_reduction_of(type_id<T>(), op_id<Op>()).is_known;
+  static constexpr bool has_reduction = What != collective::scan && What != collective::exscan &&
+                                        nccl_reduction_of(type_id<T>(), op_id<Op>()).is_known;
 
   nccl_transport(std::shared_ptr<Host> host, int device)
       : staged_transport<Host>(std::move(host), device, staging()),
@@ -94,8 +93,8 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
 
   /// all_reduce and scan.
   template <class Algorithm>
-  static task<> in_place(channel net, const Algorithm&, any_buffer in, any_buffer out,
-                         reduction by, int) {
+  static task<> in_place(channel net, const Algorithm&, any_buffer in, any_buffer out, reduction by,
+                         int) {
     if (net.record().what == collective::scan) return prefixes(net, in, out, by, true);
     if (by.on_device == nullptr) {
       const auto work = [=](call& made) -> task<> {
@@ -167,9 +166,8 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
       const cuda::nccl_reduction with = nccls(by);
       if (table.empty()) {
         made.enqueue([&] {
-          const auto how =
-              cuda::nccl_api::reduce_scatter(in.data(), out.data(), out.size(), with.type, with.op,
-                                             made.comm(), made.on());
+          const auto how = cuda::nccl_api::reduce_scatter(
+              in.data(), out.data(), out.size(), with.type, with.op, made.comm(), made.on());
           cuda::check_nccl(how, "ncclReduceScatter");
         });
       } else {
@@ -293,13 +291,13 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
   }
   static void send(const call& made, const_bytes from, int peer) {
     if (from.size == 0) return;
-    cuda::check_nccl(
-        cuda::nccl_api::send(from.data, from.size, peer, made.comm(), made.on()), "ncclSend");
+    cuda::check_nccl(cuda::nccl_api::send(from.data, from.size, peer, made.comm(), made.on()),
+                     "ncclSend");
   }
   static void recv(const call& made, mutable_bytes into, int peer) {
     if (into.size == 0) return;
-    cuda::check_nccl(
-        cuda::nccl_api::recv(into.data, into.size, peer, made.comm(), made.on()), "ncclRecv");
+    cuda::check_nccl(cuda::nccl_api::recv(into.data, into.size, peer, made.comm(), made.on()),
+                     "ncclRecv");
   }
   static void all_reduce(const call& made, any_buffer in, any_buffer out, const reduction& by) {
     const cuda::nccl_reduction with = nccls(by);
@@ -310,15 +308,15 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
   static void reduce_to(const call& made, const void* in, void* out, std::size_t count, int root,
                         const reduction& by) {
     const cuda::nccl_reduction with = nccls(by);
-    cuda::check_nccl(cuda::nccl_api::reduce(in, out, count, with.type, with.op, root, made.comm(),
-                                            made.on()),
-                     "ncclReduce");
+    cuda::check_nccl(
+        cuda::nccl_api::reduce(in, out, count, with.type, with.op, root, made.comm(), made.on()),
+        "ncclReduce");
   }
   static void send_to_all(const call& made, const void* from, mutable_bytes into, int root) {
     if (into.size == 0) return;
-    cuda::check_nccl(cuda::nccl_api::broadcast(from, into.data, into.size, root, made.comm(),
-                                               made.on()),
-                     "ncclBroadcast");
+    cuda::check_nccl(
+        cuda::nccl_api::broadcast(from, into.data, into.size, root, made.comm(), made.on()),
+        "ncclBroadcast");
   }
   static void rooted_blocks(const call& made, mutable_bytes mine, any_buffer whole, int root,
                             bool gathers) {
@@ -377,8 +375,14 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
       std::size_t with = 1;
       for (; with < most && done < ranks; ++with, ++done) inputs[with] = slots + done * each;
       const bool last = done == ranks;
-      made.fold(by, {inputs, with, last ? result : slots, nullptr, count, last ? net.size() : 0,
-                     {}, !at_once});
+      made.fold(by, {inputs,
+                     with,
+                     last ? result : slots,
+                     nullptr,
+                     count,
+                     last ? net.size() : 0,
+                     {},
+                     !at_once});
     } while (done < ranks);
   }
   static void prepare_all(const call& made, std::byte* slots, std::size_t ranks, std::size_t count,
@@ -414,8 +418,8 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
       if (by.finish != nullptr) {
         for (std::size_t r = 0; r < ranks; ++r) {
           const void* const one = slots + r * each;
-          made.fold(by, {&one, 1, slots + r * each, nullptr, count, static_cast<int>(r) + 1, {},
-                         true});
+          made.fold(by,
+                    {&one, 1, slots + r * each, nullptr, count, static_cast<int>(r) + 1, {}, true});
         }
       }
       const int first = with_own ? 0 : 1;  // exscan: rank 0 gets nothing
@@ -462,9 +466,10 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
     constexpr int built = cuda::nccl_api::header_version;
     if (runs >= built && runs / 10'000 == built / 10'000) return;
     failure why(errc::version_mismatch);
-    why.say("this program was compiled with the header of NCCL %d and runs with NCCL %d, which is "
-            "older or of another kind: see what libnccl.so.2 it loads",
-            built, runs);
+    why.say(
+        "this program was compiled with the header of NCCL %d and runs with NCCL %d, which is "
+        "older or of another kind: see what libnccl.so.2 it loads",
+        built, runs);
     throw error(why);
   }
 

@@ -71,8 +71,8 @@ status group_start();
 status group_end();
 status all_reduce(const void* in, void* out, std::size_t count, type of, op by, comm_ref comm,
                   stream_ref stream);
-status reduce(const void* in, void* out, std::size_t count, type of, op by, int root,
-              comm_ref comm, stream_ref stream);
+status reduce(const void* in, void* out, std::size_t count, type of, op by, int root, comm_ref comm,
+              stream_ref stream);
 status reduce_scatter(const void* in, void* out, std::size_t count_of_out, type of, op by,
                       comm_ref comm, stream_ref stream);
 status broadcast(const void* in, void* out, std::size_t bytes, int root, comm_ref comm,
@@ -127,8 +127,8 @@ inline status make_comm(comm_ref& made, int ranks, const unique_id& id, int rank
   ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
   how.blocking = 0;
   ncclComm_t comm = nullptr;
-  const status result = ncclCommInitRankConfig(
-      &comm, ranks, *reinterpret_cast<const ncclUniqueId*>(&id), rank, &how);
+  const status result =
+      ncclCommInitRankConfig(&comm, ranks, *reinterpret_cast<const ncclUniqueId*>(&id), rank, &how);
   made.handle = comm;
   return result;
 }

@@ -291,9 +291,7 @@ template <class Channel>
 class nccl_call::landing : watched, completion {
  public:
   explicit landing(const landing_request<Channel>& wanted)
-      : of_(*wanted.of),
-        net_(wanted.net),
-        stream_({of_.area_.device(), of_.on_, of_.passed_}) {}
+      : of_(*wanted.of), net_(wanted.net), stream_({of_.area_.device(), of_.on_, of_.passed_}) {}
   /// The stream gets on only after this.
   ~landing() {
     if (stream_.is_awaited()) of_.with_.abort();

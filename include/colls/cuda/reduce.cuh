@@ -297,10 +297,9 @@ void launch(const Kernel& kernel, std::size_t work, stream_ref on) {
 #ifdef __CUDACC__
   Kernel copy = kernel;
   void* arguments[] = {&copy};
-  check(api::heard(cudaLaunchKernel(reinterpret_cast<const void*>(&run<Kernel>),
-                                    dim3(static_cast<unsigned>(blocks)),
-                                    dim3(static_cast<unsigned>(block)), arguments, 0,
-                                    api::native(on))),
+  check(api::heard(cudaLaunchKernel(
+            reinterpret_cast<const void*>(&run<Kernel>), dim3(static_cast<unsigned>(blocks)),
+            dim3(static_cast<unsigned>(block)), arguments, 0, api::native(on))),
         "the launch of a reduction");
 #else
   check(api::launch(

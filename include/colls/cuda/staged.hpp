@@ -111,7 +111,11 @@ class staged_transport {
   match& matching() { return host_->matching(); }
   run_queue& queue() { return host_->queue(); }
   void kick() { host_->kick(); }
-  void hand_over() requires waking_transport<Host> { host_->hand_over(); }
+  void hand_over()
+    requires waking_transport<Host>
+  {
+    host_->hand_over();
+  }
   auto& driver() { return host_->driver(); }
   int node_of(int rank) const { return host_->node_of(rank); }
   task<> close(time_point deadline) { return host_->close(deadline); }

@@ -80,8 +80,7 @@ inline atomic_file::atomic_file(std::string path)
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
     // The previous holder of the lock may have given the file its name, or removed it.
-    struct stat mine {
-    }, named{};
+    struct stat mine{}, named{};
     if (::fstat(descriptor_, &mine) != 0) close_and_fail("write");
     const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
                           mine.st_dev == named.st_dev;
@@ -115,9 +114,8 @@ inline void atomic_file::commit() {
 inline void atomic_file::sync_folder() const {
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
-  const int opened =
-      colls::detail::uninterrupted(
-          [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  const int opened = colls::detail::uninterrupted(
+      [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   // A folder that may not be read, or a file system that cannot do this, is no failure.
   if (opened < 0) return;
   const bool good = colls::detail::uninterrupted([&] { return ::fsync(opened); }) == 0 ||
@@ -134,8 +132,8 @@ inline std::vector<char> read_whole_file(const std::string& path) {
     failure why(errc::file_failed);
     throw error(why.say("cannot read %s: %s", path.c_str(), std::strerror(errno)));
   };
-  const int opened = colls::detail::uninterrupted(
-      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  const int opened =
+      colls::detail::uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   if (opened < 0) fail();
   std::vector<char> bytes;
   std::size_t size = 0;
@@ -143,9 +141,8 @@ inline std::vector<char> read_whole_file(const std::string& path) {
   do {
     size += static_cast<std::size_t>(got);
     if (bytes.size() - size < 64 * 1024) bytes.resize(2 * size + 1024 * 1024);
-    got = colls::detail::uninterrupted([&] {
-      return ::read(opened, bytes.data() + size, bytes.size() - size);
-    });
+    got = colls::detail::uninterrupted(
+        [&] { return ::read(opened, bytes.data() + size, bytes.size() - size); });
   } while (got > 0);
   const int kept = errno;
   ::close(opened);

@@ -18,7 +18,8 @@ COLLS_INLINE constexpr auto wrapping(T value) {
 }
 
 template <class Result, class T>
-concept result_for = std::convertible_to<Result, T> &&
+concept result_for =
+    std::convertible_to<Result, T> &&
     !(std::is_integral_v<T> && (std::is_floating_point_v<Result> || half_type<Result>));
 
 template <class T>
@@ -27,7 +28,7 @@ concept addable = number<T> || requires(const T& x) {
 };
 template <class T>
 concept multipliable = number<T> || requires(const T& x) {
-  { x * x } -> result_for<T>;
+  { x* x } -> result_for<T>;
 };
 template <class T>
 concept ordered = number<T> || requires(const T& x) {
@@ -35,10 +36,10 @@ concept ordered = number<T> || requires(const T& x) {
 };
 template <class T>
 concept bitwise = std::is_integral_v<T> || (!number<T> && requires(const T& x) {
-  { x & x } -> result_for<T>;
-  { x | x } -> result_for<T>;
-  { x ^ x } -> result_for<T>;
-});
+                    { x& x } -> result_for<T>;
+                    { x | x } -> result_for<T>;
+                    { x ^ x } -> result_for<T>;
+                  });
 template <class T>
 concept averageable = addable<T> && !std::is_same_v<T, bool> &&
                       (number<T> || complex_number<T> || requires(const T& x) {
@@ -46,15 +47,13 @@ concept averageable = addable<T> && !std::is_same_v<T, bool> &&
                       });
 /// Integers are not scaled by fractions.
 template <class T, class Scale>
-concept scales_number = number<Scale> &&
-    (complex_number<T> || (integer<T> && integer<Scale>) || half_type<T> ||
-     std::is_floating_point_v<T>);
+concept scales_number = number<Scale> && (complex_number<T> || (integer<T> && integer<Scale>) ||
+                                          half_type<T> || std::is_floating_point_v<T>);
 template <class T, class Scale>
-concept scalable_by =
-    addable<T> && (scales_number<T, Scale> ||
-                   (!number<T> && requires(const T& x, const Scale& scale) {
-                     { x * scale } -> result_for<T>;
-                   }));
+concept scalable_by = addable<T> && (scales_number<T, Scale> ||
+                                     (!number<T> && requires(const T& x, const Scale& scale) {
+                                       { x* scale } -> result_for<T>;
+                                     }));
 
 template <class T>
 COLLS_INLINE constexpr bool is_nan(const T& x) {

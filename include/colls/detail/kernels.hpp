@@ -124,14 +124,14 @@ template <class Body>
 
 /// Whether a loop becomes vector code and is worth its versions.
 template <class... Element>
-inline constexpr bool vectorises = ((number<Element> &&
-                                     !std::is_same_v<Element, long double>)&&...);
+inline constexpr bool vectorises =
+    ((number<Element> && !std::is_same_v<Element, long double>) && ...);
 
 /// Sums of complex numbers are sums of twice as many real ones.
 template <class T, class Compute, class Op>
 inline constexpr bool sums_parts = false;
 template <complex_number T, class Op>
-requires is_sum<Op>
+  requires is_sum<Op>
 inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
 
 /// The widest instruction set that a loop has a version for.
@@ -269,23 +269,20 @@ struct fold_loop {
     Compute sums[block];
     for (std::size_t at = 0; at < count; at += block) {
       const std::size_t n = count - at < block ? count - at : block;
-      vector_loop(
-          0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
-            sums[i] = get(parts[0], at + i);
-          });
+      vector_loop(0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
+        sums[i] = get(parts[0], at + i);
+      });
       for (std::size_t k = 1; k < inputs; ++k) {
         const void* const part = parts[k];
-        vector_loop(
-            0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
-              sums[i] = kept(op(sums[i], get(part, at + i)));
-            });
+        vector_loop(0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
+          sums[i] = kept(op(sums[i], get(part, at + i)));
+        });
       }
       for (void* const to : {out, second}) {
         if (to == nullptr) continue;
-        vector_loop(
-            0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
-              elements.put(to, at + i, static_cast<T>(sums[i]));
-            });
+        vector_loop(0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+          elements.put(to, at + i, static_cast<T>(sums[i]));
+        });
       }
     }
   }
@@ -328,10 +325,9 @@ template <isa Set, class T, class To, class Convert>
     }
     constexpr bool narrows = std::same_as<To, float16>;
     std::byte* const to = narrows ? values : out + at * sizeof(To);
-    vector_loop(
-        0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
-          elements.put(to, i, convert(elements.template get<float>(from, i)));
-        });
+    vector_loop(0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+      elements.put(to, i, convert(elements.template get<float>(from, i)));
+    });
     if constexpr (narrows) narrow<halves>(out + at * sizeof(To), values, n);
   }
 }
@@ -375,9 +371,8 @@ struct prepare_loop {
                                                 std::size_t count) {
     decltype(auto) op = operation_of<Op>(state);
     convert_loop<Set, vector, T, Compute, To, Op>(
-        out, in, count, [&](const Compute& input) __attribute__((always_inline)) {
-          return op.prepare(input);
-        });
+        out, in, count,
+        [&](const Compute& input) __attribute__((always_inline)) { return op.prepare(input); });
   }
 };
 
@@ -408,16 +403,16 @@ struct versions<Loop, void (*)(Args...)> {
   COLLS_DETAIL_VECTOR [[gnu::target("avx2,f16c")]] static void avx2(Args... args) {
     Loop::template run<isa::avx2>(args...);
   }
-  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq")
-  static void avx512(Args... args) {
+  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq") static void avx512(
+      Args... args) {
     Loop::template run<isa::avx512>(args...);
   }
-  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
-  static void avx512_vnni(Args... args) {
+  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE(
+      "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni") static void avx512_vnni(Args... args) {
     Loop::template run<isa::avx512_vnni>(args...);
   }
-  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE("avx512f,avx512bw,avx512vl,avx512dq,avx512fp16")
-  static void avx512_fp16(Args... args) {
+  COLLS_DETAIL_VECTOR COLLS_DETAIL_WIDE(
+      "avx512f,avx512bw,avx512vl,avx512dq,avx512fp16") static void avx512_fp16(Args... args) {
     Loop::template run<isa::avx512_fp16>(args...);
   }
 #endif

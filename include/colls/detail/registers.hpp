@@ -245,9 +245,8 @@ struct extreme_key {
   static constexpr std::size_t size = Size;
   static constexpr int sign = 8 * sizeof(Key) - 1;
   static constexpr Key all = std::numeric_limits<Key>::max();
-  static constexpr Key infinity =
-      static_cast<Key>(__builtin_bit_cast(Key, std::numeric_limits<T>::infinity()) ^
-                       (Least ? Key(0) : Key(-1)));
+  static constexpr Key infinity = static_cast<Key>(
+      __builtin_bit_cast(Key, std::numeric_limits<T>::infinity()) ^ (Least ? Key(0) : Key(-1)));
   keys best;
 
   [[gnu::always_inline]] void begin(const std::byte* from) {
@@ -273,8 +272,8 @@ struct extreme_key {
   [[gnu::always_inline]] void turn() { best ^= (best >> sign) & all; }
 };
 template <class T>
-using key_of = std::conditional_t<
-    sizeof(T) == 2, std::int16_t, std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
+using key_of = std::conditional_t<sizeof(T) == 2, std::int16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
 
 /// `count` numbers of type float16 become floats, and floats float16.
 template <class Sum>
@@ -336,7 +335,8 @@ struct line_sum {
   }
 };
 template <class Sum, std::size_t Size>
-requires(Size == Sum::size) struct line_sum<Sum, Size> : Sum {};
+  requires(Size == Sum::size)
+struct line_sum<Sum, Size> : Sum {};
 
 /// Whether elements T are combined in type Compute in registers.
 template <class T, class Compute, class Op, isa Set>

@@ -116,8 +116,8 @@ task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& p
   for (int& member : ranks) member = parent.state().world_rank(member);
   const int size = static_cast<int>(ranks.size());
   auto made = std::make_unique<core<Made>>(
-      std::move(over), id, rank, size,
-      std::make_shared<const std::vector<int>>(std::move(ranks)), false);
+      std::move(over), id, rank, size, std::make_shared<const std::vector<int>>(std::move(ranks)),
+      false);
   made->state().inactivity = parent.state().inactivity;
   made->set_costs(parent.choices().costs());
   ids.settle();
@@ -144,7 +144,7 @@ operation<communicator<Made>> core<Transport>::over(std::shared_ptr<Made> net, s
   print.shape = shape;
   return begin<call<communicator<Made>>>(agreement(print), how, 0, [&](auto& call) {
     (void)(call.body = divide<Transport, Made>({*net_, call}, *this, {0, state().rank(), 0},
-                                                std::move(net)));
+                                               std::move(net)));
   });
 }
 
@@ -157,8 +157,8 @@ task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transpor
                                         cards[static_cast<std::size_t>(net.rank())]);
   const any_buffer all(cards.data(), cards.size(), sizeof(card));
   co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
-  auto made = std::make_unique<core<Transport>>(
-      parent.net().open_world(on, std::move(who), cards), 0, net.rank(), net.size(), nullptr, true);
+  auto made = std::make_unique<core<Transport>>(parent.net().open_world(on, std::move(who), cards),
+                                                0, net.rank(), net.size(), nullptr, true);
   made->state().inactivity = parent.state().inactivity;
   made->set_costs(parent.choices().costs());
   co_return communicator<Transport>(std::move(made));

@@ -91,8 +91,8 @@ plan choose(const Rows& rows, const tuning& choices, const question& call, const
     }
   } else {
     const offer* const found = find(rows, how.algorithm);
-    const char* const reason = found == nullptr ? "no such algorithm for this collective"
-                                                : refusal(*found, call);
+    const char* const reason =
+        found == nullptr ? "no such algorithm for this collective" : refusal(*found, call);
     if (reason != nullptr) {
       failure wrong(errc::not_applicable);
       wrong.say("%s %s: %s", name(call.what), name(how.algorithm), reason);
@@ -118,9 +118,7 @@ constexpr auto step_of() {
 /// Transports that have a way of their own, for calls that pin none or that one: the plan is for
 /// where it cannot be gone.
 template <class Transport>
-concept has_own_way = requires {
-  requires Transport::has_own_way;
-};
+concept has_own_way = requires { requires Transport::has_own_way; };
 template <class Transport>
 bool goes_own_way(const options& how) {
   if constexpr (has_own_way<Transport>) {
@@ -149,9 +147,8 @@ template <class Rows>
     return nullptr;
   }
   if (const known_calls::entry* const found = known().find(wanted)) return found;
-  const plan by =
-      detail::choose<catalogue<basic_channel<Transport>>>(rows, choices(), asked,
-                                                          chosen_by<Transport>(how), check);
+  const plan by = detail::choose<catalogue<basic_channel<Transport>>>(
+      rows, choices(), asked, chosen_by<Transport>(how), check);
   if (check.failed()) return nullptr;
   fingerprint print = wanted;
   put(print, by);
@@ -179,10 +176,10 @@ template <collective What, class Print, class Asked, class Body, class Prepare>
     if (known == nullptr) return refuse(make(What), check.why());
   }
   if (is_plain && known->is_one_step) {
-    const auto in_one_step = [&]<class Step>(std::type_identity<Step>)
-        __attribute__((always_inline)) {
-      return begin<step_call<channel, Step>>(known->agreed, how, working_bytes, prepare);
-    };
+    const auto in_one_step =
+        [&]<class Step>(std::type_identity<Step>) __attribute__((always_inline)) {
+          return begin<step_call<channel, Step>>(known->agreed, how, working_bytes, prepare);
+        };
     using in_rounds = decltype(step_of<What, algorithm::recursive_doubling, Transport>());
     if constexpr (!std::is_void_v<in_rounds>) {
       if (known->chosen->how == algorithm::recursive_doubling) return in_one_step(in_rounds());
@@ -235,8 +232,8 @@ operation<> core<Transport>::everywhere(const reduction& by, const any_buffer& i
       made.prepare(*net_, in, out, op);
     }
   };
-  return launch<What>(print, asked, how, check, in.size() * by.accumulate_size, body,
-                      by.is_plain(), prepare);
+  return launch<What>(print, asked, how, check, in.size() * by.accumulate_size, body, by.is_plain(),
+                      prepare);
 }
 
 template <class Transport>
@@ -261,9 +258,7 @@ operation<> core<Transport>::grouped(const reduction& by, std::vector<any_buffer
   const auto print = [&] {
     return with(print_of(collective::all_reduce, by, total, -1, how), sizes);
   };
-  const auto asked = [&] {
-    return asks(collective::all_reduce, total, state().size(), by, how);
-  };
+  const auto asked = [&] { return asks(collective::all_reduce, total, state().size(), by, how); };
   const std::size_t working_bytes = total * by.accumulate_size;
   constexpr std::size_t packed_up_to = 64 * 1024;
   const auto body = [&](call<void>& made, const channel& net, const auto& chosen) {
@@ -503,8 +498,7 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
   constexpr std::size_t long_block = 64 * 1024;
   const std::size_t count = equal_blocks ? in.size() : 0;
   const auto print = [&] {
-    fingerprint made =
-        print_of(collective::all_to_all, type, in.element_size(), count, -1, how);
+    fingerprint made = print_of(collective::all_to_all, type, in.element_size(), count, -1, how);
     made.shape = equal_blocks ? 0 : 1;
     return made;
   };
@@ -535,9 +529,8 @@ operation<> core<Transport>::measure(const options& how) {
     costs.cores = 0;  // what was found has the turns that ranks take
     of.set_costs(costs);
   };
-  return begin<call<void>>(agreement(print), how, 0, [&](auto& call) {
-    (void)(call.body = found({*net_, call}, *this));
-  });
+  return begin<call<void>>(agreement(print), how, 0,
+                           [&](auto& call) { (void)(call.body = found({*net_, call}, *this)); });
 }
 
 template <class Transport>

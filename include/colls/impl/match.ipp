@@ -30,7 +30,8 @@ COLLS_ONCE void match::add(communicator_state& communicator) {
 
 COLLS_ONCE void match::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
-  std::erase_if(inquiries_, [&](const inquiry& one) { return &one.communicator() == &communicator; });
+  std::erase_if(inquiries_,
+                [&](const inquiry& one) { return &one.communicator() == &communicator; });
   // Their senders have not gone on, or wait for our part.
   drop_arrivals_of(communicator.id(), 1, [this](const message_key& key) { inspect(key, 0); });
 }
@@ -462,8 +463,8 @@ COLLS_ONCE void match::blame_peer(blame& to, const operation_record& record, tim
     return;
   }
   to.culprit = to.waited_for = senders.empty() ? takers.front() : senders.front();
-  to.sentence.add("rank %d has not %s tag %llu", to.culprit,
-                  senders.empty() ? "received" : "sent", tag);
+  to.sentence.add("rank %d has not %s tag %llu", to.culprit, senders.empty() ? "received" : "sent",
+                  tag);
   inquiry* const asks = inquiry_on(record.communicator->id());
   if (asks == nullptr) return;
   refresh(*asks, now);

@@ -72,9 +72,8 @@ class pairing {
     granted_receives_.remove(receive);
     receive.granted = false;
     if (std::exchange(receive.takes_any, false)) receive.key.peer = posted::any_source;
-    direct_receives_.insert(receive, [&](const posted& other) {
-      return other.posted_at > receive.posted_at;
-    });
+    direct_receives_.insert(
+        receive, [&](const posted& other) { return other.posted_at > receive.posted_at; });
   }
   /// Withdraws a receive that has not ended: nothing touches its buffer afterwards.
   void withdraw(posted& receive) {

@@ -153,9 +153,8 @@ class roster {
     });
   }
   void forget_failures(const held& range) {
-    std::erase_if(expected_, [&](const failure& why) {
-      return why.communicator - range.first < range.count;
-    });
+    std::erase_if(expected_,
+                  [&](const failure& why) { return why.communicator - range.first < range.count; });
   }
 
   std::vector<left>::const_iterator not_below(std::uint32_t id) const {

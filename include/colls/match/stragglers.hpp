@@ -16,20 +16,20 @@ namespace colls {
 
 /// Where a rank is, by its own word or as far as another rank knows. It travels as it is.
 struct rank_state {
-  std::uint64_t entered = 0;   // the newest collective of the communicator that it has called
-  std::uint64_t waits_in = 0;  // the oldest one there that it has not finished; 0: none
-  std::uint64_t sequence = 0;  // of the operation that it is in; the tag, if point to point
-  std::uint64_t waiter_in = 0;  // the collective in which rank `waiter` waits for its messages
-  std::uint32_t communicator = 0;             // of that operation
-  std::int32_t rank = -1;                     // in the world
-  std::uint32_t age_ms = 0;                   // how long ago it was so
-  std::uint32_t silent_ms = 0;                // how long nothing has been heard of it
-  collective operation = collective::none;    // that it is in; none: it has none under way
-  std::uint8_t answers = 0;                   // it has answered when it was asked last
-  std::uint8_t awaited = 0;                   // the rank that says this waits for its messages
-  std::uint8_t stopped = 0;                   // its process is stopped, says the system
-  std::int32_t waiter = -1;                   // a third rank, which has said so
-  std::uint32_t waiter_ms = 0;                // how long ago
+  std::uint64_t entered = 0;       // the newest collective of the communicator that it has called
+  std::uint64_t waits_in = 0;      // the oldest one there that it has not finished; 0: none
+  std::uint64_t sequence = 0;      // of the operation that it is in; the tag, if point to point
+  std::uint64_t waiter_in = 0;     // the collective in which rank `waiter` waits for its messages
+  std::uint32_t communicator = 0;  // of that operation
+  std::int32_t rank = -1;          // in the world
+  std::uint32_t age_ms = 0;        // how long ago it was so
+  std::uint32_t silent_ms = 0;     // how long nothing has been heard of it
+  collective operation = collective::none;  // that it is in; none: it has none under way
+  std::uint8_t answers = 0;                 // it has answered when it was asked last
+  std::uint8_t awaited = 0;                 // the rank that says this waits for its messages
+  std::uint8_t stopped = 0;                 // its process is stopped, says the system
+  std::int32_t waiter = -1;                 // a third rank, which has said so
+  std::uint32_t waiter_ms = 0;              // how long ago
   std::uint32_t reserved = 0;
 };
 
@@ -65,17 +65,17 @@ class inquiry {
   struct entry {
     rank_state known;
     std::map<int, waiter> waiters;  // by rank in the world
-    time_point as_of = 0;  // when it was so
-    time_point asked = 0;  // for the first time since it answered; 0: it has answered
-    time_point heard = 0;  // when it, or another rank of it, was heard of last; 0: never
-    time_point named = 0;  // when another rank's report named it last
-    time_point looked_at = never;  // when the system was asked whether it is stopped
-    time_point announced = never;  // an operation that waits for it, the last time
-    time_point dialled = never;    // a link to it is being opened since
-    time_point logged = never;     // when the log was told that a message waits for it
-    bool awaited = false;   // this rank waits for its messages
-    bool direct = false;   // this rank asks it itself
-    bool reported = false;  // as late, so that others have to learn when it is not any more
+    time_point as_of = 0;           // when it was so
+    time_point asked = 0;           // for the first time since it answered; 0: it has answered
+    time_point heard = 0;           // when it, or another rank of it, was heard of last; 0: never
+    time_point named = 0;           // when another rank's report named it last
+    time_point looked_at = never;   // when the system was asked whether it is stopped
+    time_point announced = never;   // an operation that waits for it, the last time
+    time_point dialled = never;     // a link to it is being opened since
+    time_point logged = never;      // when the log was told that a message waits for it
+    bool awaited = false;           // this rank waits for its messages
+    bool direct = false;            // this rank asks it itself
+    bool reported = false;          // as late, so that others have to learn when it is not any more
   };
   /// `quiet`: it is silent, and no rank has said that it has entered or that it waits for it. It may
   /// have done its part.

@@ -54,7 +54,7 @@ class file_store final : public store {
 
   struct existing {
     detail::descriptor file;  // none: nothing lies there
-    struct stat facts {};
+    struct stat facts{};
   };
   // What lies there. Throws if it is no regular file of this user.
   static existing look_at(const std::string& path);

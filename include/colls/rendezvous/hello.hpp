@@ -36,7 +36,7 @@ constexpr bool is_refusal(purpose what) {
 struct hello {
   purpose what = purpose::link;
   bool has_secret = false;  // one that a user gave
-  bool checksum = false;  // frames after the handshake have checksums
+  bool checksum = false;    // frames after the handshake have checksums
   std::uint16_t version = wire_version;
   std::uint32_t link_set = 0;  // which of a rank's sets of links (dup makes further ones)
   std::uint64_t job = 0;

@@ -21,8 +21,8 @@ inline std::string read_small_file(const char* path, std::size_t most = 4096) {
   std::string text(most, '\0');
   std::size_t size = 0;
   const int file = uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); });
-  for (ssize_t got = 1;
-       file >= 0 && got > 0 && size<most; size += got> 0 ? static_cast<std::size_t>(got) : 0) {
+  for (ssize_t got = 1; file >= 0 && got > 0 && size < most;
+       size += got > 0 ? static_cast<std::size_t>(got) : 0) {
     got = uninterrupted([&] { return ::read(file, text.data() + size, most - size); });
   }
   if (file >= 0) ::close(file);
@@ -32,7 +32,7 @@ inline std::string read_small_file(const char* path, std::size_t most = 4096) {
 
 /// Whether that is a directory, and no other user can reach what lies there.
 inline bool is_own_directory(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
          found.st_uid == ::geteuid() && (found.st_mode & 077) == 0;
 }
@@ -46,7 +46,7 @@ inline std::string boot_id() {
 
 /// Equal for threads of one machine that are in one network namespace; 0: the system does not say.
 inline std::uint64_t network_namespace() {
-  struct stat found {};
+  struct stat found{};
   return ::stat("/proc/thread-self/ns/net", &found) == 0 ? found.st_ino : 0;
 }
 

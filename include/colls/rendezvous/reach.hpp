@@ -37,8 +37,8 @@ class back_off {
 /// One try: connects, which sets `*connected`, asks for the local key if there is no other, proves,
 /// hears the verdict. Throws what they throw. `key` becomes what was proved, and must stay alive.
 task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where, const hello& mine,
-                                            secret& key, time_point deadline,
-                                            time_point patience, bool* connected = nullptr);
+                                            secret& key, time_point deadline, time_point patience,
+                                            bool* connected = nullptr);
 
 /// How reaching a store goes: what went wrong last, and whether it is worth another try.
 struct attempts {
@@ -87,9 +87,8 @@ task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host, port_
 /// `ports` instead of its port if there are any, again and again until the deadline. `key` becomes
 /// what was proved, and must stay alive.
 task<std::shared_ptr<tcp_store>> reach_store(engine& on, const detail::meeting_place& place,
-                                             const port_list& ports, const hello& mine,
-                                             secret& key, time_point deadline,
-                                             time_point patience);
+                                             const port_list& ports, const hello& mine, secret& key,
+                                             time_point deadline, time_point patience);
 
 }  // namespace colls
 

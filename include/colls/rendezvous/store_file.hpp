@@ -43,7 +43,7 @@ struct store_file_head {
     store_file_head head;
     head.pid = ::getpid();
     head.started = start_time_of(head.pid);
-    struct stat space {};
+    struct stat space{};
     if (::stat("/proc/self/ns/pid", &space) == 0) head.process_space = space.st_ino;
     std::snprintf(head.boot, sizeof head.boot, "%s", boot_id().c_str());
     return head;

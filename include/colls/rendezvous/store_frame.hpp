@@ -52,8 +52,7 @@ inline std::uint32_t payload_sum(std::string_view key, std::string_view value) {
 /// All of it or, where there is no memory for that, nothing.
 inline void append_frame(std::string& to, store_frame head, std::string_view key,
                          std::string_view value, bool checks = false) {
-  const std::size_t size =
-      to.size() + store_frame::size + store_sums + key.size() + value.size();
+  const std::size_t size = to.size() + store_frame::size + store_sums + key.size() + value.size();
   if (to.capacity() < size) to.reserve(std::max(size, 2 * to.capacity()));
   std::array<std::byte, store_frame::size + store_sums> bytes{};
   put_number(&bytes[0], static_cast<std::uint8_t>(head.what));

@@ -87,8 +87,8 @@ class store_server final : door::host, engine::source {
     bool left = false;
     bool writing = false;
     std::string out;
-    std::string sending;  // what is being written of it
-    std::size_t told = 0;  // of the failures
+    std::string sending;              // what is being written of it
+    std::size_t told = 0;             // of the failures
     std::size_t keys_waited_for = 0;  // in bytes
     std::unordered_map<std::uint32_t, std::unique_ptr<waiting>> waits;
     std::vector<std::uint32_t> ready;  // those of `waits` whose keys are all there

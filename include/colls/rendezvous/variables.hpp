@@ -82,7 +82,7 @@ inline bool parse_switch(const char* name, const std::string& text) {
 /// The secret in a file that nobody else can read.
 inline std::string read_secret_file(const std::string& path) {
   const int file = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
-  struct stat found {};
+  struct stat found{};
   if (file < 0 || ::fstat(file, &found) != 0) {
     raise(errc::join_failed, "COLLS_SECRET_FILE=%s: %s", path.c_str(), std::strerror(errno));
   }

@@ -225,9 +225,7 @@ class listener {
   /// Port 0 lets the system choose. The port is never released between the choice and its use.
   std::error_code listen(const endpoint& where);
   /// Takes over a socket that listens already (a launcher's).
-  void adopt(detail::descriptor listening) {
-    socket_ = detail::kept_socket(std::move(listening));
-  }
+  void adopt(detail::descriptor listening) { socket_ = detail::kept_socket(std::move(listening)); }
 
   int descriptor() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }

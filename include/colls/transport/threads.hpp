@@ -24,8 +24,13 @@ class thread_transport final : mover {
   static constexpr network_cost costs() { return threads_cost; }
 
   thread_transport(threads::inboxes& all, int rank)
-      : inboxes_(all), inbox_(all[rank]), match_(rank),
-        gone_(index(all.size())), heard_(index(all.size())), speech_(all, rank), broken_(*this) {
+      : inboxes_(all),
+        inbox_(all[rank]),
+        match_(rank),
+        gone_(index(all.size())),
+        heard_(index(all.size())),
+        speech_(all, rank),
+        broken_(*this) {
     match_.add(*this);
   }
   thread_transport(const thread_transport&) = delete;
@@ -346,12 +351,23 @@ class thread_transport final : mover {
     while (list != nullptr) {
       item& first = *std::exchange(list, list->following);
       switch (first.what) {
-        case item::kind::message: arrived(static_cast<message&>(first)); break;
-        case item::kind::taken_back: taken_back(*static_cast<message::notice&>(first).of); break;
-        case item::kind::returned: returned(static_cast<message&>(first)); break;
-        case item::kind::spent: speech_.reuse(static_cast<word&>(first)); break;
-        case item::kind::goodbye: goodbye(static_cast<const threads::farewell&>(first)); break;
-        default: heard(static_cast<word&>(first));
+        case item::kind::message:
+          arrived(static_cast<message&>(first));
+          break;
+        case item::kind::taken_back:
+          taken_back(*static_cast<message::notice&>(first).of);
+          break;
+        case item::kind::returned:
+          returned(static_cast<message&>(first));
+          break;
+        case item::kind::spent:
+          speech_.reuse(static_cast<word&>(first));
+          break;
+        case item::kind::goodbye:
+          goodbye(static_cast<const threads::farewell&>(first));
+          break;
+        default:
+          heard(static_cast<word&>(first));
       }
     }
     return any;
@@ -374,8 +390,7 @@ class thread_transport final : mover {
         match_.inspect(said.key, said.hash);
         note(said.key, said.hash);
         match_.hear(peer, said.key.communicator, said.known, now());
-        speech_.report(peer, said.key.communicator,
-                       match_.report_on(said.key.communicator, now()));
+        speech_.report(peer, said.key.communicator, match_.report_on(said.key.communicator, now()));
         break;
       case item::kind::report:
         match_.hear(peer, said.key.communicator, said.known, now());
@@ -383,7 +398,8 @@ class thread_transport final : mover {
       case item::kind::dispute:
         match_.compare(peer, said.key.communicator, said.key.sequence, said.print);
         break;
-      default: match_.revoke(said.key.communicator, reported_failure(said.why), peer);
+      default:
+        match_.revoke(said.key.communicator, reported_failure(said.why), peer);
     }
   }
 

@@ -50,9 +50,9 @@ COLLS_ONCE std::string draw_secret() {
 COLLS_ONCE std::uint64_t hash_of(std::string_view text) {
   std::array<std::byte, 32> digest{};
   unsigned int size = 0;
-  const int done = ::EVP_Digest(text.data(), text.size(),
-                                reinterpret_cast<unsigned char*>(digest.data()), &size,
-                                ::EVP_sha256(), nullptr);
+  const int done =
+      ::EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(digest.data()), &size,
+                   ::EVP_sha256(), nullptr);
   if (done != 1 || size != digest.size()) raise_for_openssl("SHA-256");
   return get_number<std::uint64_t>(digest.data());
 }
@@ -71,10 +71,9 @@ COLLS_ONCE proof_bytes make_proof(const secret& shared, role who, const hello_by
   std::memcpy(&transcript[16 + 64], accepting.data(), accepting.size());
   proof_bytes proof{};
   unsigned int size = 0;
-  const unsigned char* const done =
-      ::HMAC(::EVP_sha256(), shared.text().data(), static_cast<int>(shared.text().size()),
-             transcript.data(), transcript.size(), reinterpret_cast<unsigned char*>(proof.data()),
-             &size);
+  const unsigned char* const done = ::HMAC(
+      ::EVP_sha256(), shared.text().data(), static_cast<int>(shared.text().size()),
+      transcript.data(), transcript.size(), reinterpret_cast<unsigned char*>(proof.data()), &size);
   if (done == nullptr || size != proof.size()) raise_for_openssl("HMAC-SHA256");
   return proof;
 }
@@ -163,8 +162,9 @@ COLLS_ONCE task<hello> prove(stream& to, const hello& mine, const secret& shared
     detail::raise(errc::timeout, "%s did not answer to the proof of the secret", where.c_str());
   }
   if (!done) {
-    detail::raise(errc::unreachable, "%s hung up before it answered to the proof of the secret (%s)",
-                  where.c_str(), done.ec.message().c_str());
+    detail::raise(errc::unreachable,
+                  "%s hung up before it answered to the proof of the secret (%s)", where.c_str(),
+                  done.ec.message().c_str());
   }
   if (detail::same_proof(theirs, {})) {
     detail::raise(errc::auth_failed, "%s does not accept this process's secret", where.c_str());
@@ -193,8 +193,7 @@ COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& 
   const hello answer = detail::answer_to(*peer, mine);
   const hello_bytes sent =
       is_refusal(answer.what) ? write_hello(answer) : detail::introduce(answer, shared);
-  const detail::outcome answered =
-      co_await detail::attempt(from.write({sent.data(), sent.size()}));
+  const detail::outcome answered = co_await detail::attempt(from.write({sent.data(), sent.size()}));
   if (!answered) detail::raise(errc::closed, "%s left before it was answered", where.c_str());
   hello expected = mine;
   expected.what = peer->what;

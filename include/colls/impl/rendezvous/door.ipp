@@ -54,7 +54,8 @@ COLLS_ONCE door::~door() {
 }
 
 COLLS_ONCE std::string door::lack() const {
-  return lack_ != 0 && engine_.now() - lacked_ < 10 * seconds ? std::strerror(lack_) : std::string();
+  return lack_ != 0 && engine_.now() - lacked_ < 10 * seconds ? std::strerror(lack_)
+                                                              : std::string();
 }
 
 COLLS_ONCE void door::ready(std::uint32_t) {
@@ -124,9 +125,7 @@ COLLS_ONCE void door::rest(time_point span) {
   }
 }
 
-COLLS_ONCE task<> door::wake_at(time_point due) {
-  co_await engine_.sleep_until(due);
-}
+COLLS_ONCE task<> door::wake_at(time_point due) { co_await engine_.sleep_until(due); }
 
 COLLS_ONCE task<> door::greet(place who) {
   std::unique_ptr<stream> guest;

@@ -23,7 +23,7 @@ inline int try_lock(int file) {
 
 /// Whether `path` is the name of that open file.
 inline bool is_at(const std::string& path, int file) {
-  struct stat named {}, opened {};
+  struct stat named{}, opened{};
   return ::lstat(path.c_str(), &named) == 0 && ::fstat(file, &opened) == 0 &&
          named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
@@ -102,7 +102,7 @@ COLLS_ONCE file_store::~file_store() {
 
 COLLS_ONCE void file_store::check_directory(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
-  struct stat found {};
+  struct stat found{};
   if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
     detail::raise(errc::join_failed, "the directory of file://%s does not exist", path.c_str());
   }
@@ -113,15 +113,14 @@ COLLS_ONCE void file_store::check_directory(const std::string& path) {
 }
 
 COLLS_ONCE bool file_store::is_of_this_user_alone(int file) {
-  struct stat found {};
+  struct stat found{};
   return ::fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == ::geteuid() &&
          (found.st_mode & 077) == 0;
 }
 
 COLLS_ONCE std::optional<detail::store_file_head> file_store::head_of(int file) {
   detail::store_file_head head;
-  const ssize_t got =
-      detail::uninterrupted([&] { return ::pread(file, &head, sizeof head, 0); });
+  const ssize_t got = detail::uninterrupted([&] { return ::pread(file, &head, sizeof head, 0); });
   if (got != sizeof head || !head.is_sound()) return std::nullopt;
   return head;
 }
@@ -270,8 +269,8 @@ COLLS_ONCE void file_store::append(const std::string& key, const std::string& va
                   key.size(), value.size());
   }
   const auto at = static_cast<off_t>(end_);
-  const bool cut = !half_done_ ||
-                   detail::uninterrupted([&] { return ::ftruncate(file_.get(), at); }) == 0;
+  const bool cut =
+      !half_done_ || detail::uninterrupted([&] { return ::ftruncate(file_.get(), at); }) == 0;
   std::array<std::byte, 8> sizes{};
   detail::put_number(&sizes[0], static_cast<std::uint32_t>(key.size()));
   detail::put_number(&sizes[4], static_cast<std::uint32_t>(value.size()));

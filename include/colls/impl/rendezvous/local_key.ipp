@@ -56,7 +56,8 @@ COLLS_ONCE task<secret> ask_for_local_key(engine& on, endpoint store, bool insec
           "%s takes connections and is no rank 0 of this user (between users a secret is needed)",
           where.c_str());
   }
-  if (ec) raise(errc::unreachable, "the local socket of %s: %s", where.c_str(), ec.message().c_str());
+  if (ec)
+    raise(errc::unreachable, "the local socket of %s: %s", where.c_str(), ec.message().c_str());
   if (!is_own_user(socket.get())) {
     raise(errc::auth_failed,
           "%s is served by user %lld and this process runs as user %lld: ranks of one host under "
@@ -167,8 +168,7 @@ COLLS_ONCE void key_server::answer(detail::descriptor asking) {
   }
   local_key_bytes said = detail::write_local_key(key_);
   // A fresh connection takes it at once. If it does not, the asking process asks again.
-  const ssize_t sent =
-      ::send(asking.get(), said.data(), said.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = ::send(asking.get(), said.data(), said.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   ::OPENSSL_cleanse(said.data(), said.size());
   if (sent != static_cast<ssize_t>(said.size())) {
     log_debug("the local key was not sent: %s", std::strerror(errno));

@@ -100,8 +100,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
       for (const int port : ports) {
         const endpoint where(address, static_cast<std::uint16_t>(port));
         try {
-          auto reached = co_await dial_store(on, where, mine, key, deadline, patience,
-                                             &so_far.connected);
+          auto reached =
+              co_await dial_store(on, where, mine, key, deadline, patience, &so_far.connected);
           co_return reached;
         } catch (const error& thrown) {
           so_far.note(thrown.record(), on.now());
@@ -126,10 +126,9 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string 
   const failure last = so_far.reason(on.now());
   const bool nothing_there = last.code == errc::timeout || last.code == errc::protocol_error;
   failure why(nothing_there ? errc::unreachable : last.code);
-  why.say(
-      "rank %d of %d did not reach the store at %s within %.1f s (last: %.140s)%s", mine.rank,
-      mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9, last.detail,
-      why.code == errc::too_many_files ? "" : ": start rank 0 there, with the same address");
+  why.say("rank %d of %d did not reach the store at %s within %.1f s (last: %.140s)%s", mine.rank,
+          mine.world, place.c_str(), static_cast<double>(on.now() - started) * 1e-9, last.detail,
+          why.code == errc::too_many_files ? "" : ": start rank 0 there, with the same address");
   throw error(why);
 }
 

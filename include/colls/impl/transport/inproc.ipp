@@ -29,7 +29,8 @@ COLLS_ONCE void inproc_transport::revoked(communicator_state& communicator, cons
   world_.meetings_.end(communicator, why.code);
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
-    if (peer != rank()) world_[peer].match_.revoke(communicator.id(), reported_failure(why), rank());
+    if (peer != rank())
+      world_[peer].match_.revoke(communicator.id(), reported_failure(why), rank());
   }
 }
 

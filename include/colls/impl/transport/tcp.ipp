@@ -313,9 +313,9 @@ COLLS_ONCE void tcp_transport::announce(int peer, const operation_record& waitin
   tcp::link& link = opener_.to(peer);
   // Until it opens one is enough.
   if (link.ended() || (!link.is_open() && link.has_control())) return;
-  link.control(tcp::header_for(tcp::kind::announce, announcement(peer, waiting), sizeof known,
-                               waiting.hash),
-               &known);
+  link.control(
+      tcp::header_for(tcp::kind::announce, announcement(peer, waiting), sizeof known, waiting.hash),
+      &known);
   link.flush();
 }
 

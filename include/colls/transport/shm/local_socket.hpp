@@ -47,9 +47,7 @@ inline std::error_code listen_beside(const endpoint& tcp, listener& local) {
 inline std::error_code connect_beside(const endpoint& tcp, detail::descriptor& connected) {
   const local_name name(tcp);  // first: it clears errno
   connected = open_local_socket();
-  const auto connect = [&] {
-    return ::connect(connected.get(), name.get(), name.size);
-  };
+  const auto connect = [&] { return ::connect(connected.get(), name.get(), name.size); };
   if (!connected || detail::uninterrupted(connect) != 0) {
     const std::error_code ec = detail::last_error();
     connected = {};

@@ -124,9 +124,7 @@ class ring {
         bytes_in_ring_ > longest_ring || !std::has_single_bit(bytes_in_ring_)) {
       return make_error_code(errc::protocol_error);
     }
-    const auto start = [half](int which) {
-      return static_cast<std::size_t>(which) * half;
-    };
+    const auto start = [half](int which) { return static_cast<std::size_t>(which) * half; };
     for (int which : {side, 1 - side}) {
       const int mine = which == side ? 0 : 1;
       if (const auto ec = lines_[mine].map(from, start(which), direction_bytes)) return ec;
@@ -173,8 +171,8 @@ class ring {
       piece = at;
       bytes_written_ += size;
       owned_ = std::max(owned_, bytes_written_ / 64 * 64);
-      own_to_ = std::min(bytes_written_ + std::min(size, longest_owned),
-                         bytes_done_ + bytes_in_ring_);
+      own_to_ =
+          std::min(bytes_written_ + std::min(size, longest_owned), bytes_done_ + bytes_in_ring_);
     }
     ++slots_written_;
     if (has_checksums()) {
@@ -310,7 +308,7 @@ class ring {
   std::uint64_t slots_done_;
   std::uint64_t bytes_written_ = 0;
   std::uint64_t bytes_done_ = 0;
-  std::uint64_t owned_ = 0;   // lines up to here are in this core's cache, or on their way
+  std::uint64_t owned_ = 0;  // lines up to here are in this core's cache, or on their way
   std::uint64_t own_to_ = 0;
   std::uint64_t slots_read_;
   std::uint64_t slots_told_;

@@ -63,8 +63,8 @@ class segment {
   /// Writes `longest_page` bytes there. False: there is no memory for them.
   bool write(std::size_t at, const std::byte* data) const {
     for (std::size_t done = 0; done < longest_page;) {
-      const ssize_t now = ::pwrite(fd_.get(), data + done, longest_page - done,
-                                   static_cast<off_t>(at + done));
+      const ssize_t now =
+          ::pwrite(fd_.get(), data + done, longest_page - done, static_cast<off_t>(at + done));
       if (now < 0 && errno == EINTR) continue;
       if (now <= 0) return false;
       done += static_cast<std::size_t>(now);
@@ -84,7 +84,7 @@ class segment {
   /// Another process's, if its pages stay.
   std::error_code adopt(detail::descriptor from) {
     fd_ = std::move(from);
-    struct stat found {};
+    struct stat found{};
     const int seals = ::fcntl(fd_.get(), F_GET_SEALS);
     if (::fstat(fd_.get(), &found) != 0 || seals < 0) return failed();
     if (found.st_size <= 0 || (seals & fixed) != fixed) {

@@ -224,7 +224,7 @@ class credit {
   std::size_t kept_ = 0;        // of the peer's window, by messages that lie here
   std::size_t unreturned_ = 0;  // and by others, until it is given back
   key_table<banked> grants_;
-  std::size_t banked_ = 0;    // of all keys
+  std::size_t banked_ = 0;   // of all keys
   banked* spare_ = nullptr;  // used again, by `next`
 };
 

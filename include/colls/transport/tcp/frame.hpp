@@ -93,13 +93,18 @@ inline constexpr std::uint64_t longest_message = std::uint64_t{1} << 57;
 inline bool plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:
-    case kind::grant: return frame.length <= longest_message;
+    case kind::grant:
+      return frame.length <= longest_message;
     case kind::announce:
-    case kind::report: return frame.length == sizeof(state_report);
-    case kind::revoke: return frame.length == sizeof(failure);
+    case kind::report:
+      return frame.length == sizeof(state_report);
+    case kind::revoke:
+      return frame.length == sizeof(failure);
     case kind::goodbye:
-    case kind::mapped: return frame.length == 0;
-    case kind::fingerprint: return frame.length == sizeof(fingerprint);
+    case kind::mapped:
+      return frame.length == 0;
+    case kind::fingerprint:
+      return frame.length == sizeof(fingerprint);
   }
   return false;
 }

@@ -67,11 +67,11 @@ class link final : public engine::watcher {
   bool half_open = false;  // the peer may have opened its end
   bool probed = false;     // its system is being asked whether it lives
   time_point next_probe = 0;
-  int refused_beside = 0;   // at the peer's local socket
+  int refused_beside = 0;            // at the peer's local socket
   time_point crowded_since = never;  // that socket takes no connection
-  bool is_seen = false;     // the peer has mapped this rank's arena
-  bool is_read = false;     // and reads what it lends of its own memory
-  bool reads_peer = false;  // as this rank may do with what the peer lends
+  bool is_seen = false;              // the peer has mapped this rank's arena
+  bool is_read = false;              // and reads what it lends of its own memory
+  bool reads_peer = false;           // as this rank may do with what the peer lends
   std::unique_ptr<shm::arena_view> view;
   tcp::credit credit;
 
@@ -302,11 +302,8 @@ class link final : public engine::watcher {
   /// Tells later that the link has ended.
   struct broken : completion {
     explicit broken(link& which)
-        : completion(
-              [](completion& self) noexcept {
-                static_cast<broken&>(self).of.tell_broken();
-              },
-              &which.engine_.queue()),
+        : completion([](completion& self) noexcept { static_cast<broken&>(self).of.tell_broken(); },
+                     &which.engine_.queue()),
           of(which) {}
     link& of;
   };
@@ -427,7 +424,7 @@ class link final : public engine::watcher {
   bool goodbye_received_ = false;
   bool ended_ = false;
   bool hung_up_ = false;
-  bool refused_ = false;  // for a frame that cannot be
+  bool refused_ = false;                 // for a frame that cannot be
   time_point end_met_ = never;           // of the connection, and not told yet
   time_point unanswered_since_ = never;  // what was sent, though it was sent again
 

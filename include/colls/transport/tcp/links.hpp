@@ -122,15 +122,15 @@ class links {
       if (at != sockets_.end()) asked |= 1u << (at - sockets_.begin());
     };
     also(ask);
-    const bool known = waiting.waiting() <= most_receives &&
-                       waiting.all_waiting([&](const posted& receive) {
-      const auto from = std::find_if(sockets_.begin(), sockets_.end(), [&](const link* each) {
-        return each->peer() == receive.key.peer;
-      });
-      if (from == sockets_.end()) return false;
-      asked |= 1u << (from - sockets_.begin());
-      return true;
-    });
+    const bool known =
+        waiting.waiting() <= most_receives && waiting.all_waiting([&](const posted& receive) {
+          const auto from = std::find_if(sockets_.begin(), sockets_.end(), [&](const link* each) {
+            return each->peer() == receive.key.peer;
+          });
+          if (from == sockets_.end()) return false;
+          asked |= 1u << (from - sockets_.begin());
+          return true;
+        });
     if (!known || asked == 0 || std::popcount(asked) > most_asked) return serve(true);
     bool moved = false;
     for (; asked != 0; asked &= asked - 1) {

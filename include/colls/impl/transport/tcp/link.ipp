@@ -45,8 +45,8 @@ COLLS_ONCE bool link::is_silent(time_point now) {
   int under_way = 0;
   tcp_info said{};
   socklen_t size = sizeof said;
-  const bool waits = is_open() && !ring_ &&
-                     ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 && under_way > 0 &&
+  const bool waits = is_open() && !ring_ && ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 &&
+                     under_way > 0 &&
                      ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &said, &size) == 0;
   // What a peer that hears nothing sends again and again is no answer to what it did not hear.
   const bool unanswered = waits && said.tcpi_unacked > 0 && said.tcpi_retransmits > 0;

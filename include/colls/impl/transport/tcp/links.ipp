@@ -8,8 +8,7 @@
 
 namespace colls::tcp {
 
-COLLS_ONCE void links::open_to_self(link& out, detail::descriptor first,
-                                    detail::descriptor other) {
+COLLS_ONCE void links::open_to_self(link& out, detail::descriptor first, detail::descriptor other) {
   auto made = std::make_unique<link>(engine_, owner_, out.peer());
   link& in = *all_.insert_or_assign(receives_from_self, std::move(made)).first->second;
   in.open(std::move(other), nullptr, checks_);

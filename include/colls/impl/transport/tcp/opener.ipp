@@ -357,8 +357,7 @@ COLLS_ONCE task<> opener::admit(std::unique_ptr<stream> guest, int peer, purpose
   bool promised = false;
   try {
     const bool local = shm::is_local(guest->descriptor());
-    const bool known = what == purpose::link && peer >= 0 && peer < who_.size &&
-                       peer != who_.rank;
+    const bool known = what == purpose::link && peer >= 0 && peer < who_.size && peer != who_.rank;
     const verdict answer = !known || closing_   ? verdict::not_now
                            : is_welcome(peer)   ? verdict::accepted
                            : has_given_up(peer) ? verdict::given_up
