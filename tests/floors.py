@@ -24,7 +24,7 @@ FLOORS = {
         [],
         "version fwd clock log error reported_failure buffer half type detail/arithmetic op_traits op detail/registers detail/kernels"
         " fingerprint reduction partition pattern shared_buffer"
-        " detail/cores detail/crc32c detail/descriptor detail/forks detail/lines pattern/circulant pattern/trees network_cost cost_parts cost_trees costs",
+        " detail/cores detail/crc32c detail/system_call detail/descriptor detail/forks detail/lines pattern/circulant pattern/trees network_cost algorithm_choice cost_parts cost_trees",
         [],
     ),
     "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
@@ -32,7 +32,7 @@ FLOORS = {
         " match receive send round scratch transport reduce recv_reduce channel", []),
     "algorithms": (
         ["vocabulary", "coroutines", "contracts"],
-        "algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/step algorithm/one_round algorithm/whole"
+        "algorithm/selection_query algorithm/direct_thresholds algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/step algorithm/one_round algorithm/whole"
         " algorithm/lending algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
@@ -42,7 +42,7 @@ FLOORS = {
     ),
     "facade": (
         ["vocabulary", "coroutines", "contracts", "algorithms"],
-        "options tuning algorithms probe arguments call asked call_queue step_call bodies point_to_point core communicator world",
+        "options costs tuning algorithms probe arguments call asked call_queue step_call bodies point_to_point core communicator world",
         [],
     ),
     "sockets": (

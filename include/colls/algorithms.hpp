@@ -12,6 +12,7 @@
 #include <colls/algorithm/direct.hpp>
 #include <colls/algorithm/direct_copies.hpp>
 #include <colls/algorithm/direct_scans.hpp>
+#include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/double_tree.hpp>
 #include <colls/algorithm/hierarchical.hpp>
@@ -22,7 +23,8 @@
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/algorithm/recursive_halving.hpp>
 #include <colls/algorithm/ring.hpp>
-#include <colls/tuning.hpp>
+#include <colls/algorithm/selection_query.hpp>
+#include <colls/algorithm_choice.hpp>
 
 #include <array>
 

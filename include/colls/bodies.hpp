@@ -6,6 +6,8 @@
 
 #include <colls/algorithms.hpp>
 
+#include <vector>
+
 namespace colls::detail {
 
 /// The coroutines that calls run, over one channel type; nothing here sees an element type.

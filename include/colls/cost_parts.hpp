@@ -5,27 +5,12 @@
 // cost_parts: what the parts cost that collectives are made of: exchanges of all with all, rings,
 // cubes, circles.
 
+#include <colls/algorithm_choice.hpp>
 #include <colls/fwd.hpp>
 #include <colls/network_cost.hpp>
 #include <colls/pattern.hpp>
 
 namespace colls {
-
-/// How a call will be done; equal on all ranks.
-struct plan {
-  colls::algorithm how = colls::algorithm::linear;
-  std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: chunks travel whole
-  int lanes = 1;            // pieces in flight
-  int radix = 4;            // of the algorithms that have one
-
-  friend constexpr bool operator==(const plan&, const plan&) = default;
-};
-
-struct cost {
-  std::uint64_t messages = 0;
-  std::uint64_t bytes = 0;
-  picoseconds time = 0;
-};
 
 namespace detail {
 

@@ -6,10 +6,10 @@
 // rank does not lend goes by messages, the same way.
 
 #include <colls/algorithm/direct_copies.hpp>
+#include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/whole.hpp>
-#include <colls/costs.hpp>
 #include <colls/partition.hpp>
 
 namespace colls::direct {

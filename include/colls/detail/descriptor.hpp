@@ -4,6 +4,8 @@
 
 // Descriptors, and how a process of this host gives one to another.
 
+#include <colls/detail/system_call.hpp>
+
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,14 +18,6 @@
 #include <utility>
 
 namespace colls::detail {
-
-/// The result of a system call, made again as long as signals interrupt it.
-template <class Call>
-auto uninterrupted(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 /// Owns a descriptor.
 class descriptor {
@@ -45,11 +39,6 @@ class descriptor {
  private:
   int fd_ = -1;
 };
-
-/// Whether a call failed for want of what this process or the system has only so much of.
-inline bool is_lack(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
 
 /// The user that opened the other end of a local socket, by the kernel's word; -1: it does not say.
 inline std::int64_t user_behind(int socket) {

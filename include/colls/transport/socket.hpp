@@ -6,6 +6,7 @@
 
 #include <colls/buffer.hpp>
 #include <colls/detail/descriptor.hpp>
+#include <colls/detail/system_call.hpp>
 #include <colls/task.hpp>
 #include <colls/transport/engine.hpp>
 
@@ -23,9 +24,6 @@ namespace colls {
 using endpoint = boost::asio::ip::tcp::endpoint;
 
 namespace detail {
-
-inline std::error_code last_error() { return {errno, std::generic_category()}; }
-inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 inline descriptor open_socket(const endpoint& where) {
   return descriptor(

@@ -4,14 +4,18 @@
 
 // segment: memory that two processes of one host share. It has no name, so nothing stays behind.
 
-#include <colls/transport/socket.hpp>
+#include <colls/detail/descriptor.hpp>
+#include <colls/detail/system_call.hpp>
+#include <colls/error.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 namespace colls::shm {
 
