@@ -4,6 +4,9 @@
 
 #include <colls/sync_wait.hpp>
 #include <colls/transport/socket.hpp>
+
+#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <doctest/doctest.h>
 
 #include <sys/eventfd.h>
@@ -11,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -129,6 +133,56 @@ TEST_CASE("who yields lets the program's own handlers run") {
   colls::sync_wait(*on, waiting);
   CHECK(has_run);
   on->remove(source);
+}
+
+TEST_CASE("an engine knows its io_context behind strands, and takes no other context for one") {
+  namespace asio = boost::asio;
+  asio::io_context context(1);
+  const asio::any_io_executor plain = context.get_executor();
+  const auto tracked =
+      asio::require(context.get_executor(), asio::execution::outstanding_work.tracked);
+  for (const asio::any_io_executor& each :
+       {plain, asio::any_io_executor(tracked),
+        asio::any_io_executor(asio::make_strand(context.get_executor())),
+        asio::any_io_executor(asio::make_strand(plain)),
+        asio::any_io_executor(
+            asio::make_strand(asio::any_io_executor(asio::make_strand(plain))))}) {
+    CHECK(colls::detail::io_context_of(each) == &context);
+  }
+  asio::thread_pool pool(1);
+  CHECK(colls::detail::io_context_of(pool.get_executor()) == nullptr);
+  CHECK(colls::detail::io_context_of(asio::make_strand(pool)) == nullptr);
+  CHECK(colls::detail::io_context_of({}) == nullptr);
+}
+
+TEST_CASE("the thread of a pool waits for what its engine turns, and turns it meanwhile") {
+  boost::asio::thread_pool pool(1);
+  int ended = 0;
+  std::shared_ptr<colls::engine> on;
+  second_ring waiting;
+  boost::asio::post(pool, [&] {
+    on = colls::engine::of(pool.get_executor());
+    on->watch(waiting.bell, EPOLLIN, waiting);
+    colls::sync_wait(*on, on->sleep_until(on->now() + 5 * colls::milliseconds));
+    ++ended;
+    waiting.ring();
+  });
+  // No task waits any more: the pool turns the engine for what it watches.
+  bool has_rung = false;
+  for (int i = 0; i < 5000 && !has_rung; ++i) {
+    std::promise<bool> answer;
+    boost::asio::post(pool, [&] { answer.set_value(waiting.rings == 1); });
+    has_rung = answer.get_future().get();
+    ::usleep(1000);
+  }
+  CHECK(has_rung);
+  boost::asio::post(pool, [&] {
+    on->unwatch(waiting.bell, waiting);
+    on.reset();
+    ++ended;
+  });
+  pool.join();
+  CHECK(ended == 2);
 }
 
 TEST_CASE("a child of the process that lets an engine go takes nothing from its parent") {

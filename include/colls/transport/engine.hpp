@@ -32,6 +32,10 @@
 
 namespace colls {
 
+namespace detail {
+boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor);
+}
+
 /// One per executor; every transport and store on that executor shares it, and nothing in it may
 /// be touched from another thread or strand. It is a driver: `sync_wait(engine, task)` turns it.
 /// A user's `io_context::run()` turns it too, by one standing wait on its epoll descriptor.
@@ -242,7 +246,7 @@ class engine : public std::enable_shared_from_this<engine> {
   void disarm_if_unused();
 
   boost::asio::any_io_executor executor_;
-  boost::asio::io_context* io_ = nullptr;
+  boost::asio::io_context* io_;  // null: the executor is of another execution context
   detail::descriptor epoll_;
   boost::asio::posix::stream_descriptor standing_;
   boost::asio::steady_timer ticker_;

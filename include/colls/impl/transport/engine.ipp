@@ -7,12 +7,38 @@
 #include <colls/version.hpp>
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
 
 #include <cerrno>
 #include <mutex>
 #include <new>
 
 namespace colls {
+
+namespace detail {
+
+/// The io_context whose threads run what is posted there; null: another execution context's do.
+COLLS_ONCE boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor) {
+  using boost::asio::any_io_executor;
+  using boost::asio::strand;
+  using plain = boost::asio::io_context::executor_type;
+  using tracked = decltype(boost::asio::require(std::declval<plain>(),
+                                                boost::asio::execution::outstanding_work.tracked));
+  const auto context_of = [](const auto& found) {
+    return &boost::asio::query(found, boost::asio::execution::context);
+  };
+  if (const auto* found = executor.target<plain>()) return context_of(*found);
+  if (const auto* found = executor.target<tracked>()) return context_of(*found);
+  if (const auto* found = executor.target<strand<plain>>()) {
+    return context_of(found->get_inner_executor());
+  }
+  if (const auto* found = executor.target<strand<any_io_executor>>()) {
+    return io_context_of(found->get_inner_executor());
+  }
+  return nullptr;
+}
+
+}  // namespace detail
 
 COLLS_ONCE std::shared_ptr<engine> engine::of(const boost::asio::any_io_executor& executor) {
   static std::mutex guard;
@@ -115,16 +141,13 @@ COLLS_ONCE bool engine::serve() {
 
 COLLS_ONCE engine::engine(const boost::asio::any_io_executor& executor)
     : executor_(executor),
+      io_(detail::io_context_of(executor)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       standing_(executor),
       ticker_(executor) {
   if (!epoll_) throw error(errc::too_many_files, "epoll_create1 failed");
   detail::kept_from_children::add(epoll_.get());
   queue_.executor = &executor_;
-  auto& context = boost::asio::query(executor, boost::asio::execution::context);
-  if (boost::asio::has_service<boost::asio::detail::scheduler>(context)) {
-    io_ = static_cast<boost::asio::io_context*>(&context);
-  }
 }
 
 COLLS_ONCE void engine::sweep() {
