@@ -9,8 +9,6 @@
 #include <colls/ddp/replicate.hpp>
 #include <colls/ddp/sampler.hpp>
 #include <colls/format.hpp>
-#include <colls/rendezvous/memory_store.hpp>
-#include <colls/rendezvous/prefix_store.hpp>
 #include <colls/run.hpp>
 #include <colls/simulated.hpp>
 #include <colls/threads.hpp>

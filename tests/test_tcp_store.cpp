@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/rendezvous/tcp_store.hpp>
 
-#include <colls/rendezvous/memory_store.hpp>
-#include <colls/rendezvous/prefix_store.hpp>
 #include <colls/rendezvous/reach.hpp>
 
 #include "counted_memory.hpp"
@@ -140,34 +138,11 @@ void keeps_its_word(bench& at, store& here, store& there) {
 
 }  // namespace
 
-TEST_CASE("stores keep their word") {
-  SUBCASE("in one process") {
-    bench at;
-    colls::memory_store one(at.on);
-    keeps_its_word(at, one, one);
-  }
-  SUBCASE("over tcp") {
-    served at;
-    const auto a = at.client(0);
-    const auto b = at.client(1);
-    keeps_its_word(at, *a, *b);
-  }
-  SUBCASE("behind a prefix") {
-    served at;
-    const auto a = at.client(0);
-    const auto b = at.client(1);
-    colls::prefix_store one(a, "here/");
-    colls::prefix_store other(b, "here/");
-    at.run(a->set("a", "not this one"));
-    at.run(one.set("a", "1"));
-    CHECK(at.run(other.get("a")) == "1");
-    CHECK(at.run(b->get("here/a")) == "1");
-    CHECK(at.run(b->get("a")) == "not this one");
-    CHECK(at.run(other.add("n", 3)) == 3);
-    CHECK(at.run(b->get("here/n")) == "3");
-    const std::vector<std::string> keys{"a", "z"};
-    CHECK(at.run(other.check(keys)) == "10");
-  }
+TEST_CASE("a store keeps its word") {
+  served at;
+  const auto a = at.client(0);
+  const auto b = at.client(1);
+  keeps_its_word(at, *a, *b);
 }
 
 TEST_CASE("a thousand requests in flight on one connection") {

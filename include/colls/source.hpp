@@ -19,6 +19,7 @@
 #include <colls/transport/tcp.hpp>
 
 #include <colls/impl/detail/crc32c.ipp>
+#include <colls/impl/detail/log_writer.ipp>
 #include <colls/impl/error.ipp>
 #include <colls/impl/fingerprint.ipp>
 #include <colls/impl/log.ipp>
@@ -28,6 +29,7 @@
 #include <colls/impl/rendezvous/environment.ipp>
 #include <colls/impl/rendezvous/file_store.ipp>
 #include <colls/impl/rendezvous/join.ipp>
+#include <colls/impl/rendezvous/known_variables.ipp>
 #include <colls/impl/rendezvous/local_key.ipp>
 #include <colls/impl/rendezvous/meet.ipp>
 #include <colls/impl/rendezvous/membership.ipp>

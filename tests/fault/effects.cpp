@@ -10,6 +10,7 @@
 
 #include "../reads.hpp"
 
+#include <colls/rendezvous/known_variables.hpp>
 #include <colls/simulated.hpp>
 
 #include <netinet/tcp.h>

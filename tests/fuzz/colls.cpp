@@ -8,6 +8,7 @@
 #include <colls/transport/tcp.hpp>
 
 #include <colls/impl/detail/crc32c.ipp>
+#include <colls/impl/detail/log_writer.ipp>
 #include <colls/impl/error.ipp>
 #include <colls/impl/fingerprint.ipp>
 #include <colls/impl/log.ipp>
@@ -16,6 +17,7 @@
 #include <colls/impl/rendezvous/door.ipp>
 #include <colls/impl/rendezvous/environment.ipp>
 #include <colls/impl/rendezvous/file_store.ipp>
+#include <colls/impl/rendezvous/known_variables.ipp>
 #include <colls/impl/rendezvous/local_key.ipp>
 #include <colls/impl/rendezvous/membership.ipp>
 #include <colls/impl/rendezvous/store_server.ipp>

@@ -11,6 +11,7 @@
 #include <colls/clock.hpp>
 #include <colls/detail/descriptor.hpp>
 #include <colls/detail/forks.hpp>
+#include <colls/detail/log_writer.hpp>
 #include <colls/error.hpp>
 #include <colls/operation.hpp>
 #include <colls/transport/yielding.hpp>

@@ -4,6 +4,7 @@
 
 // How strangers are let in: the second half of door.hpp.
 
+#include <colls/detail/rate_limited_log.hpp>
 #include <colls/version.hpp>
 
 #include <algorithm>

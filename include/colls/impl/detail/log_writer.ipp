@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Where lines go: the second half of log_writer.hpp.
+
+#include <colls/detail/log_writer.hpp>
+#include <colls/detail/system_call.hpp>
+#include <colls/version.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace colls::detail {
+
+COLLS_ONCE void expand_log_file(const char* pattern, const char* rank, char* into,
+                                std::size_t room) {
+  std::size_t at = 0;
+  const auto add = [&](const char* text) {
+    for (; *text != 0 && at + 1 < room; ++text) into[at++] = *text;
+  };
+  for (; *pattern != 0; ++pattern) {
+    char one[2] = {*pattern, 0};
+    if (*pattern != '%') {
+      add(one);
+      continue;
+    }
+    char text[256] = {};
+    switch (*++pattern) {
+      case 'h':
+        if (::gethostname(text, sizeof text - 1) != 0) std::snprintf(text, sizeof text, "host");
+        break;
+      case 'r':
+        std::snprintf(text, sizeof text, "%s", rank);
+        break;
+      case 'p':
+        std::snprintf(text, sizeof text, "%d", static_cast<int>(::getpid()));
+        break;
+      case '%':
+        text[0] = '%';
+        break;
+      case 0:
+        --pattern;
+        [[fallthrough]];
+      default:
+        text[0] = '%';
+        text[1] = *pattern == '%' ? '\0' : *pattern;
+    }
+    add(text);
+  }
+  into[at] = 0;
+}
+
+/// The descriptor of COLLS_LOG_FILE, or of stderr.
+COLLS_ONCE int open_log_file() noexcept {
+  const char* const pattern = std::getenv("COLLS_LOG_FILE");
+  if (pattern == nullptr || *pattern == 0) return STDERR_FILENO;
+  char path[1024];
+  expand_log_file(pattern, launched_rank("unknown"), path, sizeof path);
+  const int opened = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (opened >= 0) return opened;
+  char text[1200];
+  const int size =
+      std::snprintf(text, sizeof text,
+                    "colls: [%s] warning: cannot open COLLS_LOG_FILE %.1000s, so stderr it is\n",
+                    launched_rank("-"), path);
+  write_to_stderr(text, static_cast<std::size_t>(size));
+  return STDERR_FILENO;
+}
+
+COLLS_ONCE void write_to_log_file(const char* lines, std::size_t size) noexcept {
+  static const int file = open_log_file();
+  // What cannot be logged is lost: the log has no log.
+  (void)uninterrupted([&] { return ::write(file, lines, size); });
+}
+
+}  // namespace colls::detail
