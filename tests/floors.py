@@ -22,7 +22,7 @@ import tempfile
 FLOORS = {
     "vocabulary": (
         [],
-        "version fwd clock log error reported_failure buffer half type detail/arithmetic op_traits op detail/registers detail/kernels"
+        "compiler version fwd clock log error reported_failure buffer half type detail/arithmetic op_traits op detail/registers detail/kernels"
         " fingerprint reduction partition pattern shared_buffer"
         " detail/cores detail/crc32c detail/system_call detail/log_writer detail/rate_limited_log detail/descriptor detail/forks detail/lines pattern/circulant pattern/trees network_cost algorithm_choice cost_parts cost_trees",
         [],

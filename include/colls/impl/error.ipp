@@ -4,7 +4,7 @@
 
 // Failures in words: the second half of error.hpp.
 
-#include <colls/version.hpp>
+#include <colls/compiler.hpp>
 
 #include <cstdarg>
 #include <cstdio>

@@ -4,7 +4,7 @@
 
 // What differs, in words: the second half of fingerprint.hpp.
 
-#include <colls/version.hpp>
+#include <colls/compiler.hpp>
 
 namespace colls::detail {
 

@@ -4,7 +4,7 @@
 
 // What is no plain pairing: the second half of match.hpp.
 
-#include <colls/version.hpp>
+#include <colls/compiler.hpp>
 
 namespace colls {
 

@@ -329,6 +329,6 @@ class simulated_world {
 
 }  // namespace colls
 
+#include <colls/impl/transport/simulated/plan.ipp>
 #include <colls/impl/transport/simulated/rank.ipp>
 #include <colls/impl/transport/simulated/world.ipp>
-#include <colls/impl/transport/simulated/plan.ipp>

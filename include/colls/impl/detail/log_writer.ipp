@@ -4,9 +4,9 @@
 
 // Where lines go: the second half of log_writer.hpp.
 
+#include <colls/compiler.hpp>
 #include <colls/detail/log_writer.hpp>
 #include <colls/detail/system_call.hpp>
-#include <colls/version.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

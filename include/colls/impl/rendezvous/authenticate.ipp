@@ -4,8 +4,8 @@
 
 // How a handshake goes: the second half of authenticate.hpp.
 
+#include <colls/compiler.hpp>
 #include <colls/detail/crc32c.hpp>
-#include <colls/version.hpp>
 
 #include <openssl/err.h>
 #include <openssl/evp.h>

@@ -4,8 +4,8 @@
 
 // How strangers are let in: the second half of door.hpp.
 
+#include <colls/compiler.hpp>
 #include <colls/detail/rate_limited_log.hpp>
-#include <colls/version.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -4,9 +4,9 @@
 
 // What each launcher says: the second half of environment.hpp.
 
+#include <colls/compiler.hpp>
 #include <colls/rendezvous/nodelist.hpp>
 #include <colls/rendezvous/process.hpp>
-#include <colls/version.hpp>
 
 #include <atomic>
 #include <cctype>

@@ -4,9 +4,9 @@
 
 // What a wrong variable may have meant: the second half of known_variables.hpp.
 
+#include <colls/compiler.hpp>
 #include <colls/log.hpp>
 #include <colls/rendezvous/known_variables.hpp>
-#include <colls/version.hpp>
 
 #include <unistd.h>
 

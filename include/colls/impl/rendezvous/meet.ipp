@@ -4,11 +4,11 @@
 
 // How ranks meet: the second half of meet.hpp.
 
+#include <colls/compiler.hpp>
 #include <colls/rendezvous/environment.hpp>
 #include <colls/rendezvous/known_variables.hpp>
 #include <colls/rendezvous/meet_file.hpp>
 #include <colls/rendezvous/process.hpp>
-#include <colls/version.hpp>
 #include <colls/when_all.hpp>
 
 #include <map>

@@ -4,7 +4,7 @@
 
 // How a store is reached: the second half of reach.hpp.
 
-#include <colls/version.hpp>
+#include <colls/compiler.hpp>
 
 #include <netdb.h>
 

@@ -4,7 +4,7 @@
 
 // How memory is lent and taken back: the second half of lender.hpp.
 
-#include <colls/version.hpp>
+#include <colls/compiler.hpp>
 
 namespace colls::tcp {
 

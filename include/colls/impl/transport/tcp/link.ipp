@@ -4,7 +4,7 @@
 
 // How a link opens, wakes and ends: the second half of link.hpp.
 
-#include <colls/version.hpp>
+#include <colls/compiler.hpp>
 
 namespace colls::tcp {
 

@@ -4,9 +4,9 @@
 
 // How links are opened: the second half of opener.hpp.
 
+#include <colls/compiler.hpp>
 #include <colls/rendezvous/store_frame.hpp>
 #include <colls/transport/shm/local_socket.hpp>
-#include <colls/version.hpp>
 
 #include <cerrno>
 #include <new>
