@@ -36,7 +36,7 @@ FLOORS = {
         " algorithm/lending algorithm/ring"
         " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
         " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
-        " algorithm/composed algorithm/hierarchical algorithm/meeting algorithm/direct_copies algorithm/direct algorithm/direct_scans algorithm/bruck"
+        " algorithm/neighbour_exchange algorithm/reduce_scatter_gather algorithm/scatter_all_gather algorithm/hierarchical algorithm/meeting algorithm/direct_copies algorithm/direct algorithm/direct_scans algorithm/bruck"
         " algorithm/pairwise algorithm/dissemination",
         [],
     ),

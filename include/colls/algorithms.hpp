@@ -8,7 +8,6 @@
 #include <colls/algorithm/bruck.hpp>
 #include <colls/algorithm/chain.hpp>
 #include <colls/algorithm/circulant.hpp>
-#include <colls/algorithm/composed.hpp>
 #include <colls/algorithm/direct.hpp>
 #include <colls/algorithm/direct_copies.hpp>
 #include <colls/algorithm/direct_scans.hpp>
@@ -19,10 +18,13 @@
 #include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/meeting.hpp>
+#include <colls/algorithm/neighbour_exchange.hpp>
 #include <colls/algorithm/pairwise.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/algorithm/recursive_halving.hpp>
+#include <colls/algorithm/reduce_scatter_gather.hpp>
 #include <colls/algorithm/ring.hpp>
+#include <colls/algorithm/scatter_all_gather.hpp>
 #include <colls/algorithm/selection_query.hpp>
 #include <colls/algorithm_choice.hpp>
 
@@ -110,7 +112,7 @@ constexpr void each_algorithm(See see) {
     see({algorithm::circulant}, COLLS_OVER(circulant::all_gather<Channel, data>));
     see({algorithm::bruck}, COLLS_OVER(bruck::all_gather<Channel, data>));
     see({algorithm::neighbour_exchange, needs::even_ranks},
-        COLLS_OVER(ring::neighbour_exchange<Channel, data>));
+        COLLS_OVER(neighbour_exchange::all_gather<Channel, data>));
   }
   if constexpr (What == collective::gather) {
     see({algorithm::linear}, COLLS_OVER(linear::gather<Channel, data>));

@@ -95,20 +95,6 @@ task<> all_gather(Channel net, Data data, partition parts) {
   co_await in_lanes(net, net.width(), segments, piece);
 }
 
-/// The same with both neighbours by turns: p/2 rounds, all but the first of two chunks. p has to be
-/// even. Chen, Zhang, Yuan, "Performance evaluation of allgather algorithms on terascale Linux
-/// cluster with fast Ethernet" (2005).
-template <channel Channel, buffer Data>
-task<> neighbour_exchange(Channel net, Data data, partition parts) {
-  const pattern::neighbours pair(net.rank(), net.size());
-  const chunks chunk(data, parts);
-  for (int round = 0; round < net.size() / 2; ++round) {
-    const int partner = pair.partner(round);
-    co_await when_all(net.send(partner, bytes(chunk[pair.given(round)])),
-                      net.recv(partner, bytes(chunk[pair.taken(round)])));
-  }
-}
-
 /// Afterwards every rank holds the same sum in `out`; `in` is only read, and may be `out`. 2(p-1)
 /// rounds, in which a rank sends 2(p-1)/p of the buffer: no all_reduce sends less. The operation
 /// has to commute.
