@@ -1,106 +1,225 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Checks that the headers of include/colls stand on their floors (docs/design.md).
+"""Checks that the headers of include/colls stand on their floors (docs/design.md): a folder is a floor.
 
-A header includes headers of the floors that its floor may see, and headers listed above it on its
-own floor. An edge upward, a cycle, a header without a floor, a standard header that its floor does
-without, and a third party that its floor may not name are failures.
+A header includes headers of its own folder and of the folders that its own one may include. Failures
+are an edge to any other folder, a cycle, a header of the top that is not listed, a standard header
+that is too heavy for its folder, a header of the operating system on a floor below it, a third party
+that the folder may not name, and a name of boost::asio::detail.
 
-With a page, its table of floors (| floor | `header` `folder/{header,header}` ... |) has to be this one.
+With a page, its table of folders (| `folder/` | what it holds | `may/` `include/` |) has to be this one.
 
-usage: floors.py INCLUDE_DIR [PAGE] | floors.py --self-test
+usage: floors.py INCLUDE_DIR/colls [PAGE] | floors.py --self-test
 """
 
+import itertools
 import pathlib
 import re
 import sys
 import tempfile
 
-# floor: (the floors below that its headers may include, its headers from the bottom up, third parties)
-# A folder's header counts by its full name; what stands in a detail/ folder has its line here too.
+LOW = "base reduction os coroutine matching channel"
+# folder: (the folders that its headers may include, third parties); from the bottom up.
 FLOORS = {
-    "vocabulary": (
-        [],
-        "compiler version fwd clock log error reported_failure buffer half type detail/arithmetic op_traits op detail/registers detail/kernels"
-        " fingerprint reduction partition pattern shared_buffer"
-        " detail/cores detail/crc32c detail/system_call detail/log_writer detail/rate_limited_log detail/descriptor detail/forks detail/lines pattern/circulant pattern/trees network_cost algorithm_choice cost_parts cost_trees",
-        [],
-    ),
-    "coroutines": (["vocabulary"], "operation memory task when_all sync_wait", []),
-    "contracts": (["vocabulary", "coroutines"], "node_map key_table record match/posted match/pairing match/roster match/under_way match/stragglers match/spare_memory"
-        " match receive send round scratch transport reduce recv_reduce channel", []),
-    "algorithms": (
-        ["vocabulary", "coroutines", "contracts"],
-        "algorithm/selection_query algorithm/direct_thresholds algorithm/placed algorithm/rotated algorithm/pipeline algorithm/linear algorithm/step algorithm/one_round algorithm/whole"
-        " algorithm/lending algorithm/ring"
-        " algorithm/recursive_doubling algorithm/recursive_halving algorithm/circulant"
-        " algorithm/knomial_tree algorithm/binomial_tree algorithm/chain algorithm/double_tree"
-        " algorithm/neighbour_exchange algorithm/reduce_scatter_gather algorithm/scatter_all_gather algorithm/hierarchical algorithm/meeting algorithm/direct_copies algorithm/direct algorithm/direct_scans algorithm/bruck"
-        " algorithm/pairwise algorithm/dissemination",
-        [],
-    ),
-    "facade": (
-        ["vocabulary", "coroutines", "contracts", "algorithms"],
-        "options costs tuning algorithms probe arguments call asked call_queue step_call bodies point_to_point core communicator world",
-        [],
-    ),
-    "sockets": (
-        ["vocabulary", "coroutines", "contracts"],
-        "transport/yielding transport/engine transport/socket transport/shm/segment transport/shm/process transport/shm/arena transport/shm/local_socket",
-        ["boost"],
-    ),
-    "joining": (
-        ["vocabulary", "coroutines", "contracts", "sockets"],
-        "rendezvous/fixed_text rendezvous/hello rendezvous/config rendezvous/nodelist"
-        " rendezvous/process rendezvous/known_variables rendezvous/variables rendezvous/environment rendezvous/authenticate rendezvous/local_key"
-        " rendezvous/door rendezvous/store rendezvous/store_frame rendezvous/store_server"
-        " rendezvous/tcp_store rendezvous/store_file rendezvous/file_store rendezvous/membership"
-        " rendezvous/offshoot rendezvous/reach rendezvous/serve rendezvous/meet_file rendezvous/meet",
-        ["boost", "openssl"],
-    ),
-    "models": (
-        ["vocabulary", "coroutines", "contracts", "sockets", "joining"],
-        "transport/inproc/meeting transport/inproc transport/threads/inbox transport/threads/message transport/threads/speech transport/threads"
-        " transport/tcp/frame transport/tcp/outbox transport/tcp/credit transport/tcp/landing transport/shm/ring"
-        " transport/tcp/socket_frames transport/tcp/ring_frames transport/tcp/link transport/tcp/links transport/tcp/lender"
-        " transport/tcp/opener transport/tcp/delivery transport/tcp/round transport/tcp"
-        " transport/simulated/clock_queue transport/simulated/network transport/simulated/faults"
-        " transport/simulated/trace transport/simulated/links transport/simulated/message"
-        " transport/simulated",
-        ["boost", "openssl"],
-    ),
-    "gpu": (
-        ["vocabulary", "coroutines", "contracts", "algorithms", "facade"],
-        "cuda/api cuda/check cuda/memory cuda/stream cuda/turns cuda/shot_page cuda/half cuda/reduce cuda/shots cuda/attach"
-        " cuda/staged cuda/door cuda/hatch cuda/passable cuda/mapped cuda/neighbourhood cuda/visit cuda/ring_visit cuda/island cuda/ipc"
-        " cuda/nccl_api cuda/nccl_clique cuda/nccl",
-        ["cuda"],
-    ),
-    "all": (
-        ["vocabulary", "coroutines", "contracts", "facade", "models"],
-        "give_up inproc threads simulated colls",
-        [],
-    ),
-    "world": (
-        ["vocabulary", "coroutines", "contracts", "facade", "sockets", "joining", "models", "all"],
-        "asio rendezvous/join run source",
-        ["boost"],
-    ),
-    "training": (
-        ["vocabulary", "coroutines", "contracts", "facade", "sockets", "models", "all", "world"],
-        "ddp/sampler ddp/checkpoint"
-        " ddp/options ddp/bucket_plan ddp/compression ddp/driver ddp/replicate ddp/gradient_buckets",
-        ["boost"],
-    ),
-    "torch": (["vocabulary", "coroutines", "facade", "all", "training"], "torch_checkpoint torch", ["torch"]),
-    "format": (["vocabulary", "coroutines", "contracts", "facade", "all"], "format", ["fmt"]),
+    "base": ("", []),
+    "reduction": ("base", []),
+    "os": ("base", []),
+    "coroutine": ("base", []),
+    "driver": ("base os coroutine", ["boost"]),
+    "matching": ("base coroutine", []),
+    "channel": ("base reduction coroutine matching", []),
+    "algorithm": ("base channel", []),
+    "selection": ("base reduction algorithm", []),
+    "call": ("base reduction coroutine matching channel algorithm selection", []),
+    "bootstrap": ("base os coroutine driver", ["boost", "openssl"]),
+    "transport/inproc": ("base os coroutine matching channel", []),
+    "transport/threads": ("base os coroutine matching channel", []),
+    "transport/simulated": ("base os coroutine matching channel", []),
+    "transport/interprocess": ("base os coroutine driver matching channel bootstrap", ["boost", "openssl"]),
+    "cuda": (f"{LOW} algorithm call", ["cuda"]),
+    "ddp": ("base reduction os coroutine driver call transport/interprocess", ["boost"]),
+}
+# The top: what users include. Nothing in a folder includes it.
+MODELS = "transport/inproc transport/threads transport/simulated"
+TOP = {
+    "all": ("version communicator error half op sync_wait task inproc threads simulated colls",
+            f"base coroutine matching channel selection call {MODELS} top:all", []),
+    "world": ("config interprocess world asio join run source",
+              f"base reduction os coroutine driver matching channel selection call bootstrap {MODELS}"
+              " transport/interprocess top:all top:world", ["boost"]),
+    "torch": ("torch_checkpoint torch", "base coroutine selection call ddp top:all top:torch", ["torch"]),
+    "format": ("format", "base coroutine selection call top:all", ["fmt"]),
+}
+
+UNMOVED = {
+    "compiler": "base",
+    "algorithm_choice": "base",
+    "fwd": "base",
+    "clock": "base",
+    "log": "base",
+    "error": "base",
+    "reported_failure": "base",
+    "buffer": "base",
+    "half": "base",
+    "type": "base",
+    "detail/arithmetic": "base",
+    "op_traits": "base",
+    "op": "base",
+    "options": "base",
+    "fingerprint": "base",
+    "partition": "base",
+    "pattern": "base",
+    "node_map": "base",
+    "key_table": "base",
+    "shared_buffer": "base",
+    "network_cost": "base",
+    "cost_parts": "base",
+    "cost_trees": "base",
+    "detail/lines": "base",
+    "pattern/circulant": "base",
+    "pattern/trees": "base",
+    "detail/registers": "reduction",
+    "detail/kernels": "reduction",
+    "reduction": "reduction",
+    "reduce": "reduction",
+    "detail/descriptor": "os",
+    "detail/forks": "os",
+    "detail/cores": "os",
+    "detail/crc32c": "os",
+    "detail/system_call": "os",
+    "detail/log_writer": "os",
+    "detail/rate_limited_log": "os",
+    "transport/shm/segment": "os",
+    "transport/shm/process": "os",
+    "rendezvous/process": "os",
+    "operation": "coroutine",
+    "memory": "coroutine",
+    "task": "coroutine",
+    "when_all": "coroutine",
+    "sync_wait": "coroutine",
+    "transport/engine": "driver",
+    "transport/socket": "driver",
+    "transport/shm/local_socket": "driver",
+    "transport/yielding": "driver",
+    "record": "matching",
+    "match/posted": "matching",
+    "match/pairing": "matching",
+    "match/roster": "matching",
+    "match/under_way": "matching",
+    "match/stragglers": "matching",
+    "match/spare_memory": "matching",
+    "match": "matching",
+    "receive": "channel",
+    "send": "channel",
+    "transport": "channel",
+    "channel": "channel",
+    "recv_reduce": "channel",
+    "scratch": "channel",
+    "round": "channel",
+    "algorithm/direct_copies": "algorithm",
+    "algorithm/direct_scans": "algorithm",
+    "algorithm/lending": "algorithm",
+    "algorithm/meeting": "algorithm",
+    "algorithm/one_round": "algorithm",
+    "algorithm/placed": "algorithm",
+    "algorithm/rotated": "algorithm",
+    "algorithm/step": "algorithm",
+    "algorithm/whole": "algorithm",
+    "algorithms": "algorithm",
+    "costs": "selection",
+    "tuning": "selection",
+    "probe": "selection",
+    "arguments": "call",
+    "asked": "call",
+    "bodies": "call",
+    "call": "call",
+    "call_queue": "call",
+    "core": "call",
+    "point_to_point": "call",
+    "step_call": "call",
+    "communicator": "call",
+    "give_up": "call",
+    "rendezvous/fixed_text": "bootstrap",
+    "rendezvous/config": "bootstrap",
+    "rendezvous/hello": "bootstrap",
+    "rendezvous/authenticate": "bootstrap",
+    "rendezvous/door": "bootstrap",
+    "rendezvous/variables": "bootstrap",
+    "rendezvous/environment": "bootstrap",
+    "rendezvous/known_variables": "bootstrap",
+    "rendezvous/nodelist": "bootstrap",
+    "rendezvous/local_key": "bootstrap",
+    "rendezvous/store": "bootstrap",
+    "rendezvous/store_frame": "bootstrap",
+    "rendezvous/store_server": "bootstrap",
+    "rendezvous/tcp_store": "bootstrap",
+    "rendezvous/file_store": "bootstrap",
+    "rendezvous/store_file": "bootstrap",
+    "rendezvous/membership": "bootstrap",
+    "rendezvous/offshoot": "bootstrap",
+    "rendezvous/reach": "bootstrap",
+    "rendezvous/serve": "bootstrap",
+    "rendezvous/meet": "bootstrap",
+    "rendezvous/meet_file": "bootstrap",
+    "transport/inproc": "transport/inproc",
+    "transport/inproc/meeting": "transport/inproc",
+    "transport/threads": "transport/threads",
+    "transport/threads/speech": "transport/threads",
+    "transport/simulated": "transport/simulated",
+    "transport/simulated/clock_queue": "transport/simulated",
+    "transport/simulated/network": "transport/simulated",
+    "transport/simulated/faults": "transport/simulated",
+    "transport/simulated/links": "transport/simulated",
+    "transport/tcp": "transport/interprocess",
+    "transport/tcp/credit": "transport/interprocess",
+    "transport/tcp/delivery": "transport/interprocess",
+    "transport/tcp/frame": "transport/interprocess",
+    "transport/tcp/landing": "transport/interprocess",
+    "transport/tcp/link": "transport/interprocess",
+    "transport/tcp/links": "transport/interprocess",
+    "transport/tcp/opener": "transport/interprocess",
+    "transport/tcp/outbox": "transport/interprocess",
+    "transport/tcp/round": "transport/interprocess",
+    "transport/tcp/ring_frames": "transport/interprocess",
+    "transport/tcp/socket_frames": "transport/interprocess",
+    "transport/shm/ring": "transport/interprocess",
+    "transport/tcp/lender": "transport/interprocess",
+    "transport/shm/arena": "transport/interprocess",
+    "cuda/api": "cuda",
+    "cuda/door": "cuda",
+    "cuda/hatch": "cuda",
+    "cuda/island": "cuda",
+    "cuda/mapped": "cuda",
+    "cuda/nccl_clique": "cuda",
+    "cuda/neighbourhood": "cuda",
+    "cuda/passable": "cuda",
+    "cuda/ring_visit": "cuda",
+    "cuda/shot_page": "cuda",
+    "cuda/shots": "cuda",
+    "cuda/turns": "cuda",
+    "cuda/visit": "cuda",
+    "rendezvous/join": "top:world",
+    "run": "top:world",
+}
+
+# Second halves of headers whose templates are long: those include them last.
+HALVES = {
+    "call/split": "call/communicator",
+    "call/start_call": "call/communicator_core",
+    "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
+    "transport/simulated/rank": "transport/simulated/simulated_transport",
+    "transport/simulated/world": "transport/simulated/simulated_transport",
 }
 
 # Standard headers that cost every user compile time; who may include one all the same.
 HEAVY = {name: set() for name in ("string", "functional", "iostream", "ranges", "regex", "complex")}
-HEAVY["system_error"] = {"error"}
-LEAN = ("vocabulary", "coroutines", "contracts", "algorithms", "facade", "all")
+HEAVY["system_error"] = {"base/error", "error"}
+LEAN = "base reduction coroutine matching channel algorithm selection call top:all".split()
+WITHOUT_COROUTINES = "base reduction os".split()
+WITHOUT_SYSTEM = "base reduction coroutine matching channel algorithm selection call".split()
+# <x.h> is C's or the operating system's; this one says whether memory may be touched.
+NOT_OF_THE_SYSTEM = {"sanitizer/asan_interface.h"}
 
 THIRD_PARTIES = {
     "boost": r"boost/",
@@ -111,13 +230,19 @@ THIRD_PARTIES = {
 }
 
 
-def place(header):
-    """(floor, position on it) of a header such as "algorithm/ring", or None."""
-    for floor, (_, names, _) in FLOORS.items():
-        names = names.split()
-        if header in names:
-            return floor, names.index(header)
-    return None
+def floor_of(header):
+    """The floor of a header such as "algorithm/ring", or None."""
+    if header in UNMOVED:
+        return UNMOVED[header]
+    if "/" not in header:
+        return next((f"top:{name}" for name, (names, _, _) in TOP.items() if header in names.split()), None)
+    return next((folder for folder in FLOORS if header.startswith(f"{folder}/")), None)
+
+
+def allowed(floor):
+    """(the floors, the third parties) that headers of that floor may include."""
+    folders, parties = TOP[floor[4:]][1:] if floor.startswith("top:") else FLOORS[floor]
+    return folders.split(), parties
 
 
 def includes(text):
@@ -145,145 +270,164 @@ def cycles(graph):
 
 
 def check_edge(header, target):
-    floor, position = place(header)
-    if place(target) is None:
-        return None if target == header else f"includes colls/{target}, which has no floor"
-    below, target_position = place(target)
-    if below in FLOORS[floor][0]:
-        return None
-    if below != floor:
+    floor, below = floor_of(header), floor_of(target)
+    if below is None:
+        return f"includes colls/{target}, which has no floor"
+    if below != floor and below not in allowed(floor)[0]:
         return f"is on floor '{floor}' and includes {target} of floor '{below}'"
-    if target_position >= position and target != header:
-        return f"includes {target}, which stands above it on floor '{floor}'"
     return None
 
 
 def check_other(header, target):
     """What a header may include that is not of colls."""
-    floor = place(header)[0]
+    floor = floor_of(header)
     for party, pattern in THIRD_PARTIES.items():
-        if re.match(pattern, target) and party not in FLOORS[floor][2]:
-            return f"is on floor '{floor}' and names {party} (<{target}>)"
+        if re.match(pattern, target):
+            named = party in allowed(floor)[1]
+            return None if named else f"is on floor '{floor}' and names {party} (<{target}>)"
     if floor in LEAN and target in HEAVY and header not in HEAVY[target]:
         return f"is on floor '{floor}' and includes <{target}>"
-    if floor == "vocabulary" and target == "coroutine":
-        return "is on floor 'vocabulary' and includes <coroutine>"
+    if floor in WITHOUT_COROUTINES and target == "coroutine":
+        return f"is on floor '{floor}' and includes <coroutine>"
+    if floor in WITHOUT_SYSTEM and target.endswith(".h") and target not in NOT_OF_THE_SYSTEM:
+        return f"is on floor '{floor}' and includes <{target}> of the system"
     return None
 
 
 def check(root):
-    """(headers seen, problems) of the folder that holds colls/."""
-    root = pathlib.Path(root) / "colls"
+    """(headers seen, problems) of include/colls."""
+    root = pathlib.Path(root)
     problems, graph = [], {}
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
-        # impl/NAME.ipp is the second half of NAME.hpp, which includes it last; so are all of
-        # impl/NAME/*.ipp together, where NAME/*.hpp are others.
+        # NAME.ipp is the second half of NAME.hpp, which includes it last. A second half includes its
+        # header, too, so that it can be read and compiled alone.
         half = path.suffix == ".ipp"
-        header = path.relative_to(root / "impl" if half else root).with_suffix("").as_posix()
-        if half and not (root / f"{header}.hpp").is_file():
-            header = header.rpartition("/")[0]
+        header = path.relative_to(root).with_suffix("").as_posix()
+        if header.startswith("impl/"):
+            header = header[len("impl/"):]
+            header = header if (root / f"{header}.hpp").is_file() else header.rpartition("/")[0]
+        half |= header in HALVES
+        header = HALVES.get(header, header)
         graph.setdefault(header, [])
-        if place(header) is None:
+        if floor_of(header) is None:
             problems.append(f"{header}: give it a floor (tests/floors.py)")
             continue
-        for quote, name in includes(path.read_text()):
+        if path.suffix == ".ipp" and "impl" not in path.parts and not path.with_suffix(".hpp").is_file():
+            problems.append(f"{header}: an .ipp without its .hpp")
+        text = path.read_text()
+        if re.search(r"\basio::detail\b", text):
+            problems.append(f"{header}: names boost::asio::detail")
+        for quote, name in includes(text):
             if quote == '"':
                 problems.append(f'{header}: includes "{name}"; write <colls/...> in full')
                 continue
-            if name.startswith("colls/"):
-                if re.fullmatch(rf"colls/impl/{header}(/\w+)?\.ipp", name) and (root.parent / name).is_file():
-                    continue
-                if half and name == f"colls/{header}.hpp":
-                    continue
-                target = re.sub(r"^(impl/)?(.*)\.(hpp|cuh|ipp)$", r"\2", name[len("colls/"):])
-                if not (root.parent / name).is_file():
-                    problems.append(f"{header}: includes <{name}>, which does not exist")
+            if not name.startswith("colls/"):
+                problem = check_other(header, name)
+            elif not (root.parent / name).is_file():
+                problem = f"includes <{name}>, which does not exist"
+            else:
+                target = re.sub("^impl/", "", name[len("colls/"):].rpartition(".")[0])
+                target = target if (root / f"{target}.hpp").is_file() or (root / f"{target}.cuh").is_file() else target.rpartition("/")[0]
+                is_half = name.endswith(".ipp") or target in HALVES
+                target = HALVES.get(target, target)
+                if target == header and (half or is_half):
                     continue
                 graph[header].append(target)
                 problem = check_edge(header, target)
-            else:
-                problem = check_other(header, name)
             if problem:
                 problems.append(f"{header}: {problem}")
     problems += ["cycle: " + " -> ".join(cycle) for cycle in cycles(graph)]
     return sorted(graph), problems
 
 
-def listed(cell):
-    """The headers that a cell of the page's table names, in its order."""
-    found = []
-    for word in re.findall(r"`([^`]+)`", cell):
-        folder, brace, names = word.rstrip("}").partition("{")
-        found += [folder + name for name in names.split(",")] if brace else [word]
-    return found
-
-
 def check_page(text):
     """What the page's table has otherwise than FLOORS."""
-    rows = dict(re.findall(r"^\| (?:\d )?(\w+) \|([^|]*)\|", text, flags=re.M))
-    for floor, (_, names, _) in FLOORS.items():
-        ours, theirs = names.split(), listed(rows.get(floor, ""))
-        if ours != theirs:
-            differ = sorted(set(ours) ^ set(theirs)) or ["their order"]
-            yield f"the page's row of floor '{floor}' differs in: {', '.join(differ)}"
+    rows = dict(re.findall(r"^\| `([\w/]+)/` \|[^|]*\|([^|]*)\|", text, flags=re.M))
+    for folder, (below, _) in FLOORS.items():
+        if folder not in rows:
+            yield f"the page's table lacks `{folder}/`"
+            continue
+        theirs = re.findall(r"`([\w/]+)/`", rows[folder])
+        if theirs != below.split():
+            differ = sorted(set(theirs) ^ set(below.split())) or ["their order"]
+            yield f"the page's row of `{folder}/` differs in: {', '.join(differ)}"
+    if list(rows) != list(FLOORS):
+        yield "the page's folders are others, or in another order"
+
+
+def folder_graph():
+    return {folder: below.split() for folder, (below, _) in FLOORS.items()}
 
 
 def self_test():
     """Plants each kind of fault in a small tree and expects it to be named."""
-    sound = {
-        "version.hpp": "#include <version>\n",
-        "fwd.hpp": "#include <cstddef>\n",
-        "error.hpp": "#include <colls/fwd.hpp>\n#include <system_error>\n",
-        "task.hpp": "#include <colls/error.hpp>\n#include <coroutine>\n",
-        "transport/tcp.hpp": "#include <colls/task.hpp>\n#include <boost/asio/ip/tcp.hpp>\n",
+    sound = {f"{folder}/one.hpp": "" for folder in FLOORS} | {
+        "base/error.hpp": "#include <colls/base/one.hpp>\n#include <system_error>\n",
+        "coroutine/task.hpp": "#include <colls/base/error.hpp>\n#include <coroutine>\n",
+        "driver/engine.hpp": "#include <boost/asio/post.hpp>\n#include <colls/driver/engine.ipp>\n",
+        "driver/engine.ipp": "#include <colls/driver/engine.hpp>\n#include <unistd.h>\n",
+        "colls.hpp": "#include <colls/base/error.hpp>\n",
+        "asio.hpp": "#include <boost/asio/post.hpp>\n",
     }
     planted = [
-        ("error.hpp", "#include <colls/task.hpp>\n", r"includes task of floor 'coroutines'"),
-        ("task.hpp", "#include <colls/transport/tcp.hpp>\n", r"of floor 'models'"),
-        ("fwd.hpp", "#include <colls/error.hpp>\n", r"stands above it on floor 'vocabulary'"),
-        ("fwd.hpp", "  #  include <colls/error.hpp>\n", r"cycle: error -> fwd -> error"),
-        ("fwd.hpp", "#include <colls/fwd.hpp>\n", r"cycle: fwd -> fwd"),
-        ("fwd.hpp", "#include <colls/nowhere.hpp>\n", r"does not exist"),
-        ("fwd.hpp", '#include "error.hpp"\n', r"in full"),
-        ("fwd.hpp", "#include <string>\n", r"includes <string>"),
-        ("fwd.hpp", "#include <coroutine>\n", r"includes <coroutine>"),
-        ("fwd.hpp", "#include <system_error>\n", r"includes <system_error>"),
-        ("task.hpp", "#include <boost/asio/post.hpp>\n", r"names boost"),
-        ("transport/tcp.hpp", "#include <cuda_runtime.h>\n", r"names cuda"),
-        ("task.hpp", "#include <fmt/format.h>\n", r"names fmt"),
+        ("base/one.hpp", "#include <colls/base/error.hpp>\n", r"cycle: base/error -> base/one -> base/error"),
+        ("base/one.hpp", "  #  include <colls/base/one.hpp>\n", r"cycle: base/one -> base/one|base/one: "),
+        ("base/one.hpp", "#include <colls/nowhere.hpp>\n", r"does not exist"),
+        ("base/one.hpp", '#include "error.hpp"\n', r"in full"),
+        ("base/one.hpp", "#include <string>\n", r"includes <string>"),
+        ("base/one.hpp", "#include <coroutine>\n", r"includes <coroutine>"),
+        ("base/one.hpp", "#include <system_error>\n", r"includes <system_error>"),
+        ("base/one.hpp", "#include <unistd.h>\n", r"<unistd.h> of the system"),
+        ("base/one.hpp", "#include <time.h>\n", r"<time.h> of the system"),
+        ("driver/one.ipp", "#include <colls/cuda/one.hpp>\n", r"of floor 'cuda'"),
+        ("driver/two.ipp", "", r"without its .hpp"),
+        ("driver/one.hpp", "using boost::asio::detail::scheduler;\n", r"names boost::asio::detail"),
+        ("base/one.hpp", "#include <colls/colls.hpp>\n", r"includes colls of floor 'top:all'"),
+        ("colls.hpp", "#include <colls/asio.hpp>\n", r"includes asio of floor 'top:world'"),
+        ("colls.hpp", "#include <boost/asio/post.hpp>\n", r"names boost"),
+        ("coroutine/task.hpp", "#include <boost/asio/post.hpp>\n", r"names boost"),
+        ("transport/interprocess/one.hpp", "#include <cuda_runtime.h>\n", r"names cuda"),
+        ("coroutine/task.hpp", "#include <fmt/format.h>\n", r"names fmt"),
         ("unheard_of.hpp", "", r"give it a floor"),
+        ("unheard_of/one.hpp", "", r"give it a floor"),
     ]
+    for floor, other in itertools.product(FLOORS, FLOORS):
+        if floor != other and other not in FLOORS[floor][0].split():
+            planted.append((f"{floor}/one.hpp", f"#include <colls/{other}/one.hpp>\n",
+                            f"is on floor '{floor}' and includes {other}/one of floor '{other}'"))
     passed, failed = 0, []
     for header, text, expected in [(None, None, None)] + planted:
         with tempfile.TemporaryDirectory() as folder:
-            for name, body in sound.items():
-                path = pathlib.Path(folder) / "colls" / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(body + (text if name == header else ""))
-            if header is not None and header not in sound:
-                (pathlib.Path(folder) / "colls" / header).write_text(text)
-            problems = check(folder)[1]
+            root = pathlib.Path(folder) / "colls"
+            for name, body in (sound | ({header: sound.get(header, "") + text} if header else {})).items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(body)
+            problems = check(root)[1]
         if bool(problems) != bool(expected) or (
             expected and not any(re.search(expected, problem) for problem in problems)
         ):
             failed.append(f"expected {expected!r} from {header} with {text!r}, got {problems}")
         else:
             passed += 1
-    page = "".join(f"| {floor} |{' '.join(f'`{name}`' for name in names.split())}| |\n"
-                   for floor, (_, names, _) in FLOORS.items())
+    page = "".join(f"| `{folder}/` | things |{' '.join(f'`{name}/`' for name in below.split())} |\n"
+                   for folder, (below, _) in FLOORS.items())
     for what, text, expected in (
         ("a page as it should be", page, None),
-        ("headers of one folder", page.replace("`match/posted` `match/pairing`", "`match/{posted,pairing}`"), None),
-        ("a header that is left out", page.replace("`fwd` ", ""), "vocabulary' differs in: fwd"),
-        ("another order", page.replace("`task` `when_all`", "`when_all` `task`"), "their order"),
-        ("a row that is left out", page.replace("| format |", "| fmt |"), "'format' differs in: format"),
+        ("a folder that is left out", page.replace("| `matching/` | things |", "| matching |"), "lacks `matching/`"),
+        ("an edge that is left out", page.replace("|`base/` `channel/` |", "|`base/` |"), "`algorithm/` differs in: channel"),
+        ("an edge too many", page.replace("|`base/` `channel/` |", "|`base/` `channel/` `cuda/` |"), "differs in: cuda"),
+        ("another order", page.replace("|`base/` `channel/` |", "|`channel/` `base/` |"), "their order"),
     ):
         found = list(check_page(text))
         if bool(found) != bool(expected) or (expected and expected not in found[0]):
             failed.append(f"{what}: {found}")
         else:
             passed += 1
-    return passed, failed
+    order = list(FLOORS)
+    upward = [(a, b) for a, below in folder_graph().items() for b in below if order.index(b) >= order.index(a)]
+    if upward:
+        failed.append(f"upward: {upward}")
+    return passed + 1, failed
 
 
 def main():

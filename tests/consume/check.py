@@ -46,8 +46,8 @@ def install(source, folder, compiler):
     steps = output("ninja", "-C", folder / "b", "-n")
     assert "no work to do" in steps, f"installing headers compiles something:\n{steps}"
     run("meson", "install", "-C", folder / "b", "--quiet", "--destdir", folder / "root")
-    found = list((folder / "root").rglob("include/colls/fwd.hpp"))
-    assert len(found) == 1, f"installed fwd.hpp: {found}"
+    found = list((folder / "root").rglob("include/colls/version.hpp"))
+    assert len(found) == 1, f"installed version.hpp: {found}"
     assert same_files(source / "include/colls", found[0].parent), "not all headers are installed"
     return found[0].parents[2]
 
