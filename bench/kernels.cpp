@@ -8,7 +8,7 @@
 
 #include "colls_bench/widest.hpp"
 
-#include <colls/half.hpp>
+#include <colls/base/half.hpp>
 #include <colls/reduce.hpp>
 
 #include <fmt/core.h>

@@ -6,9 +6,9 @@
 // ranks, and rounds, the longest chain of messages of which each depends on the one before (one
 // that its sender received, in that lane, before it sent). The table of docs/algorithms.md.
 
-#include <colls/fwd.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern/circulant.hpp>
+#include <colls/base/algorithm_names.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern/circulant.hpp>
 
 #include <algorithm>
 #include <bit>

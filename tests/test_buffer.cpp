@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 
 #include <doctest/doctest.h>
 
-#include <colls/partition.hpp>
+#include <colls/base/partition.hpp>
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/partition.hpp>
+#include <colls/base/partition.hpp>
 
 #include <doctest/doctest.h>
 

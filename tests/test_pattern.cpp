@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/pattern.hpp>
-#include <colls/pattern/circulant.hpp>
-#include <colls/pattern/trees.hpp>
+#include <colls/base/pattern.hpp>
+#include <colls/base/pattern/circulant.hpp>
+#include <colls/base/pattern/trees.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/reported_failure.hpp>
+#include <colls/base/reported_failure.hpp>
 
 #include <doctest/doctest.h>
 

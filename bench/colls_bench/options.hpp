@@ -4,7 +4,7 @@
 
 // What is measured, and how.
 
-#include <colls/fwd.hpp>
+#include <colls/base/algorithm_names.hpp>
 
 #include <cstdint>
 #include <stdexcept>

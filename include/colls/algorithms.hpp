@@ -26,7 +26,7 @@
 #include <colls/algorithm/ring.hpp>
 #include <colls/algorithm/scatter_all_gather.hpp>
 #include <colls/algorithm/selection_query.hpp>
-#include <colls/algorithm_choice.hpp>
+#include <colls/base/algorithm_choice.hpp>
 
 #include <array>
 

@@ -4,10 +4,10 @@
 
 // What users may pass as data, and the checks that refuse a wrong call before a byte is sent.
 
-#include <colls/buffer.hpp>
-#include <colls/error.hpp>
-#include <colls/op.hpp>
-#include <colls/shared_buffer.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/error.hpp>
+#include <colls/base/op.hpp>
+#include <colls/base/shared_buffer.hpp>
 
 #include <iterator>
 #include <optional>

@@ -6,9 +6,9 @@
 // with it. Most of this stands in every call, and is inlined there.
 
 #include <colls/arguments.hpp>
+#include <colls/base/options.hpp>
+#include <colls/base/partition.hpp>
 #include <colls/call.hpp>
-#include <colls/options.hpp>
-#include <colls/partition.hpp>
 #include <colls/reduction.hpp>
 #include <colls/tuning.hpp>
 

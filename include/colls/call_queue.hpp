@@ -4,8 +4,8 @@
 
 // The calls of one communicator: numbered, started, held back, ended.
 
+#include <colls/base/options.hpp>
 #include <colls/call.hpp>
-#include <colls/options.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/tuning.hpp>
 

@@ -4,15 +4,15 @@
 
 // colls: a list of includes, floors 0 to 4 and the inproc transport.
 
-#include <colls/buffer.hpp>
+#include <colls/base/algorithm_names.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/error.hpp>
+#include <colls/base/half.hpp>
+#include <colls/base/op.hpp>
+#include <colls/base/options.hpp>
 #include <colls/channel.hpp>
 #include <colls/communicator.hpp>
-#include <colls/error.hpp>
-#include <colls/fwd.hpp>
-#include <colls/half.hpp>
 #include <colls/inproc.hpp>
-#include <colls/op.hpp>
-#include <colls/options.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/task.hpp>
 #include <colls/version.hpp>

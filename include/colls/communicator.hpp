@@ -5,8 +5,8 @@
 // communicator: the collectives as users call them.
 
 #include <colls/algorithms.hpp>
+#include <colls/base/shared_buffer.hpp>
 #include <colls/core.hpp>
-#include <colls/shared_buffer.hpp>
 
 #include <memory>
 #include <tuple>

@@ -8,7 +8,7 @@
 // All of it is integer arithmetic, so that ranks that other compilers have built choose the same.
 
 #include <colls/algorithm/direct_thresholds.hpp>
-#include <colls/cost_trees.hpp>
+#include <colls/base/loggp_trees.hpp>
 
 namespace colls {
 

@@ -4,8 +4,8 @@
 
 // Words of colls for fmt: the only header that includes it.
 
-#include <colls/error.hpp>
-#include <colls/half.hpp>
+#include <colls/base/error.hpp>
+#include <colls/base/half.hpp>
 #include <colls/tuning.hpp>
 
 #include <fmt/format.h>

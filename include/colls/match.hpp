@@ -4,7 +4,7 @@
 
 // match: pairs messages with receives for one rank and executor, whatever transport moves them.
 
-#include <colls/log.hpp>
+#include <colls/base/log.hpp>
 #include <colls/match/pairing.hpp>
 #include <colls/match/roster.hpp>
 #include <colls/match/spare_memory.hpp>

@@ -6,7 +6,7 @@
 
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
-#include <colls/network_cost.hpp>
+#include <colls/base/network_cost.hpp>
 #include <colls/reduction.hpp>
 
 #include <array>

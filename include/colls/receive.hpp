@@ -4,7 +4,7 @@
 
 // receive: a receive as every transport's `recv` gives it.
 
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 #include <colls/match.hpp>
 
 namespace colls {

@@ -4,12 +4,12 @@
 
 // What a rank knows of its communicators and of the operations under way on them.
 
-#include <colls/buffer.hpp>
-#include <colls/clock.hpp>
-#include <colls/fingerprint.hpp>
-#include <colls/node_map.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/clock.hpp>
+#include <colls/base/fingerprint.hpp>
+#include <colls/base/node_map.hpp>
+#include <colls/base/reported_failure.hpp>
 #include <colls/operation.hpp>
-#include <colls/reported_failure.hpp>
 
 #include <memory>
 #include <optional>

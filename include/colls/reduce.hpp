@@ -4,7 +4,7 @@
 
 // reduce_into: folds buffers into one, by the memory space of the result.
 
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 #include <colls/reduction.hpp>
 
 #include <span>

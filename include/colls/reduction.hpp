@@ -4,7 +4,7 @@
 
 // Reductions without types: what algorithms over host memory and the facade see of an operation.
 
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 #include <colls/detail/kernels.hpp>
 
 namespace colls {

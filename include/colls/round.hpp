@@ -4,9 +4,9 @@
 
 // round: short messages between one rank and many, all at once: with whom, and where each lies.
 
-#include <colls/buffer.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern.hpp>
 
 #include <cstdint>
 #include <cstring>

@@ -4,8 +4,8 @@
 
 // send: a send as the transports give it that let it wait.
 
-#include <colls/buffer.hpp>
-#include <colls/key_table.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/key_table.hpp>
 #include <colls/record.hpp>
 
 namespace colls {

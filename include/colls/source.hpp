@@ -18,11 +18,11 @@
 #include <colls/threads.hpp>
 #include <colls/transport/tcp.hpp>
 
+#include <colls/base/error.ipp>
+#include <colls/base/fingerprint.ipp>
+#include <colls/base/log.ipp>
 #include <colls/impl/detail/crc32c.ipp>
 #include <colls/impl/detail/log_writer.ipp>
-#include <colls/impl/error.ipp>
-#include <colls/impl/fingerprint.ipp>
-#include <colls/impl/log.ipp>
 #include <colls/impl/match.ipp>
 #include <colls/impl/rendezvous/authenticate.ipp>
 #include <colls/impl/rendezvous/door.ipp>

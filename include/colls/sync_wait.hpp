@@ -4,7 +4,7 @@
 
 // sync_wait: the blocking door for main(), tests and benchmarks.
 
-#include <colls/error.hpp>
+#include <colls/base/error.hpp>
 #include <colls/task.hpp>
 
 namespace colls {

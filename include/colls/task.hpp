@@ -4,7 +4,7 @@
 
 // task<T>: the coroutine that algorithms are written as.
 
-#include <colls/error.hpp>
+#include <colls/base/error.hpp>
 #include <colls/memory.hpp>
 #include <colls/operation.hpp>
 

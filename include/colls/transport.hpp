@@ -4,10 +4,10 @@
 
 // transport: what algorithms need of a network, and what its words mean.
 
-#include <colls/buffer.hpp>
-#include <colls/clock.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/clock.hpp>
+#include <colls/base/network_cost.hpp>
 #include <colls/match.hpp>
-#include <colls/network_cost.hpp>
 #include <colls/round.hpp>
 
 namespace colls {

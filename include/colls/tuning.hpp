@@ -6,8 +6,8 @@
 // all ranks know and nothing else: the call, the ranks, and costs that they have agreed on.
 
 #include <colls/algorithm/selection_query.hpp>
+#include <colls/base/error.hpp>
 #include <colls/costs.hpp>
-#include <colls/error.hpp>
 
 #include <algorithm>
 #include <vector>

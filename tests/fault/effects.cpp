@@ -873,7 +873,7 @@ TEST_CASE("the table has every variable of the README, every field of config and
   const auto root = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
   const std::string readme = text_of(root / "README.md");
   const std::string fields = text_of(root / "include/colls/rendezvous/config.hpp");
-  const std::string members = text_of(root / "include/colls/options.hpp");
+  const std::string members = text_of(root / "include/colls/base/options.hpp");
   std::set<std::string> listed;
   for (const row& each : table) {
     std::istringstream names(each.names);

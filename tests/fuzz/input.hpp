@@ -4,7 +4,7 @@
 
 // The bytes of one run of a fuzzer, and what a run must not break.
 
-#include <colls/error.hpp>
+#include <colls/base/error.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -5,7 +5,7 @@
 // covers: transport/tcp/socket_frames.hpp: read take take_whole receive
 // covers: transport/tcp/landing.hpp: begin deliver_to complete_later filled take end abandon forget fail note
 // covers: transport/tcp/frame.hpp: plausible control_size
-// covers: reported_failure.hpp: parse end
+// covers: base/reported_failure.hpp: parse end
 // covers: transport/tcp/delivery.hpp: message take keep refuse_later
 // covers: impl/transport/tcp/delivery.ipp: announced granted taken_back refused
 // covers: impl/transport/tcp.ipp: received

@@ -3,7 +3,7 @@
 // Store frames: clients that send what they like to a server, and a server that answers what it
 // likes to a client.
 //
-// covers: reported_failure.hpp: parse end
+// covers: base/reported_failure.hpp: parse end
 // covers: rendezvous/store_frame.hpp
 // covers: rendezvous/store.hpp: find set add compare_set check wait forget check_limits
 // covers: impl/rendezvous/store_server.ipp: enter judge serve converse handle texts wait_for arrived answer flush announce_failure

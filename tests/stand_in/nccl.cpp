@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "nccl.hpp"
 
+#include <colls/base/half.hpp>
 #include <colls/cuda/nccl_api.hpp>
-#include <colls/half.hpp>
 
 #include <cstring>
 #include <functional>

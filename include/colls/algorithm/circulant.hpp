@@ -8,7 +8,7 @@
 // a message carries lies in one piece.
 
 #include <colls/algorithm/rotated.hpp>
-#include <colls/pattern/circulant.hpp>
+#include <colls/base/pattern/circulant.hpp>
 
 namespace colls::circulant {
 

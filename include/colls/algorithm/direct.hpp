@@ -10,7 +10,7 @@
 #include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/whole.hpp>
-#include <colls/partition.hpp>
+#include <colls/base/partition.hpp>
 
 namespace colls::direct {
 

@@ -9,7 +9,7 @@
 #include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/whole.hpp>
-#include <colls/partition.hpp>
+#include <colls/base/partition.hpp>
 
 namespace colls::direct {
 

@@ -5,7 +5,7 @@
 // direct_thresholds: the sizes at which `direct` changes how it goes. They are functions of values in
 // the fingerprint, so all ranks agree.
 
-#include <colls/fwd.hpp>
+#include <colls/base/algorithm_names.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,8 +4,8 @@
 
 // dissemination: the barrier in which news multiplies in every round.
 
+#include <colls/base/pattern.hpp>
 #include <colls/channel.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls::dissemination {
 

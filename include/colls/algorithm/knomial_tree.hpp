@@ -6,8 +6,8 @@
 // k = 2. Wilkins and others, "Generalized collective algorithms for the exascale era" (2023).
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/base/pattern/trees.hpp>
 #include <colls/channel.hpp>
-#include <colls/pattern/trees.hpp>
 
 namespace colls::knomial_tree {
 

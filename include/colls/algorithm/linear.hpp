@@ -6,9 +6,9 @@
 // folded in rank order, ((x0 + x1) + x2) + ..., so operations need not commute: the tests' oracle.
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern.hpp>
 #include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls::linear {
 

@@ -4,9 +4,9 @@
 
 // neighbour_exchange: each rank exchanges with its two neighbours by turns.
 
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern.hpp>
 #include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls::neighbour_exchange {
 

@@ -6,9 +6,9 @@
 // "Optimization of collective communication operations in MPICH" (2005).
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern.hpp>
 #include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls::pairwise {
 

@@ -6,9 +6,9 @@
 // a time: each lane runs the same coroutine over its segments as over a whole buffer.
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern/trees.hpp>
 #include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern/trees.hpp>
 
 namespace colls::pipeline {
 

@@ -4,7 +4,7 @@
 
 // placed: working memory seen as a buffer of the type that an algorithm was given, and its pieces.
 
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 
 namespace colls {
 

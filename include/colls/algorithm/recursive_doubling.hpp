@@ -10,9 +10,9 @@
 // still reads the old sum while the new one is written.
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern.hpp>
 #include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls::recursive_doubling {
 

@@ -6,9 +6,9 @@
 // few bytes. Rabenseifner, "Optimization of collective reduction operations" (2004).
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern.hpp>
 #include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls::recursive_halving {
 

@@ -5,9 +5,9 @@
 // rotated: the chunks of all ranks in the order of a circle that begins with one of them.
 
 #include <colls/algorithm/placed.hpp>
+#include <colls/base/partition.hpp>
+#include <colls/base/pattern.hpp>
 #include <colls/channel.hpp>
-#include <colls/partition.hpp>
-#include <colls/pattern.hpp>
 
 namespace colls {
 

@@ -4,7 +4,7 @@
 
 // selection_query: what the choice of an algorithm may depend on.
 
-#include <colls/fwd.hpp>
+#include <colls/base/algorithm_names.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/placed.hpp>
 #include <colls/algorithm/step.hpp>
-#include <colls/partition.hpp>
+#include <colls/base/partition.hpp>
 
 #include <optional>
 

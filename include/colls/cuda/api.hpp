@@ -5,7 +5,7 @@
 // The calls of the CUDA runtime that colls makes, all of them and nothing else: with
 // COLLS_CUDA_STAND_IN a test links a stand-in for them, and no CUDA header is needed.
 
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 
 #include <cstdint>
 #include <cstring>

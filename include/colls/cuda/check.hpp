@@ -5,8 +5,8 @@
 // Errors of CUDA as errors of colls, and the devices there are.
 
 #include <colls/arguments.hpp>
+#include <colls/base/error.hpp>
 #include <colls/cuda/api.hpp>
-#include <colls/error.hpp>
 
 namespace colls::cuda {
 

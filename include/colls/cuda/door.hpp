@@ -10,8 +10,8 @@
 // raised knows that nobody will touch the buffers any more; nor does a rank whose stream has come
 // to the number that its line tells, which that stream writes at the rank's own door.
 
+#include <colls/base/log.hpp>
 #include <colls/cuda/api.hpp>
-#include <colls/log.hpp>
 #include <colls/operation.hpp>
 
 #include <fcntl.h>

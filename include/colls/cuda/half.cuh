@@ -5,7 +5,7 @@
 // CUDA's halves: buffers of __half and __nv_bfloat16 are buffers of float16 and bfloat16, and
 // values convert by their bits, at no cost.
 
-#include <colls/type.hpp>
+#include <colls/base/element_type.hpp>
 
 #if !__has_include(<cuda_fp16.h>)
 #error \

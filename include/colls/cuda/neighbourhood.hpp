@@ -4,11 +4,11 @@
 
 // neighbourhood: what a rank keeps of the ranks whose device memory it sees, and they of it.
 
+#include <colls/base/log.hpp>
 #include <colls/cuda/door.hpp>
 #include <colls/cuda/hatch.hpp>
 #include <colls/cuda/mapped.hpp>
 #include <colls/cuda/stream.hpp>
-#include <colls/log.hpp>
 
 #include <map>
 #include <optional>

@@ -5,8 +5,8 @@
 // Reductions in a GPU's memory: one pass over up to 8 inputs, of any element type, by any operation
 // whose call is __host__ __device__.
 
+#include <colls/base/op.hpp>
 #include <colls/cuda/check.hpp>
-#include <colls/op.hpp>
 #include <colls/reduction.hpp>
 
 #include <array>

@@ -6,8 +6,8 @@
 // reads the memory of the one before it alone: where GPUs of two nodes of the host share what joins
 // those, less goes over that than if each read from all.
 
+#include <colls/base/partition.hpp>
 #include <colls/cuda/visit.hpp>
-#include <colls/partition.hpp>
 
 #include <algorithm>
 #include <vector>

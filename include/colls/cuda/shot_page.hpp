@@ -4,7 +4,7 @@
 
 // What ranks on GPUs of their own write into each other's memory, and where.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 // bucket_plan: which parameter's gradient lies in which bucket, and where.
 
-#include <colls/error.hpp>
+#include <colls/base/error.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -4,7 +4,7 @@
 
 // What data-parallel training may be told, and what it tells of a step.
 
-#include <colls/clock.hpp>
+#include <colls/base/clock.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,8 +5,8 @@
 // Before the first step: the ranks find out whether they train the same thing, and take rank 0's
 // values.
 
+#include <colls/base/fingerprint.hpp>
 #include <colls/communicator.hpp>
-#include <colls/fingerprint.hpp>
 
 #include <cstring>
 #include <span>

@@ -4,9 +4,9 @@
 
 // Which samples are whose: a seeded order that is the same everywhere, cut into batches or shards.
 
-#include <colls/error.hpp>
-#include <colls/fingerprint.hpp>
-#include <colls/partition.hpp>
+#include <colls/base/error.hpp>
+#include <colls/base/fingerprint.hpp>
+#include <colls/base/partition.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,8 +4,8 @@
 
 // forks: what a child of this process has no part in.
 
+#include <colls/base/error.hpp>
 #include <colls/detail/descriptor.hpp>
-#include <colls/error.hpp>
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 
 // log_writer: takes the lines of the log to stderr or to COLLS_LOG_FILE.
 
-#include <colls/log.hpp>
+#include <colls/base/log.hpp>
 
 namespace colls::detail {
 

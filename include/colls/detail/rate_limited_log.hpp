@@ -4,7 +4,7 @@
 
 // rate_limited_log: warnings that come often, written seldom.
 
-#include <colls/log.hpp>
+#include <colls/base/log.hpp>
 
 #include <time.h>
 

@@ -5,7 +5,7 @@
 // Reductions in vector registers: how some elements are loaded, combined and stored with each
 // instruction set. All sets give the same bits (of a NaN: a NaN).
 
-#include <colls/op.hpp>
+#include <colls/base/op.hpp>
 
 #include <cstring>
 

@@ -4,7 +4,7 @@
 
 // system_call: what system calls say of their failures, and calls that signals interrupt.
 
-#include <colls/error.hpp>
+#include <colls/base/error.hpp>
 
 #include <cerrno>
 

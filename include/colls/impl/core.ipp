@@ -6,10 +6,10 @@
 
 #include <colls/algorithms.hpp>
 #include <colls/asked.hpp>
+#include <colls/base/shared_buffer.hpp>
 #include <colls/bodies.hpp>
 #include <colls/point_to_point.hpp>
 #include <colls/probe.hpp>
-#include <colls/shared_buffer.hpp>
 #include <colls/step_call.hpp>
 
 namespace colls::detail {

@@ -4,7 +4,7 @@
 
 // What is no plain pairing: the second half of match.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls {
 

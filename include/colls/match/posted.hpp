@@ -4,7 +4,7 @@
 
 // posted: a receive, and a message that comes before its receive.
 
-#include <colls/key_table.hpp>
+#include <colls/base/key_table.hpp>
 #include <colls/record.hpp>
 
 #include <cstring>

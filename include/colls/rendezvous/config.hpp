@@ -4,8 +4,8 @@
 
 // Who this process is in its world, and where that world meets.
 
-#include <colls/clock.hpp>
-#include <colls/error.hpp>
+#include <colls/base/clock.hpp>
+#include <colls/base/error.hpp>
 #include <colls/rendezvous/fixed_text.hpp>
 
 #include <cstdlib>

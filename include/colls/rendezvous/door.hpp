@@ -9,7 +9,7 @@
 // dials again. Places change hands at a bounded rate, so that a rank has the time to prove the
 // secret and the thread gets on with its work; what waits longer waits in the listener's queue.
 
-#include <colls/log.hpp>
+#include <colls/base/log.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/transport/shm/local_socket.hpp>
 

@@ -4,7 +4,7 @@
 
 // Texts and lists that are held in place, so that what contains them can be copied as bytes.
 
-#include <colls/error.hpp>
+#include <colls/base/error.hpp>
 
 #include <algorithm>
 #include <array>

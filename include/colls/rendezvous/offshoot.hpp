@@ -4,7 +4,7 @@
 
 // offshoot: how ranks that have a world form another one of their own, with nobody to meet at.
 
-#include <colls/fingerprint.hpp>
+#include <colls/base/fingerprint.hpp>
 #include <colls/rendezvous/membership.hpp>
 
 #include <cstdint>

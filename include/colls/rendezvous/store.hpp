@@ -4,8 +4,8 @@
 
 // Stores: a few keys and values by which the processes of a job find each other.
 
+#include <colls/base/reported_failure.hpp>
 #include <colls/rendezvous/config.hpp>
-#include <colls/reported_failure.hpp>
 #include <colls/task.hpp>
 
 #include <map>

@@ -4,8 +4,8 @@
 
 // What travels on a store's connection once it is authenticated.
 
+#include <colls/base/log.hpp>
 #include <colls/detail/crc32c.hpp>
-#include <colls/log.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/rendezvous/store.hpp>
 

@@ -8,11 +8,11 @@
 #define BOOST_ASIO_DISABLE_VARIABLE_TEMPLATES 1  // nvcc with g++ cannot parse Asio's traits
 #endif
 
-#include <colls/clock.hpp>
+#include <colls/base/clock.hpp>
+#include <colls/base/error.hpp>
 #include <colls/detail/descriptor.hpp>
 #include <colls/detail/forks.hpp>
 #include <colls/detail/log_writer.hpp>
-#include <colls/error.hpp>
 #include <colls/operation.hpp>
 #include <colls/transport/yielding.hpp>
 

@@ -4,7 +4,7 @@
 
 // Sockets on an engine, as operations: what joining, the stores and the links' handshakes use.
 
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 #include <colls/detail/descriptor.hpp>
 #include <colls/detail/system_call.hpp>
 #include <colls/task.hpp>

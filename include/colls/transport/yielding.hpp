@@ -4,7 +4,7 @@
 
 // Whether who waits on a shared core lets others run and looks again, or had better sleep at once.
 
-#include <colls/clock.hpp>
+#include <colls/base/clock.hpp>
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 
 // How it is computed: the second half of crc32c.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <array>
 #include <cstring>

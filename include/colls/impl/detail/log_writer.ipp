@@ -4,7 +4,7 @@
 
 // Where lines go: the second half of log_writer.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 #include <colls/detail/log_writer.hpp>
 #include <colls/detail/system_call.hpp>
 

@@ -4,7 +4,7 @@
 
 // How a handshake goes: the second half of authenticate.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 #include <colls/detail/crc32c.hpp>
 
 #include <openssl/err.h>

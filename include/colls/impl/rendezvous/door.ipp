@@ -4,7 +4,7 @@
 
 // How strangers are let in: the second half of door.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 #include <colls/detail/rate_limited_log.hpp>
 
 #include <algorithm>

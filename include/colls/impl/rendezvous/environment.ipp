@@ -4,7 +4,7 @@
 
 // What each launcher says: the second half of environment.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 #include <colls/rendezvous/nodelist.hpp>
 #include <colls/rendezvous/process.hpp>
 

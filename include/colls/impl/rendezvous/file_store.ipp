@@ -4,7 +4,7 @@
 
 // How the file is read and written: the second half of file_store.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -4,8 +4,8 @@
 
 // What a wrong variable may have meant: the second half of known_variables.hpp.
 
-#include <colls/compiler.hpp>
-#include <colls/log.hpp>
+#include <colls/base/compiler.hpp>
+#include <colls/base/log.hpp>
 #include <colls/rendezvous/known_variables.hpp>
 
 #include <unistd.h>

@@ -4,7 +4,7 @@
 
 // How ranks meet: the second half of meet.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 #include <colls/rendezvous/environment.hpp>
 #include <colls/rendezvous/known_variables.hpp>
 #include <colls/rendezvous/meet_file.hpp>

@@ -4,7 +4,7 @@
 
 // What ranks tell each other of themselves: the second half of membership.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 #include <colls/rendezvous/process.hpp>
 #include <colls/rendezvous/store_server.hpp>
 #include <colls/transport/shm/local_socket.hpp>

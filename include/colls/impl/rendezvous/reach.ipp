@@ -4,7 +4,7 @@
 
 // How a store is reached: the second half of reach.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <netdb.h>
 

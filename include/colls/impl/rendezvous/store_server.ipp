@@ -4,7 +4,7 @@
 
 // What the server does: the second half of store_server.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls {
 

@@ -4,7 +4,7 @@
 
 // What a client does: the second half of tcp_store.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls {
 

@@ -4,7 +4,7 @@
 
 // What needs no haste: the second half of engine.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>

@@ -4,7 +4,7 @@
 
 // How a world begins and ends, and what is seldom: the second half of inproc.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls {
 

@@ -4,7 +4,7 @@
 
 // What a socket does: the second half of socket.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <netinet/tcp.h>
 

@@ -4,7 +4,7 @@
 
 // What a rank does beside its messages: the second half of tcp.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls {
 

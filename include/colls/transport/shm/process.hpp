@@ -4,8 +4,8 @@
 
 // process: what lies in another process's own memory, as the kernel lets this one read it.
 
-#include <colls/buffer.hpp>
-#include <colls/clock.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/clock.hpp>
 #include <colls/detail/descriptor.hpp>
 
 #include <fcntl.h>

@@ -9,9 +9,9 @@
 // to it is whole when the slot's number is there. Every line has one writer. Where ranks agreed on
 // checksums a slot ends with that of itself and of what it adds to the ring of bytes.
 
+#include <colls/base/cache_lines.hpp>
 #include <colls/detail/crc32c.hpp>
 #include <colls/detail/forks.hpp>
-#include <colls/detail/lines.hpp>
 #include <colls/transport/shm/segment.hpp>
 #include <colls/transport/tcp/frame.hpp>
 

@@ -4,9 +4,9 @@
 
 // segment: memory that two processes of one host share. It has no name, so nothing stays behind.
 
+#include <colls/base/error.hpp>
 #include <colls/detail/descriptor.hpp>
 #include <colls/detail/system_call.hpp>
-#include <colls/error.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
 
 // clock_queue: what will happen in virtual time, and in which order.
 
-#include <colls/clock.hpp>
+#include <colls/base/clock.hpp>
 
 #include <algorithm>
 #include <cstddef>

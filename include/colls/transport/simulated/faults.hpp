@@ -4,8 +4,8 @@
 
 // faults: what goes wrong in a simulated run, by hand or drawn from a seed, and its text form.
 
-#include <colls/fingerprint.hpp>
-#include <colls/network_cost.hpp>
+#include <colls/base/fingerprint.hpp>
+#include <colls/base/network_cost.hpp>
 #include <colls/transport/simulated/network.hpp>
 
 namespace colls::simulated {

@@ -4,7 +4,7 @@
 
 // credit: what may go to a peer that has not asked for it, and what the peer has asked for.
 
-#include <colls/network_cost.hpp>
+#include <colls/base/network_cost.hpp>
 #include <colls/transport/tcp/outbox.hpp>
 
 #include <algorithm>

@@ -5,10 +5,10 @@
 // The frames of a link: 32 bytes of header, then the payload of those that have one. Where ranks
 // agreed on checksums, those of a frame on a socket follow its header.
 
+#include <colls/base/error.hpp>
+#include <colls/base/fingerprint.hpp>
+#include <colls/base/key_table.hpp>
 #include <colls/detail/crc32c.hpp>
-#include <colls/error.hpp>
-#include <colls/fingerprint.hpp>
-#include <colls/key_table.hpp>
 #include <colls/match/stragglers.hpp>
 
 #include <algorithm>

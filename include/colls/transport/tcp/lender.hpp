@@ -4,8 +4,8 @@
 
 // lender: memory of a rank in which its peers may work while an operation lasts.
 
+#include <colls/base/shared_buffer.hpp>
 #include <colls/rendezvous/membership.hpp>
-#include <colls/shared_buffer.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/tcp/links.hpp>
 

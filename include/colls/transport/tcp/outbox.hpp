@@ -4,7 +4,7 @@
 
 // outbox: what a link has still to write, in which order, and how far it has come.
 
-#include <colls/buffer.hpp>
+#include <colls/base/buffer.hpp>
 #include <colls/record.hpp>
 #include <colls/transport/tcp/frame.hpp>
 

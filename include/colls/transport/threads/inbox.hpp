@@ -4,7 +4,7 @@
 
 // inbox: what other threads leave for a rank, and where it sleeps until they do.
 
-#include <colls/clock.hpp>
+#include <colls/base/clock.hpp>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

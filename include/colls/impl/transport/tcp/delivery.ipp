@@ -4,7 +4,7 @@
 
 // What is no plain message: the second half of delivery.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls::tcp {
 

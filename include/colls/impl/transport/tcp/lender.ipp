@@ -4,7 +4,7 @@
 
 // How memory is lent and taken back: the second half of lender.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls::tcp {
 

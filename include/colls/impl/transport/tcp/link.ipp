@@ -4,7 +4,7 @@
 
 // How a link opens, wakes and ends: the second half of link.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls::tcp {
 

@@ -4,7 +4,7 @@
 
 // How all links end: the second half of links.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 namespace colls::tcp {
 

@@ -4,7 +4,7 @@
 
 // How links are opened: the second half of opener.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 #include <colls/rendezvous/store_frame.hpp>
 #include <colls/transport/shm/local_socket.hpp>
 

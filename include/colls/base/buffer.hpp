@@ -4,7 +4,7 @@
 
 // Buffers: where memory lies is part of a buffer's type; bytes are what transports move.
 
-#include <colls/fwd.hpp>
+#include <colls/base/algorithm_names.hpp>
 
 #include <concepts>
 #include <span>

@@ -4,7 +4,7 @@
 
 // The built-in operations of reductions.
 
-#include <colls/op_traits.hpp>
+#include <colls/base/op_traits.hpp>
 
 namespace colls {
 

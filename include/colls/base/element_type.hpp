@@ -4,7 +4,7 @@
 
 // Element types: which ones travel, and the numbers by which ranks compare them.
 
-#include <colls/half.hpp>
+#include <colls/base/half.hpp>
 
 #include <concepts>
 #include <cstddef>

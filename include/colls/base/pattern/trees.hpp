@@ -4,7 +4,7 @@
 
 // Trees: from or to one root.
 
-#include <colls/pattern.hpp>
+#include <colls/base/pattern.hpp>
 
 #include <cstdint>
 

@@ -4,7 +4,7 @@
 
 // What can go wrong, as an error_code, as a record that explains it, and as an exception.
 
-#include <colls/fwd.hpp>
+#include <colls/base/algorithm_names.hpp>
 
 #include <cstdarg>
 #include <cstdio>
@@ -236,5 +236,5 @@ template <>
 struct std::is_error_code_enum<colls::errc> : std::true_type {};
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/error.ipp>
+#include <colls/base/error.ipp>
 #endif

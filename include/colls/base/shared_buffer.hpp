@@ -4,8 +4,8 @@
 
 // shared_buffer: elements in memory that ranks of one host may share.
 
-#include <colls/buffer.hpp>
-#include <colls/type.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/element_type.hpp>
 
 #include <cstddef>
 #include <cstring>

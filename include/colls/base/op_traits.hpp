@@ -5,7 +5,7 @@
 // What an operation of a reduction is: prepare (once per input), combine, and finish (once per
 // result, with the number of ranks). Combine gets the lower rank's part on its left.
 
-#include <colls/detail/arithmetic.hpp>
+#include <colls/base/op_arithmetic.hpp>
 
 namespace colls {
 

@@ -4,7 +4,7 @@
 
 // cost_trees: the same of what has a root: stars, trees, pipelines.
 
-#include <colls/cost_parts.hpp>
+#include <colls/base/loggp.hpp>
 
 #include <numeric>
 

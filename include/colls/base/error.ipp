@@ -4,7 +4,8 @@
 
 // Failures in words: the second half of error.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
+#include <colls/base/error.hpp>
 
 #include <cstdarg>
 #include <cstdio>

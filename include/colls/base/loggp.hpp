@@ -5,10 +5,10 @@
 // cost_parts: what the parts cost that collectives are made of: exchanges of all with all, rings,
 // cubes, circles.
 
-#include <colls/algorithm_choice.hpp>
-#include <colls/fwd.hpp>
-#include <colls/network_cost.hpp>
-#include <colls/pattern.hpp>
+#include <colls/base/algorithm_choice.hpp>
+#include <colls/base/algorithm_names.hpp>
+#include <colls/base/network_cost.hpp>
+#include <colls/base/pattern.hpp>
 
 namespace colls {
 

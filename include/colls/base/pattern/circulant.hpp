@@ -4,7 +4,7 @@
 
 // The circulant graph: log2 p rounds for any p, with nobody left over.
 
-#include <colls/pattern.hpp>
+#include <colls/base/pattern.hpp>
 
 #include <cstdint>
 

@@ -4,8 +4,8 @@
 
 // algorithm_choice: how a call is done, and what that costs.
 
-#include <colls/fwd.hpp>
-#include <colls/network_cost.hpp>
+#include <colls/base/algorithm_names.hpp>
+#include <colls/base/network_cost.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 // float16 and bfloat16: two-byte storage types that calculate through float.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <cstdint>
 #include <limits>

@@ -87,5 +87,5 @@ inline bool log_enabled(log_level level) {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/log.ipp>
+#include <colls/base/log.ipp>
 #endif

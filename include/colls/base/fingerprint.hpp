@@ -4,8 +4,8 @@
 
 // The fingerprint of a call: everything that must be equal on all ranks, and its hash.
 
-#include <colls/error.hpp>
-#include <colls/op.hpp>
+#include <colls/base/error.hpp>
+#include <colls/base/op.hpp>
 
 #include <cstring>
 
@@ -84,5 +84,5 @@ void say_forgotten(failure& why, int rank, int other_rank, const fingerprint& ot
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/fingerprint.ipp>
+#include <colls/base/fingerprint.ipp>
 #endif

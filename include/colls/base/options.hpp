@@ -4,8 +4,8 @@
 
 // options: what every call may be told beyond its data.
 
-#include <colls/buffer.hpp>
-#include <colls/clock.hpp>
+#include <colls/base/buffer.hpp>
+#include <colls/base/clock.hpp>
 
 #include <type_traits>
 

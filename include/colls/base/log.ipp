@@ -4,8 +4,8 @@
 
 // How lines are written: the second half of log.hpp.
 
-#include <colls/compiler.hpp>
-#include <colls/log.hpp>
+#include <colls/base/compiler.hpp>
+#include <colls/base/log.hpp>
 
 #include <cstdlib>
 #include <cstring>

@@ -4,7 +4,7 @@
 
 // What the built-in operations are made of: which types they take, and their arithmetic.
 
-#include <colls/type.hpp>
+#include <colls/base/element_type.hpp>
 
 namespace colls::detail {
 

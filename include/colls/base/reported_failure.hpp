@@ -4,7 +4,7 @@
 
 // reported_failure: a failure in the words of another rank, the store or the launcher.
 
-#include <colls/error.hpp>
+#include <colls/base/error.hpp>
 
 #include <cstddef>
 #include <cstring>

@@ -4,7 +4,7 @@
 
 // n elements over p ranks: where the chunk of each rank begins and how long it is.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <cstddef>
 

@@ -4,7 +4,8 @@
 
 // What differs, in words: the second half of fingerprint.hpp.
 
-#include <colls/compiler.hpp>
+#include <colls/base/compiler.hpp>
+#include <colls/base/fingerprint.hpp>
 
 namespace colls::detail {
 
