@@ -9,7 +9,7 @@
 #include "colls_bench/widest.hpp"
 
 #include <colls/base/half.hpp>
-#include <colls/reduce.hpp>
+#include <colls/reduction/reduce_into.hpp>
 
 #include <fmt/core.h>
 

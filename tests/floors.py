@@ -53,10 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "detail/registers": "reduction",
-    "detail/kernels": "reduction",
-    "reduction": "reduction",
-    "reduce": "reduction",
     "detail/descriptor": "os",
     "detail/forks": "os",
     "detail/cores": "os",

@@ -9,7 +9,7 @@
 #include <colls/base/options.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/call.hpp>
-#include <colls/reduction.hpp>
+#include <colls/reduction/erased_reduction.hpp>
 #include <colls/tuning.hpp>
 
 namespace colls::detail {

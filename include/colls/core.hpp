@@ -6,7 +6,7 @@
 
 #include <colls/arguments.hpp>
 #include <colls/call_queue.hpp>
-#include <colls/reduction.hpp>
+#include <colls/reduction/erased_reduction.hpp>
 
 #include <memory>
 

@@ -5,7 +5,7 @@
 // recv_reduce: a receive whose message is reduced with what is here, and what becomes of an
 // operation whose reduction throws.
 
-#include <colls/reduce.hpp>
+#include <colls/reduction/reduce_into.hpp>
 #include <colls/scratch.hpp>
 #include <colls/transport.hpp>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // build error: a reduction of device memory needs <colls/cuda/reduce.cuh> and nvcc
 #include <colls/base/op.hpp>
-#include <colls/reduce.hpp>
+#include <colls/reduction/reduce_into.hpp>
 
 void add(float* one, float* other) {
 #ifdef MUST_NOT_COMPILE

@@ -9,7 +9,7 @@
 #include <colls/cuda/neighbourhood.hpp>
 #include <colls/cuda/shot_page.hpp>
 #include <colls/cuda/turns.hpp>
-#include <colls/reduction.hpp>
+#include <colls/reduction/erased_reduction.hpp>
 
 #include <array>
 

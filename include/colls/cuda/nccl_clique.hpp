@@ -8,7 +8,7 @@
 #include <colls/cuda/nccl_api.hpp>
 #include <colls/cuda/stream.hpp>
 #include <colls/cuda/turns.hpp>
-#include <colls/reduction.hpp>
+#include <colls/reduction/erased_reduction.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -7,7 +7,7 @@
 
 #include <colls/base/op.hpp>
 #include <colls/cuda/check.hpp>
-#include <colls/reduction.hpp>
+#include <colls/reduction/erased_reduction.hpp>
 
 #include <array>
 #include <new>

@@ -6,7 +6,7 @@
 
 #include <colls/communicator.hpp>
 #include <colls/ddp/options.hpp>
-#include <colls/reduce.hpp>
+#include <colls/reduction/reduce_into.hpp>
 
 #include <functional>
 #include <memory>

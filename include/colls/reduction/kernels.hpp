@@ -5,7 +5,7 @@
 // The loops of reductions over host memory. Built-in operations on built-in types are compiled for
 // several instruction sets; which one runs is chosen when a reduction is made.
 
-#include <colls/detail/registers.hpp>
+#include <colls/reduction/simd.hpp>
 
 #include <initializer_list>
 

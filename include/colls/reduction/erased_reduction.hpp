@@ -5,7 +5,7 @@
 // Reductions without types: what algorithms over host memory and the facade see of an operation.
 
 #include <colls/base/buffer.hpp>
-#include <colls/detail/kernels.hpp>
+#include <colls/reduction/kernels.hpp>
 
 namespace colls {
 

@@ -5,7 +5,7 @@
 // reduce_into: folds buffers into one, by the memory space of the result.
 
 #include <colls/base/buffer.hpp>
-#include <colls/reduction.hpp>
+#include <colls/reduction/erased_reduction.hpp>
 
 #include <span>
 
