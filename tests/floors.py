@@ -53,16 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "detail/descriptor": "os",
-    "detail/forks": "os",
-    "detail/cores": "os",
-    "detail/crc32c": "os",
-    "detail/system_call": "os",
-    "detail/log_writer": "os",
-    "detail/rate_limited_log": "os",
-    "transport/shm/segment": "os",
-    "transport/shm/process": "os",
-    "rendezvous/process": "os",
     "operation": "coroutine",
     "memory": "coroutine",
     "task": "coroutine",

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/detail/crc32c.hpp>
+#include <colls/os/crc32c.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 
 #include <colls/ddp/checkpoint.hpp>
+#include <colls/os/procfs.hpp>
 #include <colls/rendezvous/file_store.hpp>
-#include <colls/rendezvous/process.hpp>
 #include <colls/rendezvous/variables.hpp>
 #include <colls/transport/shm/local_socket.hpp>
 

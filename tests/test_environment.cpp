@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/rendezvous/environment.hpp>
 
+#include <colls/os/procfs.hpp>
 #include <colls/rendezvous/nodelist.hpp>
-#include <colls/rendezvous/process.hpp>
 
 #include <doctest/doctest.h>
 

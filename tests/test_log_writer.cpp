@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/detail/log_writer.hpp>
+#include <colls/os/log_writer.hpp>
 
 #include "logged.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/detail/rate_limited_log.hpp>
+#include <colls/os/rate_limited_log.hpp>
 
 #include "logged.hpp"
 

@@ -8,7 +8,7 @@
 #include "report.hpp"
 #include "workload.hpp"
 
-#include <colls/rendezvous/process.hpp>
+#include <colls/os/procfs.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -21,8 +21,6 @@
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
-#include <colls/impl/detail/crc32c.ipp>
-#include <colls/impl/detail/log_writer.ipp>
 #include <colls/impl/match.ipp>
 #include <colls/impl/rendezvous/authenticate.ipp>
 #include <colls/impl/rendezvous/door.ipp>
@@ -46,6 +44,8 @@
 #include <colls/impl/transport/tcp/link.ipp>
 #include <colls/impl/transport/tcp/links.ipp>
 #include <colls/impl/transport/tcp/opener.ipp>
+#include <colls/os/crc32c.ipp>
+#include <colls/os/log_writer.ipp>
 
 COLLS_REDUCTIONS()
 COLLS_COMMUNICATOR(, colls::inproc_transport)

@@ -10,8 +10,6 @@
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
-#include <colls/impl/detail/crc32c.ipp>
-#include <colls/impl/detail/log_writer.ipp>
 #include <colls/impl/match.ipp>
 #include <colls/impl/rendezvous/authenticate.ipp>
 #include <colls/impl/rendezvous/door.ipp>
@@ -30,3 +28,5 @@
 #include <colls/impl/transport/tcp/link.ipp>
 #include <colls/impl/transport/tcp/links.ipp>
 #include <colls/impl/transport/tcp/opener.ipp>
+#include <colls/os/crc32c.ipp>
+#include <colls/os/log_writer.ipp>

@@ -8,7 +8,7 @@
 
 #include "input.hpp"
 
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 #include <colls/rendezvous/environment.hpp>
 #include <colls/rendezvous/nodelist.hpp>
 

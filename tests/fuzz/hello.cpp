@@ -8,7 +8,7 @@
 
 #include "peer.hpp"
 
-#include <colls/detail/crc32c.hpp>
+#include <colls/os/crc32c.hpp>
 #include <colls/rendezvous/door.hpp>
 
 #include <optional>

@@ -5,7 +5,7 @@
 //
 // covers: rendezvous/config.hpp: parse_number parse_address host_and_port
 // covers: impl/rendezvous/membership.ipp: parse read_membership text membership_text
-// covers: detail/cores.hpp: read write
+// covers: os/cpu_affinity.hpp: read write
 // covers: transport/simulated/faults.hpp: parse text word is_over end number rank event duration fail name_index parse_fault duration_text
 // covers: transport/simulated/network.hpp: parse parse_number next_part
 

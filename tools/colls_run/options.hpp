@@ -4,7 +4,7 @@
 
 // What the command line of colls-run says: torchrun's flags with mpirun's aliases.
 
-#include <colls/detail/cores.hpp>
+#include <colls/os/cpu_affinity.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

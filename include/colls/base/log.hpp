@@ -32,7 +32,7 @@ inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
   (void)std::fwrite(lines, 1, size, stderr);
 }
 
-/// Takes all lines of this process. `detail/log_writer.hpp` replaces it.
+/// Takes all lines of this process. `os/log_writer.hpp` replaces it.
 inline constinit std::atomic<log_writer> installed_log_writer = &write_to_stderr;
 
 /// Formats one line and gives it to the installed writer.

@@ -5,7 +5,7 @@
 // hatch: where the other ranks of this host pass a rank descriptors. Whoever passes one waits for
 // nobody: it lies there until it is taken.
 
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 
 #include <fcntl.h>
 #include <sys/un.h>

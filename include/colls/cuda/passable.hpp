@@ -6,7 +6,7 @@
 // as long as it has it mapped, whether its owner has freed it or not.
 
 #include <colls/cuda/check.hpp>
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 
 #include <fcntl.h>
 

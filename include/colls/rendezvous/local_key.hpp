@@ -11,7 +11,7 @@
 //
 // So no connection to a loopback address is ever made without a secret.
 
-#include <colls/detail/rate_limited_log.hpp>
+#include <colls/os/rate_limited_log.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 
 #include <array>

@@ -4,7 +4,7 @@
 
 // What a rank knows of its world once all ranks have met.
 
-#include <colls/detail/cores.hpp>
+#include <colls/os/cpu_affinity.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/rendezvous/store.hpp>
 #include <colls/transport/socket.hpp>

@@ -5,7 +5,7 @@
 // What travels on a store's connection once it is authenticated.
 
 #include <colls/base/log.hpp>
-#include <colls/detail/crc32c.hpp>
+#include <colls/os/crc32c.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/rendezvous/store.hpp>
 

@@ -4,7 +4,7 @@
 
 // The serving side of the tcp store, and its failure channel: rank 0 runs it, or the launcher.
 
-#include <colls/detail/rate_limited_log.hpp>
+#include <colls/os/rate_limited_log.hpp>
 #include <colls/rendezvous/door.hpp>
 #include <colls/rendezvous/local_key.hpp>
 #include <colls/rendezvous/store_frame.hpp>

@@ -4,7 +4,7 @@
 
 // Environment variables, and what their values mean.
 
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 #include <colls/rendezvous/config.hpp>
 
 #include <fcntl.h>

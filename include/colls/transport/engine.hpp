@@ -10,10 +10,10 @@
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
-#include <colls/detail/descriptor.hpp>
-#include <colls/detail/forks.hpp>
-#include <colls/detail/log_writer.hpp>
 #include <colls/operation.hpp>
+#include <colls/os/descriptor.hpp>
+#include <colls/os/fork_guard.hpp>
+#include <colls/os/log_writer.hpp>
 #include <colls/transport/yielding.hpp>
 
 #include <boost/asio/any_io_executor.hpp>

@@ -4,7 +4,7 @@
 
 // inproc: all ranks are coroutines on one thread. The embedded default; it needs nothing.
 
-#include <colls/detail/log_writer.hpp>
+#include <colls/os/log_writer.hpp>
 #include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>

@@ -4,7 +4,7 @@
 
 // simulated: ranks on a network that exists only in virtual time; the same run for the same seed.
 
-#include <colls/detail/log_writer.hpp>
+#include <colls/os/log_writer.hpp>
 #include <colls/receive.hpp>
 #include <colls/send.hpp>
 #include <colls/sync_wait.hpp>

@@ -5,8 +5,8 @@
 // Sockets on an engine, as operations: what joining, the stores and the links' handshakes use.
 
 #include <colls/base/buffer.hpp>
-#include <colls/detail/descriptor.hpp>
-#include <colls/detail/system_call.hpp>
+#include <colls/os/descriptor.hpp>
+#include <colls/os/system_call.hpp>
 #include <colls/task.hpp>
 #include <colls/transport/engine.hpp>
 

@@ -4,8 +4,8 @@
 
 // threads: every rank is a thread of this process, with its own match, run queue and driver.
 
-#include <colls/detail/cores.hpp>
-#include <colls/detail/log_writer.hpp>
+#include <colls/os/cpu_affinity.hpp>
+#include <colls/os/log_writer.hpp>
 #include <colls/receive.hpp>
 #include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>

@@ -5,8 +5,8 @@
 // What each launcher says: the second half of environment.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/os/procfs.hpp>
 #include <colls/rendezvous/nodelist.hpp>
-#include <colls/rendezvous/process.hpp>
 
 #include <atomic>
 #include <cctype>

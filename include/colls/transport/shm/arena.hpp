@@ -9,9 +9,9 @@
 // after at most a few cells. Whoever takes a ticket back and then sees no line raised knows that
 // nobody touches the buffers any more.
 
-#include <colls/detail/forks.hpp>
-#include <colls/transport/shm/process.hpp>
-#include <colls/transport/shm/segment.hpp>
+#include <colls/os/cross_memory_attach.hpp>
+#include <colls/os/fork_guard.hpp>
+#include <colls/os/shared_memory.hpp>
 
 #include <sched.h>
 #include <sys/random.h>

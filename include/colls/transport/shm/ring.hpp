@@ -10,9 +10,9 @@
 // checksums a slot ends with that of itself and of what it adds to the ring of bytes.
 
 #include <colls/base/cache_lines.hpp>
-#include <colls/detail/crc32c.hpp>
-#include <colls/detail/forks.hpp>
-#include <colls/transport/shm/segment.hpp>
+#include <colls/os/crc32c.hpp>
+#include <colls/os/fork_guard.hpp>
+#include <colls/os/shared_memory.hpp>
 #include <colls/transport/tcp/frame.hpp>
 
 #include <algorithm>

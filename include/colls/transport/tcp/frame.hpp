@@ -8,8 +8,8 @@
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
 #include <colls/base/key_table.hpp>
-#include <colls/detail/crc32c.hpp>
 #include <colls/match/stragglers.hpp>
+#include <colls/os/crc32c.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -4,9 +4,9 @@
 
 // landing: where the payload of the frame that a link reads goes.
 
-#include <colls/detail/crc32c.hpp>
 #include <colls/match.hpp>
 #include <colls/memory.hpp>
+#include <colls/os/crc32c.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 // forks: what a child of this process has no part in.
 
 #include <colls/base/error.hpp>
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -22,5 +22,5 @@ inline const bool writes_to_log_file = [] {
 }  // namespace colls::detail
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/detail/log_writer.ipp>
+#include <colls/os/log_writer.ipp>
 #endif

@@ -5,6 +5,7 @@
 // How it is computed: the second half of crc32c.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/os/crc32c.hpp>
 
 #include <array>
 #include <cstring>

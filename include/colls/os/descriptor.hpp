@@ -4,7 +4,7 @@
 
 // Descriptors, and how a process of this host gives one to another.
 
-#include <colls/detail/system_call.hpp>
+#include <colls/os/system_call.hpp>
 
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -5,8 +5,8 @@
 // segment: memory that two processes of one host share. It has no name, so nothing stays behind.
 
 #include <colls/base/error.hpp>
-#include <colls/detail/descriptor.hpp>
-#include <colls/detail/system_call.hpp>
+#include <colls/os/descriptor.hpp>
+#include <colls/os/system_call.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -5,8 +5,8 @@
 // Where lines go: the second half of log_writer.hpp.
 
 #include <colls/base/compiler.hpp>
-#include <colls/detail/log_writer.hpp>
-#include <colls/detail/system_call.hpp>
+#include <colls/os/log_writer.hpp>
+#include <colls/os/system_call.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

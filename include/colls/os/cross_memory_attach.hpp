@@ -6,7 +6,7 @@
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 
 #include <fcntl.h>
 #include <sys/types.h>

@@ -24,5 +24,5 @@ std::uint32_t crc32c_by_instruction(std::uint32_t sum, const void* from, std::si
 }  // namespace colls::detail
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/detail/crc32c.ipp>
+#include <colls/os/crc32c.ipp>
 #endif

@@ -4,7 +4,7 @@
 
 // Which process this is, as the kernel knows it.
 
-#include <colls/detail/descriptor.hpp>
+#include <colls/os/descriptor.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
