@@ -53,11 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "operation": "coroutine",
-    "memory": "coroutine",
-    "task": "coroutine",
-    "when_all": "coroutine",
-    "sync_wait": "coroutine",
     "transport/engine": "driver",
     "transport/socket": "driver",
     "transport/shm/local_socket": "driver",

@@ -4,7 +4,7 @@
 
 // A wait for what nobody posts, as for a device, and how often its thread slept meanwhile.
 
-#include <colls/sync_wait.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 
 #include <sys/resource.h>
 

@@ -4,7 +4,7 @@
 
 // The least driver: a run queue, and an operation that ends at its next turn.
 
-#include <colls/operation.hpp>
+#include <colls/coroutine/completion.hpp>
 
 #include <cstdlib>
 #include <system_error>

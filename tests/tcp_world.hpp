@@ -5,10 +5,10 @@
 // All ranks of a world in this process, on one engine, with TCP or shared memory between them: for
 // tests.
 
+#include <colls/coroutine/sync_wait.hpp>
+#include <colls/coroutine/when_all.hpp>
 #include <colls/rendezvous/meet.hpp>
-#include <colls/sync_wait.hpp>
 #include <colls/transport/tcp.hpp>
-#include <colls/when_all.hpp>
 
 #include <chrono>
 #include <memory>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/cuda/stream.hpp>
 
+#include <colls/coroutine/task.hpp>
+#include <colls/coroutine/when_all.hpp>
 #include <colls/cuda/passable.hpp>
-#include <colls/task.hpp>
 #include <colls/transport/inproc.hpp>
-#include <colls/when_all.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/engine.hpp>
 
-#include <colls/sync_wait.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/transport/socket.hpp>
 
 #include <boost/asio/strand.hpp>

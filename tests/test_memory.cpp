@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/memory.hpp>
+#include <colls/coroutine/frame_cache.hpp>
 
 #include <doctest/doctest.h>
 #include <cstdint>

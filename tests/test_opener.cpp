@@ -3,8 +3,8 @@
 #include <colls/transport/tcp/opener.hpp>
 
 #include <colls/channel.hpp>
+#include <colls/coroutine/when_all.hpp>
 #include <colls/transport/tcp.hpp>
-#include <colls/when_all.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/sync_wait.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 
 #include <doctest/doctest.h>
 #include <functional>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/task.hpp>
+#include <colls/coroutine/task.hpp>
 
-#include <colls/sync_wait.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 #include <doctest/doctest.h>
 #include <memory>
 #include <stdexcept>

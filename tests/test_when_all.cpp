@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/when_all.hpp>
+#include <colls/coroutine/when_all.hpp>
 
-#include <colls/sync_wait.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 #include <doctest/doctest.h>
 #include <stdexcept>
 #include <string>

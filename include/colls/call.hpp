@@ -4,8 +4,8 @@
 
 // call: one started operation, and the handle that the user holds.
 
+#include <colls/coroutine/task.hpp>
 #include <colls/match.hpp>
-#include <colls/task.hpp>
 
 #include <cstddef>
 #include <cstring>

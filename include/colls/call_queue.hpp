@@ -6,7 +6,7 @@
 
 #include <colls/base/options.hpp>
 #include <colls/call.hpp>
-#include <colls/sync_wait.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/tuning.hpp>
 
 namespace colls {

@@ -12,8 +12,8 @@
 #include <colls/base/options.hpp>
 #include <colls/channel.hpp>
 #include <colls/communicator.hpp>
+#include <colls/coroutine/sync_wait.hpp>
+#include <colls/coroutine/task.hpp>
+#include <colls/coroutine/when_all.hpp>
 #include <colls/inproc.hpp>
-#include <colls/sync_wait.hpp>
-#include <colls/task.hpp>
 #include <colls/version.hpp>
-#include <colls/when_all.hpp>

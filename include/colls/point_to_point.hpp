@@ -6,8 +6,8 @@
 
 #include <colls/arguments.hpp>
 #include <colls/call.hpp>
+#include <colls/coroutine/when_all.hpp>
 #include <colls/transport.hpp>
-#include <colls/when_all.hpp>
 
 namespace colls::detail {
 

@@ -9,7 +9,7 @@
 #include <colls/base/fingerprint.hpp>
 #include <colls/base/node_map.hpp>
 #include <colls/base/reported_failure.hpp>
-#include <colls/operation.hpp>
+#include <colls/coroutine/completion.hpp>
 
 #include <memory>
 #include <optional>

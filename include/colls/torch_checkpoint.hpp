@@ -5,9 +5,9 @@
 // A checkpoint of training a libtorch module: everything that another number of ranks needs to go
 // on.
 
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/ddp/checkpoint.hpp>
 #include <colls/ddp/sampler.hpp>
-#include <colls/sync_wait.hpp>
 
 #include <torch/torch.h>
 

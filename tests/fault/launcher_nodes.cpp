@@ -4,8 +4,8 @@
 
 #include "launcher.hpp"
 
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/rendezvous/reach.hpp>
-#include <colls/sync_wait.hpp>
 
 #include <cstdio>
 

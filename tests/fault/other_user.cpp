@@ -8,9 +8,9 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/rendezvous/local_key.hpp>
 #include <colls/rendezvous/store_frame.hpp>
-#include <colls/sync_wait.hpp>
 #include <colls/transport/shm/local_socket.hpp>
 
 #include <grp.h>

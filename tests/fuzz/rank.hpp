@@ -7,8 +7,8 @@
 #include "peer.hpp"
 
 #include <colls/channel.hpp>
+#include <colls/coroutine/when_all.hpp>
 #include <colls/transport/tcp.hpp>
-#include <colls/when_all.hpp>
 
 #include <list>
 #include <optional>

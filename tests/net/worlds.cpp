@@ -3,8 +3,8 @@
 // every_collective in worlds of all kinds: started by colls-run, mpirun, torchrun and by hand, over
 // IPv4 and IPv6, on one host and on two.
 
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/run.hpp>
-#include <colls/sync_wait.hpp>
 #include <colls/transport/tcp.hpp>
 
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 
 // The calls of a scenario: what a rank gives, what it must get, and the facade's call itself.
 
-#include <colls/sync_wait.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 
 #include "../conformance/harness.hpp"
 #include "scenario.hpp"

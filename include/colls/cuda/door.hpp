@@ -11,8 +11,8 @@
 // to the number that its line tells, which that stream writes at the rank's own door.
 
 #include <colls/base/log.hpp>
+#include <colls/coroutine/completion.hpp>
 #include <colls/cuda/api.hpp>
-#include <colls/operation.hpp>
 
 #include <fcntl.h>
 #include <poll.h>

@@ -5,8 +5,8 @@
 // Streams and events, and awaiting a stream: the GPU writes a number, the driver of the coroutine
 // reads it. No thread, no call of CUDA per look.
 
+#include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
-#include <colls/operation.hpp>
 #include <colls/record.hpp>
 
 #include <chrono>

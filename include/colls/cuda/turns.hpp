@@ -4,7 +4,7 @@
 
 // turns: calls of one rank that may not do something at once.
 
-#include <colls/operation.hpp>
+#include <colls/coroutine/completion.hpp>
 
 #include <algorithm>
 #include <deque>

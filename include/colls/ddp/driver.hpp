@@ -4,9 +4,9 @@
 
 // The two sides of a training step: the one that computes, and the one that turns the communicator.
 
+#include <colls/coroutine/sync_wait.hpp>
+#include <colls/coroutine/task.hpp>
 #include <colls/ddp/options.hpp>
-#include <colls/sync_wait.hpp>
-#include <colls/task.hpp>
 #include <colls/transport/tcp.hpp>
 
 #include <boost/asio/io_context.hpp>

@@ -10,7 +10,7 @@
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
-#include <colls/operation.hpp>
+#include <colls/coroutine/completion.hpp>
 #include <colls/os/descriptor.hpp>
 #include <colls/os/fork_guard.hpp>
 #include <colls/os/log_writer.hpp>

@@ -4,9 +4,9 @@
 
 // inproc: all ranks are coroutines on one thread. The embedded default; it needs nothing.
 
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>
 #include <colls/receive.hpp>
-#include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/inproc/meeting.hpp>
 

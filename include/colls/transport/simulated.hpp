@@ -4,10 +4,10 @@
 
 // simulated: ranks on a network that exists only in virtual time; the same run for the same seed.
 
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>
 #include <colls/receive.hpp>
 #include <colls/send.hpp>
-#include <colls/sync_wait.hpp>
 #include <colls/transport.hpp>
 #include <colls/transport/simulated/faults.hpp>
 #include <colls/transport/simulated/links.hpp>

@@ -5,9 +5,9 @@
 // Sockets on an engine, as operations: what joining, the stores and the links' handshakes use.
 
 #include <colls/base/buffer.hpp>
+#include <colls/coroutine/task.hpp>
 #include <colls/os/descriptor.hpp>
 #include <colls/os/system_call.hpp>
-#include <colls/task.hpp>
 #include <colls/transport/engine.hpp>
 
 #include <boost/asio/ip/tcp.hpp>

@@ -5,11 +5,11 @@
 // How ranks meet: the second half of meet.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/coroutine/when_all.hpp>
 #include <colls/os/procfs.hpp>
 #include <colls/rendezvous/environment.hpp>
 #include <colls/rendezvous/known_variables.hpp>
 #include <colls/rendezvous/meet_file.hpp>
-#include <colls/when_all.hpp>
 
 #include <map>
 #include <memory>

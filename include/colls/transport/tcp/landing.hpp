@@ -4,8 +4,8 @@
 
 // landing: where the payload of the frame that a link reads goes.
 
+#include <colls/coroutine/frame_cache.hpp>
 #include <colls/match.hpp>
-#include <colls/memory.hpp>
 #include <colls/os/crc32c.hpp>
 
 #include <algorithm>

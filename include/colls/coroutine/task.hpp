@@ -5,8 +5,8 @@
 // task<T>: the coroutine that algorithms are written as.
 
 #include <colls/base/error.hpp>
-#include <colls/memory.hpp>
-#include <colls/operation.hpp>
+#include <colls/coroutine/completion.hpp>
+#include <colls/coroutine/frame_cache.hpp>
 
 #include <coroutine>
 #include <exception>

@@ -5,7 +5,7 @@
 // sync_wait: the blocking door for main(), tests and benchmarks.
 
 #include <colls/base/error.hpp>
-#include <colls/task.hpp>
+#include <colls/coroutine/task.hpp>
 
 namespace colls {
 

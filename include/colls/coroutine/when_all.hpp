@@ -4,7 +4,7 @@
 
 // when_all: the only concurrency that algorithms use.
 
-#include <colls/task.hpp>
+#include <colls/coroutine/task.hpp>
 
 #include <array>
 #include <tuple>
