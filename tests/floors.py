@@ -53,10 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "transport/engine": "driver",
-    "transport/socket": "driver",
-    "transport/shm/local_socket": "driver",
-    "transport/yielding": "driver",
     "record": "matching",
     "match/posted": "matching",
     "match/pairing": "matching",

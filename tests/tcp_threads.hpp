@@ -4,8 +4,8 @@
 
 // Ranks of a TCP world as threads of this process, each with an executor and links of its own.
 
+#include <colls/driver/socket.hpp>
 #include <colls/run.hpp>
-#include <colls/transport/socket.hpp>
 
 #include <chrono>
 #include <thread>

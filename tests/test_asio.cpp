@@ -16,9 +16,9 @@
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
+#include <colls/driver/socket.hpp>
 #include <colls/inproc.hpp>
 #include <colls/rendezvous/join.hpp>
-#include <colls/transport/socket.hpp>
 #include <future>
 #include <stdexcept>
 #include <string>

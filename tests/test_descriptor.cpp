@@ -3,10 +3,10 @@
 #include <colls/os/descriptor.hpp>
 
 #include <colls/ddp/checkpoint.hpp>
+#include <colls/driver/local_socket.hpp>
 #include <colls/os/procfs.hpp>
 #include <colls/rendezvous/file_store.hpp>
 #include <colls/rendezvous/variables.hpp>
-#include <colls/transport/shm/local_socket.hpp>
 
 #include <sys/stat.h>
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/engine.hpp>
+#include <colls/driver/engine.hpp>
 
 #include <colls/coroutine/sync_wait.hpp>
-#include <colls/transport/socket.hpp>
+#include <colls/driver/socket.hpp>
 
 #include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>

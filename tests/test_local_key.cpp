@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/rendezvous/local_key.hpp>
 
+#include <colls/driver/local_socket.hpp>
 #include <colls/rendezvous/reach.hpp>
-#include <colls/transport/shm/local_socket.hpp>
 
 #include "joining.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/yielding.hpp>
+#include <colls/driver/idle_policy.hpp>
 
 #include <doctest/doctest.h>
 

@@ -8,9 +8,9 @@
 #include "on_devices.hpp"
 #include "processes.hpp"
 
+#include <colls/driver/socket.hpp>
 #include <colls/rendezvous/environment.hpp>
 #include <colls/run.hpp>
-#include <colls/transport/socket.hpp>
 
 #include <cstdio>
 #include <stdexcept>

@@ -21,6 +21,8 @@
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
+#include <colls/driver/engine.ipp>
+#include <colls/driver/socket.ipp>
 #include <colls/impl/match.ipp>
 #include <colls/impl/rendezvous/authenticate.ipp>
 #include <colls/impl/rendezvous/door.ipp>
@@ -35,9 +37,7 @@
 #include <colls/impl/rendezvous/store_server.ipp>
 #include <colls/impl/rendezvous/tcp_store.ipp>
 #include <colls/impl/run.ipp>
-#include <colls/impl/transport/engine.ipp>
 #include <colls/impl/transport/inproc.ipp>
-#include <colls/impl/transport/socket.ipp>
 #include <colls/impl/transport/tcp.ipp>
 #include <colls/impl/transport/tcp/delivery.ipp>
 #include <colls/impl/transport/tcp/lender.ipp>

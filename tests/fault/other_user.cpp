@@ -9,9 +9,9 @@
 #include "processes.hpp"
 
 #include <colls/coroutine/sync_wait.hpp>
+#include <colls/driver/local_socket.hpp>
 #include <colls/rendezvous/local_key.hpp>
 #include <colls/rendezvous/store_frame.hpp>
-#include <colls/transport/shm/local_socket.hpp>
 
 #include <grp.h>
 

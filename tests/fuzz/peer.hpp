@@ -6,8 +6,8 @@
 
 #include "input.hpp"
 
+#include <colls/driver/local_socket.hpp>
 #include <colls/rendezvous/authenticate.hpp>
-#include <colls/transport/shm/local_socket.hpp>
 
 #include <sys/socket.h>
 

@@ -4,7 +4,7 @@
 
 // The launcher's ends of what connects it to the guard and to the local ranks.
 
-#include <colls/transport/socket.hpp>
+#include <colls/driver/socket.hpp>
 
 #include <sys/types.h>
 

@@ -6,7 +6,7 @@
 
 #include "sink.hpp"
 
-#include <colls/transport/socket.hpp>
+#include <colls/driver/socket.hpp>
 
 #include <deque>
 

@@ -4,7 +4,7 @@
 
 // Where the ranks' output goes: whole lines, never a blocking write, one live line on a terminal.
 
-#include <colls/transport/engine.hpp>
+#include <colls/driver/engine.hpp>
 
 #include <poll.h>
 #include <sys/ioctl.h>

@@ -7,7 +7,7 @@
 
 #include "watched.hpp"
 
-#include <colls/transport/socket.hpp>
+#include <colls/driver/socket.hpp>
 
 #include <string>
 

@@ -4,7 +4,7 @@
 
 // A descriptor that is watched while it may be read or written, and a function to call then.
 
-#include <colls/transport/engine.hpp>
+#include <colls/driver/engine.hpp>
 
 #include <functional>
 #include <utility>

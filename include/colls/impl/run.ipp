@@ -4,9 +4,9 @@
 
 // From a launcher's start to its end: the second half of run.hpp.
 
+#include <colls/driver/engine.hpp>
 #include <colls/give_up.hpp>
 #include <colls/rendezvous/join.hpp>
-#include <colls/transport/engine.hpp>
 
 #include <cstdio>
 

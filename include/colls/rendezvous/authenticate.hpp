@@ -17,9 +17,9 @@
 // A proof is HMAC-SHA256(secret, role, both HELLOs): the role stops reflection, the nonces stop
 // replay, and rank, world, job and version cannot be changed on the way.
 
+#include <colls/driver/socket.hpp>
 #include <colls/rendezvous/config.hpp>
 #include <colls/rendezvous/hello.hpp>
-#include <colls/transport/socket.hpp>
 
 #include <openssl/crypto.h>
 

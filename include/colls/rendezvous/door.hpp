@@ -10,8 +10,8 @@
 // secret and the thread gets on with its work; what waits longer waits in the listener's queue.
 
 #include <colls/base/log.hpp>
+#include <colls/driver/local_socket.hpp>
 #include <colls/rendezvous/authenticate.hpp>
-#include <colls/transport/shm/local_socket.hpp>
 
 #include <list>
 #include <memory>

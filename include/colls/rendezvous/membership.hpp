@@ -4,10 +4,10 @@
 
 // What a rank knows of its world once all ranks have met.
 
+#include <colls/driver/socket.hpp>
 #include <colls/os/cpu_affinity.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/rendezvous/store.hpp>
-#include <colls/transport/socket.hpp>
 
 #include <memory>
 #include <optional>

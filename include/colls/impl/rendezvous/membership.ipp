@@ -5,9 +5,9 @@
 // What ranks tell each other of themselves: the second half of membership.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/driver/local_socket.hpp>
 #include <colls/os/procfs.hpp>
 #include <colls/rendezvous/store_server.hpp>
-#include <colls/transport/shm/local_socket.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -6,9 +6,9 @@
 // socket, or through memory that both processes share; then the socket only tells of death, and
 // wakes.
 
+#include <colls/driver/local_socket.hpp>
+#include <colls/driver/socket.hpp>
 #include <colls/transport/shm/arena.hpp>
-#include <colls/transport/shm/local_socket.hpp>
-#include <colls/transport/socket.hpp>
 #include <colls/transport/tcp/credit.hpp>
 #include <colls/transport/tcp/ring_frames.hpp>
 #include <colls/transport/tcp/socket_frames.hpp>

@@ -5,7 +5,7 @@
 // socket_frames: the frames of a link through a socket: its outbox to the system, and what comes to
 // the landing.
 
-#include <colls/transport/socket.hpp>
+#include <colls/driver/socket.hpp>
 #include <colls/transport/tcp/landing.hpp>
 #include <colls/transport/tcp/outbox.hpp>
 

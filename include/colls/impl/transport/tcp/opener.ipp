@@ -5,8 +5,8 @@
 // How links are opened: the second half of opener.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/driver/local_socket.hpp>
 #include <colls/rendezvous/store_frame.hpp>
-#include <colls/transport/shm/local_socket.hpp>
 
 #include <cerrno>
 #include <new>

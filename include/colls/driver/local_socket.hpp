@@ -4,7 +4,7 @@
 
 // Sockets between processes of one user on one host: abstract names, so that nothing stays behind.
 
-#include <colls/transport/socket.hpp>
+#include <colls/driver/socket.hpp>
 
 #include <sys/un.h>
 

@@ -6,9 +6,9 @@
 
 #include <colls/base/buffer.hpp>
 #include <colls/coroutine/task.hpp>
+#include <colls/driver/engine.hpp>
 #include <colls/os/descriptor.hpp>
 #include <colls/os/system_call.hpp>
-#include <colls/transport/engine.hpp>
 
 #include <boost/asio/ip/tcp.hpp>
 
@@ -300,5 +300,5 @@ class task_group {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/socket.ipp>
+#include <colls/driver/socket.ipp>
 #endif

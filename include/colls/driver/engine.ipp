@@ -5,6 +5,7 @@
 // What needs no haste: the second half of engine.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/driver/engine.hpp>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>

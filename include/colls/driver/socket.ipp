@@ -5,6 +5,7 @@
 // What a socket does: the second half of socket.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/driver/socket.hpp>
 
 #include <netinet/tcp.h>
 

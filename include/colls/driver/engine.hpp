@@ -11,10 +11,10 @@
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
 #include <colls/coroutine/completion.hpp>
+#include <colls/driver/idle_policy.hpp>
 #include <colls/os/descriptor.hpp>
 #include <colls/os/fork_guard.hpp>
 #include <colls/os/log_writer.hpp>
-#include <colls/transport/yielding.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
@@ -274,5 +274,5 @@ class engine : public std::enable_shared_from_this<engine> {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/engine.ipp>
+#include <colls/driver/engine.ipp>
 #endif
