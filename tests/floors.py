@@ -53,14 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "record": "matching",
-    "match/posted": "matching",
-    "match/pairing": "matching",
-    "match/roster": "matching",
-    "match/under_way": "matching",
-    "match/stragglers": "matching",
-    "match/spare_memory": "matching",
-    "match": "matching",
     "receive": "channel",
     "send": "channel",
     "transport": "channel",

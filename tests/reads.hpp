@@ -5,7 +5,7 @@
 // Whether memory is lent, and whether a process may read the memory of another one of its user here,
 // not only of its children.
 
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 
 #include <sys/uio.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/match/pairing.hpp>
-#include <colls/match/under_way.hpp>
+#include <colls/matching/in_flight.hpp>
+#include <colls/matching/match_queues.hpp>
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 // call: one started operation, and the handle that the user holds.
 
 #include <colls/coroutine/task.hpp>
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 
 #include <cstddef>
 #include <cstring>

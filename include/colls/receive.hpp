@@ -5,7 +5,7 @@
 // receive: a receive as every transport's `recv` gives it.
 
 #include <colls/base/buffer.hpp>
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 
 namespace colls {
 

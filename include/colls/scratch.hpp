@@ -4,7 +4,7 @@
 
 // scratch: bytes to work in.
 
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 
 #include <cstddef>
 

@@ -6,7 +6,7 @@
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/key_table.hpp>
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 
 namespace colls {
 

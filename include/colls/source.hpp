@@ -23,7 +23,6 @@
 #include <colls/base/log.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
-#include <colls/impl/match.ipp>
 #include <colls/impl/rendezvous/authenticate.ipp>
 #include <colls/impl/rendezvous/door.ipp>
 #include <colls/impl/rendezvous/environment.ipp>
@@ -44,6 +43,7 @@
 #include <colls/impl/transport/tcp/link.ipp>
 #include <colls/impl/transport/tcp/links.ipp>
 #include <colls/impl/transport/tcp/opener.ipp>
+#include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>
 

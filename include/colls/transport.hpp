@@ -7,7 +7,7 @@
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
 #include <colls/base/network_cost.hpp>
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 #include <colls/round.hpp>
 
 namespace colls {

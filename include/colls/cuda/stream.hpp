@@ -7,7 +7,7 @@
 
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 
 #include <chrono>
 #include <exception>

@@ -4,7 +4,7 @@
 
 // meeting: ranks of one thread wait for each other, and the last to come does the work of all.
 
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 
 namespace colls::inproc {
 

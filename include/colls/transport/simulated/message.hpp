@@ -4,7 +4,7 @@
 
 // message: what travels between simulated ranks.
 
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/simulated/clock_queue.hpp>
 
 #include <memory>

@@ -5,7 +5,7 @@
 // delivery: the messages of a rank: its sends onto links, what links bring into its receives, and
 // the grants between them.
 
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/tcp/links.hpp>
 #include <colls/transport/tcp/opener.hpp>
 

@@ -5,7 +5,7 @@
 // landing: where the payload of the frame that a link reads goes.
 
 #include <colls/coroutine/frame_cache.hpp>
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 #include <colls/os/crc32c.hpp>
 
 #include <algorithm>

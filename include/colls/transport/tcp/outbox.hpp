@@ -5,7 +5,7 @@
 // outbox: what a link has still to write, in which order, and how far it has come.
 
 #include <colls/base/buffer.hpp>
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 #include <colls/transport/tcp/frame.hpp>
 
 #include <sys/uio.h>

@@ -4,7 +4,7 @@
 
 // message: what a rank offers to another thread, and who may touch it when.
 
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/threads/inbox.hpp>
 
 #include <sched.h>

@@ -4,7 +4,7 @@
 
 // speech: what the ranks tell each other besides messages.
 
-#include <colls/match.hpp>
+#include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/threads/message.hpp>
 
 #include <new>

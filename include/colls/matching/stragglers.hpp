@@ -5,7 +5,7 @@
 // stragglers: which ranks have not entered an operation that others wait in, as far as the waiting
 // ranks have told each other.
 
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 
 #include <algorithm>
 #include <map>

@@ -4,7 +4,7 @@
 
 // pairing: receives that wait for their messages, and messages that wait for their receives.
 
-#include <colls/match/posted.hpp>
+#include <colls/matching/posted_receive.hpp>
 
 #include <utility>
 

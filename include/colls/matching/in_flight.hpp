@@ -4,7 +4,7 @@
 
 // under_way: the operations that have begun on a rank and not ended, and what time does to them.
 
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 
 #include <algorithm>
 #include <new>

@@ -5,6 +5,7 @@
 // What is no plain pairing: the second half of match.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/matching/tag_matcher.hpp>
 
 namespace colls {
 

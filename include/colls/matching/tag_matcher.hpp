@@ -5,11 +5,11 @@
 // match: pairs messages with receives for one rank and executor, whatever transport moves them.
 
 #include <colls/base/log.hpp>
-#include <colls/match/pairing.hpp>
-#include <colls/match/roster.hpp>
-#include <colls/match/spare_memory.hpp>
-#include <colls/match/stragglers.hpp>
-#include <colls/match/under_way.hpp>
+#include <colls/matching/communicator_table.hpp>
+#include <colls/matching/in_flight.hpp>
+#include <colls/matching/match_queues.hpp>
+#include <colls/matching/scratch_pool.hpp>
+#include <colls/matching/stragglers.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -308,5 +308,5 @@ class match : public pairing {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/match.ipp>
+#include <colls/matching/tag_matcher.ipp>
 #endif

@@ -5,7 +5,7 @@
 // posted: a receive, and a message that comes before its receive.
 
 #include <colls/base/key_table.hpp>
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 
 #include <cstring>
 

@@ -5,7 +5,7 @@
 // roster: the communicators of a rank by their ids: those it is in, those it has left, and ids that
 // are taken for others to come.
 
-#include <colls/record.hpp>
+#include <colls/matching/operation_record.hpp>
 
 #include <algorithm>
 #include <memory>
