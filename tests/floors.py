@@ -53,13 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "receive": "channel",
-    "send": "channel",
-    "transport": "channel",
-    "channel": "channel",
-    "recv_reduce": "channel",
-    "scratch": "channel",
-    "round": "channel",
     "algorithm/direct_copies": "algorithm",
     "algorithm/direct_scans": "algorithm",
     "algorithm/lending": "algorithm",

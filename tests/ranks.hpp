@@ -4,7 +4,7 @@
 
 // Ranks without a facade, for the tests of what lies below it: communicators and calls by hand.
 
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 #include <colls/transport/inproc.hpp>
 
 #include <memory>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/tcp/opener.hpp>
 
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 #include <colls/coroutine/when_all.hpp>
 #include <colls/transport/tcp.hpp>
 

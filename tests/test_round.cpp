@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/round.hpp>
+#include <colls/channel/multi_send_recv.hpp>
 
 #include "tcp_ranks.hpp"
 

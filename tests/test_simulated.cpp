@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/simulated.hpp>
 
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 #include <colls/base/half.hpp>
 #include <colls/base/op.hpp>
 #include <colls/base/options.hpp>
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 #include <colls/communicator.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/task.hpp>

@@ -6,8 +6,8 @@
 
 #include <colls/arguments.hpp>
 #include <colls/call.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/transport.hpp>
 
 namespace colls::detail {
 

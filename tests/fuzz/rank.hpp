@@ -6,7 +6,7 @@
 
 #include "peer.hpp"
 
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 #include <colls/coroutine/when_all.hpp>
 #include <colls/transport/tcp.hpp>
 

@@ -5,7 +5,7 @@
 // dissemination: the barrier in which news multiplies in every round.
 
 #include <colls/base/pattern.hpp>
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 namespace colls::dissemination {
 

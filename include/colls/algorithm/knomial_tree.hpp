@@ -7,7 +7,7 @@
 
 #include <colls/algorithm/placed.hpp>
 #include <colls/base/pattern/trees.hpp>
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 namespace colls::knomial_tree {
 

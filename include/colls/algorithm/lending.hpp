@@ -8,7 +8,7 @@
 #include <colls/algorithm/one_round.hpp>
 #include <colls/algorithm/placed.hpp>
 #include <colls/base/cache_lines.hpp>
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -6,7 +6,7 @@
 
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 namespace colls::neighbour_exchange {
 

@@ -4,7 +4,7 @@
 
 // one_round: messages from each rank to many and from many to each, all at once.
 
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 namespace colls::one_round {
 

@@ -8,7 +8,7 @@
 #include <colls/algorithm/placed.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern/trees.hpp>
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 namespace colls::pipeline {
 

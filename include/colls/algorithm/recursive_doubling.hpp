@@ -12,7 +12,7 @@
 #include <colls/algorithm/placed.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 namespace colls::recursive_doubling {
 

@@ -5,7 +5,7 @@
 // step: an algorithm that is one operation of the transport and some work after it. Calls run it
 // without a coroutine (`step_call`), algorithms with one.
 
-#include <colls/channel.hpp>
+#include <colls/channel/channel.hpp>
 
 namespace colls {
 

@@ -4,10 +4,10 @@
 
 // inproc: all ranks are coroutines on one thread. The embedded default; it needs nothing.
 
+#include <colls/channel/receive.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>
-#include <colls/receive.hpp>
-#include <colls/transport.hpp>
 #include <colls/transport/inproc/meeting.hpp>
 
 #include <time.h>

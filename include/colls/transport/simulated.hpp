@@ -4,11 +4,11 @@
 
 // simulated: ranks on a network that exists only in virtual time; the same run for the same seed.
 
+#include <colls/channel/receive.hpp>
+#include <colls/channel/send.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>
-#include <colls/receive.hpp>
-#include <colls/send.hpp>
-#include <colls/transport.hpp>
 #include <colls/transport/simulated/faults.hpp>
 #include <colls/transport/simulated/links.hpp>
 #include <colls/transport/simulated/message.hpp>

@@ -4,11 +4,11 @@
 
 // threads: every rank is a thread of this process, with its own match, run queue and driver.
 
+#include <colls/channel/receive.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/cpu_affinity.hpp>
 #include <colls/os/log_writer.hpp>
-#include <colls/receive.hpp>
-#include <colls/transport.hpp>
 #include <colls/transport/threads/message.hpp>
 #include <colls/transport/threads/speech.hpp>
 

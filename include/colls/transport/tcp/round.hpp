@@ -5,7 +5,7 @@
 // round: short messages of a rank to many others and from many others at once, written to the links
 // and taken from them without the lists of match.
 
-#include <colls/round.hpp>
+#include <colls/channel/multi_send_recv.hpp>
 #include <colls/transport/tcp/link.hpp>
 
 #include <bit>

@@ -4,10 +4,10 @@
 
 // channel: one operation's own lane through a transport; what algorithms send and receive by.
 
+#include <colls/channel/recv_reduce.hpp>
+#include <colls/channel/scratch.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/recv_reduce.hpp>
-#include <colls/scratch.hpp>
-#include <colls/transport.hpp>
 
 #include <climits>
 #include <cstring>

@@ -7,8 +7,8 @@
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
 #include <colls/base/network_cost.hpp>
+#include <colls/channel/multi_send_recv.hpp>
 #include <colls/matching/tag_matcher.hpp>
-#include <colls/round.hpp>
 
 namespace colls {
 

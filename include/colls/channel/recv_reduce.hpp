@@ -5,9 +5,9 @@
 // recv_reduce: a receive whose message is reduced with what is here, and what becomes of an
 // operation whose reduction throws.
 
+#include <colls/channel/scratch.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/reduction/reduce_into.hpp>
-#include <colls/scratch.hpp>
-#include <colls/transport.hpp>
 
 #include <exception>
 #include <optional>
