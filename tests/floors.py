@@ -53,16 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "algorithm/direct_copies": "algorithm",
-    "algorithm/direct_scans": "algorithm",
-    "algorithm/lending": "algorithm",
-    "algorithm/meeting": "algorithm",
-    "algorithm/one_round": "algorithm",
-    "algorithm/placed": "algorithm",
-    "algorithm/rotated": "algorithm",
-    "algorithm/step": "algorithm",
-    "algorithm/whole": "algorithm",
-    "algorithms": "algorithm",
     "costs": "selection",
     "tuning": "selection",
     "probe": "selection",

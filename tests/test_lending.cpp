@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/algorithm/lending.hpp>
+#include <colls/algorithm/shared_window.hpp>
 
 #include "reads.hpp"
 #include "tcp_ranks.hpp"

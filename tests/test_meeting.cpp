@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/inproc/meeting.hpp>
 
-#include <colls/algorithm/meeting.hpp>
+#include <colls/algorithm/last_arriver.hpp>
 
 #include "ranks.hpp"
 

@@ -4,7 +4,7 @@
 // Every frame and every handshake message as the bytes that travel. Whoever changes one of them
 // raises `wire_version`, and the bytes here.
 
-#include <colls/algorithm/lending.hpp>
+#include <colls/algorithm/shared_window.hpp>
 #include <colls/rendezvous/authenticate.hpp>
 #include <colls/rendezvous/local_key.hpp>
 #include <colls/rendezvous/membership.hpp>

@@ -4,7 +4,7 @@
 
 // What runs under a started collective: working buffers, prepare and finish round an algorithm.
 
-#include <colls/algorithms.hpp>
+#include <colls/algorithm/table.hpp>
 
 #include <vector>
 

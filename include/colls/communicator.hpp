@@ -4,7 +4,7 @@
 
 // communicator: the collectives as users call them.
 
-#include <colls/algorithms.hpp>
+#include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
 #include <colls/core.hpp>
 

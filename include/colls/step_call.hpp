@@ -4,7 +4,7 @@
 
 // step_call: a call that is one step, and needs no coroutine.
 
-#include <colls/algorithm/step.hpp>
+#include <colls/algorithm/frameless.hpp>
 #include <colls/call.hpp>
 
 namespace colls::detail {

@@ -8,7 +8,7 @@
 // A World has `explicit World(int size)`, `size()`, `operator[](rank)` that gives a transport, and
 // is the driver that turns all of them: see colls::inproc_world.
 
-#include <colls/algorithms.hpp>
+#include <colls/algorithm/table.hpp>
 
 #include <algorithm>
 #include <array>

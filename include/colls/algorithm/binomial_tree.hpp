@@ -5,7 +5,7 @@
 // binomial_tree: ceil(log2 p) rounds, for short buffers. Thakur, Rabenseifner, Gropp (2005).
 
 #include <colls/algorithm/knomial_tree.hpp>
-#include <colls/algorithm/rotated.hpp>
+#include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::binomial_tree {
 

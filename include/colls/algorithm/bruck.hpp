@@ -7,7 +7,7 @@
 //
 // Block i of a rank is that of the rank i ahead; k is the channel's radix.
 
-#include <colls/algorithm/rotated.hpp>
+#include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::bruck {
 

@@ -7,7 +7,7 @@
 // Block i of a rank is that of the rank i ahead. Sums are made in scratch in this order, where what
 // a message carries lies in one piece.
 
-#include <colls/algorithm/rotated.hpp>
+#include <colls/algorithm/rotated_partition.hpp>
 #include <colls/base/pattern/circulant.hpp>
 
 namespace colls::circulant {

@@ -5,11 +5,11 @@
 // direct: nothing is sent but where the data lies. For ranks that see each other's memory; what a
 // rank does not lend goes by messages, the same way.
 
-#include <colls/algorithm/direct_copies.hpp>
+#include <colls/algorithm/direct_data_movement.hpp>
+#include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
-#include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>
-#include <colls/algorithm/whole.hpp>
+#include <colls/algorithm/shared_window.hpp>
 #include <colls/base/partition.hpp>
 
 namespace colls::direct {

@@ -5,7 +5,7 @@
 // knomial_tree: up to k-1 children a level, for short buffers: fewer levels than a binomial tree,
 // k = 2. Wilkins and others, "Generalized collective algorithms for the exascale era" (2023).
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/pattern/trees.hpp>
 #include <colls/channel/channel.hpp>
 

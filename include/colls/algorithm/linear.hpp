@@ -5,7 +5,7 @@
 // linear: the obvious version of every collective. Ranks talk to each other directly and sums are
 // folded in rank order, ((x0 + x1) + x2) + ..., so operations need not commute: the tests' oracle.
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
 #include <colls/channel/channel.hpp>

@@ -5,7 +5,7 @@
 // pairwise: the exchange of everything, with one peer after the other. Thakur, Rabenseifner, Gropp,
 // "Optimization of collective communication operations in MPICH" (2005).
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
 #include <colls/channel/channel.hpp>

@@ -5,7 +5,7 @@
 // pipeline: what chains and binary trees share. Segments of a buffer follow each other, several at
 // a time: each lane runs the same coroutine over its segments as over a whole buffer.
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern/trees.hpp>
 #include <colls/channel/channel.hpp>

@@ -9,7 +9,7 @@
 // Sums alternate between the caller's buffer and one scratch, because the message to the partner
 // still reads the old sum while the new one is written.
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
 #include <colls/channel/channel.hpp>

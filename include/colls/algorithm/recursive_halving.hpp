@@ -5,7 +5,7 @@
 // recursive_halving: partners exchange halves of what they still sum up, so that few rounds move
 // few bytes. Rabenseifner, "Optimization of collective reduction operations" (2004).
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
 #include <colls/channel/channel.hpp>

@@ -6,7 +6,7 @@
 
 #include <colls/algorithm/binomial_tree.hpp>
 #include <colls/algorithm/circulant.hpp>
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 
 namespace colls::reduce_scatter_gather {
 

@@ -8,7 +8,7 @@
 // segments that it takes, as if they were the whole. Patarasuk, Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations" (2009).
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
 #include <colls/channel/channel.hpp>

@@ -7,7 +7,7 @@
 // their own sum short vectors by kernels that write to each other, and may pass long ones round.
 // What ranks cannot see of each other, and messages, are staged.
 
-#include <colls/algorithm/one_round.hpp>
+#include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/island.hpp>
 #include <colls/cuda/ring_visit.hpp>
 #include <colls/cuda/staged.hpp>

@@ -5,7 +5,7 @@
 // island: the ranks of a communicator, each on a GPU of its own, that write into each other's pages
 // (shots.cuh). Short vectors are summed so: one launch, and no word of the host before it.
 
-#include <colls/algorithm/one_round.hpp>
+#include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/neighbourhood.hpp>
 #include <colls/cuda/shot_page.hpp>
 #include <colls/cuda/turns.hpp>

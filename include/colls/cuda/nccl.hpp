@@ -4,7 +4,7 @@
 
 // nccl: memory of devices by NCCL; what NCCL cannot reduce, by its messages and kernels of colls.
 
-#include <colls/algorithms.hpp>
+#include <colls/algorithm/table.hpp>
 #include <colls/cuda/nccl_clique.hpp>
 #include <colls/cuda/staged.hpp>
 

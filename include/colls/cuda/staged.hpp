@@ -5,7 +5,7 @@
 // staged: memory of a device over a transport of the host. Calls go by pieces through pinned
 // memory: while one piece travels, the next comes down and the last goes up.
 
-#include <colls/algorithms.hpp>
+#include <colls/algorithm/table.hpp>
 #include <colls/bodies.hpp>
 #include <colls/cuda/attach.hpp>
 #include <colls/cuda/stream.hpp>

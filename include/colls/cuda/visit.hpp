@@ -6,7 +6,7 @@
 // work, by kernels and copies of its stream; the others wait for its word. No stream waits for
 // another process, since that one may die.
 
-#include <colls/algorithm/one_round.hpp>
+#include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/neighbourhood.hpp>
 
 namespace colls::cuda {

@@ -4,7 +4,7 @@
 
 // How calls are checked, numbered and started: the second half of core.hpp, once per transport.
 
-#include <colls/algorithms.hpp>
+#include <colls/algorithm/table.hpp>
 #include <colls/asked.hpp>
 #include <colls/base/shared_buffer.hpp>
 #include <colls/bodies.hpp>

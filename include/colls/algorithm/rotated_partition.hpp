@@ -4,7 +4,7 @@
 
 // rotated: the chunks of all ranks in the order of a circle that begins with one of them.
 
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
 #include <colls/channel/channel.hpp>

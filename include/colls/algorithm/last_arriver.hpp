@@ -5,8 +5,8 @@
 // meeting: collectives of ranks that one thread turns: the last to come does the work of all.
 // Each is a step.
 
-#include <colls/algorithm/placed.hpp>
-#include <colls/algorithm/step.hpp>
+#include <colls/algorithm/frameless.hpp>
+#include <colls/algorithm/typed_view.hpp>
 
 #include <bit>
 #include <span>

@@ -5,10 +5,10 @@
 // direct_scans: prefix sums where ranks see each other's memory: each makes those of a chunk for
 // all.
 
+#include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
-#include <colls/algorithm/lending.hpp>
 #include <colls/algorithm/linear.hpp>
-#include <colls/algorithm/whole.hpp>
+#include <colls/algorithm/shared_window.hpp>
 #include <colls/base/partition.hpp>
 
 namespace colls::direct {

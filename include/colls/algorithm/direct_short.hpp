@@ -5,9 +5,9 @@
 // whole: collectives of short vectors in one round. Each part goes to all who need it at once, and
 // who needs a sum adds it up itself, in rank order. Each is a step.
 
-#include <colls/algorithm/one_round.hpp>
-#include <colls/algorithm/placed.hpp>
-#include <colls/algorithm/step.hpp>
+#include <colls/algorithm/frameless.hpp>
+#include <colls/algorithm/multi_send_recv.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
 
 #include <optional>

@@ -5,8 +5,8 @@
 // What the ranks of one operation see of each other's buffers, and how they stay out of them once
 // the operation is over.
 
-#include <colls/algorithm/one_round.hpp>
-#include <colls/algorithm/placed.hpp>
+#include <colls/algorithm/multi_send_recv.hpp>
+#include <colls/algorithm/typed_view.hpp>
 #include <colls/base/cache_lines.hpp>
 #include <colls/channel/channel.hpp>
 

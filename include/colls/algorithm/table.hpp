@@ -9,15 +9,15 @@
 #include <colls/algorithm/chain.hpp>
 #include <colls/algorithm/circulant.hpp>
 #include <colls/algorithm/direct.hpp>
-#include <colls/algorithm/direct_copies.hpp>
-#include <colls/algorithm/direct_scans.hpp>
+#include <colls/algorithm/direct_data_movement.hpp>
+#include <colls/algorithm/direct_scan.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/double_tree.hpp>
 #include <colls/algorithm/hierarchical.hpp>
 #include <colls/algorithm/knomial_tree.hpp>
+#include <colls/algorithm/last_arriver.hpp>
 #include <colls/algorithm/linear.hpp>
-#include <colls/algorithm/meeting.hpp>
 #include <colls/algorithm/neighbour_exchange.hpp>
 #include <colls/algorithm/pairwise.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
@@ -250,7 +250,7 @@ struct row : offer {
   Function* run = nullptr;
 };
 
-/// A collective that is one step (algorithm/step.hpp) by that algorithm.
+/// A collective that is one step (algorithm/frameless.hpp) by that algorithm.
 template <collective What, class Step, algorithm How = algorithm::direct>
 struct as_step {};
 

@@ -5,10 +5,10 @@
 // direct_copies: what moves data without summing it, where ranks see each other's memory: each
 // reads or writes it where it lies.
 
+#include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
-#include <colls/algorithm/lending.hpp>
-#include <colls/algorithm/one_round.hpp>
-#include <colls/algorithm/whole.hpp>
+#include <colls/algorithm/multi_send_recv.hpp>
+#include <colls/algorithm/shared_window.hpp>
 #include <colls/base/partition.hpp>
 
 namespace colls::direct {
