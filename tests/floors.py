@@ -53,9 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "costs": "selection",
-    "tuning": "selection",
-    "probe": "selection",
     "arguments": "call",
     "asked": "call",
     "bodies": "call",

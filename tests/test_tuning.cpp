@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/tuning.hpp>
+#include <colls/selection/tuning.hpp>
 
 #include "closed_forms.hpp"
 #include "communicators.hpp"

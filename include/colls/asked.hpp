@@ -10,7 +10,7 @@
 #include <colls/base/partition.hpp>
 #include <colls/call.hpp>
 #include <colls/reduction/erased_reduction.hpp>
-#include <colls/tuning.hpp>
+#include <colls/selection/tuning.hpp>
 
 namespace colls::detail {
 

@@ -7,7 +7,7 @@
 #include <colls/base/options.hpp>
 #include <colls/call.hpp>
 #include <colls/coroutine/sync_wait.hpp>
-#include <colls/tuning.hpp>
+#include <colls/selection/tuning.hpp>
 
 namespace colls {
 struct offer;

@@ -6,7 +6,7 @@
 
 #include <colls/base/error.hpp>
 #include <colls/base/half.hpp>
-#include <colls/tuning.hpp>
+#include <colls/selection/tuning.hpp>
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <colls/base/shared_buffer.hpp>
 #include <colls/bodies.hpp>
 #include <colls/point_to_point.hpp>
-#include <colls/probe.hpp>
+#include <colls/selection/calibrate.hpp>
 #include <colls/step_call.hpp>
 
 namespace colls::detail {

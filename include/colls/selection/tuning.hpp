@@ -7,7 +7,7 @@
 
 #include <colls/algorithm/selection_query.hpp>
 #include <colls/base/error.hpp>
-#include <colls/costs.hpp>
+#include <colls/selection/cost_model.hpp>
 
 #include <algorithm>
 #include <vector>
