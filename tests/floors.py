@@ -53,16 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "arguments": "call",
-    "asked": "call",
-    "bodies": "call",
-    "call": "call",
-    "call_queue": "call",
-    "core": "call",
-    "point_to_point": "call",
-    "step_call": "call",
-    "communicator": "call",
-    "give_up": "call",
     "rendezvous/fixed_text": "bootstrap",
     "rendezvous/config": "bootstrap",
     "rendezvous/hello": "bootstrap",

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/call.hpp>
+#include <colls/call/call.hpp>
 
 #include "communicators.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 
 #include "communicators.hpp"
 

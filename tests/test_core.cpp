@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/core.hpp>
+#include <colls/call/communicator_core.hpp>
 
 #include "communicators.hpp"
 

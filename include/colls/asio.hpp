@@ -9,7 +9,7 @@
 // the like. The signature is void(error_code), or void(error_code, T) where the operation has a
 // value; `comm.failed()` explains more than the code does. Not for files that nvcc compiles.
 
-#include <colls/call.hpp>
+#include <colls/call/call.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/associated_allocator.hpp>

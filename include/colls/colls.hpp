@@ -10,8 +10,8 @@
 #include <colls/base/half.hpp>
 #include <colls/base/op.hpp>
 #include <colls/base/options.hpp>
+#include <colls/call/communicator.hpp>
 #include <colls/channel/channel.hpp>
-#include <colls/communicator.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/task.hpp>
 #include <colls/coroutine/when_all.hpp>

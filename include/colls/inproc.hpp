@@ -4,7 +4,7 @@
 
 // Ranks in this process: the communicators of an inproc world, and a main function for each rank.
 
-#include <colls/give_up.hpp>
+#include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/inproc.hpp>
 
 #ifdef COLLS_SEPARATE_COMPILATION

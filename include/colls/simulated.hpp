@@ -4,7 +4,7 @@
 
 // Ranks on a simulated network: the communicators of a simulated world.
 
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 #include <colls/transport/simulated.hpp>
 
 namespace colls::simulated {

@@ -4,7 +4,7 @@
 
 // Ranks as threads of this process: the communicators of a thread_world, and a main for each rank.
 
-#include <colls/give_up.hpp>
+#include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/threads.hpp>
 
 #include <mutex>

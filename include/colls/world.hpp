@@ -4,7 +4,7 @@
 
 // world: the communicator of a launcher's job, by name; its transport need not be known to call it.
 
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 
 namespace colls {
 

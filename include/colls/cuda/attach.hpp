@@ -5,7 +5,7 @@
 // attach: a communicator for the memory of a device, made of one for the host's.
 
 #include <colls/base/log.hpp>
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 #include <colls/cuda/check.hpp>
 #ifdef __CUDACC__
 #include <colls/cuda/half.cuh>

@@ -4,8 +4,8 @@
 
 // Errors of CUDA as errors of colls, and the devices there are.
 
-#include <colls/arguments.hpp>
 #include <colls/base/error.hpp>
+#include <colls/call/arguments.hpp>
 #include <colls/cuda/api.hpp>
 
 namespace colls::cuda {

@@ -6,10 +6,10 @@
 // memory: while one piece travels, the next comes down and the last goes up.
 
 #include <colls/algorithm/table.hpp>
-#include <colls/bodies.hpp>
+#include <colls/call/call_body.hpp>
+#include <colls/call/point_to_point.hpp>
 #include <colls/cuda/attach.hpp>
 #include <colls/cuda/stream.hpp>
-#include <colls/point_to_point.hpp>
 
 #include <memory>
 #include <optional>

@@ -4,7 +4,7 @@
 
 // Files that rank 0 writes as a whole or not at all, and that all ranks read.
 
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 #include <colls/os/descriptor.hpp>
 
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 // Hooks: how the gradients of a bucket are summed over the ranks, as they are or compressed.
 
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 #include <colls/ddp/options.hpp>
 #include <colls/reduction/reduce_into.hpp>
 

@@ -6,7 +6,7 @@
 // values.
 
 #include <colls/base/fingerprint.hpp>
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 
 #include <cstring>
 #include <span>

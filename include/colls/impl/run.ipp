@@ -4,8 +4,8 @@
 
 // From a launcher's start to its end: the second half of run.hpp.
 
+#include <colls/call/revoke_on_exception.hpp>
 #include <colls/driver/engine.hpp>
-#include <colls/give_up.hpp>
 #include <colls/rendezvous/join.hpp>
 
 #include <cstdio>

@@ -5,6 +5,7 @@
 // split, dup and close: the second half of communicator.hpp, once per transport.
 
 #include <colls/algorithm/recursive_doubling.hpp>
+#include <colls/call/communicator.hpp>
 
 #include <algorithm>
 

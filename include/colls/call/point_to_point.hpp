@@ -4,8 +4,8 @@
 
 // What runs under a started send or receive.
 
-#include <colls/arguments.hpp>
-#include <colls/call.hpp>
+#include <colls/call/arguments.hpp>
+#include <colls/call/call.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/when_all.hpp>
 

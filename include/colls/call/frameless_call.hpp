@@ -5,7 +5,7 @@
 // step_call: a call that is one step, and needs no coroutine.
 
 #include <colls/algorithm/frameless.hpp>
-#include <colls/call.hpp>
+#include <colls/call/call.hpp>
 
 namespace colls::detail {
 

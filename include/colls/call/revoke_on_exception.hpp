@@ -4,7 +4,7 @@
 
 // give_up: what becomes of a communicator when its rank's main ends by an exception.
 
-#include <colls/communicator.hpp>
+#include <colls/call/communicator.hpp>
 
 #include <exception>
 

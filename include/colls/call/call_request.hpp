@@ -5,10 +5,10 @@
 // What a call asks for: as ranks compare it, as an algorithm is chosen by it, and what is wrong
 // with it. Most of this stands in every call, and is inlined there.
 
-#include <colls/arguments.hpp>
 #include <colls/base/options.hpp>
 #include <colls/base/partition.hpp>
-#include <colls/call.hpp>
+#include <colls/call/arguments.hpp>
+#include <colls/call/call.hpp>
 #include <colls/reduction/erased_reduction.hpp>
 #include <colls/selection/tuning.hpp>
 

@@ -4,8 +4,8 @@
 
 // core: a communicator's calls without the users' types: checked, numbered and started.
 
-#include <colls/arguments.hpp>
-#include <colls/call_queue.hpp>
+#include <colls/call/arguments.hpp>
+#include <colls/call/call_queue.hpp>
 #include <colls/reduction/erased_reduction.hpp>
 
 #include <memory>
@@ -18,7 +18,7 @@ class communicator;
 namespace detail {
 
 /// One rank's side of a communicator over a transport. The transport may be incomplete where its
-/// calls are only made; what they do is compiled with <colls/impl/core.ipp>. `type` is the id of
+/// calls are only made; what they do is compiled with <colls/call/start_call.hpp>. `type` is the id of
 /// the element type; no offsets mean equal blocks, else there is one more than ranks. The operation
 /// of a reduction is copied into the call.
 template <class Transport>
@@ -102,4 +102,4 @@ class core final : public call_queue {
 
 }  // namespace colls
 
-#include <colls/impl/core.ipp>
+#include <colls/call/start_call.hpp>

@@ -6,7 +6,7 @@
 
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
-#include <colls/core.hpp>
+#include <colls/call/communicator_core.hpp>
 
 #include <memory>
 #include <tuple>
@@ -613,7 +613,7 @@ class communicator {
 
 }  // namespace colls
 
-#include <colls/impl/communicator.ipp>
+#include <colls/call/split.hpp>
 
 // COLLS_COMMUNICATOR(extern, T) says that what communicators over T do is compiled elsewhere;
 // COLLS_COMMUNICATOR(, T) compiles it.

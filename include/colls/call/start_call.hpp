@@ -5,12 +5,13 @@
 // How calls are checked, numbered and started: the second half of core.hpp, once per transport.
 
 #include <colls/algorithm/table.hpp>
-#include <colls/asked.hpp>
 #include <colls/base/shared_buffer.hpp>
-#include <colls/bodies.hpp>
-#include <colls/point_to_point.hpp>
+#include <colls/call/call_body.hpp>
+#include <colls/call/call_request.hpp>
+#include <colls/call/communicator_core.hpp>
+#include <colls/call/frameless_call.hpp>
+#include <colls/call/point_to_point.hpp>
 #include <colls/selection/calibrate.hpp>
-#include <colls/step_call.hpp>
 
 namespace colls::detail {
 

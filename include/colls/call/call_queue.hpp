@@ -5,7 +5,7 @@
 // The calls of one communicator: numbered, started, held back, ended.
 
 #include <colls/base/options.hpp>
-#include <colls/call.hpp>
+#include <colls/call/call.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/selection/tuning.hpp>
 
