@@ -4,9 +4,9 @@
 
 // What the tests of joining share: an engine, tasks on it, and strangers who speak raw bytes.
 
+#include <colls/bootstrap/handshake.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/rendezvous/authenticate.hpp>
 
 #include <doctest/doctest.h>
 

@@ -76,7 +76,7 @@ def problems(name, text, read, run_program):
     for found in LINK.finditer(BLOCK.sub("", text)):
         missing = read(str(pathlib.PurePosixPath(name).parent / found[1])) is None
         yield f"{name}: link to {found[1]}", "there is no such file" if missing else None
-    known = (read("include/colls/rendezvous/known_variables.hpp") or "") + (read("include/colls/source.hpp") or "")
+    known = (read("include/colls/bootstrap/known_variables.hpp") or "") + (read("include/colls/source.hpp") or "")
     for variable in sorted(set(re.findall(r"\bCOLLS_[A-Z_]*[A-Z]\b", text))):
         unknown = not re.search(rf'("|#define |#ifndef ){variable}\b', known)
         yield f"{name}: {variable}", "no such variable" if unknown else None
@@ -116,7 +116,7 @@ def builder(source, build, compiler):
 def self_test():
     files = {
         "e.cpp": "int f() {\n  if (a) {\n    b();\n  }\n}\n",
-        "include/colls/rendezvous/known_variables.hpp": '"COLLS_LOG",',
+        "include/colls/bootstrap/known_variables.hpp": '"COLLS_LOG",',
     }
     quoted = "<!-- quoted: e.cpp -->\n```cpp\n{}```\n"
     table = "<!-- calls: e.cpp -->\n| Python | C++ |\n|---|---|\n| `c()` | {} |\n"

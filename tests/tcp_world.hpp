@@ -5,9 +5,9 @@
 // All ranks of a world in this process, on one engine, with TCP or shared memory between them: for
 // tests.
 
+#include <colls/bootstrap/form_world.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/rendezvous/meet.hpp>
 #include <colls/transport/tcp.hpp>
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/authenticate.hpp>
+#include <colls/bootstrap/handshake.hpp>
 
 #include "joining.hpp"
 

@@ -3,8 +3,8 @@
 // Worlds whose frames have checksums, and bits that change on the way.
 #include <colls/transport/tcp.hpp>
 
-#include <colls/rendezvous/reach.hpp>
-#include <colls/rendezvous/store_server.hpp>
+#include <colls/bootstrap/dial.hpp>
+#include <colls/bootstrap/store_server.hpp>
 
 #include "joining.hpp"
 #include "tcp_ranks.hpp"

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/os/descriptor.hpp>
 
+#include <colls/bootstrap/environment_variables.hpp>
+#include <colls/bootstrap/file_store.hpp>
 #include <colls/ddp/checkpoint.hpp>
 #include <colls/driver/local_socket.hpp>
 #include <colls/os/procfs.hpp>
-#include <colls/rendezvous/file_store.hpp>
-#include <colls/rendezvous/variables.hpp>
 
 #include <sys/stat.h>
 

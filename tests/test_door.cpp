@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/door.hpp>
+#include <colls/bootstrap/authenticating_listener.hpp>
 
 #include "joining.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/environment.hpp>
+#include <colls/bootstrap/launcher_environment.hpp>
 
+#include <colls/bootstrap/slurm_nodelist.hpp>
 #include <colls/os/procfs.hpp>
-#include <colls/rendezvous/nodelist.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/file_store.hpp>
+#include <colls/bootstrap/file_store.hpp>
 
 #include "joining.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/known_variables.hpp>
+#include <colls/bootstrap/known_variables.hpp>
 
 #include "logged.hpp"
 

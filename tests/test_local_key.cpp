@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/local_key.hpp>
+#include <colls/bootstrap/local_secret.hpp>
 
+#include <colls/bootstrap/dial.hpp>
 #include <colls/driver/local_socket.hpp>
-#include <colls/rendezvous/reach.hpp>
 
 #include "joining.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/meet.hpp>
+#include <colls/bootstrap/form_world.hpp>
 
-#include <colls/rendezvous/reach.hpp>
+#include <colls/bootstrap/dial.hpp>
 
 #include "joining.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/rendezvous/tcp_store.hpp>
+#include <colls/bootstrap/tcp_store.hpp>
 
-#include <colls/rendezvous/reach.hpp>
+#include <colls/bootstrap/dial.hpp>
 
 #include "counted_memory.hpp"
 #include "joining.hpp"

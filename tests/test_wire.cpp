@@ -5,11 +5,11 @@
 // raises `wire_version`, and the bytes here.
 
 #include <colls/algorithm/shared_window.hpp>
-#include <colls/rendezvous/authenticate.hpp>
-#include <colls/rendezvous/local_key.hpp>
-#include <colls/rendezvous/membership.hpp>
-#include <colls/rendezvous/store_file.hpp>
-#include <colls/rendezvous/store_frame.hpp>
+#include <colls/bootstrap/file_store_header.hpp>
+#include <colls/bootstrap/handshake.hpp>
+#include <colls/bootstrap/local_secret.hpp>
+#include <colls/bootstrap/store_frame.hpp>
+#include <colls/bootstrap/world_info.hpp>
 #include <colls/transport/shm/ring.hpp>
 #include <colls/transport/tcp/frame.hpp>
 

@@ -8,8 +8,8 @@
 #include "on_devices.hpp"
 #include "processes.hpp"
 
+#include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/driver/socket.hpp>
-#include <colls/rendezvous/environment.hpp>
 #include <colls/run.hpp>
 
 #include <cstdio>

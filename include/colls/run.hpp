@@ -4,8 +4,8 @@
 
 // run: a main function for programs that a launcher starts.
 
+#include <colls/bootstrap/config.hpp>
 #include <colls/colls.hpp>
-#include <colls/rendezvous/config.hpp>
 #include <colls/world.hpp>
 
 namespace colls {

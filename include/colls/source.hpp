@@ -11,9 +11,9 @@
 #error "colls/source.hpp is for programs that define COLLS_SEPARATE_COMPILATION everywhere"
 #endif
 
+#include <colls/bootstrap/form_world.hpp>
+#include <colls/bootstrap/form_world_by_file.hpp>
 #include <colls/rendezvous/join.hpp>
-#include <colls/rendezvous/meet.hpp>
-#include <colls/rendezvous/meet_file.hpp>
 #include <colls/run.hpp>
 #include <colls/threads.hpp>
 #include <colls/transport/tcp.hpp>
@@ -21,20 +21,20 @@
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
+#include <colls/bootstrap/authenticating_listener.ipp>
+#include <colls/bootstrap/dial.ipp>
+#include <colls/bootstrap/file_store.ipp>
+#include <colls/bootstrap/form_world.ipp>
+#include <colls/bootstrap/handshake.ipp>
+#include <colls/bootstrap/known_variables.ipp>
+#include <colls/bootstrap/launcher_environment.ipp>
+#include <colls/bootstrap/local_secret.ipp>
+#include <colls/bootstrap/store_server.ipp>
+#include <colls/bootstrap/tcp_store.ipp>
+#include <colls/bootstrap/world_info.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
-#include <colls/impl/rendezvous/authenticate.ipp>
-#include <colls/impl/rendezvous/door.ipp>
-#include <colls/impl/rendezvous/environment.ipp>
-#include <colls/impl/rendezvous/file_store.ipp>
 #include <colls/impl/rendezvous/join.ipp>
-#include <colls/impl/rendezvous/known_variables.ipp>
-#include <colls/impl/rendezvous/local_key.ipp>
-#include <colls/impl/rendezvous/meet.ipp>
-#include <colls/impl/rendezvous/membership.ipp>
-#include <colls/impl/rendezvous/reach.ipp>
-#include <colls/impl/rendezvous/store_server.ipp>
-#include <colls/impl/rendezvous/tcp_store.ipp>
 #include <colls/impl/run.ipp>
 #include <colls/impl/transport/inproc.ipp>
 #include <colls/impl/transport/tcp.ipp>

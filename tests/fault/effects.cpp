@@ -10,7 +10,7 @@
 
 #include "../reads.hpp"
 
-#include <colls/rendezvous/known_variables.hpp>
+#include <colls/bootstrap/known_variables.hpp>
 #include <colls/simulated.hpp>
 
 #include <netinet/tcp.h>
@@ -872,7 +872,7 @@ TEST_CASE("every variable, field and option has its effect, by every way to set 
 TEST_CASE("the table has every variable of the README, every field of config and every option") {
   const auto root = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
   const std::string readme = text_of(root / "README.md");
-  const std::string fields = text_of(root / "include/colls/rendezvous/config.hpp");
+  const std::string fields = text_of(root / "include/colls/bootstrap/config.hpp");
   const std::string members = text_of(root / "include/colls/base/options.hpp");
   std::set<std::string> listed;
   for (const row& each : table) {

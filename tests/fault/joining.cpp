@@ -4,7 +4,7 @@
 // Processes that cannot become a world say who or what is missing and what to do, in one line, in
 // time.
 
-#include <colls/rendezvous/environment.hpp>
+#include <colls/bootstrap/launcher_environment.hpp>
 
 #include "launcher.hpp"
 #include "processes.hpp"

@@ -4,8 +4,8 @@
 
 #include "launcher.hpp"
 
+#include <colls/bootstrap/dial.hpp>
 #include <colls/coroutine/sync_wait.hpp>
-#include <colls/rendezvous/reach.hpp>
 
 #include <cstdio>
 

@@ -8,10 +8,10 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
+#include <colls/bootstrap/local_secret.hpp>
+#include <colls/bootstrap/store_frame.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/driver/local_socket.hpp>
-#include <colls/rendezvous/local_key.hpp>
-#include <colls/rendezvous/store_frame.hpp>
 
 #include <grp.h>
 

@@ -3,7 +3,7 @@
 
 // Strangers at the ports of a job that works: the store's, and those where the ranks listen.
 
-#include <colls/rendezvous/authenticate.hpp>
+#include <colls/bootstrap/handshake.hpp>
 
 #include <sys/epoll.h>
 #include <sys/resource.h>

@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 // What launchers say: variables, one `NAME=value` a line, and Slurm's lists of nodes.
 //
-// covers: rendezvous/variables.hpp
-// covers: rendezvous/nodelist.hpp
-// covers: impl/rendezvous/environment.ipp
+// covers: bootstrap/environment_variables.hpp
+// covers: bootstrap/slurm_nodelist.hpp
+// covers: bootstrap/launcher_environment.ipp
 
 #include "input.hpp"
 
+#include <colls/bootstrap/launcher_environment.hpp>
+#include <colls/bootstrap/slurm_nodelist.hpp>
 #include <colls/os/descriptor.hpp>
-#include <colls/rendezvous/environment.hpp>
-#include <colls/rendezvous/nodelist.hpp>
 
 #include <sys/mman.h>
 

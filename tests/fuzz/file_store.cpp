@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // The file of a file store, as any process may have left it behind.
 //
-// covers: rendezvous/store_file.hpp: is_sound is_abandoned of_this_process
-// covers: impl/rendezvous/file_store.ipp: open check_directory head_of may_replace explain_existing wait_for_file refresh append do_set do_get do_add do_wait do_compare_set do_check
+// covers: bootstrap/file_store_header.hpp: is_sound is_abandoned of_this_process
+// covers: bootstrap/file_store.ipp: open check_directory head_of may_replace explain_existing wait_for_file refresh append do_set do_get do_add do_wait do_compare_set do_check
 
 #include "peer.hpp"
 
-#include <colls/rendezvous/file_store.hpp>
+#include <colls/bootstrap/file_store.hpp>
 
 #include <fcntl.h>
 

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 // HELLO and proof: strangers at a door, and a stranger where this process dials.
 //
-// covers: rendezvous/hello.hpp
-// covers: impl/rendezvous/authenticate.ipp: make_proof same_proof introduce compare prove challenge give_verdict await_verdict
-// covers: impl/rendezvous/door.ipp: greet
+// covers: bootstrap/handshake_messages.hpp
+// covers: bootstrap/handshake.ipp: make_proof same_proof introduce compare prove challenge give_verdict await_verdict
+// covers: bootstrap/authenticating_listener.ipp: greet
 
 #include "peer.hpp"
 
+#include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/os/crc32c.hpp>
-#include <colls/rendezvous/door.hpp>
 
 #include <optional>
 

@@ -6,8 +6,8 @@
 
 #include "input.hpp"
 
+#include <colls/bootstrap/handshake.hpp>
 #include <colls/driver/local_socket.hpp>
-#include <colls/rendezvous/authenticate.hpp>
 
 #include <sys/socket.h>
 

@@ -4,15 +4,15 @@
 // likes to a client.
 //
 // covers: base/reported_failure.hpp: parse end
-// covers: rendezvous/store_frame.hpp
-// covers: rendezvous/store.hpp: find set add compare_set check wait forget check_limits
-// covers: impl/rendezvous/store_server.ipp: enter judge serve converse handle texts wait_for arrived answer flush announce_failure
-// covers: impl/rendezvous/tcp_store.ipp: ask send flush forget read_answers take failed lose report_failure listen_for_failures
+// covers: bootstrap/store_frame.hpp
+// covers: bootstrap/store.hpp: find set add compare_set check wait forget check_limits
+// covers: bootstrap/store_server.ipp: enter judge serve converse handle texts wait_for arrived answer flush announce_failure
+// covers: bootstrap/tcp_store.ipp: ask send flush forget read_answers take failed lose report_failure listen_for_failures
 
 #include "peer.hpp"
 
-#include <colls/rendezvous/store_server.hpp>
-#include <colls/rendezvous/tcp_store.hpp>
+#include <colls/bootstrap/store_server.hpp>
+#include <colls/bootstrap/tcp_store.hpp>
 
 namespace {
 

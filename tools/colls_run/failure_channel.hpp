@@ -8,7 +8,7 @@
 #include "report.hpp"
 #include "world.hpp"
 
-#include <colls/rendezvous/reach.hpp>
+#include <colls/bootstrap/dial.hpp>
 
 #include <functional>
 #include <memory>

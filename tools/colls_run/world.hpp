@@ -6,8 +6,8 @@
 
 #include "options.hpp"
 
-#include <colls/rendezvous/reach.hpp>
-#include <colls/rendezvous/variables.hpp>
+#include <colls/bootstrap/dial.hpp>
+#include <colls/bootstrap/environment_variables.hpp>
 
 #include <unistd.h>
 

@@ -4,8 +4,8 @@
 
 // join: from a launcher's environment (or a config) to the world.
 
+#include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/driver/engine.hpp>
-#include <colls/rendezvous/environment.hpp>
 #include <colls/world.hpp>
 
 namespace colls {

@@ -5,11 +5,11 @@
 // tcp: ranks in processes, over links that open on first use: TCP between hosts, inside a host
 // memory that both processes share.
 
+#include <colls/bootstrap/subworld.hpp>
+#include <colls/bootstrap/world_info.hpp>
 #include <colls/channel/receive.hpp>
 #include <colls/channel/send.hpp>
 #include <colls/channel/transport.hpp>
-#include <colls/rendezvous/membership.hpp>
-#include <colls/rendezvous/offshoot.hpp>
 #include <colls/transport/tcp/delivery.hpp>
 #include <colls/transport/tcp/lender.hpp>
 #include <colls/transport/tcp/round.hpp>

@@ -4,7 +4,7 @@
 
 // What a join does: the second half of join.hpp.
 
-#include <colls/rendezvous/meet.hpp>
+#include <colls/bootstrap/form_world.hpp>
 #include <colls/transport/tcp.hpp>
 
 namespace colls {

@@ -5,8 +5,8 @@
 // lender: memory of a rank in which its peers may work while an operation lasts.
 
 #include <colls/base/shared_buffer.hpp>
+#include <colls/bootstrap/world_info.hpp>
 #include <colls/channel/transport.hpp>
-#include <colls/rendezvous/membership.hpp>
 #include <colls/transport/tcp/links.hpp>
 
 #include <sched.h>

@@ -4,8 +4,8 @@
 
 // opener: opens the links of a rank: dials peers at the first use, and lets in those who dial.
 
-#include <colls/rendezvous/door.hpp>
-#include <colls/rendezvous/membership.hpp>
+#include <colls/bootstrap/authenticating_listener.hpp>
+#include <colls/bootstrap/world_info.hpp>
 #include <colls/transport/tcp/links.hpp>
 
 #include <memory>

@@ -5,8 +5,8 @@
 // How links are opened: the second half of opener.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/store_frame.hpp>
 #include <colls/driver/local_socket.hpp>
-#include <colls/rendezvous/store_frame.hpp>
 
 #include <cerrno>
 #include <new>

@@ -5,7 +5,7 @@
 // offshoot: how ranks that have a world form another one of their own, with nobody to meet at.
 
 #include <colls/base/fingerprint.hpp>
-#include <colls/rendezvous/membership.hpp>
+#include <colls/bootstrap/world_info.hpp>
 
 #include <cstdint>
 #include <cstdio>

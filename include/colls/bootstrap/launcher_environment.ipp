@@ -5,8 +5,9 @@
 // What each launcher says: the second half of environment.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/launcher_environment.hpp>
+#include <colls/bootstrap/slurm_nodelist.hpp>
 #include <colls/os/procfs.hpp>
-#include <colls/rendezvous/nodelist.hpp>
 
 #include <atomic>
 #include <cctype>

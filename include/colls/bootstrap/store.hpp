@@ -5,8 +5,8 @@
 // Stores: a few keys and values by which the processes of a job find each other.
 
 #include <colls/base/reported_failure.hpp>
+#include <colls/bootstrap/config.hpp>
 #include <colls/coroutine/task.hpp>
-#include <colls/rendezvous/config.hpp>
 
 #include <map>
 #include <memory>

@@ -17,9 +17,9 @@
 // A proof is HMAC-SHA256(secret, role, both HELLOs): the role stops reflection, the nonces stop
 // replay, and rank, world, job and version cannot be changed on the way.
 
+#include <colls/bootstrap/config.hpp>
+#include <colls/bootstrap/handshake_messages.hpp>
 #include <colls/driver/socket.hpp>
-#include <colls/rendezvous/config.hpp>
-#include <colls/rendezvous/hello.hpp>
 
 #include <openssl/crypto.h>
 
@@ -144,5 +144,5 @@ task<verdict> await_verdict(stream& from, const hello& mine);
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/authenticate.ipp>
+#include <colls/bootstrap/handshake.ipp>
 #endif

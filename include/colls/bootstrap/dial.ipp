@@ -5,6 +5,7 @@
 // How a store is reached: the second half of reach.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/dial.hpp>
 
 #include <netdb.h>
 

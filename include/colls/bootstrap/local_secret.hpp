@@ -11,8 +11,8 @@
 //
 // So no connection to a loopback address is ever made without a secret.
 
+#include <colls/bootstrap/handshake.hpp>
 #include <colls/os/rate_limited_log.hpp>
-#include <colls/rendezvous/authenticate.hpp>
 
 #include <array>
 
@@ -77,5 +77,5 @@ std::int64_t user_beside(const endpoint& store);
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/local_key.ipp>
+#include <colls/bootstrap/local_secret.ipp>
 #endif

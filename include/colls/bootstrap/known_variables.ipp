@@ -6,7 +6,7 @@
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/log.hpp>
-#include <colls/rendezvous/known_variables.hpp>
+#include <colls/bootstrap/known_variables.hpp>
 
 #include <unistd.h>
 

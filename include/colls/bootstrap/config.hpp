@@ -6,7 +6,7 @@
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
-#include <colls/rendezvous/fixed_text.hpp>
+#include <colls/bootstrap/fixed_string.hpp>
 
 #include <cstdlib>
 #include <string>

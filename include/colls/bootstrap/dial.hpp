@@ -4,7 +4,7 @@
 
 // Addresses: names into numbers, which address of this host others can dial, and dialling.
 
-#include <colls/rendezvous/tcp_store.hpp>
+#include <colls/bootstrap/tcp_store.hpp>
 
 namespace colls {
 
@@ -93,5 +93,5 @@ task<std::shared_ptr<tcp_store>> reach_store(engine& on, const detail::meeting_p
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/reach.ipp>
+#include <colls/bootstrap/dial.ipp>
 #endif

@@ -5,9 +5,9 @@
 // What travels on a store's connection once it is authenticated.
 
 #include <colls/base/log.hpp>
+#include <colls/bootstrap/handshake.hpp>
+#include <colls/bootstrap/store.hpp>
 #include <colls/os/crc32c.hpp>
-#include <colls/rendezvous/authenticate.hpp>
-#include <colls/rendezvous/store.hpp>
 
 namespace colls {
 

@@ -5,11 +5,12 @@
 // How ranks meet: the second half of meet.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/form_world.hpp>
+#include <colls/bootstrap/form_world_by_file.hpp>
+#include <colls/bootstrap/known_variables.hpp>
+#include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/coroutine/when_all.hpp>
 #include <colls/os/procfs.hpp>
-#include <colls/rendezvous/environment.hpp>
-#include <colls/rendezvous/known_variables.hpp>
-#include <colls/rendezvous/meet_file.hpp>
 
 #include <map>
 #include <memory>

@@ -10,8 +10,8 @@
 // secret and the thread gets on with its work; what waits longer waits in the listener's queue.
 
 #include <colls/base/log.hpp>
+#include <colls/bootstrap/handshake.hpp>
 #include <colls/driver/local_socket.hpp>
-#include <colls/rendezvous/authenticate.hpp>
 
 #include <list>
 #include <memory>
@@ -119,5 +119,5 @@ class door final : engine::watcher, engine::source {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/door.ipp>
+#include <colls/bootstrap/authenticating_listener.ipp>
 #endif

@@ -4,7 +4,7 @@
 
 // The tcp store as its clients see it: one connection, any number of requests in flight on it.
 
-#include <colls/rendezvous/store_server.hpp>
+#include <colls/bootstrap/store_server.hpp>
 
 namespace colls {
 
@@ -148,5 +148,5 @@ class tcp_store final : public store, engine::source {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/tcp_store.ipp>
+#include <colls/bootstrap/tcp_store.ipp>
 #endif

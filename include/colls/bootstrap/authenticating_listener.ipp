@@ -5,6 +5,7 @@
 // How strangers are let in: the second half of door.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/os/rate_limited_log.hpp>
 
 #include <algorithm>

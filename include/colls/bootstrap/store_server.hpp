@@ -4,10 +4,10 @@
 
 // The serving side of the tcp store, and its failure channel: rank 0 runs it, or the launcher.
 
+#include <colls/bootstrap/authenticating_listener.hpp>
+#include <colls/bootstrap/local_secret.hpp>
+#include <colls/bootstrap/store_frame.hpp>
 #include <colls/os/rate_limited_log.hpp>
-#include <colls/rendezvous/door.hpp>
-#include <colls/rendezvous/local_key.hpp>
-#include <colls/rendezvous/store_frame.hpp>
 
 #include <memory>
 #include <unordered_map>
@@ -177,5 +177,5 @@ class store_server final : door::host, engine::source {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/store_server.ipp>
+#include <colls/bootstrap/store_server.ipp>
 #endif

@@ -5,9 +5,10 @@
 // What ranks tell each other of themselves: the second half of membership.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/store_server.hpp>
+#include <colls/bootstrap/world_info.hpp>
 #include <colls/driver/local_socket.hpp>
 #include <colls/os/procfs.hpp>
-#include <colls/rendezvous/store_server.hpp>
 
 #include <algorithm>
 #include <cstdint>

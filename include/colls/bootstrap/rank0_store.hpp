@@ -4,7 +4,7 @@
 
 // Rank 0 serves the store where no launcher does; and what a rank says when others do not come.
 
-#include <colls/rendezvous/reach.hpp>
+#include <colls/bootstrap/dial.hpp>
 
 namespace colls::detail {
 

@@ -5,6 +5,7 @@
 // What a client does: the second half of tcp_store.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/tcp_store.hpp>
 
 namespace colls {
 

@@ -4,7 +4,7 @@
 
 // meet: the processes of a job find each other. Everything of joining up to the first link.
 
-#include <colls/rendezvous/membership.hpp>
+#include <colls/bootstrap/world_info.hpp>
 
 namespace colls {
 
@@ -16,5 +16,5 @@ task<membership> meet(engine& on, config given);
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/meet.ipp>
+#include <colls/bootstrap/form_world.ipp>
 #endif

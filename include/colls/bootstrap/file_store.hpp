@@ -4,9 +4,9 @@
 
 // A store in a file that all processes see: by it ranks meet where no address is known.
 
-#include <colls/rendezvous/authenticate.hpp>
-#include <colls/rendezvous/store.hpp>
-#include <colls/rendezvous/store_file.hpp>
+#include <colls/bootstrap/file_store_header.hpp>
+#include <colls/bootstrap/handshake.hpp>
+#include <colls/bootstrap/store.hpp>
 
 #include <sys/file.h>
 
@@ -114,5 +114,5 @@ class file_store final : public store {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/file_store.ipp>
+#include <colls/bootstrap/file_store.ipp>
 #endif

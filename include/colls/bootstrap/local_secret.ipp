@@ -5,6 +5,7 @@
 // How the local key is handed out and asked for: the second half of local_key.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/local_secret.hpp>
 #include <colls/driver/local_socket.hpp>
 
 #include <cerrno>

@@ -4,10 +4,10 @@
 
 // What a rank knows of its world once all ranks have met.
 
+#include <colls/bootstrap/handshake.hpp>
+#include <colls/bootstrap/store.hpp>
 #include <colls/driver/socket.hpp>
 #include <colls/os/cpu_affinity.hpp>
-#include <colls/rendezvous/authenticate.hpp>
-#include <colls/rendezvous/store.hpp>
 
 #include <memory>
 #include <optional>
@@ -117,5 +117,5 @@ task<> leave(membership& all, time_point deadline);
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/membership.ipp>
+#include <colls/bootstrap/world_info.ipp>
 #endif

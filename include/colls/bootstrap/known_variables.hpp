@@ -36,5 +36,5 @@ void warn_about_unknown_variables();
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/known_variables.ipp>
+#include <colls/bootstrap/known_variables.ipp>
 #endif

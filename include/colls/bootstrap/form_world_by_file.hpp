@@ -4,9 +4,9 @@
 
 // Ranks that share a file find rank 0 by it.
 
-#include <colls/rendezvous/file_store.hpp>
-#include <colls/rendezvous/membership.hpp>
-#include <colls/rendezvous/serve.hpp>
+#include <colls/bootstrap/file_store.hpp>
+#include <colls/bootstrap/rank0_store.hpp>
+#include <colls/bootstrap/world_info.hpp>
 
 namespace colls::detail {
 

@@ -4,8 +4,8 @@
 
 // Environment variables, and what their values mean.
 
+#include <colls/bootstrap/config.hpp>
 #include <colls/os/descriptor.hpp>
-#include <colls/rendezvous/config.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -5,6 +5,7 @@
 // How a handshake goes: the second half of authenticate.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/handshake.hpp>
 #include <colls/os/crc32c.hpp>
 
 #include <openssl/err.h>

@@ -4,8 +4,8 @@
 
 // What the launcher said, read from its variables: the innermost launcher wins.
 
-#include <colls/rendezvous/config.hpp>
-#include <colls/rendezvous/variables.hpp>
+#include <colls/bootstrap/config.hpp>
+#include <colls/bootstrap/environment_variables.hpp>
 
 namespace colls {
 
@@ -75,5 +75,5 @@ inline config environment() {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/environment.ipp>
+#include <colls/bootstrap/launcher_environment.ipp>
 #endif

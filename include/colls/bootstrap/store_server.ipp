@@ -5,6 +5,7 @@
 // What the server does: the second half of store_server.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/store_server.hpp>
 
 namespace colls {
 

@@ -4,9 +4,9 @@
 
 // The file of a file store: its head, who made it, and the directory it may lie in.
 
+#include <colls/bootstrap/config.hpp>
+#include <colls/bootstrap/handshake_messages.hpp>
 #include <colls/os/procfs.hpp>
-#include <colls/rendezvous/config.hpp>
-#include <colls/rendezvous/hello.hpp>
 
 #include <sys/stat.h>
 

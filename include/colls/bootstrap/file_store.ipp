@@ -5,6 +5,7 @@
 // How the file is read and written: the second half of file_store.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/bootstrap/file_store.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
