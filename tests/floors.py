@@ -53,8 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "transport/inproc": "transport/inproc",
-    "transport/inproc/meeting": "transport/inproc",
     "transport/threads": "transport/threads",
     "transport/threads/speech": "transport/threads",
     "transport/simulated": "transport/simulated",

@@ -5,7 +5,7 @@
 // Ranks without a facade, for the tests of what lies below it: communicators and calls by hand.
 
 #include <colls/channel/channel.hpp>
-#include <colls/transport/inproc.hpp>
+#include <colls/transport/inproc/inproc_transport.hpp>
 
 #include <memory>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/inproc.hpp>
+#include <colls/transport/inproc/inproc_transport.hpp>
 
 #include "ranks.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/inproc/meeting.hpp>
+#include <colls/transport/inproc/completion_barrier.hpp>
 
 #include <colls/algorithm/last_arriver.hpp>
 

@@ -5,7 +5,7 @@
 // Ranks in this process: the communicators of an inproc world, and a main function for each rank.
 
 #include <colls/call/revoke_on_exception.hpp>
-#include <colls/transport/inproc.hpp>
+#include <colls/transport/inproc/inproc_transport.hpp>
 
 #ifdef COLLS_SEPARATE_COMPILATION
 COLLS_COMMUNICATOR(extern, colls::inproc_transport)

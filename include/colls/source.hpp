@@ -36,7 +36,6 @@
 #include <colls/driver/socket.ipp>
 #include <colls/impl/rendezvous/join.ipp>
 #include <colls/impl/run.ipp>
-#include <colls/impl/transport/inproc.ipp>
 #include <colls/impl/transport/tcp.ipp>
 #include <colls/impl/transport/tcp/delivery.ipp>
 #include <colls/impl/transport/tcp/lender.ipp>
@@ -46,6 +45,7 @@
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>
+#include <colls/transport/inproc/inproc_transport.ipp>
 
 COLLS_REDUCTIONS()
 COLLS_COMMUNICATOR(, colls::inproc_transport)

@@ -5,6 +5,7 @@
 // How a world begins and ends, and what is seldom: the second half of inproc.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/transport/inproc/inproc_transport.hpp>
 
 namespace colls {
 

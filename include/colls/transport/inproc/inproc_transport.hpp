@@ -8,7 +8,7 @@
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>
-#include <colls/transport/inproc/meeting.hpp>
+#include <colls/transport/inproc/completion_barrier.hpp>
 
 #include <time.h>
 
@@ -286,5 +286,5 @@ inline void inproc_transport::withdraw(send_operation& send) {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/inproc.ipp>
+#include <colls/transport/inproc/inproc_transport.ipp>
 #endif
