@@ -53,8 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "transport/threads": "transport/threads",
-    "transport/threads/speech": "transport/threads",
     "transport/simulated": "transport/simulated",
     "transport/simulated/clock_queue": "transport/simulated",
     "transport/simulated/network": "transport/simulated",

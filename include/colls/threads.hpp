@@ -5,7 +5,7 @@
 // Ranks as threads of this process: the communicators of a thread_world, and a main for each rank.
 
 #include <colls/call/revoke_on_exception.hpp>
-#include <colls/transport/threads.hpp>
+#include <colls/transport/threads/thread_transport.hpp>
 
 #include <mutex>
 #include <thread>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/threads.hpp>
+#include <colls/transport/threads/thread_transport.hpp>
 
 #include "suite.hpp"
 

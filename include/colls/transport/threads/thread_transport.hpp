@@ -9,8 +9,8 @@
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/cpu_affinity.hpp>
 #include <colls/os/log_writer.hpp>
+#include <colls/transport/threads/control_messages.hpp>
 #include <colls/transport/threads/message.hpp>
-#include <colls/transport/threads/speech.hpp>
 
 #include <cstring>
 
