@@ -53,14 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "transport/simulated": "transport/simulated",
-    "transport/simulated/clock_queue": "transport/simulated",
-    "transport/simulated/network": "transport/simulated",
-    "transport/simulated/faults": "transport/simulated",
-    "transport/simulated/links": "transport/simulated",
-    "transport/simulated/rank": "transport/simulated",
-    "transport/simulated/world": "transport/simulated",
-    "transport/simulated/plan": "transport/simulated",
     "transport/tcp": "transport/interprocess",
     "transport/tcp/credit": "transport/interprocess",
     "transport/tcp/delivery": "transport/interprocess",

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/simulated.hpp>
+#include <colls/transport/simulated/simulated_transport.hpp>
 
 #include <colls/channel/channel.hpp>
 #include <doctest/doctest.h>

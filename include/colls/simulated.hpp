@@ -5,7 +5,7 @@
 // Ranks on a simulated network: the communicators of a simulated world.
 
 #include <colls/call/communicator.hpp>
-#include <colls/transport/simulated.hpp>
+#include <colls/transport/simulated/simulated_transport.hpp>
 
 namespace colls::simulated {
 

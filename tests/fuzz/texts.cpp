@@ -6,13 +6,13 @@
 // covers: bootstrap/config.hpp: parse_number parse_address host_and_port
 // covers: bootstrap/world_info.ipp: parse read_membership text membership_text
 // covers: os/cpu_affinity.hpp: read write
-// covers: transport/simulated/faults.hpp: parse text word is_over end number rank event duration fail name_index parse_fault duration_text
-// covers: transport/simulated/network.hpp: parse parse_number next_part
+// covers: transport/simulated/fault_plan.hpp: parse text word is_over end number rank event duration fail name_index parse_fault duration_text
+// covers: transport/simulated/network_model.hpp: parse parse_number next_part
 
 #include "input.hpp"
 
 #include <colls/bootstrap/world_info.hpp>
-#include <colls/transport/simulated/faults.hpp>
+#include <colls/transport/simulated/fault_plan.hpp>
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <colls/transport/simulated.hpp>
+#include <colls/transport/simulated/simulated_transport.hpp>
 
 #include <filesystem>
 #include <fstream>

@@ -5,7 +5,7 @@
 // message: what travels between simulated ranks.
 
 #include <colls/matching/tag_matcher.hpp>
-#include <colls/transport/simulated/clock_queue.hpp>
+#include <colls/transport/simulated/event_queue.hpp>
 
 #include <memory>
 

@@ -4,7 +4,7 @@
 
 // trace: what a simulated run remembers of each message, for pictures and for comparing runs.
 
-#include <colls/transport/simulated/clock_queue.hpp>
+#include <colls/transport/simulated/event_queue.hpp>
 
 namespace colls::simulated {
 

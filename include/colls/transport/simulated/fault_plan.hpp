@@ -6,7 +6,7 @@
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/base/network_cost.hpp>
-#include <colls/transport/simulated/network.hpp>
+#include <colls/transport/simulated/network_model.hpp>
 
 namespace colls::simulated {
 

@@ -4,6 +4,8 @@
 
 // The simulated world: what happens next, and how messages travel.
 
+#include <colls/transport/simulated/simulated_transport.hpp>
+
 namespace colls {
 
 inline simulated_world::simulated_world(int size, const settings& how)

@@ -4,7 +4,7 @@
 
 // links: which pairs of simulated ranks have spoken, and what passes between them under a plan.
 
-#include <colls/transport/simulated/clock_queue.hpp>
+#include <colls/transport/simulated/event_queue.hpp>
 
 #include <unordered_map>
 

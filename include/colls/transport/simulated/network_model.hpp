@@ -4,7 +4,7 @@
 
 // network: what a message costs between two simulated ranks, and which links it shares with others.
 
-#include <colls/transport/simulated/clock_queue.hpp>
+#include <colls/transport/simulated/event_queue.hpp>
 
 #include <charconv>
 #include <cmath>

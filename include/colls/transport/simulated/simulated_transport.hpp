@@ -9,8 +9,8 @@
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>
-#include <colls/transport/simulated/faults.hpp>
-#include <colls/transport/simulated/links.hpp>
+#include <colls/transport/simulated/connection_state.hpp>
+#include <colls/transport/simulated/fault_plan.hpp>
 #include <colls/transport/simulated/message.hpp>
 #include <colls/transport/simulated/trace.hpp>
 
@@ -329,6 +329,6 @@ class simulated_world {
 
 }  // namespace colls
 
-#include <colls/impl/transport/simulated/plan.ipp>
-#include <colls/impl/transport/simulated/rank.ipp>
-#include <colls/impl/transport/simulated/world.ipp>
+#include <colls/transport/simulated/fault_injection.hpp>
+#include <colls/transport/simulated/rank.hpp>
+#include <colls/transport/simulated/world.hpp>

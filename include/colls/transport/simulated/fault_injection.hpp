@@ -4,6 +4,8 @@
 
 // What a plan does to simulated ranks, their links and messages.
 
+#include <colls/transport/simulated/simulated_transport.hpp>
+
 namespace colls {
 
 // Under a plan a link keeps its order, whatever each message draws.

@@ -4,6 +4,8 @@
 
 // A simulated rank: what it sends, receives and tells others.
 
+#include <colls/transport/simulated/simulated_transport.hpp>
+
 namespace colls {
 
 inline int simulated_transport::size() const { return world_.size(); }
