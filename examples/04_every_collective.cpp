@@ -4,7 +4,7 @@
 // colls-run -n 4 every_collective
 
 #include <colls/run.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <chrono>
 #include <cstdint>

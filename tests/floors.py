@@ -53,21 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "transport/tcp": "transport/interprocess",
-    "transport/tcp/credit": "transport/interprocess",
-    "transport/tcp/delivery": "transport/interprocess",
-    "transport/tcp/frame": "transport/interprocess",
-    "transport/tcp/landing": "transport/interprocess",
-    "transport/tcp/link": "transport/interprocess",
-    "transport/tcp/links": "transport/interprocess",
-    "transport/tcp/opener": "transport/interprocess",
-    "transport/tcp/outbox": "transport/interprocess",
-    "transport/tcp/round": "transport/interprocess",
-    "transport/tcp/ring_frames": "transport/interprocess",
-    "transport/tcp/socket_frames": "transport/interprocess",
-    "transport/shm/ring": "transport/interprocess",
-    "transport/tcp/lender": "transport/interprocess",
-    "transport/shm/arena": "transport/interprocess",
     "cuda/api": "cuda",
     "cuda/door": "cuda",
     "cuda/hatch": "cuda",

@@ -8,7 +8,7 @@
 #include <colls/bootstrap/form_world.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <chrono>
 #include <memory>

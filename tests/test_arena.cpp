@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/shm/arena.hpp>
+#include <colls/transport/interprocess/window/shared_heap.hpp>
 
 #include "meeting_point.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 // Worlds whose frames have checksums, and bits that change on the way.
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <colls/bootstrap/dial.hpp>
 #include <colls/bootstrap/store_server.hpp>

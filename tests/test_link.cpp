@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 // The parts of a link, without a peer.
-#include <colls/transport/tcp/link.hpp>
+#include <colls/transport/interprocess/connection.hpp>
 
 #include <doctest/doctest.h>
 

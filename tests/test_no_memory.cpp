@@ -3,7 +3,7 @@
 
 // Where the system refuses memory, what promises to go on does.
 
-#include <colls/transport/tcp/delivery.hpp>
+#include <colls/transport/interprocess/eager_rendezvous.hpp>
 
 #include <colls/inproc.hpp>
 #include <colls/threads.hpp>

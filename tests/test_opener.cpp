@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/tcp/opener.hpp>
+#include <colls/transport/interprocess/connector.hpp>
 
 #include <colls/channel/channel.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <doctest/doctest.h>
 

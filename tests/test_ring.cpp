@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/shm/ring.hpp>
+#include <colls/transport/interprocess/carrier/ring_buffer.hpp>
 
 #include "meeting_point.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/transport/tcp/ring_frames.hpp>
+#include <colls/transport/interprocess/carrier/shared_memory_frames.hpp>
 
 #include <doctest/doctest.h>
 

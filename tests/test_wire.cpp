@@ -10,8 +10,8 @@
 #include <colls/bootstrap/local_secret.hpp>
 #include <colls/bootstrap/store_frame.hpp>
 #include <colls/bootstrap/world_info.hpp>
-#include <colls/transport/shm/ring.hpp>
-#include <colls/transport/tcp/frame.hpp>
+#include <colls/transport/interprocess/carrier/ring_buffer.hpp>
+#include <colls/transport/interprocess/frame.hpp>
 
 #include "joining.hpp"
 

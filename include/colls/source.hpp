@@ -5,7 +5,7 @@
 // For programs of many files: all that joining, running and communicators' calls do, compiled once.
 // Define COLLS_SEPARATE_COMPILATION in the whole program and include this in one file of it; the
 // others then see declarations, and no Asio unless they include it. A file that calls
-// `world.dup(executor)` includes <colls/transport/tcp.hpp>.
+// `world.dup(executor)` includes <colls/transport/interprocess/interprocess_transport.hpp>.
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #error "colls/source.hpp is for programs that define COLLS_SEPARATE_COMPILATION everywhere"
@@ -16,7 +16,7 @@
 #include <colls/rendezvous/join.hpp>
 #include <colls/run.hpp>
 #include <colls/threads.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
@@ -36,16 +36,16 @@
 #include <colls/driver/socket.ipp>
 #include <colls/impl/rendezvous/join.ipp>
 #include <colls/impl/run.ipp>
-#include <colls/impl/transport/tcp.ipp>
-#include <colls/impl/transport/tcp/delivery.ipp>
-#include <colls/impl/transport/tcp/lender.ipp>
-#include <colls/impl/transport/tcp/link.ipp>
-#include <colls/impl/transport/tcp/links.ipp>
-#include <colls/impl/transport/tcp/opener.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>
 #include <colls/transport/inproc/inproc_transport.ipp>
+#include <colls/transport/interprocess/connection.ipp>
+#include <colls/transport/interprocess/connection_table.ipp>
+#include <colls/transport/interprocess/connector.ipp>
+#include <colls/transport/interprocess/eager_rendezvous.ipp>
+#include <colls/transport/interprocess/interprocess_transport.ipp>
+#include <colls/transport/interprocess/window/window_manager.ipp>
 
 COLLS_REDUCTIONS()
 COLLS_COMMUNICATOR(, colls::inproc_transport)

@@ -6,7 +6,7 @@
 // nothing may have touched it before.
 
 #include <colls/run.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 // they use.
 
 #include <colls/run.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 #include <colls/bootstrap/file_store.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/bootstrap/tcp_store.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
@@ -21,12 +21,12 @@
 #include <colls/bootstrap/world_info.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
-#include <colls/impl/transport/tcp.ipp>
-#include <colls/impl/transport/tcp/delivery.ipp>
-#include <colls/impl/transport/tcp/lender.ipp>
-#include <colls/impl/transport/tcp/link.ipp>
-#include <colls/impl/transport/tcp/links.ipp>
-#include <colls/impl/transport/tcp/opener.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>
+#include <colls/transport/interprocess/connection.ipp>
+#include <colls/transport/interprocess/connection_table.ipp>
+#include <colls/transport/interprocess/connector.ipp>
+#include <colls/transport/interprocess/eager_rendezvous.ipp>
+#include <colls/transport/interprocess/interprocess_transport.ipp>
+#include <colls/transport/interprocess/window/window_manager.ipp>

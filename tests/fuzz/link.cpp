@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 // Link frames through a socket: two peers that send what they like to a rank with calls under way.
 //
-// covers: transport/tcp/socket_frames.hpp: read take take_whole receive
-// covers: transport/tcp/landing.hpp: begin deliver_to complete_later filled take end abandon forget fail note
-// covers: transport/tcp/frame.hpp: plausible control_size
+// covers: transport/interprocess/carrier/socket_frames.hpp: read take take_whole receive
+// covers: transport/interprocess/payload_target.hpp: begin deliver_to complete_later filled take end abandon forget fail note
+// covers: transport/interprocess/frame.hpp: plausible control_size
 // covers: base/reported_failure.hpp: parse end
-// covers: transport/tcp/delivery.hpp: message take keep refuse_later
-// covers: impl/transport/tcp/delivery.ipp: announced granted taken_back refused
-// covers: impl/transport/tcp.ipp: received
+// covers: transport/interprocess/eager_rendezvous.hpp: message take keep refuse_later
+// covers: transport/interprocess/eager_rendezvous.ipp: announced granted taken_back refused
+// covers: transport/interprocess/interprocess_transport.ipp: received
 
 #include "rank.hpp"
 

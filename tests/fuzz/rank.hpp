@@ -8,7 +8,7 @@
 
 #include <colls/channel/channel.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <list>
 #include <optional>

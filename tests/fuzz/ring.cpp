@@ -3,9 +3,9 @@
 // Slots of a shared ring: a peer that writes what it likes into the memory that both have mapped,
 // and another by a socket.
 //
-// covers: transport/tcp/ring_frames.hpp
-// covers: transport/shm/ring.hpp: map room has_slot write front pop readable data take settle sleep wake must_wake tell
-// covers: transport/tcp/link.hpp: pump_ring take_whole begin
+// covers: transport/interprocess/carrier/shared_memory_frames.hpp
+// covers: transport/interprocess/carrier/ring_buffer.hpp: map room has_slot write front pop readable data take settle sleep wake must_wake tell
+// covers: transport/interprocess/connection.hpp: pump_ring take_whole begin
 
 #include "rank.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/run.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <doctest/doctest.h>
 #include <sched.h>

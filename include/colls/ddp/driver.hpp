@@ -7,7 +7,7 @@
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/task.hpp>
 #include <colls/ddp/options.hpp>
-#include <colls/transport/tcp.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

@@ -5,6 +5,7 @@
 // How all links end: the second half of links.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/transport/interprocess/connection_table.hpp>
 
 namespace colls::tcp {
 

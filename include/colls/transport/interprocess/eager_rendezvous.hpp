@@ -6,8 +6,8 @@
 // the grants between them.
 
 #include <colls/matching/tag_matcher.hpp>
-#include <colls/transport/tcp/links.hpp>
-#include <colls/transport/tcp/opener.hpp>
+#include <colls/transport/interprocess/connection_table.hpp>
+#include <colls/transport/interprocess/connector.hpp>
 
 #include <new>
 
@@ -250,5 +250,5 @@ class delivery {
 }  // namespace colls::tcp
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/tcp/delivery.ipp>
+#include <colls/transport/interprocess/eager_rendezvous.ipp>
 #endif

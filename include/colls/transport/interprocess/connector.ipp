@@ -7,6 +7,7 @@
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_frame.hpp>
 #include <colls/driver/local_socket.hpp>
+#include <colls/transport/interprocess/connector.hpp>
 
 #include <cerrno>
 #include <new>

@@ -13,7 +13,7 @@
 #include <colls/os/crc32c.hpp>
 #include <colls/os/fork_guard.hpp>
 #include <colls/os/shared_memory.hpp>
-#include <colls/transport/tcp/frame.hpp>
+#include <colls/transport/interprocess/frame.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -5,6 +5,7 @@
 // What a rank does beside its messages: the second half of tcp.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 namespace colls {
 

@@ -8,10 +8,10 @@
 
 #include <colls/driver/local_socket.hpp>
 #include <colls/driver/socket.hpp>
-#include <colls/transport/shm/arena.hpp>
-#include <colls/transport/tcp/credit.hpp>
-#include <colls/transport/tcp/ring_frames.hpp>
-#include <colls/transport/tcp/socket_frames.hpp>
+#include <colls/transport/interprocess/carrier/shared_memory_frames.hpp>
+#include <colls/transport/interprocess/carrier/socket_frames.hpp>
+#include <colls/transport/interprocess/flow_control.hpp>
+#include <colls/transport/interprocess/window/shared_heap.hpp>
 
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
@@ -457,5 +457,5 @@ inline void early::drop() {
 }  // namespace colls::tcp
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/tcp/link.ipp>
+#include <colls/transport/interprocess/connection.ipp>
 #endif

@@ -7,7 +7,7 @@
 #include <colls/base/shared_buffer.hpp>
 #include <colls/bootstrap/world_info.hpp>
 #include <colls/channel/transport.hpp>
-#include <colls/transport/tcp/links.hpp>
+#include <colls/transport/interprocess/connection_table.hpp>
 
 #include <sched.h>
 #include <unistd.h>
@@ -187,5 +187,5 @@ class lender {
 }  // namespace colls::tcp
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/tcp/lender.ipp>
+#include <colls/transport/interprocess/window/window_manager.ipp>
 #endif

@@ -5,6 +5,7 @@
 // How a link opens, wakes and ends: the second half of link.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/transport/interprocess/connection.hpp>
 
 namespace colls::tcp {
 

@@ -10,9 +10,9 @@
 #include <colls/channel/receive.hpp>
 #include <colls/channel/send.hpp>
 #include <colls/channel/transport.hpp>
-#include <colls/transport/tcp/delivery.hpp>
-#include <colls/transport/tcp/lender.hpp>
-#include <colls/transport/tcp/round.hpp>
+#include <colls/transport/interprocess/eager_rendezvous.hpp>
+#include <colls/transport/interprocess/multi_send_recv.hpp>
+#include <colls/transport/interprocess/window/window_manager.hpp>
 
 namespace colls {
 
@@ -216,5 +216,5 @@ static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transp
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/tcp.ipp>
+#include <colls/transport/interprocess/interprocess_transport.ipp>
 #endif

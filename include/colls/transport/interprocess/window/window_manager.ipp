@@ -5,6 +5,7 @@
 // How memory is lent and taken back: the second half of lender.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/transport/interprocess/window/window_manager.hpp>
 
 namespace colls::tcp {
 

@@ -5,7 +5,7 @@
 // credit: what may go to a peer that has not asked for it, and what the peer has asked for.
 
 #include <colls/base/network_cost.hpp>
-#include <colls/transport/tcp/outbox.hpp>
+#include <colls/transport/interprocess/send_queue.hpp>
 
 #include <algorithm>
 #include <list>

@@ -5,9 +5,9 @@
 // ring_frames: the frames of a link through shared memory: its outbox to the ring, and what lies
 // there to the landing.
 
-#include <colls/transport/shm/ring.hpp>
-#include <colls/transport/tcp/landing.hpp>
-#include <colls/transport/tcp/outbox.hpp>
+#include <colls/transport/interprocess/carrier/ring_buffer.hpp>
+#include <colls/transport/interprocess/payload_target.hpp>
+#include <colls/transport/interprocess/send_queue.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -6,7 +6,7 @@
 
 #include <colls/base/buffer.hpp>
 #include <colls/matching/operation_record.hpp>
-#include <colls/transport/tcp/frame.hpp>
+#include <colls/transport/interprocess/frame.hpp>
 
 #include <sys/uio.h>
 

@@ -6,8 +6,8 @@
 // the landing.
 
 #include <colls/driver/socket.hpp>
-#include <colls/transport/tcp/landing.hpp>
-#include <colls/transport/tcp/outbox.hpp>
+#include <colls/transport/interprocess/payload_target.hpp>
+#include <colls/transport/interprocess/send_queue.hpp>
 
 #include <sys/socket.h>
 #include <sys/uio.h>

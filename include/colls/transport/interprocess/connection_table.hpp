@@ -4,7 +4,7 @@
 
 // links: the links of one rank, by peer, and the turn of each.
 
-#include <colls/transport/tcp/link.hpp>
+#include <colls/transport/interprocess/connection.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -176,5 +176,5 @@ class links {
 }  // namespace colls::tcp
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/tcp/links.ipp>
+#include <colls/transport/interprocess/connection_table.ipp>
 #endif

@@ -6,7 +6,7 @@
 
 #include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/bootstrap/world_info.hpp>
-#include <colls/transport/tcp/links.hpp>
+#include <colls/transport/interprocess/connection_table.hpp>
 
 #include <memory>
 #include <optional>
@@ -139,5 +139,5 @@ class opener final : door::host {
 }  // namespace colls::tcp
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/transport/tcp/opener.ipp>
+#include <colls/transport/interprocess/connector.ipp>
 #endif

@@ -5,6 +5,7 @@
 // What is no plain message: the second half of delivery.hpp.
 
 #include <colls/base/compiler.hpp>
+#include <colls/transport/interprocess/eager_rendezvous.hpp>
 
 namespace colls::tcp {
 

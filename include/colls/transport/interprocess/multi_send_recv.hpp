@@ -6,7 +6,7 @@
 // and taken from them without the lists of match.
 
 #include <colls/channel/multi_send_recv.hpp>
-#include <colls/transport/tcp/link.hpp>
+#include <colls/transport/interprocess/connection.hpp>
 
 #include <bit>
 #include <memory>
