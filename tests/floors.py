@@ -53,19 +53,6 @@ TOP = {
 }
 
 UNMOVED = {
-    "cuda/api": "cuda",
-    "cuda/door": "cuda",
-    "cuda/hatch": "cuda",
-    "cuda/island": "cuda",
-    "cuda/mapped": "cuda",
-    "cuda/nccl_clique": "cuda",
-    "cuda/neighbourhood": "cuda",
-    "cuda/passable": "cuda",
-    "cuda/ring_visit": "cuda",
-    "cuda/shot_page": "cuda",
-    "cuda/shots": "cuda",
-    "cuda/turns": "cuda",
-    "cuda/visit": "cuda",
     "rendezvous/join": "top:world",
     "run": "top:world",
 }

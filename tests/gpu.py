@@ -93,7 +93,7 @@ int main() { std::printf("%d\\n", CLI11_VERSION_MAJOR * 100 + CLI11_VERSION_MINO
 int main() { std::printf("%d\\n", OpenSSL_version_num() != 0 ? BOOST_ASIO_VERSION : 0); }
 """,
 }
-# What cuda/neighbourhood.hpp logs of calls and memory that are right, but not what they could be.
+# What cuda/ipc_peers.hpp logs of calls and memory that are right, but not what they could be.
 STAGED = re.compile(r"(staged through the host|not by descriptors): (.*?)(?:\. Hint|$)")
 FETCHED = "on a machine that has network: ./dev gpu --fetch"
 INSTALLED = ("sockets", "command_line")

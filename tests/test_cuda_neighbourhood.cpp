@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/cuda/neighbourhood.hpp>
+#include <colls/cuda/ipc_peers.hpp>
 
 #include <doctest/doctest.h>
 

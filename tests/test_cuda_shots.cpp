@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/cuda/shots.cuh>
+#include <colls/cuda/one_shot.cuh>
 
 #include <doctest/doctest.h>
 

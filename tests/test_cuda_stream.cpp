@@ -4,7 +4,7 @@
 
 #include <colls/coroutine/task.hpp>
 #include <colls/coroutine/when_all.hpp>
-#include <colls/cuda/passable.hpp>
+#include <colls/cuda/exportable_memory.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>
 
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 // A shared library that launches kernels by what colls launches them with. It exports none of
 // those, or two libraries with the same one would share it; `seen` is one that it does export.
 
-#include <colls/cuda/shots.cuh>
+#include <colls/cuda/one_shot.cuh>
 
 struct nothing {
   template <class... Where>

@@ -5,7 +5,7 @@
 // and what they do when a peer is late. A GPU runs all blocks of these at a time; where it does
 // not, kernels give up and are launched again. Without a GPU: that it compiles.
 
-#include <colls/cuda/shots.cuh>
+#include <colls/cuda/one_shot.cuh>
 #include <colls/cuda/stream.hpp>
 #include <colls/inproc.hpp>
 

@@ -3,7 +3,7 @@
 
 // Kernels whose PTX tests/meson.build looks at: packs are stored by quads, never word by word.
 
-#include <colls/cuda/shots.cuh>
+#include <colls/cuda/one_shot.cuh>
 
 namespace colls::cuda::detail {
 

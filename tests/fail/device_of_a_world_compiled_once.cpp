@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // build error: a file that attaches a device to a world includes <colls/transport/interprocess/interprocess_transport.hpp>
 #define COLLS_CUDA_STAND_IN  // for the calls of CUDA alone
-#include <colls/cuda/api.hpp>
+#include <colls/cuda/runtime_api.hpp>
 #undef COLLS_CUDA_STAND_IN
 #define COLLS_SEPARATE_COMPILATION
 #ifdef MUST_NOT_COMPILE

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // build error: a reduction of device memory needs <colls/cuda/reduce.cuh> and nvcc
 #define COLLS_CUDA_STAND_IN  // for the calls of CUDA alone
-#include <colls/cuda/api.hpp>
+#include <colls/cuda/runtime_api.hpp>
 #undef COLLS_CUDA_STAND_IN
 #include <colls/cuda/ipc.hpp>
 #include <colls/inproc.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "cuda.hpp"
 
-#include <colls/cuda/api.hpp>
+#include <colls/cuda/runtime_api.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -6,7 +6,7 @@
 
 #include <colls/base/error.hpp>
 #include <colls/call/arguments.hpp>
-#include <colls/cuda/api.hpp>
+#include <colls/cuda/runtime_api.hpp>
 
 namespace colls::cuda {
 

@@ -8,12 +8,12 @@
 // What ranks cannot see of each other, and messages, are staged.
 
 #include <colls/algorithm/multi_send_recv.hpp>
-#include <colls/cuda/island.hpp>
-#include <colls/cuda/ring_visit.hpp>
+#include <colls/cuda/ipc_operation.hpp>
+#include <colls/cuda/ipc_ring.hpp>
+#include <colls/cuda/peer_group.hpp>
 #include <colls/cuda/staged.hpp>
-#include <colls/cuda/visit.hpp>
 #if defined(__CUDACC__) || defined(COLLS_CUDA_STAND_IN)
-#include <colls/cuda/shots.cuh>
+#include <colls/cuda/one_shot.cuh>
 #endif
 
 namespace colls::cuda {

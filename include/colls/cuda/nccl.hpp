@@ -5,7 +5,7 @@
 // nccl: memory of devices by NCCL; what NCCL cannot reduce, by its messages and kernels of colls.
 
 #include <colls/algorithm/table.hpp>
-#include <colls/cuda/nccl_clique.hpp>
+#include <colls/cuda/nccl_comm.hpp>
 #include <colls/cuda/staged.hpp>
 
 namespace colls::cuda {

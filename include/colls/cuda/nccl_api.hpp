@@ -5,7 +5,7 @@
 // The calls of NCCL that colls makes, all of them and nothing else: with COLLS_CUDA_STAND_IN a test
 // links a stand-in for them, and no header of NCCL is needed.
 
-#include <colls/cuda/api.hpp>
+#include <colls/cuda/runtime_api.hpp>
 
 #ifndef COLLS_CUDA_STAND_IN
 #if !__has_include(<nccl.h>)

@@ -59,7 +59,7 @@ struct device_pass {
   bool is_prepared = false;  // the inputs are already
 };
 
-/// A sum over ranks on devices of their own, which write to each other's pages (cuda/shots.cuh).
+/// A sum over ranks on devices of their own, which write to each other's pages (cuda/one_shot.cuh).
 struct device_shot {
   std::byte* const* pages;  // of all ranks, as this one sees them
   int ranks;
@@ -113,7 +113,7 @@ namespace detail {
 /// `launch(state, pass)`: what `reduction::on_device` is; <colls/cuda/reduce.cuh> defines it.
 template <class T, class Op>
 struct device_kernel;
-/// The same for `reduction::shot_on_device`; <colls/cuda/shots.cuh> defines it.
+/// The same for `reduction::shot_on_device`; <colls/cuda/one_shot.cuh> defines it.
 template <class T, class Op>
 struct device_shots;
 

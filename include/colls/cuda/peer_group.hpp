@@ -6,9 +6,9 @@
 // (shots.cuh). Short vectors are summed so: one launch, and no word of the host before it.
 
 #include <colls/algorithm/multi_send_recv.hpp>
-#include <colls/cuda/neighbourhood.hpp>
-#include <colls/cuda/shot_page.hpp>
-#include <colls/cuda/turns.hpp>
+#include <colls/cuda/async_mutex.hpp>
+#include <colls/cuda/ipc_peers.hpp>
+#include <colls/cuda/peer_buffers.hpp>
 #include <colls/reduction/erased_reduction.hpp>
 
 #include <array>

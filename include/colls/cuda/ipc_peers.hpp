@@ -5,9 +5,9 @@
 // neighbourhood: what a rank keeps of the ranks whose device memory it sees, and they of it.
 
 #include <colls/base/log.hpp>
-#include <colls/cuda/door.hpp>
-#include <colls/cuda/hatch.hpp>
-#include <colls/cuda/mapped.hpp>
+#include <colls/cuda/access_guard.hpp>
+#include <colls/cuda/fd_mailbox.hpp>
+#include <colls/cuda/ipc_memory.hpp>
 #include <colls/cuda/stream.hpp>
 
 #include <map>

@@ -10,8 +10,8 @@
 // it goes on where it was, since what has been done is told by its own flags. So it never keeps a
 // GPU from anything, whatever the others do.
 
+#include <colls/cuda/peer_buffers.hpp>
 #include <colls/cuda/reduce.cuh>
-#include <colls/cuda/shot_page.hpp>
 
 #include <atomic>
 

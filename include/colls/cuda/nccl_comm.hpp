@@ -5,9 +5,9 @@
 // One rank's part in the communicators of NCCL: who may call it, what is waited for, how it ends.
 
 #include <colls/channel/channel.hpp>
+#include <colls/cuda/async_mutex.hpp>
 #include <colls/cuda/nccl_api.hpp>
 #include <colls/cuda/stream.hpp>
-#include <colls/cuda/turns.hpp>
 #include <colls/reduction/erased_reduction.hpp>
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 
 #include <colls/base/log.hpp>
 #include <colls/coroutine/completion.hpp>
-#include <colls/cuda/api.hpp>
+#include <colls/cuda/runtime_api.hpp>
 
 #include <fcntl.h>
 #include <poll.h>

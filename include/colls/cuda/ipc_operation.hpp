@@ -7,7 +7,7 @@
 // another process, since that one may die.
 
 #include <colls/algorithm/multi_send_recv.hpp>
-#include <colls/cuda/neighbourhood.hpp>
+#include <colls/cuda/ipc_peers.hpp>
 
 namespace colls::cuda {
 

@@ -7,7 +7,7 @@
 // those, less goes over that than if each read from all.
 
 #include <colls/base/partition.hpp>
-#include <colls/cuda/visit.hpp>
+#include <colls/cuda/ipc_operation.hpp>
 
 #include <algorithm>
 #include <vector>

@@ -4,7 +4,7 @@
 
 // Device memory of other ranks in this process's addresses, and this rank's in words for them.
 
-#include <colls/cuda/passable.hpp>
+#include <colls/cuda/exportable_memory.hpp>
 
 #include <algorithm>
 #include <memory>
