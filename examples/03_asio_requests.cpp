@@ -4,7 +4,7 @@
 // were. One thread, one io_context: colls-run -n 3 asio_requests
 
 #include <colls/asio.hpp>
-#include <colls/rendezvous/join.hpp>
+#include <colls/join.hpp>
 
 #include <boost/asio.hpp>
 #include <cstdio>

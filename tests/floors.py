@@ -52,10 +52,7 @@ TOP = {
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
 
-UNMOVED = {
-    "rendezvous/join": "top:world",
-    "run": "top:world",
-}
+UNMOVED = {}
 
 # Second halves of headers whose templates are long: those include them last.
 HALVES = {

@@ -18,7 +18,7 @@
 #include <boost/asio/use_future.hpp>
 #include <colls/driver/socket.hpp>
 #include <colls/inproc.hpp>
-#include <colls/rendezvous/join.hpp>
+#include <colls/join.hpp>
 #include <future>
 #include <stdexcept>
 #include <string>

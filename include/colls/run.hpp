@@ -46,5 +46,5 @@ int run(Main main_task, config how = {.address = "env://"}) {
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/run.ipp>
+#include <colls/run.ipp>
 #endif

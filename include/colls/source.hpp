@@ -13,7 +13,7 @@
 
 #include <colls/bootstrap/form_world.hpp>
 #include <colls/bootstrap/form_world_by_file.hpp>
-#include <colls/rendezvous/join.hpp>
+#include <colls/join.hpp>
 #include <colls/run.hpp>
 #include <colls/threads.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
@@ -34,11 +34,11 @@
 #include <colls/bootstrap/world_info.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
-#include <colls/impl/rendezvous/join.ipp>
-#include <colls/impl/run.ipp>
+#include <colls/join.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>
+#include <colls/run.ipp>
 #include <colls/transport/inproc/inproc_transport.ipp>
 #include <colls/transport/interprocess/connection.ipp>
 #include <colls/transport/interprocess/connection_table.ipp>

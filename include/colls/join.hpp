@@ -19,5 +19,5 @@ operation<world> join(const boost::asio::any_io_executor& executor, config how =
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
-#include <colls/impl/rendezvous/join.ipp>
+#include <colls/join.ipp>
 #endif

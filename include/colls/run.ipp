@@ -6,7 +6,8 @@
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/driver/engine.hpp>
-#include <colls/rendezvous/join.hpp>
+#include <colls/join.hpp>
+#include <colls/run.hpp>
 
 #include <cstdio>
 

@@ -5,6 +5,7 @@
 // What a join does: the second half of join.hpp.
 
 #include <colls/bootstrap/form_world.hpp>
+#include <colls/join.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 
 namespace colls {
