@@ -6,7 +6,7 @@
 #include "colls_bench/device.hpp"
 #include "colls_bench/on_devices.hpp"
 
-#include <colls/transport/interprocess/interprocess_transport.hpp>
+#include <colls/interprocess.hpp>
 
 colls::task<int> bench::measure_on_devices(colls::world& world, const options& how) {
   return on_devices(world, how);

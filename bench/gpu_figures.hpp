@@ -4,7 +4,7 @@
 
 // A table of figures of a GPU, and calls measured for it.
 
-#include <colls/call/communicator.hpp>
+#include <colls/communicator.hpp>
 #include <colls/cuda/reduce.cuh>
 #include <colls/cuda/stream.hpp>
 

@@ -8,7 +8,7 @@
 
 #include "colls_bench/widest.hpp"
 
-#include <colls/base/half.hpp>
+#include <colls/half.hpp>
 #include <colls/reduction/reduce_into.hpp>
 
 #include <fmt/core.h>

@@ -3,8 +3,8 @@
 // Every call of a communicator, in int, float and a user's struct, each element checked.
 // colls-run -n 4 every_collective
 
+#include <colls/interprocess.hpp>
 #include <colls/run.hpp>
-#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <chrono>
 #include <cstdint>

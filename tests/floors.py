@@ -52,8 +52,6 @@ TOP = {
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
 
-UNMOVED = {}
-
 # Second halves of headers whose templates are long: those include them last.
 HALVES = {
     "call/split": "call/communicator",
@@ -65,7 +63,7 @@ HALVES = {
 
 # Standard headers that cost every user compile time; who may include one all the same.
 HEAVY = {name: set() for name in ("string", "functional", "iostream", "ranges", "regex", "complex")}
-HEAVY["system_error"] = {"base/error", "error"}
+HEAVY["system_error"] = {"base/error"}
 LEAN = "base reduction coroutine matching channel algorithm selection call top:all".split()
 WITHOUT_COROUTINES = "base reduction os".split()
 WITHOUT_SYSTEM = "base reduction coroutine matching channel algorithm selection call".split()
@@ -83,8 +81,6 @@ THIRD_PARTIES = {
 
 def floor_of(header):
     """The floor of a header such as "algorithm/ring", or None."""
-    if header in UNMOVED:
-        return UNMOVED[header]
     if "/" not in header:
         return next((f"top:{name}" for name, (names, _, _) in TOP.items() if header in names.split()), None)
     return next((folder for folder in FLOORS if header.startswith(f"{folder}/")), None)
@@ -154,16 +150,13 @@ def check(root):
         # header, too, so that it can be read and compiled alone.
         half = path.suffix == ".ipp"
         header = path.relative_to(root).with_suffix("").as_posix()
-        if header.startswith("impl/"):
-            header = header[len("impl/"):]
-            header = header if (root / f"{header}.hpp").is_file() else header.rpartition("/")[0]
         half |= header in HALVES
         header = HALVES.get(header, header)
         graph.setdefault(header, [])
         if floor_of(header) is None:
             problems.append(f"{header}: give it a floor (tests/floors.py)")
             continue
-        if path.suffix == ".ipp" and "impl" not in path.parts and not path.with_suffix(".hpp").is_file():
+        if path.suffix == ".ipp" and not path.with_suffix(".hpp").is_file():
             problems.append(f"{header}: an .ipp without its .hpp")
         text = path.read_text()
         if re.search(r"\basio::detail\b", text):
@@ -177,8 +170,7 @@ def check(root):
             elif not (root.parent / name).is_file():
                 problem = f"includes <{name}>, which does not exist"
             else:
-                target = re.sub("^impl/", "", name[len("colls/"):].rpartition(".")[0])
-                target = target if (root / f"{target}.hpp").is_file() or (root / f"{target}.cuh").is_file() else target.rpartition("/")[0]
+                target = name[len("colls/"):].rpartition(".")[0]
                 is_half = name.endswith(".ipp") or target in HALVES
                 target = HALVES.get(target, target)
                 if target == header and (half or is_half):

@@ -6,7 +6,7 @@
 
 #include "options.hpp"
 
-#include <colls/coroutine/task.hpp>
+#include <colls/task.hpp>
 #include <colls/world.hpp>
 
 namespace bench {

@@ -6,7 +6,7 @@
 
 #include "options.hpp"
 
-#include <colls/call/communicator.hpp>
+#include <colls/communicator.hpp>
 
 #include <algorithm>
 #include <cstring>

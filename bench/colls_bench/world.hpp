@@ -8,7 +8,7 @@
 #include "on_devices.hpp"
 #include "processes.hpp"
 
-#include <colls/bootstrap/launcher_environment.hpp>
+#include <colls/config.hpp>
 #include <colls/driver/socket.hpp>
 #include <colls/run.hpp>
 

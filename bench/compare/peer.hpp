@@ -9,7 +9,7 @@
 #include "../colls_bench/measure.hpp"
 #include "../colls_bench/processes.hpp"
 
-#include <colls/coroutine/sync_wait.hpp>
+#include <colls/sync_wait.hpp>
 
 #include <cstdio>
 #include <exception>

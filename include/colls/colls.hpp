@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// colls: a list of includes, floors 0 to 4 and the inproc transport.
+// Collectives, and ranks in this process to run them: a list of includes.
 
 #include <colls/base/algorithm_names.hpp>
 #include <colls/base/buffer.hpp>

@@ -5,7 +5,7 @@
 // For programs of many files: all that joining, running and communicators' calls do, compiled once.
 // Define COLLS_SEPARATE_COMPILATION in the whole program and include this in one file of it; the
 // others then see declarations, and no Asio unless they include it. A file that calls
-// `world.dup(executor)` includes <colls/transport/interprocess/interprocess_transport.hpp>.
+// `world.dup(executor)` includes <colls/interprocess.hpp>.
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #error "colls/source.hpp is for programs that define COLLS_SEPARATE_COMPILATION everywhere"

@@ -5,8 +5,8 @@
 // Two ranks as processes of their own, for programs that use CUDA: it does not survive a fork, so
 // nothing may have touched it before.
 
+#include <colls/interprocess.hpp>
 #include <colls/run.hpp>
-#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// build error: a file that attaches a device to a world includes <colls/transport/interprocess/interprocess_transport.hpp>
+// build error: a file that attaches a device to a world includes <colls/interprocess.hpp>
 #define COLLS_CUDA_STAND_IN  // for the calls of CUDA alone
 #include <colls/cuda/runtime_api.hpp>
 #undef COLLS_CUDA_STAND_IN
@@ -8,8 +8,8 @@
 #ifdef MUST_NOT_COMPILE
 #include <colls/run.hpp>
 #else
+#include <colls/interprocess.hpp>
 #include <colls/run.hpp>
-#include <colls/transport/interprocess/interprocess_transport.hpp>
 #endif
 #include <colls/cuda/staged.hpp>
 

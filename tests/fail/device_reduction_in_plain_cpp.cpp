@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 // build error: a reduction of device memory needs <colls/cuda/reduce.cuh> and nvcc
-#include <colls/base/op.hpp>
+#include <colls/op.hpp>
 #include <colls/reduction/reduce_into.hpp>
 
 void add(float* one, float* other) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How strangers are let in: the second half of door.hpp.
+// How strangers are let in: the second half of authenticating_listener.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/authenticating_listener.hpp>

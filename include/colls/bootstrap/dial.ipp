@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How a store is reached: the second half of reach.hpp.
+// How a store is reached: the second half of dial.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/dial.hpp>

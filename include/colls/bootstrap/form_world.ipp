@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How ranks meet: the second half of meet.hpp.
+// How ranks meet: the second half of form_world.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/form_world.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How a handshake goes: the second half of authenticate.hpp.
+// How a handshake goes: the second half of handshake.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/handshake.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What each launcher says: the second half of environment.hpp.
+// What each launcher says: the second half of launcher_environment.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>

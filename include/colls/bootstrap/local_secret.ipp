@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How the local key is handed out and asked for: the second half of local_key.hpp.
+// How the local key is handed out and asked for: the second half of local_secret.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/local_secret.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What ranks tell each other of themselves: the second half of membership.hpp.
+// What ranks tell each other of themselves: the second half of world_info.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_server.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How calls are checked, numbered and started: the second half of core.hpp, once per transport.
+// How calls are checked, numbered and started: the second half of communicator_core.hpp, once per transport.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>

@@ -56,7 +56,7 @@ auto attach(colls::communicator<Transport>& comm, int device,
   static_assert(
       requires { sizeof(Transport); },
       "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that attaches a device "
-      "to a world includes <colls/transport/interprocess/interprocess_transport.hpp>");
+      "to a world includes <colls/interprocess.hpp>");
   static_assert(!phantom_transport<Transport>,
                 "colls: a simulated network has no memory that a device could reach");
   static_assert(std::is_same_v<transport_memory_t<Transport>, host_memory>,

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What is no plain pairing: the second half of match.hpp.
+// What is no plain pairing: the second half of tag_matcher.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/matching/tag_matcher.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How a world begins and ends, and what is seldom: the second half of inproc.hpp.
+// How a world begins and ends, and what is seldom: the second half of inproc_transport.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How a link opens, wakes and ends: the second half of link.hpp.
+// How a link opens, wakes and ends: the second half of connection.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/connection.hpp>

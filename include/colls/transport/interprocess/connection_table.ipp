@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How all links end: the second half of links.hpp.
+// How all links end: the second half of connection_table.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>

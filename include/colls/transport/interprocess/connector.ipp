@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How links are opened: the second half of opener.hpp.
+// How links are opened: the second half of connector.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_frame.hpp>

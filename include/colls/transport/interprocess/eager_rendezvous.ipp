@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What is no plain message: the second half of delivery.hpp.
+// What is no plain message: the second half of eager_rendezvous.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/eager_rendezvous.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a rank does beside its messages: the second half of tcp.hpp.
+// What a rank does beside its messages: the second half of interprocess_transport.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>

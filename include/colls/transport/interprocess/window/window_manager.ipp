@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How memory is lent and taken back: the second half of lender.hpp.
+// How memory is lent and taken back: the second half of window_manager.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/window/window_manager.hpp>

@@ -1,0 +1,7 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Waits in a function that is no coroutine.
+
+#include <colls/coroutine/sync_wait.hpp>
