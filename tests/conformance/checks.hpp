@@ -4,7 +4,7 @@
 
 // What the conformance tests share: the cases that are run, and the comparison with what must come.
 
-#include "../closed_forms.hpp"
+#include "../support/closed_forms.hpp"
 #include "harness.hpp"
 
 #include <doctest/doctest.h>

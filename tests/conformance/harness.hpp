@@ -63,7 +63,7 @@ struct lending_of<Transport> {
     std::uint64_t address_for(int, colls::const_bytes, colls::readers) { return 0; }
   };
   // None, as nothing may be read by the kernel: what has no messages cannot be counted.
-  // tests/test_lending.cpp works at desks.
+  // tests/algorithm/shared_window.cpp works at desks.
   struct desk {
     static constexpr std::size_t size = Transport::desk::size;
     template <class Counted>

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "../device_refusals.hpp"
+#include "../support/device_refusals.hpp"
 
 inline std::atomic<int> wrong{0};
 

@@ -8,7 +8,7 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
-#include "../reads.hpp"
+#include "../support/reads.hpp"
 
 #include <colls/bootstrap/known_variables.hpp>
 #include <colls/simulated.hpp>
@@ -485,7 +485,7 @@ void reads() {
   }
 }
 
-/// Ranks that check what travels do not join others that do not; tests/test_checksum.cpp flips bits.
+/// Ranks that check what travels do not join others that do not; tests/integration/checksum.cpp flips bits.
 void checksum() {
   const value given{"COLLS_CHECKSUM=1", [](config& how) { how.checksum = true; }};
   by_every_way(2, given, [](std::vector<told> ranks) {

@@ -4,7 +4,7 @@
 // Very many operations, at once and in a row: memory, descriptors and threads of each rank stay
 // bounded. And one of very many bytes.
 
-#include "../soak.hpp"
+#include "../support/soak.hpp"
 #include "processes.hpp"
 
 #include <cstdlib>

@@ -16,7 +16,7 @@
 
 #include "launcher.hpp"
 #include "processes.hpp"
-#include "reads.hpp"
+#include "../support/reads.hpp"
 
 using namespace processes;
 

@@ -4,7 +4,7 @@
 // An operation of the user that throws, on one rank or on all, wherever it finds what a peer gave:
 // the call ends on all ranks, they name the rank, and other communicators go on.
 
-#include "../reads.hpp"
+#include "../support/reads.hpp"
 #include "processes.hpp"
 
 #include <atomic>

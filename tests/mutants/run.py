@@ -46,7 +46,7 @@ class Tests:
     def __init__(self, source, compiler, folder, uses_stand_in):
         self.source, self.compiler, self.folder = source, compiler, folder
         self.sound = self.copy("sound")
-        self.main = self.compiled_once("main")
+        self.main = self.compiled_once("support/main")
         self.stand_in = [self.compiled_once(f"stand_in/{name}", *STAND_IN) for name in ("cuda", "nccl")
                          if uses_stand_in]
 
@@ -78,7 +78,7 @@ class Tests:
 
     def beside(self, test):
         """What a test needs: flags to compile it, and what it is linked with."""
-        if "cuda_" not in test:
+        if not is_of_devices(test):
             return [], [self.main]
         return STAND_IN, [self.main, *self.stand_in]
 
@@ -128,6 +128,11 @@ class Tests:
         return None
 
 
+def is_of_devices(test):
+    """Whether it links the stand-in for CUDA."""
+    return test.startswith(("cuda/", "net/cuda_"))
+
+
 def read(patch):
     """(test, cases, programs)."""
     found = dict(re.findall(r"^(test|case|starts): (.+)$", patch.read_text(), flags=re.M))
@@ -171,7 +176,7 @@ def main():
             all_cases, all_programs = wanted.setdefault(test, (set(), set()))
             all_cases.add(cases)
             all_programs.update(programs)
-        tests = Tests(source, compiler, pathlib.Path(folder), any("cuda_" in test for test in wanted))
+        tests = Tests(source, compiler, pathlib.Path(folder), any(map(is_of_devices, wanted)))
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for why in filter(None, pool.map(tests.why_unsound, sorted(wanted.items()))):
                 sys.exit(why)

@@ -14,7 +14,7 @@
 #include "../cuda/processes.hpp"
 #include "../stand_in/nccl.hpp"
 #include "../stand_in/user.hpp"
-#include "../tcp_threads.hpp"
+#include "../support/tcp_threads.hpp"
 
 // The same over threads and over TCP, where ranks really run at a time. The stand-in is no GPU.
 

@@ -6,8 +6,8 @@
 // COLLS_SIM_SEEDS=N runs N seeds in place of the usual number; COLLS_SIM_SEED=S and
 // COLLS_SIM_SCENARIO='...' run one scenario again, as a failure says.
 
-#include "../closed_forms.hpp"
-#include "../counted_memory.hpp"
+#include "../support/closed_forms.hpp"
+#include "../support/counted_memory.hpp"
 #include "trial.hpp"
 
 #include <doctest/doctest.h>
@@ -138,7 +138,7 @@ TEST_CASE("messages, bytes and rounds are those of the closed forms") {
         of.radix = 2 + p % 4;
         INFO(title(each), ", ", p, " ranks, ", of.n, " elements, radix ", of.radix);
         const auto says = expected(of);
-        REQUIRE_MESSAGE(says.has_value(), "no closed form in tests/closed_forms.hpp");
+        REQUIRE_MESSAGE(says.has_value(), "no closed form in tests/support/closed_forms.hpp");
         const closed_forms::cost paid = measure(of).paid;
         REQUIRE(paid.messages == says->messages);
         REQUIRE(paid.bytes == says->bytes);

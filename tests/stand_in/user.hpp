@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../device_refusals.hpp"
+#include "../support/device_refusals.hpp"
 #include "cuda.hpp"
 
 namespace stand_in {

@@ -4,7 +4,7 @@
 
 #include <colls/torch.hpp>
 
-#include "../tcp_threads.hpp"
+#include "../support/tcp_threads.hpp"
 
 #include <doctest/doctest.h>
 

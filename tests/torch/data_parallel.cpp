@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "../tcp_threads.hpp"
+#include "../support/tcp_threads.hpp"
 
 namespace {
 

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/base/log.hpp>
+
+#include "../support/logged.hpp"
+
+#include <string>
+
+using namespace logged;
+
+namespace {
+
+void one_of_each() {
+  colls::log_warn("a %s line", "warn");
+  colls::log_info("an %s line", "info");
+  colls::log_debug("a %s line", "debug");
+}
+
+}  // namespace
+
+TEST_CASE("COLLS_LOG decides what is written, and stdout stays clean") {
+  const auto lines = [](const char* level) {
+    const output got = in_process({{"COLLS_LOG", level}}, one_of_each);
+    CHECK(got.out.empty());
+    return got.err;
+  };
+  for (const char* level : {"", "warn", "nonsense"}) {
+    const std::string text = lines(level);
+    CHECK(contains(text, "a warn line\n"));
+    CHECK(!contains(text, "info line"));
+  }
+  CHECK(contains(lines("info"), "an info line\n"));
+  CHECK(!contains(lines("info"), "debug"));
+  CHECK(contains(lines("debug"), "a debug line\n"));
+  CHECK(contains(lines("DEBUG"), "a debug line\n"));
+  CHECK(lines("off").empty());
+}
+
+TEST_CASE("lines name the rank that the launcher gave") {
+  const output got = in_process({{"RANK", "3"}}, one_of_each);
+  CHECK(got.err == "colls: [3] warning: a warn line\n");
+}
+
+TEST_CASE("a COLLS_LOG that is no level is said") {
+  const output got = in_process({{"COLLS_LOG", "verbose"}}, one_of_each);
+  CHECK(
+      contains(got.err, "COLLS_LOG=verbose is none of off, warn, info, debug; it counts as warn"));
+  CHECK(contains(got.err, "a warn line"));
+  CHECK(!contains(got.err, "an info line"));
+  for (const char* const good : {"WARN", "warning", "", "off", "Info", "debug"}) {
+    CHECK(!contains(in_process({{"COLLS_LOG", good}}, one_of_each).err, "is none of"));
+  }
+}
+
+TEST_CASE("a line that is too long is cut, not written past its end") {
+  const std::string long_text(5000, 'x');
+  const output got = in_process({}, [&] { colls::log_warn("%s", long_text.c_str()); });
+  CHECK(got.err.size() < 1500);
+  CHECK(got.err.back() == '\n');
+}
+
+TEST_CASE("lines go to stderr unless another writer is installed") {
+  const std::pair<const char*, std::string> file{"COLLS_LOG_FILE", "/nowhere/at/all"};
+  CHECK(in_process({file}, one_of_each).err == "colls: [-] warning: a warn line\n");
+  static std::string taken;
+  const output got = in_process({}, [] {
+    colls::detail::installed_log_writer = [](const char* lines, std::size_t size) noexcept {
+      taken.append(lines, size);
+    };
+    one_of_each();
+    if (taken != "colls: [-] warning: a warn line\n") ::_exit(1);
+  });
+  CHECK(got.err.empty());
+}

@@ -1,0 +1,247 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/matching/in_flight.hpp>
+#include <colls/matching/match_queues.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#if defined(__x86_64__)
+#include "../support/stepped.hpp"
+#endif
+
+namespace {
+
+using namespace colls;
+using waited = under_way::waited;
+
+struct calls {
+  communicator_state all{7, 0, 4, nullptr};
+  under_way begun;
+  std::vector<operation_record> records;
+  std::vector<std::pair<std::size_t, waited>> told;
+
+  explicit calls(std::size_t count) : records(count) {
+    for (operation_record& each : records) {
+      each.communicator = &all;
+      each.started = never;
+      begun.add(each);
+    }
+  }
+  ~calls() {
+    for (operation_record& each : records) begun.remove(each);
+  }
+  void sweep(time_point now) {
+    begun.sweep(now, [&](const operation_record& record, waited what) {
+      told.emplace_back(static_cast<std::size_t>(&record - records.data()), what);
+    });
+  }
+};
+
+TEST_CASE("a sweep looks at the operations whose time has come, however many are under way") {
+  for (const std::size_t count : {std::size_t{10}, std::size_t{100'000}}) {
+    CAPTURE(count);
+    calls many(count);
+    many.sweep(seconds);
+    CHECK(many.begun.looks() == count);
+    for (time_point now = seconds; now < seconds + 100 * milliseconds; now += 10'000) {
+      many.sweep(now);
+    }
+    CHECK(many.begun.looks() == count);
+    CHECK(many.told.empty());
+    // 0.1, 0.2, 0.4, 0.8, 1.3, 1.8, ... s
+    for (time_point now = seconds; now <= 11 * seconds; now += milliseconds) many.sweep(now);
+    CHECK(many.told.size() == 18 * count);
+    CHECK(many.begun.looks() == 19 * count);
+  }
+}
+
+TEST_CASE("what has moved is noted, and what has not ends after its patience") {
+  calls two(2);
+  two.all.inactivity = 8 * seconds;
+  constexpr time_point began = seconds;
+  for (time_point past = 0; past <= 40 * seconds; past += 50 * milliseconds) {
+    if (past <= 20 * seconds) ++two.records[1].bytes;
+    two.sweep(began + past);
+    std::vector<std::size_t> idle;
+    for (const auto& [which, what] : std::exchange(two.told, {})) {
+      if (what == waited::idle) idle.push_back(which);
+    }
+    const auto is_idle = [&](std::size_t which) {
+      return std::count(idle.begin(), idle.end(), which) == 1;
+    };
+    CHECK(is_idle(0) == (past >= 8 * seconds));
+    // Later by a look at most.
+    if (past < 28 * seconds) CHECK(!is_idle(1));
+    if (past > 29 * seconds + 50 * milliseconds) CHECK(is_idle(1));
+  }
+}
+
+TEST_CASE("deadlines come in their order, whatever the order of the calls") {
+  calls all(1000);
+  for (std::size_t i = 0; i < 1000; ++i) {
+    all.records[i].deadline = static_cast<time_point>(1 + i * 617 % 1000) * 10'000;
+  }
+  for (const std::size_t i : {3u, 500u, 999u}) all.begun.remove(all.records[i]);
+  std::size_t expired = 0;
+  all.sweep(0);
+  for (time_point now = 0; now <= 10 * milliseconds; now += 10'000) {
+    CHECK(all.begun.due() > now - 10'000);
+    all.sweep(now);
+    for (const auto& [which, what] : std::exchange(all.told, {})) {
+      CHECK(what == waited::in_all);
+      CHECK(all.records[which].deadline == now);
+      all.begun.remove(all.records[which]);
+      all.records[which].deadline = never;
+      ++expired;
+    }
+  }
+  CHECK(expired == 997);
+  CHECK(all.begun.due() == never);
+  for (operation_record& each : all.records) all.begun.add(each);
+}
+
+TEST_CASE("a call whose turn has come is looked at anew") {
+  calls one(1);
+  operation_record& call = one.records[0];
+  call.progressed = never;
+  one.sweep(0);
+  one.sweep(3000 * seconds);
+  CHECK(one.told.empty());
+  CHECK(one.begun.looks() == 1);
+  call.progressed = 0;
+  call.announce_after = 3000 * seconds + 100 * milliseconds;
+  one.begun.look_soon(call);
+  one.sweep(3000 * seconds);
+  CHECK(one.told.empty());
+  one.sweep(3000 * seconds + 100 * milliseconds);
+  CHECK(one.told.size() == 1);
+}
+
+// ---- pairing
+
+struct message final : arrival {
+  void drop() override {}
+};
+
+/// Many messages and receives of point to point, of several tags and two sources.
+struct many {
+  communicator_state all{7, 0, 4, nullptr};
+  operation_record record;
+  pairing lists;
+  std::vector<message> messages;
+  std::vector<posted> receives;
+
+  explicit many(std::size_t count) : messages(count), receives(count) {
+    record.communicator = &all;
+    for (posted& each : receives) each.record = &record;
+  }
+  static message_key key(int peer, std::uint64_t tag) {
+    return {peer, 7, tag, message_key::point_to_point};
+  }
+};
+
+TEST_CASE("a receive of any source and one that names it take the oldest message, each once") {
+  many all(6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    all.messages[i].key = many::key(i % 2 == 0 ? 1 : 2, i == 4 ? 9 : 5);
+    all.lists.keep(all.messages[i]);
+  }
+  const auto take = [&](int peer, std::uint64_t tag) {
+    posted receive;
+    receive.key = many::key(peer, tag);
+    receive.record = &all.record;
+    arrival* const found = all.lists.post(receive);
+    if (found == nullptr) all.lists.withdraw(receive);
+    return found == nullptr ? -1
+                            : static_cast<int>(static_cast<message*>(found) - all.messages.data());
+  };
+  CHECK(take(2, 5) == 1);
+  CHECK(take(posted::any_source, 5) == 0);
+  CHECK(take(posted::any_source, 5) == 2);
+  CHECK(take(1, 5) == -1);
+  CHECK(take(posted::any_source, 5) == 3);
+  CHECK(take(1, 9) == 4);
+  CHECK(take(posted::any_source, 9) == -1);
+  CHECK(take(2, 5) == 5);
+  CHECK(all.lists.arrivals() == 0);
+}
+
+TEST_CASE("a receive whose grant is taken back stands where it was posted") {
+  many all(5);
+  const auto post = [&](std::size_t i, int peer) {
+    all.receives[i].key = many::key(peer, 5);
+    CHECK(all.lists.post(all.receives[i]) == nullptr);
+  };
+  post(0, posted::any_source);
+  post(1, 1);
+  post(2, posted::any_source);
+  post(3, 1);
+  for (const std::size_t i : {0u, 1u, 2u}) {
+    CHECK(all.lists.peek(many::key(1, 5)) == &all.receives[i]);
+    all.receives[i].number = 10 + i;
+    all.lists.grant(all.receives[i], 1);
+  }
+  CHECK(all.lists.peek(many::key(1, 5)) == &all.receives[3]);
+  CHECK(all.lists.asker(many::key(1, 5), 11) == &all.receives[1]);
+  for (const std::size_t i : {2u, 0u}) all.lists.take_grant_back(all.receives[i]);
+  post(4, posted::any_source);
+  CHECK(all.receives[0].key.peer == posted::any_source);
+  CHECK(all.lists.take(many::key(1, 5)) == &all.receives[0]);
+  CHECK(all.lists.take(many::key(2, 5)) == &all.receives[2]);
+  CHECK(all.lists.take(many::key(1, 5)) == &all.receives[3]);
+  CHECK(all.lists.take_granted(many::key(1, 5)) == &all.receives[1]);
+  CHECK(all.lists.take(many::key(1, 5)) == &all.receives[4]);
+  CHECK(all.lists.waiting() == 0);
+}
+
+#if defined(__x86_64__)
+
+TEST_CASE("a message finds its receive, and a receive its message, in as many steps among many") {
+  struct steps {
+    unsigned named, any, last, receive, forgotten;
+  };
+  const auto count_steps = [](std::size_t count) {
+    const auto count_of = [](auto work) { return stepped::run([](unsigned) {}, work); };
+    steps found{};
+    {
+      many all(count);
+      for (message& each : all.messages) {
+        each.key = many::key(1, 5);
+        all.lists.keep(each);
+      }
+      posted named = all.receives[0];
+      posted any = all.receives[1];
+      named.key = many::key(1, 5);
+      any.key = many::key(posted::any_source, 5);
+      found.named = count_of([&] { all.lists.post(named); });
+      found.any = count_of([&] { all.lists.post(any); });
+      found.forgotten = count_of([&] { all.lists.forget(all.messages[count / 2]); });
+    }
+    {
+      many all(count);
+      for (posted& each : all.receives) {
+        each.key = many::key(1, 5);
+        all.lists.post(each);
+      }
+      found.receive = count_of([&] { all.lists.take(many::key(1, 5)); });
+      found.last = count_of([&] { all.lists.withdraw(all.receives[count / 2]); });
+    }
+    return found;
+  };
+  const steps few = count_steps(100);
+  const steps lots = count_steps(50'000);
+  // A step more or less by where memory lies.
+  CHECK(lots.named <= few.named + 20);
+  CHECK(lots.any <= few.any + 20);
+  CHECK(lots.receive <= few.receive + 20);
+  CHECK(lots.last <= few.last + 20);
+  CHECK(lots.forgotten <= few.forgotten + 20);
+}
+
+#endif
+
+}  // namespace
