@@ -10,7 +10,7 @@ Before a table, <!-- calls: examples/X.cpp --> says that the code in its last co
 A C++ block with a main function has to be one or the other. The sh block's lines are run as they
 stand, in a folder with the checkout's include folder and the programs that were built.
 Checked too: every link to a file of the checkout; that every COLLS_ variable is known, and each known
-one in README.md.
+one in docs/environment.md.
 
 usage: readme.py SOURCE_DIR BUILD_DIR COMPILER... | readme.py --self-test
 """
@@ -26,6 +26,7 @@ import textwrap
 BLOCK = re.compile(r"(?:^<!-- (\w+): (\S+) -->\n)?^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
 TABLE = re.compile(r"^<!-- calls: (\S+) -->\n((?:\|.*\n)+)", flags=re.M)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
+VARIABLES = "docs/environment.md"
 MAIN = re.compile(r"^int main\(", flags=re.M)
 
 
@@ -80,7 +81,7 @@ def problems(name, text, read, run_program):
     for variable in sorted(set(re.findall(r"\bCOLLS_[A-Z_]*[A-Z]\b", text))):
         unknown = not re.search(rf'("|#define |#ifndef ){variable}\b', known)
         yield f"{name}: {variable}", "no such variable" if unknown else None
-    for variable in sorted(set(re.findall(r'"(COLLS_\w+)"', known))) if name == "README.md" else []:
+    for variable in sorted(set(re.findall(r'"(COLLS_\w+)"', known))) if name == VARIABLES else []:
         missing = f"`{variable}" not in text
         yield f"{name}: {variable}", "the page does not explain it" if missing else None
 
@@ -140,9 +141,9 @@ def self_test():
         ("`COLLS_LOG`", True),
         ("`COLLS_LOGS`", False),
     ]
-    explained = list(problems("README.md", "no variable", files.get, None))
+    explained = list(problems(VARIABLES, "no variable", files.get, None))
     if [bool(what) for _, what in explained] != [True]:
-        yield f"a variable that README.md leaves out: {explained}"
+        yield f"a variable that the page leaves out: {explained}"
     for text, good in cases:
         run = lambda _, __, commands: None if commands == "works\n" else "failed"
         found = [what for _, what in problems("p.md", text, files.get, run)]

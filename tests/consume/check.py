@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Builds and runs main.cpp the way another project uses colls.
 
-plain       one command, the checkout's include folder and the libraries that README.md names
+plain       one command, the checkout's include folder and the libraries that docs/building.md names
 subproject  a Meson project that has the checkout as a subproject
 pkg-config  against what `meson install` installed
 cmake       the same by find_package

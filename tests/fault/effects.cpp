@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Whatever a user can set has its effect, by every way in which it can be set: the variables of the
-// README, the fields of `config`, the members of `options`. The table at the end names them all.
-// Each is looked at where a user would notice it.
+// Whatever a user can set has its effect, by every way in which it can be set: the variables of
+// docs/environment.md, the fields of `config`, the members of `options`. The table at the end names
+// them all. Each is looked at where a user would notice it.
 
 #include "launcher.hpp"
 #include "processes.hpp"
@@ -848,10 +848,10 @@ std::string between(const std::string& text, const std::string& from, const std:
   return text.substr(begin, text.find(to, begin) - begin);
 }
 
-/// What users are told that they can set, in that README and those headers.
-std::set<std::string> documented(const std::string& readme, const std::string& config_header,
+/// What users are told that they can set, in docs/environment.md and those headers.
+std::set<std::string> documented(const std::string& page, const std::string& config_header,
                                  const std::string& options_header) {
-  const std::string rows = between(readme, "| variable | meaning |", "\n\n");
+  const std::string rows = between(page, "| variable | meaning |", "\n\n");
   std::set<std::string> all = found_in(rows, "`([A-Z_]+)[`=]");
   const std::string member = R"(\n  [\w:]+(?:<\d+>)? (\w+)(?: = [^;]*|\{[^;]*)?;)";
   all.merge(found_in(between(config_header, "struct config {", "static config single"), member,
@@ -869,9 +869,9 @@ TEST_CASE("every variable, field and option has its effect, by every way to set 
   }
 }
 
-TEST_CASE("the table has every variable of the README, every field of config and every option") {
+TEST_CASE("the table has every variable of the page, every field of config and every option") {
   const auto root = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
-  const std::string readme = text_of(root / "README.md");
+  const std::string page = text_of(root / "docs/environment.md");
   const std::string fields = text_of(root / "include/colls/bootstrap/config.hpp");
   const std::string members = text_of(root / "include/colls/base/options.hpp");
   std::set<std::string> listed;
@@ -890,7 +890,7 @@ TEST_CASE("the table has every variable of the README, every field of config and
     for (const std::string& each : wanted) lacks += listed.contains(each) ? "" : each + " ";
     return lacks;
   };
-  const std::set<std::string> all = documented(readme, fields, members);
+  const std::set<std::string> all = documented(page, fields, members);
   CHECK(all.size() > 45);
   CHECK(missing(all) == "");
   for (const char* known : colls::detail::known_variables) {
@@ -904,10 +904,10 @@ TEST_CASE("the table has every variable of the README, every field of config and
     return text.insert(at + after.size(), more);
   };
   const auto variable =
-      with(readme, "| variable | meaning |\n|---|---|\n", "| `COLLS_NEW=1` | new |\n");
+      with(page, "| variable | meaning |\n|---|---|\n", "| `COLLS_NEW=1` | new |\n");
   const auto field = with(fields, "struct config {\n", "  fixed_text<8> fresh = {};\n");
   const auto member = with(members, "struct options {\n", "  int fresh = 0;\n");
   CHECK(missing(documented(variable, fields, members)) == "COLLS_NEW ");
-  CHECK(missing(documented(readme, field, members)) == "config.fresh ");
-  CHECK(missing(documented(readme, fields, member)) == "options.fresh ");
+  CHECK(missing(documented(page, field, members)) == "config.fresh ");
+  CHECK(missing(documented(page, fields, member)) == "options.fresh ");
 }
