@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""The figures of docs/benchmarks.md, measured side by side: what is compared runs in turn, round
+"""The figures of docs/benchmark_notes.md, measured side by side: what is compared runs in turn, round
 after round, and each row gives the median over the rounds. Prints Markdown.
 
 usage: figures.py SOURCE_DIR BUILD_DIR [--rounds N]
