@@ -59,9 +59,12 @@ TEST_CASE("a line that is too long is cut, not written past its end") {
   CHECK(got.err.back() == '\n');
 }
 
-TEST_CASE("lines go to stderr unless another writer is installed") {
-  const std::pair<const char*, std::string> file{"COLLS_LOG_FILE", "/nowhere/at/all"};
-  CHECK(in_process({file}, one_of_each).err == "colls: [-] warning: a warn line\n");
+TEST_CASE("lines go where the installed writer takes them") {
+  const output plain = in_process({{"COLLS_LOG_FILE", "/nowhere/at/all"}}, [] {
+    colls::detail::installed_log_writer = &colls::detail::write_to_stderr;
+    one_of_each();
+  });
+  CHECK(plain.err == "colls: [-] warning: a warn line\n");
   static std::string taken;
   const output got = in_process({}, [] {
     colls::detail::installed_log_writer = [](const char* lines, std::size_t size) noexcept {

@@ -27,8 +27,8 @@ const char* launched_rank(const char* unknown);
 /// Writes whole lines, in one piece, so that those of several processes do not mix.
 using log_writer = void (*)(const char* lines, std::size_t size) noexcept;
 
-/// What cannot be logged is lost: the log has no log.
 inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
+  // What cannot be logged is lost: the log has no log.
   (void)std::fwrite(lines, 1, size, stderr);
 }
 
