@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// The algorithm that is chosen for a call beside all that could do it, on simulated networks. Costs
-// are found out by `measure()`, on a world of the same ranks: tuning knows nothing of the
-// simulator. One JSON line a point; bench/choices.py draws them.
+// Compares the algorithm that is chosen for a call with all algorithms that support it, on
+// simulated networks. The choice uses costs that `measure()` measures in a world with as many
+// ranks: tuning has no knowledge of the simulator. Prints one JSON line for each point;
+// bench/choices.py draws them.
 
 #include "../tools/colls_sim/run.hpp"
 
@@ -35,49 +36,49 @@ constexpr network networks[] = {
     {"nodes of 6 that share a link, 20 us, 10 GB/s", 20, 0.5, 10, "nodes:6"},
 };
 
-/// All ranks find out what their network costs.
-class measuring final : public sim::job {
+/// All ranks measure the costs of their network.
+class measure_job final : public sim::job {
   operation<> start(sim::communicator& comm) override { return comm.measure(); }
-  bool is_right() const override { return true; }
+  bool is_correct() const override { return true; }
   std::int64_t element_at(int, const std::byte*) const override { return -1; }
 };
 
-network_cost measured(sim::options how) {
-  how.payload = "real";
-  measuring all;
-  const sim::simulation done(how, all);
+network_cost measured(sim::options opts) {
+  opts.payload = "real";
+  measure_job work;
+  const sim::simulation done(opts, work);
   return done.comm_of(0).tuning().costs();
 }
 
-nlohmann::json point(const network& on, sim::options call, const network_cost& costs) {
+nlohmann::json point(const network& net, sim::options call, const network_cost& costs) {
   const auto time_us = [&](const sim::simulation& done) {
-    done.each_failure([&](const colls::failure& why) {
-      throw std::runtime_error(call.algorithm + ": " + to_text(why));
+    done.for_each_failure([&](const colls::failure& reason) {
+      throw std::runtime_error(call.algorithm + ": " + to_text(reason));
     });
-    if (!done.is_whole()) throw std::runtime_error(call.collective + " by " + call.algorithm);
+    if (!done.has_succeeded()) throw std::runtime_error(call.collective + " by " + call.algorithm);
     return static_cast<double>(done.duration()) * 1e-6;
   };
   call.algorithm = "auto";
-  const auto left_open = sim::make_job(call);
-  const sim::simulation chosen(call, *left_open, costs);
+  const auto automatic = sim::make_job(call);
+  const sim::simulation chosen(call, *automatic, costs);
   const double took = time_us(chosen);
-  const auto told = chosen.comm_of(0).explain(call.what(), call.bytes.value_or(0));
+  const auto explained = chosen.comm_of(0).explain(call.operation(), call.bytes.value_or(0));
   nlohmann::json times;
   nlohmann::json predicted;
   double best = took;
-  for (const auto& each : told.all) {
-    call.algorithm = name(each.by.how);
+  for (const auto& prediction : explained.predictions) {
+    call.algorithm = name(prediction.choice.id);
     const auto pinned = sim::make_job(call);
-    const double other = time_us(sim::simulation(call, *pinned, costs));
-    times[call.algorithm] = other;
-    predicted[call.algorithm] = static_cast<double>(each.takes.time) * 1e-6;
-    best = std::min(best, other);
+    const double time = time_us(sim::simulation(call, *pinned, costs));
+    times[call.algorithm] = time;
+    predicted[call.algorithm] = static_cast<double>(prediction.cost.time) * 1e-6;
+    best = std::min(best, time);
   }
-  return {{"network", on.name},
+  return {{"network", net.name},
           {"collective", call.collective},
           {"ranks", call.ranks},
           {"bytes", call.bytes.value_or(0)},
-          {"chosen", name(told.chosen.how)},
+          {"chosen", name(explained.chosen.id)},
           {"ratio", took / best},
           {"times_us", times},
           {"predicted_us", predicted}};
@@ -87,27 +88,27 @@ nlohmann::json point(const network& on, sim::options call, const network_cost& c
 
 int main() {
   const bool progress = isatty(STDERR_FILENO) != 0;
-  for (const network& on : networks) {
+  for (const network& net : networks) {
     for (const int ranks : {2, 3, 4, 7, 8, 16, 24, 48, 64}) {
       sim::options call;
       call.ranks = ranks;
-      call.network.latency_us = on.latency_us;
-      call.network.overhead_us = on.overhead_us;
-      call.network.bandwidth = on.bandwidth;
-      call.topology = on.topology;
+      call.network.latency_us = net.latency_us;
+      call.network.overhead_us = net.overhead_us;
+      call.network.bandwidth = net.bandwidth;
+      call.topology = net.topology;
       call.payload = "phantom";
       const network_cost costs = measured(call);
-      for (const char* what : {"barrier", "broadcast", "all_reduce", "reduce", "reduce_scatter",
+      for (const char* coll : {"barrier", "broadcast", "all_reduce", "reduce", "reduce_scatter",
                                "all_gather", "gather", "scatter", "all_to_all", "scan"}) {
-        if (progress) std::fprintf(stderr, "\r\033[K%s, %d ranks, %s", on.name, ranks, what);
-        call.collective = what;
+        if (progress) std::fprintf(stderr, "\r\033[K%s, %d ranks, %s", net.name, ranks, coll);
+        call.collective = coll;
         call.bytes.reset();
-        const bool has_data = call.what() != colls::collective::barrier;
+        const bool has_data = call.operation() != colls::collective::barrier;
         const auto shares = static_cast<std::uint64_t>(ranks) * sizeof(float);
         for (std::uint64_t size = 8; size <= 256 << 20 && (has_data || size == 8); size *= 32) {
-          // Equal blocks for all; the same vector for all collectives.
+          // All ranks have equal blocks, and all collectives the same vector.
           if (has_data) call.bytes = std::max(size / shares, std::uint64_t{1}) * shares;
-          std::printf("%s\n", point(on, call, costs).dump().c_str());
+          std::printf("%s\n", point(net, call, costs).dump().c_str());
           std::fflush(stdout);
         }
       }

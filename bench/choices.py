@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Chosen algorithms beside the best ones on simulated networks: a Markdown table, and a picture.
+"""Compares chosen algorithms with the best ones on simulated networks: prints a Markdown table and
+draws a picture.
 
 usage: choices.py BUILD_DIR PICTURE.svg      (some seconds; build bench/choices first)
        choices.py POINTS.jsonl PICTURE.svg   (what bench/choices printed)
@@ -87,10 +88,10 @@ def picture(all_points):
                         if (q["network"], q["collective"], q["ranks"]) == (network, collective, p)]
                 for column, q in enumerate(here):
                     colour = next(c for limit, c, _ in SHADES if q["ratio"] <= limit)
-                    told = f"{q['bytes']} B: {q['chosen']}, {q['ratio']:.2f} of the best"
+                    label = f"{q['bytes']} B: {q['chosen']}, {q['ratio']:.2f} of the best"
                     out.append(f'<rect x="{LEFT + j * block + column * CELL}" y="{y}" '
                                f'width="{CELL - 1}" height="{CELL - 1}" fill="{colour}">'
-                               f"<title>{escape(told)}</title></rect>")
+                               f"<title>{escape(label)}</title></rect>")
     return "\n".join(out + ["</svg>"]) + "\n"
 
 

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// What colls-bench does on devices: linked with colls_bench.cpp.
+// The part of colls-bench for device memory; it is linked with colls_bench.cpp.
 
 #include "colls_bench/device.hpp"
 #include "colls_bench/on_devices.hpp"
 
 #include <colls/interprocess.hpp>
 
-colls::task<int> bench::measure_on_devices(colls::world& world, const options& how) {
-  return on_devices(world, how);
+colls::task<int> bench::measure_on_devices(colls::world& world, const options& opts) {
+  return on_devices(world, opts);
 }

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""colls beside Open MPI, MPICH and Gloo, and beside what memory and kernel allow at best: what is
-compared runs in turn, launch after launch, and each figure is the median over the launches. Adds
-JSON lines to FILE, prints tables, draws PICTURE. `./dev compare` builds what it needs. Ends with
-status 1 if values were wrong or colls or a floor failed; a peer that cannot run is named, no more.
+"""Compares colls with Open MPI, MPICH and Gloo, and with floors: the best that memory and kernel allow.
+The candidates run in turn, launch after launch, and each figure is the median over the launches.
+Writes JSON lines to FILE, prints tables and draws PICTURE. `./dev compare` builds what is needed. The
+exit status is 1 if values were wrong, or if colls or a floor failed. A peer that cannot run is named
+and left out.
 
-With --against OTHER, this build beside another one: the geometric means of the ratios of their
-times, and the points above 1.05 in every run, which end it with status 1. A build against itself
-shows the noise: the greatest distance of these means from 1.
+With --against OTHER, this build is compared with another one: prints the geometric means of the
+ratios of their times, and the points above 1.05 in every run. Such points make the exit status 1. A
+build against itself shows the noise: the greatest distance of these means from 1.
 
-Everything runs in a network of its own, in which all TCP has the same congestion control.
+Everything runs in a network namespace of its own, in which all TCP has the same congestion control.
 """
 
 import argparse
@@ -37,7 +38,7 @@ TRANSPORTS = compare_report.TRANSPORTS
 AGAINST = [("shm", 2), ("tcp", 2), ("shm", 4), ("tcp", 4), ("inproc", 8)]
 PREFIXES = ["scan", "exscan"]
 TREES = ["linear", "binomial_tree"]
-ALGORITHMS = {  # those of algorithms.hpp
+ALGORITHMS = {  # as in the table of docs/algorithms.md
     "all_reduce": ["linear", "ring", "recursive_doubling", "recursive_halving", "double_tree",
                    "circulant", "hierarchical"],
     "reduce_scatter": ["linear", "ring", "recursive_halving", "circulant", "pairwise"],
@@ -57,8 +58,8 @@ MPIRUN = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to
 UCX = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
 
 
-class Way:
-    """One library, set in one way."""
+class Candidate:
+    """One library with one set of settings."""
 
     def __init__(self, library, algorithm, command, environment=(), registered=False):
         self.library, self.algorithm, self.registered = library, algorithm, registered
@@ -70,67 +71,68 @@ class Way:
         return shlex.join([f"{k}={v}" for k, v in self.environment.items()] + self.command)
 
 
-def ways(bench, transport, collective, ranks):
-    """What is run beside one another; the command lines still lack sizes."""
+def candidates(bench, transport, collective, ranks):
+    """Yields the candidates to compare, without sizes in their command lines."""
     def called(program, *options):
-        in_place = ["--in-place", "1"] * (collective in PREFIXES)  # they have no other form
+        in_place = ["--in-place", "1"] * (collective in PREFIXES)  # prefix sums are always in place
         return [f"{bench}/{program}", collective, *options, *in_place]
 
     over_shm = transport == "shm"
     colls = called("colls-bench", "--transport", transport, "--ranks", str(ranks))
-    yield Way("colls", "auto", colls)
+    yield Candidate("colls", "auto", colls)
     if over_shm and collective != "barrier":
-        yield Way("colls", "auto", colls + ["--registered", "1"], registered=True)
+        yield Candidate("colls", "auto", colls + ["--registered", "1"], registered=True)
     if transport == "inproc":
-        return  # no peer passes data between threads
+        return  # no peer has ranks that are threads
     openmpi, mpich = MPIRUN + ["-n", str(ranks)], ["mpirun.mpich", "-n", str(ranks)]
     if over_shm:
-        yield Way("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
+        yield Candidate("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
                   + called("compare-openmpi"))
-        yield Way("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,sm"]
+        yield Candidate("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,sm"]
                   + called("compare-openmpi"))
-        yield Way("mpich", "auto", mpich + called("compare-mpich"))
+        yield Candidate("mpich", "auto", mpich + called("compare-mpich"))
     else:
-        yield Way("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp",
+        yield Candidate("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp",
                   "--mca", "btl_tcp_if_include", "lo"] + called("compare-openmpi"))
-        yield Way("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,tcp", "-x",
+        yield Candidate("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,tcp", "-x",
                   "UCX_NET_DEVICES=lo"] + called("compare-openmpi"))
-        yield Way("mpich", "auto", mpich + called("compare-mpich"),
+        yield Candidate("mpich", "auto", mpich + called("compare-mpich"),
                   {"MPIR_CVAR_NOLOCAL": 1, "UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"})
         if collective not in ["reduce_scatter"] + PREFIXES:
             kinds = ["ring", "bcube", "halving_doubling"] if collective == "all_reduce" else ["auto"]
             for kind in kinds:
-                yield Way("gloo", kind, called("compare-gloo", "--algorithm", kind, "--ranks", str(ranks)))
+                yield Candidate("gloo", kind, called("compare-gloo", "--algorithm", kind, "--ranks", str(ranks)))
     if ranks == 2 and collective == "all_reduce":
         for kind in ["exchange", "add"] + ["copy"] * over_shm:
             program = "memory-floor" if over_shm else "tcp-floor"
-            yield Way("floor", kind, [f"{bench}/{program}", kind])
+            yield Candidate("floor", kind, [f"{bench}/{program}", kind])
 
 
-def forced_ways(bench, transport, collective, ranks):
-    """auto, every algorithm that it could have taken, and auto once more: how far one and the same
-    differs from itself."""
+def forced_candidates(bench, transport, collective, ranks):
+    """Yields auto, every algorithm that auto can choose, and auto again, which shows how much two
+    measurements of the same differ."""
     for name in ["auto"] + ALGORITHMS[collective] + ["direct", compare_report.AGAIN]:
         algorithm = "auto" if name == compare_report.AGAIN else name
         in_place = ["--in-place", "1"] * (collective in PREFIXES)
         if algorithm == "neighbour_exchange" and ranks % 2:
             continue
-        yield Way("colls", name, [f"{bench}/colls-bench", collective, "--transport", transport,
+        yield Candidate("colls", name, [f"{bench}/colls-bench", collective, "--transport", transport,
                                   "--ranks", str(ranks), "--algorithm", algorithm, *in_place])
 
 
 def builds(folders, transport, collective, ranks):
-    """The same call of each build."""
+    """Yields the same call of each build."""
     for name, folder in folders.items():
-        yield Way("colls", name, [f"{folder}/bench/colls-bench", collective, "--transport", transport,
+        yield Candidate("colls", name, [f"{folder}/bench/colls-bench", collective, "--transport", transport,
                                   "--ranks", str(ranks)])
 
 
-def sized(way, collective, ranks, sizes):
-    """The sizes that this way is asked for, as options."""
+def sized(candidate, collective, ranks, sizes):
+    """The options for the sizes of this candidate; None if it has none of them."""
     if collective == "barrier":
         return []
-    if way.library == "floor" and "memory-floor" in way.command[0] and way.algorithm == "exchange":
+    is_exchange = candidate.library == "floor" and candidate.algorithm == "exchange"
+    if is_exchange and "memory-floor" in candidate.command[0]:
         sizes = [size for size in sizes if size <= 64]
     if collective == "reduce_scatter":
         sizes = [max(size, 4 * ranks) for size in sizes]
@@ -138,28 +140,28 @@ def sized(way, collective, ranks, sizes):
 
 
 class Results:
-    """Runs the commands, keeps their lines."""
+    """Runs the commands and keeps their lines."""
 
     def __init__(self, file, limit):
         self.file, self.limit = file, limit
         self.lines, self.complaints = [], []
 
-    def launch(self, way, options, collective, ranks, transport, run):
-        """Why nothing came, if nothing did."""
-        with tempfile.NamedTemporaryFile("r") as found, tempfile.TemporaryFile("w+") as said:
-            command = way.command + options + ["--json", found.name]
+    def launch(self, candidate, options, collective, ranks, transport, run):
+        """Returns None, or the reason for a failure."""
+        with tempfile.NamedTemporaryFile("r") as found, tempfile.TemporaryFile("w+") as output:
+            command = candidate.command + options + ["--json", found.name]
             try:
-                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                          env=os.environ | {k: str(v) for k, v in
-                                                           way.environment.items()},
+                                                           candidate.environment.items()},
                                          start_new_session=True)
             except FileNotFoundError:
                 return f"no {command[0]}"
             reason = None
             try:
                 if child.wait(self.limit) != 0:
-                    said.seek(0)
-                    words = [line.strip() for line in said if re.match(r" *[^ #0-9].*[A-Za-z]", line)]
+                    output.seek(0)
+                    words = [line.strip() for line in output if re.match(r" *[^ #0-9].*[A-Za-z]", line)]
                     reason = words[0] if words else f"status {child.returncode}"
             except subprocess.TimeoutExpired:
                 reason = f"took longer than {self.limit} s"
@@ -171,11 +173,11 @@ class Results:
         if not reason and not lines:
             reason = "wrote no line"
         for line in lines:
-            # What a program does not know: what it stands beside, how its library was set.
-            line |= {"library": way.library, "collective": collective, "transport": transport,
-                     "algorithm": way.algorithm, "run": run}
+            # The program does not know these: the point of comparison and its library's settings.
+            line |= {"library": candidate.library, "collective": collective, "transport": transport,
+                     "algorithm": candidate.algorithm, "run": run}
             if line["wrong"]:
-                self.complaints.append(f"{way.name}, {transport}, {ranks} ranks, {collective} of "
+                self.complaints.append(f"{candidate.name}, {transport}, {ranks} ranks, {collective} of "
                                        f"{line['bytes']} B: {line['wrong']} values are wrong")
             with self.file.open("a") as out:
                 out.write(json.dumps(line) + "\n")
@@ -184,7 +186,8 @@ class Results:
 
 
 def in_own_network(congestion):
-    """Starts this program again where TCP is ours to set; goes on where that cannot be."""
+    """Starts this program again in a network namespace with the congestion control, or returns if that
+    is not possible."""
     if os.environ.pop("COMPARE_NETWORK", None):
         return
     inner = 'ip link set lo up && echo "$0" >/proc/sys/net/ipv4/tcp_congestion_control && exec "$@"'
@@ -200,16 +203,18 @@ def in_own_network(congestion):
 
 
 class Progress:
-    def __init__(self, turns):
-        self.turns, self.done, self.began = turns, 0, time.monotonic()
+    """Shows on a terminal how many launches are done."""
+
+    def __init__(self, launches):
+        self.launches, self.done, self.began = launches, 0, time.monotonic()
 
     def __call__(self, words):
         if sys.stderr.isatty():
             left = ""
             if self.done:
-                left = (time.monotonic() - self.began) / self.done * (self.turns - self.done) / 60
+                left = (time.monotonic() - self.began) / self.done * (self.launches - self.done) / 60
                 left = f", about {left:.0f} min to go"
-            print(f"\r\033[K{self.done} of {self.turns}{left}: {words}", end="", file=sys.stderr,
+            print(f"\r\033[K{self.done} of {self.launches}{left}: {words}", end="", file=sys.stderr,
                   flush=True)
         self.done += 1
 
@@ -222,62 +227,65 @@ class Progress:
 
 def measure(given, results):
     bench = given.build / "bench"
-    here = {library for library in PEERS if (bench / f"compare-{library}").is_file()}
+    installed = {library for library in PEERS if (bench / f"compare-{library}").is_file()}
     for library in PEERS:
-        if library not in here and not given.forced and not given.against:
+        if library not in installed and not given.forced and not given.against:
             print(f"left out: {library}: its library is not installed (./dev setup --compare)")
     groups = [(t, p, c) for t, p in given.places for c in given.collectives]
 
     def made(*place):
         if given.against:
             return builds({"this": given.build, "other": given.against}, *place)
-        return forced_ways(bench, *place) if given.forced else ways(bench, *place)
-    beside = {(t, p, c): [way for way in made(t, c, p) if way.library not in PEERS
-                          or way.library in here] for t, p, c in groups}
-    progress = Progress(sum(map(len, beside.values())) * given.launches * given.runs)
-    good, useless = set(), set()
+        return forced_candidates(bench, *place) if given.forced else candidates(bench, *place)
+    compared = {(t, p, c): [candidate for candidate in made(t, c, p)
+                            if candidate.library not in PEERS or candidate.library in installed]
+                for t, p, c in groups}
+    progress = Progress(sum(map(len, compared.values())) * given.launches * given.runs)
+    good, useless = set(), set()  # candidates that have worked, and that never worked
     for run in range(given.runs):
-        measure_once(given, results, beside, progress, run, good, useless)
+        measure_once(given, results, compared, progress, run, good, useless)
     progress("done")
     progress.say("")
 
 
-def measure_once(given, results, beside, progress, run, good, useless):
-    for (transport, ranks, collective), turns in beside.items():
+def measure_once(given, results, compared, progress, run, good, useless):
+    for (transport, ranks, collective), group in compared.items():
         options = {}
         progress.say(f"{collective} over {transport}, {ranks} ranks:")
-        for way in turns:
-            key = (way.name, transport)
-            sizes = sized(way, collective, ranks, given.sizes)
+        for candidate in group:
+            key = (candidate.name, transport)
+            sizes = sized(candidate, collective, ranks, given.sizes)
             if sizes is None or key in useless:
                 continue
-            common = ["--seconds", str(given.seconds)] * (way.library != "floor")
-            common += ["--turns"] * (given.turns and way.library != "floor")
-            options[way] = sizes + common + ["-n", str(given.iterations)] * bool(given.iterations)
-            progress.say(f"  {way.name}: {way} {shlex.join(options[way])}")
+            common = ["--seconds", str(given.seconds)] * (candidate.library != "floor")
+            common += ["--turns"] * (given.turns and candidate.library != "floor")
+            options[candidate] = sizes + common + ["-n", str(given.iterations)] * bool(given.iterations)
+            progress.say(f"  {candidate.name}: {candidate} {shlex.join(options[candidate])}")
         for launch in range(given.launches):
-            for way in turns[launch % len(turns):] + turns[:launch % len(turns)]:
-                progress(f"{transport}, {ranks} ranks, {collective}, launch {launch + 1}: {way.name}")
-                if way not in options:
+            first = launch % len(group)  # each launch begins with another candidate
+            for candidate in group[first:] + group[:first]:
+                progress(f"{transport}, {ranks} ranks, {collective}, launch {launch + 1}: "
+                         f"{candidate.name}")
+                if candidate not in options:
                     continue
-                why = results.launch(way, options[way], collective, ranks, transport, run)
-                key = (way.name, transport)
-                if why is None:
+                reason = results.launch(candidate, options[candidate], collective, ranks, transport, run)
+                key = (candidate.name, transport)
+                if reason is None:
                     good.add(key)
                     continue
                 place = f"{transport}, {ranks} ranks, {collective}"
-                where = place if key in good else transport
-                progress.say(f"left out: {way.name}, {where}: {why}")
-                if way.library not in PEERS and not (given.forced and "not_applicable" in why):
-                    results.complaints.append(f"{way.name}, {place}: {why}")
-                del options[way]
+                scope = place if key in good else transport
+                progress.say(f"left out: {candidate.name}, {scope}: {reason}")
+                if candidate.library not in PEERS and not (given.forced and "not_applicable" in reason):
+                    results.complaints.append(f"{candidate.name}, {place}: {reason}")
+                del options[candidate]
                 if key not in good:
                     useless.add(key)
 
 
 def main():
-    whole = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     def several(known, kind=str):
         def parse(text):
             found = [kind(word) for word in text.split(",")]
@@ -286,31 +294,31 @@ def main():
             return found
         return parse
 
-    whole.add_argument("build", type=pathlib.Path, help="where ./dev builds")
-    whole.add_argument("--quick", action="store_true",
-                       help="2 ranks, all_reduce, 7 sizes: some minutes (else hours)")
-    whole.add_argument("--collectives", type=several(COLLECTIVES), metavar="A,B")
-    whole.add_argument("--ranks", type=several(None, int), metavar="2,4,8")
-    whole.add_argument("--transports", type=several(TRANSPORTS), metavar=",".join(TRANSPORTS))
-    whole.add_argument("--sizes", type=several(None, int), metavar="BYTES,BYTES")
-    whole.add_argument("--launches", type=int, default=3)
-    whole.add_argument("--iterations", type=int, default=0, help="0: by size")
-    whole.add_argument("--seconds", type=float, default=1,
-                       help="fewer iterations where one size takes longer")
-    whole.add_argument("--turns", action="store_true", help="each call with the barrier before it")
-    whole.add_argument("--limit", type=float, default=120, help="seconds for one launch")
-    whole.add_argument("--congestion", default="reno", help="for all TCP")
-    whole.add_argument("--file", type=pathlib.Path, help="the lines; default BUILD/compare.jsonl")
-    whole.add_argument("--picture", type=pathlib.Path, help="default: beside the lines, .svg")
-    whole.add_argument("--draw", action="store_true", help="measure nothing, show what FILE has")
-    whole.add_argument("--forced", action="store_true",
-                       help="no peers: colls' choice beside each algorithm that it has")
-    whole.add_argument("--against", type=pathlib.Path, metavar="OTHER",
-                       help="no peers: this build beside the one in OTHER")
-    whole.add_argument("--runs", type=int, default=1, help="all of it so many times")
-    whole.add_argument("--best", action="store_true",
-                       help="show the best times instead of medians: for a machine that is busy")
-    given = whole.parse_args()
+    parser.add_argument("build", type=pathlib.Path, help="where ./dev builds")
+    parser.add_argument("--quick", action="store_true",
+                       help="all_reduce, 2 ranks, 7 sizes: takes minutes instead of hours")
+    parser.add_argument("--collectives", type=several(COLLECTIVES), metavar="A,B")
+    parser.add_argument("--ranks", type=several(None, int), metavar="2,4,8")
+    parser.add_argument("--transports", type=several(TRANSPORTS), metavar=",".join(TRANSPORTS))
+    parser.add_argument("--sizes", type=several(None, int), metavar="BYTES,BYTES")
+    parser.add_argument("--launches", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=0, help="0: by size")
+    parser.add_argument("--seconds", type=float, default=1,
+                       help="limit for one size, which gets fewer iterations if it takes longer")
+    parser.add_argument("--turns", action="store_true", help="include the barrier before a call in its time")
+    parser.add_argument("--limit", type=float, default=120, help="longest time of one launch, in seconds")
+    parser.add_argument("--congestion", default="reno", help="congestion control of all TCP")
+    parser.add_argument("--file", type=pathlib.Path, help="the lines; default BUILD/compare.jsonl")
+    parser.add_argument("--picture", type=pathlib.Path, help="default: beside the lines, .svg")
+    parser.add_argument("--draw", action="store_true", help="measure nothing, show the contents of FILE")
+    parser.add_argument("--forced", action="store_true",
+                       help="no peers: compare colls' choice with each of its algorithms")
+    parser.add_argument("--against", type=pathlib.Path, metavar="OTHER",
+                       help="no peers: compare this build with the one in OTHER")
+    parser.add_argument("--runs", type=int, default=1, help="repeat everything so many times")
+    parser.add_argument("--best", action="store_true",
+                       help="show the best times instead of medians, for a busy machine")
+    given = parser.parse_args()
     given.collectives = given.collectives or (COLLECTIVES[:1] if given.quick else COLLECTIVES)
     given.places = AGAINST
     if not given.against or given.ranks or given.transports:
@@ -331,7 +339,7 @@ def main():
         try:
             measure(given, results)
         except KeyboardInterrupt:
-            print("\nbroken off; this is what there is so far", file=sys.stderr)
+            print("\ninterrupted; the results so far follow", file=sys.stderr)
         lines, complaints = results.lines, results.complaints
     if given.against:
         report, slower = compare_report.against(lines, given.best)

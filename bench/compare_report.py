@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Tables and picture of what compare.py measured, from its lines. --self-test: checks itself."""
+"""Makes the tables and the picture of compare.py from its lines. --self-test: checks itself."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ import sys
 import xml.etree.ElementTree
 from html import escape
 
-# Each with its name, colour and dashes; the order is that of columns and of the legend.
+# The name, colour and dashes of each kind, in the order of the columns and of the legend.
 KINDS = {
     "floor": ("floor", "#9aa0a6", "2 3"),
     "loop": ("plain loop", "#9aa0a6", "6 3"),
@@ -21,7 +21,7 @@ KINDS = {
 PEERS = ["openmpi", "mpich", "gloo"]
 AGAIN = "auto again"
 TRANSPORTS = ["shm", "tcp", "inproc"]
-MOST = 1.05  # what a build may take in every run for what another one takes
+MAX_RATIO = 1.05  # a point is slower if its time is more than that multiple in every run
 
 
 def size_of(count):
@@ -42,21 +42,22 @@ def time_of(us):
 
 def kind_of(line):
     if line["library"] == "floor" and line["transport"] == "tcp" and line["algorithm"] == "add":
-        return "loop"  # no bound: a program that does it with plain calls
+        return "loop"  # not a bound: a program that makes an all_reduce with plain calls
     return "registered" if line["library"] == "colls" and line["registered"] else line["library"]
 
 
 def is_floor_of(line):
-    """Whether it is the one that bounds an all_reduce of this size."""
+    """Returns whether the line is from the floor that bounds an all_reduce of this size."""
     if line["transport"] == "tcp":
         return True
     return line["algorithm"] == ("exchange" if line["bytes"] <= 64 else "add")
 
 
 def summary(lines, best):
-    """{(transport, ranks, collective): {bytes: {kind: (us, algorithm)}}}: of each kind the quickest
-    way, by the median over the launches of their medians, or by the best time of all. A floor is a
-    bound: there the best launch counts, and above 64 KiB, where its gait is luck, the best time."""
+    """{(transport, ranks, collective): {bytes: {kind: (us, algorithm)}}}: the fastest candidate of each
+    kind, by the median over the launches of their medians, or by the best time of all. A floor is a
+    bound, so its best launch counts. Above 64 KiB, where its speed varies at random between launches,
+    its best time counts."""
     runs = {}
     for line in lines:
         kind = kind_of(line)
@@ -83,7 +84,7 @@ def digits(value):
 
 
 def ratio(row, kind="colls"):
-    """Below 1: colls is quicker than every peer."""
+    """Below 1: colls is faster than every peer."""
     peer = best_peer(row)
     return digits(row[kind][0] / peer) if kind in row and peer else ""
 
@@ -113,7 +114,7 @@ def table(place, rows):
 
 
 def tables(lines, best=False):
-    """Times of all_reduce (or of the one collective there is); of all others the ratios."""
+    """Times of all_reduce (or of the only collective), and ratios of all other collectives."""
     found = summary(lines, best)
     collectives = list(dict.fromkeys(place[2] for place in found))
     detailed = "all_reduce" if "all_reduce" in collectives else collectives[0] if collectives else ""
@@ -142,8 +143,8 @@ def tables(lines, best=False):
 
 
 def choices(lines):
-    """How often colls' choice is nearly as quick as the quickest of its algorithms, and how often
-    it is as quick as itself, measured twice."""
+    """How often colls' choice is nearly as fast as the fastest of its algorithms, and how often it is
+    as fast as the same choice measured again."""
     runs = {}
     for line in lines:
         point = (line["transport"], line["ranks"], line["collective"], line["bytes"])
@@ -151,12 +152,12 @@ def choices(lines):
     yield "| transport | ranks | auto beside | points | within 5 % | within 10 % | worst |"
     yield "|---|---|---|---|---|---|---|"
     places = {}
-    for (transport, ranks, collective, count), ways in sorted(runs.items()):
-        again = ways.pop(AGAIN, None)
+    for (transport, ranks, collective, count), algorithms in sorted(runs.items()):
+        again = algorithms.pop(AGAIN, None)
         name = f"{collective} of {size_of(count)}"
-        twice = [statistics.median(us) for us in (ways["auto"], again or ways["auto"])]
-        ways["auto"] = ways["auto"] + (again or [])
-        times = {how: statistics.median(us) for how, us in ways.items()}
+        twice = [statistics.median(us) for us in (algorithms["auto"], again or algorithms["auto"])]
+        algorithms["auto"] = algorithms["auto"] + (again or [])
+        times = {algorithm: statistics.median(us) for algorithm, us in algorithms.items()}
         best = min(times, key=times.get)
         points = places.setdefault((transport, ranks), {"the best": [], "itself": []})
         points["the best"].append((times["auto"] / times[best], f"{name}, {best}"))
@@ -179,8 +180,8 @@ def geometric_mean(ratios):
 
 
 def against(lines, best=False):
-    """The times of this build over those of the other, by run, as a table; and the points that are
-    slower in every one of several runs."""
+    """A table of the times of this build over those of the other, by run, and the points that are
+    slower in each of several runs."""
     times = {}
     for line in lines:
         point = (line["transport"], line["ranks"], line["collective"], line["bytes"])
@@ -202,7 +203,7 @@ def against(lines, best=False):
     slower = []
     for point in runs[0] if len(runs) > 1 else []:
         ratios = [points.get(point, 0) for points in runs]
-        if min(ratios) > MOST:
+        if min(ratios) > MAX_RATIO:
             transport, ranks, collective, count = point
             slower.append(f"slower in every run: {collective} of {size_of(count)}, {transport}, "
                           f"{ranks} ranks: " + ", ".join(digits(ratio) for ratio in ratios))
@@ -245,7 +246,7 @@ def panel(x0, y0, title, rows):
         for part in range(2, 10 if decade < high else 2):
             y = at(sizes[0], part * 10.0**decade)[1]
             yield line_of([(x0, y), (x0 + WIDTH, y)], "#f3f3f3", "", 1)
-    free = x0 - WIDTH  # where the next label may stand
+    free = x0 - WIDTH  # the next label may begin here
     for count in sizes:
         x = at(count, 10.0**low)[0]
         yield line_of([(x, y0), (x, y0 + HEIGHT)], "#eee", "", 1)
@@ -259,13 +260,13 @@ def panel(x0, y0, title, rows):
         yield line_of([at(count, us) for count, us, _ in points], colour, dashes, 2.5 if ours else 1.7)
         for count, us, algorithm in points:
             x, y = at(count, us)
-            told = f"{name} {algorithm}, {size_of(count)}: {digits(us)} us"
+            label = f"{name} {algorithm}, {size_of(count)}: {digits(us)} us"
             yield (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{3 if ours else 2.3}" fill="{colour}">'
-                   f"<title>{escape(told)}</title></circle>")
+                   f"<title>{escape(label)}</title></circle>")
 
 
 def picture(lines, best=False):
-    """Time over size, one panel for each transport and number of ranks."""
+    """Draws time over size, with one panel for each transport and number of ranks."""
     found = summary([line for line in lines if line["bytes"] > 0], best)
     collectives = list(dict.fromkeys(place[2] for place in found))
     shown = "all_reduce" if "all_reduce" in collectives else (collectives or [""])[0]
@@ -305,7 +306,7 @@ def self_test():
               line("mpich", 2, bytes=0, collective="barrier")]
     text = "\n".join(tables(lines))
     expected = {
-        "medians, the best way of a library, the floor that bounds":
+        "medians, the best candidate of a library, the floor that bounds":
             "| 4 KiB | 0.50 | 5.00 ob1 | 7.00 | 3.00 | 1.00 | 0.60 | 0.20 | 6.00 |",
         "ratios of all collectives": "| all_reduce | 2 | 0.60 |",
         "ratios with registered buffers": "| all_reduce, registered | 2 | 0.20 |",
@@ -331,7 +332,7 @@ def self_test():
     if slower != ["slower in every run: all_reduce of 8 B, shm, 2 ranks: 2.00, 1.50"]:
         failed.append(f"against: {slower}")
     if against([line for line in beside if line["run"] == 0])[1]:
-        failed.append("against: one run does not tell")
+        failed.append("against: a point is called slower after one run")
     drawn = xml.etree.ElementTree.fromstring(picture(lines))
     dots = sum(element.tag.endswith("circle") for element in drawn.iter())
     if dots != 5:

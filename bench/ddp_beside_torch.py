@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""train_mnist beside torch.distributed's DistributedDataParallel with gloo: the same network, start
-weights and batches. Compares the losses of the first steps and measures samples/s of both, and of
-libtorch and Python's torch alone, one thread a rank, interleaved.
+"""Compares train_mnist with torch.distributed's DistributedDataParallel with gloo: the same network,
+start weights and batches. Compares the losses of the first steps, and measures samples/s of both, and
+of libtorch and Python's torch alone. Each rank has one thread; the candidates run in turn.
 
-The start weights come from train_mnist's own checkpoint; MNIST's files are needed (t10k-*).
+The start weights come from a checkpoint of train_mnist. MNIST's files (t10k-*) are needed.
 
 usage: ddp_beside_torch.py MNIST_DIR [--build DIR] [--ranks 2] [--steps 50] [--rounds 3]
-       (ranks of the Python side are started by this program itself, with --worker)
+       (the program starts the ranks of the Python side itself, with --worker)
 """
 
 import argparse
@@ -36,7 +36,7 @@ def mix(value, word):
 
 
 def shuffled(n, seed, epoch):
-    """colls::ddp::shuffled."""
+    """The same order as colls::ddp::shuffled."""
     state = mix(mix(0, seed), epoch)
     order = list(range(n))
     for left in range(n, 1, -1):
@@ -51,14 +51,14 @@ def shuffled(n, seed, epoch):
 
 
 def part(samples, rank, ranks):
-    """colls::partition."""
+    """The same part as colls::partition."""
     base, longer = divmod(len(samples), ranks)
     first = rank * base + min(rank, longer)
     return samples[first : first + base + (rank < longer)]
 
 
 def worker(arguments):
-    """One rank of DistributedDataParallel, or Python's torch alone if there is one rank."""
+    """Runs one rank of DistributedDataParallel, or Python's torch alone if there is only one rank."""
     import torch
     import torch.distributed as dist
     import torch.nn.functional as F
@@ -97,10 +97,10 @@ def worker(arguments):
     began = time.monotonic()
     for step in range(arguments.steps):
         batch = order[step * BATCH : (step + 1) * BATCH]
-        mine = [training[i] for i in part(batch, rank, ranks)]
+        own = [training[i] for i in part(batch, rank, ranks)]
         optimizer.zero_grad()
-        loss = F.nll_loss(model(images[mine]), labels[mine], reduction="sum")
-        # DistributedDataParallel averages over ranks, whatever they have; this makes it samples.
+        loss = F.nll_loss(model(images[own]), labels[own], reduction="sum")
+        # DistributedDataParallel averages over ranks; this makes it the average over samples.
         (loss * ranks / len(batch)).backward()
         optimizer.step()
         total = torch.tensor([loss.item()], dtype=torch.float64)
@@ -124,8 +124,8 @@ def python_side(arguments, weights, ranks):
                          env={**os.environ, **{k: str(v) for k, v in shared.items()}, "RANK": str(rank)})
         for rank in range(ranks)
     ]
-    outputs = [one.communicate(timeout=600)[0] for one in started]
-    assert all(one.returncode == 0 for one in started)
+    outputs = [process.communicate(timeout=600)[0] for process in started]
+    assert all(process.returncode == 0 for process in started)
     result = json.loads(outputs[0])
     return result["losses"], result["samples_per_second"]
 
@@ -164,7 +164,7 @@ def main():
         weights = pathlib.Path(folder) / "start"
         train(arguments, 1, "--epochs", "0", "--checkpoint", weights)
         many = f"{arguments.ranks} ranks"
-        ways = {
+        candidates = {
             "libtorch alone": lambda: colls_side(arguments, 1, "--plain"),
             "colls, 1 rank": lambda: colls_side(arguments, 1),
             f"colls, {many}": lambda: colls_side(arguments, arguments.ranks),
@@ -172,26 +172,26 @@ def main():
             "Python's torch alone": lambda: python_side(arguments, weights, 1),
             f"torch.distributed, gloo, {many}": lambda: python_side(arguments, weights, arguments.ranks),
         }
-        losses, speeds = {}, {name: [] for name in ways}
+        losses, speeds = {}, {name: [] for name in candidates}
         for _ in range(arguments.rounds):
-            for name, way in ways.items():
-                losses[name], speed = way()
+            for name, run in candidates.items():
+                losses[name], speed = run()
                 speeds[name].append(speed)
 
     reference = losses[f"torch.distributed, gloo, {many}"]
-    apart = {
-        name: max(abs(one - other) / abs(other) for one, other in zip(some, reference))
+    differences = {
+        name: max(abs(loss - right) / abs(right) for loss, right in zip(some, reference))
         for name, some in losses.items()
     }
     print("| | samples/s, median (least to most) | beside libtorch alone, median of the rounds' ratios "
           "| losses apart from torch.distributed's |\n|---|---|---|---|")
     for name, all_speeds in speeds.items():
-        ratio = statistics.median(one / alone for one, alone in zip(all_speeds, speeds["libtorch alone"]))
+        ratio = statistics.median(speed / alone for speed, alone in zip(all_speeds, speeds["libtorch alone"]))
         print(f"| {name} | {statistics.median(all_speeds):.0f} ({min(all_speeds):.0f} to {max(all_speeds):.0f}) "
-              f"| {ratio:.3f} | {apart[name]:.1e} |")
+              f"| {ratio:.3f} | {differences[name]:.1e} |")
     assert all(len(some) == arguments.steps for some in losses.values())
     print(f"{arguments.steps} steps, loss {reference[0]:.4f} to {reference[-1]:.4f}")
-    sys.exit(max(apart.values()) > 1e-4)
+    sys.exit(max(differences.values()) > 1e-4)
 
 
 main()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""The figures of docs/benchmark_notes.md, measured side by side: what is compared runs in turn, round
-after round, and each row gives the median over the rounds. Prints Markdown.
+"""Measures figures of docs/benchmark_notes.md. The candidates run in turn, round after round, and each
+row has the medians over the rounds. Prints Markdown.
 
 usage: figures.py SOURCE_DIR BUILD_DIR [--rounds N]
 """
@@ -49,14 +49,14 @@ def note(text):
 
 
 def measured(command):
-    """The JSON line that a benchmark writes."""
+    """Runs a benchmark and returns its JSON line."""
     with tempfile.NamedTemporaryFile("r") as lines:
         subprocess.run(command + ["--json", lines.name], check=True, stdout=subprocess.DEVNULL)
         return json.loads(lines.read().splitlines()[-1])
 
 
 def in_turn(commands, rounds):
-    """For each command the median over the rounds of its median and of its minimum."""
+    """Runs the commands in turn. For each: the medians over the rounds of its median and its minimum."""
     found = {name: [] for name in commands}
     for i in range(rounds):
         for name, command in commands.items():

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A table of figures of a GPU, and calls measured for it.
+// Collects figures of a GPU in a table, and measures work on the device and calls for it.
 
 #include <colls/communicator.hpp>
 #include <colls/cuda/reduce.cuh>
@@ -15,21 +15,21 @@
 
 using colls::cuda::check;
 
-constexpr std::size_t large = std::size_t{256} << 20;  // bytes of a buffer of the kernels
+constexpr std::size_t large = std::size_t{256} << 20;  // bytes of a kernel's buffer
 constexpr int repeats = 15;
 
-struct line {
-  char what[64];
-  double got;
+struct figure {
+  char name[64];
+  double value;
   const char* unit;
-  double share;  // of the floor beside it; 0: none
+  double share;  // of the floor; 0: there is no floor
 };
-inline std::vector<line> table;
+inline std::vector<figure> table;
 
-inline void note(const char* what, double got, const char* unit, double share = 0) {
-  line made{{}, got, unit, share};
-  std::snprintf(made.what, sizeof made.what, "%s", what);
-  table.push_back(made);
+inline void add_figure(const char* name, double value, const char* unit, double share = 0) {
+  figure row{{}, value, unit, share};
+  std::snprintf(row.name, sizeof row.name, "%s", name);
+  table.push_back(row);
 }
 
 inline double now() {
@@ -41,24 +41,24 @@ inline double median(std::vector<double> all) {
   return all[all.size() / 2];
 }
 
-/// Seconds on the device that `enqueue()` takes, the median of some: of several in a row, beside
-/// which what the host takes to enqueue the first one is little.
+/// Returns the seconds on the device that the work of `enqueue()` takes, as a median. Each sample
+/// enqueues the work several times, so the time to enqueue the first one is negligible.
 template <class Enqueue>
-double on_the_device(colls::cuda::stream& on, const Enqueue& enqueue) {
+double seconds_on_device(colls::cuda::stream& stream, const Enqueue& enqueue) {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   check(cudaEventCreate(&begin), "cudaEventCreate");
   check(cudaEventCreate(&end), "cudaEventCreate");
-  constexpr int in_a_row = 16;
+  constexpr int repeated = 16;
   std::vector<double> all;
   for (int i = 0; i < repeats + 3; ++i) {
-    check(cudaEventRecord(begin, colls::cuda::api::native(on.ref())), "cudaEventRecord");
-    for (int k = 0; k < in_a_row; ++k) enqueue();
-    check(cudaEventRecord(end, colls::cuda::api::native(on.ref())), "cudaEventRecord");
+    check(cudaEventRecord(begin, colls::cuda::api::native(stream.ref())), "cudaEventRecord");
+    for (int k = 0; k < repeated; ++k) enqueue();
+    check(cudaEventRecord(end, colls::cuda::api::native(stream.ref())), "cudaEventRecord");
     check(cudaEventSynchronize(end), "cudaEventSynchronize");
     float ms = 0;
     check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    if (i >= 3) all.push_back(ms * 1e-3 / in_a_row);
+    if (i >= 3) all.push_back(ms * 1e-3 / repeated);
   }
   (void)cudaEventDestroy(begin);
   (void)cudaEventDestroy(end);
@@ -67,16 +67,16 @@ double on_the_device(colls::cuda::stream& on, const Enqueue& enqueue) {
 
 inline void print_table() {
   std::printf("%-48s %10s %-5s %s\n", "what", "got", "", "of its floor");
-  for (const line& each : table) {
-    std::printf("%-48s %10.2f %-5s ", each.what, each.got, each.unit);
-    if (each.share != 0) std::printf("%.2f", each.share);
+  for (const figure& row : table) {
+    std::printf("%-48s %10.2f %-5s ", row.name, row.value, row.unit);
+    if (row.share != 0) std::printf("%.2f", row.share);
     std::printf("\n");
   }
 }
 
-/// Median seconds of the slower rank.
+/// Returns the median over calls of the slowest rank's time, in seconds.
 template <class Communicator, class Call>
-colls::task<double> of_calls(Communicator& comm, Call call) {
+colls::task<double> seconds_of_call(Communicator& comm, Call call) {
   std::vector<double> all;
   for (int i = 0; i < repeats + 3; ++i) {
     co_await comm.barrier();

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// kernels: colls' sums, in one thread, beside loops that read and write as many bytes and compute
-// next to nothing. Three inputs and more are added up in pieces of the cache's size, as `direct`
-// does it. What is compared runs in turn, each twice, and the second time counts: then the caches
-// hold what it left there itself. Conversions of halves beside loops of the same. Prints Markdown.
+// kernels: compares the sums of colls, in one thread, with loops that read and write as many bytes
+// and compute almost nothing. Three and more inputs are added in pieces of the cache's size, as
+// `direct` does it. Candidates run in turn, each twice, and the second run counts, in which the
+// caches hold what the first one left there. Compares conversions of halves with such loops, too.
+// Prints Markdown.
 
 #include "colls_bench/widest.hpp"
 
@@ -44,103 +45,105 @@ WIDEST void narrow(std::uint16_t* __restrict out, const std::uint32_t* in, std::
   for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint16_t>(in[i]);
 }
 
-constexpr std::size_t most = 8;
+constexpr std::size_t max_inputs = 8;
 constexpr std::size_t sizes[] = {64, 256, 1024, 16 * 1024, 128 * 1024};
 
 /// A sum and its inputs, `bytes` each, and a second output.
 class vectors {
  public:
   explicit vectors(std::size_t bytes)
-      : words_(bytes / sizeof(word)), memory_((most + 2) * (words_ + gap)) {
-    for (std::size_t i = 0; i < most; ++i) in_[i] = memory_.data() + (i + 1) * (words_ + gap);
+      : words_(bytes / sizeof(word)), memory_((max_inputs + 2) * (words_ + gap)) {
+    for (std::size_t i = 0; i < max_inputs; ++i) in_[i] = memory_.data() + (i + 1) * (words_ + gap);
   }
   std::size_t words() const { return words_; }
   word* out() { return memory_.data(); }
-  word* second() { return memory_.data() + (most + 1) * (words_ + gap); }
+  word* second() { return memory_.data() + (max_inputs + 1) * (words_ + gap); }
   const word* const* in() const { return in_; }
 
  private:
-  static constexpr std::size_t gap = 136;  // vectors do not lie at equal places of the cache's sets
+  static constexpr std::size_t gap = 136;  // vectors begin in different sets of the cache
   std::size_t words_;
   std::vector<word> memory_;
-  const word* in_[most];
+  const word* in_[max_inputs];
 };
 
-/// out = in[0] + ... + in[inputs - 1], in pieces of 16 KiB; `then(at, size)` follows each, in
-/// bytes.
-template <class Then>
-void add_up(vectors& all, std::size_t inputs, const colls::any_op& op, std::size_t element,
-            const Then& then, bool twice = false) {
+/// out = in[0] + ... + in[inputs - 1], in pieces of 16 KiB. Calls `after_piece(offset in words,
+/// size in bytes)` after each piece. With `twice` the sums are also stored to the second output.
+template <class Callback>
+void sum_in_pieces(vectors& all, std::size_t inputs, const colls::any_op& op, std::size_t element,
+                   const Callback& after_piece, bool twice = false) {
   constexpr std::size_t piece = 16 * 1024;
   const std::size_t bytes = all.words() * sizeof(word);
-  for (std::size_t at = 0; at < bytes; at += piece) {
-    const std::size_t size = std::min(piece, bytes - at);
-    const void* parts[most];
-    for (std::size_t i = 0; i < inputs; ++i) parts[i] = all.in()[i] + at / sizeof(word);
-    word* const out = all.out() + at / sizeof(word);
+  for (std::size_t offset = 0; offset < bytes; offset += piece) {
+    const std::size_t size = std::min(piece, bytes - offset);
+    const std::size_t first = offset / sizeof(word);
+    const void* parts[max_inputs];
+    for (std::size_t i = 0; i < inputs; ++i) parts[i] = all.in()[i] + first;
+    word* const out = all.out() + first;
     if (twice) {
-      op.fold(op.state, out, all.second() + at / sizeof(word), parts, inputs, size / element);
+      op.fold(op.state, out, all.second() + first, parts, inputs, size / element);
     } else {
       colls::reduce_into(colls::any_buffer(out, size / element, element),
                          std::span<const void* const>(parts, inputs), op);
     }
-    then(at / sizeof(word), size);
+    after_piece(first, size);
   }
 }
 
-/// The same, one input after another.
-void add_in_turn(vectors& all, std::size_t inputs, const colls::any_op& op, std::size_t element) {
+/// Computes the same sum, adding one input after another.
+void sum_one_by_one(vectors& all, std::size_t inputs, const colls::any_op& op,
+                    std::size_t element) {
   const std::size_t count = all.words() * sizeof(word) / element;
   op(all.out(), all.in()[0], all.in()[1], count);
   for (std::size_t i = 2; i < inputs; ++i) op(all.out(), all.out(), all.in()[i], count);
 }
 
-/// The median time of each, in seconds; they run in turn.
-std::vector<double> medians(std::span<const std::function<void()>> all, std::size_t bytes) {
+/// Runs the candidates in turn and returns the median time of each, in seconds.
+std::vector<double> medians(std::span<const std::function<void()>> candidates, std::size_t bytes) {
   const std::size_t rounds = std::clamp<std::size_t>((std::size_t{1} << 29) / bytes, 7, 400);
-  std::vector<std::vector<double>> times(all.size());
+  std::vector<std::vector<double>> times(candidates.size());
   for (std::size_t round = 0; round < rounds; ++round) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      all[i]();
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      candidates[i]();
       const auto began = std::chrono::steady_clock::now();
-      all[i]();
+      candidates[i]();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
       times[i].push_back(took.count());
     }
   }
-  std::vector<double> found;
-  for (std::vector<double>& each : times) {
-    const auto middle = each.begin() + static_cast<std::ptrdiff_t>(rounds / 2);
-    std::nth_element(each.begin(), middle, each.end());
-    found.push_back(*middle);
+  std::vector<double> result;
+  for (std::vector<double>& samples : times) {
+    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(rounds / 2);
+    std::nth_element(samples.begin(), middle, samples.end());
+    result.push_back(*middle);
   }
-  return found;
+  return result;
 }
 
 template <class T, class Op = colls::plus>
 void rows(const char* type, std::span<const std::size_t> in_kib = sizes) {
-  constexpr Op called;
-  const colls::any_op op = colls::erase<T>(called, colls::wire::storage).op;
+  constexpr Op typed_op;
+  const colls::any_op op = colls::erase<T>(typed_op, colls::wire::storage).op;
   for (const std::size_t kib : in_kib) {
-    vectors on(kib * 1024);
+    vectors data(kib * 1024);
     const auto nothing = [](std::size_t, std::size_t) {};
-    const auto copy = [&](std::size_t at, std::size_t size) {
-      std::memcpy(on.second() + at, on.out() + at, size);
+    const auto copy = [&](std::size_t first, std::size_t size) {
+      std::memcpy(data.second() + first, data.out() + first, size);
     };
-    const std::function<void()> all[] = {
-        [&] { stream_2(on.out(), on.in(), on.words()); },
-        [&] { stream_3(on.out(), on.in(), on.words()); },
-        [&] { stream_4(on.out(), on.in(), on.words()); },
-        [&] { stream_8(on.out(), on.in(), on.words()); },
-        [&] { add_in_turn(on, 2, op, sizeof(T)); },
-        [&] { add_up(on, 3, op, sizeof(T), nothing); },
-        [&] { add_up(on, 4, op, sizeof(T), nothing); },
-        [&] { add_up(on, 8, op, sizeof(T), nothing); },
-        [&] { add_in_turn(on, 4, op, sizeof(T)); },
-        [&] { add_up(on, 2, op, sizeof(T), copy); },
-        [&] { add_up(on, 2, op, sizeof(T), nothing, true); },
+    const std::function<void()> candidates[] = {
+        [&] { stream_2(data.out(), data.in(), data.words()); },
+        [&] { stream_3(data.out(), data.in(), data.words()); },
+        [&] { stream_4(data.out(), data.in(), data.words()); },
+        [&] { stream_8(data.out(), data.in(), data.words()); },
+        [&] { sum_one_by_one(data, 2, op, sizeof(T)); },
+        [&] { sum_in_pieces(data, 3, op, sizeof(T), nothing); },
+        [&] { sum_in_pieces(data, 4, op, sizeof(T), nothing); },
+        [&] { sum_in_pieces(data, 8, op, sizeof(T), nothing); },
+        [&] { sum_one_by_one(data, 4, op, sizeof(T)); },
+        [&] { sum_in_pieces(data, 2, op, sizeof(T), copy); },
+        [&] { sum_in_pieces(data, 2, op, sizeof(T), nothing, true); },
     };
-    const std::vector<double> took = medians(all, kib * 1024);
+    const std::vector<double> took = medians(candidates, kib * 1024);
     const double gb = static_cast<double>(kib) * 1024 / 1e9;
     fmt::print("| {} | {} KiB | {:.1f} | {:.1f} |", type, kib, 3 * gb / took[0], 5 * gb / took[2]);
     for (std::size_t i = 0; i < 4; ++i) fmt::print(" {:.2f} |", took[i] / took[i + 4]);
@@ -148,7 +151,7 @@ void rows(const char* type, std::span<const std::size_t> in_kib = sizes) {
   }
 }
 
-/// To float before a sum is made in float, and back.
+/// Conversions to float before a sum in float, and back.
 template <class T>
 void conversion_rows(const char* type) {
   constexpr colls::plus plus;
@@ -157,13 +160,13 @@ void conversion_rows(const char* type) {
     const std::size_t n = kib * 1024 / sizeof(float);
     std::vector<std::uint32_t> wide(n);
     std::vector<std::uint16_t> half(n);
-    const std::function<void()> all[] = {
+    const std::function<void()> candidates[] = {
         [&] { widen(wide.data(), half.data(), n); },
         [&] { narrow(half.data(), wide.data(), n); },
         [&] { sum.prepare(&plus, wide.data(), half.data(), n); },
         [&] { sum.finish(&plus, half.data(), wide.data(), n, 1); },
     };
-    const std::vector<double> took = medians(all, kib * 1024);
+    const std::vector<double> took = medians(candidates, kib * 1024);
     const double gb = 6 * static_cast<double>(n) / 1e9;
     fmt::print("| {} | {} KiB | {:.1f} | {:.2f} | {:.1f} | {:.2f} |\n", type, kib, gb / took[0],
                took[0] / took[2], gb / took[1], took[1] / took[3]);

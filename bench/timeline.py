@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Draws one step of training from what `train_mnist --trace FILE` wrote, and prints which share of
-the time that all_reduces took was hidden behind backward, over all steps.
+"""Draws one step of training from the output of `train_mnist --trace FILE`. Prints which share of the
+time of the all_reduces was hidden behind backward, over all steps.
 
-A step is drawn if it is the one of median length; the first five are left out.
+The step of median length is drawn. The first five steps are left out.
 
 usage: timeline.py PICTURE.svg TITLE=TRACE...
 """
@@ -30,13 +30,14 @@ def steps_of(path):
 
 
 def hidden(steps):
-    """(time of all_reduces before the last gradient was ready, time in all), microseconds a step."""
-    before = whole = 0
+    """The time of all_reduces before the last gradient was ready, and their total time, in microseconds
+    per step."""
+    before = total = 0
     for step in steps:
         for bucket in step["buckets"]:
-            whole += bucket["end"] - bucket["begin"]
+            total += bucket["end"] - bucket["begin"]
             before += max(0, min(bucket["end"], step["last"]) - bucket["begin"])
-    return before / len(steps), whole / len(steps)
+    return before / len(steps), total / len(steps)
 
 
 def text(x, y, words, size=12, anchor="start", colour="#222"):
@@ -52,10 +53,10 @@ def bar(x, y, width, colour, words=""):
 
 
 def panel(title, steps, top, scale):
-    step = sorted(steps, key=lambda one: one["end"])[len(steps) // 2]
+    step = sorted(steps, key=lambda step: step["end"])[len(steps) // 2]
     at = lambda time: LEFT + time * scale
-    before, whole = hidden(steps)
-    parts = [text(10, top, f"{title}: {step['end'] / 1e3:.1f} ms, {100 * before / whole:.0f} % of the "
+    before, total = hidden(steps)
+    parts = [text(10, top, f"{title}: {step['end'] / 1e3:.1f} ms, {100 * before / total:.0f} % of the "
                            "all_reduce time hidden (mean)", 14)]
     y = top + 12
     parts.append(text(LEFT - 8, y + ROW - 11, "this rank computes", 12, "end"))
@@ -68,11 +69,11 @@ def panel(title, steps, top, scale):
         parts.append(f'<line x1="{at(time):.1f}" x2="{at(time):.1f}" y1="{y}" y2="{y + ROW - 8}" '
                      f'stroke="#b04" stroke-width="1.5"><title>{html.escape(name)}</title></line>')
     shown = -1e9
-    for name, time in sorted(step["ready"].items(), key=lambda one: one[1]):
+    for name, time in sorted(step["ready"].items(), key=lambda item: item[1]):
         if name.endswith("weight") and at(time) - shown > 70:
             parts.append(text(at(time) + 4, y + ROW - 11, name, 10))
             shown = at(time)
-    for bucket in sorted(step["buckets"], key=lambda one: one["begin"]):
+    for bucket in sorted(step["buckets"], key=lambda bucket: bucket["begin"]):
         y += ROW
         size = bucket["elements"] * 4 / 2**20
         parts.append(text(LEFT - 8, y + ROW - 11, f"bucket of {size:.2f} MiB", 12, "end"))
@@ -107,9 +108,9 @@ def main():
     for title, steps in traces:
         drawn, top = panel(title, steps, top, WIDTH / longest)
         parts += drawn
-        before, whole = hidden(steps)
+        before, total = hidden(steps)
         print(f"{title}: {len(steps)} steps, median {statistics.median(s['end'] for s in steps) / 1e3:.1f} ms, "
-              f"all_reduce {whole / 1e3:.2f} ms a step, {100 * before / whole:.0f} % of it hidden")
+              f"all_reduce {total / 1e3:.2f} ms a step, {100 * before / total:.0f} % of it hidden")
     parts += legend(top - 12)
     with open(sys.argv[1], "w") as picture:
         picture.write(

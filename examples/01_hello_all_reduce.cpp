@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Four ranks in one process, no launcher and no library: g++ -std=c++20 -Iinclude THIS_FILE
+// Four ranks in one process, without launcher or library: g++ -std=c++20 -Iinclude THIS_FILE
 
 #include <colls/colls.hpp>
 

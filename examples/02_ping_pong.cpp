@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// PyTorch's send and recv tutorial in C++: colls-run -n 2 ping_pong
+// The send and recv tutorial of PyTorch in C++: colls-run -n 2 ping_pong
 
 #include <colls/run.hpp>
 
 #include <cstdio>
 
-// Blocking style: one step after the other.
+// Blocking style: each operation ends before the next one starts.
 colls::task<> ping_pong(colls::world& world) {
   float x[] = {0};
   if (world.rank() == 0) {
@@ -21,19 +21,19 @@ colls::task<> ping_pong(colls::world& world) {
   std::printf("Rank %d has data %g\n", world.rank(), x[0]);
 }
 
-// Overlapped, as with isend and irecv: a call starts at once, and its operation may be kept. What
-// it reads or writes is left alone until it has been awaited.
+// Overlapped, as with isend and irecv: a call starts its operation at once, and the operation is
+// awaited later. Until then the program must not touch the buffers.
 colls::task<> overlapped(colls::world& world) {
-  const int other = 1 - world.rank();
-  float mine[] = {static_cast<float>(world.rank() + 1)};
-  float theirs[] = {0};
-  auto sending = world.send(mine, other);
+  const int peer = 1 - world.rank();
+  float out[] = {static_cast<float>(world.rank() + 1)};
+  float in[] = {0};
+  auto sending = world.send(out, peer);
   std::printf("Rank %d started sending\n", world.rank());
-  auto receiving = world.recv(theirs, other);
+  auto receiving = world.recv(in, peer);
   std::printf("Rank %d started receiving\n", world.rank());
   co_await receiving;
   co_await sending;
-  std::printf("Rank %d has data %g\n", world.rank(), theirs[0] + mine[0]);
+  std::printf("Rank %d has data %g\n", world.rank(), in[0] + out[0]);
 }
 
 int main() {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// An Asio program that serves requests and, between them, adds up over all ranks how many there
-// were. One thread, one io_context: colls-run -n 3 asio_requests
+// An Asio program that serves requests and from time to time adds up their number over all ranks,
+// in one thread with one io_context: colls-run -n 3 asio_requests
 
 #include <colls/asio.hpp>
 #include <colls/join.hpp>
@@ -13,9 +13,9 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using namespace std::chrono_literals;
 
-// Answers each byte with the same byte.
-asio::awaitable<void> serve(tcp::acceptor& door, long& served) {
-  tcp::socket client = co_await door.async_accept(asio::use_awaitable);
+// Accepts one client and answers each byte with the same byte. `served` counts the requests.
+asio::awaitable<void> serve(tcp::acceptor& acceptor, long& served) {
+  tcp::socket client = co_await acceptor.async_accept(asio::use_awaitable);
   for (;;) {
     char request[1];
     boost::system::error_code ec;
@@ -27,42 +27,43 @@ asio::awaitable<void> serve(tcp::acceptor& door, long& served) {
   }
 }
 
-// Somebody with that many requests.
-asio::awaitable<void> ask(tcp::endpoint where, long times) {
+// A client that sends `count` requests.
+asio::awaitable<void> send_requests(tcp::endpoint address, long count) {
   tcp::socket server(co_await asio::this_coro::executor);
-  co_await server.async_connect(where, asio::use_awaitable);
-  for (char request[1] = {}; times > 0; --times) {
+  co_await server.async_connect(address, asio::use_awaitable);
+  for (char request[1] = {}; count > 0; --count) {
     co_await asio::async_write(server, asio::buffer(request), asio::use_awaitable);
     co_await asio::async_read(server, asio::buffer(request), asio::use_awaitable);
   }
 }
 
-// Every rank sees the same totals, so all of them leave after the same one.
-asio::awaitable<void> add_up(tcp::acceptor& door, long& served) {
+// Adds up the served requests of all ranks until all have been served. Every rank sees the same
+// totals, so all ranks leave the loop after the same all_reduce.
+asio::awaitable<void> add_up(tcp::acceptor& acceptor, long& served) {
   const auto executor = co_await asio::this_coro::executor;
   colls::world world = co_await colls::join(executor, colls::environment());
-  long wanted[] = {1000 * (world.rank() + 1)};
-  asio::co_spawn(executor, ask(door.local_endpoint(), wanted[0]), asio::detached);
-  co_await world.all_reduce(wanted);
+  long expected[] = {1000 * (world.rank() + 1)};
+  asio::co_spawn(executor, send_requests(acceptor.local_endpoint(), expected[0]), asio::detached);
+  co_await world.all_reduce(expected);
 
   asio::steady_timer timer(executor);
-  for (long total[] = {0}; total[0] < wanted[0];) {
+  for (long total[] = {0}; total[0] < expected[0];) {
     timer.expires_after(10ms);
     co_await timer.async_wait(asio::use_awaitable);
     total[0] = served;
     co_await world.all_reduce(total);
-    if (world.rank() == 0) std::printf("%ld of %ld requests\n", total[0], wanted[0]);
+    if (world.rank() == 0) std::printf("%ld of %ld requests\n", total[0], expected[0]);
   }
   co_await world.close();
 }
 
 int main() {
   asio::io_context io(1);
-  tcp::acceptor door(io, {asio::ip::address_v4::loopback(), 0});
+  tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
   long served = 0;
   int status = 0;
-  asio::co_spawn(io, serve(door, served), asio::detached);
-  asio::co_spawn(io, add_up(door, served), [&](std::exception_ptr failed) {
+  asio::co_spawn(io, serve(acceptor, served), asio::detached);
+  asio::co_spawn(io, add_up(acceptor, served), [&](std::exception_ptr failed) {
     try {
       if (failed) std::rethrow_exception(failed);
     } catch (const std::exception& error) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Every call of a communicator, in int, float and a user's struct, each element checked.
-// colls-run -n 4 every_collective
+// Makes every call of a communicator with elements of type int, float and a user's struct, and
+// checks each element: colls-run -n 4 every_collective
 
 #include <colls/interprocess.hpp>
 #include <colls/run.hpp>
@@ -20,8 +20,8 @@ using std::size_t;
 
 namespace {
 
-// A function x -> a x + b. Doing one after the other is associative and does not commute, so a
-// reduction that takes the ranks in a wrong order shows.
+// A function x -> a x + b. Composition is associative and not commutative, so a reduction that
+// combines ranks in a wrong order gives a wrong result.
 struct affine {
   static constexpr const char* name = "affine";
   std::uint32_t a, b;
@@ -32,7 +32,7 @@ struct then {
   affine operator()(affine f, affine g) const { return {g.a * f.a, g.a * f.b + g.b}; }
 };
 
-// Element `i` of what `rank` contributes: another one in every place. Sums of floats are exact.
+// Element `i` of the data of `rank`. All elements are different, and sums of floats are exact.
 template <class T>
 T value(int rank, size_t i) {
   const auto k = static_cast<std::uint32_t>(i);
@@ -49,7 +49,7 @@ T value(int rank, size_t i) {
 std::string text(affine f) { return std::to_string(f.a) + " x + " + std::to_string(f.b); }
 std::string text(auto number) { return std::to_string(number); }
 
-// The error that an operation has to end with.
+// Awaits the operation and returns its error, or none.
 template <class Operation>
 colls::task<colls::errc> error_of(Operation operation) {
   try {
@@ -60,15 +60,15 @@ colls::task<colls::errc> error_of(Operation operation) {
   co_return colls::errc{};
 }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
+void require(bool holds, const std::string& message) {
+  if (!holds) throw std::runtime_error(message);
 }
 
-// The calls with one element type and operation. Where `n` is 0 nothing but headers travels.
+// The calls with one element type and one reduction. If `n` is 0, messages consist of headers only.
 template <class T, class Op>
 struct calls {
   colls::world& world;
-  std::string what;  // for messages: which call, of which type
+  std::string name;  // of the call and its type, for messages
   size_t n;
   Op op = {};
   int me = world.rank();
@@ -76,13 +76,13 @@ struct calls {
   int next = (me + 1) % ranks;
   int prev = (me + ranks - 1) % ranks;
 
-  static std::vector<T> of(int rank, size_t count) {
+  static std::vector<T> values_of(int rank, size_t count) {
     std::vector<T> data;
     for (size_t i = 0; i < count; ++i) data.push_back(value<T>(rank, i));
     return data;
   }
-  std::vector<T> mine(size_t count) const { return of(me, count); }
-  // What ranks 0 to last reduce to.
+  std::vector<T> own_values(size_t count) const { return values_of(me, count); }
+  // Element i of the data of ranks 0 to `last`, reduced.
   T reduced(int last, size_t i) const {
     T result = value<T>(0, i);
     for (int rank = 1; rank <= last; ++rank) result = op(result, value<T>(rank, i));
@@ -90,7 +90,7 @@ struct calls {
   }
   T reduced(size_t i) const { return reduced(ranks - 1, i); }
 
-  // Counts of v-calls: nothing for some ranks.
+  // The counts of v-calls; some ranks have none.
   size_t count_of(int rank) const { return rank % 3 == 1 ? 0 : n + static_cast<size_t>(rank); }
   std::vector<size_t> counts() const {
     std::vector<size_t> all;
@@ -108,24 +108,24 @@ struct calls {
     return std::span(all).subspan(n * static_cast<size_t>(rank), n);
   }
 
-  // got[i] == wanted(i) for all i, else the program fails.
-  template <class Wanted>
-  void check(std::span<const T> got, Wanted wanted) const {
-    for (size_t i = 0; i < got.size(); ++i) {
-      const T want = wanted(i);
-      if (got[i] == want) continue;
-      throw std::runtime_error(what + ": rank " + std::to_string(me) + ", index " +
-                               std::to_string(i) + ": got " + text(got[i]) + ", wanted " +
-                               text(want));
+  // Throws unless data[i] == expected(i) for all i.
+  template <class Expected>
+  void check(std::span<const T> data, Expected expected) const {
+    for (size_t i = 0; i < data.size(); ++i) {
+      const T right = expected(i);
+      if (data[i] == right) continue;
+      throw std::runtime_error(name + ": rank " + std::to_string(me) + ", index " +
+                               std::to_string(i) + ": got " + text(data[i]) + ", wanted " +
+                               text(right));
     }
   }
-  void check_mine(std::span<const T> data) const {
+  void check_unchanged(std::span<const T> data) const {
     check(data, [&](size_t i) { return value<T>(me, i); });
   }
   void check_reduced(std::span<const T> data) const {
     check(data, [&](size_t i) { return reduced(i); });
   }
-  // All ranks' blocks in rank order.
+  // Expects the blocks of all ranks, in rank order.
   void check_blocks(std::span<const T> data) const {
     check(data, [&](size_t i) { return value<T>(static_cast<int>(i / n), i % n); });
   }
@@ -137,19 +137,19 @@ struct calls {
   }
 
   colls::task<> all_reduce() {
-    const std::vector<T> in = mine(n);
+    const std::vector<T> in = own_values(n);
     std::vector<T> out(n);
     co_await world.all_reduce(in, out, op);
     check_reduced(out);
-    check_mine(in);
+    check_unchanged(in);
   }
   colls::task<> all_reduce_in_place() {
-    std::vector<T> data = mine(n);
+    std::vector<T> data = own_values(n);
     co_await world.all_reduce(data, op);
     check_reduced(data);
   }
   colls::task<> all_reduce_grouped() {
-    std::vector<T> a = mine(n), b = mine(2 * n + 1), c = mine(3);
+    std::vector<T> a = own_values(n), b = own_values(2 * n + 1), c = own_values(3);
     co_await world.all_reduce(colls::group{a, b, c}, op);
     check_reduced(a);
     check_reduced(b);
@@ -157,7 +157,7 @@ struct calls {
   }
   colls::task<> reduce() {
     for (int root = 0; root < ranks; ++root) {
-      const std::vector<T> in = mine(n);
+      const std::vector<T> in = own_values(n);
       std::vector<T> out(n);
       if (me == root) {
         co_await world.reduce(in, out, root, op);
@@ -165,56 +165,56 @@ struct calls {
       } else {
         co_await world.reduce(in, colls::none, root, op);
       }
-      check_mine(in);
+      check_unchanged(in);
     }
   }
   colls::task<> reduce_in_place() {
     for (int root = 0; root < ranks; ++root) {
-      std::vector<T> data = mine(n);
+      std::vector<T> data = own_values(n);
       co_await world.reduce(data, root, op);
-      me == root ? check_reduced(data) : check_mine(data);
+      me == root ? check_reduced(data) : check_unchanged(data);
     }
   }
   colls::task<> reduce_scatter() {
-    const std::vector<T> in = mine(blocks());
+    const std::vector<T> in = own_values(blocks());
     std::vector<T> out(n);
     co_await world.reduce_scatter(in, out, op);
     check(out, [&](size_t i) { return reduced(n * static_cast<size_t>(me) + i); });
-    check_mine(in);
+    check_unchanged(in);
   }
   colls::task<> reduce_scatter_in_place() {
-    std::vector<T> data = mine(blocks());
+    std::vector<T> data = own_values(blocks());
     const std::span<T> out = block(data, me);
     co_await world.reduce_scatter(data, out, op);
     check(out, [&](size_t i) { return reduced(n * static_cast<size_t>(me) + i); });
   }
   colls::task<> reduce_scatter_v() {
-    const std::vector<T> in = mine(all_counts());
+    const std::vector<T> in = own_values(all_counts());
     std::vector<T> out(count_of(me));
     co_await world.reduce_scatter_v(in, out, counts(), op);
     check(out, [&](size_t i) { return reduced(begin_of(me) + i); });
   }
   colls::task<> scan() {
-    std::vector<T> data = mine(n);
+    std::vector<T> data = own_values(n);
     co_await world.scan(data, op);
     check(data, [&](size_t i) { return reduced(me, i); });
   }
   colls::task<> exscan() {
-    std::vector<T> data = mine(n);
+    std::vector<T> data = own_values(n);
     co_await world.exscan(data, op);
     check(data, [&](size_t i) { return reduced(me > 0 ? me - 1 : 0, i); });
   }
 
   colls::task<> broadcast() {
     for (int root = 0; root < ranks; ++root) {
-      std::vector<T> data = mine(n);
+      std::vector<T> data = own_values(n);
       co_await world.broadcast(data, root);
       check(data, [&](size_t i) { return value<T>(root, i); });
     }
   }
   colls::task<> gather() {
     for (int root = 0; root < ranks; ++root) {
-      const std::vector<T> in = mine(n);
+      const std::vector<T> in = own_values(n);
       std::vector<T> out(me == root ? blocks() : 0);
       if (me == root) {
         co_await world.gather(in, out, root);
@@ -234,7 +234,7 @@ struct calls {
   }
   colls::task<> gather_v() {
     for (int root = 0; root < ranks; ++root) {
-      const std::vector<T> in = mine(count_of(me));
+      const std::vector<T> in = own_values(count_of(me));
       std::vector<T> out(me == root ? all_counts() : 0);
       co_await world.gather_v(in, out, counts(), root);
       if (me == root) check_counted(out);
@@ -244,7 +244,7 @@ struct calls {
     for (int root = 0; root < ranks; ++root) {
       std::vector<T> out(n);
       if (me == root) {
-        const std::vector<T> in = mine(blocks());
+        const std::vector<T> in = own_values(blocks());
         co_await world.scatter(in, out, root);
       } else {
         co_await world.scatter(colls::none, out, root);
@@ -254,21 +254,21 @@ struct calls {
   }
   colls::task<> scatter_in_place() {
     const int root = ranks - 1;
-    std::vector<T> all = mine(me == root ? blocks() : n);
+    std::vector<T> all = own_values(me == root ? blocks() : n);
     const std::span<T> out = me == root ? block(all, me) : std::span(all);
     co_await world.scatter(all, out, root);
     check(out, [&](size_t i) { return value<T>(root, n * static_cast<size_t>(me) + i); });
   }
   colls::task<> scatter_v() {
     for (int root = 0; root < ranks; ++root) {
-      const std::vector<T> in = mine(me == root ? all_counts() : 0);
+      const std::vector<T> in = own_values(me == root ? all_counts() : 0);
       std::vector<T> out(count_of(me));
       co_await world.scatter_v(in, counts(), out, root);
       check(out, [&](size_t i) { return value<T>(root, begin_of(me) + i); });
     }
   }
   colls::task<> all_gather() {
-    const std::vector<T> in = mine(n);
+    const std::vector<T> in = own_values(n);
     std::vector<T> out(blocks());
     co_await world.all_gather(in, out);
     check_blocks(out);
@@ -281,7 +281,7 @@ struct calls {
     check_blocks(all);
   }
   colls::task<> all_gather_v() {
-    const std::vector<T> in = mine(count_of(me));
+    const std::vector<T> in = own_values(count_of(me));
     std::vector<T> out(all_counts());
     co_await world.all_gather_v(in, out, counts());
     check_counted(out);
@@ -292,20 +292,20 @@ struct calls {
     });
   }
   colls::task<> all_to_all() {
-    const std::vector<T> in = mine(blocks());
+    const std::vector<T> in = own_values(blocks());
     std::vector<T> out(blocks());
     co_await world.all_to_all(in, out);
     check_exchanged(out);
   }
   colls::task<> all_to_all_in_place() {
-    std::vector<T> data = mine(blocks());
+    std::vector<T> data = own_values(blocks());
     co_await world.all_to_all(data, data);
     check_exchanged(data);
   }
-  // Rank i sends i + 1 elements and n more to every even rank, 0 to the odd ones.
+  // Rank i sends n + i + 1 elements to every even rank, and none to odd ranks.
   colls::task<> all_to_all_v() {
-    const auto between = [&](int from, int to) {
-      return to % 2 == 1 ? 0 : n + static_cast<size_t>(from) + 1;
+    const auto between = [&](int source, int dest) {
+      return dest % 2 == 1 ? 0 : n + static_cast<size_t>(source) + 1;
     };
     std::vector<size_t> sends, receives;
     size_t sent = 0, received = 0;
@@ -313,20 +313,21 @@ struct calls {
       sent += sends.emplace_back(between(me, rank));
       received += receives.emplace_back(between(rank, me));
     }
-    const std::vector<T> in = mine(sent);
+    const std::vector<T> in = own_values(sent);
     std::vector<T> out(received);
     co_await world.all_to_all_v(in, sends, out, receives);
-    size_t at = 0;
+    size_t offset = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       const size_t count = receives[static_cast<size_t>(rank)];
       const size_t begin = static_cast<size_t>((me + 1) / 2) * between(rank, 0);
-      check(std::span(out).subspan(at, count), [&](size_t i) { return value<T>(rank, begin + i); });
-      at += count;
+      check(std::span(out).subspan(offset, count),
+            [&](size_t i) { return value<T>(rank, begin + i); });
+      offset += count;
     }
   }
 
   colls::task<> send() {
-    const std::vector<T> out = mine(n);
+    const std::vector<T> out = own_values(n);
     std::vector<T> in(n);
     auto sending = world.send(out, next, 7);
     co_await world.recv(in, prev, 7);
@@ -334,36 +335,37 @@ struct calls {
     check(in, [&](size_t i) { return value<T>(prev, i); });
   }
   colls::task<> recv() {
-    const std::vector<T> out = mine(n);
-    std::vector<T> in(n + 5);  // a shorter message is good
+    const std::vector<T> out = own_values(n);
+    std::vector<T> in(n + 5);  // the message may be shorter
     auto receiving = world.recv(in, prev);
     co_await world.send(out, next);
-    const colls::received from = co_await receiving;
-    require(from.source == prev && from.count == n, what + ": a wrong source or count");
+    const colls::received message = co_await receiving;
+    require(message.source == prev && message.count == n, name + ": wrong source or count");
     check(std::span(in).first(n), [&](size_t i) { return value<T>(prev, i); });
   }
   colls::task<> send_recv() {
-    const std::vector<T> out = mine(n);
+    const std::vector<T> out = own_values(n);
     std::vector<T> in(n);
     co_await world.send_recv(out, next, in, prev);
     check(in, [&](size_t i) { return value<T>(prev, i); });
   }
   colls::task<> any_source() {
-    const std::vector<T> out = mine(count_of(me));
+    const std::vector<T> out = own_values(count_of(me));
     if (me != 0) co_await world.send(out, 0, 3);
     for (int left = me == 0 ? ranks - 1 : 0; left > 0; --left) {
       std::vector<T> in(n + static_cast<size_t>(ranks));
-      const colls::received from = co_await world.recv(in, colls::any_source, 3);
-      require(from.count == count_of(from.source), what + ": a wrong count");
-      check(std::span(in).first(from.count), [&](size_t i) { return value<T>(from.source, i); });
+      const colls::received message = co_await world.recv(in, colls::any_source, 3);
+      require(message.count == count_of(message.source), name + ": wrong count");
+      check(std::span(in).first(message.count),
+            [&](size_t i) { return value<T>(message.source, i); });
     }
-    co_await world.barrier();  // else a message of the next call may be among them
+    co_await world.barrier();  // otherwise rank 0 could receive a message of the next call
   }
 
-  // A call starts at once; its operation may be kept, and awaited in any order.
+  // A call starts its operation at once. Operations may be kept and awaited in any order.
   colls::task<> kept_operations() {
-    const std::vector<T> in = mine(n);
-    std::vector<T> a = mine(n), b = mine(n), c(blocks());
+    const std::vector<T> in = own_values(n);
+    std::vector<T> a = own_values(n), b = own_values(n), c(blocks());
     auto first = world.all_reduce(a, op);
     auto second = world.broadcast(b, ranks - 1);
     auto third = world.all_gather(in, c);
@@ -376,21 +378,22 @@ struct calls {
     check_blocks(c);
   }
 
-  // An algorithm pinned when compiling, or by an option; never silently another one.
+  // An algorithm can be pinned at compile time or by an option. If it does not support the call,
+  // the call fails; no other algorithm is used instead.
   colls::task<> pinned_algorithm() {
-    std::vector<T> data = mine(n);
+    std::vector<T> data = own_values(n);
     co_await world.all_reduce<colls::algorithm::recursive_doubling>(data, op);
     check_reduced(data);
-    data = mine(n);
+    data = own_values(n);
     co_await world.all_reduce(data, op, {.timeout = 60s, .order = colls::order::rank});
     check_reduced(data);
-    data = mine(n);
+    data = own_values(n);
     auto ring = world.all_reduce(data, op, {.algorithm = colls::algorithm::ring, .segment = 8192});
     if constexpr (colls::commutative_for<Op, T>) {
       co_await ring;
       check_reduced(data);
     } else {
-      require(co_await error_of(std::move(ring)) == colls::errc::not_applicable, what);
+      require(co_await error_of(std::move(ring)) == colls::errc::not_applicable, name);
     }
   }
 
@@ -433,8 +436,9 @@ struct calls {
 
 // ---- calls without elements
 
-void require_int(const char* what, int got, int wanted) {
-  require(got == wanted, std::string(what) + ": got " + text(got) + ", wanted " + text(wanted));
+void require_int(const char* name, int result, int expected) {
+  require(result == expected,
+          std::string(name) + ": got " + text(result) + ", wanted " + text(expected));
 }
 
 constexpr const char* places_names[] = {"rank",       "size", "local_rank",
@@ -443,33 +447,33 @@ colls::task<> places(colls::world& world) {
   struct place {
     int rank, node, local_rank;
   };
-  const place mine[] = {{world.rank(), world.node(), world.local_rank()}};
+  const place own[] = {{world.rank(), world.node(), world.local_rank()}};
   std::vector<place> all(static_cast<size_t>(world.size()));
-  co_await world.all_gather(mine, all);
-  int here = 0;
+  co_await world.all_gather(own, all);
+  int local_size = 0;
   int nodes = 0;
   for (int rank = 0; rank < world.size(); ++rank) {
-    const place& one = all[static_cast<size_t>(rank)];
-    require_int("rank", one.rank, rank);
-    if (one.node == world.node()) require_int("local_rank", one.local_rank, here++);
-    nodes += one.local_rank == 0;
+    const place& other = all[static_cast<size_t>(rank)];
+    require_int("rank", other.rank, rank);
+    if (other.node == world.node()) require_int("local_rank", other.local_rank, local_size++);
+    nodes += other.local_rank == 0;
   }
-  require_int("local_size", world.local_size(), here);
+  require_int("local_size", world.local_size(), local_size);
   require_int("nodes", world.nodes(), nodes);
 }
 
 colls::task<> barrier(colls::world& world) { co_await world.barrier(); }
 
-// An all_reduce and a gather in a communicator made from the world.
-colls::task<> use(colls::world& made, const char* how, int rank, int size) {
-  require_int(how, made.rank(), rank);
-  require_int(how, made.size(), size);
-  calls<affine, then> with{made, how, 100};
-  co_await with.all_reduce();
-  co_await with.gather();
+// An all_reduce and a gather on a communicator that `call` made from the world.
+colls::task<> use(colls::world& comm, const char* call, int rank, int size) {
+  require_int(call, comm.rank(), rank);
+  require_int(call, comm.size(), size);
+  calls<affine, then> all{comm, call, 100};
+  co_await all.all_reduce();
+  co_await all.gather();
 }
 
-// Odd and even ranks, the highest first.
+// One communicator of the odd ranks and one of the even ranks, the highest rank first.
 colls::task<> split(colls::world& world) {
   const int color = world.rank() % 2;
   colls::world half = co_await world.split(color, -world.rank());
@@ -479,41 +483,41 @@ colls::task<> split(colls::world& world) {
   require_int("split with a negative color", bool(others), world.rank() != 0);
 }
 
-// All ranks but rank 0, the highest first.
+// A communicator of all ranks but rank 0, the highest rank first.
 colls::task<> group(colls::world& world) {
   std::vector<int> ranks;
   for (int rank = world.size() - 1; rank > 0; --rank) ranks.push_back(rank);
-  colls::world made = co_await world.group(ranks);
-  require_int("group", bool(made), world.rank() != 0);
-  if (made) co_await use(made, "group", world.size() - 1 - world.rank(), world.size() - 1);
+  colls::world comm = co_await world.group(ranks);
+  require_int("group", bool(comm), world.rank() != 0);
+  if (comm) co_await use(comm, "group", world.size() - 1 - world.rank(), world.size() - 1);
 }
 
-// Calls on it do not meet calls on the world.
+// Calls on a duplicate are independent of calls on the world.
 colls::task<> dup(colls::world& world) {
-  colls::world twin = co_await world.dup();
+  colls::world copy = co_await world.dup();
   int a[] = {1};
   int b[] = {2};
-  auto one = world.rank() % 2 == 0 ? world.all_reduce(a) : twin.all_reduce(b);
-  auto other = world.rank() % 2 == 0 ? twin.all_reduce(b) : world.all_reduce(a);
-  co_await one;
-  co_await other;
+  auto first = world.rank() % 2 == 0 ? world.all_reduce(a) : copy.all_reduce(b);
+  auto second = world.rank() % 2 == 0 ? copy.all_reduce(b) : world.all_reduce(a);
+  co_await first;
+  co_await second;
   require_int("dup", a[0], world.size());
   require_int("dup", b[0], 2 * world.size());
-  co_await use(twin, "dup", world.rank(), world.size());
+  co_await use(copy, "dup", world.rank(), world.size());
 }
 
-// The same on another executor: a second thread may use it while this one uses the world.
-colls::task<> use_and_close(colls::world& made, int rank, int size) {
-  co_await use(made, "dup with an executor", rank, size);
-  co_await made.close();
+// A duplicate on another executor: a second thread uses it while this thread uses the world.
+colls::task<> use_and_close(colls::world& comm, int rank, int size) {
+  co_await use(comm, "dup with an executor", rank, size);
+  co_await comm.close();
 }
 colls::task<> dup_executor(colls::world& world) {
   boost::asio::io_context context(1);
-  colls::world twin = co_await world.dup(context.get_executor());
+  colls::world copy = co_await world.dup(context.get_executor());
   std::exception_ptr failed;
   std::jthread second([&] {
     try {
-      colls::sync_wait(twin, use_and_close(twin, world.rank(), world.size()));
+      colls::sync_wait(copy, use_and_close(copy, world.rank(), world.size()));
     } catch (...) {
       failed = std::current_exception();
     }
@@ -523,11 +527,11 @@ colls::task<> dup_executor(colls::world& world) {
   if (failed) std::rethrow_exception(failed);
 }
 
-// The operation ends with its error, and the world stays good.
+// The operation ends with an error, and the world remains usable.
 colls::task<> timeout(colls::world& world) {
   int x[1];
-  auto nobody_sends = world.recv(x, colls::any_source, 99, {.timeout = 10ms});
-  require(co_await error_of(std::move(nobody_sends)) == colls::errc::timeout, "timeout");
+  auto unmatched = world.recv(x, colls::any_source, 99, {.timeout = 10ms});
+  require(co_await error_of(std::move(unmatched)) == colls::errc::timeout, "timeout");
 }
 
 colls::task<> invalid_argument(colls::world& world) {
@@ -536,24 +540,25 @@ colls::task<> invalid_argument(colls::world& world) {
   require(co_await error_of(std::move(wrong_root)) == colls::errc::invalid_argument, "wrong root");
 }
 
-// One rank gives a communicator up; all learn why, and the world stays good.
+// One rank revokes a communicator. Its calls fail on all ranks, which get the reason, and the world
+// remains usable.
 colls::task<> revoke(colls::world& world) {
-  colls::world twin = co_await world.dup();
-  if (world.rank() == world.size() - 1) twin.revoke("it was only an example");
-  require(co_await error_of(twin.barrier()) == colls::errc::revoked, "revoke");
-  require(std::string(twin.failed()->detail) == "it was only an example", "revoke: the reason");
+  colls::world copy = co_await world.dup();
+  if (world.rank() == world.size() - 1) copy.revoke("it was only an example");
+  require(co_await error_of(copy.barrier()) == colls::errc::revoked, "revoke");
+  require(std::string(copy.failed()->detail) == "it was only an example", "revoke: the reason");
 }
 
 colls::task<> close(colls::world& world) {
-  colls::world twin = co_await world.dup();
-  co_await twin.barrier();
-  co_await twin.close();
-  require(co_await error_of(twin.barrier()) == colls::errc::closed, "close");
+  colls::world copy = co_await world.dup();
+  co_await copy.barrier();
+  co_await copy.close();
+  require(co_await error_of(copy.barrier()) == colls::errc::closed, "close");
 }
 
-// ---- all of them
+// ---- the main program
 
-// A line on rank 0 once every rank has come so far.
+// Prints a line on rank 0 once every rank has made the call.
 colls::task<> report(colls::world& world, const char* name) {
   co_await world.barrier();
   if (world.rank() != 0) co_return;
@@ -562,22 +567,22 @@ colls::task<> report(colls::world& world, const char* name) {
 }
 
 template <class T, class Op>
-colls::task<> call(colls::world& world, size_t which, const char* type) {
+colls::task<> call(colls::world& world, size_t index, const char* type) {
   static constexpr size_t sizes[] = {0, 1, 1000, 30'000};
   for (const size_t n : sizes) {
-    const auto& [name, run] = calls<T, Op>::table[which];
-    calls<T, Op> with{world, std::string(name) + " of " + type, n};
-    co_await (with.*run)();
+    const auto& [name, run] = calls<T, Op>::table[index];
+    calls<T, Op> all{world, std::string(name) + " of " + type, n};
+    co_await (all.*run)();
   }
 }
 
 colls::task<> every(colls::world& world) {
   using ints = calls<int, colls::plus>;
-  for (size_t which = 0; which < std::size(ints::table); ++which) {
-    co_await call<int, colls::plus>(world, which, "int");
-    co_await call<float, colls::plus>(world, which, "float");
-    co_await call<affine, then>(world, which, "a struct");
-    co_await report(world, ints::table[which].name);
+  for (size_t i = 0; i < std::size(ints::table); ++i) {
+    co_await call<int, colls::plus>(world, i, "int");
+    co_await call<float, colls::plus>(world, i, "float");
+    co_await call<affine, then>(world, i, "a struct");
+    co_await report(world, ints::table[i].name);
   }
   struct entry {
     const char* name;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// How fast is an all_reduce of 64 MiB? colls-run -n 4 bandwidth
+// Measures the bandwidth of an all_reduce of 64 MiB: colls-run -n 4 bandwidth
 
 #include <colls/run.hpp>
 
@@ -12,7 +12,7 @@
 constexpr std::size_t count = 16 << 20;
 constexpr int iterations = 11;
 
-// Small whole numbers, so that the sum is exact in whatever order it is made.
+// Small integers, whose sum is exact in every order.
 float input(int rank, std::size_t i) {
   return static_cast<float>(rank + static_cast<int>(i % 1000));
 }
@@ -25,7 +25,7 @@ colls::task<> measure(colls::world& world) {
   std::vector<float> data(count);
   std::vector<double> seconds;
   std::vector<long> wrong{0};
-  for (int k = -1; k < iterations; ++k) {  // the first one only warms up
+  for (int k = -1; k < iterations; ++k) {  // the first iteration is a warm-up
     for (std::size_t i = 0; i < count; ++i) data[i] = input(world.rank(), i);
     co_await world.barrier();
     const auto began = std::chrono::steady_clock::now();

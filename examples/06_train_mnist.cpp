@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Trains a network on digits with all ranks: colls-run -n 2 train_mnist --data DIR
+// Trains a network on pictures of digits, on all ranks: colls-run -n 2 train_mnist --data DIR
 
 #include "train_mnist/dataset.hpp"
 #include "train_mnist/network.hpp"
@@ -21,15 +21,15 @@ using colls::sync_wait;
 constexpr std::uint64_t steps_between_checkpoints = 100;
 constexpr std::size_t test_batch = 256;
 
-// Each rank has found something wrong, or nothing. The lowest that has says it, for all of them.
-bool all_is_well(colls::world& world, const std::string& complaint) {
-  int first[] = {complaint.empty() ? world.size() : world.rank()};
+// Returns whether no rank has an error. If some have, the lowest of them prints its message.
+bool all_succeeded(colls::world& world, const std::string& error) {
+  int first[] = {error.empty() ? world.size() : world.rank()};
   sync_wait(world, world.all_reduce(first, colls::minimum{}));
-  if (first[0] == world.rank()) fmt::print(stderr, "train_mnist: {}\n", complaint);
+  if (first[0] == world.rank()) fmt::print(stderr, "train_mnist: {}\n", error);
   return first[0] == world.size();
 }
 
-// In place of data_parallel, for one process without colls.
+// Replaces data_parallel in one process that trains without colls.
 struct plain_model {
   mnist::network net;
   torch::Tensor operator()(const torch::Tensor& x) { return net->forward(x); }
@@ -40,7 +40,7 @@ struct plain_model {
 
 struct job {
   colls::world& world;
-  mnist::settings want;
+  mnist::settings settings;
   mnist::dataset data;
   mnist::network net;
   std::ofstream log;
@@ -50,57 +50,57 @@ struct job {
 template <class Model>
 class trainer {
  public:
-  trainer(job& all, Model& model)
-      : all_(all),
+  trainer(job& work, Model& model)
+      : job_(work),
         model_(model),
-        optimizer_(all.net->parameters(), torch::optim::AdamOptions(all.want.lr)),
-        sampler_(
-            {.samples = all.data.training.size(), .batch = all.want.batch, .seed = all.want.seed}) {
-  }
+        optimizer_(work.net->parameters(), torch::optim::AdamOptions(work.settings.lr)),
+        sampler_({.samples = work.data.training.size(),
+                  .batch = work.settings.batch,
+                  .seed = work.settings.seed}) {}
 
   void train() {
-    if (all_.want.resume) {
+    if (job_.settings.resume) {
       resume();
     } else {
-      save();  // so that a path which cannot be written is known before the work
+      save();  // finds a path that cannot be written before the training begins
     }
-    all_.net->train();
-    while (sampler_.state().epoch < all_.want.epochs) epoch();
+    job_.net->train();
+    while (sampler_.state().epoch < job_.settings.epochs) epoch();
   }
 
  private:
   void epoch() {
     const std::uint64_t now = sampler_.state().epoch;
-    mnist::progress shown(now, all_.want.epochs, sampler_.steps(), sampler_.state().step);
+    mnist::progress shown(now, job_.settings.epochs, sampler_.steps(), sampler_.state().step);
     while (sampler_.state().epoch == now) {
       const std::uint64_t number = now * sampler_.steps() + sampler_.state().step + 1;
       const std::size_t samples = sampler_.batch().size();
       const double loss = step();
-      if (all_.world.rank() == 0) {
+      if (job_.world.rank() == 0) {
         shown.step(loss, samples);
-        if (all_.log.is_open()) {
-          all_.log << fmt::format("{{\"step\":{},\"loss\":{}}}", number, loss) << std::endl;
+        if (job_.log.is_open()) {
+          job_.log << fmt::format("{{\"step\":{},\"loss\":{}}}", number, loss) << std::endl;
         }
-        all_.trace.write();
+        job_.trace.write();
       }
       sampler_.advance();
       if (number % steps_between_checkpoints == 0 || sampler_.state().step == 0) save();
     }
   }
 
-  // One step of the optimizer. Gives the mean loss of the whole batch, all ranks' parts of it.
+  // Makes one step of the optimizer. Returns the mean loss of the whole batch over all ranks.
   double step() {
-    all_.trace.forward = mnist::trace::now();
-    const auto mine = sampler_.batch(all_.world.rank(), all_.world.size());
+    job_.trace.forward = mnist::trace::now();
+    const auto samples = sampler_.batch(job_.world.rank(), job_.world.size());
     torch::manual_seed(dropout_seed());
     optimizer_.zero_grad();
-    model_.samples(static_cast<std::int64_t>(mine.size()));
-    const double lost = mine.empty() ? no_backward() : backward(mine);
-    all_.trace.optimizer = mnist::trace::now();
+    model_.samples(static_cast<std::int64_t>(samples.size()));
+    const double loss = samples.empty() ? no_backward() : backward(samples);
+    job_.trace.optimizer = mnist::trace::now();
     optimizer_.step();
-    double sums[] = {lost, static_cast<double>(mine.size())};
-    sync_wait(all_.world, all_.world.all_reduce(sums));
-    all_.trace.end = mnist::trace::now();
+    double sums[] = {loss, static_cast<double>(samples.size())};
+    sync_wait(job_.world, job_.world.all_reduce(sums));
+    job_.trace.end = mnist::trace::now();
     return sums[0] / sums[1];
   }
 
@@ -109,91 +109,92 @@ class trainer {
     return 0;
   }
 
-  // In pieces; gradients travel with the last one. Gives the sum of the losses.
-  double backward(std::span<const std::size_t> mine) {
-    const auto pieces = static_cast<int>(std::min(all_.want.accumulate, mine.size()));
-    const colls::partition parts(mine.size(), pieces);
-    double lost = 0;
-    const auto one = [&](int piece) {
-      const auto which = mine.subspan(parts.offset(piece), parts.count(piece));
-      const mnist::batch part = mnist::batch_of(all_.data.all, picked(which));
+  // Computes this rank's part of the batch in pieces. The gradients are averaged with those of the
+  // other ranks in the last piece. Returns the sum of the losses.
+  double backward(std::span<const std::size_t> samples) {
+    const auto pieces = static_cast<int>(std::min(job_.settings.accumulate, samples.size()));
+    const colls::partition parts(samples.size(), pieces);
+    double sum = 0;
+    const auto compute = [&](int piece) {
+      const auto chosen = samples.subspan(parts.offset(piece), parts.count(piece));
+      const mnist::batch part = mnist::batch_of(job_.data.all, data_indices(chosen));
       const torch::Tensor loss =
           torch::nll_loss(model_(part.pictures), part.labels, {}, torch::Reduction::Sum);
-      all_.trace.backward = mnist::trace::now();
-      (loss / static_cast<double>(mine.size())).backward();
-      lost += loss.template item<double>();
+      job_.trace.backward = mnist::trace::now();
+      (loss / static_cast<double>(samples.size())).backward();
+      sum += loss.template item<double>();
     };
     {
-      [[maybe_unused]] const auto quiet = model_.no_sync();
-      for (int piece = 0; piece < pieces - 1; ++piece) one(piece);
+      [[maybe_unused]] const auto no_sync = model_.no_sync();
+      for (int piece = 0; piece < pieces - 1; ++piece) compute(piece);
     }
-    one(pieces - 1);
-    return lost;
+    compute(pieces - 1);
+    return sum;
   }
 
-  // The sampler counts the training samples; these are their places in the data.
-  std::span<const std::size_t> picked(std::span<const std::size_t> which) {
-    picked_.clear();
-    for (const std::size_t i : which) picked_.push_back(all_.data.training[i]);
-    return picked_;
+  // The sampler numbers the training samples. Returns their indices in the data.
+  std::span<const std::size_t> data_indices(std::span<const std::size_t> samples) {
+    indices_.clear();
+    for (const std::size_t i : samples) indices_.push_back(job_.data.training[i]);
+    return indices_;
   }
 
-  // Each rank and step has its own, so that a resumed run draws what it would have drawn.
+  // Each rank and step has its own seed, so a resumed run equals an uninterrupted one.
   std::uint64_t dropout_seed() const {
-    const colls::ddp::sampler_state& at = sampler_.state();
-    const auto rank = static_cast<std::uint64_t>(all_.world.rank());
-    return colls::mix(colls::mix(colls::mix(at.seed, rank), at.epoch), at.step);
+    const colls::ddp::sampler_state& state = sampler_.state();
+    const auto rank = static_cast<std::uint64_t>(job_.world.rank());
+    return colls::mix(colls::mix(colls::mix(state.seed, rank), state.epoch), state.step);
   }
 
   void save() {
-    if (all_.want.checkpoint.empty()) return;
-    colls::ddp::save_checkpoint(all_.world, all_.want.checkpoint, *all_.net, optimizer_,
+    if (job_.settings.checkpoint.empty()) return;
+    colls::ddp::save_checkpoint(job_.world, job_.settings.checkpoint, *job_.net, optimizer_,
                                 sampler_.state());
   }
 
   void resume() {
-    const std::string& path = all_.want.checkpoint;
-    const auto at = colls::ddp::load_checkpoint(all_.world, path, *all_.net, optimizer_);
-    const auto& here = sampler_.state();
-    if (at.samples != here.samples || at.batch != here.batch || at.seed != here.seed) {
-      const std::string why = fmt::format(
+    const std::string& path = job_.settings.checkpoint;
+    const auto saved = colls::ddp::load_checkpoint(job_.world, path, *job_.net, optimizer_);
+    const auto& own = sampler_.state();
+    if (saved.samples != own.samples || saved.batch != own.batch || saved.seed != own.seed) {
+      const std::string reason = fmt::format(
           "{} is of a training with {} samples, --batch {} and --seed {}; here are {}, {} and {}",
-          path, at.samples, at.batch, at.seed, here.samples, here.batch, here.seed);
-      throw colls::error(colls::errc::file_failed, why.c_str());
+          path, saved.samples, saved.batch, saved.seed, own.samples, own.batch, own.seed);
+      throw colls::error(colls::errc::file_failed, reason.c_str());
     }
-    sampler_ = colls::ddp::batch_sampler(at);
-    if (all_.world.rank() == 0) {
-      fmt::print("resumed from {}: epoch {}, step {}\n", path, at.epoch + 1, at.step);
+    sampler_ = colls::ddp::batch_sampler(saved);
+    if (job_.world.rank() == 0) {
+      fmt::print("resumed from {}: epoch {}, step {}\n", path, saved.epoch + 1, saved.step);
     }
   }
 
-  job& all_;
+  job& job_;
   Model& model_;
   torch::optim::Adam optimizer_;
   colls::ddp::batch_sampler sampler_;
-  std::vector<std::size_t> picked_;
+  std::vector<std::size_t> indices_;
 };
 
-// How many of the test samples the network names rightly; each rank asks it about its part.
-std::int64_t right_answers(job& all) {
+// Returns how many of the test samples the network classifies correctly. Each rank tests its part.
+std::int64_t count_correct(job& all) {
   const torch::NoGradGuard no_grad;
   all.net->eval();
   const colls::partition parts(all.data.test.size(), all.world.size());
-  auto mine = std::span<const std::size_t>(all.data.test)
+  auto left = std::span<const std::size_t>(all.data.test)
                   .subspan(parts.offset(all.world.rank()), parts.count(all.world.rank()));
-  std::int64_t right[] = {0};
-  while (!mine.empty()) {
+  std::int64_t correct[] = {0};
+  while (!left.empty()) {
     const mnist::batch part =
-        mnist::batch_of(all.data.all, mine.first(std::min(mine.size(), test_batch)));
+        mnist::batch_of(all.data.all, left.first(std::min(left.size(), test_batch)));
     const torch::Tensor answers = all.net->forward(part.pictures).argmax(1);
-    right[0] += answers.eq(part.labels).sum().item<std::int64_t>();
-    mine = mine.subspan(static_cast<std::size_t>(part.labels.size(0)));
+    correct[0] += answers.eq(part.labels).sum().item<std::int64_t>();
+    left = left.subspan(static_cast<std::size_t>(part.labels.size(0)));
   }
-  sync_wait(all.world, all.world.all_reduce(right));
-  return right[0];
+  sync_wait(all.world, all.world.all_reduce(correct));
+  return correct[0];
 }
 
-// Whether every rank has the same bits in every parameter.
+// Throws unless all parameters are bitwise equal on all ranks.
 void check_parameters(job& all) {
   std::uint64_t hash = 0;
   for (const torch::Tensor& parameter : all.net->parameters()) {
@@ -202,9 +203,9 @@ void check_parameters(job& all) {
       hash = colls::mix(hash, std::bit_cast<std::uint32_t>(values[i]));
     }
   }
-  std::uint64_t most_and_least[] = {hash, ~hash};
-  sync_wait(all.world, all.world.all_reduce(most_and_least, colls::maximum{}));
-  if (most_and_least[0] != ~most_and_least[1]) {
+  std::uint64_t max_and_min[] = {hash, ~hash};  // the maximum of ~hash is ~ of the minimum
+  sync_wait(all.world, all.world.all_reduce(max_and_min, colls::maximum{}));
+  if (max_and_min[0] != ~max_and_min[1]) {
     throw std::runtime_error("the ranks' parameters differ");
   }
   if (all.world.rank() == 0) {
@@ -212,7 +213,7 @@ void check_parameters(job& all) {
   }
 }
 
-void introduce(job& all) {
+void print_job(job& all) {
   const char* const transport = std::getenv("COLLS_TRANSPORT");
   fmt::print("backend: {}\nprocesses: {}\n\n{}\n",
              transport == nullptr || *transport == 0 ? "hybrid" : transport, all.world.size(),
@@ -223,72 +224,74 @@ void introduce(job& all) {
 }
 
 void train(job& all) {
-  if (all.want.plain) {
+  if (all.settings.plain) {
     plain_model model{all.net};
     trainer(all, model).train();
     return;
   }
-  colls::ddp::options how;
-  how.drive = all.want.hooks ? colls::ddp::drive::hooks : colls::ddp::drive::thread;
-  if (!all.want.trace.empty()) how.trace = &all.trace.gradients;
-  auto model = colls::ddp::data_parallel(all.net, all.world, how);
+  colls::ddp::options opts;
+  opts.drive = all.settings.hooks ? colls::ddp::drive::hooks : colls::ddp::drive::thread;
+  if (!all.settings.trace.empty()) opts.trace = &all.trace.gradients;
+  auto model = colls::ddp::data_parallel(all.net, all.world, opts);
   trainer(all, model).train();
 }
 
-// Throws one line about what cannot be.
+// Loads the data and opens the output files. Throws an error with a message of one line.
 void prepare(job& all) {
-  all.data = mnist::load(all.want);
-  for (const auto& one : all.net->named_parameters()) all.trace.parameters.push_back(one.key());
+  all.data = mnist::load(all.settings);
+  for (const auto& named : all.net->named_parameters()) {
+    all.trace.parameters.push_back(named.key());
+  }
   if (all.world.rank() != 0) return;
   const auto open = [](std::ofstream& file, const std::string& path, std::ios::openmode mode) {
     if (!path.empty()) file.open(path, mode);
     if (!path.empty() && !file) throw std::runtime_error(path + ": cannot be written");
   };
-  open(all.log, all.want.log, all.want.resume ? std::ios::app : std::ios::trunc);
-  open(all.trace.out, all.want.trace, std::ios::trunc);
+  open(all.log, all.settings.log, all.settings.resume ? std::ios::app : std::ios::trunc);
+  open(all.trace.out, all.settings.trace, std::ios::trunc);
 }
 
 int run(colls::world& world, int argc, char** argv) {
-  std::string complaint;
-  mnist::settings want;
+  std::string error;
+  mnist::settings settings;
   try {
-    want = mnist::parse(argc, argv, world.size());
-  } catch (const std::exception& wrong) {
-    complaint = wrong.what();
+    settings = mnist::parse(argc, argv, world.size());
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
   }
-  if (!want.help.empty()) {
-    if (world.rank() == 0) fmt::print("{}", want.help);
+  if (!settings.help.empty()) {
+    if (world.rank() == 0) fmt::print("{}", settings.help);
     return 0;
   }
   fmt::print("GLOBAL_RANK: {}, MEMBER: {}/{}\n", world.rank(), world.rank() + 1, world.size());
   std::fflush(stdout);
-  if (!all_is_well(world, complaint)) return 1;
+  if (!all_succeeded(world, error)) return 1;
 
   if (world.local_size() > 1) torch::set_num_threads(1);
-  torch::manual_seed(want.seed);
-  mnist::network net(want.dropout.value_or(0.25), want.dropout.value_or(0.5));
-  job all{world, std::move(want), {}, net, {}, {}};
+  torch::manual_seed(settings.seed);
+  mnist::network net(settings.dropout.value_or(0.25), settings.dropout.value_or(0.5));
+  job all{world, std::move(settings), {}, net, {}, {}};
   try {
     prepare(all);
-  } catch (const std::exception& wrong) {
-    complaint = wrong.what();
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
   }
-  if (!all_is_well(world, complaint)) return 1;
-  if (world.rank() == 0) introduce(all);
+  if (!all_succeeded(world, error)) return 1;
+  if (world.rank() == 0) print_job(all);
 
   try {
     train(all);
-  } catch (const colls::error& wrong) {
-    if (wrong.code() != colls::errc::file_failed) throw;
-    all_is_well(world, wrong.what());  // every rank has the same one
+  } catch (const colls::error& thrown) {
+    if (thrown.code() != colls::errc::file_failed) throw;
+    all_succeeded(world, thrown.what());  // every rank has the same error
     return 1;
   }
   check_parameters(all);
-  const std::int64_t right = right_answers(all);
+  const std::int64_t correct = count_correct(all);
   if (world.rank() == 0) {
     const auto count = all.data.test.size();
     fmt::print("accuracy {:.2f} % ({} of {})\n",
-               100.0 * static_cast<double>(right) / static_cast<double>(count), right, count);
+               100.0 * static_cast<double>(correct) / static_cast<double>(count), correct, count);
   }
   return 0;
 }

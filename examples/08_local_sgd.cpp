@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Local SGD: each rank trains alone, and now and then all take the average of what they have
-// learnt, which costs an all_reduce every K steps in place of every step: colls-run -n 4 local_sgd
+// Local SGD: each rank trains alone, and every K steps all ranks average their weights. That costs
+// an all_reduce every K steps instead of one in each step: colls-run -n 4 local_sgd
 
 #include <colls/run.hpp>
 
@@ -12,7 +12,7 @@
 
 using vector = std::vector<double>;
 
-// Trains on the rank's own samples of y = 1 x0 + 2 x1 + ... + 8 x7, with noise.
+// Trains on samples of this rank only: y = 1 x0 + 2 x1 + ... + 8 x7, with noise.
 class learner {
  public:
   explicit learner(int rank) : random_(static_cast<unsigned>(rank)) {}
@@ -27,7 +27,7 @@ class learner {
     for (std::size_t k = 0; k < 8; ++k) weights[k] -= 0.02 * error * x[k];
   }
 
-  // How far the weights are from what is to be learnt.
+  // The distance of the weights from their true values.
   double distance() const {
     double sum = 0;
     for (std::size_t k = 0; k < 8; ++k) sum += std::abs(weights[k] - static_cast<double>(k + 1));
@@ -43,17 +43,17 @@ class learner {
 
 colls::task<> train(colls::world& world) {
   constexpr int steps = 2000;
-  constexpr int together_every = 50;
-  learner mine(world.rank());
+  constexpr int local_steps = 50;
+  learner local(world.rank());
   for (int step = 1; step <= steps; ++step) {
-    mine.step();
-    if (step % together_every != 0) continue;
-    double alone[] = {mine.distance()};
+    local.step();
+    if (step % local_steps != 0) continue;
+    double alone[] = {local.distance()};
     co_await world.all_reduce(alone, colls::average{});
-    co_await world.all_reduce(mine.weights, colls::average{});
+    co_await world.all_reduce(local.weights, colls::average{});
     if (world.rank() == 0 && step % 200 == 0) {
       std::printf("step %4d  a rank alone is off by %.3f, the average by %.3f\n", step, alone[0],
-                  mine.distance());
+                  local.distance());
     }
   }
 }

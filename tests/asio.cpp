@@ -30,7 +30,7 @@
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-// The standard library's own count of who holds an exception, which was not compiled with it.
+// The reference count of exceptions in the standard library, which is not compiled with TSan.
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
   return "race:std::__exception_ptr::exception_ptr::_M_release\n";
@@ -49,7 +49,7 @@ using colls::task;
 
 using movable = std::unique_ptr<int>;
 
-/// Counts what lives.
+/// Counts the objects that exist.
 struct alive {
   explicit alive(int& count) : count_(&count) { ++*count_; }
   alive(const alive& other) : count_(other.count_) { ++*count_; }
@@ -60,11 +60,11 @@ struct alive {
   int* count_;
 };
 
-/// An io_context with its engine, and operations of no communicator on it, as a join is one: each
-/// keeps the engine.
-class bench final : colls::detail::call_owner {
+/// An io_context with its engine, and operations on it that belong to no communicator, as a join.
+/// Each operation keeps the engine alive.
+class fixture final : colls::detail::call_owner {
  public:
-  bench() : engine_(colls::engine::of(io.get_executor())) {}
+  fixture() : engine_(colls::engine::get(io.get_executor())) {}
 
   /// Ends after `pause` with `value`, or at once; `living` counts its coroutine.
   operation<> after(colls::time_point pause) {
@@ -84,7 +84,7 @@ class bench final : colls::detail::call_owner {
     (void)(made->body = fail<T>(engine_, pause));
     return begin(made);
   }
-  colls::engine& on() { return *engine_; }
+  colls::engine& driver() { return *engine_; }
 
   int living = 0;
   asio::io_context io{1};
@@ -93,26 +93,27 @@ class bench final : colls::detail::call_owner {
   template <class T>
   operation<T> begin(colls::detail::call<T>* made) {
     made->run();
-    engine_->kick();
+    engine_->wake_driver();
     return operation<T>(made);
   }
-  static task<> nap(std::shared_ptr<colls::engine> on, colls::time_point pause, alive) {
-    co_await on->sleep_until(on->now() + pause);
+  static task<> nap(std::shared_ptr<colls::engine> engine, colls::time_point pause, alive) {
+    co_await engine->sleep_until(engine->now() + pause);
   }
   template <class T>
-  static task<T> nap(std::shared_ptr<colls::engine> on, colls::time_point pause, alive, T value) {
-    co_await on->sleep_until(on->now() + pause);
+  static task<T> nap(std::shared_ptr<colls::engine> engine, colls::time_point pause, alive,
+                     T value) {
+    co_await engine->sleep_until(engine->now() + pause);
     co_return value;
   }
   template <class T>
-  static task<T> fail(std::shared_ptr<colls::engine> on, colls::time_point pause) {
-    co_await on->sleep_until(on->now() + pause);
-    throw colls::error(errc::truncated, "as it was asked to");
+  static task<T> fail(std::shared_ptr<colls::engine> engine, colls::time_point pause) {
+    co_await engine->sleep_until(engine->now() + pause);
+    throw colls::error(errc::truncated, "a planned failure");
   }
 
-  void ended(colls::detail::call_base&) noexcept override {}
+  void call_ended(colls::detail::call_base&) noexcept override {}
   void progress() override { engine_->poll(); }
-  void kick() override { engine_->kick(); }
+  void wake_driver() override { engine_->wake_driver(); }
 
   std::shared_ptr<colls::engine> engine_;
 };
@@ -120,7 +121,7 @@ class bench final : colls::detail::call_owner {
 constexpr colls::time_point a_while = 20 * milliseconds;
 constexpr colls::time_point for_ever = 1000 * colls::seconds;
 
-// What an awaitable ended with, for the test's own thread.
+// Rethrows the exception of an awaitable on the thread that runs its context.
 void rethrow(const std::exception_ptr& thrown) {
   if (thrown) std::rethrow_exception(thrown);
 }
@@ -131,32 +132,32 @@ static_assert(
     std::is_same_v<asio::completion_signature_of<operation<int>>::type, void(error_code, int)>);
 static_assert(!std::is_invocable_v<operation<>, int>);
 static_assert(!std::is_invocable_v<operation<>&, asio::use_future_t<>>,
-              "an operation that is kept is moved into its token");
+              "a kept operation has to be moved into the call with a token");
 
 TEST_CASE("an operation is awaited inside asio::awaitable") {
-  bench all;
+  fixture test;
   int steps = 0;
   const auto work = [&]() -> asio::awaitable<void> {
     for (const auto pause : {colls::time_point{0}, a_while}) {
-      co_await all.after(pause);
+      co_await test.after(pause);
       ++steps;
-      const int number = co_await all.after(pause, 7);
+      const int number = co_await test.after(pause, 7);
       CHECK(number == 7);
-      const movable owned = co_await all.after(pause, std::make_unique<int>(8));
+      const movable owned = co_await test.after(pause, std::make_unique<int>(8));
       CHECK(*owned == 8);
-      operation<int> kept = all.after(pause, 9);
-      co_await all.after(pause);
+      operation<int> kept = test.after(pause, 9);
+      co_await test.after(pause);
       const int later = co_await std::move(kept);
       CHECK(later == 9);
       int code = 0;
       try {
-        co_await all.failing(pause);
+        co_await test.failing(pause);
       } catch (const boost::system::system_error& thrown) {
         code = thrown.code() == errc::truncated ? 1 : 2;
       }
       CHECK(code == 1);
       try {
-        (void)co_await all.failing<int>(pause);
+        (void)co_await test.failing<int>(pause);
       } catch (const boost::system::system_error& thrown) {
         code = thrown.code() == std::errc::message_size ? 3 : 4;
       }
@@ -164,23 +165,23 @@ TEST_CASE("an operation is awaited inside asio::awaitable") {
       ++steps;
     }
   };
-  asio::co_spawn(all.io, work, rethrow);
-  all.io.run();
+  asio::co_spawn(test.io, work, rethrow);
+  test.io.run();
   CHECK(steps == 4);
-  CHECK(all.living == 0);
+  CHECK(test.living == 0);
 }
 
 TEST_CASE("a future of another thread") {
-  bench all;
+  fixture test;
   std::promise<std::future<int>> value;
   std::promise<std::future<void>> nothing;
   std::promise<std::future<movable>> failed;
-  asio::post(all.io, [&] {
-    value.set_value(all.after(a_while, 5)(asio::use_future));
-    nothing.set_value(all.after(0)(asio::use_future));
-    failed.set_value(all.failing<movable>(a_while)(asio::use_future));
+  asio::post(test.io, [&] {
+    value.set_value(test.after(a_while, 5)(asio::use_future));
+    nothing.set_value(test.after(0)(asio::use_future));
+    failed.set_value(test.failing<movable>(a_while)(asio::use_future));
   });
-  std::thread driver([&] { all.io.run(); });
+  std::thread driver([&] { test.io.run(); });
   CHECK(value.get_future().get().get() == 5);
   nothing.get_future().get().get();
   CHECK_THROWS_AS(failed.get_future().get().get(), boost::system::system_error);
@@ -188,39 +189,39 @@ TEST_CASE("a future of another thread") {
 }
 
 TEST_CASE("a callback runs on its executor, never inside the call that began it") {
-  bench all;
+  fixture test;
   asio::thread_pool pool(1);
   for (const auto pause : {colls::time_point{0}, a_while}) {
-    std::promise<std::thread::id> there;
+    std::promise<std::thread::id> handler_thread;
     bool inside = true;
-    all.after(pause, 3)(asio::bind_executor(pool, [&](error_code ec, int value) {
+    test.after(pause, 3)(asio::bind_executor(pool, [&](error_code ec, int value) {
       CHECK_FALSE(ec);
       CHECK(value == 3);
-      there.set_value(std::this_thread::get_id());
+      handler_thread.set_value(std::this_thread::get_id());
     }));
-    all.after(pause)([&](error_code) { CHECK_FALSE(inside); });
-    auto strand = asio::make_strand(all.io);
+    test.after(pause)([&](error_code) { CHECK_FALSE(inside); });
+    auto strand = asio::make_strand(test.io);
     bool on_strand = false;
-    all.after(pause)(asio::bind_executor(strand, [&](error_code) {
+    test.after(pause)(asio::bind_executor(strand, [&](error_code) {
       CHECK_FALSE(inside);
       on_strand = strand.running_in_this_thread();
     }));
     inside = false;
-    all.io.restart();
-    all.io.run();
+    test.io.restart();
+    test.io.run();
     CHECK(on_strand);
-    CHECK(there.get_future().get() != std::this_thread::get_id());
+    CHECK(handler_thread.get_future().get() != std::this_thread::get_id());
   }
   pool.join();
 }
 
-TEST_CASE("a callback's exception belongs to who runs the executor") {
+TEST_CASE("a callback's exception reaches the thread that runs the executor") {
   for (const auto pause : {colls::time_point{0}, a_while}) {
-    bench all;
-    all.after(pause)([](error_code) { throw std::runtime_error("thrown by a handler"); });
+    fixture test;
+    test.after(pause)([](error_code) { throw std::runtime_error("thrown by a handler"); });
     std::string seen;
     try {
-      all.io.run();
+      test.io.run();
     } catch (const std::runtime_error& thrown) {
       seen = thrown.what();
     }
@@ -229,19 +230,19 @@ TEST_CASE("a callback's exception belongs to who runs the executor") {
 }
 
 TEST_CASE("sync_wait calls handlers too") {
-  bench all;
+  fixture test;
   bool called = false;
-  all.after(a_while)([&](error_code) { called = true; });
-  colls::sync_wait(all.on(), all.after(5 * a_while));
+  test.after(a_while)([&](error_code) { called = true; });
+  colls::sync_wait(test.driver(), test.after(5 * a_while));
   CHECK(called);
 }
 
 TEST_CASE("a handler that waits keeps its executor running") {
-  bench all;
+  fixture test;
   asio::io_context other;
   bool called = false;
-  all.after(2 * a_while)(asio::bind_executor(other, [&](error_code) { called = true; }));
-  std::thread driver([&] { all.io.run(); });
+  test.after(2 * a_while)(asio::bind_executor(other, [&](error_code) { called = true; }));
+  std::thread driver([&] { test.io.run(); });
   other.run();
   CHECK(called);
   driver.join();
@@ -261,7 +262,7 @@ TEST_CASE("without any executor the run queue calls the handler") {
   CHECK(called == 2);
 }
 
-TEST_CASE("cancellation ends an operation, if it may") {
+TEST_CASE("cancellation ends an operation, if it is allowed to") {
   using type = asio::cancellation_type;
   const struct {
     type given;
@@ -272,11 +273,11 @@ TEST_CASE("cancellation ends an operation, if it may") {
       {type::terminal, true, true},  {type::partial, true, true},   {type::total, true, true},
   };
   for (const auto& each : cases) {
-    bench all;
+    fixture test;
     asio::cancellation_signal signal;
-    operation<int> waiting = all.after(5 * a_while, 1);
+    operation<int> waiting = test.after(5 * a_while, 1);
     if (each.withdrawable) {
-      waiting.started().untouched = [](const colls::detail::call_base&) { return true; };
+      waiting.underlying_call().can_withdraw = [](const colls::detail::call_base&) { return true; };
     }
     int called = 0;
     error_code seen;
@@ -285,72 +286,72 @@ TEST_CASE("cancellation ends an operation, if it may") {
       seen = ec;
       CHECK(value == (ec ? 0 : 1));
     }));
-    asio::post(all.io, [&] {
+    asio::post(test.io, [&] {
       signal.emit(each.given);
       CHECK(called == 0);
-      CHECK(all.living == (each.ends ? 0 : 1));
+      CHECK(test.living == (each.ends ? 0 : 1));
       signal.emit(each.given);
     });
-    all.io.run();
+    test.io.run();
     CHECK(called == 1);
     CHECK((seen == asio::error::operation_aborted) == each.ends);
-    signal.emit(type::all);  // nobody is left
+    signal.emit(type::all);  // no wait is left
   }
 }
 
 TEST_CASE("a signal that comes after the end changes nothing") {
-  bench all;
+  fixture test;
   asio::cancellation_signal signal;
   int called = 0;
-  all.after(0)(asio::bind_cancellation_slot(signal.slot(), [&](error_code ec) {
+  test.after(0)(asio::bind_cancellation_slot(signal.slot(), [&](error_code ec) {
     CHECK_FALSE(ec);
     ++called;
   }));
   signal.emit(asio::cancellation_type::all);
-  all.after(a_while)(asio::bind_cancellation_slot(signal.slot(), [&](error_code ec) {
+  test.after(a_while)(asio::bind_cancellation_slot(signal.slot(), [&](error_code ec) {
     CHECK_FALSE(ec);
     ++called;
     signal.emit(asio::cancellation_type::all);
   }));
-  all.io.run();
+  test.io.run();
   CHECK(called == 2);
 }
 
 TEST_CASE("a cancelled awaitable drops what it waits for") {
-  bench all;
+  fixture test;
   asio::cancellation_signal signal;
   bool aborted = false;
   const auto work = [&]() -> asio::awaitable<void> {
     try {
-      co_await all.after(for_ever);
+      co_await test.after(for_ever);
     } catch (const boost::system::system_error& thrown) {
       aborted = thrown.code() == asio::error::operation_aborted;
     }
   };
-  asio::co_spawn(all.io, work, asio::bind_cancellation_slot(signal.slot(), rethrow));
-  asio::post(all.io,
-             [&] { asio::post(all.io, [&] { signal.emit(asio::cancellation_type::all); }); });
-  all.io.run();
+  asio::co_spawn(test.io, work, asio::bind_cancellation_slot(signal.slot(), rethrow));
+  asio::post(test.io,
+             [&] { asio::post(test.io, [&] { signal.emit(asio::cancellation_type::all); }); });
+  test.io.run();
   CHECK(aborted);
-  CHECK(all.living == 0);
+  CHECK(test.living == 0);
 }
 
 TEST_CASE("a deferred operation is called later, or dropped") {
-  bench all;
+  fixture test;
   {
-    auto dropped = all.after(for_ever)(asio::deferred);
-    CHECK(all.living == 1);
+    auto dropped = test.after(for_ever)(asio::deferred);
+    CHECK(test.living == 1);
   }
-  CHECK(all.living == 0);
-  auto later = all.after(a_while, std::make_unique<int>(4))(asio::deferred);
+  CHECK(test.living == 0);
+  auto later = test.after(a_while, std::make_unique<int>(4))(asio::deferred);
   int seen = 0;
   std::move(later)([&](error_code, movable value) { seen += *value; });
   const auto work = [&]() -> asio::awaitable<void> {
-    const movable value = co_await all.after(0, std::make_unique<int>(5))(asio::use_awaitable);
+    const movable value = co_await test.after(0, std::make_unique<int>(5))(asio::use_awaitable);
     seen += *value;
   };
-  asio::co_spawn(all.io, work, rethrow);
-  all.io.run();
+  asio::co_spawn(test.io, work, rethrow);
+  test.io.run();
   CHECK(seen == 9);
 }
 
@@ -380,33 +381,33 @@ struct counting_allocator {
 };
 
 TEST_CASE("memory comes from the handler's allocator and is free before the handler runs") {
-  bench all;
+  fixture test;
   int balance = 0;
   int count = 0;
   int called = 0;
   for (const auto pause : {colls::time_point{0}, a_while}) {
-    all.after(pause)(asio::bind_allocator(counting_allocator<void*>(&balance, &count),
-                                          [&](error_code) { ++called; }));
+    test.after(pause)(asio::bind_allocator(counting_allocator<void*>(&balance, &count),
+                                           [&](error_code) { ++called; }));
   }
   CHECK(count >= 2);
-  all.io.run();
+  test.io.run();
   CHECK(called == 2);
   CHECK(balance == 0);
 }
 
-TEST_CASE("a context that ends destroys who still waits") {
+TEST_CASE("a context that is destroyed destroys the waits that are left") {
   int handlers = 0;
   int frames = 0;
   {
-    bench all;
-    all.after(for_ever)([held = alive(handlers)](error_code) { FAIL("nothing has ended"); });
-    const auto work = [](bench& on, alive) -> asio::awaitable<void> {
-      co_await on.after(for_ever);
+    fixture test;
+    test.after(for_ever)([held = alive(handlers)](error_code) { FAIL("nothing has ended"); });
+    const auto work = [](fixture& f, alive) -> asio::awaitable<void> {
+      co_await f.after(for_ever);
       FAIL("nothing has ended");
     };
-    asio::co_spawn(all.io, work(all, alive(frames)), asio::detached);
-    all.io.poll();
-    all.after(0)([held = alive(handlers)](error_code) { FAIL("nobody runs the context"); });
+    asio::co_spawn(test.io, work(test, alive(frames)), asio::detached);
+    test.io.poll();
+    test.after(0)([held = alive(handlers)](error_code) { FAIL("no thread runs the context"); });
     CHECK(handlers == 2);
     CHECK(frames == 1);
   }
@@ -416,25 +417,25 @@ TEST_CASE("a context that ends destroys who still waits") {
 
 // ---- real worlds
 
-/// All ranks of a world over TCP in this io_context, each an asio::awaitable.
+/// Runs all ranks of a world over TCP in this io_context, each as an asio::awaitable.
 template <class Main>
 void run_world(asio::io_context& io, int size, Main rank_main) {
-  // A listening socket that is handed over: no other test can have its port.
-  colls::listener door;
-  REQUIRE_FALSE(door.listen({asio::ip::make_address("127.0.0.1"), 0}));
+  // The listening socket is passed on, so that no other test can have its port.
+  colls::listener listener;
+  REQUIRE_FALSE(listener.listen({asio::ip::make_address("127.0.0.1"), 0}));
   for (int rank = 0; rank < size; ++rank) {
-    colls::config how;
-    how.rank = rank;
-    how.size = size;
-    how.address = "tcp://127.0.0.1:" + std::to_string(door.local().port());
-    how.join_timeout = std::chrono::seconds(20);
-    if (rank == 0) how.store_fd = ::dup(door.descriptor());
-    const auto life = [](asio::io_context& on, colls::config who,
-                         Main main) -> asio::awaitable<void> {
-      colls::world world = co_await colls::join(on.get_executor(), who);
+    colls::config cfg;
+    cfg.rank = rank;
+    cfg.size = size;
+    cfg.address = "tcp://127.0.0.1:" + std::to_string(listener.local().port());
+    cfg.join_timeout = std::chrono::seconds(20);
+    if (rank == 0) cfg.store_fd = ::dup(listener.descriptor());
+    const auto join_and_run = [](asio::io_context& context, colls::config rank_cfg,
+                                 Main main) -> asio::awaitable<void> {
+      colls::world world = co_await colls::join(context.get_executor(), rank_cfg);
       co_await main(world);
     };
-    asio::co_spawn(io, life(io, how, rank_main), rethrow);
+    asio::co_spawn(io, join_and_run(io, cfg, rank_main), rethrow);
   }
   io.run();
 }
@@ -466,17 +467,17 @@ TEST_CASE("a program of Asio joins a world and reduces in it") {
   CHECK(good == 9);
 }
 
-TEST_CASE("a join that fails says why") {
+TEST_CASE("a join that fails reports the reason") {
   asio::io_context io{1};
   error_code seen;
   const auto work = [&]() -> asio::awaitable<void> {
-    colls::config how;
-    how.rank = 1;
-    how.size = 2;
-    how.address = "tcp://127.0.0.1:1";
-    how.join_timeout = std::chrono::milliseconds(200);
+    colls::config cfg;
+    cfg.rank = 1;
+    cfg.size = 2;
+    cfg.address = "tcp://127.0.0.1:1";
+    cfg.join_timeout = std::chrono::milliseconds(200);
     try {
-      co_await colls::join(io.get_executor(), how);
+      co_await colls::join(io.get_executor(), cfg);
     } catch (const boost::system::system_error& thrown) {
       seen = thrown.code();
     }
@@ -492,13 +493,15 @@ TEST_CASE(
   asio::io_context io{1};
   std::atomic<int> aborted = 0;
   std::atomic<int> cancelled = 0;
-  std::atomic<int> went_on = 0;
+  std::atomic<int> continued = 0;
   run_world(io, 2, [&](colls::world& world) -> asio::awaitable<void> {
     co_await world.barrier();
     const auto executor = co_await asio::this_coro::executor;
     asio::cancellation_signal signal;
     std::vector<int> data(1);
-    const auto cancel = [&](asio::cancellation_type how) { return [&, how] { signal.emit(how); }; };
+    const auto cancel = [&](asio::cancellation_type type) {
+      return [&, type] { signal.emit(type); };
+    };
     if (world.rank() == 0) {
       asio::post(executor, cancel(asio::cancellation_type::total));
       try {
@@ -509,7 +512,7 @@ TEST_CASE(
       }
     }
     co_await world.all_reduce(data);
-    ++went_on;
+    ++continued;
     try {
       if (world.rank() == 0) {
         asio::post(executor, cancel(asio::cancellation_type::terminal));
@@ -525,7 +528,7 @@ TEST_CASE(
     }
     CHECK(world.failed() != nullptr);
   });
-  CHECK(went_on == 2);
+  CHECK(continued == 2);
   CHECK(aborted == 2);
   CHECK(cancelled == 1);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Checks that each test case that README.md names, `FILE` "CASE", "CASE"; `FILE` ..., is in its file.
+"""Checks that every test case that README.md names, `FILE` "CASE", "CASE"; `FILE` ..., exists in its file.
 
 usage: cases.py TESTS_DIR | cases.py --self-test
 """
@@ -17,12 +17,12 @@ CASE = re.compile(r"TEST_CASE(?:_TEMPLATE)?\(\s*((?:\"[^\"]*\"\s*)+)")
 
 
 def cases_of(source):
-    """The names of the test cases of a file."""
+    """The names of the test cases in a file."""
     return {"".join(re.findall(r'"([^"]*)"', name)) for name in CASE.findall(source)}
 
 
 def problems(page, sources):
-    """Sentences on what is wrong with a page; `sources` are the texts of the test files."""
+    """What is wrong with a page, in sentences; `sources` are the texts of the test files."""
     rows = ROW.findall(page)
     if [int(number) for number, _ in rows] != list(range(1, ROWS + 1)):
         yield f"the rows are not 1 to {ROWS}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Runs bench/compare.py over a build folder of stand-ins, which note how they were called and write
-lines as they are asked to, and holds what it starts, prints and returns to what it promises.
+"""Tests bench/compare.py with a build folder of stand-ins, which record their command lines and write the
+lines that are expected of them. Checks what the script starts, prints and returns.
 
 usage: compare.py BENCH/COMPARE.PY
 """
@@ -19,7 +19,7 @@ import tempfile
 import time
 
 PROGRAMS = ["colls-bench", "memory-floor", "tcp-floor", "compare-openmpi", "compare-mpich", "compare-gloo"]
-# As any of them, and as an mpirun of one. AILING: {program: what it does in place of its work}.
+# The stand-in of every program and of mpirun. AILING: {program: the fault that it shows}.
 STAND_IN = f"#!{sys.executable} -IS\n" + '''
 import fcntl, os, signal, sys, time
 
@@ -38,7 +38,7 @@ with open(os.environ["CALLS"], "a+") as calls:
     earlier = calls.read().splitlines().count(call)
     calls.write(call + "\\n")
 
-if ailment == "hangs":  # as its child does, which holds the lock after it
+if ailment == "hangs":  # its child hangs too, and holds the lock longer
     lock = open(os.environ["LOCK"], "w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.fork()
@@ -71,7 +71,7 @@ ONE = ["--sizes", "8", "--launches", "1", "--ranks", "2", "--collectives", "all_
 
 
 class Run:
-    """One run: its status, its output, the calls it made, the lines it wrote."""
+    """One run: its status, its output, the programs that it called, and the lines that it wrote."""
 
     def __init__(self, script, *options, without=(), **ailing):
         with tempfile.TemporaryDirectory() as name:
@@ -89,7 +89,7 @@ class Run:
                 text=True, capture_output=True, timeout=30,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"AILING": repr(ailing), "CALLS": f"{build}/calls", "LOCK": str(lock),
-                                  "COMPARE_NETWORK": "1",  # the host's will do
+                                  "COMPARE_NETWORK": "1",  # in the network of the host
                                   "PATH": f"{build}/tools:{os.environ['PATH']}"})
             self.status, self.out = ran.returncode, ran.stdout.replace(name, "BUILD")
             self.complaints = ran.stderr.replace(name, "BUILD").splitlines()
@@ -103,7 +103,7 @@ class Run:
 
 
 def ended(lock):
-    """Whether all processes that held it end soon."""
+    """Whether all processes that hold the lock end soon."""
     with lock.open("a") as file:
         for _ in range(100):
             try:
@@ -119,15 +119,15 @@ def equal(found, expected):
 
 
 def quick(script):
-    """2 ranks, all_reduce, the sizes, 3 launches by turns; medians; every command line."""
+    """2 ranks, all_reduce, the sizes, 3 interleaved launches; medians; every command line."""
     run = Run(script, "--quick")
     equal((run.status, run.complaints, run.left_out), (0, [], []))
     sizes = [8, 64, 4096, 32768, 262144, 2097152, 16777216]
-    asked = [re.search("--sizes ([0-9,]*)", call)[1] for call in run.calls]
-    equal(set(asked), {",".join(map(str, sizes)), "8,64"})  # the latter of the floor of cache lines
+    requested = [re.search("--sizes ([0-9,]*)", call)[1] for call in run.calls]
+    equal(set(requested), {",".join(map(str, sizes)), "8,64"})  # "8,64" is of the floor of cache lines
     equal({(line["bytes"], line["ranks"], line["collective"]) for line in run.lines},
           {(size, 2, "all_reduce") for size in sizes})
-    equal(len(run.lines), sum(len(found.split(",")) for found in asked))
+    equal(len(run.lines), sum(len(found.split(",")) for found in requested))
     equal(run.printed, list(dict.fromkeys(run.calls)))
 
     shm, tcp = run.calls[:24], run.calls[24:]
@@ -178,18 +178,18 @@ def our_own_fails(script):
 
 
 def a_peer_fails(script):
-    """Or is not there, or hangs and is ended with all that it started."""
+    """Another library fails, is missing, or hangs and is killed with all processes that it started."""
     run = Run(script, *ONE, "--transports", "shm", "--limit", "1", compare_openmpi="fails",
               compare_mpich="hangs", without=["compare-gloo"])
     equal((run.status, run.complaints, run.left_out), (0, [], [
         "gloo: its library is not installed (./dev setup --compare)", "openmpi ob1, shm: it broke",
         "openmpi ucx, shm: it broke", "mpich, shm: took longer than 1.0 s"]))
     equal({line["library"] for line in run.lines}, {"colls", "floor"})
-    assert run.all_ended, "processes of one that hung are left"
+    assert run.all_ended, "processes of the program that hung are left"
 
 
 def forced(script):
-    """Algorithms that cannot do it are named, no more; others may not fail."""
+    """Algorithms that are not applicable are only named; other failures are errors."""
     run = Run(script, *ONE, "--transports", "shm", "--forced", colls_bench="has no ring, fails by linear")
     equal((run.status, run.complaints), (1, ["colls linear, shm, 2 ranks, all_reduce: it broke"]))
     equal(run.left_out, ["colls linear, shm: it broke", "colls ring, shm: it failed: not_applicable: no ring"])
@@ -197,12 +197,12 @@ def forced(script):
 
 
 def against(script):
-    """Both builds by turns, launch after launch and run after run; what is slower in every run."""
+    """Both builds alternate, launch after launch and run after run; lists what is slower in every run."""
     options = ["--against", "BUILD/other", "--collectives", "exscan,barrier", "--sizes", "8", "--runs", "2"]
     run = Run(script, *options, "--ranks", "2", "--transports", "tcp")
     mine, other = "BUILD/bench/colls-bench", "BUILD/other/bench/colls-bench"
-    in_turn = [mine, other, other, mine, mine, other]
-    equal([call.split()[0] for call in run.calls], in_turn * 4)
+    alternating = [mine, other, other, mine, mine, other]
+    equal([call.split()[0] for call in run.calls], alternating * 4)
     equal([call.split()[1] for call in run.calls], (["exscan"] * 6 + ["barrier"] * 6) * 2)
     for row in "| tcp | 2 | 2 | 1.0000 | 0.5000 |", "| all |  | 2 | 1.0000 | 0.5000 |":
         assert row in run.out, f"no line {row} in\n{run.out}"
@@ -216,8 +216,8 @@ def against(script):
 
 def main():
     checks = [quick, against, a_peer_fails, each_line_is_printed, wrong_values, our_own_fails, forced]
-    with concurrent.futures.ThreadPoolExecutor(2) as beside:
-        for passed in [beside.submit(check, sys.argv[1]) for check in checks]:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for passed in [pool.submit(check, sys.argv[1]) for check in checks]:
             passed.result()
 
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Checks that the headers of include/colls stand on their floors (docs/design.md): a folder is a floor.
+"""Checks the includes of the headers of include/colls (docs/design.md). Each folder is a floor: its headers
+include headers of the folder itself and of the folders that the table FLOORS allows.
 
-A header includes headers of its own folder and of the folders that its own one may include. Failures
-are an edge to any other folder, a cycle, a header of the top that is not listed, a standard header
-that is too heavy for its folder, a header of the operating system on a floor below it, a third party
-that the folder may not name, and a name of boost::asio::detail.
+Failures are an include of any other folder, a cycle, a header of the top that is not listed, a standard
+header that is too heavy for its folder, a header of the operating system on a floor that must not
+depend on it, a library that the folder may not use, and a name of boost::asio::detail.
 
-With a page, its table of folders (| `folder/` | what it holds | `may/` `include/` |) has to be this one.
+If a page is given, its table of folders (| `folder/` | contents | `may/` `include/` |) has to be equal
+to FLOORS.
 
 usage: floors.py INCLUDE_DIR/colls [PAGE] | floors.py --self-test
 """
@@ -20,7 +21,7 @@ import sys
 import tempfile
 
 LOW = "base reduction os coroutine matching channel"
-# folder: (the folders that its headers may include, third parties); from the bottom up.
+# folder: (the folders that its headers may include, the libraries that they may use); from the bottom up.
 FLOORS = {
     "base": ("", []),
     "reduction": ("base", []),
@@ -40,19 +41,20 @@ FLOORS = {
     "cuda": (f"{LOW} algorithm call", ["cuda"]),
     "ddp": ("base reduction os coroutine driver call transport/interprocess", ["boost"]),
 }
-# The top: what users include. Nothing in a folder includes it.
+# The top: headers that users include. No header in a folder includes them. source/ has the parts of source.hpp.
 MODELS = "transport/inproc transport/threads transport/simulated"
 TOP = {
     "all": ("version communicator error half op sync_wait task inproc threads simulated colls",
             f"base coroutine matching channel selection call {MODELS} top:all", []),
-    "world": ("config interprocess world asio join run source",
+    "world": ("config interprocess world asio join run source source/base source/inproc source/threads"
+              " source/interprocess source/interprocess_transport source/joining",
               f"base reduction os coroutine driver matching channel selection call bootstrap {MODELS}"
               " transport/interprocess top:all top:world", ["boost"]),
     "torch": ("torch_checkpoint torch", "base coroutine selection call ddp top:all top:torch", ["torch"]),
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
 
-# Second halves of headers whose templates are long: those include them last.
+# Second parts of headers with long templates, which include them at their end.
 HALVES = {
     "call/split": "call/communicator",
     "call/start_call": "call/communicator_core",
@@ -61,13 +63,13 @@ HALVES = {
     "transport/simulated/world": "transport/simulated/simulated_transport",
 }
 
-# Standard headers that cost every user compile time; who may include one all the same.
+# Standard headers that cost every user compile time, and the headers that may include them nevertheless.
 HEAVY = {name: set() for name in ("string", "functional", "iostream", "ranges", "regex", "complex")}
 HEAVY["system_error"] = {"base/error"}
 LEAN = "base reduction coroutine matching channel algorithm selection call top:all".split()
 WITHOUT_COROUTINES = "base reduction os".split()
 WITHOUT_SYSTEM = "base reduction coroutine matching channel algorithm selection call".split()
-# <x.h> is C's or the operating system's; this one says whether memory may be touched.
+# <x.h> is a header of C or of the operating system, except this one of the sanitizers.
 NOT_OF_THE_SYSTEM = {"sanitizer/asan_interface.h"}
 
 THIRD_PARTIES = {
@@ -80,14 +82,13 @@ THIRD_PARTIES = {
 
 
 def floor_of(header):
-    """The floor of a header such as "algorithm/ring", or None."""
-    if "/" not in header:
-        return next((f"top:{name}" for name, (names, _, _) in TOP.items() if header in names.split()), None)
-    return next((folder for folder in FLOORS if header.startswith(f"{folder}/")), None)
+    """The floor of a header, such as "algorithm/ring", or None."""
+    top = next((f"top:{name}" for name, (names, _, _) in TOP.items() if header in names.split()), None)
+    return top or next((folder for folder in FLOORS if header.startswith(f"{folder}/")), None)
 
 
 def allowed(floor):
-    """(the floors, the third parties) that headers of that floor may include."""
+    """(the floors, the libraries) that headers of that floor may include."""
     folders, parties = TOP[floor[4:]][1:] if floor.startswith("top:") else FLOORS[floor]
     return folders.split(), parties
 
@@ -98,21 +99,21 @@ def includes(text):
 
 
 def cycles(graph):
-    """Each cycle once, as a list of headers that ends where it began."""
+    """Each cycle once, as a list of headers that ends with its first header."""
     found, done = [], set()
 
-    def visit(node, path):
+    def follow(node, path):
         if node in path:
             found.append(path[path.index(node):] + [node])
             return
         if node in done:
             return
         for following in graph.get(node, []):
-            visit(following, path + [node])
+            follow(following, path + [node])
         done.add(node)
 
     for node in sorted(graph):
-        visit(node, [])
+        follow(node, [])
     return found
 
 
@@ -126,7 +127,7 @@ def check_edge(header, target):
 
 
 def check_other(header, target):
-    """What a header may include that is not of colls."""
+    """Says what is wrong with an include of a header that is not part of colls, or None."""
     floor = floor_of(header)
     for party, pattern in THIRD_PARTIES.items():
         if re.match(pattern, target):
@@ -142,11 +143,11 @@ def check_other(header, target):
 
 
 def check(root):
-    """(headers seen, problems) of include/colls."""
+    """(the headers, the problems) of include/colls."""
     root = pathlib.Path(root)
     problems, graph = [], {}
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
-        # NAME.ipp is the second half of NAME.hpp, which includes it last. A second half includes its
+        # NAME.ipp is the second part of NAME.hpp, which includes it at its end. A second part includes its
         # header, too, so that it can be read and compiled alone.
         half = path.suffix == ".ipp"
         header = path.relative_to(root).with_suffix("").as_posix()
@@ -184,18 +185,18 @@ def check(root):
 
 
 def check_page(text):
-    """What the page's table has otherwise than FLOORS."""
+    """The differences between the page's table and FLOORS."""
     rows = dict(re.findall(r"^\| `([\w/]+)/` \|[^|]*\|([^|]*)\|", text, flags=re.M))
     for folder, (below, _) in FLOORS.items():
         if folder not in rows:
             yield f"the page's table lacks `{folder}/`"
             continue
-        theirs = re.findall(r"`([\w/]+)/`", rows[folder])
-        if theirs != below.split():
-            differ = sorted(set(theirs) ^ set(below.split())) or ["their order"]
+        found = re.findall(r"`([\w/]+)/`", rows[folder])
+        if found != below.split():
+            differ = sorted(set(found) ^ set(below.split())) or ["their order"]
             yield f"the page's row of `{folder}/` differs in: {', '.join(differ)}"
     if list(rows) != list(FLOORS):
-        yield "the page's folders are others, or in another order"
+        yield "the page's folders or their order differ"
 
 
 def folder_graph():
@@ -203,7 +204,7 @@ def folder_graph():
 
 
 def self_test():
-    """Plants each kind of fault in a small tree and expects it to be named."""
+    """Plants each kind of fault in a small tree and expects a message that names it."""
     sound = {f"{folder}/one.hpp": "" for folder in FLOORS} | {
         "base/error.hpp": "#include <colls/base/one.hpp>\n#include <system_error>\n",
         "coroutine/task.hpp": "#include <colls/base/error.hpp>\n#include <coroutine>\n",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Checks that every C++ and CUDA file is formatted as .clang-format says, or formats them. Versions of
-clang-format differ in what they write, so only version 19 will do.
+"""Checks that every C++ and CUDA file is formatted as .clang-format says, or formats the files. Versions of
+clang-format differ in their output, so only version 19 is accepted.
 
 usage: formatted.py [--fix] SOURCE_ROOT CLANG_FORMAT | formatted.py --self-test CLANG_FORMAT
 """
@@ -26,7 +26,7 @@ def files(root):
 
 
 def not_formatted(root, clang_format):
-    """FILE:LINE of what it would write differently."""
+    """FILE:LINE of every place that clang-format would change."""
     ran = subprocess.run([clang_format, "--dry-run", *files(root)], text=True, capture_output=True)
     if ran.returncode != 0:
         sys.exit(f"{clang_format} failed: {ran.stderr}")

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Builds what is for a GPU, runs it on this machine's, prints figures, states and, last, the goals.
+"""Builds the programs for GPUs, runs them on this machine, and prints their figures, their states and, last,
+the goals.
 
-A program that does not compile, that fails or hangs is named there and does not stop the others.
-Ends with 77 where there is no GPU or no nvcc, with 1 where something went wrong.
+A program that does not compile, fails or hangs is reported and does not stop the others. The exit status is
+77 without a GPU or nvcc, and 1 if a program failed.
 
-PACKAGEs are installed through apt where what they have is missing, this is root and has network.
+PACKAGEs are installed through apt if their files are missing, the script runs as root, and the network is
+reachable.
 
 usage: gpu.py ROOT BUILD [PACKAGE...] | gpu.py --flags | gpu.py --self-test
 """
@@ -28,8 +30,9 @@ import sys
 import tempfile
 import time
 
-# `sources` are one word each; `uses` is linked where it is, and HAS_... says so; `runs` are the
-# arguments of each run; `stages`: it is to be staged, or has refusals planted.
+# `sources` are separated by spaces; the libraries in `uses` are linked if they are present, and HAS_... is
+# defined then; `runs` are the arguments of each run; `stages`: staging through the host is expected, or
+# refusals are planted.
 Program = collections.namedtuple("Program", "name sources needs kind uses runs stages",
                                  defaults=((), "test", (), ("",), False))
 
@@ -54,10 +57,10 @@ PROGRAMS = (
              "all_reduce --transport tcp --memory device --seconds 2 --sizes 8,64K,64M")),
 )
 
-# For nvcc, beside the architecture; a program of ./dev test is compiled with them too.
+# Flags for nvcc besides the architecture; ./dev test compiles a program with them, too.
 FLAGS = ("-std=c++20", "-O2", "--extended-lambda", "-Xcompiler", "-Wno-subobject-linkage", "-t", "0")
 
-# Compiled and run before anything else: tests of a GPU pass where there is none.
+# Compiled and run before anything else, since tests of a GPU pass on machines without one.
 PROBE = r"""#include <cstdio>
 __global__ void store(int* to) { *to = 42; }
 int main() {
@@ -73,7 +76,7 @@ int main() {
 }
 """
 
-# What programs need beside nvcc: each is compiled, linked and run, and says its version.
+# What programs need besides nvcc. Each program is compiled, linked and run, and prints a version.
 LIBRARIES = {
     "nccl": """#include <cstdio>
 #include <nccl.h>
@@ -93,7 +96,7 @@ int main() { std::printf("%d\\n", CLI11_VERSION_MAJOR * 100 + CLI11_VERSION_MINO
 int main() { std::printf("%d\\n", OpenSSL_version_num() != 0 ? BOOST_ASIO_VERSION : 0); }
 """,
 }
-# What cuda/ipc_peers.hpp logs of calls and memory that are right, but not what they could be.
+# What cuda/ipc_peers.hpp logs of calls and memory that work, but not in the fastest way.
 STAGED = re.compile(r"(staged through the host|not by descriptors): (.*?)(?:\. Hint|$)")
 FETCHED = "on a machine that has network: ./dev gpu --fetch"
 INSTALLED = ("sockets", "command_line")
@@ -105,7 +108,7 @@ ABSENT = {
 
 
 def out_of(command, most=60):
-    """What a command prints, or "" where it fails or is not there."""
+    """What a command prints, or "" if it fails or does not exist."""
     try:
         return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               stdin=subprocess.DEVNULL, timeout=most, check=True).stdout.strip()
@@ -114,9 +117,9 @@ def out_of(command, most=60):
 
 
 def run(commands, log, most):
-    """Runs commands at a time, each (arguments, environment), where the log is; (what went wrong or
-    None, seconds). "77" is what went wrong where no other status was there. Nothing that they started
-    outlives this."""
+    """Runs commands, each (arguments, environment), at the same time in the folder of the log; returns (what
+    went wrong or None, seconds). "77" is returned as what went wrong if no other status was bad. All
+    processes that the commands started are killed at the end."""
     began, statuses, wrong = time.monotonic(), [], None
     with open(log, "ab") as file:
         started = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
@@ -139,8 +142,8 @@ def run(commands, log, most):
 
 
 def why_not_installed(packages, log, helper, most_of_asking, most):
-    """Has apt install packages; why it could not, or None. Where its first source does not answer it
-    is not asked."""
+    """Installs packages through apt; returns the reason if that fails, or None. If the first source of apt does
+    not answer, apt is not called."""
     quick = ["-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=5", "-o", "Acquire::https::Timeout=5",
              "-o", "APT::Sandbox::User=root", "-o", "DPkg::Lock::Timeout=20", "-o", "Dpkg::Use-Pty=0"]
     targets = out_of(["apt-get", "indextargets"], most_of_asking)
@@ -153,7 +156,7 @@ def why_not_installed(packages, log, helper, most_of_asking, most):
             (asks, most_of_asking, f"{source and source[1]} does not answer"),
             ([*apt, "update"], None, "apt-get update"),
             ([*install, "--download-only", *packages], None, "apt-get does not get them"),
-            # dpkg is not to be killed at its work.
+            # dpkg must not be killed while it works.
             ([*install, *packages], 600, "apt-get does not install them")):
         if command:
             left = seconds or max(1, ends - time.monotonic())
@@ -168,13 +171,13 @@ def lines_of(log):
 
 
 def staged(log):
-    """Why a program was staged where it should not be, as its log says; empty: it does not."""
+    """Why a program was staged through the host unexpectedly, according to its log; empty if it was not."""
     found = next(filter(None, map(STAGED.search, lines_of(log))), None)
     return f"but {found[1]}: {found[2]}" if found else ""
 
 
 def two_ranks(command):
-    """A launcher's environment for two ranks."""
+    """The command for two ranks, with the environment of a launcher."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -182,17 +185,17 @@ def two_ranks(command):
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for rank in ("0", "1")]
 
 
-def compared(said):
-    """(goal, must, aim, got, verdict) of what the programs of figures said, by their names."""
-    # Of a line what was measured, and the part that it is of what is beside it.
+def compared(output):
+    """(goal, must, aim, got, verdict) of the figures in the output of programs, by their names."""
+    # A figure of a line, and its ratio to the reference on the same line.
     figures = {}
     for name in ("figures", "nccl_figures"):
-        for line in said.get(name, ()):
+        for line in output.get(name, ()):
             if found := re.match(r"(.{48}) +([\d.]+) \S+ *([\d.]*)$", line):
                 figures[found[1].strip()] = float(found[2]), float(found[3] or 0)
-    # Of a size the time, and the part of it that the floor is, where there is one.
+    # The time for a size, and the ratio of the floor to it, if there is a floor.
     sizes = {}
-    for words in map(str.split, said.get("colls-bench cuda_ipc", ())):
+    for words in map(str.split, output.get("colls-bench cuda_ipc", ())):
         if len(words) >= 11 and words[0].isdigit():
             sizes[int(words[0])] = float(words[5]), float(words[12]) if len(words) > 12 else 0
 
@@ -202,7 +205,7 @@ def compared(said):
     alone = all_of("ncclAllReduce alone, [2-9] ranks, (.*)")
     by_nccl = all_of("nccl all_reduce, [2-9] ranks, (.*)")
     threads = all_of("cuda_ipc all_reduce, 2 threads, (.*)")
-    # Each the worst: the least part, the longest time.
+    # The worst of each: the smallest ratio, the longest time.
     rows = (
         ("reduce kernels of 256 MiB, part of the device's copy", 0.85, 0.93,
          [-part for _, part in all_of("reduce, (.*)").values()]),
@@ -241,19 +244,19 @@ class Gpu:
         return min(most or self.most, self.ends - time.monotonic())
 
     def row(self, name, wrong, seconds=0.0, log=None, why=None, most_lines=20, mark=""):
-        """Notes how a program ended; `why`: of one that is skipped; `mark`: what else is to be seen."""
+        """Records how a program ended; `why` is the reason if it was skipped, `mark` a further remark."""
         state = "failed" if wrong else "skipped" if why is not None else "passed"
         words = "; ".join(filter(None, (wrong or why, mark)))
         self.rows.append((name, state, seconds, words))
         print(f"{state:8}{name:24}{seconds:4.0f} s  {words}", flush=True)
         if wrong and log:
-            said = lines_of(log)
-            said = said[:most_lines] if wrong.startswith("does not compile") else said[-most_lines:]
-            for line in said:
+            lines = lines_of(log)
+            lines = lines[:most_lines] if wrong.startswith("does not compile") else lines[-most_lines:]
+            for line in lines:
                 print(f"    {line}", flush=True)
 
     def compiled(self, sources, name, flags=()):
-        """Why it does not compile, or None; BUILD/NAME is the program, BUILD/NAME.log what nvcc says."""
+        """Why it does not compile, or None. BUILD/NAME is the program, BUILD/NAME.log the output of nvcc."""
         command = [self.nvcc, *FLAGS, "-arch=native",
                    "-I", str(self.root / "include"), *map(str, sources), *flags, "-o", str(self.build / name)]
         most = max(1, self.left(self.most_of_compiling))
@@ -266,7 +269,7 @@ class Gpu:
         return source
 
     def version(self, library, place, flags):
-        """What the library in this place says of its version; 0: it cannot be used."""
+        """The version of the library in this place; 0 if it cannot be used."""
         name = re.sub(r"\W", "-", f"{library}-{place}")
         source = self.written(f"{name}.cpp", LIBRARIES[library])
         if self.compiled([source], name, flags):
@@ -274,7 +277,7 @@ class Gpu:
         return int(out_of([str(self.build / name)]) or 0)
 
     def libraries(self):
-        """Of each library that is here the flags, by the newest where there are several."""
+        """The flags of each library that is present; of several versions those of the newest."""
         fetched = self.root / "build-fetched" / "packages.tar.gz"
         places = [("sockets", "system", ["-lcrypto"]), ("command_line", "system", [])]
         if fetched.is_file():
@@ -287,12 +290,12 @@ class Gpu:
                 found += ["-L", folder, *self.found_at_run_time(folder)]
             places = [("sockets", "fetched", [*found, "-lcrypto"]), ("command_line", "fetched", found)]
         places.append(("nccl", "system", ["-lnccl"]))
-        beside = pathlib.Path(self.nvcc).resolve().parent.parent / "lib64"
-        if glob.glob(f"{beside}/libnccl.so*"):  # which is linked; what would be loaded may be another one
-            places.append(("nccl", "toolkit", ["-lnccl", *self.found_at_run_time(str(beside))]))
+        toolkit = pathlib.Path(self.nvcc).resolve().parent.parent / "lib64"
+        if glob.glob(f"{toolkit}/libnccl.so*"):  # linked here; without an rpath another one might be loaded
+            places.append(("nccl", "toolkit", ["-lnccl", *self.found_at_run_time(str(toolkit))]))
         for folder in self.wheels():
             library = next(iter(sorted(glob.glob(f"{folder}/lib/libnccl.so*"))), "none")
-            # A linker may leave out what nothing has asked for so far.
+            # A linker may omit a library that no object has needed so far.
             linked = ["-Xlinker", "--no-as-needed", "-Xlinker", library]
             places.append(("nccl", folder, ["-I", f"{folder}/include", *linked,
                                             *self.found_at_run_time(f"{folder}/lib")]))
@@ -302,7 +305,7 @@ class Gpu:
         return {**found, **self.installed(absent)} if absent else found
 
     def usable(self, places):
-        """The flags of the libraries that are there."""
+        """The flags of the libraries that can be used."""
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             versions = list(pool.map(lambda place: self.version(*place), places))
         found = {}
@@ -313,7 +316,7 @@ class Gpu:
         return found
 
     def installed(self, places):
-        """The same of libraries that apt is to install first."""
+        """The flags of libraries that apt installs first."""
         if not self.apt or not shutil.which("apt-get"):
             return {}
         packages, helper, most_of_asking = self.apt
@@ -326,23 +329,23 @@ class Gpu:
 
     @staticmethod
     def found_at_run_time(folder):
-        """RPATH and not RUNPATH: what the environment names instead may be older."""
+        """RPATH and not RUNPATH, since a library that the environment names instead may be older."""
         return ["-Xlinker", "-rpath", "-Xlinker", folder, "-Xlinker", "--disable-new-dtags"]
 
     @staticmethod
     def wheels():
-        """Folders of NCCL as PyTorch brings it."""
-        said = [out_of([python, "-c", "import sys; print('\\n'.join(sys.path))"])
-                for python in ("python3", "python", "/opt/conda/bin/python3")]
-        folders = sorted({os.path.realpath(path) for text in said for path in text.splitlines() if path})
+        """Folders of the NCCL that comes with PyTorch."""
+        outputs = [out_of([python, "-c", "import sys; print('\\n'.join(sys.path))"])
+                   for python in ("python3", "python", "/opt/conda/bin/python3")]
+        folders = sorted({os.path.realpath(path) for text in outputs for path in text.splitlines() if path})
         return [f"{folder}/nvidia/nccl" for folder in folders
                 if os.path.exists(f"{folder}/nvidia/nccl/include/nccl.h")]
 
     def sanitizer(self):
-        """The command, and why it cannot be used if it cannot."""
+        """The command, and the reason if it cannot be used."""
         name = "compute-sanitizer"
         path = shutil.which(name) or os.path.join(os.path.dirname(self.nvcc), name)
-        # Calls of CUDA that fail are for colls to handle, and tests make some fail.
+        # colls handles CUDA calls that fail, and tests make some fail.
         command = [path, "--report-api-errors", "no", "--error-exitcode", "9"]
         if not os.path.exists(path):
             return command, f"no {name}"
@@ -351,7 +354,7 @@ class Gpu:
         return command, wrong and f"it cannot run a trivial program: {(lines_of(log) or [wrong])[-1]}"
 
     def build_and_test(self, found):
-        """Runs tests and examples as they are built; gives the programs that can be run."""
+        """Runs tests and examples as soon as they are built; returns the programs that can be run."""
         wanted = []
         for program in PROGRAMS:
             absent = [ABSENT[need] for need in program.needs if need not in found]
@@ -369,7 +372,7 @@ class Gpu:
 
         built, began = set(), time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            # The last ones take longest.
+            # The last programs take longest.
             jobs = {pool.submit(compiled, program): program for program in reversed(wanted)}
             for job in concurrent.futures.as_completed(jobs):
                 program, (wrong, seconds) = jobs[job], job.result()
@@ -383,7 +386,7 @@ class Gpu:
         return [program for program in wanted if program in built]
 
     def start(self, name, commands, log=None, stages=False):
-        """Runs one thing and notes how it ended; whether it passed. `stages`: as of a Program."""
+        """Runs commands, records how they ended, and returns whether they passed. `stages`: as in Program."""
         log = log or self.build / f"{name}.out"
         if self.left() < 1:
             self.row(name, "not run: the time is over")
@@ -398,14 +401,14 @@ class Gpu:
         for words in program.runs:
             command = [str(self.build / program.name), *words.split()]
             commands = two_ranks(command) if program.kind == "example" else [(command, {})]
-            said = re.search(r"registered|cuda_ipc|nccl|tcp", words)
-            name = f"{program.name} {said[0]}" if said else program.name
+            kind = re.search(r"registered|cuda_ipc|nccl|tcp", words)
+            name = f"{program.name} {kind[0]}" if kind else program.name
             log = self.build / f"{name.replace(' ', '-')}.out"
             if self.start(name, commands, log, program.stages) and program.kind == "figures":
                 self.figures.append((name, log))
 
     def run_alone(self, built):
-        """Figures, which nothing may be compiled beside, and kernels under compute-sanitizer."""
+        """Runs programs for figures, while nothing is compiled, and kernels under compute-sanitizer."""
         for program in built:
             if program.kind == "figures":
                 self.run_program(program)
@@ -445,7 +448,7 @@ class Gpu:
 def gpu(root, build, packages=(), toolkit=os.environ.get("CUDA_HOME", "/usr/local/cuda"),
         nodes="/dev/nvidia[0-9]*", is_root=os.geteuid() == 0, helper="/usr/lib/apt/apt-helper", most_of_asking=8,
         most=150, most_of_compiling=300, most_in_all=470):
-    """The whole of it; the exit status."""
+    """Runs everything and returns the exit status."""
     nvcc = shutil.which("nvcc") or shutil.which(f"{toolkit}/bin/nvcc")
     missing = [] if nvcc else ["nvcc, of the CUDA toolkit"]
     if not glob.glob(nodes) and not out_of(["nvidia-smi", "-L"]):
@@ -463,7 +466,7 @@ def gpu(root, build, packages=(), toolkit=os.environ.get("CUDA_HOME", "/usr/loca
 
 # --- the test of this script --------------------------------------------------------------------
 
-# Stands in for nvcc: "compiles" a source to a script that does what its name is planned to do.
+# A stand-in for nvcc: it "compiles" a source to the script that is planned for the source's name.
 FAKE_NVCC = """#!/bin/sh
 while [ $# -gt 0 ]; do
   case $1 in
@@ -524,16 +527,16 @@ BAD = {
 
 
 def self_test():
-    """(passed, what is wrong) of machines that are played by scripts."""
+    """(passed, what is wrong) for machines that scripts simulate."""
     both = {"nvcc": FAKE_NVCC, "nvidia-smi": "#!/bin/sh\necho a GPU that is none\n"}
-    # Counts calls of CUDA that fail, if it is not told otherwise.
+    # Fails unless it is told not to report failed CUDA calls.
     sanitizer = {"compute-sanitizer": """#!/bin/sh
 case $* in *'--report-api-errors no '*) shift 4; exec "$@" ;; *) exit 9 ;; esac
 """}
-    # Knows one source, and installs what the probe of a library compiles then.
+    # Has one source, and installs the files that let the probe of a library compile.
     apt = {"sockets-system.cpp": "error", "command_line-system.cpp": "error", "apt-get": """#!/bin/sh
 case $* in
-  indextargets) echo 'URI: http://nobody/debian/dists/some/main/Packages' ;;
+  indextargets) echo 'URI: http://mirror.invalid/debian/dists/some/main/Packages' ;;
   *--download-only*) ;;
   *' boost cli') for library in sockets command_line; do cp "${0%/*}/else" "${0%/*}/$library-system.cpp"; done ;;
 esac
@@ -571,7 +574,7 @@ esac
         "libraries by apt": ({**both, **GOOD, **sanitizer, **apt, "apt-helper": "#!/bin/sh\n"}, 0, [
             r"^installing through apt: boost cli$", r"^sockets: 1, system$", r"^19 passed, 0 failed, 0 skipped$"]),
         "no network": ({**both, **GOOD, **sanitizer, **apt, "apt-helper": "#!/bin/sh\nsleep 60\n"}, 0, [
-            r"^not installed: http://nobody/debian/dists/some/ does not answer: took longer than 1 s$",
+            r"^not installed: http://mirror.invalid/debian/dists/some/ does not answer: took longer than 1 s$",
             r"^processes +skipped +0  needs Boost", r"^colls-bench +skipped +0  needs Boost"]),
         "some fail": ({**both, **GOOD, **BAD, **broken}, 1, [
             r"^    error: planted$", r"^staged +failed +\d+  does not compile$",
@@ -596,13 +599,13 @@ esac
             for tool in ("sh", "grep", "cat", "cp", "chmod", "sleep", "dirname"):
                 (tools / tool).symlink_to(shutil.which(tool, path=path))
             os.environ["PATH"] = str(tools)
-            told = io.StringIO()
-            with contextlib.redirect_stdout(told):
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
                 got = gpu(folder, pathlib.Path(folder) / "build", ("boost", "cli"), toolkit="/nothing",
                           nodes="/nothing", is_root=True, helper=f"{tools}/apt-helper", most_of_asking=1,
                           **({"most": 1, "most_of_compiling": 2} if name == "some fail" else {"most": 20}))
             os.environ["PATH"] = path
-            text = told.getvalue()
+            text = output.getvalue()
             lost = [what for what in expected if not re.search(what, text, flags=re.M)]
             if got != status or lost:
                 failed.append(f"{name}: status {got}, not there: {lost}, but this:\n{text}")

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Holds README.md and docs/*.md to what they show.
+"""Checks the code, the links and the variables in README.md and docs/*.md.
 
 A comment on the line before a block says what the block is:
-    <!-- program: main.cpp -->       a whole program: the sh block after it builds and runs it
+    <!-- program: main.cpp -->       a complete program; the sh block after it builds and runs it
     <!-- quoted: examples/X.cpp -->  consecutive lines of that file, perhaps less indented
-Before a table, <!-- calls: examples/X.cpp --> says that the code in its last column is in that file.
-A C++ block with a main function has to be one or the other. The sh block's lines are run as they
-stand, in a folder with the checkout's include folder and the programs that were built.
-Checked too: every link to a file of the checkout; that every COLLS_ variable is known, and each known
-one in docs/environment.md.
+Before a table, <!-- calls: examples/X.cpp --> says that the code in its last column occurs in that file.
+A C++ block with a main function has to be a program or quoted. The lines of the sh block are run as they
+are, in a folder with the include folder of the checkout and the built programs. The script also checks
+that every linked file exists in the checkout, that every COLLS_ variable on a page is known, and that
+docs/environment.md explains every known variable.
 
 usage: readme.py SOURCE_DIR BUILD_DIR COMPILER... | readme.py --self-test
 """
@@ -31,20 +31,20 @@ MAIN = re.compile(r"^int main\(", flags=re.M)
 
 
 def lines(text):
-    """Its lines without what they have in common on the left."""
+    """The lines of a text without their common indentation."""
     return textwrap.dedent(text).strip("\n").split("\n")
 
 
 def is_quoted(block, text):
-    wanted, whole = lines(block), text.split("\n")
+    wanted, present = lines(block), text.split("\n")
     return any(
-        lines("\n".join(whole[i : i + len(wanted)])) == wanted
-        for i in range(len(whole) - len(wanted) + 1)
+        lines("\n".join(present[i : i + len(wanted)])) == wanted
+        for i in range(len(present) - len(wanted) + 1)
     )
 
 
 def missing_calls(table, text):
-    """The code in the table's last column that is not in the text, however it is spaced there."""
+    """The code in the table's last column that does not occur in the text, whatever its spacing there."""
     squeeze = lambda code: re.sub(r"\s", "", code)
     rows = [line.rsplit(" | ", 1)[-1] for line in table.splitlines()[2:]]
     return [code for row in rows for code in re.findall(r"`([^`]+)`", row)
@@ -67,7 +67,7 @@ def problems(name, text, read, run_program):
             else:
                 yield where, run_program(argument, block, after[4])
         elif kind is not None:
-            yield where, f"what is <!-- {kind}: ... -->?"
+            yield where, f"unknown comment <!-- {kind}: ... -->"
         elif language == "cpp" and MAIN.search(block):
             yield where, "a main function in a block that is neither a program nor quoted"
     for found in TABLE.finditer(text):

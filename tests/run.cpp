@@ -24,7 +24,7 @@ int sum_of_ranks(world& all) {
   return x[0];
 }
 
-TEST_CASE("a task is the main") {
+TEST_CASE("main can be a task") {
   CHECK(run_tcp(2, [](world& all) -> task<> { co_await all.barrier(); }) == statuses{0, 0});
   CHECK(run_tcp(2, [](world& all) -> task<int> {
           int x[] = {all.rank() + 1};
@@ -33,7 +33,7 @@ TEST_CASE("a task is the main") {
         }) == statuses{3, 4});
 }
 
-TEST_CASE("a plain function is the main, and waits by sync_wait") {
+TEST_CASE("main can be a plain function, which waits by sync_wait") {
   std::vector<int> sums(3);
   CHECK(run_tcp(3, [&](world& all) {
           for (int i = 0; i < 100; ++i)
@@ -43,41 +43,41 @@ TEST_CASE("a plain function is the main, and waits by sync_wait") {
   CHECK(run_tcp(2, [](world& all) { return sum_of_ranks(all) + all.rank(); }) == statuses{3, 4});
 }
 
-TEST_CASE("a plain function that throws gives the world up, so that nobody waits for its rank") {
-  std::vector<std::string> said(3);
+TEST_CASE("a plain function that throws revokes the world, so that no rank waits for it") {
+  std::vector<std::string> details(3);
   const auto main = [&](world& all) {
     if (all.rank() == 1) {
-      sync_wait(all, all.barrier());  // all have joined: else the news would end a join
+      sync_wait(all, all.barrier());  // all ranks have joined, otherwise the error would end a join
       throw std::runtime_error("rank 1 has had enough");
     }
     try {
       for (;;) sync_wait(all, all.barrier());
     } catch (const colls::error& thrown) {
-      said[static_cast<std::size_t>(all.rank())] = thrown.record().detail;
+      details[static_cast<std::size_t>(all.rank())] = thrown.record().detail;
       CHECK(thrown.record().culprit == 1);
       throw;
     }
   };
   CHECK(run_tcp(3, main) == statuses{1, 1, 1});
-  CHECK(said == std::vector<std::string>{"rank 1 has had enough", "", "rank 1 has had enough"});
+  CHECK(details == std::vector<std::string>{"rank 1 has had enough", "", "rank 1 has had enough"});
 }
 
 TEST_CASE("a main may throw anything") {
-  std::vector<std::string> said(2);
+  std::vector<std::string> details(2);
   const auto main = [&](world& all) {
     sync_wait(all, all.barrier());
     if (all.rank() == 0) throw 42;
     try {
       sync_wait(all, all.barrier());
     } catch (const colls::error& thrown) {
-      said[1] = thrown.record().detail;
+      details[1] = thrown.record().detail;
     }
   };
   CHECK(run_tcp(2, main) == statuses{1, 0});
-  CHECK(said[1] == "a rank's main threw something that is no std::exception");
+  CHECK(details[1] == "a rank's main threw something that is no std::exception");
 }
 
-TEST_CASE("a world may wait for as long as there is") {
+TEST_CASE("a world can have the longest possible timeout") {
   const colls::config patient{.rank = 0,
                               .size = 1,
                               .join_timeout = std::chrono::hours::max(),

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Adds up what `meson test` ran and ends with the line `N passed, N failed, N skipped`.
+"""Adds up the results of `meson test` and ends with the line `N passed, N failed, N skipped`.
 
-Counted are the cases that ran: those of a doctest program by its own totals, those of a script by
-its closing line `N passed, N failed`, any other test as one. A crash, a timeout and a program that
-ran no case count as failed. A line `skipped: REASON` takes a case from passed to skipped; lines
-`measured: WHAT` are repeated. The line before the last tells how many assertions doctest checked.
+It counts the cases that ran: those of a doctest program by the totals that it prints, those of a script
+by its last line `N passed, N failed`, any other test as one case. A crash, a timeout and a program that
+ran no case count as failed. A line `skipped: REASON` moves a case from passed to skipped. Lines
+`measured: WHAT` are repeated. The last line but one is the number of assertions that doctest checked.
 Exit status: 0 only if nothing failed and something passed.
 
 usage: summary.py TESTLOG.json... | summary.py --self-test
@@ -25,7 +25,7 @@ SKIPPED = re.compile(r"\bskipped: (.+)$", flags=re.M)
 
 
 def count(test):
-    """(passed, failed, reasons of the skipped, why it failed) of one entry of a test log."""
+    """(passed, failed, reasons of skipped cases, reason of the failure) of one entry of a test log."""
     output = re.sub(r"\x1b\[[0-9;]*m", "", test.get("stdout") or "")
     reasons = SKIPPED.findall(output + "\n" + (test.get("stderr") or ""))
     if test["result"] == "SKIP":
@@ -45,17 +45,17 @@ def count(test):
     return passed - len(reasons), failed, reasons, why
 
 
-def complaint(test, most=24):
-    """What a failed test says of it: its paragraphs with an error, or else its last lines."""
+def complaint(test, max_lines=24):
+    """The part of a failed test's output that explains it: the paragraphs with an error, else the last lines."""
     output = "\n".join(test.get(which) or "" for which in ("stdout", "stderr"))
     output = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    told = [part for part in re.split(r"\n\s*\n|\n=+\n", output) if re.search(ERROR, part)]
-    lines = "\n".join(told).strip().splitlines()[:most] or output.strip().splitlines()[-8:]
+    errors = [part for part in re.split(r"\n\s*\n|\n=+\n", output) if re.search(ERROR, part)]
+    lines = "\n".join(errors).strip().splitlines()[:max_lines] or output.strip().splitlines()[-8:]
     return [f"  {line.strip()[:300]}" for line in lines]
 
 
 def summary(tests):
-    """The lines to print and whether all is well; tests are (stage, entry) pairs."""
+    """The lines to print, and whether all tests passed; `tests` are (stage, entry) pairs."""
     lines, passed, failed, skipped, assertions = [], 0, 0, {}, 0
     for stage, test in tests:
         lines += [f"measured {stage}: {what}" for what in MEASURED.findall(test.get("stdout") or "")]
@@ -100,14 +100,14 @@ def self_test():
             yield f"{result} {stdout!r}: expected {expected}, got {ok, bad, reasons, why}"
     last = [("s", {"name": "t", "result": "OK", "stdout": ""})] * 2
     output = "a.cpp:1: MESSAGE: x\n\na.cpp:2: ERROR: CHECK( 1 == 2 )\n  logged: 3\n\nz"
-    told = complaint({"stdout": output})
-    if told != ["  a.cpp:2: ERROR: CHECK( 1 == 2 )", "  logged: 3"]:
-        yield f"complaint: {told}"
+    found = complaint({"stdout": output})
+    if found != ["  a.cpp:2: ERROR: CHECK( 1 == 2 )", "  logged: 3"]:
+        yield f"complaint: {found}"
     if complaint({"stdout": "", "stderr": "no\nyes"}) != ["  no", "  yes"]:
         yield "complaint without an error"
-    told = [("s", {"name": "t", "result": "OK", "stdout": "a.hpp:1: MESSAGE: measured: 3 ms\n"})]
-    if summary(told) != (["measured s: 3 ms", "1 passed, 0 failed, 0 skipped"], True):
-        yield f"measured: {summary(told)}"
+    measured = [("s", {"name": "t", "result": "OK", "stdout": "a.hpp:1: MESSAGE: measured: 3 ms\n"})]
+    if summary(measured) != (["measured s: 3 ms", "1 passed, 0 failed, 0 skipped"], True):
+        yield f"measured: {summary(measured)}"
     checked = [("s", {"name": "t", "result": "OK", "stdout": "[doctest] assertions: 40 | 40 passed\n"})] * 2
     if summary(checked)[0] != ["80 assertions", "2 passed, 0 failed, 0 skipped"]:
         yield f"assertions: {summary(checked)}"

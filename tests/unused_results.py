@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Checks that every result of a function of the system, the C library or OpenSSL is looked at.
+"""Checks that the result of every function of the system, the C library and OpenSSL is used.
 
-clang-tidy's bugprone-unused-return-value is asked about all functions of the global namespace, so a
-function that is called for the first time is checked like the others. Those whose result says nothing
-are listed in SAYS_NOTHING, each with the reason; one that is called no more fails. Where a result is
-dropped on purpose, by (void) or [[maybe_unused]], a comment on that line or above it says why.
+clang-tidy's bugprone-unused-return-value checks all functions of the global namespace, so it includes
+functions that are called for the first time. SAYS_NOTHING lists the functions whose result needs no
+check, each with the reason; a listed function that is no longer called is a failure. If a result is
+dropped on purpose, by (void) or [[maybe_unused]], a comment on that line or above it has to say why.
 
 usage: unused_results.py SOURCE_ROOT CLANG_TIDY | unused_results.py --self-test CLANG_TIDY
 """
@@ -20,36 +20,36 @@ import sys
 import tempfile
 
 SAYS_NOTHING = {
-    # What they return was given to them, or is a length that nobody needs.
+    # They return one of their arguments, or a length that the caller does not need.
     "memcpy": "its first argument",
     "memmove": "its first argument",
     "memset": "its first argument",
     "strncpy": "its first argument",
-    "snprintf": "a text that does not fit is cut",
-    "vsnprintf": "a text that does not fit is cut",
-    "fprintf": "what cannot be written on stderr cannot be told anywhere",
-    # They fail only for arguments that are wrong whatever happens.
+    "snprintf": "a text that does not fit is truncated",
+    "vsnprintf": "a text that does not fit is truncated",
+    "fprintf": "a failed write to stderr cannot be reported anywhere",
+    # They fail only for arguments that are always invalid.
     "clock_gettime": "fails only for a clock that does not exist",
     "getrlimit": "fails only for a limit that does not exist",
     "getrusage": "fails only for a wrong argument",
-    "munmap": "fails only for a place that is no mapping",
+    "munmap": "fails only for an address that is no mapping",
     "sigaction": "fails only for a number that is no signal",
     "sigaddset": "fails only for a number that is no signal",
     "sigemptyset": "cannot fail",
     "sigfillset": "cannot fail",
     "signal": "fails only for a number that is no signal",
     "sigprocmask": "fails only for a wrong argument",
-    # They end something, which has ended whatever they say.
-    "close": "the descriptor is gone; what has to be on disk was synced before",
+    # They end something, which has ended even if they fail.
+    "close": "the descriptor is closed; data that has to be on disk was synced before",
     "closedir": "the directory is closed",
     "execvp": "returns only where it failed",
-    # They wait, and the caller looks again at what it waited for.
-    "nanosleep": "the caller looks again",
+    # They wait, and the caller checks its condition again.
+    "nanosleep": "the caller checks again",
     "sched_yield": "cannot fail",
-    "usleep": "the caller looks again",
+    "usleep": "the caller checks again",
 }
 
-LEFT_OUT = {"torch.hpp", "torch_checkpoint.hpp", "source.hpp"}  # libtorch takes long; no header of its own
+LEFT_OUT = {"torch.hpp", "torch_checkpoint.hpp", "source.hpp"}  # libtorch takes long to compile; source.hpp is not an independent header
 OPTIONS = (
     "{CheckOptions: {bugprone-unused-return-value.CheckedFunctions: '^::[A-Za-z_][A-Za-z_0-9]*$',"
     " bugprone-unused-return-value.CheckedReturnTypes: '',"
@@ -68,7 +68,7 @@ def called_at(file, line, column):
 
 
 def tidy(clang_tidy, sources, flags):
-    """(place, function) of every result that is not looked at; the errors of what does not compile."""
+    """(place, function) of every unused result, and the errors of files that do not compile."""
     command = [clang_tidy, "--quiet", "--checks=-*,bugprone-unused-return-value", f"--config={OPTIONS}",
                "--header-filter=.*/(colls|tools|planted)[/_.].*", *map(str, sources), "--", "-std=c++20", *flags]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -84,7 +84,7 @@ def tidy(clang_tidy, sources, flags):
 
 
 def without_reason(files):
-    """Results that are dropped on purpose where no comment says why."""
+    """Results that are dropped on purpose without a comment that says why."""
     found = []
     for file in files:
         lines = file.read_text().split("\n")
@@ -104,7 +104,8 @@ def check(root, clang_tidy):
     with tempfile.TemporaryDirectory() as folder:
         every = pathlib.Path(folder) / "every_header.cpp"
         headers = sorted(file.relative_to(root / "include") for file in (root / "include/colls").rglob("*.hpp"))
-        every.write_text("".join(f"#include <{each}>\n" for each in headers if each.name not in LEFT_OUT))
+        every.write_text("".join(f"#include <{each}>\n" for each in headers
+                                 if each.name not in LEFT_OUT and each.parts[1] != "source"))
         include = f"-I{root / 'include'}"
         all_calls, errors = tidy(clang_tidy, [every], [include, "-DCOLLS_CUDA_STAND_IN"])
         tools, more = tidy(clang_tidy, [root / "tools/colls_run.cpp", root / "tools/colls_sim.cpp"],
@@ -112,13 +113,13 @@ def check(root, clang_tidy):
     all_calls |= tools
     files = sources_of(root)
     failures = errors + more
-    failures += [f"{place}: the result of {name} is not looked at"
+    failures += [f"{place}: the result of {name} is not used"
                  for place, name in sorted(all_calls) if name not in SAYS_NOTHING]
     dropped = {name for _, name in all_calls}
     failures += [f"SAYS_NOTHING: no result of {name} is dropped" for name in SAYS_NOTHING if name not in dropped]
     failures += without_reason(files)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{len(files)} files; {len(all_calls)} results are not looked at, of {len(dropped)} functions;"
+    print(f"{len(files)} files; {len(all_calls)} results are not used, of {len(dropped)} functions;"
           f" {usage.ru_utime + usage.ru_stime:.0f} s of CPU")
     return failures
 
@@ -143,7 +144,7 @@ inline void never_called(int socket, unsigned char* into, char* text) {
   own();
   if (::fdatasync(socket) != 0) return;
   (void)::unlink("a");  // it may be gone
-  // Nobody hears it.
+  // The error cannot be reported.
   (void)::unlink("b");
   (void)::unlink("c");
   [[maybe_unused]] const auto ignored = ::write(socket, text, 1);

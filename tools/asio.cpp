@@ -1,4 +1,4 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Asio compiled once for our own programs (BOOST_ASIO_SEPARATE_COMPILATION).
+// Compiles Asio once for the programs of this repository (BOOST_ASIO_SEPARATE_COMPILATION).
 #include <boost/asio/impl/src.hpp>

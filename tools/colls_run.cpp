@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// colls-run: starts the ranks of a world on this machine, and sees them through to their end.
+// colls-run: starts the ranks of a world on this machine and supervises them until all have ended.
 
 #include "colls_run/failure_channel.hpp"
 #include "colls_run/job.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 using colls::detail::descriptor;
 
-// Descriptors 0 to 2 are what the ranks' files become: they must not be something else.
+// The ranks' files become descriptors 0 to 2, so the launcher must not use these for anything else.
 void open_standard_files() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
     if (fd > 2) {
@@ -30,22 +30,23 @@ void open_standard_files() {
 rlimit raise_file_limit() {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
-  rlimit most = before;
-  most.rlim_cur = most.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &most);  // else the pipe that fails says so
+  rlimit raised = before;
+  raised.rlim_cur = raised.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &raised);  // a failure shows when a pipe cannot be made
   return before;
 }
 
-// Those that are ignored stay so, here and in the ranks: nohup and `&` in a script work by that.
-sigset_t signals_to_take() {
+// The signals that the launcher handles. Ignored signals stay ignored, in the launcher and in the
+// ranks: nohup, and `&` in a script, depend on it.
+sigset_t handled_signals() {
   ::signal(SIGCHLD, SIG_DFL);
   sigset_t all;
   sigemptyset(&all);
   for (const int number :
        {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD}) {
-    struct sigaction now{};
-    ::sigaction(number, nullptr, &now);
-    if (now.sa_handler != SIG_IGN) sigaddset(&all, number);
+    struct sigaction current{};
+    ::sigaction(number, nullptr, &current);
+    if (current.sa_handler != SIG_IGN) sigaddset(&all, number);
   }
   return all;
 }
@@ -58,21 +59,21 @@ pipe_ends make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     const int error = errno;
-    rlimit most{};
-    ::getrlimit(RLIMIT_NOFILE, &most);
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
     throw start_error(fmt::format(
         "no pipe for a rank's output: {}{}", std::strerror(error),
         error != EMFILE ? ""
                         : fmt::format(": each rank needs four files while it starts, and {} is the "
                                       "limit (ulimit -Hn)",
-                                      most.rlim_cur)));
+                                      limit.rlim_cur)));
   }
   return {descriptor(ends[0]), descriptor(ends[1])};
 }
 
-void non_blocking(const descriptor& end) {
+void set_non_blocking(const descriptor& end) {
   if (::fcntl(end.get(), F_SETFL, O_NONBLOCK) != 0) {
-    throw start_error(fmt::format("a pipe that would block: {}", std::strerror(errno)));
+    throw start_error(fmt::format("cannot make a pipe non-blocking: {}", std::strerror(errno)));
   }
 }
 
@@ -83,71 +84,73 @@ int launch(const options& o, std::span<char> title) {
   plan.title = title;
   plan.files = raise_file_limit();
 
-  colls::listener served;
-  const world shared = meet(o, served);
-  if (served.is_open()) plan.not_for_guard.push_back(served.descriptor());
+  colls::listener listener;
+  const world shared = make_world(o, listener);
+  if (listener.is_open()) plan.not_for_guard.push_back(listener.descriptor());
 
   const descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  std::vector<descriptor> for_ranks;
+  std::vector<descriptor> rank_ends;
   const bool has_input = o.node_rank == 0;
   for (int i = 0; i < o.local_size; ++i) {
     rank_start rank;
     rank.environment = environment_of(i, o, shared);
     rank.input = has_input && i == 0 ? 0 : null.get();
     if (rank.input == 0 && ::isatty(0) != 0) {
-      pipe_ends typed = make_pipe();
-      non_blocking(typed.write);
-      rank.input = typed.read.get();
-      plan.not_for_guard.push_back(typed.write.get());
-      ends.input = std::move(typed.write);
-      for_ranks.push_back(std::move(typed.read));
+      pipe_ends input = make_pipe();
+      set_non_blocking(input.write);
+      rank.input = input.read.get();
+      plan.not_for_guard.push_back(input.write.get());
+      ends.input = std::move(input.write);
+      rank_ends.push_back(std::move(input.read));
     }
-    for (const auto& [mine, theirs] :
+    for (const auto& [local_ends, rank_end] :
          {std::pair{&ends.out, &rank.output}, {&ends.err, &rank.errors}}) {
-      pipe_ends made = make_pipe();
-      non_blocking(made.read);
-      *theirs = made.write.get();
-      plan.not_for_guard.push_back(made.read.get());
-      mine->push_back(std::move(made.read));
-      for_ranks.push_back(std::move(made.write));
+      pipe_ends output = make_pipe();
+      set_non_blocking(output.read);
+      *rank_end = output.write.get();
+      plan.not_for_guard.push_back(output.read.get());
+      local_ends->push_back(std::move(output.read));
+      rank_ends.push_back(std::move(output.write));
     }
     plan.ranks.push_back(std::move(rank));
   }
 
-  const sigset_t taken = signals_to_take();
-  ::sigprocmask(SIG_BLOCK, &taken, &plan.mask);
+  const sigset_t handled = handled_signals();
+  ::sigprocmask(SIG_BLOCK, &handled, &plan.mask);
   if (!adopt_orphans()) {
     throw start_error(fmt::format("cannot adopt orphans: {}", std::strerror(errno)));
   }
   ends.began = std::chrono::steady_clock::now();
   ends.control = descriptor(start_guard(plan, ends.guard));
   if (!ends.control) throw start_error(fmt::format("cannot fork: {}", std::strerror(errno)));
-  for_ranks.clear();
+  rank_ends.clear();
   ::signal(SIGPIPE, SIG_IGN);
-  ends.signals = descriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
+  ends.signals = descriptor(::signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
 
-  // How our own log lines call this process; without memory for it they call it nothing.
+  // The name of this process in its own log lines. Without memory for it they have no name.
   (void)::setenv("COLLS_RANK", "launcher", 1);
 
   const pid_t guard = ends.guard;
   boost::asio::io_context io(1);
-  const auto engine = colls::engine::of(io.get_executor());
-  failure_channel channel(*engine, o, shared, served);
-  served.close();
+  const auto engine = colls::engine::get(io.get_executor());
+  failure_channel channel(*engine, o, shared, listener);
+  listener.close();
   job running(io, *engine, o, std::move(ends));
-  running.on_failure = [&](int rank, const std::string& how) { channel.announce(rank, how); };
-  running.on_success = [&](int rank) { channel.ended_well(rank); };
-  running.missed_by = [&](int rank) { return channel.missed_by(rank); };
-  channel.on_failure = [&](int rank, const std::string& why, bool died) {
-    running.told_of_failure(rank, why, died);
+  running.on_failure = [&](int rank, const std::string& reason) { channel.announce(rank, reason); };
+  running.on_success = [&](int rank) { channel.exited_well(rank); };
+  running.absent_peer_of = [&](int rank) { return channel.absent_peer_of(rank); };
+  channel.on_failure = [&](int rank, const std::string& reason, bool died) {
+    running.handle_reported_failure(rank, reason, died);
   };
   running.needed = [&] { return channel.needed(); };
   const int status = running.run();
-  (void)::waitpid(guard, nullptr, 0);  // how it ended changes nothing any more
+  (void)::waitpid(guard, nullptr, 0);  // the guard's own status no longer matters
   return status;
 }
 
-void complain(const std::string& what) { std::fprintf(stderr, "colls-run: %s\n", what.c_str()); }
+void print_error(const std::string& message) {
+  std::fprintf(stderr, "colls-run: %s\n", message.c_str());
+}
 
 }  // namespace
 }  // namespace launcher
@@ -162,12 +165,12 @@ int main(int argc, char** argv) {
     return launch(o, {argv[0], end});
   } catch (const CLI::CallForHelp&) {
     return std::fputs(help.c_str(), stdout) < 0 ? 1 : 0;
-  } catch (const usage_error& wrong) {
-    complain(wrong.what());
-    complain("try colls-run --help");
+  } catch (const usage_error& error) {
+    print_error(error.what());
+    print_error("try colls-run --help");
     return 2;
-  } catch (const std::exception& wrong) {
-    complain(wrong.what());
+  } catch (const std::exception& error) {
+    print_error(error.what());
     return 1;
   }
 }

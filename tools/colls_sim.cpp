@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// colls-sim: one collective on a simulated network: what it costs, and whether its result is right.
+// colls-sim: runs one collective on a simulated network, prints its cost and checks its result.
 
 #include "colls_sim/draw.hpp"
 #include "colls_sim/run.hpp"
@@ -31,35 +31,37 @@ double available_memory() {
   return 1e18;
 }
 
-// Where nothing may throw, too.
-void say_when_out_of_memory() {
-  static constexpr auto give_up = [] {
+// Also covers allocations in functions that must not throw.
+void report_out_of_memory() {
+  static constexpr auto exit_out_of_memory = [] {
     constexpr char line[] = "colls-sim: not enough memory for that\n";
     (void)!::write(2, line, sizeof line - 1);
     ::_exit(2);
   };
-  std::set_new_handler(give_up);
+  std::set_new_handler(exit_out_of_memory);
   std::set_terminate([] {
     try {
       if (std::current_exception()) throw;
     } catch (const std::bad_alloc&) {
-      give_up();
+      exit_out_of_memory();
     } catch (...) {
     }
     std::abort();
   });
 }
 
-// What a rank needs even if it does nothing, and its buffers. Whatever else an algorithm takes
-// meets the limit, and fails with a word instead of taking the machine with it.
-void check_memory(const options& how) {
+// Checks the memory that a rank needs without any call, and its buffers. A limit covers the memory
+// that an algorithm allocates: the program then ends with a message and does not exhaust the
+// machine.
+void check_memory(const options& opts) {
   const double left = available_memory();
-  const double vector = static_cast<double>(how.elements(size_of(how.dtype)) * size_of(how.dtype));
-  const double each = 4096 + (how.is_phantom() ? 0 : vector);
-  if (each * how.ranks > left) {
+  const std::size_t element = size_of(opts.dtype);
+  const double vector = static_cast<double>(opts.elements(element) * element);
+  const double per_rank = 4096 + (opts.is_phantom() ? 0 : vector);
+  if (per_rank * opts.ranks > left) {
     throw refusal(fmt::format("{} ranks need about {:.0f} MiB, and {:.0f} MiB of memory are free{}",
-                              how.ranks, mib(each * how.ranks), mib(left),
-                              how.is_phantom() || vector < 4096 ? "" : ": try --payload phantom"));
+                              opts.ranks, mib(per_rank * opts.ranks), mib(left),
+                              opts.is_phantom() || vector < 4096 ? "" : ": try --payload phantom"));
   }
   rlimit limit{};
   ::getrlimit(RLIMIT_AS, &limit);
@@ -67,66 +69,67 @@ void check_memory(const options& how) {
   if (::setrlimit(RLIMIT_AS, &limit) != 0) {
     throw refusal(fmt::format("cannot limit its memory: {}", std::strerror(errno)));
   }
-  say_when_out_of_memory();
+  report_out_of_memory();
 }
 
-void check(const options& how) {
-  if (how.ranks < 1) throw refusal("--ranks must be 1 or more");
-  if (how.root < 0 || how.root >= how.ranks) {
-    throw refusal(fmt::format("--root {} is not in 0..{}", how.root, how.ranks - 1));
+void check(const options& opts) {
+  if (opts.ranks < 1) throw refusal("--ranks must be 1 or more");
+  if (opts.root < 0 || opts.root >= opts.ranks) {
+    throw refusal(fmt::format("--root {} is not in 0..{}", opts.root, opts.ranks - 1));
   }
-  if (!how.draw.empty() && (how.ranks < 2 || how.ranks > 32)) {
+  if (!opts.draw.empty() && (opts.ranks < 2 || opts.ranks > 32)) {
     throw refusal("--draw shows 2 to 32 ranks");
   }
-  (void)how.how();
-  const std::uint64_t n = how.elements(size_of(how.dtype));
-  const bool is_even = n % static_cast<std::uint64_t>(how.ranks) == 0;
-  if (how.is_phantom() && how.what() == colls::collective::all_to_all && !is_even) {
+  (void)opts.pinned_algorithm();
+  const std::uint64_t n = opts.elements(size_of(opts.dtype));
+  const bool is_even = n % static_cast<std::uint64_t>(opts.ranks) == 0;
+  if (opts.is_phantom() && opts.operation() == colls::collective::all_to_all && !is_even) {
     throw refusal(
-        "a phantom all_to_all needs a count that is a multiple of the ranks: lengths that "
-        "differ are told in messages");
+        "a phantom all_to_all needs a count that is a multiple of the ranks: different lengths are "
+        "sent as data");
   }
-  check_memory(how);
+  check_memory(opts);
 }
 
-constexpr std::size_t most_told = 8;  // of the ranks whose calls failed
+constexpr std::size_t max_printed_failures = 8;
 
-// Exit status: 0 if all went well.
-int simulate(const options& how) {
+// Returns the exit status: 0 if every rank has the right result.
+int simulate(const options& opts) {
   const auto begin = std::chrono::steady_clock::now();
-  check(how);
-  const std::unique_ptr<job> what = make_job(how);
-  simulation done(how, *what);
+  check(opts);
+  const std::unique_ptr<job> work = make_job(opts);
+  simulation done(opts, *work);
   int status = 0;
   std::size_t failures = 0;
-  done.each_failure([&](const colls::failure& why) {
-    if (why.code == colls::errc::not_applicable || why.code == colls::errc::invalid_argument) {
-      throw refusal(why.detail);
+  done.for_each_failure([&](const colls::failure& reason) {
+    if (reason.code == colls::errc::not_applicable ||
+        reason.code == colls::errc::invalid_argument) {
+      throw refusal(reason.detail);
     }
-    if (why.code == colls::errc::not_enough_memory) throw std::bad_alloc();
-    if (++failures <= most_told) std::fprintf(stderr, "%s\n", to_text(why).c_str());
+    if (reason.code == colls::errc::not_enough_memory) throw std::bad_alloc();
+    if (++failures <= max_printed_failures) std::fprintf(stderr, "%s\n", to_text(reason).c_str());
   });
-  if (failures > most_told) {
-    std::fprintf(stderr, "colls-sim: and %zu more ranks\n", failures - most_told);
+  if (failures > max_printed_failures) {
+    std::fprintf(stderr, "colls-sim: and %zu more ranks\n", failures - max_printed_failures);
   }
-  if (const std::string stuck = done.stuck(); !stuck.empty()) {
-    std::fprintf(stderr, "colls-sim: nothing will ever happen:\n%s", stuck.c_str());
+  if (const std::string stuck = done.stuck_report(); !stuck.empty()) {
+    std::fprintf(stderr, "colls-sim: the ranks wait forever:\n%s", stuck.c_str());
   }
-  const bool right = done.is_whole() && (how.is_phantom() || what->is_right());
-  if (!right) status = 1;
+  const bool correct = done.has_succeeded() && (opts.is_phantom() || work->is_correct());
+  if (!correct) status = 1;
 
   const colls::simulated_world& world = done.world();
   const double time_us = static_cast<double>(done.duration()) / 1e6;
-  if (!how.trace.empty()) {
-    write_file(how.trace, chrome_trace(world.trace(), how.ranks, world.wires().overhead()));
+  if (!opts.trace.empty()) {
+    write_file(opts.trace, chrome_trace(world.trace(), opts.ranks, world.network().overhead()));
   }
-  if (!how.draw.empty()) {
-    const std::uint64_t n = how.elements(size_of(how.dtype));
-    picture drawn(world.trace(), *what, how.ranks, world.time() - done.duration(),
+  if (!opts.draw.empty()) {
+    const std::uint64_t n = opts.elements(size_of(opts.dtype));
+    picture drawn(world.trace(), *work, opts.ranks, world.time() - done.duration(),
                   fmt::format("{} {}: {} ranks, {} x {}, {:g} us, {} messages in {} rounds",
-                              how.collective, how.algorithm, how.ranks, n, how.dtype, time_us,
+                              opts.collective, opts.algorithm, opts.ranks, n, opts.dtype, time_us,
                               world.messages(), world.rounds()));
-    write_file(how.draw, drawn.text());
+    write_file(opts.draw, drawn.text());
   }
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -138,7 +141,7 @@ int simulate(const options& how) {
                               {"wall_s", std::round(wall.count() * 1e3) / 1e3},
                               {"rss_mib", used.ru_maxrss / 1024},
                               {"verified", nullptr}};
-  if (!how.is_phantom() || !right) line["verified"] = right;
+  if (!opts.is_phantom() || !correct) line["verified"] = correct;
   return std::puts(line.dump().c_str()) < 0 ? 1 : status;
 }
 
@@ -147,18 +150,18 @@ int simulate(const options& how) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Runs one collective on a simulated network: what it costs, and whether it is right.");
-  sim::options how;
-  sim::declare(app, how);
-  const auto refuse = [](const char* why) {
-    std::fprintf(stderr, "colls-sim: %s\n", why);
+      "Runs one collective on a simulated network, prints its cost and checks its result.");
+  sim::options opts;
+  sim::declare(app, opts);
+  const auto refuse = [](const char* reason) {
+    std::fprintf(stderr, "colls-sim: %s\n", reason);
     return 2;
   };
   try {
     app.parse(argc, argv);
-    return sim::simulate(how);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);
+    return sim::simulate(opts);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& wrong) {
     return refuse(wrong.what());
   } catch (const std::bad_alloc&) {

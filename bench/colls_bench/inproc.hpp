@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The ranks as coroutines of this thread.
+// Measures ranks that are coroutines of one thread.
 
 #include "measure.hpp"
 
@@ -10,10 +10,10 @@
 
 namespace bench {
 
-inline void in_one_process(const options& how) {
-  colls::inproc::run(how.ranks, [&](colls::inproc::communicator& comm) -> colls::task<> {
-    const auto work = make_workload(comm, how);
-    co_await measure(*work, comm, how);
+inline void run_in_one_process(const options& opts) {
+  colls::inproc::run(opts.ranks, [&](colls::inproc::communicator& comm) -> colls::task<> {
+    const auto work = make_workload(comm, opts);
+    co_await measure(*work, comm, opts);
   });
 }
 

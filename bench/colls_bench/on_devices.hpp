@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Memory of devices: what needs nvcc is compiled apart from the rest.
+// Declares the part of colls-bench for device memory, which nvcc compiles.
 
 #include "options.hpp"
 
@@ -11,7 +11,8 @@
 
 namespace bench {
 
-/// One rank's run on its device; 77 where there is none. Null where the program has no such part.
-[[gnu::weak]] colls::task<int> measure_on_devices(colls::world& world, const options& how);
+/// Measures on the device of this rank. Returns the exit status, 77 without a device. The address
+/// is null in a program that is not linked with this part.
+[[gnu::weak]] colls::task<int> measure_on_devices(colls::world& world, const options& opts);
 
 }  // namespace bench

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What is measured, and how.
+// The options of a measurement.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -20,15 +20,15 @@ struct options {
   std::string memory = "host";
   int ranks = 2;
   std::string algorithm = "auto";
-  std::vector<std::uint64_t> listed_bytes;  // none: from the first to the last
+  std::vector<std::uint64_t> listed_bytes;  // empty: from the first to the last
   std::uint64_t first_bytes = 8;
   std::uint64_t last_bytes = 16 << 20;
   double factor = 4;
   int iterations = 0;  // 0: by size
   int warmup = -1;     // -1: a tenth of the iterations
-  double seconds = 0;  // most for one size; 0: no limit
+  double seconds = 0;  // limit for one size; 0: none
   int batch = 1;
-  bool turns = false;  // the barrier before a call counts
+  bool timed_barrier = false;  // the time of a call includes the barrier before it
   std::string dtype = "float";
   std::string op = "plus";
   int root = 0;
@@ -45,24 +45,24 @@ struct options {
   int warmup_for(std::uint64_t bytes) const {
     return warmup >= 0 ? warmup : (iterations_for(bytes) + 9) / 10;
   }
-  /// The sizes listed, or from the first to the last, as whole multiples of `unit`: 0 only if it
-  /// was asked for.
+  /// The listed sizes, or those from the first to the last, rounded down to multiples of `unit`. A
+  /// size is 0 only if the user passes 0.
   std::vector<std::uint64_t> sizes(std::uint64_t unit) const {
-    const std::string least = "the least above 0 is " + std::to_string(unit) + " B here";
+    const std::string smallest = "the smallest size above 0 is " + std::to_string(unit) + " B here";
     std::vector<std::uint64_t> all;
     for (const std::uint64_t bytes : listed_bytes) {
-      if (bytes != 0 && bytes < unit) throw std::invalid_argument("--sizes: " + least);
+      if (bytes != 0 && bytes < unit) throw std::invalid_argument("--sizes: " + smallest);
       all.push_back(bytes / unit * unit);
     }
     if (!all.empty()) return all;
     const auto last = static_cast<double>(last_bytes);
     for (double bytes = static_cast<double>(first_bytes); bytes <= last; bytes *= factor) {
-      const auto whole = static_cast<std::uint64_t>(bytes) / unit * unit;
-      const bool repeats = !all.empty() && all.back() == whole;
-      if ((whole != 0 || bytes == 0) && !repeats) all.push_back(whole);
+      const auto rounded = static_cast<std::uint64_t>(bytes) / unit * unit;
+      const bool repeats = !all.empty() && all.back() == rounded;
+      if ((rounded != 0 || bytes == 0) && !repeats) all.push_back(rounded);
       if (bytes == 0) break;
     }
-    if (all.empty()) throw std::invalid_argument("no size from --begin to --end: " + least);
+    if (all.empty()) throw std::invalid_argument("no size from --begin to --end: " + smallest);
     return all;
   }
   bool on_device() const {
@@ -70,7 +70,7 @@ struct options {
   }
   colls::algorithm pinned() const {
     if (library != "colls") return colls::algorithm::automatic;
-    if (const auto how = colls::algorithm_of(algorithm)) return *how;
+    if (const auto known = colls::algorithm_of(algorithm)) return *known;
     throw std::invalid_argument("no algorithm is named " + algorithm);
   }
 };

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks as processes of one host: this one and its forks, if wanted each on a core of its own where
-// there are as many.
+// Runs ranks as processes of one host: this process and its forks. They may be pinned, each to its
+// own core, if there are enough cores.
 
 #include <sched.h>
 #include <stdlib.h>
@@ -21,32 +21,32 @@
 
 namespace bench {
 
-/// The rank-th of the cores that this process may use, if every rank can have one.
+/// Pins this process to the rank-th of its usable cores, if there is one for each rank.
 inline void pin(int rank, int ranks) {
   cpu_set_t usable;
   if (::sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < ranks) return;
   int seen = 0;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &usable) || seen++ != rank) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    ::sched_setaffinity(0, sizeof one, &one);
+    cpu_set_t single;
+    CPU_ZERO(&single);
+    CPU_SET(core, &single);
+    ::sched_setaffinity(0, sizeof single, &single);
     return;
   }
 }
 
-/// A folder that only these processes know; gone with this object.
-class meeting_folder {
+/// A new folder that the destructor of this object removes.
+class temporary_folder {
  public:
-  meeting_folder() {
+  temporary_folder() {
     std::string name = (std::filesystem::temp_directory_path() / "colls-bench-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
     path_ = name;
   }
-  meeting_folder(const meeting_folder&) = delete;
-  meeting_folder& operator=(const meeting_folder&) = delete;
-  ~meeting_folder() {
+  temporary_folder(const temporary_folder&) = delete;
+  temporary_folder& operator=(const temporary_folder&) = delete;
+  ~temporary_folder() {
     std::error_code ignored;
     if (owner_ == ::getpid()) std::filesystem::remove_all(path_, ignored);
   }
@@ -58,10 +58,10 @@ class meeting_folder {
   pid_t owner_ = ::getpid();
 };
 
-/// Runs `main(rank) -> int` in `ranks` processes; the first status that is not 0. `pinned`: each on
-/// a core of its own, and the threads that libraries make for it.
+/// Runs `main(rank) -> int` in `ranks` processes and returns the first status that is not 0. With
+/// `pinned` each process, with the threads that libraries create in it, has its own core.
 template <class Main>
-int in_processes(int ranks, Main main, bool pinned = true) {
+int run_in_processes(int ranks, Main main, bool pinned = true) {
   std::vector<pid_t> others;
   const pid_t parent = ::getpid();
   for (int rank = 1; rank < ranks; ++rank) {

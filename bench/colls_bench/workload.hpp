@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What each collective is given, and what every rank must hold afterwards.
+// The input of each collective, and the result that every rank must hold afterwards.
 
 #include "options.hpp"
 
@@ -18,19 +18,19 @@
 
 namespace bench {
 
-/// Elements whose i-th is not `value(i)`, bit for bit.
+/// Returns how many of the elements are not equal to `value(i)`, bit for bit.
 template <class T, class Value>
-std::uint64_t differing(const T* found, std::size_t count, Value value) {
+std::uint64_t count_differences(const T* data, std::size_t count, Value value) {
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const T expected = value(i);
-    wrong += std::memcmp(found + i, &expected, sizeof(T)) != 0;
+    wrong += std::memcmp(data + i, &expected, sizeof(T)) != 0;
   }
   return wrong;
 }
 
-/// Elements in this process's own memory, or in what peers may work in; those of a device are in
-/// device.hpp.
+/// Elements in private memory of this process, or in memory that peers can access. device.hpp has
+/// the specialization for device memory.
 template <class Communicator, class T>
 class elements {
  public:
@@ -39,56 +39,57 @@ class elements {
     if constexpr (requires { comm.template allocate<T>(1); }) {
       allocate_ = [&comm](std::size_t n) { return comm.template allocate<T>(n); };
     } else {
-      throw std::invalid_argument("--registered 1 is for colls");
+      throw std::invalid_argument("--registered 1: only colls supports it");
     }
   }
   void resize(std::size_t n) {
     if (n == count_) return;
     count_ = n;
     if (allocate_) {
-      lent_ = {};
-      lent_ = allocate_(n);
+      shared_ = {};
+      shared_ = allocate_(n);
     } else {
-      own_.resize(n);
+      private_.resize(n);
     }
   }
-  T* data() { return allocate_ ? lent_.data() : own_.data(); }
-  const T* data() const { return allocate_ ? lent_.data() : own_.data(); }
+  T* data() { return allocate_ ? shared_.data() : private_.data(); }
+  const T* data() const { return allocate_ ? shared_.data() : private_.data(); }
   std::size_t size() const { return count_; }
   T* begin() { return data(); }
   T* end() { return data() + count_; }
 
-  /// What a call is given.
+  /// The argument of a call.
   elements& view() { return *this; }
-  /// Element i becomes `value(i)`.
+  /// Sets element i to `value(i)`.
   template <class Value>
   void fill(Value value) {
-    T* const to = data();
-    for (std::size_t i = 0; i < count_; ++i) to[i] = value(i);
+    T* const out = data();
+    for (std::size_t i = 0; i < count_; ++i) out[i] = value(i);
   }
-  /// Those of `count` elements from `at` on whose i-th is not `value(i)`, bit for bit.
+  /// Returns how many of `count` elements from `offset` on differ from `value(i)`, where i counts
+  /// from `offset`.
   template <class Value>
-  std::uint64_t differ(std::size_t at, std::size_t count, Value value) const {
-    return differing(data() + at, count, value);
+  std::uint64_t differ(std::size_t offset, std::size_t count, Value value) const {
+    return count_differences(data() + offset, count, value);
   }
 
  private:
   std::function<colls::shared_buffer<T>(std::size_t)> allocate_;
-  std::vector<T> own_;
-  colls::shared_buffer<T> lent_;
+  std::vector<T> private_;
+  colls::shared_buffer<T> shared_;
   std::size_t count_ = 0;
 };
 
-/// What a call of the library that is measured gives to await.
+/// The awaitable type of a call of the measured library.
 template <class Communicator>
 using call_of = decltype(std::declval<Communicator&>().barrier());
 
-/// One collective on one rank. `bytes` is the whole vector, as in nccl-tests.
+/// One collective on one rank. Its size is that of the whole vector, as in nccl-tests.
 template <class Communicator>
 class workload {
  public:
   virtual ~workload() = default;
-  /// The whole vector is a multiple of this.
+  /// The size of the whole vector is a multiple of this.
   virtual std::uint64_t unit() const = 0;
   virtual void resize(std::uint64_t bytes) = 0;
   virtual void fill() = 0;
@@ -96,53 +97,53 @@ class workload {
   virtual std::uint64_t wrong() const = 0;
   /// Bus bandwidth over algorithm bandwidth, as nccl-tests defines it.
   virtual double bus_factor() const = 0;
-  /// Bytes that this rank gives to be read, and those that it is to get.
-  virtual std::uint64_t touched() const = 0;
+  /// The bytes of this rank's input plus those of its output.
+  virtual std::uint64_t bytes_touched() const = 0;
 };
 
 template <class Communicator, class T>
 class reduction : public workload<Communicator> {
  public:
-  reduction(Communicator& comm, const options& how, const colls::options& call)
+  reduction(Communicator& comm, const options& opts, const colls::options& call)
       : comm_(comm),
-        how_(how),
-        sums_(how.op == "plus"),
+        opts_(opts),
+        sums_(opts.op == "plus"),
         call_(call),
-        in_(comm, how.registered),
-        out_(comm, how.registered) {}
+        in_(comm, opts.registered),
+        out_(comm, opts.registered) {}
 
   std::uint64_t unit() const override { return sizeof(T); }
   void resize(std::uint64_t bytes) override {
     in_.resize(bytes / sizeof(T));
-    out_.resize(how_.in_place ? 0 : in_.size());
+    out_.resize(opts_.in_place ? 0 : in_.size());
   }
   void fill() override {
-    const int mine = comm_.rank();
-    in_.fill([mine](std::size_t i) { return static_cast<T>(part(mine, i)); });
+    const int rank = comm_.rank();
+    in_.fill([rank](std::size_t i) { return static_cast<T>(part(rank, i)); });
     out_.fill([](std::size_t) { return static_cast<T>(-1.0F); });
   }
-  std::uint64_t touched() const override {
-    return (in_.size() + (how_.in_place ? in_ : out_).size()) * sizeof(T);
+  std::uint64_t bytes_touched() const override {
+    return (in_.size() + (opts_.in_place ? in_ : out_).size()) * sizeof(T);
   }
 
  protected:
-  // Small whole numbers: exact in every type and order, for up to 18 ranks of bfloat16.
+  // Small integers, whose sums are exact in every type and order, for up to 18 ranks of bfloat16.
   static float part(int rank, std::size_t i) {
     return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 3) % 13 + 1);
   }
-  /// What the ranks up to `last` make of element i.
+  /// Element i of the inputs of ranks 0 to `last`, reduced.
   T total(std::size_t i, int last) const {
     float all = part(0, i);
     for (int rank = 1; rank <= last; ++rank) {
-      const float mine = part(rank, i);
-      all = sums_ ? all + mine : std::max(all, mine);
+      const float next = part(rank, i);
+      all = sums_ ? all + next : std::max(all, next);
     }
     return static_cast<T>(all);
   }
-  /// Elements that differ from those of the whole vector beginning at `offset`.
+  /// Returns how many result elements differ from the reduced vector, from its element `offset` on.
   std::uint64_t differ(std::size_t offset, int last) const {
-    const elements<Communicator, T>& found = how_.in_place ? in_ : out_;
-    return found.differ(0, found.size(), [&](std::size_t i) { return total(offset + i, last); });
+    const elements<Communicator, T>& result = opts_.in_place ? in_ : out_;
+    return result.differ(0, result.size(), [&](std::size_t i) { return total(offset + i, last); });
   }
   template <class Call>
   call_of<Communicator> with_op(Call call) {
@@ -150,7 +151,7 @@ class reduction : public workload<Communicator> {
   }
 
   Communicator& comm_;
-  const options& how_;
+  const options& opts_;
   const bool sums_;
   colls::options call_;
   elements<Communicator, T> in_;
@@ -163,7 +164,7 @@ class all_reduce final : public reduction<Communicator, T> {
   using reduction<Communicator, T>::reduction;
   call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
-      return this->how_.in_place
+      return this->opts_.in_place
                  ? this->comm_.all_reduce(this->in_.view(), op, this->call_)
                  : this->comm_.all_reduce(this->in_.view(), this->out_.view(), op, this->call_);
     });
@@ -178,30 +179,30 @@ class reduce final : public reduction<Communicator, T> {
   using reduction<Communicator, T>::reduction;
   call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
-      return this->how_.in_place
-                 ? this->comm_.reduce(this->in_.view(), this->how_.root, op, this->call_)
-                 : this->comm_.reduce(this->in_.view(), this->out_.view(), this->how_.root, op,
+      return this->opts_.in_place
+                 ? this->comm_.reduce(this->in_.view(), this->opts_.root, op, this->call_)
+                 : this->comm_.reduce(this->in_.view(), this->out_.view(), this->opts_.root, op,
                                       this->call_);
     });
   }
   std::uint64_t wrong() const override {
-    if (this->comm_.rank() != this->how_.root) return 0;
+    if (this->comm_.rank() != this->opts_.root) return 0;
     return this->differ(0, this->comm_.size() - 1);
   }
   double bus_factor() const override { return 1; }
-  std::uint64_t touched() const override {
-    const bool gets = this->comm_.rank() == this->how_.root;
+  std::uint64_t bytes_touched() const override {
+    const bool gets = this->comm_.rank() == this->opts_.root;
     return this->in_.size() * sizeof(T) * (gets ? 2 : 1);
   }
 };
 
-template <class Communicator, class T, colls::collective What>
+template <class Communicator, class T, colls::collective Coll>
 class prefix final : public reduction<Communicator, T> {
  public:
   using reduction<Communicator, T>::reduction;
   call_of<Communicator> start() override {
     return this->with_op([&](auto op) {
-      if constexpr (What == colls::collective::scan) {
+      if constexpr (Coll == colls::collective::scan) {
         return this->comm_.scan(this->in_.view(), op, this->call_);
       } else {
         return this->comm_.exscan(this->in_.view(), op, this->call_);
@@ -209,7 +210,7 @@ class prefix final : public reduction<Communicator, T> {
     });
   }
   std::uint64_t wrong() const override {
-    const int last = this->comm_.rank() - (What == colls::collective::exscan ? 1 : 0);
+    const int last = this->comm_.rank() - (Coll == colls::collective::exscan ? 1 : 0);
     return last < 0 ? 0 : this->differ(0, last);
   }
   double bus_factor() const override { return 1; }
@@ -223,7 +224,8 @@ class reduce_scatter final : public reduction<Communicator, T> {
     return sizeof(T) * static_cast<std::uint64_t>(this->comm_.size());
   }
   void resize(std::uint64_t bytes) override {
-    if (this->how_.in_place) throw std::invalid_argument("reduce_scatter has no form in place");
+    if (this->opts_.in_place)
+      throw std::invalid_argument("reduce_scatter cannot be measured in place");
     this->in_.resize(bytes / sizeof(T));
     this->out_.resize(this->in_.size() / static_cast<std::size_t>(this->comm_.size()));
   }
@@ -239,40 +241,47 @@ class reduce_scatter final : public reduction<Communicator, T> {
   double bus_factor() const override { return 1.0 * (this->comm_.size() - 1) / this->comm_.size(); }
 };
 
-/// Collectives that only move bytes: every byte's value tells whose it is and where it lay.
+/// Collectives that only move bytes. The value of each byte depends on its rank and position.
 template <class Communicator>
 class movement : public workload<Communicator> {
  public:
-  movement(Communicator& comm, const options& how, const colls::options& call)
-      : comm_(comm), how_(how), call_(call), in_(comm, how.registered), out_(comm, how.registered) {
-    if (how.in_place) throw std::invalid_argument("--in-place 1 is for collectives that reduce");
+  movement(Communicator& comm, const options& opts, const colls::options& call)
+      : comm_(comm),
+        opts_(opts),
+        call_(call),
+        in_(comm, opts.registered),
+        out_(comm, opts.registered) {
+    if (opts.in_place)
+      throw std::invalid_argument("--in-place 1: only for collectives that reduce");
   }
   std::uint64_t unit() const override { return static_cast<std::uint64_t>(comm_.size()); }
   void fill() override {
-    const int mine = comm_.rank();
-    in_.fill([mine](std::size_t i) { return value(mine, i); });
+    const int rank = comm_.rank();
+    in_.fill([rank](std::size_t i) { return value(rank, i); });
     out_.fill([](std::size_t) { return static_cast<unsigned char>(0); });
   }
-  std::uint64_t touched() const override { return in_.size() + out_.size(); }
+  std::uint64_t bytes_touched() const override { return in_.size() + out_.size(); }
   double bus_factor() const override { return 1.0 * (comm_.size() - 1) / comm_.size(); }
 
  protected:
-  // Of any eight bits in a row of this number one is set: no shift by a power of two goes unseen.
+  // Any eight consecutive bits of this number contain a 1, so a shift by any power of two changes
+  // values.
   static unsigned char value(int rank, std::size_t i) {
     constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
     return static_cast<unsigned char>((i * golden >> 56) + static_cast<std::size_t>(rank) * 29 + 1);
   }
-  bool is_root() const { return comm_.rank() == how_.root; }
+  bool is_root() const { return comm_.rank() == opts_.root; }
   std::size_t block(std::uint64_t bytes) const {
     return bytes / static_cast<std::size_t>(comm_.size());
   }
-  /// Bytes of `out` from `at` on that are not those of `rank` from `from` on.
-  std::uint64_t differ(std::size_t at, std::size_t count, int rank, std::size_t from) const {
-    return out_.differ(at, count, [=](std::size_t i) { return value(rank, from + i); });
+  /// Returns how many of `count` output bytes from `offset` on differ from the bytes of `rank` from
+  /// `first` on.
+  std::uint64_t differ(std::size_t offset, std::size_t count, int rank, std::size_t first) const {
+    return out_.differ(offset, count, [=](std::size_t i) { return value(rank, first + i); });
   }
 
   Communicator& comm_;
-  const options& how_;
+  const options& opts_;
   colls::options call_;
   elements<Communicator, unsigned char> in_;
   elements<Communicator, unsigned char> out_;
@@ -285,16 +294,16 @@ class broadcast final : public movement<Communicator> {
   void resize(std::uint64_t bytes) override { this->out_.resize(bytes); }
   void fill() override {
     const bool sends = this->is_root();
-    const int root = this->how_.root;
+    const int root = this->opts_.root;
     this->out_.fill([=](std::size_t i) {
       return sends ? movement<Communicator>::value(root, i) : static_cast<unsigned char>(0);
     });
   }
   call_of<Communicator> start() override {
-    return this->comm_.broadcast(this->out_.view(), this->how_.root, this->call_);
+    return this->comm_.broadcast(this->out_.view(), this->opts_.root, this->call_);
   }
   std::uint64_t wrong() const override {
-    return this->differ(0, this->out_.size(), this->how_.root, 0);
+    return this->differ(0, this->out_.size(), this->opts_.root, 0);
   }
   double bus_factor() const override { return 1; }
 };
@@ -329,7 +338,7 @@ class gather final : public movement<Communicator> {
     this->out_.resize(this->is_root() ? bytes : 0);
   }
   call_of<Communicator> start() override {
-    return this->comm_.gather(this->in_.view(), this->out_.view(), this->how_.root, this->call_);
+    return this->comm_.gather(this->in_.view(), this->out_.view(), this->opts_.root, this->call_);
   }
   std::uint64_t wrong() const override {
     std::uint64_t wrong = 0;
@@ -350,11 +359,11 @@ class scatter final : public movement<Communicator> {
     this->out_.resize(this->block(bytes));
   }
   call_of<Communicator> start() override {
-    return this->comm_.scatter(this->in_.view(), this->out_.view(), this->how_.root, this->call_);
+    return this->comm_.scatter(this->in_.view(), this->out_.view(), this->opts_.root, this->call_);
   }
   std::uint64_t wrong() const override {
     const std::size_t n = this->out_.size();
-    return this->differ(0, n, this->how_.root, n * static_cast<std::size_t>(this->comm_.rank()));
+    return this->differ(0, n, this->opts_.root, n * static_cast<std::size_t>(this->comm_.rank()));
   }
 };
 
@@ -372,9 +381,9 @@ class all_to_all final : public movement<Communicator> {
   std::uint64_t wrong() const override {
     std::uint64_t wrong = 0;
     const std::size_t n = this->block(this->out_.size());
-    const std::size_t mine = n * static_cast<std::size_t>(this->comm_.rank());
+    const std::size_t first = n * static_cast<std::size_t>(this->comm_.rank());
     for (int rank = 0; rank < this->comm_.size(); ++rank) {
-      wrong += this->differ(n * static_cast<std::size_t>(rank), n, rank, mine);
+      wrong += this->differ(n * static_cast<std::size_t>(rank), n, rank, first);
     }
     return wrong;
   }
@@ -391,47 +400,51 @@ class barrier final : public movement<Communicator> {
 };
 
 template <class Communicator, class T>
-std::unique_ptr<workload<Communicator>> reducing(Communicator& comm, const options& how,
-                                                 const colls::options& call) {
+std::unique_ptr<workload<Communicator>> make_reduction(Communicator& comm, const options& opts,
+                                                       const colls::options& call) {
   using colls::collective;
-  if (how.collective == "all_reduce")
-    return std::make_unique<all_reduce<Communicator, T>>(comm, how, call);
-  if (how.collective == "reduce") return std::make_unique<reduce<Communicator, T>>(comm, how, call);
-  if (how.collective == "reduce_scatter") {
-    return std::make_unique<reduce_scatter<Communicator, T>>(comm, how, call);
+  if (opts.collective == "all_reduce")
+    return std::make_unique<all_reduce<Communicator, T>>(comm, opts, call);
+  if (opts.collective == "reduce")
+    return std::make_unique<reduce<Communicator, T>>(comm, opts, call);
+  if (opts.collective == "reduce_scatter") {
+    return std::make_unique<reduce_scatter<Communicator, T>>(comm, opts, call);
   }
-  if (how.collective == "scan") {
-    return std::make_unique<prefix<Communicator, T, collective::scan>>(comm, how, call);
+  if (opts.collective == "scan") {
+    return std::make_unique<prefix<Communicator, T, collective::scan>>(comm, opts, call);
   }
-  if (how.collective == "exscan") {
-    return std::make_unique<prefix<Communicator, T, collective::exscan>>(comm, how, call);
+  if (opts.collective == "exscan") {
+    return std::make_unique<prefix<Communicator, T, collective::exscan>>(comm, opts, call);
   }
   return nullptr;
 }
 
 template <class Communicator>
-std::unique_ptr<workload<Communicator>> make_workload(Communicator& comm, const options& how,
+std::unique_ptr<workload<Communicator>> make_workload(Communicator& comm, const options& opts,
                                                       colls::options call = {}) {
-  call.algorithm = how.pinned();
-  if (how.root < 0 || how.root >= comm.size()) {
+  call.algorithm = opts.pinned();
+  if (opts.root < 0 || opts.root >= comm.size()) {
     throw std::invalid_argument("--root is not in 0.." + std::to_string(comm.size() - 1));
   }
-  std::unique_ptr<workload<Communicator>> made;
-  if (how.dtype == "float") made = reducing<Communicator, float>(comm, how, call);
-  if (how.dtype == "double") made = reducing<Communicator, double>(comm, how, call);
-  if (how.dtype == "int32") made = reducing<Communicator, std::int32_t>(comm, how, call);
-  if (how.dtype == "bfloat16") made = reducing<Communicator, colls::bfloat16>(comm, how, call);
-  if (made) return made;
-  if (how.collective == "broadcast")
-    return std::make_unique<broadcast<Communicator>>(comm, how, call);
-  if (how.collective == "all_gather")
-    return std::make_unique<all_gather<Communicator>>(comm, how, call);
-  if (how.collective == "gather") return std::make_unique<gather<Communicator>>(comm, how, call);
-  if (how.collective == "scatter") return std::make_unique<scatter<Communicator>>(comm, how, call);
-  if (how.collective == "all_to_all")
-    return std::make_unique<all_to_all<Communicator>>(comm, how, call);
-  if (how.collective == "barrier") return std::make_unique<barrier<Communicator>>(comm, how, call);
-  throw std::invalid_argument("no collective is named " + how.collective);
+  std::unique_ptr<workload<Communicator>> work;
+  if (opts.dtype == "float") work = make_reduction<Communicator, float>(comm, opts, call);
+  if (opts.dtype == "double") work = make_reduction<Communicator, double>(comm, opts, call);
+  if (opts.dtype == "int32") work = make_reduction<Communicator, std::int32_t>(comm, opts, call);
+  if (opts.dtype == "bfloat16")
+    work = make_reduction<Communicator, colls::bfloat16>(comm, opts, call);
+  if (work) return work;
+  if (opts.collective == "broadcast")
+    return std::make_unique<broadcast<Communicator>>(comm, opts, call);
+  if (opts.collective == "all_gather")
+    return std::make_unique<all_gather<Communicator>>(comm, opts, call);
+  if (opts.collective == "gather") return std::make_unique<gather<Communicator>>(comm, opts, call);
+  if (opts.collective == "scatter")
+    return std::make_unique<scatter<Communicator>>(comm, opts, call);
+  if (opts.collective == "all_to_all")
+    return std::make_unique<all_to_all<Communicator>>(comm, opts, call);
+  if (opts.collective == "barrier")
+    return std::make_unique<barrier<Communicator>>(comm, opts, call);
+  throw std::invalid_argument("no collective is named " + opts.collective);
 }
 
 }  // namespace bench

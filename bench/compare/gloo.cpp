@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// compare-gloo: what colls-bench measures, by Gloo's collectives over TCP. It starts its own ranks.
-// --algorithm auto|ring|bcube|halving_doubling: the last is of Gloo's older kind, whose buffers are
-// announced once and whose sockets the calling thread polls; it does all_reduce alone.
+// compare-gloo: measures Gloo's collectives over TCP as colls-bench measures colls. It starts its
+// own ranks. --algorithm auto|ring|bcube|halving_doubling: halving_doubling is an older Gloo class.
+// Its buffers are registered once, the calling thread polls its sockets, and it supports only
+// all_reduce.
 
 #include "peer.hpp"
 
@@ -23,8 +24,8 @@
 
 namespace {
 
+using bench::completed_call;
 using bench::element;
-using bench::ended;
 
 template <class T, class Op>
 void combine(void* out, const void* a, const void* b, std::size_t n) {
@@ -37,14 +38,14 @@ void combine(void* out, const void* a, const void* b, std::size_t n) {
 
 class communicator {
  public:
-  communicator(const bench::options& how, int rank, const std::string& folder) : how_(how) {
+  communicator(const bench::options& opts, int rank, const std::string& folder) : opts_(opts) {
     gloo::rendezvous::FileStore store(folder);
-    gloo::transport::tcp::attr where;
-    where.hostname = "127.0.0.1";
-    const auto device = gloo::transport::tcp::CreateDevice(where);
-    gloo_ = connected(store, device, rank, "gloo");
-    if (how.algorithm == "halving_doubling") {
-      polled_ = connected(store, device, rank, "polled");
+    gloo::transport::tcp::attr address;
+    address.hostname = "127.0.0.1";
+    const auto device = gloo::transport::tcp::CreateDevice(address);
+    gloo_ = make_context(store, device, rank, "gloo");
+    if (opts.algorithm == "halving_doubling") {
+      polled_ = make_context(store, device, rank, "polled");
       for (int peer = 0; peer < size(); ++peer) {
         if (peer != rank) polled_->getPair(peer)->setSync(true, true);
       }
@@ -53,14 +54,14 @@ class communicator {
   int rank() const { return gloo_->rank; }
   int size() const { return gloo_->size; }
 
-  ended barrier(colls::options = {}) {
+  completed_call barrier(colls::options = {}) {
     gloo::BarrierOptions call(gloo_);
     gloo::barrier(call);
     return {};
   }
 
   template <class Data, class Op = colls::plus>
-  ended all_reduce(Data& data, Op = {}) {
+  completed_call all_reduce(Data& data, Op = {}) {
     gloo::AllreduceOptions call(gloo_);
     call.setOutput(std::data(data), std::size(data));
     call.setReduceFunction(combine<element<Data>, Op>);
@@ -68,19 +69,19 @@ class communicator {
     return {};
   }
   template <class Data, class Op>
-  ended all_reduce(Data& data, Op op, colls::options) {
-    return reduced(data, data, op);
+  completed_call all_reduce(Data& data, Op op, colls::options) {
+    return reduce_all(data, data, op);
   }
   template <class Data, class Op>
-  ended all_reduce(Data& in, Data& out, Op op, colls::options) {
-    return reduced(in, out, op);
+  completed_call all_reduce(Data& in, Data& out, Op op, colls::options) {
+    return reduce_all(in, out, op);
   }
   template <class Data, class Op>
-  ended reduce(Data& data, int root, Op op, colls::options call) {
+  completed_call reduce(Data& data, int root, Op op, colls::options call) {
     return reduce(data, data, root, op, call);
   }
   template <class Data, class Op>
-  ended reduce(Data& in, Data& out, int root, Op, colls::options) {
+  completed_call reduce(Data& in, Data& out, int root, Op, colls::options) {
     gloo::ReduceOptions call(gloo_);
     call.setInput(in.data(), in.size());
     call.setOutput(out.data(), out.size());
@@ -90,20 +91,20 @@ class communicator {
     return {};
   }
   template <class Data, class Op>
-  ended reduce_scatter(const Data&, Data&, Op, colls::options) {
-    bench::has_no(how_, how_.collective);
+  completed_call reduce_scatter(const Data&, Data&, Op, colls::options) {
+    bench::throw_unsupported(opts_, opts_.collective);
   }
   template <class Data, class Op>
-  ended scan(Data&, Op, colls::options) {
-    bench::has_no(how_, how_.collective);
+  completed_call scan(Data&, Op, colls::options) {
+    bench::throw_unsupported(opts_, opts_.collective);
   }
   template <class Data, class Op>
-  ended exscan(Data&, Op, colls::options) {
-    bench::has_no(how_, how_.collective);
+  completed_call exscan(Data&, Op, colls::options) {
+    bench::throw_unsupported(opts_, opts_.collective);
   }
 
   template <class Bytes>
-  ended broadcast(Bytes& data, int root, colls::options) {
+  completed_call broadcast(Bytes& data, int root, colls::options) {
     gloo::BroadcastOptions call(gloo_);
     call.setOutput(data.data(), data.size());
     call.setRoot(root);
@@ -111,7 +112,7 @@ class communicator {
     return {};
   }
   template <class Bytes>
-  ended all_gather(Bytes& in, Bytes& out, colls::options) {
+  completed_call all_gather(Bytes& in, Bytes& out, colls::options) {
     gloo::AllgatherOptions call(gloo_);
     call.setInput(in.data(), in.size());
     call.setOutput(out.data(), out.size());
@@ -119,7 +120,7 @@ class communicator {
     return {};
   }
   template <class Bytes>
-  ended gather(Bytes& in, Bytes& out, int root, colls::options) {
+  completed_call gather(Bytes& in, Bytes& out, int root, colls::options) {
     gloo::GatherOptions call(gloo_);
     call.setInput(in.data(), in.size());
     if (rank() == root) call.setOutput(out.data(), out.size());
@@ -128,7 +129,7 @@ class communicator {
     return {};
   }
   template <class Bytes>
-  ended scatter(Bytes& in, Bytes& out, int root, colls::options) {
+  completed_call scatter(Bytes& in, Bytes& out, int root, colls::options) {
     gloo::ScatterOptions call(gloo_);
     std::vector<unsigned char*> parts;
     for (int i = 0; rank() == root && i < size(); ++i) {
@@ -141,7 +142,7 @@ class communicator {
     return {};
   }
   template <class Bytes>
-  ended all_to_all(Bytes& in, Bytes& out, colls::options) {
+  completed_call all_to_all(Bytes& in, Bytes& out, colls::options) {
     gloo::AlltoallOptions call(gloo_);
     call.setInput(in.data(), in.size());
     call.setOutput(out.data(), out.size());
@@ -152,22 +153,23 @@ class communicator {
  private:
   using context = std::shared_ptr<gloo::rendezvous::Context>;
 
-  context connected(gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device> device,
-                    int rank, const std::string& name) const {
+  context make_context(gloo::rendezvous::Store& store,
+                       std::shared_ptr<gloo::transport::Device> device, int rank,
+                       const std::string& name) const {
     gloo::rendezvous::PrefixStore own(name, store);
-    auto made = std::make_shared<gloo::rendezvous::Context>(rank, how_.ranks);
-    made->connectFullMesh(own, device);
-    return made;
+    auto result = std::make_shared<gloo::rendezvous::Context>(rank, opts_.ranks);
+    result->connectFullMesh(own, device);
+    return result;
   }
 
   template <class Data, class Op>
-  ended reduced(Data& in, Data& out, Op op) {
-    if (polled_) return reduced_polling(in, out, op);
-    using ways = gloo::AllreduceOptions::Algorithm;
+  completed_call reduce_all(Data& in, Data& out, Op op) {
+    if (polled_) return reduce_all_polling(in, out, op);
+    using algorithms = gloo::AllreduceOptions::Algorithm;
     gloo::AllreduceOptions call(gloo_);
-    call.setAlgorithm(how_.algorithm == "ring"    ? ways::RING
-                      : how_.algorithm == "bcube" ? ways::BCUBE
-                                                  : ways::UNSPECIFIED);
+    call.setAlgorithm(opts_.algorithm == "ring"    ? algorithms::RING
+                      : opts_.algorithm == "bcube" ? algorithms::BCUBE
+                                                   : algorithms::UNSPECIFIED);
     if (&in != &out) call.setInput(in.data(), in.size());
     call.setOutput(out.data(), out.size());
     call.setReduceFunction(combine<element<Data>, Op>);
@@ -175,41 +177,42 @@ class communicator {
     return {};
   }
 
-  // It works in place, and is made for a buffer, so it is kept while the buffer stays.
+  // The algorithm works in place and belongs to one buffer, so it is kept as long as the buffer
+  // stays the same.
   template <class Data, class Op>
-  ended reduced_polling(Data& in, Data& out, Op) {
+  completed_call reduce_all_polling(Data& in, Data& out, Op) {
     using T = element<Data>;
-    if (out.data() != announced_ || out.size() != announced_size_) {
+    if (out.data() != buffer_ || out.size() != buffer_size_) {
       const auto* const op = std::is_same_v<Op, colls::maximum> ? gloo::ReductionFunction<T>::max
                                                                 : gloo::ReductionFunction<T>::sum;
       polling_.reset();
       polling_ = std::make_unique<gloo::AllreduceHalvingDoubling<T>>(
           polled_, std::vector<T*>{out.data()}, static_cast<int>(out.size()), op);
-      announced_ = out.data();
-      announced_size_ = out.size();
+      buffer_ = out.data();
+      buffer_size_ = out.size();
     }
     if (&in != &out) std::copy_n(in.data(), in.size(), out.data());
     polling_->run();
     return {};
   }
 
-  const bench::options& how_;
+  const bench::options& opts_;
   context gloo_;
   context polled_;
   std::unique_ptr<gloo::Algorithm> polling_;
-  const void* announced_ = nullptr;
-  std::size_t announced_size_ = 0;
+  const void* buffer_ = nullptr;
+  std::size_t buffer_size_ = 0;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::peer_main(argc, argv, "gloo", [](const bench::options& how) {
-    const bench::meeting_folder folder;
-    return bench::in_processes(how.ranks, [&](int rank) {
+  return bench::peer_main(argc, argv, "gloo", [](const bench::options& opts) {
+    const bench::temporary_folder folder;
+    return bench::run_in_processes(opts.ranks, [&](int rank) {
       try {
-        communicator comm(how, rank, folder.path());
-        bench::measure_blocking(comm, how);
+        communicator comm(opts, rank, folder.path());
+        bench::measure_blocking(comm, opts);
         return 0;
       } catch (const std::exception& failed) {
         if (rank == 0) std::fprintf(stderr, "%s\n", failed.what());

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// compare-openmpi, compare-mpich: what colls-bench measures, by the collectives of an MPI. Started
-// by its mpirun, which also says what the ranks talk through.
+// compare-openmpi, compare-mpich: measures the collectives of an MPI library as colls-bench
+// measures colls. The library's mpirun starts it and sets the transport.
 
 #include "peer.hpp"
 
@@ -11,8 +11,8 @@
 
 namespace {
 
+using bench::completed_call;
 using bench::element;
-using bench::ended;
 
 template <class T>
 MPI_Datatype type_of() {
@@ -31,78 +31,78 @@ MPI_Op mpi_op() {
 class communicator {
  public:
   communicator() {
-    MPI_Comm_rank(all_, &rank_);
-    MPI_Comm_size(all_, &size_);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
   }
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  ended barrier(colls::options = {}) {
-    MPI_Barrier(all_);
+  completed_call barrier(colls::options = {}) {
+    MPI_Barrier(comm_);
     return {};
   }
 
   template <class Data, class Op = colls::plus>
-  ended all_reduce(Data& data, Op = {}, colls::options = {}) {
-    MPI_Allreduce(MPI_IN_PLACE, std::data(data), count(data), type(data), mpi_op<Op>(), all_);
+  completed_call all_reduce(Data& data, Op = {}, colls::options = {}) {
+    MPI_Allreduce(MPI_IN_PLACE, std::data(data), count(data), type(data), mpi_op<Op>(), comm_);
     return {};
   }
   template <class Data, class Op>
-  ended all_reduce(const Data& in, Data& out, Op, colls::options) {
-    MPI_Allreduce(in.data(), out.data(), count(in), type(in), mpi_op<Op>(), all_);
+  completed_call all_reduce(const Data& in, Data& out, Op, colls::options) {
+    MPI_Allreduce(in.data(), out.data(), count(in), type(in), mpi_op<Op>(), comm_);
     return {};
   }
   template <class Data, class Op>
-  ended reduce(Data& data, int root, Op, colls::options) {
-    const void* const from = rank_ == root ? MPI_IN_PLACE : data.data();
-    MPI_Reduce(from, data.data(), count(data), type(data), mpi_op<Op>(), root, all_);
+  completed_call reduce(Data& data, int root, Op, colls::options) {
+    const void* const in = rank_ == root ? MPI_IN_PLACE : data.data();
+    MPI_Reduce(in, data.data(), count(data), type(data), mpi_op<Op>(), root, comm_);
     return {};
   }
   template <class Data, class Op>
-  ended reduce(const Data& in, Data& out, int root, Op, colls::options) {
-    MPI_Reduce(in.data(), out.data(), count(in), type(in), mpi_op<Op>(), root, all_);
+  completed_call reduce(const Data& in, Data& out, int root, Op, colls::options) {
+    MPI_Reduce(in.data(), out.data(), count(in), type(in), mpi_op<Op>(), root, comm_);
     return {};
   }
   template <class Data, class Op>
-  ended reduce_scatter(const Data& in, Data& out, Op, colls::options) {
-    MPI_Reduce_scatter_block(in.data(), out.data(), count(out), type(in), mpi_op<Op>(), all_);
+  completed_call reduce_scatter(const Data& in, Data& out, Op, colls::options) {
+    MPI_Reduce_scatter_block(in.data(), out.data(), count(out), type(in), mpi_op<Op>(), comm_);
     return {};
   }
   template <class Data, class Op>
-  ended scan(Data& data, Op, colls::options) {
-    MPI_Scan(MPI_IN_PLACE, data.data(), count(data), type(data), mpi_op<Op>(), all_);
+  completed_call scan(Data& data, Op, colls::options) {
+    MPI_Scan(MPI_IN_PLACE, data.data(), count(data), type(data), mpi_op<Op>(), comm_);
     return {};
   }
   template <class Data, class Op>
-  ended exscan(Data& data, Op, colls::options) {
-    MPI_Exscan(MPI_IN_PLACE, data.data(), count(data), type(data), mpi_op<Op>(), all_);
+  completed_call exscan(Data& data, Op, colls::options) {
+    MPI_Exscan(MPI_IN_PLACE, data.data(), count(data), type(data), mpi_op<Op>(), comm_);
     return {};
   }
 
   template <class Bytes>
-  ended broadcast(Bytes& data, int root, colls::options) {
-    MPI_Bcast(data.data(), count(data), MPI_BYTE, root, all_);
+  completed_call broadcast(Bytes& data, int root, colls::options) {
+    MPI_Bcast(data.data(), count(data), MPI_BYTE, root, comm_);
     return {};
   }
   template <class Bytes>
-  ended all_gather(const Bytes& in, Bytes& out, colls::options) {
-    MPI_Allgather(in.data(), count(in), MPI_BYTE, out.data(), count(in), MPI_BYTE, all_);
+  completed_call all_gather(const Bytes& in, Bytes& out, colls::options) {
+    MPI_Allgather(in.data(), count(in), MPI_BYTE, out.data(), count(in), MPI_BYTE, comm_);
     return {};
   }
   template <class Bytes>
-  ended gather(const Bytes& in, Bytes& out, int root, colls::options) {
-    MPI_Gather(in.data(), count(in), MPI_BYTE, out.data(), count(in), MPI_BYTE, root, all_);
+  completed_call gather(const Bytes& in, Bytes& out, int root, colls::options) {
+    MPI_Gather(in.data(), count(in), MPI_BYTE, out.data(), count(in), MPI_BYTE, root, comm_);
     return {};
   }
   template <class Bytes>
-  ended scatter(const Bytes& in, Bytes& out, int root, colls::options) {
-    MPI_Scatter(in.data(), count(out), MPI_BYTE, out.data(), count(out), MPI_BYTE, root, all_);
+  completed_call scatter(const Bytes& in, Bytes& out, int root, colls::options) {
+    MPI_Scatter(in.data(), count(out), MPI_BYTE, out.data(), count(out), MPI_BYTE, root, comm_);
     return {};
   }
   template <class Bytes>
-  ended all_to_all(const Bytes& in, Bytes& out, colls::options) {
-    const int each = count(in) / size_;
-    MPI_Alltoall(in.data(), each, MPI_BYTE, out.data(), each, MPI_BYTE, all_);
+  completed_call all_to_all(const Bytes& in, Bytes& out, colls::options) {
+    const int block = count(in) / size_;
+    MPI_Alltoall(in.data(), block, MPI_BYTE, out.data(), block, MPI_BYTE, comm_);
     return {};
   }
 
@@ -116,7 +116,7 @@ class communicator {
     return type_of<element<const Data>>();
   }
 
-  MPI_Comm all_ = MPI_COMM_WORLD;
+  MPI_Comm comm_ = MPI_COMM_WORLD;
   int rank_ = 0;
   int size_ = 1;
 };
@@ -130,17 +130,17 @@ int main(int argc, char** argv) {
 #else
   const char* const library = "mpich";
 #endif
-  const int status = bench::peer_main(argc, argv, library, [](const bench::options& how) {
+  const int status = bench::peer_main(argc, argv, library, [](const bench::options& opts) {
     communicator comm;
     bench::pin(comm.rank(), comm.size());
-    bench::measure_blocking(comm, how);
+    bench::measure_blocking(comm, opts);
     return 0;
   });
   if (status != 0) MPI_Abort(MPI_COMM_WORLD, status);
 #ifdef OPEN_MPI
   MPI_Finalize();
 #else
-  // Over UCX's TCP MPICH 4.0 now and then never comes back from MPI_Finalize.
+  // With UCX over TCP, MPI_Finalize of MPICH 4.0 sometimes never returns.
   MPI_Barrier(MPI_COMM_WORLD);
   std::fflush(nullptr);
   std::_Exit(0);

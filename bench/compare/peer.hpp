@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Another library, measured by the loop, the checks and the report of colls-bench: a program gives
-// a communicator of its library, which has the calls of ours and returns when they have ended.
+// Measures another library with the loop, the checks and the report of colls-bench. A program
+// passes a communicator of its library, which has the calls of a colls communicator; each call
+// blocks.
 
 #include "../colls_bench/command_line.hpp"
 #include "../colls_bench/measure.hpp"
@@ -16,8 +17,8 @@
 
 namespace bench {
 
-/// What a call that has ended leaves to await.
-struct ended {
+/// The awaitable result of a blocking call, which has ended already.
+struct completed_call {
   bool start(colls::completion&) const noexcept { return true; }
   void result() const noexcept {}
 };
@@ -25,14 +26,14 @@ struct ended {
 template <class Buffer>
 using element = std::remove_cvref_t<decltype(*std::data(std::declval<Buffer&>()))>;
 
-[[noreturn]] inline void has_no(const options& how, const std::string& what) {
-  throw std::invalid_argument(how.library + " has no " + what);
+[[noreturn]] inline void throw_unsupported(const options& opts, const std::string& feature) {
+  throw std::invalid_argument(opts.library + " does not support " + feature);
 }
 
-/// One rank's run; calls that block need nobody to drive them.
+/// Measures on one rank. Blocking calls need no driver that makes progress.
 template <class Communicator>
-void measure_blocking(Communicator& comm, const options& how) {
-  struct nobody {
+void measure_blocking(Communicator& comm, const options& opts) {
+  struct null_driver {
     colls::run_queue& queue() { return queue_; }
     bool poll() { return false; }
     void idle(unsigned) {}
@@ -40,25 +41,28 @@ void measure_blocking(Communicator& comm, const options& how) {
     void leave() {}
     colls::run_queue queue_;
   } driver;
-  const auto work = make_workload(comm, how);
-  colls::sync_wait(driver, measure(*work, comm, how));
+  const auto work = make_workload(comm, opts);
+  colls::sync_wait(driver, measure(*work, comm, opts));
 }
 
-/// `main` of such a program: `run(how) -> int`. What the ranks talk through is their launcher's
-/// or library's business.
+/// The `main` function of such a program; calls `run(opts) -> int`. The launcher or the library
+/// chooses the transport.
 template <class Run>
 int peer_main(int argc, char** argv, const char* library, Run run) {
-  CLI::App app(std::string("Times a collective of ") + library + " as colls-bench does ours.");
-  options how;
-  how.library = library;
-  how.transport = "as launched";
-  declare(app, how);
+  CLI::App app(std::string("Measures a collective of ") + library +
+               " as colls-bench measures colls.");
+  options opts;
+  opts.library = library;
+  opts.transport = "as launched";
+  declare(app, opts);
   try {
     app.parse(argc, argv);
-    if (!how.congestion.empty()) has_no(how, "--congestion: the system's is what it has");
-    return run(how);
+    if (!opts.congestion.empty()) {
+      throw_unsupported(opts, "--congestion: it uses the system's congestion control");
+    }
+    return run(opts);
   } catch (const CLI::ParseError& wrong) {
-    return refused(app, library, wrong);
+    return report_parse_error(app, library, wrong);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());
     return 1;

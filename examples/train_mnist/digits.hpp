@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Pictures of digits and what they show.
+// Pictures of digits with their labels.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace mnist {
 
 inline constexpr std::size_t side = 28;
-inline constexpr std::size_t pixels_of_one = side * side;
+inline constexpr std::size_t pixels_per_picture = side * side;
 
 struct digits {
   std::vector<std::uint8_t> pixels;  // row by row, picture by picture; 0 is paper
@@ -20,7 +20,7 @@ struct digits {
 
   std::size_t size() const { return labels.size(); }
   std::span<const std::uint8_t> picture(std::size_t i) const {
-    return std::span(pixels).subspan(i * pixels_of_one, pixels_of_one);
+    return std::span(pixels).subspan(i * pixels_per_picture, pixels_per_picture);
   }
 };
 

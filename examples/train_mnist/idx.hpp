@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Reads digits from IDX files, the format of MNIST, raw or compressed by gzip.
+// Reads digits from IDX files, the format of MNIST, raw or compressed with gzip.
 
 #include "digits.hpp"
 
@@ -17,14 +17,14 @@
 
 namespace mnist {
 
-/// One IDX file of bytes. Memory grows with what is really in it, whatever its head says.
+/// One IDX file of bytes. Memory is allocated as data arrives, not by the sizes in the header.
 class idx_file {
  public:
   explicit idx_file(const std::string& path) : path_(path), file_(::gzopen(path.c_str(), "rb")) {
     if (file_ == nullptr) fail(errno != 0 ? std::strerror(errno) : "cannot be opened");
   }
 
-  /// Checks that it has bytes in so many dimensions, and gives their sizes.
+  /// Checks that the file has bytes in so many dimensions, and returns their sizes.
   std::vector<std::uint32_t> head(unsigned dimensions) {
     const std::vector<std::uint8_t> magic = take(4);
     if (magic != std::vector<std::uint8_t>{0, 0, 8, static_cast<std::uint8_t>(dimensions)}) {
@@ -33,14 +33,14 @@ class idx_file {
     }
     std::vector<std::uint32_t> sizes;
     for (const std::vector<std::uint8_t> all = take(4 * dimensions); sizes.size() < dimensions;) {
-      const std::uint8_t* const at = all.data() + 4 * sizes.size();
-      sizes.push_back(std::uint32_t{at[0]} << 24 | std::uint32_t{at[1]} << 16 |
-                      std::uint32_t{at[2]} << 8 | at[3]);
+      const std::uint8_t* const bytes = all.data() + 4 * sizes.size();
+      sizes.push_back(std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 |
+                      std::uint32_t{bytes[2]} << 8 | bytes[3]);
     }
     return sizes;
   }
 
-  /// All that is left, which has to be so many bytes.
+  /// Returns the rest of the file, which must have exactly `size` bytes.
   std::vector<std::uint8_t> rest(std::uint64_t size) {
     std::vector<std::uint8_t> bytes = take(size);
     std::uint8_t more;
@@ -48,8 +48,8 @@ class idx_file {
     return bytes;
   }
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw std::runtime_error(path_ + ": " + what);
+  [[noreturn]] void fail(const std::string& message) const {
+    throw std::runtime_error(path_ + ": " + message);
   }
 
  private:
@@ -57,26 +57,26 @@ class idx_file {
     void operator()(gzFile file) const { ::gzclose_r(file); }
   };
 
-  std::size_t read(std::uint8_t* into, std::size_t size) {
-    const int got = ::gzread(file_.get(), into, static_cast<unsigned>(size));
+  std::size_t read(std::uint8_t* data, std::size_t size) {
+    const int count = ::gzread(file_.get(), data, static_cast<unsigned>(size));
     int code = Z_OK;
-    const char* const why = ::gzerror(file_.get(), &code);
-    if (got < 0 || code == Z_BUF_ERROR) fail(code == Z_ERRNO ? std::strerror(errno) : why);
-    return static_cast<std::size_t>(got);
+    const char* const message = ::gzerror(file_.get(), &code);
+    if (count < 0 || code == Z_BUF_ERROR) fail(code == Z_ERRNO ? std::strerror(errno) : message);
+    return static_cast<std::size_t>(count);
   }
 
   std::vector<std::uint8_t> take(std::uint64_t size) {
     std::vector<std::uint8_t> bytes;
     while (bytes.size() < size) {
-      const std::size_t at = bytes.size();
-      const auto piece = std::min<std::uint64_t>(size - at, 1 << 20);
-      bytes.resize(at + piece);
-      const std::size_t got = read(bytes.data() + at, piece);
-      if (got == 0) {
-        fail("ends after " + std::to_string(at) + " of " + std::to_string(size) +
+      const std::size_t offset = bytes.size();
+      const auto piece = std::min<std::uint64_t>(size - offset, 1 << 20);
+      bytes.resize(offset + piece);
+      const std::size_t count = read(bytes.data() + offset, piece);
+      if (count == 0) {
+        fail("ends after " + std::to_string(offset) + " of " + std::to_string(size) +
              " bytes: is it truncated?");
       }
-      bytes.resize(at + got);
+      bytes.resize(offset + count);
     }
     return bytes;
   }
@@ -85,7 +85,7 @@ class idx_file {
   std::unique_ptr<gzFile_s, closer> file_;
 };
 
-/// The pictures of one file with the labels of the other. Throws an error that names the file.
+/// Reads the pictures of one file and the labels of the other. Throws an error that names the file.
 inline digits read_idx(const std::string& images_path, const std::string& labels_path) {
   digits all;
   idx_file images(images_path);
@@ -95,7 +95,7 @@ inline digits read_idx(const std::string& images_path, const std::string& labels
                 ", this network takes 28 x 28");
   }
   if (sizes[0] == 0) images.fail("has no pictures");
-  all.pixels = images.rest(sizes[0] * std::uint64_t{pixels_of_one});
+  all.pixels = images.rest(sizes[0] * std::uint64_t{pixels_per_picture});
 
   idx_file labels(labels_path);
   const std::uint32_t count = labels.head(1)[0];

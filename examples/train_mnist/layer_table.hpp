@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A table of a network's layers and how many parameters they have.
+// Formats a table of a network's layers with their numbers of parameters.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ struct layer {
   std::int64_t parameters;
 };
 
-/// 320, 18.5 K, 1.2 M.
+/// Formats a count as 320, 18.5 K or 1.2 M.
 inline std::string short_count(std::int64_t count) {
   double shown = static_cast<double>(count);
   const char* unit = "";
@@ -30,13 +30,13 @@ inline std::string short_count(std::int64_t count) {
   return *unit == 0 ? fmt::format("{}", count) : fmt::format("{:.1f}{}", shown, unit);
 }
 
-/// `bytes` is what all parameters take.
+/// `bytes` is the memory of all parameters.
 inline std::string layer_table(const std::vector<layer>& layers, std::int64_t trainable,
                                std::int64_t frozen, std::int64_t bytes) {
   std::size_t name = 4, type = 4;
-  for (const layer& one : layers) {
-    name = std::max(name, one.name.size());
-    type = std::max(type, one.type.size());
+  for (const layer& entry : layers) {
+    name = std::max(name, entry.name.size());
+    type = std::max(type, entry.type.size());
   }
   std::string table = fmt::format("   | {:{}} | {:{}} | parameters\n", "name", name, "type", type);
   const std::string rule = std::string(table.size() - 1, '-') + "\n";

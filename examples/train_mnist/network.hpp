@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The network of PyTorch's MNIST example, and how digits become its input.
+// The network of PyTorch's MNIST example, and the conversion of digits to its input.
 
 #include "digits.hpp"
 #include "layer_table.hpp"
@@ -43,8 +43,8 @@ struct batch {
   torch::Tensor pictures, labels;
 };
 
-/// Normalised as usual for MNIST.
-inline batch batch_of(const digits& from, std::span<const std::size_t> which) {
+/// Makes a batch of the samples, normalised as usual for MNIST.
+inline batch batch_of(const digits& source, std::span<const std::size_t> samples) {
   static const auto value = [] {
     std::array<float, 256> all{};
     for (std::size_t ink = 0; ink < all.size(); ++ink) {
@@ -52,30 +52,30 @@ inline batch batch_of(const digits& from, std::span<const std::size_t> which) {
     }
     return all;
   }();
-  const auto count = static_cast<std::int64_t>(which.size());
-  batch made{torch::empty({count, 1, side, side}), torch::empty({count}, torch::kInt64)};
-  float* into = made.pictures.data_ptr<float>();
-  std::int64_t* label = made.labels.data_ptr<std::int64_t>();
-  for (const std::size_t sample : which) {
-    for (const std::uint8_t ink : from.picture(sample)) *into++ = value[ink];
-    *label++ = from.labels[sample];
+  const auto count = static_cast<std::int64_t>(samples.size());
+  batch result{torch::empty({count, 1, side, side}), torch::empty({count}, torch::kInt64)};
+  float* pixel = result.pictures.data_ptr<float>();
+  std::int64_t* label = result.labels.data_ptr<std::int64_t>();
+  for (const std::size_t sample : samples) {
+    for (const std::uint8_t ink : source.picture(sample)) *pixel++ = value[ink];
+    *label++ = source.labels[sample];
   }
-  return made;
+  return result;
 }
 
 inline std::string table_of(const torch::nn::Module& net) {
   std::vector<layer> layers;
   for (const auto& child : net.named_children()) {
     std::int64_t count = 0;
-    for (const torch::Tensor& one : child.value()->parameters()) count += one.numel();
+    for (const torch::Tensor& parameter : child.value()->parameters()) count += parameter.numel();
     std::string type = child.value()->name();  // torch::nn::Conv2dImpl
     type = type.substr(type.rfind(':') + 1);
     layers.push_back({child.key(), type.substr(0, type.rfind("Impl")), count});
   }
   std::int64_t trainable = 0, frozen = 0, bytes = 0;
-  for (const torch::Tensor& one : net.parameters()) {
-    (one.requires_grad() ? trainable : frozen) += one.numel();
-    bytes += static_cast<std::int64_t>(one.nbytes());
+  for (const torch::Tensor& parameter : net.parameters()) {
+    (parameter.requires_grad() ? trainable : frozen) += parameter.numel();
+    bytes += static_cast<std::int64_t>(parameter.nbytes());
   }
   return layer_table(layers, trainable, frozen, bytes);
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How far training is: a live bar on a terminal, else ten lines an epoch.
+// Shows the progress of training: a live bar on a terminal, otherwise ten lines an epoch.
 
 #include <fmt/format.h>
 
@@ -18,11 +18,11 @@ namespace mnist {
 
 class progress {
  public:
-  /// `done` steps of the epoch are behind us already.
+  /// `done` is the number of steps of the epoch that have been made already.
   progress(std::uint64_t epoch, std::uint64_t epochs, std::uint64_t steps, std::uint64_t done)
       : epoch_(epoch), epochs_(epochs), steps_(steps), done_(done) {}
 
-  /// One more step: its loss, and how many samples it took.
+  /// Adds a step with its loss and its number of samples.
   void step(double loss, std::size_t samples) {
     samples_ += static_cast<double>(samples);
     sum_ += loss * static_cast<double>(samples);

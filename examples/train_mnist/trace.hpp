@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// When the parts of a step happened, as a JSON line a step, for bench/timeline.py.
+// Writes the times of the parts of each step, one JSON line a step, for bench/timeline.py.
 
 #include <colls/ddp/options.hpp>
 
@@ -25,11 +25,11 @@ struct trace {
     return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
 
-  /// One line: microseconds since the step began.
+  /// Writes one line of times in microseconds since the step began.
   void write() {
     if (!out.is_open()) return;
-    const auto since = [this](colls::time_point then) {
-      return static_cast<double>(then - forward) * 1e-3;
+    const auto since = [this](colls::time_point time) {
+      return static_cast<double>(time - forward) * 1e-3;
     };
     out << fmt::format("{{\"backward\":{},\"optimizer\":{},\"end\":{},\"ready\":{{",
                        since(backward), since(optimizer), since(end));

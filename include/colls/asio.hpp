@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Operations as asynchronous operations of Asio: in asio::awaitable, and with any completion token.
+// asio: operations of colls as asynchronous operations of Asio.
 //
-// `co_await comm.all_reduce(x)` works inside asio::awaitable, and a kept operation by
-// `co_await std::move(op)`. `comm.all_reduce(x)(token)` takes use_future, callbacks, deferred and
-// the like. The signature is void(error_code), or void(error_code, T) where the operation has a
-// value; `comm.failed()` explains more than the code does. Not for files that nvcc compiles.
+// Inside asio::awaitable, `co_await comm.all_reduce(x)` awaits a call, and `co_await std::move(op)`
+// an operation that was kept. `comm.all_reduce(x)(token)` takes any completion token: use_future,
+// a callback, deferred. The signature is void(error_code), or void(error_code, T) if the operation
+// has a value. `comm.failed()` has more details than the code. nvcc cannot compile this header.
 
 #include <colls/call/call.hpp>
 
@@ -30,9 +30,9 @@ namespace colls::detail {
 
 namespace asio = boost::asio;
 
-/// The waits of one execution context. They own themselves, so the context destroys those that are
-/// left when it ends, as it does with its own.
-class foreign_waits final : public asio::execution_context::service {
+/// The pending waits of one execution context. A wait owns itself, so the context destroys those
+/// that are left when it is destroyed, as it does with its own operations.
+class pending_waits final : public asio::execution_context::service {
  public:
   static inline asio::execution_context::id id;
 
@@ -44,28 +44,28 @@ class foreign_waits final : public asio::execution_context::service {
     ~wait() = default;
 
    private:
-    friend foreign_waits;
-    foreign_waits* kept_by_ = nullptr;
+    friend pending_waits;
+    pending_waits* owner_ = nullptr;
     wait* next_ = nullptr;
     wait* prev_ = nullptr;
   };
 
-  explicit foreign_waits(asio::execution_context& owner) : service(owner) {}
+  explicit pending_waits(asio::execution_context& owner) : service(owner) {}
 
-  void add(wait& each) {
+  void add(wait& item) {
     const std::lock_guard lock(guard_);
-    each.kept_by_ = this;
-    each.next_ = first_;
-    if (first_ != nullptr) first_->prev_ = &each;
-    first_ = &each;
+    item.owner_ = this;
+    item.next_ = first_;
+    if (first_ != nullptr) first_->prev_ = &item;
+    first_ = &item;
   }
-  /// Does nothing for one that was never added.
-  static void remove(wait& each) noexcept {
-    if (each.kept_by_ == nullptr) return;
-    const std::lock_guard lock(each.kept_by_->guard_);
-    (each.prev_ != nullptr ? each.prev_->next_ : each.kept_by_->first_) = each.next_;
-    if (each.next_ != nullptr) each.next_->prev_ = each.prev_;
-    each.kept_by_ = nullptr;
+  /// Does nothing if the wait was never added.
+  static void remove(wait& item) noexcept {
+    if (item.owner_ == nullptr) return;
+    const std::lock_guard lock(item.owner_->guard_);
+    (item.prev_ != nullptr ? item.prev_->next_ : item.owner_->first_) = item.next_;
+    if (item.next_ != nullptr) item.next_->prev_ = item.prev_;
+    item.owner_ = nullptr;
   }
 
  private:
@@ -86,63 +86,65 @@ struct completion_signature<void> {
   using type = void(boost::system::error_code);
 };
 
-/// An operation and the handler that waits for it. Owns itself until the handler is called.
+/// An operation and the handler to call when it ends. Owns itself until the handler is called.
 template <class T, class Handler>
-class foreign_wait final : completion, foreign_waits::wait {
+class asio_wait final : completion, pending_waits::wait {
   static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
                 "colls: after an error a handler gets a T() as the value");
   struct nothing {};
   using allocator_type = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
-  using memory =
-      typename std::allocator_traits<allocator_type>::template rebind_alloc<foreign_wait>;
+  using memory = typename std::allocator_traits<allocator_type>::template rebind_alloc<asio_wait>;
   using executor_type = asio::associated_executor_t<Handler, asio::any_io_executor>;
-  static constexpr bool brings_executor =
+  static constexpr bool has_executor =
       !std::is_same_v<asio::associated_executor_t<Handler, nothing>, nothing>;
 
  public:
   static void begin(operation<T>&& awaited, Handler&& handler) {
-    memory from = allocator_of(handler);
-    foreign_wait* const self = from.allocate(1);
+    memory allocator = allocator_of(handler);
+    asio_wait* const self = allocator.allocate(1);
     try {
-      ::new (static_cast<void*>(self)) foreign_wait(std::move(awaited), std::move(handler));
+      ::new (static_cast<void*>(self)) asio_wait(std::move(awaited), std::move(handler));
     } catch (...) {
-      from.deallocate(self, 1);
+      allocator.deallocate(self, 1);
       throw;
     }
     self->start();
   }
 
  private:
-  /// What is posted. Destroys the wait if its executor never calls it.
-  class delivery {
+  /// The function that is posted to the handler's executor. Destroys the wait if the executor
+  /// destroys it without a call.
+  class posted_completion {
    public:
-    using allocator_type = foreign_wait::allocator_type;
+    using allocator_type = asio_wait::allocator_type;
 
-    explicit delivery(foreign_wait& ended) : ended_(&ended) {}
-    delivery(delivery&& other) noexcept : ended_(std::exchange(other.ended_, nullptr)) {}
-    ~delivery() {
+    explicit posted_completion(asio_wait& ended) : ended_(&ended) {}
+    posted_completion(posted_completion&& other) noexcept
+        : ended_(std::exchange(other.ended_, nullptr)) {}
+    ~posted_completion() {
       if (ended_ != nullptr) ended_->destroy();
     }
     void operator()() { std::exchange(ended_, nullptr)->complete(); }
     allocator_type get_allocator() const noexcept { return allocator_of(ended_->handler_); }
 
    private:
-    foreign_wait* ended_;
+    asio_wait* ended_;
   };
 
   struct canceller {
-    foreign_wait* self;
+    asio_wait* self;
     void operator()(asio::cancellation_type type) const { self->cancel(type); }
   };
 
-  foreign_wait(operation<T>&& awaited, Handler&& handler)
-      : completion([](completion& self) noexcept { static_cast<foreign_wait&>(self).hand_over(); },
-                   &awaited.started().queue()),
+  asio_wait(operation<T>&& awaited, Handler&& handler)
+      : completion(
+            [](completion& self) noexcept { static_cast<asio_wait&>(self).post_completion(); },
+            &awaited.underlying_call().queue()),
         awaited_(std::move(awaited)),
         handler_(std::move(handler)) {
-    // The queue of an operation that has ended may be gone with its communicator, so it is not
-    // asked when the handler knows its executor.
-    if constexpr (brings_executor) {
+    // If the operation has ended, its run queue may have been destroyed with the communicator. It
+    // is accessed only if the handler has no executor.
+    if constexpr (has_executor) {
       work_.emplace(asio::get_associated_executor(handler_));
     } else if (const asio::any_io_executor* const own = executor_of_queue()) {
       work_.emplace(*own);
@@ -159,14 +161,14 @@ class foreign_wait final : completion, foreign_waits::wait {
   void start() {
     if (awaited_.start(*this)) {
       if (work_) {
-        hand_over();
+        post_completion();
       } else {
         post();
       }
       return;
     }
     if (const asio::any_io_executor* const own = executor_of_queue()) {
-      asio::use_service<foreign_waits>(asio::query(*own, asio::execution::context)).add(*this);
+      asio::use_service<pending_waits>(asio::query(*own, asio::execution::context)).add(*this);
     }
     auto slot = asio::get_associated_cancellation_slot(handler_);
     if (slot.is_connected()) {
@@ -175,12 +177,12 @@ class foreign_wait final : completion, foreign_waits::wait {
     }
   }
 
-  // Calls nothing of the user: what a handler throws belongs to who runs its executor. Without any
-  // executor the run queue is all there is.
-  void hand_over() noexcept {
-    foreign_waits::remove(*this);
+  // Does not call the handler here, since its exceptions have to reach the thread that runs its
+  // executor. Without an executor the run queue calls the handler.
+  void post_completion() noexcept {
+    pending_waits::remove(*this);
     if (work_) {
-      asio::post(work_->get_executor(), delivery(*this));
+      asio::post(work_->get_executor(), posted_completion(*this));
     } else {
       complete();
     }
@@ -188,20 +190,20 @@ class foreign_wait final : completion, foreign_waits::wait {
 
   void cancel(asio::cancellation_type type) {
     if (aborted_) return;
-    call_base& call = awaited_.started();
+    call_base& call = awaited_.underlying_call();
     if (call.is_done()) return;
     const bool terminal =
         (type & asio::cancellation_type::terminal) != asio::cancellation_type::none;
-    const bool gentle =
+    const bool withdraws =
         (type & (asio::cancellation_type::partial | asio::cancellation_type::total)) !=
         asio::cancellation_type::none;
-    const bool untouched = call.untouched != nullptr && call.untouched(call);
-    if (!terminal && !(gentle && untouched)) return;
+    const bool can_withdraw = call.can_withdraw != nullptr && call.can_withdraw(call);
+    if (!terminal && !(withdraws && can_withdraw)) return;
     aborted_ = true;
     {
       const operation<T> dropped = std::move(awaited_);
     }
-    hand_over();
+    post_completion();
   }
 
   void complete() {
@@ -209,10 +211,10 @@ class foreign_wait final : completion, foreign_waits::wait {
     boost::system::error_code ec;
     if (aborted_) {
       ec = asio::error::operation_aborted;
-    } else if (const errc code = awaited_.why().code; code != errc{}) {
+    } else if (const errc code = awaited_.reason().code; code != errc{}) {
       ec = make_error_code(code);
     }
-    // Its memory is free again before the handler runs and asks for more.
+    // Frees its memory before it calls the handler, which can then reuse that memory.
     Handler handler = std::move(handler_);
     if constexpr (std::is_void_v<T>) {
       release(allocator_of(handler));
@@ -224,14 +226,14 @@ class foreign_wait final : completion, foreign_waits::wait {
     }
   }
 
-  void release(memory from) noexcept {
-    this->~foreign_wait();
-    from.deallocate(this, 1);
+  void release(memory allocator) noexcept {
+    this->~asio_wait();
+    allocator.deallocate(this, 1);
   }
 
   void destroy() noexcept override {
-    foreign_waits::remove(*this);
-    // What they own may own what this stands on.
+    pending_waits::remove(*this);
+    // The operation and the handler are destroyed last, because they can own the memory resource.
     const operation<T> awaited = std::move(awaited_);
     const Handler handler = std::move(handler_);
     release(allocator_of(handler));
@@ -252,15 +254,15 @@ struct initiate<operation<T>, Token> {
   struct initiation {
     template <class Handler>
     void operator()(Handler&& handler, operation<T>&& awaited) const {
-      foreign_wait<T, std::decay_t<Handler>>::begin(std::move(awaited),
-                                                    std::forward<Handler>(handler));
+      asio_wait<T, std::decay_t<Handler>>::begin(std::move(awaited),
+                                                 std::forward<Handler>(handler));
     }
   };
 
-  template <class Given>
-  static auto start(operation<T>&& awaited, Given&& token) {
-    return asio::async_initiate<Given, typename completion_signature<T>::type>(initiation{}, token,
-                                                                               std::move(awaited));
+  template <class CompletionToken>
+  static auto start(operation<T>&& awaited, CompletionToken&& token) {
+    return asio::async_initiate<CompletionToken, typename completion_signature<T>::type>(
+        initiation{}, token, std::move(awaited));
   }
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Collectives, and ranks in this process to run them: a list of includes.
+// colls: the collectives, and ranks in this process (inproc) to run them.
 
 #include <colls/base/algorithm_names.hpp>
 #include <colls/base/buffer.hpp>

@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The collectives as users call them.
+// communicator: the public API of collectives and point-to-point calls.
 
 #include <colls/call/communicator.hpp>

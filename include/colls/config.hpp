@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a program may say about its world, and what its launcher says.
+// config: the settings of a world, by the program or from the launcher's environment.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>

@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What can go wrong: an error_code, a record that explains it, an exception.
+// error: the error codes, the failure record that explains one, and the exception.
 
 #include <colls/base/error.hpp>

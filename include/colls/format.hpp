@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Words of colls for fmt: the only header that includes it.
+// format: formatters of colls' types for fmt. The only header that includes fmt.
 
 #include <colls/base/error.hpp>
 #include <colls/base/half.hpp>
@@ -10,34 +10,34 @@
 
 #include <fmt/format.h>
 
-/// "ring"
+/// Formats the name: "ring".
 template <>
 struct fmt::formatter<colls::algorithm> : fmt::formatter<const char*> {
   template <class Context>
-  auto format(colls::algorithm how, Context& context) const {
-    return formatter<const char*>::format(colls::name(how), context);
+  auto format(colls::algorithm algo, Context& context) const {
+    return formatter<const char*>::format(colls::name(algo), context);
   }
 };
 
-/// "all_reduce"
+/// Formats the name: "all_reduce".
 template <>
 struct fmt::formatter<colls::collective> : fmt::formatter<const char*> {
   template <class Context>
-  auto format(colls::collective what, Context& context) const {
-    return formatter<const char*>::format(colls::name(what), context);
+  auto format(colls::collective coll, Context& context) const {
+    return formatter<const char*>::format(colls::name(coll), context);
   }
 };
 
-/// "peer_failed"
+/// Formats the name: "peer_failed".
 template <>
 struct fmt::formatter<colls::errc> : fmt::formatter<const char*> {
   template <class Context>
   auto format(colls::errc code, Context& context) const {
-    return formatter<const char*>::format(colls::detail::words(code).name, context);
+    return formatter<const char*>::format(colls::detail::text_of(code).name, context);
   }
 };
 
-/// The whole line that `error::what()` gives.
+/// Formats the line that `error::what()` returns.
 template <>
 struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   template <class Context>
@@ -46,16 +46,16 @@ struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   }
 };
 
-/// The lines of `to_text`.
+/// Formats the lines that `to_text` returns.
 template <>
 struct fmt::formatter<colls::explanation> : fmt::formatter<std::string> {
   template <class Context>
-  auto format(const colls::explanation& told, Context& context) const {
-    return formatter<std::string>::format(colls::to_text(told), context);
+  auto format(const colls::explanation& value, Context& context) const {
+    return formatter<std::string>::format(colls::to_text(value), context);
   }
 };
 
-/// As a float.
+/// Formats the value as a float.
 template <class Half>
   requires colls::half_type<Half>
 struct fmt::formatter<Half> : fmt::formatter<float> {

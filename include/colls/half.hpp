@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// float16 and bfloat16.
+// half: float16 and bfloat16.
 
 #include <colls/base/half.hpp>

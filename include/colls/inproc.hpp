@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks in this process: the communicators of an inproc world, and a main function for each rank.
+// inproc: ranks as coroutines of one thread. Makes the communicators of an inproc world, and runs a
+// main function on each rank.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>
@@ -15,43 +16,43 @@ namespace colls::inproc {
 
 using communicator = colls::communicator<inproc_transport>;
 
-/// The world as rank `rank` of `ranks` sees it; once per rank.
-inline communicator join(inproc_world& ranks, int rank) {
-  const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &ranks[rank]);
+/// Makes the world communicator of one rank. Call it once per rank. `world` outlives the result.
+inline communicator join(inproc_world& world, int rank) {
+  const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &world[rank]);
   return communicator(std::make_unique<colls::detail::core<inproc_transport>>(
-      net, 0, rank, ranks.size(), nullptr, true));
+      net, 0, rank, world.size(), nullptr, true));
 }
 
 namespace detail {
 
-/// One rank from its main to its end: an error gives its communicator up, so that no other rank
-/// waits for it.
-inline task<> live(communicator& mine, task<> rank_main, std::exception_ptr& first) {
+/// Runs the main function of one rank and closes its communicator. An exception revokes the
+/// communicator, so that no other rank waits for this one.
+inline task<> run_rank(communicator& comm, task<> rank_main, std::exception_ptr& first_error) {
   try {
     co_await rank_main;
   } catch (...) {
-    if (!first) first = std::current_exception();
-    colls::detail::give_up(mine);
+    if (!first_error) first_error = std::current_exception();
+    colls::detail::revoke_on_exception(comm);
   }
-  if (mine) co_await mine.close();
+  if (comm) co_await comm.close();
 }
 
 }  // namespace detail
 
-/// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, as coroutines on this
-/// thread, to their end, and closes their communicators; then rethrows the error that came first,
-/// if any.
+/// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, as coroutines of this
+/// thread, and closes their communicators. Returns when all have ended. Then rethrows the first
+/// error, if there was one.
 template <class Main>
 void run(int size, Main rank_main) {
-  inproc_world ranks(size);
+  inproc_world world(size);
   std::vector<communicator> communicators;
-  for (int rank = 0; rank < size; ++rank) communicators.push_back(join(ranks, rank));
-  std::exception_ptr first;
+  for (int rank = 0; rank < size; ++rank) communicators.push_back(join(world, rank));
+  std::exception_ptr first_error;
   std::vector<task<>> mains;
-  for (communicator& mine : communicators)
-    mains.push_back(detail::live(mine, rank_main(mine), first));
-  sync_wait(ranks, when_all(std::move(mains)));
-  if (first) std::rethrow_exception(first);
+  for (communicator& comm : communicators)
+    mains.push_back(detail::run_rank(comm, rank_main(comm), first_error));
+  sync_wait(world, when_all(std::move(mains)));
+  if (first_error) std::rethrow_exception(first_error);
 }
 
 }  // namespace colls::inproc

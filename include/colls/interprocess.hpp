@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks as processes: for programs that look at the transport itself, as `world.dup(executor)`
-// does.
+// interprocess: the transport between processes, for files that need its complete type, as
+// `world.dup(executor)` does.
 
 #include <colls/transport/interprocess/interprocess_transport.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// join: from a launcher's environment (or a config) to the world.
+// join: joins the world that a launcher's environment or a config describes.
 
 #include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/driver/engine.hpp>
@@ -10,11 +10,12 @@
 
 namespace colls {
 
-/// Joins the world that `how` describes: `co_await colls::join(executor, colls::environment())`.
-/// Every rank holds the world afterwards, or a `colls::error` that says who or what is missing and
-/// what to do, within the one deadline of the config. All further work of the world happens on
-/// `executor` (an io_context's, or a strand), which outlives it.
-operation<world> join(const boost::asio::any_io_executor& executor, config how = environment());
+/// Joins the world that `cfg` describes: `co_await colls::join(executor, colls::environment())`.
+/// Afterwards every rank has the world communicator. If that fails, the operation ends by the
+/// deadline of the config with a `colls::error` that says which rank or setting is missing, and
+/// what to do. All further work of the world runs on `executor`, which is that of an io_context or
+/// a strand and has to outlive the world.
+operation<world> join(const boost::asio::any_io_executor& executor, config cfg = environment());
 
 }  // namespace colls
 

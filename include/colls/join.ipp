@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a join does: the second half of join.hpp.
+// join: the definitions of join.hpp.
 
 #include <colls/bootstrap/form_world.hpp>
 #include <colls/join.hpp>
@@ -12,49 +12,52 @@ namespace colls {
 
 namespace detail {
 
-/// A join under way: a call that belongs to no communicator.
+/// The call of a join, which belongs to no communicator.
 class join_call final : public call<world>, call_owner {
  public:
-  explicit join_call(std::shared_ptr<engine> on)
-      : call<world>(static_cast<call_owner*>(this), nullptr, on->queue()), engine_(std::move(on)) {}
+  explicit join_call(std::shared_ptr<engine> driver)
+      : call<world>(static_cast<call_owner*>(this), nullptr, driver->queue()),
+        driver_(std::move(driver)) {}
 
  private:
-  void ended(call_base&) noexcept override {}
-  void progress() override { engine_->poll(); }
-  void kick() override { engine_->kick(); }
+  void call_ended(call_base&) noexcept override {}
+  void progress() override { driver_->poll(); }
+  void wake_driver() override { driver_->wake_driver(); }
 
-  std::shared_ptr<engine> engine_;
+  std::shared_ptr<engine> driver_;
 };
 
-COLLS_ONCE task<world> form(std::shared_ptr<engine> on, config how) {
-  auto who = std::make_shared<membership>(co_await meet(*on, std::move(how)));
-  // A rank that spins while it waits takes the core of one that could work. Where one sleeps, those
-  // who write to it have to wake it, and all others wait for that: so none does for some time.
-  if (who->shares_cores()) {
-    on->spin(0, 10 * milliseconds);
+COLLS_ONCE task<world> join_body(std::shared_ptr<engine> driver, config cfg) {
+  auto info = std::make_shared<world_info>(co_await form_world(*driver, std::move(cfg)));
+  // A rank that spins takes the core from a rank that could compute. A rank that sleeps has to be
+  // woken by its peers, and all ranks wait for that. So ranks that share cores yield for some time
+  // before they sleep, and others spin first.
+  if (info->is_oversubscribed()) {
+    driver->spin(0, 10 * milliseconds);
   } else {
-    on->spin(5000, milliseconds / 5);
+    driver->spin(5000, milliseconds / 5);
   }
-  const int rank = who->rank;
-  const int size = who->size;
-  const int local_rank = who->local_rank;
-  const time_point inactivity = who->cfg.timeout.count();
-  auto net = std::make_shared<tcp_transport>(std::move(on), std::move(who));
-  auto made = std::make_unique<core<tcp_transport>>(std::move(net), 0, rank, size, nullptr, true);
-  made->state().inactivity = inactivity;
-  made->local_rank(local_rank);
-  co_return world(std::move(made));
+  const int rank = info->rank;
+  const int size = info->size;
+  const int local_rank = info->local_rank;
+  const time_point inactivity = info->cfg.timeout.count();
+  auto net = std::make_shared<interprocess_transport>(std::move(driver), std::move(info));
+  auto impl =
+      std::make_unique<core<interprocess_transport>>(std::move(net), 0, rank, size, nullptr, true);
+  impl->state().inactivity = inactivity;
+  impl->set_local_rank(local_rank);
+  co_return world(std::move(impl));
 }
 
 }  // namespace detail
 
-COLLS_ONCE operation<world> join(const boost::asio::any_io_executor& executor, config how) {
-  const std::shared_ptr<engine> on = engine::of(executor);
-  auto* const made = new detail::join_call(on);
-  (void)(made->body = detail::form(on, std::move(how)));
-  made->run();
-  on->kick();
-  return operation<world>(made);
+COLLS_ONCE operation<world> join(const boost::asio::any_io_executor& executor, config cfg) {
+  const std::shared_ptr<engine> driver = engine::get(executor);
+  auto* const joining = new detail::join_call(driver);
+  (void)(joining->body = detail::join_body(driver, std::move(cfg)));
+  joining->run();
+  driver->wake_driver();
+  return operation<world>(joining);
 }
 
 }  // namespace colls

@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The built-in operations of reductions.
+// op: the built-in reduction operations.
 
 #include <colls/base/op.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// run: a main function for programs that a launcher starts.
+// run: joins the world of the launcher, runs a main function on it, and closes it.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/colls.hpp>
@@ -12,31 +12,32 @@ namespace colls {
 
 namespace detail {
 
-/// Joins, lives `rank_main(state, world)`, closes; an error is explained on stderr and makes it 1.
-int run_world(config how, int (*rank_main)(void* state, world& all), void* state);
+/// Joins the world, runs `rank_main(state, world)`, and closes the world. Prints an error on stderr
+/// and then returns 1.
+int run_world(config cfg, int (*rank_main)(void* state, world& comm), void* state);
 
 }  // namespace detail
 
-/// Joins the world of the launcher's environment (colls-run, torchrun, mpirun, srun, or alone),
-/// runs `main_task(world&)`, and closes the world. The main is a `task<>` or a `task<int>`, or a
-/// plain function of void or int, which waits by `sync_wait(world, world.all_reduce(v))`. Returns
-/// the main's number (0 if it has none), or 1 after an error, which is explained in one line on
-/// stderr.
+/// Joins the world of the launcher's environment, runs `main_task(world&)`, and closes the world.
+/// The launcher is colls-run, torchrun, mpirun or srun; without one the world is this process.
+/// `main_task` is a coroutine that returns `task<>` or `task<int>`, or a plain function that
+/// returns void or int and waits by `sync_wait(world, world.all_reduce(v))`. Returns the result of
+/// `main_task`, or 0 if it has none. After an error prints one line on stderr and returns 1.
 template <class Main>
-int run(Main main_task, config how = {.address = "env://"}) {
+int run(Main main_task, config cfg = {.address = "env://"}) {
   return detail::run_world(
-      std::move(how),
-      [](void* state, world& all) -> int {
+      std::move(cfg),
+      [](void* state, world& comm) -> int {
         Main& rank_main = *static_cast<Main*>(state);
         using result = std::invoke_result_t<Main&, world&>;
         if constexpr (std::is_void_v<result>) {
-          rank_main(all);
+          rank_main(comm);
         } else if constexpr (std::is_convertible_v<result, int>) {
-          return rank_main(all);
+          return rank_main(comm);
         } else if constexpr (std::is_void_v<decltype(std::declval<result&>().result())>) {
-          sync_wait(all, rank_main(all));
+          sync_wait(comm, rank_main(comm));
         } else {
-          return sync_wait(all, rank_main(all));
+          return sync_wait(comm, rank_main(comm));
         }
         return 0;
       },

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// From a launcher's start to its end: the second half of run.hpp.
+// run: the definitions of run.hpp.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/driver/engine.hpp>
@@ -13,25 +13,25 @@
 
 namespace colls::detail {
 
-COLLS_ONCE int run_world(config how, int (*rank_main)(void* state, world& all), void* state) {
+COLLS_ONCE int run_world(config cfg, int (*rank_main)(void* state, world& comm), void* state) {
   boost::asio::io_context context(1);
-  const std::shared_ptr<engine> on = engine::of(context.get_executor());
+  const std::shared_ptr<engine> driver = engine::get(context.get_executor());
   int status = 0;
   bool failed = false;
-  const auto explain = [&](const std::string& why) {
-    std::fprintf(stderr, "%s\n", why.c_str());
+  const auto report = [&](const std::string& reason) {
+    std::fprintf(stderr, "%s\n", reason.c_str());
     failed = true;
   };
   try {
-    world all = sync_wait(*on, colls::join(context.get_executor(), std::move(how)));
+    world comm = sync_wait(*driver, colls::join(context.get_executor(), std::move(cfg)));
     try {
-      status = rank_main(state, all);
+      status = rank_main(state, comm);
     } catch (...) {
-      explain(give_up(all));
+      report(revoke_on_exception(comm));
     }
-    sync_wait(*on, all.close());
+    sync_wait(*driver, comm.close());
   } catch (...) {
-    explain(words_thrown());
+    report(exception_text());
   }
   return failed ? 1 : status;
 }

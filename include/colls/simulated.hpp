@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks on a simulated network: the communicators of a simulated world.
+// simulated: ranks on a simulated network. Makes the communicators of a simulated world.
 
 #include <colls/call/communicator.hpp>
 #include <colls/transport/simulated/simulated_transport.hpp>
@@ -11,11 +11,11 @@ namespace colls::simulated {
 
 using communicator = colls::communicator<simulated_transport>;
 
-/// The world as rank `rank` of `ranks` sees it; once per rank.
-inline communicator join(simulated_world& ranks, int rank) {
-  const std::shared_ptr<simulated_transport> net(std::shared_ptr<void>(), &ranks[rank]);
+/// Makes the world communicator of one rank. Call it once per rank. `world` outlives the result.
+inline communicator join(simulated_world& world, int rank) {
+  const std::shared_ptr<simulated_transport> net(std::shared_ptr<void>(), &world[rank]);
   return communicator(std::make_unique<colls::detail::core<simulated_transport>>(
-      net, 0, rank, ranks.size(), nullptr, true));
+      net, 0, rank, world.size(), nullptr, true));
 }
 
 }  // namespace colls::simulated

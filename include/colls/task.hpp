@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Coroutines, and several of them at once.
+// task: coroutines, and `when_all` to run several of them concurrently.
 
 #include <colls/coroutine/task.hpp>
 #include <colls/coroutine/when_all.hpp>

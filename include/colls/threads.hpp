@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks as threads of this process: the communicators of a thread_world, and a main for each rank.
+// threads: ranks as threads of one process. Makes the communicators of a thread_world, and runs a
+// main function on each rank.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/threads/thread_transport.hpp>
@@ -18,50 +19,51 @@ namespace colls::threads {
 
 using communicator = colls::communicator<thread_transport>;
 
-/// The world as rank `rank` of `ranks` sees it; once per rank, on the thread of that rank.
-inline communicator join(thread_world& ranks, int rank) {
-  const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &ranks[rank]);
+/// Makes the world communicator of one rank. Call it once per rank, on the thread of that rank.
+/// `world` outlives the result.
+inline communicator join(thread_world& world, int rank) {
+  const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &world[rank]);
   return communicator(
-      std::make_unique<detail::core<thread_transport>>(net, 0, rank, ranks.size(), nullptr, true));
+      std::make_unique<detail::core<thread_transport>>(net, 0, rank, world.size(), nullptr, true));
 }
 
-/// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, each on a thread of its
-/// own, to their end; then rethrows the error that came first, if any. A rank that ends by an error
-/// revokes the world, so that nobody waits for it.
+/// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, each on its own thread,
+/// and closes their communicators. Returns when all have ended. Then rethrows the first error, if
+/// there was one. An error of one rank revokes the world, so that no other rank waits for it.
 template <class Main>
 void run(int size, Main rank_main) {
-  thread_world ranks(size);
+  thread_world world(size);
   std::mutex guard;
-  std::exception_ptr first;
-  const auto failed = [&] {
+  std::exception_ptr first_error;
+  const auto store_error = [&] {
     const std::lock_guard lock(guard);
-    if (!first) first = std::current_exception();
+    if (!first_error) first_error = std::current_exception();
   };
-  const auto live = [&](int rank) {
+  const auto run_rank = [&](int rank) {
     try {
-      communicator mine = join(ranks, rank);
+      communicator comm = join(world, rank);
       try {
-        sync_wait(mine, rank_main(mine));
+        sync_wait(comm, rank_main(comm));
       } catch (...) {
-        failed();
-        detail::give_up(mine);
+        store_error();
+        detail::revoke_on_exception(comm);
       }
-      sync_wait(mine, mine.close());
+      sync_wait(comm, comm.close());
     } catch (...) {
-      failed();
+      store_error();
     }
-    ranks[rank].depart();
+    world[rank].depart();
   };
-  std::vector<std::thread> started;
+  std::vector<std::thread> threads;
   try {
-    started.reserve(static_cast<std::size_t>(size));
-    for (int rank = 0; rank < size; ++rank) started.emplace_back(live, rank);
+    threads.reserve(static_cast<std::size_t>(size));
+    for (int rank = 0; rank < size; ++rank) threads.emplace_back(run_rank, rank);
   } catch (...) {
-    failed();
-    for (int rank = static_cast<int>(started.size()); rank < size; ++rank) ranks[rank].depart();
+    store_error();
+    for (int rank = static_cast<int>(threads.size()); rank < size; ++rank) world[rank].depart();
   }
-  for (std::thread& rank : started) rank.join();
-  if (first) std::rethrow_exception(first);
+  for (std::thread& thread : threads) thread.join();
+  if (first_error) std::rethrow_exception(first_error);
 }
 
 }  // namespace colls::threads

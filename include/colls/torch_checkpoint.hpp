@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A checkpoint of training a libtorch module: everything that another number of ranks needs to go
-// on.
+// torch_checkpoint: checkpoints of training a libtorch module, which any number of ranks can
+// resume.
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/ddp/checkpoint.hpp>
@@ -17,14 +17,14 @@ namespace colls::ddp {
 
 namespace detail {
 
-/// Beside the module's own entries, under a name that no module has.
+/// The name of the entry beside the module's own ones. No module uses it.
 inline constexpr const char* training_entry = "colls_training";
 
-inline error not_usable(const std::string& path, const std::string& why) {
-  return error(failure(errc::file_failed).say("%s: %s", path.c_str(), why.c_str()));
+inline error checkpoint_error(const std::string& path, const std::string& reason) {
+  return error(failure(errc::file_failed).set_detail("%s: %s", path.c_str(), reason.c_str()));
 }
 
-/// The first line of what libtorch says.
+/// The first line of libtorch's message.
 inline std::string first_line(const c10::Error& thrown) {
   const std::string all = thrown.what_without_backtrace();
   return all.substr(0, all.find('\n'));
@@ -36,82 +36,84 @@ inline std::string shape_of(const torch::Tensor& tensor) {
   return text.str();
 }
 
-/// What a checkpoint says of a module, compared with the module before anything is changed.
+/// The stored values of a module. They are compared with the module before anything is changed.
 class stored_module {
  public:
-  stored_module(torch::serialize::InputArchive& from, torch::nn::Module& into,
+  stored_module(torch::serialize::InputArchive& archive, torch::nn::Module& module,
                 const std::string& path)
       : path_(path) {
-    compare(from, into, "");
+    compare(archive, module, "");
   }
 
-  /// The module has the stored values, in the memory where it had its own.
+  /// Copies the stored values into the memory of the module's tensors.
   void copy() {
     const torch::NoGradGuard no_grad;
-    for (auto& [into, value] : pairs_) into.copy_(value);
+    for (auto& [target, value] : pairs_) target.copy_(value);
   }
 
  private:
-  void compare(torch::serialize::InputArchive& from, torch::nn::Module& into,
+  void compare(torch::serialize::InputArchive& archive, torch::nn::Module& module,
                const std::string& prefix) {
     std::vector<std::string> known{training_entry};
     const auto take = [&](const auto& tensors, bool is_buffer) {
-      for (const auto& mine : tensors) {
+      for (const auto& item : tensors) {
         torch::Tensor value;
-        if (!from.try_read(mine.key(), value, is_buffer)) refuse(prefix + mine.key(), "not in it");
-        if (value.sizes() != mine.value().sizes() || value.dtype() != mine.value().dtype()) {
-          refuse(prefix + mine.key(),
-                 shape_of(value) + " in it, " + shape_of(mine.value()) + " here");
+        if (!archive.try_read(item.key(), value, is_buffer))
+          refuse(prefix + item.key(), "not in it");
+        if (value.sizes() != item.value().sizes() || value.dtype() != item.value().dtype()) {
+          refuse(prefix + item.key(),
+                 shape_of(value) + " in it, " + shape_of(item.value()) + " here");
         }
-        known.push_back(mine.key());
-        pairs_.emplace_back(mine.value(), value);
+        known.push_back(item.key());
+        pairs_.emplace_back(item.value(), value);
       }
     };
-    take(into.named_parameters(false), false);
-    take(into.named_buffers(false), true);
-    for (const auto& child : into.named_children()) {
-      torch::serialize::InputArchive below;
-      if (from.try_read(child.key(), below)) {
-        compare(below, *child.value(), prefix + child.key() + ".");
+    take(module.named_parameters(false), false);
+    take(module.named_buffers(false), true);
+    for (const auto& child : module.named_children()) {
+      torch::serialize::InputArchive nested;
+      if (archive.try_read(child.key(), nested)) {
+        compare(nested, *child.value(), prefix + child.key() + ".");
       } else if (const auto missing = child.value()->named_parameters(); !missing.is_empty()) {
         refuse(prefix + child.key() + "." + missing.begin()->key(), "not in it");
       }
       known.push_back(child.key());
     }
-    for (const std::string& name : from.keys()) {
+    for (const std::string& name : archive.keys()) {
       torch::Tensor value;
-      torch::serialize::InputArchive below;
+      torch::serialize::InputArchive nested;
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-      if (from.try_read(name, value) || from.try_read(name, value, true)) {
+      if (archive.try_read(name, value) || archive.try_read(name, value, true)) {
         refuse(prefix + name, "in it, not in this one");
       }
-      if (from.try_read(name, below)) refuse(prefix + name, "a part of it, not of this one");
+      if (archive.try_read(name, nested)) refuse(prefix + name, "a part of it, not of this one");
     }
   }
 
-  [[noreturn]] void refuse(const std::string& name, const std::string& why) const {
-    throw not_usable(path_, "is the checkpoint of another network: " + name + " is " + why);
+  [[noreturn]] void refuse(const std::string& name, const std::string& reason) const {
+    throw checkpoint_error(path_,
+                           "is the checkpoint of another network: " + name + " is " + reason);
   }
 
   const std::string& path_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> pairs_;
 };
 
-inline void write_state(torch::serialize::OutputArchive& to, const sampler_state& at) {
+inline void write_state(torch::serialize::OutputArchive& archive, const sampler_state& state) {
   const auto put = [&](const char* name, std::uint64_t value) {
-    to.write(name, c10::IValue(static_cast<std::int64_t>(value)));
+    archive.write(name, c10::IValue(static_cast<std::int64_t>(value)));
   };
-  put("samples", at.samples);
-  put("batch", at.batch);
-  put("seed", at.seed);
-  put("epoch", at.epoch);
-  put("step", at.step);
+  put("samples", state.samples);
+  put("batch", state.batch);
+  put("seed", state.seed);
+  put("epoch", state.epoch);
+  put("step", state.step);
 }
 
-inline sampler_state read_state(torch::serialize::InputArchive& from) {
+inline sampler_state read_state(torch::serialize::InputArchive& archive) {
   const auto get = [&](const char* name) {
     c10::IValue value;
-    from.read(name, value);
+    archive.read(name, value);
     return static_cast<std::uint64_t>(value.toInt());
   };
   return {get("samples"), get("batch"), get("seed"), get("epoch"), get("step")};
@@ -119,22 +121,22 @@ inline sampler_state read_state(torch::serialize::InputArchive& from) {
 
 }  // namespace detail
 
-/// Rank 0 writes module, optimizer and sampler to `path`, as an `atomic_file`: afterwards it is on
-/// disk, and every rank knows; or the old file is as it was, and every rank throws
-/// `errc::file_failed`. The module's entries have its own names, so that `torch::load(net, path)`
-/// reads the file into a module without colls. Blocks; every rank calls it.
+/// Writes module, optimizer and sampler of rank 0 to `path`, as an `atomic_file`. Afterwards the
+/// file is on disk. If that fails, the old file is unchanged and every rank throws
+/// `errc::file_failed`. The module's entries have its own names, so `torch::load(net, path)` reads
+/// the file without colls. Every rank calls it. It blocks.
 template <class Communicator>
 void save_checkpoint(Communicator& comm, const std::string& path, const torch::nn::Module& net,
-                     const torch::optim::Optimizer& optimizer, const sampler_state& at) {
+                     const torch::optim::Optimizer& optimizer, const sampler_state& state) {
   const auto write = [&](atomic_file& file) {
     torch::serialize::OutputArchive archive, training(archive.compilation_unit());
     net.save(archive);
-    torch::serialize::OutputArchive state(archive.compilation_unit());
-    optimizer.save(state);
-    training.write("optimizer", state);
-    detail::write_state(training, at);
+    torch::serialize::OutputArchive optimizer_state(archive.compilation_unit());
+    optimizer.save(optimizer_state);
+    training.write("optimizer", optimizer_state);
+    detail::write_state(training, state);
     archive.write(detail::training_entry, training);
-    // By way of memory: libtorch's writer ends the process when its output fails.
+    // Written to memory first, because libtorch's writer ends the process when its output fails.
     std::ostringstream all;
     archive.save_to(all);
     const std::string bytes = std::move(all).str();
@@ -143,10 +145,10 @@ void save_checkpoint(Communicator& comm, const std::string& path, const torch::n
   sync_wait(comm, write_file(comm, path, write));
 }
 
-/// Module and optimizer of every rank are as they were saved (the optimizer's options, such as its
-/// learning rate, are those that it was made with); gives the sampler's state. Only rank 0 needs
-/// the file. Throws `errc::file_failed`, which names the file and what does not fit, and has then
-/// changed neither. Blocks; every rank calls it.
+/// Restores the module and the optimizer on every rank, and returns the sampler's state. The
+/// optimizer's options, such as its learning rate, are not restored. Only rank 0 needs the file.
+/// Throws `errc::file_failed`, which names the file and the entry that does not match; module and
+/// optimizer are then unchanged. Every rank calls it. It blocks.
 template <class Communicator>
 sampler_state load_checkpoint(Communicator& comm, const std::string& path, torch::nn::Module& net,
                               torch::optim::Optimizer& optimizer) {
@@ -155,23 +157,23 @@ sampler_state load_checkpoint(Communicator& comm, const std::string& path, torch
   try {
     archive.load_from(bytes.data(), bytes.size());
   } catch (const c10::Error& thrown) {
-    throw detail::not_usable(path, "is no checkpoint: " + detail::first_line(thrown));
+    throw detail::checkpoint_error(path, "is no checkpoint: " + detail::first_line(thrown));
   }
   detail::stored_module stored(archive, net, path);
   torch::serialize::InputArchive training, state;
   if (!archive.try_read(detail::training_entry, training)) {
-    throw detail::not_usable(path, "holds a module alone, nothing to go on training from");
+    throw detail::checkpoint_error(path, "holds a module alone, nothing to go on training from");
   }
-  sampler_state at;
+  sampler_state position;
   try {
-    at = detail::read_state(training);
+    position = detail::read_state(training);
     training.read("optimizer", state);
     optimizer.load(state);
   } catch (const c10::Error&) {
-    throw detail::not_usable(path, "has the state of another kind of optimizer");
+    throw detail::checkpoint_error(path, "has the state of another kind of optimizer");
   }
   stored.copy();
-  return at;
+  return position;
 }
 
 }  // namespace colls::ddp

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The version of colls.
+// version: the version of colls.
 
 #define COLLS_VERSION_MAJOR 0
 #define COLLS_VERSION_MINOR 1

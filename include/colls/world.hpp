@@ -2,19 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// world: the communicator of a launcher's job, by name; its transport need not be known to call it.
+// world: the communicator of a launcher's job. Calls on it do not need the complete transport type.
 
 #include <colls/call/communicator.hpp>
 
 namespace colls {
 
-class tcp_transport;
+class interprocess_transport;
 
-/// The communicator that a launcher created: all ranks of the job.
-using world = communicator<tcp_transport>;
+/// The communicator of all ranks that the launcher has started.
+using world = communicator<interprocess_transport>;
 
 }  // namespace colls
 
 #ifdef COLLS_SEPARATE_COMPILATION
-COLLS_COMMUNICATOR(extern, colls::tcp_transport)
+COLLS_COMMUNICATOR(extern, colls::interprocess_transport)
 #endif

@@ -53,27 +53,28 @@ matrix sum(int ranks, std::size_t i) {
   return all;
 }
 
-/// Waits until every rank sees this one's arena.
+/// Waits until every rank has mapped this rank's shared heap.
 template <class T>
-task<> seen(communicator& comm, const colls::shared_buffer<T>& mine) {
+task<> until_mapped(communicator& comm, const colls::shared_buffer<T>& mine) {
   const colls::const_bytes memory(reinterpret_cast<const std::byte*>(mine.data()), sizeof(T));
   for (int peer = 0; peer < comm.size(); ++peer) {
     if (peer == comm.rank()) continue;
-    const std::vector<int> mine_to_send(1);
+    const std::vector<int> token(1);
     std::vector<int> theirs(1);
-    (void)co_await comm.send_recv(mine_to_send, peer, theirs, peer, 7);
-    while (colls::tcp_transport::loan(comm.net(), of_nothing()).place_for(peer, memory) == 0) {
+    (void)co_await comm.send_recv(token, peer, theirs, peer, 7);
+    while (colls::interprocess_transport::exposure(comm.net(), unrelated_communicator())
+               .offset_for(peer, memory) == 0) {
       co_await comm.net().driver().sleep_until(comm.net().now() + colls::milliseconds / 10);
     }
   }
   co_await comm.barrier();
 }
 
-/// Elements in memory that is lent, or in a vector.
+/// Elements in shared memory or in a vector.
 struct elements {
-  elements(communicator& comm, std::size_t n, bool lent) : plain(lent ? 0 : n) {
-    if (lent) shared = comm.allocate<matrix>(n);
-    all = lent ? std::span<matrix>(shared.data(), n) : std::span<matrix>(plain);
+  elements(communicator& comm, std::size_t n, bool is_shared) : plain(is_shared ? 0 : n) {
+    if (is_shared) shared = comm.allocate<matrix>(n);
+    all = is_shared ? std::span<matrix>(shared.data(), n) : std::span<matrix>(plain);
   }
   void fill(int rank) {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = part(rank, i);
@@ -84,7 +85,7 @@ struct elements {
     }
     return true;
   }
-  bool is_whole_sum(int ranks) const {
+  bool is_full_sum(int ranks) const {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!(all[i] == sum(ranks, i))) return false;
     }
@@ -95,8 +96,8 @@ struct elements {
   std::span<matrix> all;
 };
 
-/// Which ranks lend what.
-bool lends(int kind, int rank, bool input) {
+/// Returns whether a rank exposes its input or output.
+bool exposes(int kind, int rank, bool input) {
   switch (kind) {
     case 0:
       return true;
@@ -116,28 +117,28 @@ bool lends(int kind, int rank, bool input) {
 task<> every_collective(communicator& comm, std::size_t n, int kind) {
   const int p = comm.size();
   const int rank = comm.rank();
-  elements in(comm, n, lends(kind, rank, true));
-  elements out(comm, n, lends(kind, rank, false));
+  elements in(comm, n, exposes(kind, rank, true));
+  elements out(comm, n, exposes(kind, rank, false));
   in.fill(rank);
   co_await comm.all_reduce(in.all, out.all, product(), direct);
-  CHECK(out.is_whole_sum(p));
+  CHECK(out.is_full_sum(p));
   co_await comm.all_reduce(in.all, product(), direct);
-  CHECK(in.is_whole_sum(p));
+  CHECK(in.is_full_sum(p));
 
-  // The same of numbers, which are added up in one pass over all inputs.
-  const auto numbers = [](const elements& of) {
-    return std::span<std::uint32_t>(reinterpret_cast<std::uint32_t*>(of.all.data()),
-                                    4 * of.all.size());
+  // Integers, which are summed in one pass over all inputs.
+  const auto numbers = [](const elements& data) {
+    return std::span<std::uint32_t>(reinterpret_cast<std::uint32_t*>(data.all.data()),
+                                    4 * data.all.size());
   };
   std::uint32_t factor = 0;
   for (int r = 0; r < p; ++r) factor += static_cast<std::uint32_t>(r * r + 1);
   const auto number = [](std::size_t i) { return static_cast<std::uint32_t>(i) * 2'654'435'761u; };
-  const auto fill = [&](std::uint32_t by) {
-    for (std::size_t i = 0; i < 4 * n; ++i) numbers(in)[i] = by * number(i);
+  const auto fill = [&](std::uint32_t scale) {
+    for (std::size_t i = 0; i < 4 * n; ++i) numbers(in)[i] = scale * number(i);
   };
-  const auto are_sums = [&](std::span<const std::uint32_t> of) {
-    for (std::size_t i = 0; i < of.size(); ++i) {
-      if (of[i] != factor * number(i)) return false;
+  const auto are_sums = [&](std::span<const std::uint32_t> sums) {
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i] != factor * number(i)) return false;
     }
     return true;
   };
@@ -152,10 +153,10 @@ task<> every_collective(communicator& comm, std::size_t n, int kind) {
   co_await comm.reduce(numbers(in), p - 1, colls::plus(), direct);
   CHECK((rank != p - 1 || are_sums(numbers(in))));
 
-  // However they are rounded, all ranks get the same bits, whichever input lies where the sum goes.
-  const auto halves = [](const elements& of) {
-    return std::span<colls::bfloat16>(reinterpret_cast<colls::bfloat16*>(of.all.data()),
-                                      8 * of.all.size());
+  // All ranks get the same bits, whichever input is aliased with the sum.
+  const auto halves = [](const elements& data) {
+    return std::span<colls::bfloat16>(reinterpret_cast<colls::bfloat16*>(data.all.data()),
+                                      8 * data.all.size());
   };
   for (std::size_t i = 0; i < 8 * n; ++i) {
     halves(in)[i] =
@@ -181,10 +182,10 @@ task<> every_collective(communicator& comm, std::size_t n, int kind) {
     in.fill(rank);
     const auto at_root = rank == root ? out.all : std::span<matrix>();
     co_await comm.reduce(in.all, at_root, root, product(), direct);
-    CHECK((rank != root || out.is_whole_sum(p)));
+    CHECK((rank != root || out.is_full_sum(p)));
     CHECK(in.is_input(rank));
     co_await comm.reduce(in.all, root, product(), direct);
-    CHECK((rank != root || in.is_whole_sum(p)));
+    CHECK((rank != root || in.is_full_sum(p)));
     if (rank == root) {
       in.fill(17);
     }
@@ -195,43 +196,43 @@ task<> every_collective(communicator& comm, std::size_t n, int kind) {
   // Blocks of n elements for each rank.
   const auto ranks_in_all = static_cast<std::size_t>(p);
   const std::size_t mine = static_cast<std::size_t>(rank) * n;
-  elements whole(comm, n * ranks_in_all, lends(kind, rank, true));
-  elements block(comm, n, lends(kind, rank, false));
-  whole.fill(rank);
-  co_await comm.reduce_scatter(whole.all, block.all, product(), direct);
+  elements full(comm, n * ranks_in_all, exposes(kind, rank, true));
+  elements block(comm, n, exposes(kind, rank, false));
+  full.fill(rank);
+  co_await comm.reduce_scatter(full.all, block.all, product(), direct);
   bool right = true;
   for (std::size_t i = 0; i < n; ++i) right &= block.all[i] == sum(p, mine + i);
   CHECK(right);
-  CHECK(whole.is_input(rank));
+  CHECK(full.is_input(rank));
   block.fill(rank);
-  co_await comm.all_gather(block.all, whole.all, direct);
-  for (std::size_t i = 0; i < whole.all.size(); ++i) {
-    right &= n == 0 || whole.all[i] == part(static_cast<int>(i / n), i % n);
+  co_await comm.all_gather(block.all, full.all, direct);
+  for (std::size_t i = 0; i < full.all.size(); ++i) {
+    right &= n == 0 || full.all[i] == part(static_cast<int>(i / n), i % n);
   }
   CHECK(right);
 
   for (int root = 0; root < p; ++root) {
-    whole.fill(99);
+    full.fill(99);
     block.fill(rank);
-    co_await comm.gather(block.all, whole.all, root, direct);
-    for (std::size_t i = 0; i < whole.all.size(); ++i) {
-      right &= whole.all[i] == (rank == root ? part(static_cast<int>(i / n), i % n) : part(99, i));
+    co_await comm.gather(block.all, full.all, root, direct);
+    for (std::size_t i = 0; i < full.all.size(); ++i) {
+      right &= full.all[i] == (rank == root ? part(static_cast<int>(i / n), i % n) : part(99, i));
     }
     CHECK(right);
-    whole.fill(root + 50);
-    co_await comm.scatter(whole.all, block.all, root, direct);
+    full.fill(root + 50);
+    co_await comm.scatter(full.all, block.all, root, direct);
     for (std::size_t i = 0; i < n; ++i) right &= block.all[i] == part(root + 50, mine + i);
     CHECK(right);
   }
-  elements turned(comm, n * ranks_in_all, lends(kind, rank, false));
-  // Other values than before, which may still lie at a desk.
-  whole.fill(rank + 70);
-  co_await comm.all_to_all(whole.all, turned.all, direct);
+  elements turned(comm, n * ranks_in_all, exposes(kind, rank, false));
+  // Other values than before, which may still be in a bounce buffer.
+  full.fill(rank + 70);
+  co_await comm.all_to_all(full.all, turned.all, direct);
   for (std::size_t i = 0; i < turned.all.size(); ++i) {
     right &= turned.all[i] == part(static_cast<int>(i / n) + 70, mine + i % n);
   }
   CHECK(right);
-  CHECK(whole.is_input(rank + 70));
+  CHECK(full.is_input(rank + 70));
 
   in.fill(rank);
   co_await comm.scan(in.all, product(), direct);
@@ -247,14 +248,14 @@ task<> every_collective(communicator& comm, std::size_t n, int kind) {
 
 }  // namespace
 
-TEST_CASE("every collective between ranks that lend all, something or nothing") {
+TEST_CASE("every collective between ranks that expose all, some or none of their buffers") {
   for (const auto& [p, reads] : {std::pair(2, "never"), {2, "always"}, {3, "always"}, {5, ""}}) {
     CAPTURE(p);
     CAPTURE(reads);
     ranks<shm_world> world(p, reads);
     world.run([](communicator& comm) -> task<> {
       const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
-      co_await seen(comm, first);
+      co_await until_mapped(comm, first);
       for (int kind = 0; kind < 6; ++kind) {
         for (const std::size_t n : {0U, 1U, 7U, 3000U, 20'000U}) {
           CAPTURE(kind);
@@ -262,77 +263,77 @@ TEST_CASE("every collective between ranks that lend all, something or nothing") 
           co_await every_collective(comm, n, kind);
         }
       }
-      // More than desks hold.
+      // More than a bounce buffer holds.
       for (const int kind : {1, 5}) co_await every_collective(comm, 140'000, kind);
     });
   }
 }
 
-TEST_CASE("what is lent is not copied") {
+TEST_CASE("exposed buffers are not copied") {
   ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
     constexpr std::size_t n = 100'000;
     elements data(comm, n, true);
     elements plain(comm, n, false);
-    co_await seen(comm, data.shared);
+    co_await until_mapped(comm, data.shared);
     const auto mine = comm.register_buffer(data.shared);
     data.fill(comm.rank());
     auto in_place = comm.all_reduce(mine, product(), direct);
     co_await in_place;
-    CHECK(data.is_whole_sum(3));
+    CHECK(data.is_full_sum(3));
     CHECK(in_place.copied_bytes() == 0);
     auto from_root = comm.broadcast(mine, 0, direct);
     co_await from_root;
     CHECK(from_root.copied_bytes() == 0);
-    // At a desk: the others' chunks out, and the sums of them in.
+    // Through a bounce buffer: the other ranks' chunks of the input, and the sums of them.
     plain.fill(comm.rank());
     auto copied = comm.all_reduce(plain.all, product(), direct);
     co_await copied;
-    CHECK(plain.is_whole_sum(3));
+    CHECK(plain.is_full_sum(3));
     const std::uint64_t all = n * sizeof(matrix);
     CHECK(copied.copied_bytes() > 2 * (2 * all / 3) - 100);
     CHECK(copied.copied_bytes() < 2 * (2 * all / 3) + 100);
   });
 }
 
-TEST_CASE("what is lent is not copied by any collective, beyond vectors that count as short") {
+TEST_CASE("no collective copies exposed buffers, except short vectors") {
   ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
     const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
-    co_await seen(comm, first);
-    // 32 KiB are short at most: blocks of a little more, and of very much.
+    co_await until_mapped(comm, first);
+    // Vectors of up to 32 KiB are short: blocks of a little more, and of much more.
     for (const std::size_t n : {2100U, 100'000U}) {
       CAPTURE(n);
       elements one(comm, n, true);
       elements all(comm, 3 * n, true);
       elements turned(comm, 3 * n, true);
       const auto block = comm.register_buffer(one.shared);
-      const auto whole = comm.register_buffer(all.shared);
+      const auto full = comm.register_buffer(all.shared);
       const auto other = comm.register_buffer(turned.shared);
       const auto part_of_other = comm.register_buffer(turned.shared, n, n);
       one.fill(comm.rank());
       all.fill(comm.rank());
-      const auto copies_nothing = [&](const char* what, auto call) -> task<> {
+      const auto copies_nothing = [&](const char* name, auto call) -> task<> {
         co_await call;
-        CAPTURE(what);
+        CAPTURE(name);
         CHECK(call.copied_bytes() == 0);
       };
-      for (const colls::options& how : {direct, colls::options{}}) {
-        CAPTURE(static_cast<int>(how.algorithm));
+      for (const colls::options& opts : {direct, colls::options{}}) {
+        CAPTURE(static_cast<int>(opts.algorithm));
         constexpr product op;
         for (int root = 0; root < 3; ++root) {
-          co_await copies_nothing("reduce", comm.reduce(block, part_of_other, root, op, how));
-          co_await copies_nothing("reduce in place", comm.reduce(block, root, op, how));
-          co_await copies_nothing("gather", comm.gather(block, whole, root, how));
-          co_await copies_nothing("scatter", comm.scatter(whole, block, root, how));
-          co_await copies_nothing("broadcast", comm.broadcast(block, root, how));
+          co_await copies_nothing("reduce", comm.reduce(block, part_of_other, root, op, opts));
+          co_await copies_nothing("reduce in place", comm.reduce(block, root, op, opts));
+          co_await copies_nothing("gather", comm.gather(block, full, root, opts));
+          co_await copies_nothing("scatter", comm.scatter(full, block, root, opts));
+          co_await copies_nothing("broadcast", comm.broadcast(block, root, opts));
         }
-        co_await copies_nothing("all_reduce", comm.all_reduce(block, part_of_other, op, how));
-        co_await copies_nothing("reduce_scatter", comm.reduce_scatter(whole, block, op, how));
-        co_await copies_nothing("all_gather", comm.all_gather(block, whole, how));
-        co_await copies_nothing("all_to_all", comm.all_to_all(whole, other, how));
-        co_await copies_nothing("scan", comm.scan(block, op, how));
-        co_await copies_nothing("exscan", comm.exscan(block, op, how));
+        co_await copies_nothing("all_reduce", comm.all_reduce(block, part_of_other, op, opts));
+        co_await copies_nothing("reduce_scatter", comm.reduce_scatter(full, block, op, opts));
+        co_await copies_nothing("all_gather", comm.all_gather(block, full, opts));
+        co_await copies_nothing("all_to_all", comm.all_to_all(full, other, opts));
+        co_await copies_nothing("scan", comm.scan(block, op, opts));
+        co_await copies_nothing("exscan", comm.exscan(block, op, opts));
       }
     }
   });
@@ -340,13 +341,13 @@ TEST_CASE("what is lent is not copied by any collective, beyond vectors that cou
 
 namespace {
 
-/// Whether this rank's own memory is read by its neighbour.
+/// Returns whether the next rank can read this rank's private memory.
 bool is_read(communicator& comm, std::span<const int> data) {
   const colls::const_bytes memory(reinterpret_cast<const std::byte*>(data.data()),
                                   data.size_bytes());
   const int next = (comm.rank() + 1) % comm.size();
-  colls::tcp_transport::loan loan(comm.net(), of_nothing());
-  return loan.address_for(next, memory, colls::readers::all) != 0;
+  colls::interprocess_transport::exposure exposure(comm.net(), unrelated_communicator());
+  return exposure.address_for(next, memory, colls::readers::all) != 0;
 }
 task<> until_read(communicator& comm) {
   const std::vector<int> some(1);
@@ -360,7 +361,7 @@ task<> until_read(communicator& comm) {
 
 }  // namespace
 
-TEST_CASE("where ranks share cores, what is read goes by its length and by who reads") {
+TEST_CASE("where ranks share cores, reads by CMA depend on the length and on the readers") {
   const int size = colls::detail::cores() + 1;
   if (size > 16) {
     MESSAGE("skipped: more ranks than cores would be " << size << " ranks");
@@ -369,28 +370,28 @@ TEST_CASE("where ranks share cores, what is read goes by its length and by who r
   ranks<shm_world> world(size);
   world.run([](communicator& comm) -> task<> {
     const colls::shared_buffer<int> first = comm.allocate<int>(1);
-    co_await seen(comm, first);
+    co_await until_mapped(comm, first);
     co_await comm.barrier();
     const std::vector<int> some(1 << 20);
-    const auto is_read_by = [&](colls::readers by, std::size_t bytes) {
+    const auto is_read_by = [&](colls::readers pattern, std::size_t bytes) {
       const colls::const_bytes memory(reinterpret_cast<const std::byte*>(some.data()), bytes);
       const int next = (comm.rank() + 1) % comm.size();
-      return colls::tcp_transport::loan(comm.net(), of_nothing()).address_for(next, memory, by) !=
-             0;
+      return colls::interprocess_transport::exposure(comm.net(), unrelated_communicator())
+                 .address_for(next, memory, pattern) != 0;
     };
     constexpr std::size_t kib = 1024;
-    // Where the kernel is slow nobody reads.
+    // If the kernel reads slowly, no rank reads.
     const bool reads = is_read(comm, some);
     CHECK(is_read_by(colls::readers::all, 32 * kib) == reads);
     CHECK(!is_read_by(colls::readers::all, 32 * kib - 1));
-    CHECK(is_read_by(colls::readers::all_to_add, 256 * kib) == reads);
-    CHECK(is_read_by(colls::readers::all_to_add, 1024 * kib) == reads);
-    CHECK(!is_read_by(colls::readers::all_to_add, 256 * kib - 1));
-    CHECK(!is_read_by(colls::readers::all_to_add, 1024 * kib + 1));
+    CHECK(is_read_by(colls::readers::all_to_reduce, 256 * kib) == reads);
+    CHECK(is_read_by(colls::readers::all_to_reduce, 1024 * kib) == reads);
+    CHECK(!is_read_by(colls::readers::all_to_reduce, 256 * kib - 1));
+    CHECK(!is_read_by(colls::readers::all_to_reduce, 1024 * kib + 1));
     CHECK(!is_read_by(colls::readers::one, 64 * kib));
-    CHECK(!is_read_by(colls::readers::nobody, 1024 * kib));
+    CHECK(!is_read_by(colls::readers::none, 1024 * kib));
 
-    // Of some ranks what is read, of others what is sent.
+    // The data of some ranks is read, that of others is sent.
     const auto count = [](int rank) { return 8150 + 30 * static_cast<std::size_t>(rank); };
     std::vector<std::size_t> counts;
     std::vector<int> right;
@@ -408,11 +409,11 @@ TEST_CASE("where ranks share cores, what is read goes by its length and by who r
 
 namespace {
 
-/// Runs `main` as each rank once they all read each other's memory.
+/// Runs `main` as each rank once all ranks can read each other's memory.
 template <class Main>
 void where_ranks_read(int size, Main main) {
   if (!kernel_lets_read()) {
-    MESSAGE("skipped: this system lets no process read another one");
+    MESSAGE("skipped: this system does not let a process read another process's memory");
     return;
   }
   ranks<shm_world> world(size, "always");
@@ -422,7 +423,7 @@ void where_ranks_read(int size, Main main) {
   });
 }
 
-/// Memory that its process alone can read; null where the system has none.
+/// Memory that only its own process can read. Empty if the system has none.
 class secret_memory {
  public:
   explicit secret_memory(std::size_t count) : size_(count * sizeof(int)) {
@@ -440,7 +441,7 @@ class secret_memory {
     if (data_ != nullptr) ::munmap(data_, size_);
   }
   std::span<int> all() const { return {data_, data_ == nullptr ? 0 : size_ / sizeof(int)}; }
-  /// It lies elsewhere now, and is another's.
+  /// The memory has been remapped and has another owner.
   void moved() { data_ = nullptr; }
 
  private:
@@ -450,13 +451,13 @@ class secret_memory {
 
 }  // namespace
 
-TEST_CASE("what is read is what was lent, or the call fails") {
+TEST_CASE("a read returns the exposed data, or the call fails") {
   where_ranks_read(3, [](communicator& comm) -> task<> {
     constexpr std::size_t n = 300'000;
     std::vector<int> data(n, comm.rank());
     co_await comm.broadcast(data, 1, direct);
     CHECK(std::count(data.begin(), data.end(), 1) == n);
-    // The root tells where its buffer lies, gives the call up, and goes on with the buffer.
+    // The root exposes its buffer, abandons the call, and goes on using the buffer.
     std::vector<int> token(1);
     errc seen_code{};
     if (comm.rank() == 1) {
@@ -480,13 +481,14 @@ TEST_CASE("what is read is what was lent, or the call fails") {
 
 namespace {
 
-/// A rank reads memory that was taken back: by `read(lent, data)`.
+/// Lets a rank read memory after its exposure has ended, by `read(window, data)`, and checks that
+/// the data is not used.
 template <class Read>
-void is_not_used(Read read_back) {
-  where_ranks_read(2, [&read_back](communicator& comm) -> task<> {
-    using channel = colls::basic_channel<colls::tcp_transport>;
-    using lending = colls::direct::lending<channel>;
-    colls::match& matching = comm.net().matching();
+void check_read_after_end(Read read_exposed) {
+  where_ranks_read(2, [&read_exposed](communicator& comm) -> task<> {
+    using channel = colls::basic_channel<colls::interprocess_transport>;
+    using shared_window = colls::direct::shared_window<channel>;
+    colls::tag_matcher& matching = comm.net().matching();
     colls::communicator_state state(77, comm.rank(), 2, nullptr);
     matching.add(state);
     colls::operation_record record;
@@ -498,30 +500,30 @@ void is_not_used(Read read_back) {
     std::vector<int> token(1);
     {
       const auto memory = colls::bytes(std::span(data));
-      std::optional<lending> lent(std::in_place, channel(comm.net(), record), memory,
-                                  colls::const_bytes(), colls::readers::all);
-      co_await lent->begin(memory.size);
+      std::optional<shared_window> window(std::in_place, channel(comm.net(), record), memory,
+                                          colls::const_bytes(), colls::readers::all);
+      co_await window->begin(memory.size);
       if (comm.rank() == 0) {
-        lent.reset();
+        window.reset();
         std::fill(data.begin(), data.end(), 40);
         co_await comm.send(token, 1, 5);
         (void)co_await comm.recv(token, 1, 6);
         matching.revoke(state, colls::failure(errc::cancelled));
       } else {
         (void)co_await comm.recv(token, 0, 5);
-        REQUIRE(lent->sees_in(0));
+        REQUIRE(window->accesses_in(0));
         bool is_used = false;
         const auto read = [&]() -> task<> {
-          co_await read_back(*lent, std::span(data));
+          co_await read_exposed(*window, std::span(data));
           is_used = true;
         };
-        const auto tell = [&]() -> task<> {
+        const auto report = [&]() -> task<> {
           CHECK(!is_used);
           co_await comm.send(token, 0, 6);
         };
         errc seen_code{};
         try {
-          co_await colls::when_all(read(), tell());
+          co_await colls::when_all(read(), report());
         } catch (const colls::error& thrown) {
           seen_code = thrown.record().code;
         }
@@ -536,18 +538,20 @@ void is_not_used(Read read_back) {
 
 }  // namespace
 
-TEST_CASE("what is read once it was taken back is not used") {
-  is_not_used([](auto& lent, std::span<int> data) -> task<> { co_await lent.copy_in(data, 0); });
+TEST_CASE("data that is read after the exposure has ended is not used") {
+  check_read_after_end(
+      [](auto& window, std::span<int> data) -> task<> { co_await window.get(data, 0); });
 }
-TEST_CASE("no sum is made of what is read once it was taken back") {
-  is_not_used(
-      [](auto& lent, std::span<int> data) -> task<> { (void)co_await lent.copy_some(data, 0, 0); });
+TEST_CASE("data that is read after the exposure has ended is not summed") {
+  check_read_after_end([](auto& window, std::span<int> data) -> task<> {
+    (void)co_await window.get_block(data, 0, 0);
+  });
 }
 
-TEST_CASE("what cannot be read is sent, and nothing is lent to who could not") {
-  constexpr std::size_t n = 600'000;  // more than a desk holds
+TEST_CASE("data that cannot be read is sent, and is not exposed to that reader again") {
+  constexpr std::size_t n = 600'000;  // more than a bounce buffer holds
   if (secret_memory(n).all().empty()) {
-    MESSAGE("skipped: no memfd_secret here");
+    MESSAGE("skipped: this system has no memfd_secret");
     return;
   }
   where_ranks_read(3, [](communicator& comm) -> task<> {
@@ -556,20 +560,20 @@ TEST_CASE("what cannot be read is sent, and nothing is lent to who could not") {
     std::vector<int> plain(n, comm.rank() + 1);
     std::fill(mine.begin(), mine.end(), comm.rank() + 1);
     const bool hides = comm.rank() == 1;
-    std::vector<int> whole(3 * n);
+    std::vector<int> full(3 * n);
     const auto is_right = [&] {
       bool right = true;
-      for (std::size_t i = 0; i < 3 * n; ++i) right &= whole[i] == static_cast<int>(i / n) + 1;
+      for (std::size_t i = 0; i < 3 * n; ++i) right &= full[i] == static_cast<int>(i / n) + 1;
       return right;
     };
     for (int times = 0; times < 3; ++times) {
-      std::fill(whole.begin(), whole.end(), 0);
-      co_await comm.all_gather(hides ? mine : std::span<int>(plain), whole, direct);
+      std::fill(full.begin(), full.end(), 0);
+      co_await comm.all_gather(hides ? mine : std::span<int>(plain), full, direct);
       CHECK(is_right());
       CHECK(is_read(comm, plain) == !hides);
     }
-    std::fill(whole.begin(), whole.end(), 0);
-    co_await comm.gather(hides ? mine : std::span<int>(plain), whole, 0, direct);
+    std::fill(full.begin(), full.end(), 0);
+    co_await comm.gather(hides ? mine : std::span<int>(plain), full, 0, direct);
     CHECK((comm.rank() != 0 || is_right()));
     co_await comm.broadcast(hides ? mine : std::span<int>(plain), 1, direct);
     CHECK((hides || std::count(plain.begin(), plain.end(), 2) == n));
@@ -578,7 +582,7 @@ TEST_CASE("what cannot be read is sent, and nothing is lent to who could not") {
 
 namespace {
 
-/// Memory of which its process alone can read the second half, on pages.
+/// Memory whose second half only its own process can read. Each half consists of whole pages.
 class half_secret_memory {
  public:
   explicit half_secret_memory(std::size_t count) : secret_(count / 2), size_(count * sizeof(int)) {
@@ -608,45 +612,45 @@ class half_secret_memory {
 
 }  // namespace
 
-TEST_CASE("a sum goes on where its inputs cannot be read any further") {
-  constexpr std::size_t n = 768 * 1024;  // chunks of three ranks are four windows long
+TEST_CASE("a sum continues with messages where its inputs cannot be read any further") {
+  constexpr std::size_t n = 768 * 1024;  // chunks of three ranks are four CMA blocks long
   if (half_secret_memory(n).all().empty()) {
-    MESSAGE("skipped: no memfd_secret here");
+    MESSAGE("skipped: this system has no memfd_secret");
     return;
   }
   enum class call { reduce_scatter, reduce, reduce_in_place, reduce_short };
-  for (const call what :
+  for (const call variant :
        {call::reduce_scatter, call::reduce, call::reduce_in_place, call::reduce_short}) {
     for (const int hiding : {0, 1, 2}) {
-      CAPTURE(static_cast<int>(what));
+      CAPTURE(static_cast<int>(variant));
       CAPTURE(hiding);
       where_ranks_read(3, [&](communicator& comm) -> task<> {
-        const std::size_t count = what == call::reduce_short ? 24 * 1024 : n;
+        const std::size_t count = variant == call::reduce_short ? 24 * 1024 : n;
         const int rank = comm.rank();
         std::optional<half_secret_memory> secret;
         if (rank == hiding) secret.emplace(count);
         std::vector<int> plain(count);
         const std::span<int> in = secret ? secret->all() : std::span(plain);
         for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<int>(i) * (rank + 1);
-        const auto is_sum = [](std::span<const int> of, std::size_t first) {
-          for (std::size_t i = 0; i < of.size(); ++i) {
-            if (of[i] != static_cast<int>(first + i) * 6) return false;
+        const auto is_sum = [](std::span<const int> sums, std::size_t first) {
+          for (std::size_t i = 0; i < sums.size(); ++i) {
+            if (sums[i] != static_cast<int>(first + i) * 6) return false;
           }
           return true;
         };
         std::vector<int> out(count);
-        if (what == call::reduce_scatter) {
+        if (variant == call::reduce_scatter) {
           const std::span<int> mine(out.data(), count / 3);
           co_await comm.reduce_scatter(in, mine, colls::plus(), direct);
           CHECK(is_sum(mine, static_cast<std::size_t>(rank) * mine.size()));
-        } else if (what == call::reduce_in_place) {
+        } else if (variant == call::reduce_in_place) {
           co_await comm.reduce(in, 2, colls::plus(), direct);
           CHECK((rank != 2 || is_sum(in, 0)));
         } else {
           co_await comm.reduce(in, out, 2, colls::plus(), direct);
           CHECK((rank != 2 || is_sum(out, 0)));
         }
-        // Afterwards some rank lends to none, or not to all.
+        // Afterwards some rank exposes its buffer to no rank, or not to all.
         std::vector<int> third(n / 3);
         plain.assign(n, rank + 1);
         co_await comm.reduce_scatter(plain, third, colls::plus(), direct);
@@ -656,7 +660,7 @@ TEST_CASE("a sum goes on where its inputs cannot be read any further") {
   }
 }
 
-TEST_CASE("a rank that gives a sum up has its input for itself afterwards") {
+TEST_CASE("after a rank abandons a sum no peer uses its input") {
   where_ranks_read(3, [](communicator& comm) -> task<> {
     constexpr std::size_t n = 300'000;
     std::vector<int> data(3 * n, comm.rank());
@@ -683,20 +687,20 @@ TEST_CASE("a rank that gives a sum up has its input for itself afterwards") {
   });
 }
 
-TEST_CASE("lists of counts that do not fit are found out wherever buffers lie") {
-  for (const bool lends : {false, true}) {
-    CAPTURE(lends);
+TEST_CASE("counts that do not match are found with buffers in any memory") {
+  for (const bool is_shared : {false, true}) {
+    CAPTURE(is_shared);
     ranks<shm_world> world(2);
-    world.run([lends](communicator& comm) -> task<> {
+    world.run([is_shared](communicator& comm) -> task<> {
       constexpr std::size_t n = 50'000;
       const colls::shared_buffer<int> shared = comm.allocate<int>(2 * n);
-      co_await seen(comm, shared);
-      // Rank 0 expects more of rank 1 than that one has for it.
+      co_await until_mapped(comm, shared);
+      // Rank 0 expects more from rank 1 than rank 1 sends.
       const std::size_t sent[2][2] = {{n, n}, {n, n}};
       const std::size_t expected[2][2] = {{n, n + 1}, {n, n}};
       const auto me = static_cast<std::size_t>(comm.rank());
       const std::vector<int> own(2 * n, comm.rank());
-      const std::span<const int> in(lends ? shared.data() : own.data(), 2 * n);
+      const std::span<const int> in(is_shared ? shared.data() : own.data(), 2 * n);
       std::vector<int> out(expected[me][0] + expected[me][1]);
       errc seen_code{};
       try {
@@ -709,42 +713,42 @@ TEST_CASE("lists of counts that do not fit are found out wherever buffers lie") 
   }
 }
 
-TEST_CASE("operations that find no desk go by messages, and desks are few") {
+TEST_CASE("operations without a bounce buffer use messages, and bounce buffers are few") {
   ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
-    using desk = colls::tcp_transport::desk;
+    using bounce_buffer = colls::interprocess_transport::bounce_buffer;
     const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
-    co_await seen(comm, first);
+    co_await until_mapped(comm, first);
     constexpr std::size_t n = 3000;
-    constexpr std::uint64_t at_desks = 2 * (2 * n / 3) * sizeof(matrix);
+    constexpr std::uint64_t bounced_bytes = 2 * (2 * n / 3) * sizeof(matrix);
     elements data(comm, n, false);
-    std::vector<std::unique_ptr<desk>> taken;
-    for (const bool has_desk : {true, false, true}) {
-      // Some ranks work at desks, others do not.
-      while (!has_desk && comm.rank() > 0 && taken.size() < 100) {
-        taken.push_back(std::make_unique<desk>(comm.net()));
+    std::vector<std::unique_ptr<bounce_buffer>> taken;
+    for (const bool has_bounce_buffer : {true, false, true}) {
+      // Some ranks use bounce buffers, others do not.
+      while (!has_bounce_buffer && comm.rank() > 0 && taken.size() < 100) {
+        taken.push_back(std::make_unique<bounce_buffer>(comm.net()));
         if (taken.back()->data() == nullptr) break;
       }
-      CHECK(taken.size() * desk::size <= 32 << 20);
+      CHECK(taken.size() * bounce_buffer::size <= 32 << 20);
       data.fill(comm.rank());
       auto sum = comm.all_reduce(data.all, product(), direct);
       co_await sum;
-      CHECK(data.is_whole_sum(3));
-      const bool went_there = sum.copied_bytes() < at_desks + 100;
-      CHECK((went_there || !has_desk));
-      CHECK((!went_there || has_desk));
+      CHECK(data.is_full_sum(3));
+      const bool bounced = sum.copied_bytes() < bounced_bytes + 100;
+      CHECK((bounced || !has_bounce_buffer));
+      CHECK((!bounced || has_bounce_buffer));
       taken.clear();
     }
   });
 }
 
-TEST_CASE("a rank that gives an operation up has its buffers for itself afterwards") {
+TEST_CASE("after a rank abandons an operation no peer uses its buffers") {
   ranks<shm_world> world(3);
   world.run([](communicator& comm) -> task<> {
     elements data(comm, 1'000'000, true);
-    co_await seen(comm, data.shared);
+    co_await until_mapped(comm, data.shared);
     data.fill(comm.rank());
-    // Nobody is in the barrier any more when the communicator ends.
+    // All ranks have left the barrier when the communicator ends.
     std::vector<int> token(1);
     if (comm.rank() == 1) {
       for (const int peer : {0, 2}) (void)co_await comm.recv(token, peer, 9);
@@ -769,38 +773,41 @@ TEST_CASE("a rank that gives an operation up has its buffers for itself afterwar
   });
 }
 
-TEST_CASE("a process that was forked off a rank lends nothing and has no desk") {
+TEST_CASE("a forked child of a rank exposes nothing and has no bounce buffer") {
   ranks<shm_world> world(2);
   world.run([](communicator& comm) -> task<> {
     const colls::shared_buffer<matrix> first = comm.allocate<matrix>(1);
-    co_await seen(comm, first);
+    co_await until_mapped(comm, first);
     elements data(comm, 1000, false);
     data.fill(comm.rank());
     co_await comm.all_reduce(data.all, product(), direct);
     if (comm.rank() == 1) co_return;
     const colls::const_bytes memory(reinterpret_cast<const std::byte*>(first.data()), 1);
-    const auto lends = [&] {
-      return colls::tcp_transport::loan(comm.net(), of_nothing()).place_for(1, memory) != 0;
+    const auto can_expose = [&] {
+      return colls::interprocess_transport::exposure(comm.net(), unrelated_communicator())
+                 .offset_for(1, memory) != 0;
     };
-    const auto has_desk = [&] { return colls::tcp_transport::desk(comm.net()).data() != nullptr; };
-    CHECK((lends() && has_desk()));
+    const auto has_bounce_buffer = [&] {
+      return colls::interprocess_transport::bounce_buffer(comm.net()).data() != nullptr;
+    };
+    CHECK((can_expose() && has_bounce_buffer()));
     const pid_t child = ::fork();
-    if (child == 0) ::_exit(lends() || has_desk() ? 1 : 0);
+    if (child == 0) ::_exit(can_expose() || has_bounce_buffer() ? 1 : 0);
     int status = -1;
     CHECK(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);
-    CHECK((lends() && has_desk()));
+    CHECK((can_expose() && has_bounce_buffer()));
   });
 }
 
 namespace {
 
-/// What the arenas of this process hold.
-std::size_t bytes_in_arenas() {
+/// The pages that the shared heaps of this process occupy.
+std::size_t bytes_in_shared_heaps() {
   std::size_t all = 0;
   for (int fd = 0; fd < 1024; ++fd) {
     struct stat found{};
-    if (::fstat(fd, &found) != 0 || found.st_size != off_t{colls::shm::arena_bytes}) continue;
+    if (::fstat(fd, &found) != 0 || found.st_size != off_t{colls::shm::shared_heap_bytes}) continue;
     all += static_cast<std::size_t>(found.st_blocks) * 512;
   }
   return all;
@@ -815,28 +822,29 @@ double seconds_of(clockid_t clock) {
 }  // namespace
 
 TEST_CASE(
-    "a rank that cannot move the memory where a peer was stopped waits, and moves it when it can") {
-  constexpr std::size_t small = colls::shm::longest_page;
+    "a rank that cannot relocate memory in which a peer is stopped waits, and relocates it later") {
+  constexpr std::size_t small = colls::shm::max_page_size;
   constexpr std::size_t large = std::size_t{16} << 20;
   ranks<shm_world> world(2);
   colls::shared_buffer<std::byte> first = world.all[0].allocate<std::byte>(small);
   colls::shared_buffer<std::byte> second = world.all[0].allocate<std::byte>(large);
   world.run([&](communicator& comm) -> task<> {
     const colls::shared_buffer<std::byte> own = comm.allocate<std::byte>(1);
-    co_await seen(comm, own);
+    co_await until_mapped(comm, own);
   });
   const colls::const_bytes blocks[] = {{first.data(), small}, {second.data(), large}};
   first[7] = second[large - 1] = std::byte{9};
 
-  std::optional<colls::tcp_transport::loan> lent(std::in_place, world.all[0].net(), of_nothing());
-  colls::shm::place before[2];
-  for (int i = 0; i < 2; ++i) before[i] = lent->place_for(1, blocks[i]);
-  REQUIRE((before[0] != 0 && before[1] != 0 && lent->ticket() != 0));
-  colls::shm::arena_view& peer = *world.all[1].net().view_of(0);
-  peer.raise();
-  const std::size_t held = bytes_in_arenas();
+  std::optional<colls::interprocess_transport::exposure> exposure(std::in_place, world.all[0].net(),
+                                                                  unrelated_communicator());
+  colls::shm::heap_offset before[2];
+  for (int i = 0; i < 2; ++i) before[i] = exposure->offset_for(1, blocks[i]);
+  REQUIRE((before[0] != 0 && before[1] != 0 && exposure->remote_key() != 0));
+  colls::shm::shared_heap_view& peer = *world.all[1].net().view_of(0);
+  peer.enter();
+  const std::size_t held = bytes_in_shared_heaps();
 
-  // The first block may be moved, the second not; for a while.
+  // For a while the first block can be relocated and the second cannot.
   std::atomic<bool> begun = false;
   rlimit all{};
   ::getrlimit(RLIMIT_FSIZE, &all);
@@ -851,78 +859,79 @@ TEST_CASE(
   ::setrlimit(RLIMIT_FSIZE, &some);
   const double worked = seconds_of(CLOCK_THREAD_CPUTIME_ID);
   const double began = seconds_of(CLOCK_MONOTONIC);
-  lent.reset();
+  exposure.reset();
   const double work = seconds_of(CLOCK_THREAD_CPUTIME_ID) - worked;
   const double time = seconds_of(CLOCK_MONOTONIC) - began;
   relief.join();
-  peer.lower();
+  peer.leave();
   CHECK(time > 0.7);
   CHECK(work < time / 2);
-  CHECK(bytes_in_arenas() == held);
-  lent.emplace(world.all[0].net(), of_nothing());
-  for (int i = 0; i < 2; ++i) CHECK(lent->place_for(1, blocks[i]) != before[i]);
+  CHECK(bytes_in_shared_heaps() == held);
+  exposure.emplace(world.all[0].net(), unrelated_communicator());
+  for (int i = 0; i < 2; ++i) CHECK(exposure->offset_for(1, blocks[i]) != before[i]);
   CHECK((first[7] == std::byte{9} && second[large - 1] == std::byte{9}));
 }
 
 namespace {
 
-/// Rank 0 of two has lent a block, and gives it up before its peer is done with it.
-struct given_up {
-  static constexpr std::size_t size = colls::shm::longest_page;
+/// Rank 0 of two has exposed a block and ends the exposure before its peer is done.
+struct ended_exposure {
+  static constexpr std::size_t size = colls::shm::max_page_size;
 
   ranks<shm_world> world{2};
   colls::shared_buffer<std::byte> block = world.all[0].allocate<std::byte>(size);
-  std::optional<colls::tcp_transport::loan> lent;
-  colls::shm::arena_view* peer = nullptr;  // the block's owner, as rank 1 sees it
-  colls::shm::ticket ticket = 0;
+  std::optional<colls::interprocess_transport::exposure> exposure;
+  colls::shm::shared_heap_view* peer = nullptr;  // the block's owner, as rank 1 sees it
+  colls::shm::remote_key remote_key = 0;
   std::byte* there = nullptr;  // the block, as rank 1 sees it
 
-  given_up() {
+  ended_exposure() {
     world.run([](communicator& comm) -> task<> {
       const colls::shared_buffer<std::byte> own = comm.allocate<std::byte>(1);
-      co_await seen(comm, own);
+      co_await until_mapped(comm, own);
     });
-    lent.emplace(world.all[0].net(), of_nothing());
-    const colls::shm::place at = lent->place_for(1, {block.data(), size});
-    ticket = lent->ticket();
+    exposure.emplace(world.all[0].net(), unrelated_communicator());
+    const colls::shm::heap_offset at = exposure->offset_for(1, {block.data(), size});
+    remote_key = exposure->remote_key();
     peer = world.all[1].net().view_of(0);
-    REQUIRE((at != 0 && ticket != 0 && peer != nullptr));
+    REQUIRE((at != 0 && remote_key != 0 && peer != nullptr));
     there = peer->at(at, size);
     REQUIRE(there != nullptr);
   }
-  void fill_as_peer(std::byte with) const { std::fill_n(there, size, with); }
-  bool is_filled_with(std::byte with) const {
+  void fill_as_peer(std::byte value) const { std::fill_n(there, size, value); }
+  bool is_filled_with(std::byte value) const {
     return std::all_of(block.data(), block.data() + size,
-                       [=](std::byte each) { return each == with; });
+                       [=](std::byte each) { return each == value; });
   }
 };
 
 }  // namespace
 
-TEST_CASE("a rank that takes its memory back waits until its peer has left it") {
+TEST_CASE("a rank that ends an exposure waits until its peer has left the memory") {
   using std::chrono::milliseconds;
   using std::chrono::steady_clock;
   for (int round = 0; round < 5; ++round) {
     CAPTURE(round);
-    given_up all;
+    ended_exposure all;
     std::atomic<bool> has_begun = false;
     std::atomic<bool> has_returned = false;
     bool was_open = false;
     std::thread peer([&] {
-      all.peer->raise();
+      all.peer->enter();
       std::atomic_thread_fence(std::memory_order_seq_cst);
-      was_open = all.peer->is_open(all.ticket);
+      was_open = all.peer->is_open(all.remote_key);
       has_begun = true;
-      while (all.peer->is_open(all.ticket)) std::this_thread::yield();
-      // Shorter than a rank takes to count as stopped: only an owner that does not wait returns.
+      while (all.peer->is_open(all.remote_key)) std::this_thread::yield();
+      // Shorter than the time after which a rank counts as stopped: only an owner that does not
+      // wait returns.
       const auto limit = steady_clock::now() + milliseconds(10);
       while (!has_returned && steady_clock::now() < limit) std::this_thread::yield();
       all.fill_as_peer(std::byte{7});
-      all.peer->lower();
+      all.peer->leave();
     });
     while (!has_begun) std::this_thread::yield();
-    all.lent.reset();
-    std::fill_n(all.block.data(), given_up::size, std::byte{40});
+    all.exposure.reset();
+    std::fill_n(all.block.data(), ended_exposure::size, std::byte{40});
     has_returned = true;
     peer.join();
     CHECK(was_open);
@@ -930,30 +939,31 @@ TEST_CASE("a rank that takes its memory back waits until its peer has left it") 
   }
 }
 
-TEST_CASE("what a peer that was stopped in memory writes after it was taken back is lost") {
-  given_up all;
-  std::fill_n(all.block.data(), given_up::size, std::byte{40});
-  all.peer->raise();
-  all.lent.reset();
+TEST_CASE("what a stopped peer writes after the exposure has ended is lost") {
+  ended_exposure all;
+  std::fill_n(all.block.data(), ended_exposure::size, std::byte{40});
+  all.peer->enter();
+  all.exposure.reset();
   all.fill_as_peer(std::byte{7});
-  all.peer->lower();
+  all.peer->leave();
   CHECK(all.is_filled_with(std::byte{40}));
 }
 
-TEST_CASE("a scan that goes down a chain awaits nobody in what was lent to it") {
+TEST_CASE("a scan down a chain does not wait for peers inside the exposed memory") {
   ranks<shm_world> world(2);
   world.run([&](communicator& comm) -> task<> {
     elements data(comm, 20'000, comm.rank() == 0);
     const colls::shared_buffer<matrix> own = comm.allocate<matrix>(1);
-    co_await seen(comm, own);
-    const auto place = [&] {
+    co_await until_mapped(comm, own);
+    const auto offset = [&] {
       const colls::const_bytes block(reinterpret_cast<const std::byte*>(data.all.data()), 1);
-      return colls::tcp_transport::loan(comm.net(), of_nothing()).place_for(1, block);
+      return colls::interprocess_transport::exposure(comm.net(), unrelated_communicator())
+          .offset_for(1, block);
     };
-    const colls::shm::place before = comm.rank() == 0 ? place() : 0;
-    // Rank 1 is stopped in what rank 0 has lent to another operation.
-    colls::shm::arena_view& inside = *world.all[1].net().view_of(0);
-    inside.raise();
+    const colls::shm::heap_offset before = comm.rank() == 0 ? offset() : 0;
+    // Rank 1 is stopped in memory that rank 0 exposes to another operation.
+    colls::shm::shared_heap_view& inside = *world.all[1].net().view_of(0);
+    inside.enter();
     data.fill(comm.rank());
     co_await comm.scan(data.all, product(), direct);
     bool right = true;
@@ -962,16 +972,16 @@ TEST_CASE("a scan that goes down a chain awaits nobody in what was lent to it") 
     }
     CHECK(right);
     co_await comm.barrier();
-    inside.lower();
-    if (comm.rank() == 0) CHECK((before != 0 && place() == before));
+    inside.leave();
+    if (comm.rank() == 0) CHECK((before != 0 && offset() == before));
   });
 }
 
-TEST_CASE("ranks that call differently find out before anything is touched") {
+TEST_CASE("a mismatch is found before any buffer is touched") {
   ranks<shm_world> world(2);
   world.run([](communicator& comm) -> task<> {
     elements data(comm, 1000, true);
-    co_await seen(comm, data.shared);
+    co_await until_mapped(comm, data.shared);
     data.fill(comm.rank());
     errc seen_code{};
     try {
@@ -986,7 +996,7 @@ TEST_CASE("ranks that call differently find out before anything is touched") {
   });
 }
 
-TEST_CASE("memory is given back and taken again") {
+TEST_CASE("memory is freed and allocated again") {
   ranks<shm_world> world(2);
   world.run([](communicator& comm) -> task<> {
     const matrix* at = nullptr;
@@ -994,7 +1004,7 @@ TEST_CASE("memory is given back and taken again") {
       colls::shared_buffer<matrix> data = comm.allocate<matrix>(100'000);
       CHECK(data[99'999] == matrix{});
       data[99'999] = part(1, 1);
-      if (i == 0) co_await seen(comm, data);
+      if (i == 0) co_await until_mapped(comm, data);
       at = data.data();
     }
     CHECK(at != nullptr);
@@ -1008,21 +1018,22 @@ TEST_CASE("memory is given back and taken again") {
   });
 }
 
-TEST_CASE("sums in the element's type have the same bits whoever lends") {
+TEST_CASE("sums in the element's type have the same bits whichever ranks expose their buffers") {
   constexpr std::size_t n = 30'000;
   ranks<shm_world> world(3);
   std::vector<colls::bfloat16> first;
   world.run([&](communicator& comm) -> task<> {
-    colls::options how = direct;
-    how.wire = colls::wire::storage;
+    colls::options opts = direct;
+    opts.wire = colls::wire::storage;
     for (const int kind : {5, 1, 0}) {
       auto shared = comm.allocate<colls::bfloat16>(n);
       std::vector<colls::bfloat16> plain(n);
-      const bool lent = lends(kind, comm.rank(), true);
-      const std::span<colls::bfloat16> data = lent ? std::span(shared.data(), n) : std::span(plain);
-      // Rounded after each addition 1 stays; rounded once it does not.
+      const bool is_shared = exposes(kind, comm.rank(), true);
+      const std::span<colls::bfloat16> data =
+          is_shared ? std::span(shared.data(), n) : std::span(plain);
+      // If the sum is rounded after each addition it stays 1; if it is rounded once it does not.
       for (auto& each : data) each = colls::bfloat16(comm.rank() == 0 ? 1.0f : 0.0029296875f);
-      co_await comm.all_reduce(data, colls::plus(), how);
+      co_await comm.all_reduce(data, colls::plus(), opts);
       if (first.empty()) first.assign(data.begin(), data.end());
       CHECK(std::memcmp(first.data(), data.data(), n * sizeof(colls::bfloat16)) == 0);
       co_await comm.barrier();

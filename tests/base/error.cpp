@@ -17,7 +17,7 @@ TEST_CASE("every error has a name and a hint, and compares with the conditions o
     const std::error_code code = static_cast<errc>(value);
     CHECK(std::string(code.category().name()) == "colls");
     CHECK(code.message() != "unknown error");
-    CHECK(std::string(colls::detail::words(static_cast<errc>(value)).hint).size() > 10);
+    CHECK(std::string(colls::detail::text_of(static_cast<errc>(value)).hint).size() > 10);
   }
   CHECK(std::error_code(static_cast<errc>(static_cast<int>(errc::crypto_failed) + 1)).message() ==
         "unknown error");
@@ -30,7 +30,7 @@ TEST_CASE("every error has a name and a hint, and compares with the conditions o
   CHECK(make_error_code(errc::mismatch) == errc::mismatch);
 }
 
-TEST_CASE("the text of an error says who, what, where, how far and what to do") {
+TEST_CASE("the text of an error has the ranks, the operation, the progress and a hint") {
   failure why(errc::timeout, "nothing moved");
   CHECK(
       std::string(error(why).what()) ==
@@ -54,7 +54,7 @@ TEST_CASE("the text of an error says who, what, where, how far and what to do") 
   CHECK(to_text(why) == text);
 }
 
-TEST_CASE("a rank is named once, and bytes are compared with nothing that they are no part of") {
+TEST_CASE("a rank is named once, and bytes without an expected number stand alone") {
   failure why(errc::timeout, "rank 3 has not entered #12 all_reduce");
   why.culprit = 3;
   why.waited_for = 2;
@@ -68,7 +68,7 @@ TEST_CASE("a rank is named once, and bytes are compared with nothing that they a
   CHECK(to_text(why).find("colls: timeout: rank 3: rank 31 has not sent tag 5. Hint") == 0);
 }
 
-TEST_CASE("that nothing was sent is said of a call that was refused, and of nothing else") {
+TEST_CASE("only the text of a refused call says that nothing was sent") {
   failure why(errc::invalid_argument, "no");
   CHECK(to_text(why) == "colls: invalid_argument: no");
   why.operation = colls::collective::all_reduce;
@@ -79,7 +79,7 @@ TEST_CASE("that nothing was sent is said of a call that was refused, and of noth
         "communicator is still good");
 }
 
-TEST_CASE("sentences that are too long are cut") {
+TEST_CASE("texts that are too long are truncated") {
   const std::string long_one(5000, 'x');
   const failure why(errc::revoked, long_one.c_str());
   CHECK(std::string(why.detail).size() == sizeof why.detail - 1);

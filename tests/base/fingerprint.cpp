@@ -7,7 +7,7 @@
 #include <chrono>
 #include <functional>
 
-// Calls that differ between ranks: an error on all of them, both sides named.
+// Calls that differ between ranks fail on all of them, and the errors name both sides.
 
 namespace {
 
@@ -21,23 +21,23 @@ using colls::inproc::communicator;
 TEST_CASE("every field of a fingerprint changes its hash and is named") {
   using field = std::pair<const char*, void (*)(fingerprint&)>;
   const field fields[] = {
-      {"collective", [](fingerprint& f) { f.what = colls::collective::scan; }},
+      {"collective", [](fingerprint& f) { f.operation = colls::collective::scan; }},
       {"count", [](fingerprint& f) { f.count = 4; }},
       {"count", [](fingerprint& f) { f.shape = 9; }},
       {"type", [](fingerprint& f) { f.type = colls::type_id<double>(); }},
       {"type", [](fingerprint& f) { f.element_size = 8; }},
       {"op", [](fingerprint& f) { f.op = colls::op_id(colls::maximum{}); }},
       {"root", [](fingerprint& f) { f.root = 1; }},
-      {"algorithm", [](fingerprint& f) { f.how = algorithm::ring; }},
+      {"algorithm", [](fingerprint& f) { f.algorithm = algorithm::ring; }},
       {"accumulate type", [](fingerprint& f) { f.accumulate = 7; }},
       {"accumulate type", [](fingerprint& f) { f.wire = colls::wire::storage; }},
       {"segment", [](fingerprint& f) { f.segment = 64; }},
       {"segment", [](fingerprint& f) { f.lanes = 2; }},
       {"radix", [](fingerprint& f) { f.radix = 3; }},
-      {"order", [](fingerprint& f) { f.sum = colls::order::rank; }},
+      {"order", [](fingerprint& f) { f.order = colls::order::rank; }},
   };
   fingerprint one;
-  one.what = colls::collective::all_reduce;
+  one.operation = colls::collective::all_reduce;
   one.type = colls::type_id<float>();
   one.element_size = 4;
   one.count = 3;
@@ -51,7 +51,7 @@ TEST_CASE("every field of a fingerprint changes its hash and is named") {
     CHECK_FALSE(other == one);
     CHECK(hash_of(other) != hash_of(one));
     colls::failure why;
-    colls::detail::say_difference(why, 2, one, 5, other);
+    colls::detail::describe_mismatch(why, 2, one, 5, other);
     CHECK(says(why, "rank 2 called all_reduce of 3 x float, plus, rank 5 called "));
     CHECK(says(why, std::string("; they differ in ") + name));
   }
@@ -77,11 +77,11 @@ std::vector<pair> pairs(50);
 const std::vector<int> counts[] = {{10, 20, 70}, {10, 30, 60}};
 std::vector<int> ten(10), twenty(20), thirty(30);
 
-using calling = std::function<operation<>(communicator&)>;
+using call_function = std::function<operation<>(communicator&)>;
 struct mismatch {
-  const char* differ;
-  calling odd;   // one rank
-  calling most;  // the others
+  const char* difference;
+  call_function odd;     // the call of one rank
+  call_function others;  // the call of the other ranks
 };
 
 const mismatch matrix[] = {
@@ -142,43 +142,44 @@ const mismatch matrix[] = {
      }},
 };
 
-/// What a rank learns of its call, or, if it had all it needs before, at its next one.
-colls::failure learned(communicators& all, int rank, operation<>& called) {
+/// The failure of a rank's call, or of its next call if this one had completed before.
+colls::failure call_or_next_failure(communicators& all, int rank, operation<>& called) {
   const colls::failure why = failure_of(all, called);
   if (why.code != errc{}) return why;
   operation<> later = all[rank].barrier();
   return failure_of(all, later);
 }
 
-TEST_CASE("whatever differs, all ranks learn what and from whom") {
+TEST_CASE("every difference is a mismatch on all ranks and names both sides") {
   for (const mismatch& each : matrix) {
-    CAPTURE(std::string(each.differ));
+    CAPTURE(std::string(each.difference));
     for (int odd = 0; odd < 3; ++odd) {
       CAPTURE(odd);
-      // The odd one calls first, in its turn, or last.
-      for (const int turn : {-1, 0, 3}) {
-        CAPTURE(turn);
+      // The odd rank calls first, in rank order, or last.
+      for (const int position : {-1, 0, 3}) {
+        CAPTURE(position);
         communicators all(3);
         std::vector<std::unique_ptr<operation<>>> kept(3);
         const auto call = [&](int rank) {
-          const auto& what = rank == odd ? each.odd : each.most;
-          kept[static_cast<std::size_t>(rank)] = std::make_unique<operation<>>(what(all[rank]));
+          const auto& start = rank == odd ? each.odd : each.others;
+          kept[static_cast<std::size_t>(rank)] = std::make_unique<operation<>>(start(all[rank]));
         };
-        if (turn == -1) call(odd);
+        if (position == -1) call(odd);
         for (int rank = 0; rank < 3; ++rank) {
-          if (rank != odd || turn == 0) call(rank);
+          if (rank != odd || position == 0) call(rank);
         }
-        if (turn == 3) call(odd);
+        if (position == 3) call(odd);
         std::string sentence;
         for (int rank = 0; rank < 3; ++rank) {
           CAPTURE(rank);
-          const colls::failure why = learned(all, rank, *kept[static_cast<std::size_t>(rank)]);
+          const colls::failure why =
+              call_or_next_failure(all, rank, *kept[static_cast<std::size_t>(rank)]);
           CAPTURE(std::string(why.detail));
           CHECK(why.code == errc::mismatch);
           CHECK(why.observer == rank);
           CHECK(says(why, "rank " + std::to_string(odd) + " called "));
-          CHECK(says(why, std::string("; they differ in ") + each.differ));
-          // A later call says first in which one it began.
+          CHECK(says(why, std::string("; they differ in ") + each.difference));
+          // The failure of a later call begins with the call in which the difference was found.
           const std::string detail = why.detail;
           const std::string same = detail.substr(detail.find("rank "));
           if (sentence.empty()) sentence = same;
@@ -221,23 +222,24 @@ TEST_CASE("two ranks that both only receive announce themselves") {
   CHECK(took > 90 * colls::milliseconds);
 }
 
-/// Turns the world for a while.
-void pass(communicators& all, colls::time_point time) {
+/// Drives the world for a while.
+void poll_for(communicators& all, colls::time_point time) {
   const colls::time_point until = all.world().now() + time;
   while (all.world().now() < until) {
     if (!all.world().poll()) all.world().idle(1);
   }
 }
 
-TEST_CASE("a rank that calls late, and then waits for another one than at first, is found") {
+TEST_CASE(
+    "a mismatch of a late rank is found, also if the rank waits for another rank than the first") {
   communicators all(3);
-  const options how{.algorithm = algorithm::linear, .timeout = std::chrono::seconds(20)};
+  const options opts{.algorithm = algorithm::linear, .timeout = std::chrono::seconds(20)};
   operation<> two =
-      all[2].reduce(ints, 2, how);  // announces itself to rank 0, which has not called
-  pass(all, 150 * colls::milliseconds);
-  operation<> zero = all[0].reduce(more, 0, how);  // announces itself to rank 1
-  pass(all, 150 * colls::milliseconds);
-  const operation<> one = all[1].reduce(ints, 0, how);
+      all[2].reduce(ints, 2, opts);  // announces itself to rank 0, which has not called
+  poll_for(all, 150 * colls::milliseconds);
+  operation<> zero = all[0].reduce(more, 0, opts);  // announces itself to rank 1
+  poll_for(all, 150 * colls::milliseconds);
+  const operation<> one = all[1].reduce(ints, 0, opts);
   CHECK(failure_of(all, zero).code == errc::mismatch);
   CHECK(failure_of(all, two).code == errc::mismatch);
 }
@@ -246,10 +248,11 @@ TEST_CASE("a call that had to wait for its turn announces itself too") {
   communicators all(2);
   std::vector<operation<>> kept;
   std::vector<int> small(1);
-  // More than run at once, and the first ones are held up for longer than the announcement takes.
+  // These are more calls than run at once, and the first ones wait longer than the time after which
+  // a call is announced.
   for (int i = 0; i < 100; ++i) kept.push_back(all[0].broadcast(small, 1));
   kept.push_back(all[0].broadcast(ints, 1));
-  pass(all, 150 * colls::milliseconds);
+  poll_for(all, 150 * colls::milliseconds);
   std::vector<int> other(1);
   for (int i = 0; i < 100; ++i) kept.push_back(all[1].broadcast(other, 1));
   kept.push_back(all[1].broadcast(more, 0));
@@ -283,10 +286,10 @@ TEST_CASE("counts that differ between two ranks of all_to_all_v are found at the
 
 TEST_CASE("an error stays in its communicator") {
   communicators all(2);
-  std::vector<operation<communicator>> made;
-  for (int rank = 0; rank < 2; ++rank) made.push_back(all[rank].dup());
-  communicator zero = all.wait(made[0]);
-  communicator one = all.wait(made[1]);
+  std::vector<operation<communicator>> dups;
+  for (int rank = 0; rank < 2; ++rank) dups.push_back(all[rank].dup());
+  communicator zero = all.wait(dups[0]);
+  communicator one = all.wait(dups[1]);
   operation<> first = zero.all_reduce(ints);
   operation<> second = one.all_reduce(floats);
   CHECK(failure_of(all, first).code == errc::mismatch);
@@ -302,7 +305,7 @@ TEST_CASE("lengths that differ in an all_to_all_v by bruck end all ranks") {
   std::vector<std::vector<int>> in(3), out(3);
   for (int rank = 0; rank < 3; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    // Rank 0 has three more for rank 2 than that one expects.
+    // Rank 0 sends three elements more than rank 2 expects.
     const std::vector<std::size_t> sends{10, 10, std::size_t{rank == 0 ? 13u : 10u}};
     const std::vector<std::size_t> receives{10, 10, 10};
     in[r].resize(rank == 0 ? 33 : 30, rank);
@@ -312,7 +315,8 @@ TEST_CASE("lengths that differ in an all_to_all_v by bruck end all ranks") {
   }
   for (int rank = 0; rank < 3; ++rank) {
     CAPTURE(rank);
-    const colls::failure why = learned(all, rank, *kept[static_cast<std::size_t>(rank)]);
+    const colls::failure why =
+        call_or_next_failure(all, rank, *kept[static_cast<std::size_t>(rank)]);
     CHECK(why.code == errc::mismatch);
     CHECK(says(why, "rank 0 sends 52 bytes, rank 2 expects 40 of it"));
   }

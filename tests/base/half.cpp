@@ -24,8 +24,8 @@ float from_bits(std::uint32_t value) {
   return result;
 }
 
-// The value of a pattern of bits by the formats' definition.
-double meaning(unsigned pattern, int fraction_bits, int bias) {
+// The value of a bit pattern, by the definition of the formats.
+double value_of(unsigned pattern, int fraction_bits, int bias) {
   const unsigned exponent_mask = (1u << (15 - fraction_bits)) - 1;
   const unsigned exponent = (pattern >> fraction_bits) & exponent_mask;
   const double fraction = std::ldexp(pattern & ((1u << fraction_bits) - 1), -fraction_bits);
@@ -60,7 +60,7 @@ bool rounds_to(float value, unsigned pattern) {
 TEST_CASE_TEMPLATE("every pattern converts to its value and back", Half, float16, bfloat16) {
   int wrong = 0;
   for (unsigned pattern = 0; pattern <= 0xffff; ++pattern) {
-    const double wanted = meaning(pattern, format<Half>.first, format<Half>.second);
+    const double wanted = value_of(pattern, format<Half>.first, format<Half>.second);
     const float got = of<Half>(pattern);
     const Half again(got);
     if (std::isnan(wanted)) {
@@ -80,7 +80,7 @@ TEST_CASE_TEMPLATE("numbers between two patterns round to the nearest, ties to e
   const unsigned infinity = std::numeric_limits<Half>::infinity().bits();
   for (unsigned pattern = 0; pattern < infinity && wrong < 5; ++pattern) {
     const float low = of<Half>(pattern);
-    // The last one rounds up to infinity from half a step above it.
+    // Half a step above the largest finite number rounds up to infinity.
     const double step = pattern + 1 == infinity
                             ? double(low) - double(float(of<Half>(pattern - 1)))
                             : double(float(of<Half>(pattern + 1))) - double(low);
@@ -97,8 +97,7 @@ TEST_CASE_TEMPLATE("numbers between two patterns round to the nearest, ties to e
   CHECK(wrong == 0);
 }
 
-TEST_CASE_TEMPLATE("far ends: infinity, the largest and the smallest floats", Half, float16,
-                   bfloat16) {
+TEST_CASE_TEMPLATE("infinity, the largest and the smallest floats", Half, float16, bfloat16) {
   using limits = std::numeric_limits<Half>;
   using floats = std::numeric_limits<float>;
   CHECK(Half(HUGE_VALF).bits() == limits::infinity().bits());

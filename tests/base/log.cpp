@@ -18,7 +18,7 @@ void one_of_each() {
 
 }  // namespace
 
-TEST_CASE("COLLS_LOG decides what is written, and stdout stays clean") {
+TEST_CASE("COLLS_LOG decides which lines are written, and nothing is written to stdout") {
   const auto lines = [](const char* level) {
     const output got = in_process({{"COLLS_LOG", level}}, one_of_each);
     CHECK(got.out.empty());
@@ -36,15 +36,14 @@ TEST_CASE("COLLS_LOG decides what is written, and stdout stays clean") {
   CHECK(lines("off").empty());
 }
 
-TEST_CASE("lines name the rank that the launcher gave") {
+TEST_CASE("lines contain the rank that the launcher assigned") {
   const output got = in_process({{"RANK", "3"}}, one_of_each);
   CHECK(got.err == "colls: [3] warning: a warn line\n");
 }
 
-TEST_CASE("a COLLS_LOG that is no level is said") {
+TEST_CASE("an unknown level in COLLS_LOG is reported") {
   const output got = in_process({{"COLLS_LOG", "verbose"}}, one_of_each);
-  CHECK(
-      contains(got.err, "COLLS_LOG=verbose is none of off, warn, info, debug; it counts as warn"));
+  CHECK(contains(got.err, "COLLS_LOG=verbose is none of off, warn, info, debug; warn is used"));
   CHECK(contains(got.err, "a warn line"));
   CHECK(!contains(got.err, "an info line"));
   for (const char* const good : {"WARN", "warning", "", "off", "Info", "debug"}) {
@@ -59,19 +58,19 @@ TEST_CASE("a line that is too long is cut, not written past its end") {
   CHECK(got.err.back() == '\n');
 }
 
-TEST_CASE("lines go where the installed writer takes them") {
+TEST_CASE("lines go to the installed writer") {
   const output plain = in_process({{"COLLS_LOG_FILE", "/nowhere/at/all"}}, [] {
     colls::detail::installed_log_writer = &colls::detail::write_to_stderr;
     one_of_each();
   });
   CHECK(plain.err == "colls: [-] warning: a warn line\n");
-  static std::string taken;
+  static std::string written;
   const output got = in_process({}, [] {
     colls::detail::installed_log_writer = [](const char* lines, std::size_t size) noexcept {
-      taken.append(lines, size);
+      written.append(lines, size);
     };
     one_of_each();
-    if (taken != "colls: [-] warning: a warn line\n") ::_exit(1);
+    if (written != "colls: [-] warning: a warn line\n") ::_exit(1);
   });
   CHECK(got.err.empty());
 }

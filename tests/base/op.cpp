@@ -28,7 +28,7 @@ struct plain_struct {
   float a, b, c;
 };
 struct labelled {
-  char name[12];  // data, not the name of the type
+  char name[12];  // a data member, not the name of the type
 };
 struct owner {
   std::shared_ptr<int> p;
@@ -88,11 +88,11 @@ static_assert(type_id<labelled>() == type_id<twelve_loose_bytes>());
 static_assert(type_id<named_one>() != type_id<plain_struct>());
 static_assert(type_id<named_one>() != type_id<named_two>());
 static_assert(type_id<named_one>() >= 0x8000'0000u);
-// These travel between programs that different compilers made.
+// Programs that were built by different compilers exchange these numbers.
 static_assert(type_id<plain_struct>() == 0xb05c9e8du);
 static_assert(type_id<named_one>() == 0x99fbaaa7u);
 
-// --- which operation takes which type ---------------------------------------------------------
+// --- which operation accepts which type ---------------------------------------------------------
 
 template <class Op, class... T>
 constexpr bool takes = (reduction_for<Op, T> && ...);
@@ -154,7 +154,7 @@ struct difference {
   constexpr int operator()(int left, int right) const { return left - right; }
 };
 struct cautious {
-  bool commutative = true;  // data: says nothing about the type
+  bool commutative = true;  // a data member, which says nothing about the type
   constexpr int operator()(int left, int) const { return left; }
 };
 
@@ -311,7 +311,7 @@ TEST_CASE("average divides once, integers toward zero") {
   static_assert(average{}.finish(std::uint64_t{1} << 63, 2) == std::uint64_t{1} << 62);
   static_assert(average{}.finish(std::int64_t{-9}, 4) == -2);
   static_assert(average{}.finish(1.0f, 3) == 1.0f / 3.0f);
-  CHECK(float(average{}.finish(bfloat16(512.0f), 257)) == 1.9921875f);  // 257 is no bfloat16
+  CHECK(float(average{}.finish(bfloat16(512.0f), 257)) == 1.9921875f);  // bfloat16 has no 257
   CHECK(average{}.finish(complex(6, 4), 2) == complex(3, 2));
   CHECK(average{}.finish(vector3{2, 4, 6}, 2).z == 3);
   CHECK(average{}(2.5f, 3.5f) == 6.0f);

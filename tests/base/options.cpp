@@ -6,7 +6,8 @@
 
 #include <chrono>
 
-// Pins, deadlines, order of sums and what travels; every call takes options.
+// Pinned algorithms, deadlines, the order of reductions and the element type on the wire. Every
+// call takes options.
 
 namespace {
 
@@ -27,14 +28,15 @@ static_assert(time_span(std::chrono::duration<int, std::ratio<1, 3>>(2)).count()
 static_assert(time_span(std::chrono::duration<double>(1e-12)));
 static_assert(time_span(std::chrono::seconds::max()).count() == colls::never);
 static_assert(time_span(std::chrono::hours::min()).count() == -colls::never);
-static_assert(time_span(2s) == 2000ms && time_span::of(5) == 5ns && time_span(1s) != 2s);
+static_assert(time_span(2s) == 2000ms && time_span::from_nanoseconds(5) == 5ns &&
+              time_span(1s) != 2s);
 static_assert(time_span(2ns).after(5) == 7 && time_span(-1ns).after(5) == 4);
 static_assert(time_span(std::chrono::hours::max()).after(5) == colls::never);
 
 TEST_CASE("an algorithm is found by its name") {
   for (int i = 0; i <= static_cast<int>(algorithm::native); ++i) {
-    const auto how = static_cast<algorithm>(i);
-    CHECK(colls::algorithm_of(name(how)) == how);
+    const auto algo = static_cast<algorithm>(i);
+    CHECK(colls::algorithm_of(name(algo)) == algo);
   }
   for (const char* none : {"", "Ring", "ring ", "automatic", "unknown algorithm"}) {
     CHECK(colls::algorithm_of(none) == std::nullopt);
@@ -44,7 +46,7 @@ TEST_CASE("an algorithm is found by its name") {
 TEST_CASE("every call takes options, with and without an operation") {
   colls::inproc::run(2, [](communicator& comm) -> task<> {
     const auto me = static_cast<std::size_t>(comm.rank());
-    const options how{.timeout = 1min};
+    const options opts{.timeout = 1min};
     std::vector<int> a{1, 2};
     std::vector<int> b{3, 4};
     std::vector<int> one{1};
@@ -52,66 +54,67 @@ TEST_CASE("every call takes options, with and without an operation") {
     co_await comm.all_reduce(a, {.timeout = 1min});
     co_await comm.all_reduce(a, colls::plus{}, {.timeout = 1min});
     co_await comm.all_reduce(a, b, {.timeout = 1min});
-    co_await comm.all_reduce(a, b, colls::plus{}, how);
+    co_await comm.all_reduce(a, b, colls::plus{}, opts);
     co_await comm.all_reduce(colls::group{a, b}, {.timeout = 1min});
-    co_await comm.all_reduce(colls::group{a, b}, colls::plus{}, how);
+    co_await comm.all_reduce(colls::group{a, b}, colls::plus{}, opts);
     CHECK(a == std::vector<int>{16, 32});
     CHECK(b == std::vector<int>{32, 64});
-    co_await comm.reduce(a, 0, how);
+    co_await comm.reduce(a, 0, opts);
     co_await comm.reduce(a, 0, colls::plus{}, {.timeout = 1min});
     co_await comm.reduce(a, b, 0, {.timeout = 1min});
-    co_await comm.reduce(a, b, 0, colls::plus{}, how);
+    co_await comm.reduce(a, b, 0, colls::plus{}, opts);
     co_await comm.reduce_scatter(a, one, {.timeout = 1min});
-    co_await comm.reduce_scatter(a, one, colls::plus{}, how);
+    co_await comm.reduce_scatter(a, one, colls::plus{}, opts);
     co_await comm.reduce_scatter_v(a, one, counts, {.timeout = 1min});
-    co_await comm.reduce_scatter_v(a, one, counts, colls::plus{}, how);
+    co_await comm.reduce_scatter_v(a, one, counts, colls::plus{}, opts);
     co_await comm.scan(a, {.timeout = 1min});
-    co_await comm.scan(a, colls::plus{}, how);
+    co_await comm.scan(a, colls::plus{}, opts);
     co_await comm.exscan(a, {.timeout = 1min});
-    co_await comm.exscan(a, colls::plus{}, how);
+    co_await comm.exscan(a, colls::plus{}, opts);
     co_await comm.broadcast(a, 0, {.timeout = 1min});
     co_await comm.barrier({.timeout = 1min});
     co_await comm.all_gather(one, a, {.timeout = 1min});
-    co_await comm.all_gather_v(one, a, counts, how);
+    co_await comm.all_gather_v(one, a, counts, opts);
     co_await comm.gather(one, a, 0, {.timeout = 1min});
     co_await comm.gather_v(one, a, counts, 0, {.timeout = 1min});
     co_await comm.scatter(a, one, 0, {.timeout = 1min});
-    co_await comm.scatter_v(a, counts, one, 0, how);
+    co_await comm.scatter_v(a, counts, one, 0, opts);
     co_await comm.all_to_all(a, b, {.timeout = 1min});
     co_await comm.all_to_all_v(a, counts, b, counts, {.timeout = 1min});
     auto sent = comm.send(a, static_cast<int>(1 - me), 0, {.timeout = 1min});
     co_await comm.recv(b, colls::any_source, 0, {.timeout = 1min});
     co_await sent;
-    co_await comm.send_recv(a, static_cast<int>(1 - me), b, colls::any_source, 0, how);
-    CHECK((co_await comm.split(0, 0, how)).size() == 2);
-    const communicator same = co_await comm.dup(how);
+    co_await comm.send_recv(a, static_cast<int>(1 - me), b, colls::any_source, 0, opts);
+    CHECK((co_await comm.split(0, 0, opts)).size() == 2);
+    const communicator same = co_await comm.dup(opts);
     const std::vector<int> both{0, 1};
-    const communicator listed = co_await comm.group(both, how);
+    const communicator listed = co_await comm.group(both, opts);
     CHECK((same.size() == 2 && listed.size() == 2));
   });
 }
 
-/// `call(communicator, options)` with that algorithm on all ranks: done, or not_applicable on all.
+/// Calls `call(communicator, options)` with that algorithm on all ranks: it succeeds, or is
+/// not_applicable on all of them.
 template <class Call>
-void check_pin(algorithm how, bool exists, const Call& call) {
-  CAPTURE(colls::name(how));
+void check_pin(algorithm algo, bool exists, const Call& call) {
+  CAPTURE(colls::name(algo));
   communicators all(3);
   std::vector<operation<>> kept;
-  for (int rank = 0; rank < 3; ++rank) kept.push_back(call(all[rank], options{.algorithm = how}));
+  for (int rank = 0; rank < 3; ++rank) kept.push_back(call(all[rank], options{.algorithm = algo}));
   for (auto& each : kept) {
     const colls::failure why = failure_of(all, each);
     CHECK(why.code == (exists ? errc{} : errc::not_applicable));
     if (!exists) CHECK(why.sequence == 0);
-    if (!exists) CHECK(says(why, colls::name(how)));
+    if (!exists) CHECK(says(why, colls::name(algo)));
   }
   all.check_good();
 }
 
-TEST_CASE("a pin is kept or not applicable, never silently another") {
+TEST_CASE("a pinned algorithm is used or not applicable, never silently replaced") {
   using enum algorithm;
   std::vector<std::vector<int>> data(3, std::vector<int>(3));
   std::vector<std::vector<int>> more(3, std::vector<int>(9));
-  const auto mine = [&](communicator& c) -> auto& {
+  const auto own = [&](communicator& c) -> auto& {
     return data[static_cast<std::size_t>(c.rank())];
   };
   const auto wide = [&](communicator& c) -> auto& {
@@ -119,46 +122,46 @@ TEST_CASE("a pin is kept or not applicable, never silently another") {
   };
   const auto kept_order = [](int a, int b) { return a + b; };
   for (int number = 1; number <= static_cast<int>(native); ++number) {
-    const auto how = static_cast<algorithm>(number);
-    const auto any_of = [&](auto... known) { return ((how == known) || ...); };
-    const auto pin = [&](bool exists, const auto& call) { check_pin(how, exists, call); };
+    const auto algo = static_cast<algorithm>(number);
+    const auto any_of = [&](auto... known) { return ((algo == known) || ...); };
+    const auto pin = [&](bool exists, const auto& call) { check_pin(algo, exists, call); };
     pin(any_of(linear, dissemination, binomial_tree, direct),
         [](communicator& c, options o) { return c.barrier(o); });
     pin(any_of(linear, binomial_tree, knomial_tree, scatter_all_gather, chain, double_tree,
                circulant),
-        [&](communicator& c, options o) { return c.broadcast(mine(c), 1, o); });
+        [&](communicator& c, options o) { return c.broadcast(own(c), 1, o); });
     pin(any_of(linear, ring, recursive_doubling, recursive_halving, double_tree, circulant,
                hierarchical, direct),
-        [&](communicator& c, options o) { return c.all_reduce(mine(c), o); });
+        [&](communicator& c, options o) { return c.all_reduce(own(c), o); });
     pin(any_of(linear, recursive_doubling, recursive_halving, double_tree, direct),
-        [&](communicator& c, options o) { return c.all_reduce(mine(c), kept_order, o); });
+        [&](communicator& c, options o) { return c.all_reduce(own(c), kept_order, o); });
     pin(any_of(linear, binomial_tree, knomial_tree, reduce_scatter_gather, chain, double_tree),
-        [&](communicator& c, options o) { return c.reduce(mine(c), 2, o); });
+        [&](communicator& c, options o) { return c.reduce(own(c), 2, o); });
     pin(any_of(linear, ring, recursive_halving, circulant, pairwise),
-        [&](communicator& c, options o) { return c.reduce_scatter(wide(c), mine(c), o); });
+        [&](communicator& c, options o) { return c.reduce_scatter(wide(c), own(c), o); });
     pin(any_of(linear, pairwise), [&](communicator& c, options o) {
-      return c.reduce_scatter(wide(c), mine(c), kept_order, o);
+      return c.reduce_scatter(wide(c), own(c), kept_order, o);
     });
     pin(any_of(linear, ring, recursive_doubling, circulant, bruck),
-        [&](communicator& c, options o) { return c.all_gather(mine(c), wide(c), o); });
+        [&](communicator& c, options o) { return c.all_gather(own(c), wide(c), o); });
     pin(any_of(linear, binomial_tree),
-        [&](communicator& c, options o) { return c.gather(mine(c), wide(c), 0, o); });
+        [&](communicator& c, options o) { return c.gather(own(c), wide(c), 0, o); });
     pin(any_of(linear, binomial_tree),
-        [&](communicator& c, options o) { return c.scatter(wide(c), mine(c), 0, o); });
+        [&](communicator& c, options o) { return c.scatter(wide(c), own(c), 0, o); });
     pin(any_of(linear, pairwise, bruck),
-        [&](communicator& c, options o) { return c.all_to_all(mine(c), mine(c), o); });
+        [&](communicator& c, options o) { return c.all_to_all(own(c), own(c), o); });
     pin(any_of(linear, recursive_doubling, chain),
-        [&](communicator& c, options o) { return c.scan(mine(c), o); });
+        [&](communicator& c, options o) { return c.scan(own(c), o); });
     pin(any_of(linear, recursive_doubling, chain),
-        [&](communicator& c, options o) { return c.exscan(mine(c), o); });
-    // The sequential order is that of linear, direct, and chains of ranks.
+        [&](communicator& c, options o) { return c.exscan(own(c), o); });
+    // Algorithms with the order of ranks: linear, direct, and chains of ranks.
     pin(any_of(linear, direct), [&](communicator& c, options o) {
       o.order = colls::order::rank;
-      return c.all_reduce(mine(c), o);
+      return c.all_reduce(own(c), o);
     });
     pin(any_of(linear, chain), [&](communicator& c, options o) {
       o.order = colls::order::rank;
-      return c.scan(mine(c), o);
+      return c.scan(own(c), o);
     });
   }
 }
@@ -186,9 +189,9 @@ TEST_CASE("neighbour_exchange is for an even number of ranks") {
   }
 }
 
-TEST_CASE("a pin at compile time takes part in every call") {
+TEST_CASE("every call accepts a pin at compile time") {
   colls::inproc::run(3, [](communicator& comm) -> task<> {
-    const options how{.timeout = 1min};
+    const options opts{.timeout = 1min};
     std::vector<int> a{1, 2, 3};
     std::vector<int> b{1, 2, 3};
     std::vector<int> one{1};
@@ -196,19 +199,19 @@ TEST_CASE("a pin at compile time takes part in every call") {
     constexpr algorithm linear = algorithm::linear;
     constexpr algorithm doubling = algorithm::recursive_doubling;
     co_await comm.all_reduce<algorithm::ring>(a);
-    co_await comm.all_reduce<algorithm::ring>(a, how);
-    co_await comm.all_reduce<doubling>(a, b, how);
+    co_await comm.all_reduce<algorithm::ring>(a, opts);
+    co_await comm.all_reduce<doubling>(a, b, opts);
     co_await comm.all_reduce<linear>(colls::group{a, b});
-    co_await comm.all_reduce<linear>(colls::group{a, b}, how);
+    co_await comm.all_reduce<linear>(colls::group{a, b}, opts);
     co_await comm.reduce<linear>(a, 0);
-    co_await comm.reduce<linear>(a, 0, how);
-    co_await comm.reduce<linear>(a, b, 0, how);
-    co_await comm.reduce_scatter<linear>(a, one, how);
+    co_await comm.reduce<linear>(a, 0, opts);
+    co_await comm.reduce<linear>(a, b, 0, opts);
+    co_await comm.reduce_scatter<linear>(a, one, opts);
     co_await comm.reduce_scatter_v<linear>(a, one, counts);
-    co_await comm.reduce_scatter_v<linear>(a, one, counts, how);
+    co_await comm.reduce_scatter_v<linear>(a, one, counts, opts);
     co_await comm.scan<doubling>(a);
-    co_await comm.scan<linear>(a, how);
-    co_await comm.exscan<linear>(a, how);
+    co_await comm.scan<linear>(a, opts);
+    co_await comm.exscan<linear>(a, opts);
     co_await comm.broadcast<linear>(a, 0);
     co_await comm.barrier<linear>();
     co_await comm.all_gather<linear>(one, a);
@@ -220,7 +223,7 @@ TEST_CASE("a pin at compile time takes part in every call") {
     co_await comm.all_to_all<linear>(a, b);
     co_await comm.all_to_all_v<linear>(a, counts, b, counts);
   });
-  // It shows in the fingerprint: ranks that pin differently do not agree.
+  // A pin is part of the fingerprint: ranks with different pins mismatch.
   communicators all(2);
   std::vector<int> a{1};
   std::vector<int> b{1};
@@ -246,29 +249,29 @@ TEST_CASE("order::rank gives the bits of the sequential sum") {
   for (const int p : {2, 3, 5, 8}) {
     for (const std::size_t n : {std::size_t{1}, std::size_t{50'000}}) {
       colls::inproc::run(p, [n](communicator& comm) -> task<> {
-        // Sums of these differ with the order of the additions.
+        // Sums of these values depend on the order of the additions.
         const auto value = [](int rank) { return 1.0f / (3.0f + static_cast<float>(rank * rank)); };
         const auto sum = [&](int ranks) {
           float sequential = value(0);
           for (int rank = 1; rank < ranks; ++rank) sequential += value(rank);
           return sequential;
         };
-        const options how{.order = colls::order::rank};
+        const options opts{.order = colls::order::rank};
         const int me = comm.rank();
         std::vector<float> data(n, value(me));
-        co_await comm.all_reduce(data, how);
+        co_await comm.all_reduce(data, opts);
         CHECK(data[n - 1] == sum(comm.size()));
         data.assign(n, value(me));
-        co_await comm.reduce(data, 1, how);
+        co_await comm.reduce(data, 1, opts);
         CHECK(data[n - 1] == (me == 1 ? sum(comm.size()) : value(me)));
         data.assign(n, value(me));
-        co_await comm.scan(data, how);
+        co_await comm.scan(data, opts);
         CHECK(data[n - 1] == sum(me + 1));
         data.assign(n, value(me));
-        co_await comm.exscan(data, how);
+        co_await comm.exscan(data, opts);
         CHECK(data[n - 1] == (me == 0 ? value(0) : sum(me)));
         const std::vector<float> in(n * static_cast<std::size_t>(comm.size()), value(me));
-        co_await comm.reduce_scatter(in, data, how);
+        co_await comm.reduce_scatter(in, data, opts);
         CHECK(data[n - 1] == sum(comm.size()));
       });
     }
@@ -287,7 +290,7 @@ TEST_CASE("sums of bfloat16 are rounded once, or at each hop with wire::storage"
     data = fill();
     co_await comm.all_reduce(data, {.order = colls::order::rank, .wire = colls::wire::storage});
     CHECK(static_cast<float>(data[9]) == 256.0f);
-    // Also where all inputs are at hand at once: no bit depends on that.
+    // The bits are the same if all inputs are available at once.
     data = fill();
     co_await comm.all_reduce(data,
                              {.algorithm = colls::algorithm::direct, .wire = colls::wire::storage});
@@ -320,7 +323,7 @@ TEST_CASE("options.timeout ends an operation that another rank does not call") {
   CHECK(failure_of(all, late).code == errc::timeout);
 }
 
-TEST_CASE("a receive that nobody answers in time is taken back and the communicator stays good") {
+TEST_CASE("a timeout cancels an unmatched receive or send and the communicator stays usable") {
   communicators all(2);
   std::vector<int> data(10);
   std::vector<int> large(100'000);
@@ -346,7 +349,7 @@ TEST_CASE("a receive that nobody answers in time is taken back and the communica
   all.check_good();
 }
 
-TEST_CASE("a timeout that is over before the end is not noticed after it") {
+TEST_CASE("a timeout that has passed when its operation completes is ignored") {
   communicators all(1);
   std::vector<int> data(10);
   all.wait(all[0].all_reduce(data, {.timeout = 1ns}));

@@ -11,28 +11,28 @@ namespace {
 using colls::partition;
 
 // Chunks follow each other without gaps, and so do the segments of each chunk.
-constexpr bool tiles(const partition& whole, int segments) {
+constexpr bool tiles(const partition& parts, int segments) {
   std::size_t at = 0;
   std::size_t longest = 0;
-  for (int rank = 0; rank < whole.ranks(); ++rank) {
-    if (whole.offset(rank) != at) return false;
+  for (int rank = 0; rank < parts.ranks(); ++rank) {
+    if (parts.offset(rank) != at) return false;
     for (int k = 0; k < segments; ++k) {
-      const partition piece = whole.segment(k, segments);
-      if (piece.offset(rank) != at || piece.total() != whole.total()) return false;
+      const partition piece = parts.segment(k, segments);
+      if (piece.offset(rank) != at || piece.total() != parts.total()) return false;
       if (piece.count(rank) > piece.longest()) return false;
       at += piece.count(rank);
     }
-    if (at != whole.offset(rank) + whole.count(rank)) return false;
-    if (whole.count(rank) > longest) longest = whole.count(rank);
+    if (at != parts.offset(rank) + parts.count(rank)) return false;
+    if (parts.count(rank) > longest) longest = parts.count(rank);
   }
-  return at == whole.total() && at == whole.offset(whole.ranks()) && whole.longest() == longest;
+  return at == parts.total() && at == parts.offset(parts.ranks()) && parts.longest() == longest;
 }
 
-constexpr bool segment_bounds_are_tight(const partition& whole, int segments) {
+constexpr bool segment_bounds_are_tight(const partition& parts, int segments) {
   for (int k = 0; k < segments; ++k) {
-    const partition piece = whole.segment(k, segments);
+    const partition piece = parts.segment(k, segments);
     std::size_t longest = 0;
-    for (int rank = 0; rank < whole.ranks(); ++rank) {
+    for (int rank = 0; rank < parts.ranks(); ++rank) {
       if (piece.count(rank) > longest) longest = piece.count(rank);
     }
     if (piece.longest() != longest) return false;
@@ -48,8 +48,8 @@ constexpr bool uniform_is_even(std::size_t n, int ranks) {
   return parts.total() == n && parts.longest() - parts.count(ranks - 1) <= 1;
 }
 
-constexpr bool all_small_partitions_hold(int most_ranks) {
-  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
+constexpr bool all_small_partitions_hold(int max_ranks) {
+  for (int ranks = 1; ranks <= max_ranks; ++ranks) {
     for (std::size_t n = 0; n <= 40; ++n) {
       if (!uniform_is_even(n, ranks)) return false;
       for (int segments = 1; segments <= 5; ++segments) {
@@ -96,10 +96,11 @@ TEST_CASE("chunks and segments cover every element once, whatever the counts") {
 }
 
 TEST_CASE("a partition by offsets reads the caller's array") {
-  std::vector<std::size_t> mine{0};
-  for (std::size_t i = 0; i < 50; ++i) mine.push_back(mine.back() + i * i % 11);
-  const partition parts = partition::from_offsets(mine.data(), 50);
-  CHECK(parts.total() == mine.back());
+  std::vector<std::size_t> offsets_of_caller{0};
+  for (std::size_t i = 0; i < 50; ++i)
+    offsets_of_caller.push_back(offsets_of_caller.back() + i * i % 11);
+  const partition parts = partition::from_offsets(offsets_of_caller.data(), 50);
+  CHECK(parts.total() == offsets_of_caller.back());
   CHECK(parts.longest() == 9);
   for (const int segments : {1, 2, 3, 10, 16}) {
     CHECK(tiles(parts, segments));

@@ -14,7 +14,7 @@ namespace {
 namespace pattern = colls::pattern;
 using pattern::rank_range;
 
-constexpr int most = 130;  // ranks at run time; the static_asserts stop at 17
+constexpr int max_ranks = 130;  // at run time; the static_asserts stop at 17
 
 constexpr int modulo(long long value, int size) {
   return static_cast<int>((value % size + size) % size);
@@ -25,7 +25,7 @@ constexpr bool ring_holds(int size) {
     const pattern::ring ring(rank, size);
     if (ring.next != modulo(rank + 1, size) || ring.prev != modulo(rank - 1, size)) return false;
     for (int step = -size; step <= 3 * size; ++step) {
-      if (ring.back(step) != modulo(rank - step, size)) return false;
+      if (ring.behind(step) != modulo(rank - step, size)) return false;
       if (ring.ahead(step) != modulo(rank + step, size)) return false;
     }
   }
@@ -34,7 +34,7 @@ constexpr bool ring_holds(int size) {
 
 constexpr bool knomial_tree_holds(int size, int radix) {
   for (int root = 0; root < size; ++root) {
-    std::array<int, most> parents{};
+    std::array<int, max_ranks> parents{};
     int edges = 0;
     for (int rank = 0; rank < size; ++rank) {
       const pattern::knomial_tree tree(rank, size, root, radix);
@@ -64,23 +64,23 @@ constexpr bool knomial_tree_holds(int size, int radix) {
   return true;
 }
 
-// What each rank passes on, it has had; partners agree; in the end everybody has all.
+// Each rank sends only parts that it has, partners agree, and at the end every rank has all parts.
 constexpr bool neighbours_hold(int size) {
   if (size % 2 != 0) return true;
   for (int rank = 0; rank < size; ++rank) {
-    std::array<bool, most> has{};
+    std::array<bool, max_ranks> has{};
     has[static_cast<std::size_t>(rank)] = true;
     for (int round = 0; round < size / 2; ++round) {
-      const pattern::neighbours mine(rank, size);
-      const pattern::neighbours theirs(mine.partner(round), size);
-      if (mine.partner(round) == rank || theirs.partner(round) != rank) return false;
-      if (theirs.given(round) != mine.taken(round)) return false;
-      const auto given = mine.given(round);
-      for (int i = given.first; i < given.last; ++i) {
+      const pattern::neighbours local(rank, size);
+      const pattern::neighbours remote(local.partner(round), size);
+      if (local.partner(round) == rank || remote.partner(round) != rank) return false;
+      if (remote.sent(round) != local.received(round)) return false;
+      const auto sent = local.sent(round);
+      for (int i = sent.first; i < sent.last; ++i) {
         if (!has[static_cast<std::size_t>(i)]) return false;
       }
-      const auto taken = mine.taken(round);
-      for (int i = taken.first; i < taken.last; ++i) {
+      const auto received = local.received(round);
+      for (int i = received.first; i < received.last; ++i) {
         if (has[static_cast<std::size_t>(i)]) return false;
         has[static_cast<std::size_t>(i)] = true;
       }
@@ -92,26 +92,26 @@ constexpr bool neighbours_hold(int size) {
   return true;
 }
 
-// Who comes before one is that one's child, in the order of the chain.
+// The previous rank in a chain is the child of the next.
 constexpr bool chains_hold(int size) {
   for (int root = 0; root < size; ++root) {
     for (int rank = 0; rank < size; ++rank) {
-      const auto from = pattern::chain_from(rank, size, root);
+      const auto from = pattern::chain_from_root(rank, size, root);
       if (from.right != -1 || (from.parent == -1) != (rank == root)) return false;
-      if (from.left != -1 && pattern::chain_from(from.left, size, root).parent != rank)
+      if (from.left != -1 && pattern::chain_from_root(from.left, size, root).parent != rank)
         return false;
-      if (from.parent != -1 && pattern::chain_from(from.parent, size, root).left != rank)
+      if (from.parent != -1 && pattern::chain_from_root(from.parent, size, root).left != rank)
         return false;
       for (const bool in_order : {false, true}) {
-        const auto to = pattern::chain_to(rank, size, root, in_order);
+        const auto to = pattern::chain_to_root(rank, size, root, in_order);
         if ((to.parent == -1) != (rank == root)) return false;
         if (in_order && to.left != -1 && to.left != rank - 1) return false;
         if (in_order && to.right != -1 && to.right != rank + 1) return false;
         if (!in_order && to.right != -1) return false;
         int steps = 0;
         for (int at = rank; at != root; ++steps) {
-          const int up = pattern::chain_to(at, size, root, in_order).parent;
-          const auto above = pattern::chain_to(up, size, root, in_order);
+          const int up = pattern::chain_to_root(at, size, root, in_order).parent;
+          const auto above = pattern::chain_to_root(up, size, root, in_order);
           if (above.left != at && above.right != at) return false;
           if (steps > size) return false;
           at = up;
@@ -129,52 +129,52 @@ constexpr auto knomial_trees_hold = [](int size) {
   return true;
 };
 
-// Recursive doubling in rank order: what a corner holds grows by its partner's neighbouring ranks
-// and ends as all of them.
+// Recursive doubling in rank order: the ranks whose data a corner has grow by the adjacent ranks of
+// its partner, until they are all ranks.
 constexpr bool hypercube_holds(int size) {
   int corners = 0;
   for (int rank = 0; rank < size; ++rank) {
     const pattern::hypercube cube(rank, size);
     if ((1 << cube.rounds) > size || (2 << cube.rounds) <= size) return false;
-    if (cube.gives_to != -1) {
-      if (cube.gives_to != rank + 1 || cube.takes_from != -1) return false;
-      if (pattern::hypercube(rank + 1, size).takes_from != rank) return false;
+    if (cube.fold_dest != -1) {
+      if (cube.fold_dest != rank + 1 || cube.fold_source != -1) return false;
+      if (pattern::hypercube(rank + 1, size).fold_source != rank) return false;
       continue;
     }
     ++corners;
-    rank_range mine{rank, rank + 1};
-    if (cube.takes_from != -1) {
-      if (cube.takes_from != rank - 1) return false;
-      if (pattern::hypercube(rank - 1, size).gives_to != rank) return false;
-      mine.first = rank - 1;
+    rank_range local{rank, rank + 1};
+    if (cube.fold_source != -1) {
+      if (cube.fold_source != rank - 1) return false;
+      if (pattern::hypercube(rank - 1, size).fold_dest != rank) return false;
+      local.first = rank - 1;
     }
     for (int round = 0; round < cube.rounds; ++round) {
       const int partner = cube.partner(round);
       const pattern::hypercube other(partner, size);
-      if (partner == rank || other.partner(round) != rank || other.gives_to != -1) return false;
-      const rank_range theirs = cube.partner_held(round);
-      if (cube.held(round) != mine || other.held(round) != theirs) return false;
+      if (partner == rank || other.partner(round) != rank || other.fold_dest != -1) return false;
+      const rank_range remote = cube.partner_held(round);
+      if (cube.held(round) != local || other.held(round) != remote) return false;
       if (cube.is_partner_lower(round) != (partner < rank)) return false;
       if (partner < rank) {
-        if (theirs.last != mine.first) return false;
-        mine.first = theirs.first;
+        if (remote.last != local.first) return false;
+        local.first = remote.first;
       } else {
-        if (mine.last != theirs.first) return false;
-        mine.last = theirs.last;
+        if (local.last != remote.first) return false;
+        local.last = remote.last;
       }
     }
-    if (mine != rank_range{0, size} || cube.held(cube.rounds) != mine) return false;
+    if (local != rank_range{0, size} || cube.held(cube.rounds) != local) return false;
     // The halves of 2^rounds chunks: partners cut the same piece, until one chunk is left.
     rank_range piece{0, 1 << cube.rounds};
     for (int round = 0; round < cube.rounds; ++round) {
       const rank_range kept = cube.kept(round);
-      const rank_range given = cube.given(round);
+      const rank_range sent = cube.sent(round);
       const pattern::hypercube other(cube.partner(round), size);
-      if (other.kept(round) != given || other.given(round) != kept) return false;
-      const bool low = kept.first == piece.first && kept.last == given.first;
-      const bool high = given.first == piece.first && given.last == kept.first;
-      if (kept.size() != given.size() || !(low || high)) return false;
-      if ((low ? given : kept).last != piece.last) return false;
+      if (other.kept(round) != sent || other.sent(round) != kept) return false;
+      const bool low = kept.first == piece.first && kept.last == sent.first;
+      const bool high = sent.first == piece.first && sent.last == kept.first;
+      if (kept.size() != sent.size() || !(low || high)) return false;
+      if ((low ? sent : kept).last != piece.last) return false;
       piece = kept;
     }
     if (piece.size() != 1) return false;
@@ -182,12 +182,12 @@ constexpr bool hypercube_holds(int size) {
   return corners == 1 << pattern::hypercube(0, size).rounds;
 }
 
-// heard counts the ranks rank - heard + 1 .. rank that have reached this one.
+// After each step a rank has data of `heard` ranks: rank - heard + 1 .. rank.
 constexpr bool dissemination_holds(int size) {
   for (const int radix : {2, 3, 4, 7}) {
     long long heard = 1;
     const pattern::dissemination circle{size / 2, size, radix};
-    for (int step = 1; step < size; step = circle.after(step)) {
+    for (int step = 1; step < size; step = circle.next_step(step)) {
       if (heard != step) return false;
       const int peers = circle.peers(step);
       if (peers < 1 || peers >= radix || 1LL * peers * step >= size) return false;
@@ -207,18 +207,18 @@ constexpr bool dissemination_holds(int size) {
 
 constexpr bool prefix_holds(int size) {
   for (int rank = 0; rank < size; ++rank) {
-    const pattern::prefix mine(rank, size);
+    const pattern::prefix local(rank, size);
     int first = rank;  // this rank's sum is that of first .. rank
-    for (int round = 0; round < mine.rounds; ++round) {
-      const int from = mine.from(round);
-      const int to = mine.to(round);
+    for (int round = 0; round < local.rounds; ++round) {
+      const int from = local.source(round);
+      const int to = local.dest(round);
       if (to != -1 && (to <= rank || to >= size)) return false;
-      if (to != -1 && pattern::prefix(to, size).from(round) != rank) return false;
+      if (to != -1 && pattern::prefix(to, size).source(round) != rank) return false;
       if (from == -1) {
         if (first != 0) return false;
         continue;
       }
-      if (from != first - 1 || pattern::prefix(from, size).to(round) != rank) return false;
+      if (from != first - 1 || pattern::prefix(from, size).dest(round) != rank) return false;
       first = from + 1 - (1 << round) < 0 ? 0 : from + 1 - (1 << round);
     }
     if (first != 0) return false;
@@ -226,11 +226,11 @@ constexpr bool prefix_holds(int size) {
   return true;
 }
 
-// Plays the reduce-scatter, which looks the same from every rank: block i of a rank contains the
-// parts of the ranks that `from[i]` marks by their distance behind it.
+// Simulates the reduce-scatter, which is the same for every rank: block i of a rank contains the
+// parts of the ranks that `from[i]` marks by their distance behind that rank.
 constexpr bool circulant_holds(int size) {
-  std::array<long long, most> parts{};  // how many parts block i contains
-  std::array<std::array<bool, most>, most> from{};
+  std::array<long long, max_ranks> parts{};  // how many parts block i contains
+  std::array<std::array<bool, max_ranks>, max_ranks> from{};
   for (int i = 0; i < size; ++i) {
     parts[static_cast<std::size_t>(i)] = 1;
     from[static_cast<std::size_t>(i)][0] = true;
@@ -242,19 +242,19 @@ constexpr bool circulant_holds(int size) {
     const int skip = graph.skip(round);
     const int level = graph.level(round);
     if (skip >= level || level - skip > skip) return false;
-    if (graph.given(round) != rank_range{skip, level}) return false;
+    if (graph.sent(round) != rank_range{skip, level}) return false;
     if (graph.kept(round) != rank_range{0, level - skip}) return false;
     for (int rank = 0; rank < size; ++rank) {
-      const pattern::circulant mine(rank, size);
-      if (mine.to(round) != modulo(rank + skip, size)) return false;
-      if (pattern::circulant(mine.to(round), size).from(round) != rank) return false;
+      const pattern::circulant local(rank, size);
+      if (local.dest(round) != modulo(rank + skip, size)) return false;
+      if (pattern::circulant(local.dest(round), size).source(round) != rank) return false;
     }
     for (int i = 0; i < level - skip; ++i) {
       const auto block = static_cast<std::size_t>(i);
-      const auto theirs = static_cast<std::size_t>(i + skip);
-      parts[block] += parts[theirs];
+      const auto remote = static_cast<std::size_t>(i + skip);
+      parts[block] += parts[remote];
       for (int d = 0; d < size; ++d) {
-        if (!from[theirs][static_cast<std::size_t>(d)]) continue;
+        if (!from[remote][static_cast<std::size_t>(d)]) continue;
         auto& seen = from[block][static_cast<std::size_t>(modulo(d + skip, size))];
         if (seen) return false;  // added twice
         seen = true;
@@ -265,23 +265,23 @@ constexpr bool circulant_holds(int size) {
   return sent == size - 1 && parts[0] == size;
 }
 
-// Plays the broadcast: who is sent a block expects it and has not had it, who sends it has it, and
-// in the end everybody has had all. Blocks are bits.
+// Simulates the broadcast: a receiver expects the block and does not have it, its sender has it,
+// and in the end every rank has all blocks. Blocks are bits.
 constexpr bool circulant_broadcast_holds(int size, int root, int blocks) {
   const auto index = [](int rank) { return static_cast<std::size_t>(rank); };
-  std::array<std::uint64_t, most> has{};
+  std::array<std::uint64_t, max_ranks> has{};
   has[index(root)] = (1ULL << blocks) - 1;
   const pattern::circulant_broadcast first(0, size, root, blocks);
   if (first.rounds != (size == 1 ? 0 : blocks - 1 + pattern::doubling_rounds(size))) return false;
   for (int round = 0; round < first.rounds; ++round) {
-    std::array<std::uint64_t, most> arrived{};
+    std::array<std::uint64_t, max_ranks> arrived{};
     for (int rank = 0; rank < size; ++rank) {
-      const pattern::circulant_broadcast mine(rank, size, root, blocks);
-      const int to = mine.to(round);
-      const pattern::circulant_broadcast theirs(to, size, root, blocks);
-      if (theirs.from(round) != rank || theirs.taken(round) != mine.given(round)) return false;
-      if (mine.given(round) == -1) continue;
-      const std::uint64_t block = 1ULL << mine.given(round);
+      const pattern::circulant_broadcast local(rank, size, root, blocks);
+      const int to = local.dest(round);
+      const pattern::circulant_broadcast remote(to, size, root, blocks);
+      if (remote.source(round) != rank || remote.received(round) != local.sent(round)) return false;
+      if (local.sent(round) == -1) continue;
+      const std::uint64_t block = 1ULL << local.sent(round);
       if ((has[index(rank)] & block) == 0 || (has[index(to)] & block) != 0) return false;
       arrived[index(to)] = block;
     }
@@ -363,7 +363,8 @@ static_assert(for_sizes(1, 17, hypercube_holds));
 static_assert(for_sizes(1, 17, dissemination_holds));
 static_assert(for_sizes(1, 17, prefix_holds));
 static_assert(for_sizes(1, 17, circulant_holds));
-static_assert(for_sizes(1, 6, circulant_broadcast_of_all));  // as much as clang computes
+static_assert(for_sizes(1, 6,
+                        circulant_broadcast_of_all));  // clang's limit for constant expressions
 static_assert(for_sizes(1, 17, double_tree_of_all_roots));
 
 static_assert(pattern::doubling_rounds(1) == 0 && pattern::doubling_rounds(2) == 1);
@@ -372,8 +373,8 @@ static_assert(pattern::doubling_rounds(8) == 3 && pattern::doubling_rounds(9) ==
 }  // namespace
 
 TEST_CASE("every pattern holds for every number of ranks") {
-  for (int size = 7; size <= most; ++size) CHECK(circulant_broadcast_of_all(size));
-  for (int size = 18; size <= most; ++size) {
+  for (int size = 7; size <= max_ranks; ++size) CHECK(circulant_broadcast_of_all(size));
+  for (int size = 18; size <= max_ranks; ++size) {
     CAPTURE(size);
     CHECK(ring_holds(size));
     CHECK(neighbours_hold(size));
@@ -398,7 +399,7 @@ TEST_CASE("patterns reach a million ranks") {
     CHECK(root.children == pattern::doubling_rounds(size));
     CHECK(root.child_range(root.children - 1).last == size);
     const pattern::ring ring(size - 1, size);
-    CHECK(ring.back(size - 1) == 0);
+    CHECK(ring.behind(size - 1) == 0);
     CHECK(ring.ahead(2 * size) == size - 1);
   }
 }

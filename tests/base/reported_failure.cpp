@@ -27,10 +27,10 @@ TEST_CASE("a failure arrives as it was sent") {
   why.communicator = 9;
   why.operation = collective::all_reduce;
   why.sequence = 42;
-  const auto same = parsed(why);
-  REQUIRE(same);
-  CHECK(to_text(*same) == to_text(why));
-  CHECK(same->why().communicator == 9);
+  const auto received = parsed(why);
+  REQUIRE(received);
+  CHECK(to_text(*received) == to_text(why));
+  CHECK(received->reason().communicator == 9);
 }
 
 TEST_CASE("a failure without a reason is no failure") {
@@ -38,7 +38,7 @@ TEST_CASE("a failure without a reason is no failure") {
     CAPTURE(code);
     failure why(static_cast<errc>(code));
     CHECK(!parsed(why));
-    CHECK(reported_failure(why).why().code == errc::protocol_error);
+    CHECK(reported_failure(why).reason().code == errc::protocol_error);
   }
   const failure good(errc::closed);
   const auto bytes = std::as_bytes(std::span(reported_failure::bytes_of(good)));
@@ -46,7 +46,7 @@ TEST_CASE("a failure without a reason is no failure") {
   CHECK(!reported_failure::parse({}, 4));
 }
 
-TEST_CASE("a failure names ranks of the world, and its texts are one line") {
+TEST_CASE("a parsed failure names only ranks of the world, and its texts are one line") {
   failure why(errc::peer_failed);
   why.culprit = 4;
   why.observer = INT32_MIN;
@@ -56,12 +56,12 @@ TEST_CASE("a failure names ranks of the world, and its texts are one line") {
   std::memset(why.detail, '\n', sizeof why.detail);
   const auto safe = parsed(why);
   REQUIRE(safe);
-  CHECK(safe->why().culprit == -1);
-  CHECK(safe->why().observer == -1);
-  CHECK(safe->why().waited_for == 3);
-  CHECK(!safe->why().refused);
-  CHECK(std::string(safe->why().address) == std::string(sizeof why.address - 1, 'a'));
-  CHECK(std::string(safe->why().detail) == std::string(sizeof why.detail - 1, ' '));
+  CHECK(safe->reason().culprit == -1);
+  CHECK(safe->reason().observer == -1);
+  CHECK(safe->reason().waited_for == 3);
+  CHECK(!safe->reason().refused);
+  CHECK(std::string(safe->reason().address) == std::string(sizeof why.address - 1, 'a'));
+  CHECK(std::string(safe->reason().detail) == std::string(sizeof why.detail - 1, ' '));
 }
 
 TEST_CASE("random bytes are no failure, or one with a reason") {

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-// Every epoll_ctl of the program comes through here.
+// Every epoll_ctl call of the program goes through this function.
 static int refused_watches = 0;
 extern "C" int epoll_ctl(int set, int action, int fd, epoll_event* event) noexcept {
   if (action == EPOLL_CTL_ADD && refused_watches > 0) {
@@ -19,7 +19,7 @@ extern "C" int epoll_ctl(int set, int action, int fd, epoll_event* event) noexce
   return static_cast<int>(::syscall(SYS_epoll_ctl, set, action, fd, event));
 }
 
-// Every accept4 too.
+// Every accept4 call of the program goes through this function.
 static int accepts = 0;
 extern "C" int accept4(int fd, sockaddr* peer, socklen_t* size, int flags) {
   ++accepts;
@@ -48,73 +48,75 @@ int open_descriptors() {
   return count;
 }
 
-/// A door that gives everybody a good verdict and remembers the ranks.
-struct house : colls::door::host {
-  explicit house(bench& at, time_point patience = 5 * seconds) : tasks(at.on) {
-    REQUIRE(!place.listen(loopback()));
-    guard.emplace(at.on, place, of_rank(0), secret("right"), *this, patience);
+/// Accepts every authenticated peer and records its rank.
+struct recorder : colls::authenticating_listener::handler {
+  explicit recorder(bench& at, time_point timeout = 5 * seconds) : tasks(at.on) {
+    REQUIRE(!listener.listen(loopback()));
+    guard.emplace(at.on, listener, of_rank(0), secret("right"), *this, timeout);
   }
-  void enter(std::unique_ptr<colls::stream> guest, const hello& who) override {
-    ranks.push_back(who.rank);
-    guests.push_back(std::move(guest));
-    tasks.start(colls::give_verdict(*guests.back(), colls::verdict::accepted));
+  void handle_peer(std::unique_ptr<colls::stream> connection, const hello& peer) override {
+    ranks.push_back(peer.rank);
+    connections.push_back(std::move(connection));
+    tasks.start(colls::give_verdict(*connections.back(), colls::verdict::accepted));
   }
-  colls::listener place;
+  colls::listener listener;
   std::vector<int> ranks;
-  std::vector<std::unique_ptr<colls::stream>> guests;
-  std::optional<colls::door> guard;
+  std::vector<std::unique_ptr<colls::stream>> connections;
+  std::optional<colls::authenticating_listener> guard;
   colls::task_group tasks;
 };
 
-task<> come_in(engine& on, endpoint where, int rank, std::string text, int* came) {
+task<> authenticate(engine& on, endpoint where, int rank, std::string text, int* accepted_count) {
   const hello mine = of_rank(rank);
   const secret shared(text);
   colls::stream link(on);
-  link.deadline(on.now() + 10 * seconds);
+  link.set_deadline(on.now() + 10 * seconds);
   co_await link.connect(where);
   co_await colls::prove(link, mine, shared);
   co_await colls::await_verdict(link, mine);
-  ++*came;
+  ++*accepted_count;
 }
 
-/// Dials again when it was dropped, as ranks do, at most so often; counts itself if it came in.
-task<> come_in_in_the_end(engine& on, endpoint where, int rank, int attempts, int* came) {
-  for (const int before = *came; *came == before && attempts > 0; --attempts) {
+/// Dials again after an eviction, as ranks do, at most `attempts` times. Increments
+/// `*accepted_count` if it is accepted.
+task<> authenticate_with_retries(engine& on, endpoint where, int rank, int attempts,
+                                 int* accepted_count) {
+  for (const int before = *accepted_count; *accepted_count == before && attempts > 0; --attempts) {
     std::optional<colls::failure> failed;
-    co_await keep_error(come_in(on, where, rank, "right", came), &failed);
+    co_await keep_error(authenticate(on, where, rank, "right", accepted_count), &failed);
     if (failed && failed->code != errc::unreachable) throw colls::error(*failed);
   }
 }
 
-/// Strangers that say this, hold, and come again at once when they are put out.
+/// Peers that send `greeting`, hold the connection, and reconnect at once when it is closed.
 class flood {
  public:
-  flood(engine& on, endpoint where, std::string says)
-      : on_(on), where_(where), says_(says), all_(on) {}
+  flood(engine& on, endpoint where, std::string greeting)
+      : on_(on), where_(where), greeting_(greeting), all_(on) {}
   void start(int count) {
     for (int i = 0; i < count; ++i) all_.start(hold());
   }
-  int put_out() const { return put_out_; }
+  int eviction_count() const { return eviction_count_; }
 
  private:
   task<> hold() {
     for (;;) {
       const auto link = co_await connect(on_, where_);
-      co_await joining::say(*link, says_);
+      co_await joining::say(*link, greeting_);
       (void)co_await joining::listen(*link, on_.now() + 100 * seconds);
-      ++put_out_;
+      ++eviction_count_;
     }
   }
   engine& on_;
   endpoint where_;
-  std::string says_;
-  int put_out_ = 0;
+  std::string greeting_;
+  int eviction_count_ = 0;
   colls::task_group all_;
 };
 
 }  // namespace
 
-TEST_CASE("a child of the process does not listen, whoever opened the socket and before any door") {
+TEST_CASE("a child of the process does not listen, neither at an own nor at an adopted socket") {
   colls::listener own;
   REQUIRE(!own.listen(joining::loopback()));
   colls::listener adopted;
@@ -134,30 +136,30 @@ TEST_CASE("a child of the process does not listen, whoever opened the socket and
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("a door lets in who proves the secret, several at once") {
+TEST_CASE("a listener accepts peers that prove the secret, several at once") {
   bench at;
-  house here(at);
-  int came = 0;
+  recorder here(at);
+  int accepted_count = 0;
   std::vector<task<>> work;
   for (int rank = 0; rank < 4; ++rank) {
-    work.push_back(come_in(at.on, here.place.local(), rank, "right", &came));
+    work.push_back(authenticate(at.on, here.listener.local(), rank, "right", &accepted_count));
   }
   at.run_all(std::move(work));
-  CHECK(came == 4);
+  CHECK(accepted_count == 4);
   std::sort(here.ranks.begin(), here.ranks.end());
   CHECK(here.ranks == std::vector<int>{0, 1, 2, 3});
-  CHECK(here.guard->pending_strangers() == 0);
-  CHECK(here.guard->turned_away() == 0);
+  CHECK(here.guard->pending_count() == 0);
+  CHECK(here.guard->rejected_count() == 0);
 }
 
-TEST_CASE("who says nothing, or one byte at a time, is closed after the patience") {
+TEST_CASE("a peer that sends nothing, or one byte at a time, is closed after the timeout") {
   bench at;
-  house here(at, 300 * milliseconds);
-  const auto silent = at.run(connect(at.on, here.place.local()));
-  const auto slow = at.run(connect(at.on, here.place.local()));
+  recorder here(at, 300 * milliseconds);
+  const auto silent = at.run(connect(at.on, here.listener.local()));
+  const auto slow = at.run(connect(at.on, here.listener.local()));
   const auto drip = [](engine& on, colls::stream& to) -> task<> {
-    const std::string words = text(colls::write_hello(of_rank(1)));
-    for (const char letter : words) {
+    const std::string message = text(colls::write_hello(of_rank(1)));
+    for (const char letter : message) {
       co_await say(to, std::string(1, letter));
       co_await on.sleep_until(on.now() + 50 * milliseconds);
       if (!to.is_open()) co_return;
@@ -167,109 +169,110 @@ TEST_CASE("who says nothing, or one byte at a time, is closed after the patience
   background.start(drip(at.on, *slow));
   CHECK(at.run(joining::listen(*silent, at.in(3 * seconds))).empty());
   CHECK(at.run(joining::listen(*slow, at.in(3 * seconds))).empty());
-  CHECK(here.guard->turned_away() == 2);
-  CHECK(here.guard->pending_strangers() == 0);
+  CHECK(here.guard->rejected_count() == 2);
+  CHECK(here.guard->pending_count() == 0);
 }
 
-TEST_CASE("the patience counts only while the engine turns") {
+TEST_CASE("the timeout counts only while the engine runs") {
   bench at;
-  house here(at, 500 * milliseconds);
-  const auto late = at.run(connect(at.on, here.place.local()));
+  recorder here(at, 500 * milliseconds);
+  const auto late = at.run(connect(at.on, here.listener.local()));
   at.turn(100 * milliseconds);
-  CHECK(here.guard->pending_strangers() == 1);
+  CHECK(here.guard->pending_count() == 1);
   ::usleep(1'000'000);  // this rank computes
   at.turn(1 * milliseconds);
-  CHECK(here.guard->pending_strangers() == 1);
+  CHECK(here.guard->pending_count() == 1);
   at.turn(700 * milliseconds);
-  CHECK(here.guard->pending_strangers() == 0);
+  CHECK(here.guard->pending_count() == 0);
 }
 
-TEST_CASE("a stranger whom the system does not let it watch is let go, and the door opens again") {
+TEST_CASE("a connection that epoll refuses to watch is closed, and listening resumes") {
   bench at;
-  house here(at, 300 * milliseconds);
-  const auto silent = at.run(connect(at.on, here.place.local()));
+  recorder here(at, 300 * milliseconds);
+  const auto silent = at.run(connect(at.on, here.listener.local()));
   at.turn(10 * milliseconds);
-  CHECK(here.guard->pending_strangers() == 1);
-  const auto other = at.run(connect(at.on, here.place.local()));
+  CHECK(here.guard->pending_count() == 1);
+  const auto other = at.run(connect(at.on, here.listener.local()));
   refused_watches = 1;
   CHECK(at.run(joining::listen(*other, at.in(3 * seconds))).empty());
   CHECK(refused_watches == 0);
-  int came = 0;
-  at.run(come_in(at.on, here.place.local(), 1, "right", &came));
-  CHECK(came == 1);
+  int accepted_count = 0;
+  at.run(authenticate(at.on, here.listener.local(), 1, "right", &accepted_count));
+  CHECK(accepted_count == 1);
   at.turn(400 * milliseconds);
-  CHECK(here.guard->pending_strangers() == 0);
+  CHECK(here.guard->pending_count() == 0);
 }
 
-TEST_CASE("a crowd of silent strangers costs a bounded number of sockets and keeps nobody out") {
+TEST_CASE("many silent connections cost a bounded number of sockets and keep no rank out") {
   bench at;
-  house here(at);
+  recorder here(at);
   const int before = open_descriptors();
   std::vector<std::shared_ptr<colls::stream>> crowd;
-  int came = 0;
+  int accepted_count = 0;
   for (int i = 0; i < 300; ++i) {
-    crowd.push_back(at.run(connect(at.on, here.place.local())));
-    if (i % 100 == 99) at.run(come_in_in_the_end(at.on, here.place.local(), 1, 20, &came));
+    crowd.push_back(at.run(connect(at.on, here.listener.local())));
+    if (i % 100 == 99)
+      at.run(authenticate_with_retries(at.on, here.listener.local(), 1, 20, &accepted_count));
   }
   at.turn(50 * milliseconds);
-  CHECK(came == 3);
-  CHECK(here.guard->pending_strangers() <= here.guard->most_strangers());
-  CHECK(open_descriptors() - before - 300 <= here.guard->most_strangers() + 3);
+  CHECK(accepted_count == 3);
+  CHECK(here.guard->pending_count() <= here.guard->max_pending());
+  CHECK(open_descriptors() - before - 300 <= here.guard->max_pending() + 3);
 }
 
-TEST_CASE("strangers that hold a right HELLO and come again at once keep no rank out") {
+TEST_CASE("peers with a valid HELLO that reconnect at once keep no rank out") {
   bench at;
-  house here(at);
+  recorder here(at);
   hello mine = of_rank(1);
   mine.has_secret = true;
-  flood crowd(at.on, here.place.local(), text(colls::write_hello(mine)));
+  flood crowd(at.on, here.listener.local(), text(colls::write_hello(mine)));
   crowd.start(200);
-  int came = 0;
+  int accepted_count = 0;
   for (int i = 0; i < 20; ++i) {
-    at.run(come_in_in_the_end(at.on, here.place.local(), 2, 50, &came));
-    CHECK(came == i + 1);
-    CHECK(here.guard->pending_strangers() <= here.guard->most_strangers());
+    at.run(authenticate_with_retries(at.on, here.listener.local(), 2, 50, &accepted_count));
+    CHECK(accepted_count == i + 1);
+    CHECK(here.guard->pending_count() <= here.guard->max_pending());
   }
   CHECK(here.ranks == std::vector<int>(20, 2));
-  CHECK(crowd.put_out() > 100);
+  CHECK(crowd.eviction_count() > 100);
 }
 
-TEST_CASE("a stranger that loses its place is drawn at random, and places change hands slowly") {
+TEST_CASE("an evicted connection is chosen at random, and the rate of evictions is bounded") {
   bench at;
-  house here(at, 100 * seconds);
-  const int most = here.guard->most_strangers();
+  recorder here(at, 100 * seconds);
+  const int limit = here.guard->max_pending();
   std::vector<std::shared_ptr<colls::stream>> all;
-  for (int i = 0; i < most; ++i) all.push_back(at.run(connect(at.on, here.place.local())));
+  for (int i = 0; i < limit; ++i) all.push_back(at.run(connect(at.on, here.listener.local())));
   at.turn(50 * milliseconds);
-  CHECK(here.guard->pending_strangers() == most);
+  CHECK(here.guard->pending_count() == limit);
   const time_point began = at.on.now();
-  for (int i = 0; i < most / 2; ++i) all.push_back(at.run(connect(at.on, here.place.local())));
+  for (int i = 0; i < limit / 2; ++i) all.push_back(at.run(connect(at.on, here.listener.local())));
   at.turn(100 * milliseconds);
-  CHECK(here.guard->pending_strangers() == most);
+  CHECK(here.guard->pending_count() == limit);
   std::vector<int> closed;
-  for (int i = 0; i < most; ++i) {
+  for (int i = 0; i < limit; ++i) {
     char byte = 0;
     if (::recv(all[static_cast<std::size_t>(i)]->descriptor(), &byte, 1, MSG_DONTWAIT) == 0) {
       closed.push_back(i);
     }
   }
-  CHECK(here.guard->turned_away() == static_cast<std::uint64_t>(most / 2));
+  CHECK(here.guard->rejected_count() == static_cast<std::uint64_t>(limit / 2));
   REQUIRE(closed.size() > 8);
-  // Neither the oldest nor the newest: both halves have some.
-  CHECK(closed.front() < most / 2);
-  CHECK(closed.back() >= most / 2);
-  // A few hundred more do not all come in at once.
-  for (int i = 0; i < 10 * most; ++i) all.push_back(at.run(connect(at.on, here.place.local())));
+  // The evicted connections are neither only the oldest nor only the newest.
+  CHECK(closed.front() < limit / 2);
+  CHECK(closed.back() >= limit / 2);
+  // Several hundred more connections are not all accepted at once.
+  for (int i = 0; i < 10 * limit; ++i) all.push_back(at.run(connect(at.on, here.listener.local())));
   at.turn(20 * milliseconds);
   const double passed = static_cast<double>(at.on.now() - began) * 1e-9;
-  CHECK(static_cast<double>(here.guard->turned_away()) < 1000 * passed + 2 * most);
+  CHECK(static_cast<double>(here.guard->rejected_count()) < 1000 * passed + 2 * limit);
 }
 
-TEST_CASE("at the limit on open files each stranger is told, the door rests in between") {
+TEST_CASE("at the limit on open files each peer is refused, with pauses in between") {
   bench at;
-  house here(at);
+  recorder here(at);
   std::vector<colls::detail::descriptor> outside;
-  const endpoint where = here.place.local();
+  const endpoint where = here.listener.local();
   for (int i = 0; i < 5; ++i) {
     outside.push_back(colls::detail::open_socket(where));
     (void)::connect(outside.back().get(), where.data(), static_cast<socklen_t>(where.size()));
@@ -279,66 +282,68 @@ TEST_CASE("at the limit on open files each stranger is told, the door rests in b
     accepts = 0;
     at.turn(500 * milliseconds);
     CHECK(accepts < 50);
-    CHECK(here.guard->pending_strangers() == 0);
-    CHECK(here.guard->lack() == std::strerror(EMFILE));
-    const auto told = colls::write_hello(colls::refusal(colls::purpose::no_descriptor, 0));
+    CHECK(here.guard->pending_count() == 0);
+    CHECK(here.guard->accept_error() == std::strerror(EMFILE));
+    const auto expected =
+        colls::write_hello(colls::refusal(colls::connection_purpose::no_descriptor, 0));
     for (const colls::detail::descriptor& each : outside) {
-      colls::hello_bytes heard{};
-      CHECK(::recv(each.get(), heard.data(), heard.size(), MSG_DONTWAIT) == 64);
-      CHECK(heard == told);
+      colls::hello_bytes received{};
+      CHECK(::recv(each.get(), received.data(), received.size(), MSG_DONTWAIT) == 64);
+      CHECK(received == expected);
     }
   }
-  int came = 0;
-  at.run(come_in(at.on, where, 1, "right", &came));
-  CHECK(came == 1);
+  int accepted_count = 0;
+  at.run(authenticate(at.on, where, 1, "right", &accepted_count));
+  CHECK(accepted_count == 1);
 }
 
-TEST_CASE("at the limit on open files a stranger that holds gives way") {
+TEST_CASE("at the limit on open files a pending connection is evicted") {
   bench at;
-  house here(at);
+  recorder here(at);
   std::vector<std::shared_ptr<colls::stream>> crowd;
-  for (int i = 0; i < 10; ++i) crowd.push_back(at.run(connect(at.on, here.place.local())));
+  for (int i = 0; i < 10; ++i) crowd.push_back(at.run(connect(at.on, here.listener.local())));
   at.turn(10 * milliseconds);
-  CHECK(here.guard->pending_strangers() == 10);
-  const file_limit one(1);  // the rank's own end
-  int came = 0;
-  at.run(come_in_in_the_end(at.on, here.place.local(), 1, 20, &came));
-  CHECK(came == 1);
+  CHECK(here.guard->pending_count() == 10);
+  const file_limit one(1);  // for the rank's own end of its connection
+  int accepted_count = 0;
+  at.run(authenticate_with_retries(at.on, here.listener.local(), 1, 20, &accepted_count));
+  CHECK(accepted_count == 1);
 }
 
-TEST_CASE("garbage and wrong secrets are counted, others come in meanwhile") {
+TEST_CASE("garbage and wrong secrets are counted, others are accepted meanwhile") {
   bench at;
-  house here(at);
+  recorder here(at);
   for (int i = 0; i < 20; ++i) {
-    const auto stranger = at.run(connect(at.on, here.place.local()));
-    at.run(say(*stranger, "GET / HTTP/1.1\r\n\r\n" + std::string(64, '.')));
-    CHECK(at.run(joining::listen(*stranger, at.in(3 * seconds))).empty());
+    const auto peer = at.run(connect(at.on, here.listener.local()));
+    at.run(say(*peer, "GET / HTTP/1.1\r\n\r\n" + std::string(64, '.')));
+    CHECK(at.run(joining::listen(*peer, at.in(3 * seconds))).empty());
   }
-  CHECK(here.guard->turned_away() == 20);
-  int came = 0;
+  CHECK(here.guard->rejected_count() == 20);
+  int accepted_count = 0;
   std::optional<colls::failure> failed;
-  at.run(keep_error(come_in(at.on, here.place.local(), 1, "wrong", &came), &failed));
+  at.run(
+      keep_error(authenticate(at.on, here.listener.local(), 1, "wrong", &accepted_count), &failed));
   REQUIRE(failed);
   CHECK(failed->code == errc::auth_failed);
-  at.run(come_in(at.on, here.place.local(), 1, "right", &came));
-  CHECK(came == 1);
+  at.run(authenticate(at.on, here.listener.local(), 1, "right", &accepted_count));
+  CHECK(accepted_count == 1);
   CHECK(here.ranks == std::vector<int>{1});
 }
 
-TEST_CASE("ten thousand connections that come and go do not hurt") {
+TEST_CASE("ten thousand connections that are closed at once keep no rank out") {
   bench at;
-  house here(at);
-  int came = 0;
+  recorder here(at);
+  int accepted_count = 0;
   for (int i = 0; i < 10'000; ++i) {
     const colls::detail::descriptor socket = colls::detail::open_socket(loopback());
-    const endpoint where = here.place.local();
+    const endpoint where = here.listener.local();
     (void)::connect(socket.get(), where.data(), static_cast<socklen_t>(where.size()));
     if (i % 16 == 0) at.on.poll();
-    if (i % 2500 == 0) at.run(come_in_in_the_end(at.on, where, 2, 20, &came));
+    if (i % 2500 == 0) at.run(authenticate_with_retries(at.on, where, 2, 20, &accepted_count));
   }
-  CHECK(came == 4);
-  // Those that found the backlog full never came.
+  CHECK(accepted_count == 4);
+  // Connections that found the backlog full were never accepted.
   at.turn(500 * milliseconds);
-  CHECK(here.guard->pending_strangers() == 0);
-  CHECK(here.guard->turned_away() > 1000);
+  CHECK(here.guard->pending_count() == 0);
+  CHECK(here.guard->rejected_count() > 1000);
 }

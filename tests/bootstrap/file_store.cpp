@@ -20,7 +20,7 @@
 using namespace joining;
 using colls::failure;
 using colls::file_store;
-using colls::detail::store_file_head;
+using colls::detail::file_store_header;
 
 namespace {
 
@@ -41,44 +41,45 @@ struct folder {
 const file_store::options two_ranks{2, 7, false};
 const file_store::options two_ranks_own{2, 7, true};
 
-std::optional<failure> error_of_create(bench& at, const std::string& path,
-                                       const file_store::options& how = two_ranks) {
+std::optional<failure> create_error(bench& at, const std::string& path,
+                                    const file_store::options& opts = two_ranks) {
   try {
-    (void)file_store::create(at.on, path, how);
+    (void)file_store::create(at.on, path, opts);
   } catch (const colls::error& error) {
     return error.record();
   }
   return std::nullopt;
 }
 
-std::optional<failure> error_of_open(bench& at, const std::string& path,
-                                     const file_store::options& how = two_ranks,
-                                     time_point patience = 100 * milliseconds) {
+std::optional<failure> open_error(bench& at, const std::string& path,
+                                  const file_store::options& opts = two_ranks,
+                                  time_point timeout = 100 * milliseconds) {
   std::optional<std::shared_ptr<file_store>> got;
   std::optional<failure> failed;
-  at.run(keep(file_store::open(at.on, path, how, at.in(patience)), &got, &failed));
+  at.run(keep(file_store::open(at.on, path, opts, at.in(timeout)), &got, &failed));
   CHECK(got.has_value() != failed.has_value());
   return failed;
 }
 
-void leave_behind(const std::string& path, const store_file_head& head) {
+/// Writes `head` to a file, as a job that ended without removing its file.
+void write_stale_file(const std::string& path, const file_store_header& head) {
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(&head), sizeof head);
   ::chmod(path.c_str(), 0600);
 }
 
-/// The head that a process wrote which has ended since.
-store_file_head of_a_dead_process() {
+/// The header of a file whose creator has ended.
+file_store_header header_of_dead_process() {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    store_file_head head = store_file_head::of_this_process();
+    file_store_header head = file_store_header::of_this_process();
     head.world = 2;
     head.job = 7;
     [[maybe_unused]] const auto ignored = ::write(ends[1], &head, sizeof head);
     ::_exit(0);
   }
-  store_file_head head;
+  file_store_header head;
   REQUIRE(::read(ends[0], &head, sizeof head) == sizeof head);
   ::waitpid(child, nullptr, 0);
   ::close(ends[0]);
@@ -86,13 +87,13 @@ store_file_head of_a_dead_process() {
   return head;
 }
 
-/// What happens to a new file before the store has it.
-enum class meddling { none, made_before, opened_to_all } meddled = meddling::none;
+/// What another process does to a new file before the store opens it.
+enum class tampering { none, created_before, opened_to_all } tampering_mode = tampering::none;
 
-/// What another process does just before a process that makes a store calls the system.
+/// What another process does just before a system call of the process that creates a store.
 struct {
   std::function<void()> work;
-  int calls = 0;  // before that call
+  int calls = 0;  // system calls before that one
 } interference;
 
 void interfere() {
@@ -100,7 +101,7 @@ void interfere() {
   std::exchange(interference.work, nullptr)();
 }
 
-/// Whether `work` ends within some seconds, in a process of its own that gives its exit status.
+/// Runs `work` in a process of its own: whether it ends within 20 seconds, and its exit status.
 struct in_another_process {
   explicit in_another_process(const std::function<int()>& work) {
     int ends[2];
@@ -123,31 +124,31 @@ struct in_another_process {
 
 }  // namespace
 
-// Every open of the program comes through here.
+// Every open call of the program goes through this function.
 extern "C" int open(const char* path, int flags, ...) {
   const bool is_new = (flags & O_CREAT) != 0 && std::string_view(path).ends_with(".new");
   if (std::string_view(path).ends_with("/store")) interfere();
-  const auto by_system = [&](int how) {
-    return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, how, 0600));
+  const auto open_by_syscall = [&](int mode) {
+    return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, mode, 0600));
   };
-  if (is_new && meddled == meddling::made_before) {
-    ::close(by_system(O_RDWR | O_CREAT));
+  if (is_new && tampering_mode == tampering::created_before) {
+    ::close(open_by_syscall(O_RDWR | O_CREAT));
     ::chmod(path, 0666);
   }
-  const int file = by_system(flags);
-  if (is_new && meddled == meddling::opened_to_all) ::fchmod(file, 0644);
+  const int file = open_by_syscall(flags);
+  if (is_new && tampering_mode == tampering::opened_to_all) ::fchmod(file, 0644);
   return file;
 }
-extern "C" int flock(int file, int how) noexcept {
+extern "C" int flock(int file, int action) noexcept {
   interfere();
-  return static_cast<int>(::syscall(SYS_flock, file, how));
+  return static_cast<int>(::syscall(SYS_flock, file, action));
 }
 extern "C" int rename(const char* from, const char* to) noexcept {
   interfere();
   return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
-// And every read of the store.
+// Every read of the store goes through this function.
 static bool reads_fail = false;
 extern "C" ssize_t pread(int file, void* into, std::size_t size, off_t from) {
   if (reads_fail) {
@@ -173,32 +174,32 @@ TEST_CASE("a store that cannot be read is not written to") {
   CHECK(std::filesystem::file_size(in.file()) == before);
 }
 
-TEST_CASE("a secret goes into no file that another user may have open") {
-  for (const meddling each : {meddling::made_before, meddling::opened_to_all}) {
+TEST_CASE("a secret is written to no file that another user may have open") {
+  for (const tampering each : {tampering::created_before, tampering::opened_to_all}) {
     CAPTURE(static_cast<int>(each));
     bench at;
     const folder in;
-    meddled = each;
-    const auto failed = error_of_create(at, in.file());
-    meddled = meddling::none;
+    tampering_mode = each;
+    const auto failed = create_error(at, in.file());
+    tampering_mode = tampering::none;
     REQUIRE(failed);
     CHECK(failed->code == errc::join_failed);
     for (const auto& left : std::filesystem::directory_iterator(in.path)) {
-      CHECK(each == meddling::made_before);
+      CHECK(each == tampering::created_before);
       CHECK(left.file_size() == 0);
       std::filesystem::remove(left.path());
     }
-    CHECK(!error_of_create(at, in.file()));
+    CHECK(!create_error(at, in.file()));
   }
 }
 
-TEST_CASE("a store is made under a name that no other process can foresee") {
+TEST_CASE("a store is created under a name that no other process can foresee") {
   bench at;
   const folder in;
   const colls::detail::descriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   REQUIRE(::inotify_add_watch(watch.get(), in.path.c_str(), IN_CREATE) >= 0);
   const auto made = [&] {
-    CHECK(!error_of_create(at, in.file()));
+    CHECK(!create_error(at, in.file()));
     alignas(inotify_event) char events[4096];
     const ssize_t got = ::read(watch.get(), events, sizeof events);
     REQUIRE(got > 0);
@@ -210,7 +211,7 @@ TEST_CASE("a store is made under a name that no other process can foresee") {
   CHECK(made() != first);
 }
 
-TEST_CASE("a store in a file keeps its word") {
+TEST_CASE("a file store returns what both sides set, added and compared") {
   bench at;
   const folder in;
   const auto a = file_store::create(at.on, in.file(), two_ranks);
@@ -238,11 +239,11 @@ TEST_CASE("a store in a file keeps its word") {
   CHECK(late->code == errc::timeout);
   CHECK(contains(late->detail, in.file()));
   CHECK(contains(late->detail, "nowhere"));
-  const std::string most(colls::store::longest_value, 'v');
-  at.run(a->set("large", most));
-  CHECK(at.run(b->get("large")) == most);
+  const std::string max_value(colls::store::max_value_size, 'v');
+  at.run(a->set("large", max_value));
+  CHECK(at.run(b->get("large")) == max_value);
   std::optional<failure> failed;
-  at.run(keep_error(a->set("k", most + "v"), &failed));
+  at.run(keep_error(a->set("k", max_value + "v"), &failed));
   REQUIRE(failed);
   CHECK(failed->code == errc::invalid_argument);
 }
@@ -258,13 +259,13 @@ TEST_CASE("both sides have the same secret, and only the user can read it") {
   REQUIRE(::stat(in.file().c_str(), &found) == 0);
   CHECK((found.st_mode & 0777) == 0600);
   ::chmod(in.file().c_str(), 0644);
-  const auto failed = error_of_open(at, in.file());
+  const auto failed = open_error(at, in.file());
   REQUIRE(failed);
   CHECK(failed->code == errc::join_failed);
   CHECK(contains(failed->detail, "0600"));
 }
 
-TEST_CASE("the others may come first, and the file goes with its maker") {
+TEST_CASE("the other ranks may come first, and the file is removed with its creator's store") {
   bench at;
   const folder in;
   const auto make_later = [](engine& on, std::string path,
@@ -292,22 +293,22 @@ TEST_CASE("an empty file is a reserved name, not a store") {
   bench at;
   const folder in;
   std::ofstream(in.file()).close();
-  const auto late = error_of_open(at, in.file());
+  const auto late = open_error(at, in.file());
   REQUIRE(late);
   CHECK(late->code == errc::join_timeout);
-  CHECK(!error_of_create(at, in.file()));
+  CHECK(!create_error(at, in.file()));
 }
 
 TEST_CASE("a file that an earlier job left is stale_store at once, for every rank") {
   bench at;
   const folder in;
-  leave_behind(in.file(), of_a_dead_process());
+  write_stale_file(in.file(), header_of_dead_process());
   const time_point began = at.on.now();
-  const auto maker = error_of_create(at, in.file());
+  const auto maker = create_error(at, in.file());
   REQUIRE(maker);
   CHECK(maker->code == errc::stale_store);
   CHECK(contains(maker->detail, in.file()));
-  const auto other = error_of_open(at, in.file(), two_ranks, 60 * seconds);
+  const auto other = open_error(at, in.file(), two_ranks, 60 * seconds);
   REQUIRE(other);
   CHECK(other->code == errc::stale_store);
   CHECK(at.on.now() - began < 10 * seconds);
@@ -316,35 +317,35 @@ TEST_CASE("a file that an earlier job left is stale_store at once, for every ran
 TEST_CASE("a launcher's own file is replaced if its job is dead, and waited for meanwhile") {
   bench at;
   const folder in;
-  leave_behind(in.file(), of_a_dead_process());
-  const auto late = error_of_open(at, in.file(), two_ranks_own);
+  write_stale_file(in.file(), header_of_dead_process());
+  const auto late = open_error(at, in.file(), two_ranks_own);
   REQUIRE(late);
   CHECK(late->code == errc::join_timeout);
   const auto made = file_store::create(at.on, in.file(), two_ranks_own);
-  CHECK(!error_of_open(at, in.file(), two_ranks_own));
+  CHECK(!open_error(at, in.file(), two_ranks_own));
 }
 
-TEST_CASE("a file whose maker lives is taken") {
+TEST_CASE("a file whose creator is alive is rank_taken") {
   bench at;
   const folder in;
   const auto made = file_store::create(at.on, in.file(), two_ranks);
-  for (const auto& how : {two_ranks, two_ranks_own}) {
-    const auto failed = error_of_create(at, in.file(), how);
+  for (const auto& opts : {two_ranks, two_ranks_own}) {
+    const auto failed = create_error(at, in.file(), opts);
     REQUIRE(failed);
     CHECK(failed->code == errc::rank_taken);
     CHECK(contains(failed->detail, std::to_string(::getpid())));
   }
-  CHECK(!error_of_open(at, in.file()));
+  CHECK(!open_error(at, in.file()));
 }
 
-TEST_CASE("what is no regular file of this user is refused at once, on every rank") {
+TEST_CASE("a path that is no regular file of this user is refused at once, on every rank") {
   bench at;
   const folder in;
   const auto refused = [&](const std::string& what) {
     CAPTURE(what);
-    for (const auto& how : {two_ranks, two_ranks_own}) {
+    for (const auto& opts : {two_ranks, two_ranks_own}) {
       const auto create = [&] {
-        const auto failed = error_of_create(at, in.file(), how);
+        const auto failed = create_error(at, in.file(), opts);
         return failed && failed->code == errc::join_failed && contains(failed->detail, what) ? 0
                                                                                              : 1;
       };
@@ -353,7 +354,7 @@ TEST_CASE("what is no regular file of this user is refused at once, on every ran
       CHECK(made.exit_status == 0);
     }
     const time_point began = at.on.now();
-    const auto other = error_of_open(at, in.file(), two_ranks, 20 * seconds);
+    const auto other = open_error(at, in.file(), two_ranks, 20 * seconds);
     CHECK(at.on.now() - began < 10 * seconds);
     REQUIRE(other);
     CHECK(other->code == errc::join_failed);
@@ -384,11 +385,11 @@ TEST_CASE("what is no regular file of this user is refused at once, on every ran
   std::ofstream(in.file()).close();
   REQUIRE(::chown(in.file().c_str(), 65534, 65534) == 0);
   refused("is a file of user 65534");
-  leave_behind(in.file(), of_a_dead_process());
+  write_stale_file(in.file(), header_of_dead_process());
   refused("is a file of user 65534");
 }
 
-TEST_CASE("of two processes that make one store at a time one is refused, the other unharmed") {
+TEST_CASE("if two processes create one store at a time, one is refused and the other unharmed") {
   for (const bool reserved : {true, false}) {
     CAPTURE(reserved);
     bool interfered = true;
@@ -397,15 +398,15 @@ TEST_CASE("of two processes that make one store at a time one is refused, the ot
       bench at;
       const folder in;
       if (reserved) std::ofstream(in.file()).close();
-      if (!reserved) leave_behind(in.file(), of_a_dead_process());
+      if (!reserved) write_stale_file(in.file(), header_of_dead_process());
       std::shared_ptr<file_store> first;
       std::shared_ptr<file_store> second;
-      std::optional<failure> why;
+      std::optional<failure> reason;
       const auto make = [&](std::shared_ptr<file_store>& into) {
         try {
           into = file_store::create(at.on, in.file(), two_ranks_own);
         } catch (const colls::error& error) {
-          why = error.record();
+          reason = error.record();
         }
       };
       interference = {[&] { make(second); }, calls};
@@ -413,8 +414,8 @@ TEST_CASE("of two processes that make one store at a time one is refused, the ot
       interfered = !interference.work;
       interference = {};
       CHECK((first != nullptr) == (second == nullptr));
-      CHECK(why.has_value() == interfered);
-      if (why) CHECK(why->code == errc::rank_taken);
+      CHECK(reason.has_value() == interfered);
+      if (reason) CHECK(reason->code == errc::rank_taken);
       REQUIRE((first || second));
       {
         const auto other =
@@ -430,7 +431,7 @@ TEST_CASE("of two processes that make one store at a time one is refused, the ot
   }
 }
 
-TEST_CASE("a store takes away no file that is another's by then") {
+TEST_CASE("a store does not remove a file that another store has created since") {
   bench at;
   const folder in;
   auto first = file_store::create(at.on, in.file(), two_ranks);
@@ -438,28 +439,28 @@ TEST_CASE("a store takes away no file that is another's by then") {
   const auto second = file_store::create(at.on, in.file(), two_ranks);
   first.reset();
   CHECK(std::filesystem::exists(in.file()));
-  CHECK(!error_of_open(at, in.file()));
+  CHECK(!open_error(at, in.file()));
 }
 
-TEST_CASE("a file that is no store, of another job, of another size, in no directory") {
+TEST_CASE("a file that is no store, or of another job or size, or in no directory, is refused") {
   bench at;
   const folder in;
   std::ofstream(in.file()) << std::string(1000, 'x');
-  CHECK(error_of_create(at, in.file())->code == errc::stale_store);
-  CHECK(error_of_open(at, in.file())->code == errc::stale_store);
-  CHECK(error_of_create(at, in.file(), two_ranks_own)->code == errc::stale_store);
+  CHECK(create_error(at, in.file())->code == errc::stale_store);
+  CHECK(open_error(at, in.file())->code == errc::stale_store);
+  CHECK(create_error(at, in.file(), two_ranks_own)->code == errc::stale_store);
   ::unlink(in.file().c_str());
   const auto made = file_store::create(at.on, in.file(), two_ranks);
-  CHECK(error_of_open(at, in.file(), {2, 8, false})->code == errc::stale_store);
-  const auto size = error_of_open(at, in.file(), {3, 7, false});
+  CHECK(open_error(at, in.file(), {2, 8, false})->code == errc::stale_store);
+  const auto size = open_error(at, in.file(), {3, 7, false});
   REQUIRE(size);
   CHECK(size->code == errc::join_failed);
   CHECK(contains(size->detail, "2 ranks, this one has 3"));
 
   const time_point began = at.on.now();
   for (const std::string& path : {in.path + "/no/store", std::string("/proc/nothing/store")}) {
-    CHECK(error_of_create(at, path)->code == errc::join_failed);
-    const auto failed = error_of_open(at, path, two_ranks, 60 * seconds);
+    CHECK(create_error(at, path)->code == errc::join_failed);
+    const auto failed = open_error(at, path, two_ranks, 60 * seconds);
     REQUIRE(failed);
     CHECK(failed->code == errc::join_failed);
     CHECK(contains(failed->detail, "directory"));
@@ -467,7 +468,7 @@ TEST_CASE("a file that is no store, of another job, of another size, in no direc
   CHECK(at.on.now() - began < 10 * seconds);
 }
 
-TEST_CASE("what a dead writer left half done is overwritten") {
+TEST_CASE("an incomplete record of a dead writer is overwritten") {
   bench at;
   const folder in;
   const auto a = file_store::create(at.on, in.file(), two_ranks);
@@ -517,7 +518,7 @@ TEST_CASE("sums of several processes are exact") {
   CHECK(at.run(made->get("sum", at.in(seconds))) == "200");
 }
 
-TEST_CASE("a child of the process that made a store lets it go, and the file stays") {
+TEST_CASE("the file stays when a forked child destroys its copy of the store") {
   const folder in;
   bench at;
   auto made = file_store::create(at.on, in.file(), two_ranks);

@@ -11,11 +11,12 @@
 
 #include <random>
 
-// What the library asks OpenSSL and the system for, so that each call can fail.
+// Replacements for the functions of OpenSSL and of the system that the library calls: each can be
+// made to fail.
 namespace {
 bool hmac_fails = false;
 bool digest_fails = false;
-int getrandom_errors = 0;  // so many calls from now on
+int getrandom_errors = 0;  // the number of next calls that fail
 int getrandom_error = 0;
 template <class Function>
 Function* next_of(const char* name) {
@@ -43,10 +44,10 @@ extern "C" ssize_t getrandom(void* into, std::size_t size, unsigned int flags) {
 }
 
 using namespace joining;
+using colls::connection_purpose;
 using colls::hello;
 using colls::hello_bytes;
 using colls::parse_hello;
-using colls::purpose;
 using colls::secret;
 using colls::stream;
 
@@ -63,14 +64,14 @@ hello of_rank(int rank, int world = 4, std::uint64_t job = 7) {
 /// Both ends of one loopback connection.
 struct pair_of_streams {
   explicit pair_of_streams(bench& at) : dialled(at.on) {
-    colls::listener door;
-    REQUIRE(!door.listen(loopback()));
-    colls::sync_wait(at.on, dialled.connect(door.local()));
+    colls::listener acceptor;
+    REQUIRE(!acceptor.listen(loopback()));
+    colls::sync_wait(at.on, dialled.connect(acceptor.local()));
     colls::detail::descriptor socket;
-    while (!socket) socket = door.accept();
+    while (!socket) socket = acceptor.accept();
     accepted.emplace(at.on, std::move(socket));
-    dialled.deadline(at.in(5 * seconds));
-    accepted->deadline(at.in(5 * seconds));
+    dialled.set_deadline(at.in(5 * seconds));
+    accepted->set_deadline(at.in(5 * seconds));
   }
   stream& answering() { return *accepted; }
 
@@ -90,8 +91,8 @@ task<> closing_on_error(task<hello> work, stream* mine, std::optional<hello>* in
 }
 
 /// A handshake between the two ends, each with its own idea of the job.
-ends shake(bench& at, const hello& a, const secret& a_secret, const hello& b,
-           const secret& b_secret) {
+ends run_handshake(bench& at, const hello& a, const secret& a_secret, const hello& b,
+                   const secret& b_secret) {
   pair_of_streams both(at);
   ends got;
   std::vector<task<>> work;
@@ -103,37 +104,38 @@ ends shake(bench& at, const hello& a, const secret& a_secret, const hello& b,
   return got;
 }
 
-/// Plays the accepting side against a peer that says `words`, one after another, each after it has
-/// heard 64 bytes more; gives all that the peer heard.
-std::string heard_by_stranger(bench& at, const std::vector<std::string>& words,
-                              std::optional<colls::failure>* failed) {
+/// Plays the accepting side against a peer that sends `words`, each after it has received 64 more
+/// bytes. Returns all bytes that the peer received.
+std::string replies_to_stranger(bench& at, const std::vector<std::string>& words,
+                                std::optional<colls::failure>* failed) {
   pair_of_streams both(at);
   const hello mine = of_rank(0);
   const secret shared("right");
   std::string heard;
-  std::optional<hello> nobody;
+  std::optional<hello> no_peer;
   const auto stranger = [](stream& link, std::vector<std::string> all,
                            std::string* into) -> task<> {
     for (std::size_t i = 0; i < all.size(); ++i) {
       co_await say(link, all[i]);
       if (i + 1 == all.size()) break;
       hello_bytes answer{};
-      const auto done = co_await colls::detail::attempt(link.read(colls::detail::whole(answer)));
+      const auto done =
+          co_await colls::detail::attempt(link.read(colls::detail::as_mutable_bytes(answer)));
       if (!done) break;
       *into += text(answer);
     }
-    *into += co_await joining::listen(link, link.on().now() + 2 * seconds);
+    *into += co_await joining::listen(link, link.driver().now() + 2 * seconds);
   };
   std::vector<task<>> work;
   work.push_back(closing_on_error(colls::challenge(both.answering(), mine, shared),
-                                  &both.answering(), &nobody, failed));
+                                  &both.answering(), &no_peer, failed));
   work.push_back(stranger(both.dialled, words, &heard));
   at.run_all(std::move(work));
-  CHECK(!nobody);
+  CHECK(!no_peer);
   return heard;
 }
 
-/// What a legitimate peer says, recorded by whoever listens on the wire.
+/// The messages of a legitimate peer, recorded by a relay on the wire.
 std::vector<std::string> record_handshake(bench& at) {
   pair_of_streams left(at);   // prove -> recorder
   pair_of_streams right(at);  // recorder -> challenge
@@ -169,13 +171,13 @@ std::vector<std::string> record_handshake(bench& at) {
 
 TEST_CASE("a HELLO comes back as it was written") {
   hello mine = of_rank(3, 5, 0x1122334455667788);
-  mine.what = purpose::store;
+  mine.purpose = connection_purpose::store;
   mine.has_secret = true;
   mine.link_set = 9;
   mine.nonce[31] = std::byte{42};
   const auto parsed = parse_hello(colls::write_hello(mine));
   REQUIRE(parsed);
-  CHECK(parsed->what == purpose::store);
+  CHECK(parsed->purpose == connection_purpose::store);
   CHECK(parsed->has_secret);
   CHECK(parsed->version == colls::wire_version);
   CHECK(parsed->link_set == 9);
@@ -221,7 +223,7 @@ TEST_CASE("of another version's HELLO only the version is believed") {
   CHECK(parse_hello(format)->version == 0);
 }
 
-TEST_CASE("random bytes never parse to something that makes no sense") {
+TEST_CASE("random bytes never parse to a HELLO with an invalid rank or world") {
   std::mt19937_64 random(5);
   const hello_bytes good = colls::write_hello(of_rank(1));
   int parsed = 0;
@@ -262,10 +264,11 @@ TEST_CASE("a proof depends on the secret, the role and every byte of both HELLOs
   }
 }
 
-TEST_CASE("who knows the secret comes in, and each knows who the other is") {
+TEST_CASE("peers with the same secret are accepted, and each learns the other's rank") {
   bench at;
   for (const char* text : {"a secret", ""}) {
-    const ends got = shake(at, of_rank(2), secret(text, true), of_rank(0), secret(text, true));
+    const ends got =
+        run_handshake(at, of_rank(2), secret(text, true), of_rank(0), secret(text, true));
     REQUIRE(got.connecting);
     REQUIRE(got.accepting);
     CHECK(got.connecting->rank == 0);
@@ -276,7 +279,7 @@ TEST_CASE("who knows the secret comes in, and each knows who the other is") {
 
 TEST_CASE("a wrong secret is auth_failed on both sides and names the address") {
   bench at;
-  const ends got = shake(at, of_rank(2), secret("wrong"), of_rank(0), secret("right"));
+  const ends got = run_handshake(at, of_rank(2), secret("wrong"), of_rank(0), secret("right"));
   REQUIRE(got.connecting_error);
   REQUIRE(got.accepting_error);
   CHECK(got.connecting_error->code == errc::auth_failed);
@@ -286,12 +289,12 @@ TEST_CASE("a wrong secret is auth_failed on both sides and names the address") {
 
 TEST_CASE("a secret on one side only is auth_failed and says so") {
   bench at;
-  const ends without = shake(at, of_rank(2), secret("", true), of_rank(0), secret("right"));
+  const ends without = run_handshake(at, of_rank(2), secret("", true), of_rank(0), secret("right"));
   REQUIRE(without.connecting_error);
   CHECK(without.connecting_error->code == errc::auth_failed);
   CHECK(contains(without.connecting_error->detail, "this process has none"));
   CHECK(without.accepting_error->code == errc::auth_failed);
-  const ends with = shake(at, of_rank(2), secret("right"), of_rank(0), secret("", true));
+  const ends with = run_handshake(at, of_rank(2), secret("right"), of_rank(0), secret("", true));
   REQUIRE(with.connecting_error);
   CHECK(with.connecting_error->code == errc::auth_failed);
   CHECK(contains(with.connecting_error->detail, "this process has one"));
@@ -299,13 +302,13 @@ TEST_CASE("a secret on one side only is auth_failed and says so") {
 
 TEST_CASE("another job, another version") {
   bench at;
-  const ends job = shake(at, of_rank(2, 4, 8), secret("s"), of_rank(0), secret("s"));
+  const ends job = run_handshake(at, of_rank(2, 4, 8), secret("s"), of_rank(0), secret("s"));
   REQUIRE(job.connecting_error);
   CHECK(job.connecting_error->code == errc::unreachable);
   CHECK(contains(job.connecting_error->detail, "another job"));
   hello old = of_rank(2);
   old.version = 77;
-  const ends version = shake(at, old, secret("s"), of_rank(0), secret("s"));
+  const ends version = run_handshake(at, old, secret("s"), of_rank(0), secret("s"));
   REQUIRE(version.connecting_error);
   CHECK(version.connecting_error->code == errc::version_mismatch);
   const std::string ours = std::to_string(colls::wire_version);
@@ -326,26 +329,27 @@ TEST_CASE("a HELLO of another job or version is not answered with this one's") {
       asks.job = 8;
     }
     std::optional<colls::failure> failed;
-    const std::string heard = heard_by_stranger(at, {text(colls::write_hello(asks))}, &failed);
+    const std::string heard = replies_to_stranger(at, {text(colls::write_hello(asks))}, &failed);
     REQUIRE(failed);
     CHECK(failed->code == (of_version ? errc::version_mismatch : errc::unreachable));
     CHECK(heard.size() == 64);
-    CHECK(heard == text(colls::write_hello(colls::refusal(purpose::wrong_job))));
+    CHECK(heard == text(colls::write_hello(colls::refusal(connection_purpose::wrong_job))));
   }
 }
 
-TEST_CASE("a refusal says nothing of the job, and is no HELLO to begin with") {
-  for (const purpose why : {purpose::wrong_job, purpose::no_descriptor}) {
+TEST_CASE("a refusal says nothing of the job, and does not begin a handshake") {
+  for (const connection_purpose why :
+       {connection_purpose::wrong_job, connection_purpose::no_descriptor}) {
     const hello_bytes answer = colls::write_hello(colls::refusal(why, 3));
     const auto read = parse_hello(answer);
     REQUIRE(read);
-    CHECK(read->what == why);
+    CHECK(read->purpose == why);
     CHECK(read->rank == 3);
     CHECK(read->job == 0);
     CHECK(read->nonce == hello{}.nonce);
     bench at;
     std::optional<colls::failure> failed;
-    CHECK(heard_by_stranger(at, {text(answer)}, &failed).empty());
+    CHECK(replies_to_stranger(at, {text(answer)}, &failed).empty());
     REQUIRE(failed);
     CHECK(failed->code == errc::protocol_error);
   }
@@ -362,10 +366,10 @@ TEST_CASE(
     std::optional<colls::failure> failed;
     const auto drop = [](stream& link, bool first, std::string words) -> task<> {
       hello_bytes heard{};
-      co_await colls::detail::attempt(link.read(colls::detail::whole(heard)));
+      co_await colls::detail::attempt(link.read(colls::detail::as_mutable_bytes(heard)));
       co_await say(link, std::move(words));
       colls::proof_bytes proof{};
-      if (first) co_await colls::detail::attempt(link.read(colls::detail::whole(proof)));
+      if (first) co_await colls::detail::attempt(link.read(colls::detail::as_mutable_bytes(proof)));
       link.close();
     };
     std::vector<task<>> work;
@@ -381,7 +385,7 @@ TEST_CASE(
   const colls::failure dropped = dial(true, text(colls::write_hello(good)));
   CHECK(dropped.code == errc::unreachable);
   CHECK(contains(dropped.detail, "hung up before it answered to the proof"));
-  const auto full = text(colls::write_hello(colls::refusal(purpose::no_descriptor, 3)));
+  const auto full = text(colls::write_hello(colls::refusal(connection_purpose::no_descriptor, 3)));
   const colls::failure refused = dial(false, full);
   CHECK(refused.code == errc::too_many_files);
   CHECK(contains(refused.detail, "rank 3 has too many open files"));
@@ -392,7 +396,7 @@ TEST_CASE("garbage gets no answer at all") {
   std::optional<colls::failure> failed;
   const std::string http =
       "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a browser\r\n\r\n" + std::string(64, 'x');
-  CHECK(heard_by_stranger(at, {http}, &failed).empty());
+  CHECK(replies_to_stranger(at, {http}, &failed).empty());
   REQUIRE(failed);
   CHECK(failed->code == errc::protocol_error);
 }
@@ -400,14 +404,14 @@ TEST_CASE("garbage gets no answer at all") {
 TEST_CASE("a wrong proof gets zeros for an answer") {
   bench at;
   std::optional<colls::failure> failed;
-  const std::string heard = heard_by_stranger(at,
-                                              {text(colls::write_hello([] {
-                                                 hello mine = of_rank(1);
-                                                 mine.has_secret = true;
-                                                 return mine;
-                                               }())),
-                                               std::string(32, 'p')},
-                                              &failed);
+  const std::string heard = replies_to_stranger(at,
+                                                {text(colls::write_hello([] {
+                                                   hello mine = of_rank(1);
+                                                   mine.has_secret = true;
+                                                   return mine;
+                                                 }())),
+                                                 std::string(32, 'p')},
+                                                &failed);
   CHECK(heard.size() == 64 + 32);
   CHECK(heard.substr(64) == std::string(32, '\0'));
   REQUIRE(failed);
@@ -420,10 +424,10 @@ TEST_CASE("where HMAC fails nothing is proved, and the error says what failed") 
   greeting.has_secret = true;
   std::optional<colls::failure> accepting;
   hmac_fails = true;
-  // As if a proof that was never computed were one.
-  const std::string heard = heard_by_stranger(
+  // The peer sends zeros: the bytes of a proof that was never computed.
+  const std::string heard = replies_to_stranger(
       at, {text(colls::write_hello(greeting)), std::string(32, '\0')}, &accepting);
-  const ends both = shake(at, of_rank(2), secret("s"), of_rank(0), secret("s"));
+  const ends both = run_handshake(at, of_rank(2), secret("s"), of_rank(0), secret("s"));
   hmac_fails = false;
   CHECK(heard.size() == 64);
   CHECK(!both.connecting);
@@ -452,7 +456,7 @@ TEST_CASE("a job has no hash where SHA-256 fails") {
   CHECK(colls::detail::hash_of("job") != 0);
 }
 
-TEST_CASE("an interrupted draw of random numbers goes on, one that fails is an error") {
+TEST_CASE("an interrupted getrandom is repeated, a failed one is an error") {
   std::array<std::byte, 32> drawn{};
   getrandom_errors = 3;
   getrandom_error = EINTR;
@@ -477,7 +481,7 @@ TEST_CASE("a replayed handshake is turned away") {
   const auto recorded = record_handshake(at);
   REQUIRE(recorded.size() == 2);
   std::optional<colls::failure> failed;
-  const std::string heard = heard_by_stranger(at, recorded, &failed);
+  const std::string heard = replies_to_stranger(at, recorded, &failed);
   CHECK(heard.size() == 64 + 32);
   CHECK(heard.substr(64) == std::string(32, '\0'));
   REQUIRE(failed);
@@ -500,30 +504,30 @@ TEST_CASE("a mirror that sends everything back is turned away") {
   };
   const hello mine = of_rank(1);
   const secret shared("right");
-  std::optional<hello> nobody;
+  std::optional<hello> no_peer;
   std::optional<colls::failure> failed;
   std::vector<task<>> work;
   work.push_back(
-      closing_on_error(colls::prove(both.dialled, mine, shared), &both.dialled, &nobody, &failed));
+      closing_on_error(colls::prove(both.dialled, mine, shared), &both.dialled, &no_peer, &failed));
   work.push_back(mirror(both.answering()));
   at.run_all(std::move(work));
-  CHECK(!nobody);
+  CHECK(!no_peer);
   REQUIRE(failed);
   CHECK(failed->code == errc::auth_failed);
 }
 
-TEST_CASE("without a secret there is no connection, on loopback neither, unless it is said to be") {
+TEST_CASE("without a secret there is no connection, not even on loopback, unless insecure is set") {
   CHECK(!secret().is_good());
   CHECK(secret("s").is_good());
   CHECK(secret("", true).is_good());
   CHECK(secret::drawn(colls::detail::draw_secret()).is_good());
   bench at;
-  const ends got = shake(at, of_rank(2), secret(), of_rank(0), secret());
+  const ends got = run_handshake(at, of_rank(2), secret(), of_rank(0), secret());
   REQUIRE(got.connecting_error);
   CHECK(got.connecting_error->code == errc::insecure_bind);
   REQUIRE(got.accepting_error);
   CHECK(got.accepting_error->code == errc::insecure_bind);
-  const ends open = shake(at, of_rank(2), secret("", true), of_rank(0), secret("", true));
+  const ends open = run_handshake(at, of_rank(2), secret("", true), of_rank(0), secret("", true));
   CHECK(open.connecting);
   CHECK(open.accepting);
 }
@@ -539,7 +543,7 @@ TEST_CASE("which addresses are loopback") {
   }
 }
 
-TEST_CASE("verdicts arrive as what they mean") {
+TEST_CASE("each verdict has its result or error on the dialling side") {
   bench at;
   const auto give = [&](colls::verdict what, int number) {
     pair_of_streams both(at);
@@ -558,7 +562,7 @@ TEST_CASE("verdicts arrive as what they mean") {
   CHECK(give(colls::verdict::rank_taken, 0) == errc::rank_taken);
   CHECK(give(colls::verdict::world_complete, 0) == errc::world_complete);
   CHECK(give(colls::verdict::other_world, 9) == errc::join_failed);
-  CHECK(give(colls::verdict::not_now, 0) == errc::unreachable);
-  CHECK(give(colls::verdict::given_up, 0) == errc::peer_failed);
+  CHECK(give(colls::verdict::unavailable, 0) == errc::unreachable);
+  CHECK(give(colls::verdict::connection_failed, 0) == errc::peer_failed);
   CHECK(give(static_cast<colls::verdict>(200), 0) == errc::protocol_error);
 }

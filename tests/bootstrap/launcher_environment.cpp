@@ -27,8 +27,8 @@ config read(const vars& all) {
   });
 }
 
-/// The sentence of the error that these variables are, or "" if they are none.
-std::string complaint(const vars& all, errc code = errc::join_failed) {
+/// The text of the error that reading these variables throws, or "" if it throws none.
+std::string error_text(const vars& all, errc code = errc::join_failed) {
   try {
     read(all);
   } catch (const colls::error& error) {
@@ -42,7 +42,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Also these variables.
+/// `all` and the variables of `more`, which replace those of the same name.
 vars with(vars all, const vars& more) {
   for (const auto& [name, value] : more) all[name] = value;
   return all;
@@ -181,13 +181,13 @@ TEST_CASE("Open MPI and MPICH on one host meet at a file that belongs to user an
 }
 
 TEST_CASE("mpirun across hosts says what to pass") {
-  const std::string text = complaint(
+  const std::string text = error_text(
       with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}));
   CHECK(contains(text, "MASTER_ADDR"));
   CHECK(contains(text, "MASTER_PORT"));
   CHECK(contains(text, "COLLS_SECRET_FILE"));
   CHECK(contains(text, "3 ranks"));
-  CHECK(contains(complaint(without(without(hydra, "MPI_LOCALNRANKS"), "MPI_LOCALRANKID")),
+  CHECK(contains(error_text(without(without(hydra, "MPI_LOCALNRANKS"), "MPI_LOCALRANKID")),
                  "MASTER_ADDR"));
 }
 
@@ -210,16 +210,16 @@ TEST_CASE("Slurm") {
   CHECK(read(with(slurm, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}})).address == "tcp://h:1");
 }
 
-TEST_CASE("a batch script of Slurm is no rank, and not alone either") {
-  const std::string text = complaint({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
+TEST_CASE("a batch script of Slurm is neither a rank nor a world of one") {
+  const std::string text = error_text({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
   CHECK(contains(text, "SLURM_NTASKS=4"));
   CHECK(contains(text, "srun"));
-  CHECK(contains(complaint(with(slurm, {{"SLURM_STEP_ID", "4294967291"}})), "srun"));
-  CHECK(contains(complaint({{"SLURM_NTASKS", "4"}}), "srun"));
+  CHECK(contains(error_text(with(slurm, {{"SLURM_STEP_ID", "4294967291"}})), "srun"));
+  CHECK(contains(error_text({{"SLURM_NTASKS", "4"}}), "srun"));
   CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).size == 1);
 }
 
-TEST_CASE("Kubernetes' index is a rank when the rest is there") {
+TEST_CASE("Kubernetes' index is a rank if the other variables are set") {
   const config cfg = read({{"JOB_COMPLETION_INDEX", "2"},
                            {"WORLD_SIZE", "4"},
                            {"MASTER_ADDR", "job-0.svc"},
@@ -246,7 +246,7 @@ TEST_CASE("the innermost launcher wins") {
   CHECK(read(all).source == "Slurm's srun");
 }
 
-TEST_CASE("an incomplete winner is an error that names the variable, whatever else is set") {
+TEST_CASE("incomplete variables of the innermost launcher are an error that names the variable") {
   const struct {
     vars all;
     const char* missing;
@@ -268,9 +268,9 @@ TEST_CASE("an incomplete winner is an error that names the variable, whatever el
       {without(slurm, "SLURM_STEP_NODELIST"), "SLURM_STEP_NODELIST"},
   };
   for (const auto& it : cases) {
-    const std::string text = complaint(it.all);
+    const std::string text = error_text(it.all);
     CHECK_MESSAGE(contains(text, it.missing), it.missing, ": ", text);
-    const std::string beside = complaint(with(slurm, it.all));
+    const std::string beside = error_text(with(slurm, it.all));
     if (!it.all.contains("SLURM_PROCID") && !it.all.contains("PMIX_RANK") && it.all.size() > 1) {
       CHECK_MESSAGE(contains(beside, it.missing), "beside Slurm: ", beside);
     }
@@ -278,19 +278,19 @@ TEST_CASE("an incomplete winner is an error that names the variable, whatever el
 }
 
 TEST_CASE("contradictions and nonsense are errors that name the variable") {
-  CHECK(contains(complaint(with(torchrun, {{"RANK", "4"}})), "rank 4 of 4"));
-  CHECK(contains(complaint(with(torchrun, {{"RANK", "4"}})), "WORLD_SIZE=4"));
-  CHECK(contains(complaint(with(torchrun, {{"LOCAL_RANK", "2"}})), "local rank 2 of 2"));
-  CHECK(contains(complaint(with(torchrun, {{"LOCAL_WORLD_SIZE", "9"}})), "local size 9"));
-  CHECK(contains(complaint(with(torchrun, {{"GROUP_RANK", "2"}})), "node 2 of 2"));
-  CHECK(contains(complaint({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE=0"));
+  CHECK(contains(error_text(with(torchrun, {{"RANK", "4"}})), "rank 4 of 4"));
+  CHECK(contains(error_text(with(torchrun, {{"RANK", "4"}})), "WORLD_SIZE=4"));
+  CHECK(contains(error_text(with(torchrun, {{"LOCAL_RANK", "2"}})), "local rank 2 of 2"));
+  CHECK(contains(error_text(with(torchrun, {{"LOCAL_WORLD_SIZE", "9"}})), "local size 9"));
+  CHECK(contains(error_text(with(torchrun, {{"GROUP_RANK", "2"}})), "node 2 of 2"));
+  CHECK(contains(error_text({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE=0"));
   for (const char* bad : {"-1", "x", "1x", " 1", "1.5", "0x1", "99999999999999999999"}) {
-    CHECK(contains(complaint(with(torchrun, {{"RANK", bad}})), "RANK="));
-    CHECK(contains(complaint(with(torchrun, {{"MASTER_PORT", bad}})), "MASTER_PORT="));
+    CHECK(contains(error_text(with(torchrun, {{"RANK", bad}})), "RANK="));
+    CHECK(contains(error_text(with(torchrun, {{"MASTER_PORT", bad}})), "MASTER_PORT="));
   }
-  CHECK(contains(complaint(with(torchrun, {{"MASTER_PORT", "65536"}})), "MASTER_PORT=65536"));
-  CHECK(contains(complaint(with(torchrun, {{"MASTER_PORT", "0"}})), "MASTER_PORT"));
-  CHECK(contains(complaint({{"COLLS_PORT", "70000"}}), "COLLS_PORT=70000"));
+  CHECK(contains(error_text(with(torchrun, {{"MASTER_PORT", "65536"}})), "MASTER_PORT=65536"));
+  CHECK(contains(error_text(with(torchrun, {{"MASTER_PORT", "0"}})), "MASTER_PORT"));
+  CHECK(contains(error_text({{"COLLS_PORT", "70000"}}), "COLLS_PORT=70000"));
 }
 
 TEST_CASE("times and switches") {
@@ -303,41 +303,42 @@ TEST_CASE("times and switches") {
   CHECK(timeout("2h") == 7200s);
   CHECK(read({{"COLLS_JOIN_TIMEOUT", "7"}}).join_timeout == 7s);
   for (const char* bad : {"x", "-1", "0", "5 apples", "nan", "inf", "1e300"}) {
-    CHECK(contains(complaint({{"COLLS_TIMEOUT", bad}}), "COLLS_TIMEOUT="));
+    CHECK(contains(error_text({{"COLLS_TIMEOUT", bad}}), "COLLS_TIMEOUT="));
   }
   CHECK(read({{"COLLS_INSECURE", "1"}}).insecure);
   CHECK(!read({{"COLLS_INSECURE", "0"}}).insecure);
-  CHECK(contains(complaint({{"COLLS_INSECURE", "maybe"}}), "COLLS_INSECURE=maybe"));
+  CHECK(contains(error_text({{"COLLS_INSECURE", "maybe"}}), "COLLS_INSECURE=maybe"));
   CHECK(read({{"COLLS_CHECKSUM", "1"}}).checksum);
   CHECK(!read({{"COLLS_CHECKSUM", "0"}}).checksum);
-  CHECK(contains(complaint({{"COLLS_CHECKSUM", "maybe"}}), "COLLS_CHECKSUM=maybe"));
+  CHECK(contains(error_text({{"COLLS_CHECKSUM", "maybe"}}), "COLLS_CHECKSUM=maybe"));
 }
 
-TEST_CASE("the secret comes from a file that nobody else can read") {
+TEST_CASE("the secret comes from a file that no other user can read") {
   char path[] = "/tmp/colls-test-secret-XXXXXX";
   ::close(::mkstemp(path));
   std::ofstream(path) << "from a file\n";
   CHECK(read(with(torchrun, {{"COLLS_SECRET_FILE", path}})).secret == "from a file");
-  CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}, {"COLLS_SECRET", "too"}}), "both"));
+  CHECK(contains(error_text({{"COLLS_SECRET_FILE", path}, {"COLLS_SECRET", "too"}}), "both"));
   for (const unsigned mode : {0640U, 0604U, 0620U, 0666U}) {
     ::chmod(path, mode);
-    const std::string text = complaint({{"COLLS_SECRET_FILE", path}}, errc::auth_failed);
+    const std::string text = error_text({{"COLLS_SECRET_FILE", path}}, errc::auth_failed);
     CHECK(contains(text, "chmod 600"));
     CHECK(!contains(text, "from a file"));
   }
   ::chmod(path, 0600);
   std::ofstream(path, std::ios::trunc) << " \n";
-  CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}}), "empty"));
+  CHECK(contains(error_text({{"COLLS_SECRET_FILE", path}}), "empty"));
   ::unlink(path);
-  CHECK(contains(complaint({{"COLLS_SECRET_FILE", path}}), path));
+  CHECK(contains(error_text({{"COLLS_SECRET_FILE", path}}), path));
 }
 
-TEST_CASE("what is too long is said, and a secret is not quoted") {
-  const std::string text = complaint({{"COLLS_SECRET", std::string(2000, 's')}});
+TEST_CASE("a value that is too long is an error, and a secret is not quoted") {
+  const std::string text = error_text({{"COLLS_SECRET", std::string(2000, 's')}});
   CHECK(contains(text, "COLLS_SECRET"));
   CHECK(!contains(text, "sss"));
   CHECK(read({{"COLLS_SECRET", std::string(1023, 's')}}).secret.size() == 1023);
-  CHECK(contains(complaint({{"COLLS_JOB", std::string(300, 'j')}}, errc::invalid_argument), "300"));
+  CHECK(
+      contains(error_text({{"COLLS_JOB", std::string(300, 'j')}}, errc::invalid_argument), "300"));
 }
 
 TEST_CASE("lists of hosts and tasks") {
@@ -371,9 +372,9 @@ TEST_CASE("lists of hosts and tasks") {
   CHECK(tasks_on_node("1(x1000000000),1", 1'500'000'000) == -1);
 }
 
-TEST_CASE("addresses are taken apart, and what is none is said") {
+TEST_CASE("addresses are parsed, and an invalid one is an error") {
   using colls::detail::parse_address;
-  using place = colls::detail::meeting_place;
+  using place = colls::detail::store_address;
   CHECK(parse_address("tcp://host:29500").host == "host");
   CHECK(parse_address("tcp://host:29500").port == 29500);
   CHECK(parse_address("tcp://[::1]:80").host == "::1");
@@ -393,7 +394,8 @@ TEST_CASE("the launcher is the nearest ancestor without the launcher's variable"
   const std::string parent = launcher_of(::getpid(), "COLLS_TEST_NO_SUCH_VARIABLE");
   CHECK(parent.starts_with(std::to_string(::getppid()) + "-"));
   CHECK(!parent.ends_with("-0"));
-  // A rank under a shell that a shell started: the outer one has not the variable itself.
+  // A rank under a shell that another shell started: the outer shell's own environment does not
+  // have the variable.
   FILE* const rank = ::popen(
       "export COLLS_TEST_RANK=3; sh -c 'sh -c \"sleep 1; true\" & echo $!; wait'; true", "r");
   REQUIRE(rank != nullptr);
@@ -409,19 +411,19 @@ TEST_CASE("the launcher is the nearest ancestor without the launcher's variable"
   ::pclose(rank);
 }
 
-TEST_CASE("what the kernel says of processes") {
+TEST_CASE("the start time of a process and the boot id come from the kernel") {
   CHECK(colls::detail::start_time_of(::getpid()) > 0);
   CHECK(colls::detail::start_time_of(-5) == 0);
   CHECK(colls::detail::boot_id().size() == 36);
 }
 
-TEST_CASE("the job's secret can be hidden from children, and is known all the same") {
+TEST_CASE("the job's secret can be hidden from children, and the process still knows it") {
   const auto child_has = [](const std::string& secret) {
     return ::system(("test \"$COLLS_SECRET\" = '" + secret + "'").c_str()) == 0;
   };
   REQUIRE(::setenv("COLLS_SECRET", "between ranks", 1) == 0);
   REQUIRE(::setenv("COLLS_OF_A_TEST", "behind it", 1) == 0);
-  // A launcher of the program's own may read what it is told, and then start the rank.
+  // Reading the environment hides nothing yet: a launcher in the program may start the rank later.
   CHECK(colls::environment().secret == "between ranks");
   CHECK(child_has("between ranks"));
   std::vector<const char*> before;
@@ -431,7 +433,7 @@ TEST_CASE("the job's secret can be hidden from children, and is known all the sa
     CHECK(child_has(""));
     CHECK(colls::environment().secret == "between ranks");
   }
-  // Another thread that was reading them would have missed none.
+  // A thread that reads the variables meanwhile misses none of the others: they stay in place.
   std::size_t moved = 0;
   for (std::size_t i = 0; i < before.size(); ++i) moved += environ[i] != before[i] ? 1 : 0;
   CHECK(moved == 1);

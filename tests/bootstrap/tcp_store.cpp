@@ -21,7 +21,7 @@ namespace {
 
 hello of_rank(int rank, int world = 4) {
   hello mine;
-  mine.what = colls::purpose::store;
+  mine.purpose = colls::connection_purpose::store;
   mine.job = 7;
   mine.rank = rank;
   mine.world = world;
@@ -37,7 +37,8 @@ struct served : bench {
   std::shared_ptr<tcp_store> client(int rank, int world = 4) {
     secret shared("right");
     const hello mine = of_rank(rank, world);
-    return run(colls::detail::dial_store(on, where, mine, shared, in(5 * seconds), 5 * seconds));
+    return run(
+        colls::detail::dial_store_once(on, where, mine, shared, in(5 * seconds), 5 * seconds));
   }
   std::optional<failure> refusal(int rank, int world = 4) {
     try {
@@ -47,16 +48,16 @@ struct served : bench {
     }
     return std::nullopt;
   }
-  /// A connection that is let in as that rank and says what it likes.
+  /// A connection that is accepted as that rank and sends raw bytes.
   std::shared_ptr<colls::stream> raw(int rank) {
     const auto link = run(connect(on, where));
-    const auto enter = [](colls::stream& to, int who) -> task<> {
-      const hello mine = of_rank(who);
+    const auto enter = [](colls::stream& to, int number) -> task<> {
+      const hello mine = of_rank(number);
       const secret shared("right");
       co_await colls::prove(to, mine, shared);
       co_await colls::await_verdict(to, mine);
       std::string first;
-      colls::detail::append_frame(first, {.what = colls::detail::store_frame::kind::enter}, {}, {});
+      colls::detail::append_frame(first, {.op = colls::detail::store_frame::opcode::enter}, {}, {});
       co_await say(to, first);
     };
     run(enter(*link, rank));
@@ -71,14 +72,14 @@ struct served : bench {
 struct listener_of_failures : colls::failure_listener {
   void rank_failed(int rank, const colls::reported_failure& report) override {
     ranks.push_back(rank);
-    texts.emplace_back(report.why().detail);
+    texts.emplace_back(report.reason().detail);
   }
   std::vector<int> ranks;
   std::vector<std::string> texts;
 };
 
-/// What every store does, whoever keeps it.
-void keeps_its_word(bench& at, store& here, store& there) {
+/// The operations that every store supports.
+void check_operations(bench& at, store& here, store& there) {
   at.run(here.set("a", "1"));
   CHECK(at.run(there.get("a")) == "1");
   at.run(there.set("a", "22"));
@@ -124,25 +125,25 @@ void keeps_its_word(bench& at, store& here, store& there) {
   CHECK(at.run(there.get(std::string("key\0with zero", 13))) == bytes);
 
   std::optional<failure> too_long;
-  at.run(keep_error(here.set(std::string(store::longest_key + 1, 'k'), "v"), &too_long));
+  at.run(keep_error(here.set(std::string(store::max_key_size + 1, 'k'), "v"), &too_long));
   REQUIRE(too_long);
   CHECK(too_long->code == errc::invalid_argument);
   too_long.reset();
-  at.run(keep_error(here.set("k", std::string(store::longest_value + 1, 'v')), &too_long));
+  at.run(keep_error(here.set("k", std::string(store::max_value_size + 1, 'v')), &too_long));
   REQUIRE(too_long);
   CHECK(too_long->code == errc::invalid_argument);
-  const std::string most(store::longest_value, 'v');
-  at.run(here.set(std::string(store::longest_key, 'k'), most));
-  CHECK(at.run(there.get(std::string(store::longest_key, 'k'))) == most);
+  const std::string max_unsent(store::max_value_size, 'v');
+  at.run(here.set(std::string(store::max_key_size, 'k'), max_unsent));
+  CHECK(at.run(there.get(std::string(store::max_key_size, 'k'))) == max_unsent);
 }
 
 }  // namespace
 
-TEST_CASE("a store keeps its word") {
+TEST_CASE("a store returns what both clients set, added and compared") {
   served at;
   const auto a = at.client(0);
   const auto b = at.client(1);
-  keeps_its_word(at, *a, *b);
+  check_operations(at, *a, *b);
 }
 
 TEST_CASE("a thousand requests in flight on one connection") {
@@ -165,20 +166,20 @@ TEST_CASE("a thousand requests in flight on one connection") {
 
 TEST_CASE("the number of keys and their bytes are bounded") {
   colls::detail::store_table table;
-  for (std::size_t i = 0; i < store::most_keys; ++i) table.set(std::to_string(i), "v");
+  for (std::size_t i = 0; i < store::max_keys; ++i) table.set(std::to_string(i), "v");
   CHECK_THROWS_AS(table.set("one more", "v"), colls::error);
   table.set("7", "a known key is not one more");
-  const std::string large(store::longest_value, 'v');
+  const std::string large(store::max_value_size, 'v');
   std::size_t i = 0;
   const auto fill = [&] {
     for (;; ++i) table.set(std::to_string(i), large);
   };
   CHECK_THROWS_AS(fill(), colls::error);
-  CHECK(i * store::longest_value <= store::most_bytes);
-  CHECK(i >= store::most_bytes / store::longest_value - 1);
+  CHECK(i * store::max_value_size <= store::max_bytes);
+  CHECK(i >= store::max_bytes / store::max_value_size - 1);
 }
 
-TEST_CASE("withdrawn and late gets leave nothing behind and answer nobody else") {
+TEST_CASE("cancelled and late gets leave nothing behind and answer no other request") {
   served at;
   const auto a = at.client(0);
   std::optional<std::string> got;
@@ -215,7 +216,7 @@ TEST_CASE("a rank whose connection ends without a goodbye is announced to all ot
   CHECK(at_b.ranks == std::vector<int>{2});
   CHECK(contains(at_b.texts.at(0), "without a goodbye"));
   CHECK(at.server->present() == 2);
-  // Who comes or asks later is told too.
+  // A rank that joins or begins to listen later gets the report too.
   const auto late = at.client(3);
   at.turn(20 * milliseconds);
   listener_of_failures at_late;
@@ -226,7 +227,7 @@ TEST_CASE("a rank whose connection ends without a goodbye is announced to all ot
   late->listen_for_failures(nullptr);
 }
 
-TEST_CASE("a rank that leaves, or whose client just goes, is no failure") {
+TEST_CASE("a rank that leaves, or whose client is destroyed, has not failed") {
   served at;
   const auto a = at.client(0);
   auto b = at.client(1);
@@ -240,19 +241,19 @@ TEST_CASE("a rank that leaves, or whose client just goes, is no failure") {
   CHECK(at.server->present() == 1);
 }
 
-TEST_CASE("failures are told once, by the server or by a client, and -1 is the world's") {
+TEST_CASE("failures are announced once, by the server or by a client, and -1 is the world's") {
   served at;
   const auto a = at.client(0);
   const auto b = at.client(1);
   listener_of_failures heard;
   b->listen_for_failures(&heard);
   at.server->announce_failure(3, "pid 77 was killed by signal 9");
-  failure why(errc::join_timeout, "nobody came");
-  at.run(a->report_failure(why, at.in(2 * seconds)));
+  failure reason(errc::join_timeout, "no rank came");
+  at.run(a->report_failure(reason, at.in(2 * seconds)));
   at.server->announce_failure(3, "again");
   at.turn(30 * milliseconds);
   CHECK(heard.ranks == std::vector<int>{3, -1});
-  CHECK(heard.texts == std::vector<std::string>{"pid 77 was killed by signal 9", "nobody came"});
+  CHECK(heard.texts == std::vector<std::string>{"pid 77 was killed by signal 9", "no rank came"});
 }
 
 TEST_CASE("a second process of the same rank is refused, the first unharmed") {
@@ -283,7 +284,7 @@ TEST_CASE("a rank of a world of another size is refused with both sizes") {
   CHECK(contains(refused->detail, "was told 8"));
 }
 
-TEST_CASE("a client that hangs up before its first word gives its rank back") {
+TEST_CASE("a client that hangs up before its first request frees its rank") {
   served at;
   {
     const auto link = at.run(connect(at.on, at.where));
@@ -329,9 +330,9 @@ TEST_CASE("a store that is gone fails requests with unreachable and names the ad
     colls::listener place;
     REQUIRE(!place.listen(loopback()));
     // Plays a server that dies after the handshake.
-    const auto die = [](engine& on, colls::listener& door) -> task<> {
+    const auto die = [](engine& on, colls::listener& acceptor) -> task<> {
       colls::detail::descriptor socket;
-      while (!(socket = door.accept())) co_await on.sleep_until(on.now() + milliseconds);
+      while (!(socket = acceptor.accept())) co_await on.sleep_until(on.now() + milliseconds);
       colls::stream link(on, std::move(socket));
       const hello mine = of_rank(0);
       const secret shared("right");
@@ -343,8 +344,8 @@ TEST_CASE("a store that is gone fails requests with unreachable and names the ad
     background.start(die(at.on, place));
     secret shared("right");
     const hello mine = of_rank(1);
-    const auto a = at.run(colls::detail::dial_store(at.on, place.local(), mine, shared,
-                                                    at.in(3 * seconds), 3 * seconds));
+    const auto a = at.run(colls::detail::dial_store_once(at.on, place.local(), mine, shared,
+                                                         at.in(3 * seconds), 3 * seconds));
     listener_of_failures heard;
     a->listen_for_failures(&heard);
     std::optional<failure> failed;
@@ -356,21 +357,21 @@ TEST_CASE("a store that is gone fails requests with unreachable and names the ad
   }
 }
 
-TEST_CASE("a store that is given up fails requests under way and later ones, and can be left") {
+TEST_CASE("an interrupted store fails requests in flight and later ones, and can be left") {
   served at;
   const auto a = at.client(1);
   const auto b = at.client(2);
   std::optional<std::string> got;
   std::optional<failure> failed;
-  const auto give_up_later = [](engine& on, tcp_store& given_up) -> task<> {
+  const auto interrupt_later = [](engine& on, tcp_store& client) -> task<> {
     co_await on.sleep_until(on.now() + 20 * milliseconds);
-    failure why(errc::peer_failed);
-    why.culprit = 3;
-    given_up.interrupt(why);
+    failure reason(errc::peer_failed);
+    reason.culprit = 3;
+    client.interrupt(reason);
   };
   std::vector<task<>> work;
   work.push_back(keep(a->get("never", at.in(5 * seconds)), &got, &failed));
-  work.push_back(give_up_later(at.on, *a));
+  work.push_back(interrupt_later(at.on, *a));
   at.run_all(std::move(work));
   REQUIRE(failed);
   CHECK(failed->culprit == 3);
@@ -388,7 +389,7 @@ TEST_CASE("a store that is given up fails requests under way and later ones, and
   at.run(b->set("x", "y"));
 }
 
-TEST_CASE("what no client would send ends that client's connection and nothing else") {
+TEST_CASE("a frame that no client would send ends that client's connection and nothing else") {
   using colls::detail::append_frame;
   using colls::detail::store_frame;
   served at;
@@ -399,29 +400,29 @@ TEST_CASE("what no client would send ends that client's connection and nothing e
   nonsense.emplace_back(24, '\xff');
   nonsense.emplace_back(24, '\0');
   std::string frame;
-  append_frame(frame, {.what = store_frame::kind::reply}, {}, {});
+  append_frame(frame, {.op = store_frame::opcode::reply}, {}, {});
   nonsense.push_back(frame);
   frame.clear();
-  append_frame(frame, {.what = store_frame::kind::wait}, {}, "\xff\xff\xff\x7f....");
+  append_frame(frame, {.op = store_frame::opcode::wait}, {}, "\xff\xff\xff\x7f....");
   nonsense.push_back(frame);
   frame.clear();
-  append_frame(frame, {.what = store_frame::kind::compare_set}, "k", "");
+  append_frame(frame, {.op = store_frame::opcode::compare_set}, "k", "");
   nonsense.push_back(frame);
   frame.clear();
-  append_frame(frame, {.what = store_frame::kind::enter}, {}, {});
+  append_frame(frame, {.op = store_frame::opcode::enter}, {}, {});
   nonsense.push_back(frame);
   for (const int code : {0, 999, -5}) {
     const failure without_reason(static_cast<errc>(code));
     frame.clear();
-    append_frame(frame, {.what = store_frame::kind::report, .id = 1}, {},
+    append_frame(frame, {.op = store_frame::opcode::report, .id = 1}, {},
                  colls::reported_failure::bytes_of(without_reason));
     nonsense.push_back(frame);
   }
   frame.clear();
-  append_frame(frame, {.what = store_frame::kind::report, .id = 1}, {}, "peer_failed");
+  append_frame(frame, {.op = store_frame::opcode::report, .id = 1}, {}, "peer_failed");
   nonsense.push_back(frame);
   for (std::size_t i = 0; i < nonsense.size(); ++i) {
-    // One rank after another is spent, but -1 may come as often as it likes.
+    // A rank may enter once, and a client without a rank (-1) any number of times.
     const auto link = at.raw(-1);
     at.run(say(*link, nonsense[i]));
     const std::string answer = at.run(joining::listen(*link, at.in(2 * seconds)));
@@ -436,12 +437,12 @@ TEST_CASE("what no client would send ends that client's connection and nothing e
   at.run(a->set("still", "here"));
 }
 
-TEST_CASE("a length that is announced and never comes costs nothing") {
+TEST_CASE("an announced length without its bytes costs no memory") {
   served at;
   const auto a = at.client(0);
   const auto link = at.raw(2);
   std::string frame;
-  colls::detail::append_frame(frame, {.what = colls::detail::store_frame::kind::set}, "k", "");
+  colls::detail::append_frame(frame, {.op = colls::detail::store_frame::opcode::set}, "k", "");
   frame[12] = '\0';
   frame[13] = '\0';
   frame[14] = '\x70';  // 7 MiB
@@ -456,7 +457,7 @@ TEST_CASE("a length that is announced and never comes costs nothing") {
 }
 
 #if !defined(SANITIZED)
-TEST_CASE("where memory is refused a rank's death is told all the same") {
+TEST_CASE("where memory is refused a rank's death is announced all the same") {
   for (std::size_t nth = 1, left = 0; left == 0; ++nth) {
     CAPTURE(nth);
     served at;
@@ -475,19 +476,19 @@ TEST_CASE("where memory is refused a rank's death is told all the same") {
     const auto report = colls::reported_failure::parse(
         std::as_bytes(std::span(heard)).subspan(store_frame::size, sizeof(failure)), 4);
     REQUIRE(report);
-    CHECK(report->why().culprit == 2);
+    CHECK(report->reason().culprit == 2);
     CHECK(nth < 100);
   }
 }
 #endif
 
-TEST_CASE("the keys that one process waits for are bounded, and free when it waits no more") {
+TEST_CASE("the keys that one process waits for are bounded, and freed when it waits no more") {
   served at;
   const auto a = at.client(0);
   const auto b = at.client(1);
   std::vector<std::string> keys;
   for (int i = 0; i < 900; ++i) {
-    keys.push_back(std::to_string(i) + std::string(store::longest_key - 8, 'k'));
+    keys.push_back(std::to_string(i) + std::string(store::max_key_size - 8, 'k'));
   }
   const auto wait = [&](std::shared_ptr<tcp_store> in, time_point patience) {
     std::optional<failure> failed;
@@ -511,7 +512,7 @@ TEST_CASE("the keys that one process waits for are bounded, and free when it wai
   CHECK(wait(b, 50 * milliseconds) == errc::timeout);
 }
 
-TEST_CASE("who asks and does not read is held back, others are served") {
+TEST_CASE("a client that sends requests and reads no replies is held back, others are served") {
   served at;
   const auto a = at.client(0);
   const std::string large(std::size_t{4} << 20, 'x');
@@ -519,13 +520,13 @@ TEST_CASE("who asks and does not read is held back, others are served") {
   const auto greedy = at.raw(2);
   std::string frames;
   for (std::uint32_t id = 1; id <= 200; ++id) {
-    colls::detail::append_frame(frames, {.what = colls::detail::store_frame::kind::get, .id = id},
+    colls::detail::append_frame(frames, {.op = colls::detail::store_frame::opcode::get, .id = id},
                                 "large", {});
   }
   at.run(say(*greedy, frames));
   at.turn(300 * milliseconds);
   CHECK(at.run(a->get("large")) == large);
-  CHECK(at.server->unsent() < std::size_t{48} << 20);
+  CHECK(at.server->unsent_bytes() < std::size_t{48} << 20);
 }
 
 TEST_CASE("a key that very many wait for is copied to each when it reads, and all get it") {
@@ -535,7 +536,7 @@ TEST_CASE("a key that very many wait for is copied to each when it reads, and al
   const auto greedy = at.raw(2);
   std::string frames;
   for (std::uint32_t id = 1; id <= 500; ++id) {
-    colls::detail::append_frame(frames, {.what = colls::detail::store_frame::kind::get, .id = id},
+    colls::detail::append_frame(frames, {.op = colls::detail::store_frame::opcode::get, .id = id},
                                 "large", {});
   }
   at.run(say(*greedy, frames));
@@ -546,15 +547,15 @@ TEST_CASE("a key that very many wait for is copied to each when it reads, and al
     work.push_back(keep(b->get("large", at.in(20 * seconds)), &each, &failed));
   }
   const std::string large(std::size_t{4} << 20, 'x');
-  std::size_t most = 0;
+  std::size_t max_unsent = 0;
   const auto set = [&](engine& on) -> task<> {
     co_await on.sleep_until(on.now() + 50 * milliseconds);
     co_await a->set("large", large);
   };
   const auto watch = [&](engine& on) -> task<> {
-    const auto has_come = [](const auto& each) { return each.has_value(); };
-    while (!failed && !std::all_of(got.begin(), got.end(), has_come)) {
-      most = std::max(most, at.server->unsent());
+    const auto has_value = [](const auto& each) { return each.has_value(); };
+    while (!failed && !std::all_of(got.begin(), got.end(), has_value)) {
+      max_unsent = std::max(max_unsent, at.server->unsent_bytes());
       co_await on.sleep_until(on.now() + milliseconds);
     }
   };
@@ -563,29 +564,29 @@ TEST_CASE("a key that very many wait for is copied to each when it reads, and al
   at.run_all(std::move(work));
   CHECK(!failed);
   for (const auto& each : got) CHECK(each == large);
-  CHECK(most < std::size_t{48} << 20);
-  CHECK(at.server->unsent() < std::size_t{48} << 20);
+  CHECK(max_unsent < std::size_t{48} << 20);
+  CHECK(at.server->unsent_bytes() < std::size_t{48} << 20);
   CHECK(at.server->present() == 3);
 }
 
-TEST_CASE("however many communicators have failed, a death is told") {
+TEST_CASE("however many communicators have failed, a rank's death is announced") {
   served at;
   const auto a = at.client(0);
   auto dying = at.raw(2);
   listener_of_failures heard;
   a->listen_for_failures(&heard);
   for (std::uint32_t communicator = 1; communicator <= 5000; ++communicator) {
-    failure why(errc::timeout, "late");
-    why.communicator = communicator;
-    at.server->announce_failure(colls::reported_failure(why));
+    failure reason(errc::timeout, "late");
+    reason.communicator = communicator;
+    at.server->announce_failure(colls::reported_failure(reason));
   }
   at.turn(50 * milliseconds);
-  const std::size_t told = heard.ranks.size();
-  CHECK(told > 1000);
-  CHECK(told < 5000);
+  const std::size_t announced_count = heard.ranks.size();
+  CHECK(announced_count > 1000);
+  CHECK(announced_count < 5000);
   dying.reset();
   at.turn(50 * milliseconds);
-  CHECK(heard.ranks.size() == told + 1);
+  CHECK(heard.ranks.size() == announced_count + 1);
   CHECK(heard.ranks.back() == 2);
   a->listen_for_failures(nullptr);
 }
@@ -598,14 +599,14 @@ TEST_CASE("frames of random bytes parse to nothing or to something within the li
     for (std::byte& it : bytes) it = static_cast<std::byte>(random() % 80);
     const auto got = colls::detail::parse_store_frame(bytes);
     if (!got) continue;
-    REQUIRE(got->key_size <= store::longest_key);
-    REQUIRE(got->value_size <= store_frame::longest_value);
+    REQUIRE(got->key_size <= store::max_key_size);
+    REQUIRE(got->value_size <= store_frame::max_value_size);
   }
-  CHECK(!colls::detail::split_texts(std::string("\x05\0\0\0abcd", 8)));
-  CHECK(!colls::detail::split_texts(std::string("\x05\0\0", 3)));
-  CHECK(!colls::detail::split_texts(std::string("\xff\xff\xff\xff", 4)));
-  REQUIRE(colls::detail::split_texts(std::string("\x02\0\0\0ab\0\0\0\0", 10)));
-  CHECK(*colls::detail::split_texts(std::string("\x02\0\0\0ab\0\0\0\0", 10)) ==
+  CHECK(!colls::detail::split_strings(std::string("\x05\0\0\0abcd", 8)));
+  CHECK(!colls::detail::split_strings(std::string("\x05\0\0", 3)));
+  CHECK(!colls::detail::split_strings(std::string("\xff\xff\xff\xff", 4)));
+  REQUIRE(colls::detail::split_strings(std::string("\x02\0\0\0ab\0\0\0\0", 10)));
+  CHECK(*colls::detail::split_strings(std::string("\x02\0\0\0ab\0\0\0\0", 10)) ==
         std::vector<std::string>{"ab", ""});
 }
 
@@ -642,7 +643,7 @@ TEST_CASE("strangers at the port while a store request waits") {
   const auto bother = [](engine& on, endpoint where, store& in) -> task<> {
     for (int i = 0; i < 2000; ++i) {
       colls::stream link(on);
-      link.deadline(on.now() + seconds);
+      link.set_deadline(on.now() + seconds);
       const auto done = co_await colls::detail::attempt(link.connect(where));
       if (done && i % 3 != 0)
         co_await say(link, std::string(static_cast<std::size_t>(i % 90), 'z'));
@@ -656,6 +657,6 @@ TEST_CASE("strangers at the port while a store request waits") {
   CHECK(!failed);
   CHECK(got == "all that");
   at.turn(100 * milliseconds);
-  CHECK(at.server->pending_strangers() == 0);
-  CHECK(at.server->turned_away() >= 1900);
+  CHECK(at.server->pending_count() == 0);
+  CHECK(at.server->rejected_count() >= 1900);
 }

@@ -8,7 +8,7 @@
 #include <deque>
 #include <list>
 
-// What may be data, and calls that are refused before anything is sent.
+// Which types are accepted as data. Invalid calls, which are refused before anything is sent.
 
 namespace {
 
@@ -34,23 +34,23 @@ static_assert(std::is_same_v<colls::range_element_t<std::span<const float>>, flo
 
 TEST_CASE("ranges overlap exactly, in part, or not at all") {
   int data[10] = {};
-  const auto piece = [&](std::size_t from, std::size_t count) {
-    return colls::any_buffer(data + from, count, sizeof(int));
+  const auto piece = [&](std::size_t offset, std::size_t count) {
+    return colls::any_buffer(data + offset, count, sizeof(int));
   };
-  using colls::detail::partly_overlap;
-  CHECK_FALSE(partly_overlap(piece(0, 10), piece(0, 10)));
-  CHECK_FALSE(partly_overlap(piece(0, 5), piece(5, 5)));
-  CHECK_FALSE(partly_overlap(piece(5, 5), piece(0, 5)));
-  CHECK_FALSE(partly_overlap(piece(2, 0), piece(0, 10)));
-  CHECK_FALSE(partly_overlap(colls::any_buffer(), colls::any_buffer()));
-  CHECK(partly_overlap(piece(0, 5), piece(4, 5)));
-  CHECK(partly_overlap(piece(4, 5), piece(0, 5)));
-  CHECK(partly_overlap(piece(0, 5), piece(0, 4)));
-  CHECK(partly_overlap(piece(3, 2), piece(0, 10)));
+  using colls::detail::overlap_partially;
+  CHECK_FALSE(overlap_partially(piece(0, 10), piece(0, 10)));
+  CHECK_FALSE(overlap_partially(piece(0, 5), piece(5, 5)));
+  CHECK_FALSE(overlap_partially(piece(5, 5), piece(0, 5)));
+  CHECK_FALSE(overlap_partially(piece(2, 0), piece(0, 10)));
+  CHECK_FALSE(overlap_partially(colls::any_buffer(), colls::any_buffer()));
+  CHECK(overlap_partially(piece(0, 5), piece(4, 5)));
+  CHECK(overlap_partially(piece(4, 5), piece(0, 5)));
+  CHECK(overlap_partially(piece(0, 5), piece(0, 4)));
+  CHECK(overlap_partially(piece(3, 2), piece(0, 10)));
 }
 
-/// `call` is refused with those words, takes no number and sends nothing: the communicator's next
-/// calls work, although no other rank made this one.
+/// Checks that `call` is refused with this text, takes no sequence number and sends nothing: the
+/// communicator's next calls work, although no other rank made this call.
 template <class Call>
 void check_refused(communicators& all, const char* words, const Call& call) {
   CAPTURE(words);
@@ -66,7 +66,7 @@ void check_refused(communicators& all, const char* words, const Call& call) {
   all.check_good();
 }
 
-TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happens") {
+TEST_CASE("an invalid call is invalid_argument on its caller and nothing else happens") {
   communicators all(3);
   std::vector<int> six(6);
   std::vector<int> two(2);
@@ -162,13 +162,14 @@ TEST_CASE("a wrong call is invalid_argument on its caller and nothing else happe
           [&](communicator& c) { return c.reduce_scatter_v(six, two, seven); });
   refused("there are 2 counts for 3 ranks",
           [&](communicator& c) { return c.all_to_all_v(six, counts, six, two); });
-  const char* const unfit = "a count is negative or too large";
-  refused(unfit, [&](communicator& c) { return c.all_gather_v(two, six, negative); });
-  refused(unfit, [&](communicator& c) { return c.gather_v(two, six, huge, 0); });
-  refused(unfit, [&](communicator& c) { return c.scatter_v(six, large, two, 0); });
-  refused(unfit,
+  const char* const invalid_count = "a count is negative or too large";
+  refused(invalid_count, [&](communicator& c) { return c.all_gather_v(two, six, negative); });
+  refused(invalid_count, [&](communicator& c) { return c.gather_v(two, six, huge, 0); });
+  refused(invalid_count, [&](communicator& c) { return c.scatter_v(six, large, two, 0); });
+  refused(invalid_count,
           [&](communicator& c) { return c.reduce_scatter_v(two, two, std::vector{-1, 2, 1}); });
-  refused(unfit, [&](communicator& c) { return c.all_to_all_v(two, negative, two, negative); });
+  refused(invalid_count,
+          [&](communicator& c) { return c.all_to_all_v(two, negative, two, negative); });
 
   const char* const overlap = "in and out overlap in part";
   refused(overlap,
@@ -214,9 +215,9 @@ TEST_CASE("an error names the call that was made") {
   std::vector<int> data(3);
   std::vector<int> other(3);
   const auto wrong = all[0].send_recv(data, 2, other, 1);
-  CHECK(to_text(wrong.why()).starts_with("colls: rank 0: send_recv failed: invalid_argument"));
+  CHECK(to_text(wrong.reason()).starts_with("colls: rank 0: send_recv failed: invalid_argument"));
   const auto group = all[0].group(std::vector{2});
-  CHECK(to_text(group.why()).starts_with("colls: rank 0: group failed: invalid_argument"));
+  CHECK(to_text(group.reason()).starts_with("colls: rank 0: group failed: invalid_argument"));
   auto twin = all[0].dup();
   auto half = all[1].split(0);
   const colls::failure why = failure_of(all, twin);
@@ -249,7 +250,7 @@ TEST_CASE("a refused call is thrown at its await, and can be dropped") {
 
 }  // namespace
 
-TEST_CASE("registered buffers are for one communicator, while their memory is there") {
+TEST_CASE("a registered buffer belongs to one communicator, and is valid while its memory exists") {
   communicators all(2);
   auto memory = all[1].allocate<int>(10);
   auto other_memory = all[0].allocate<int>(10);
@@ -276,7 +277,7 @@ TEST_CASE("registered buffers are for one communicator, while their memory is th
                        colls::error);
   CHECK_THROWS_WITH_AS((void)all[1].allocate<int>(std::size_t{1} << 62),
                        "colls: rank 1: not_enough_memory: allocate: 4611686018427387904 elements "
-                       "of 4 bytes. Hint: the memory for it could not be allocated",
+                       "of 4 bytes. Hint: memory could not be allocated",
                        colls::error);
 
   std::fill(memory.begin(), memory.end(), 3);
@@ -296,28 +297,28 @@ TEST_CASE("registered buffers are for one communicator, while their memory is th
 
   std::vector<int> six(6);
   std::vector<int> twelve(12);
-  const auto refused = [&](const char* words, const auto& with) {
-    check_refused(all, words, [&](communicator& c) { return c.all_reduce(with); });
-    check_refused(all, words, [&](communicator& c) { return c.all_reduce(six, with); });
+  const auto refused = [&](const char* words, const auto& buffer) {
+    check_refused(all, words, [&](communicator& c) { return c.all_reduce(buffer); });
+    check_refused(all, words, [&](communicator& c) { return c.all_reduce(six, buffer); });
     check_refused(all, words,
-                  [&](communicator& c) { return c.all_reduce(colls::group{with, twelve}); });
+                  [&](communicator& c) { return c.all_reduce(colls::group{buffer, twelve}); });
     check_refused(all, words,
-                  [&](communicator& c) { return c.all_reduce(colls::group{twelve, six, with}); });
-    check_refused(all, words, [&](communicator& c) { return c.reduce(with, 0); });
-    check_refused(all, words, [&](communicator& c) { return c.reduce_scatter(twelve, with); });
-    check_refused(all, words, [&](communicator& c) { return c.scan(with); });
-    check_refused(all, words, [&](communicator& c) { return c.broadcast(with, 0); });
-    check_refused(all, words, [&](communicator& c) { return c.all_gather(with, twelve); });
-    check_refused(all, words, [&](communicator& c) { return c.gather(with, twelve, 0); });
-    check_refused(all, words, [&](communicator& c) { return c.scatter(twelve, with, 0); });
-    check_refused(all, words, [&](communicator& c) { return c.all_to_all(six, with); });
-    check_refused(all, words, [&](communicator& c) { return c.send(with, 0); });
-    check_refused(all, words, [&](communicator& c) { return c.recv(with, 0); });
+                  [&](communicator& c) { return c.all_reduce(colls::group{twelve, six, buffer}); });
+    check_refused(all, words, [&](communicator& c) { return c.reduce(buffer, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.reduce_scatter(twelve, buffer); });
+    check_refused(all, words, [&](communicator& c) { return c.scan(buffer); });
+    check_refused(all, words, [&](communicator& c) { return c.broadcast(buffer, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.all_gather(buffer, twelve); });
+    check_refused(all, words, [&](communicator& c) { return c.gather(buffer, twelve, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.scatter(twelve, buffer, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.all_to_all(six, buffer); });
+    check_refused(all, words, [&](communicator& c) { return c.send(buffer, 0); });
+    check_refused(all, words, [&](communicator& c) { return c.recv(buffer, 0); });
   };
   refused("a buffer was registered with another communicator: register it with this one", others);
   refused("a buffer was registered with another communicator: register it with this one",
           colls::registered_buffer<int>());
-  // Wrong sizes are refused as those of any buffer.
+  // Wrong sizes are refused, as for any other buffer.
   check_refused(all, "in has 6 elements, out has 12",
                 [&](communicator& c) { return c.all_reduce(mine, twelve); });
   memory = {};

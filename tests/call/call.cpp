@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <random>
 
-// The life of a started operation: kept, asked, awaited, dropped; and of whoever awaits it.
+// The life of a started operation, which is kept, polled, awaited or dropped, and of the coroutine
+// that awaits it.
 
 namespace {
 
@@ -17,7 +18,7 @@ using colls::operation;
 using colls::task;
 using colls::inproc::communicator;
 
-/// The least that a coroutine of another library is: it runs at once and waits for nobody.
+/// A minimal coroutine of another library: it runs at once, and no coroutine awaits it.
 struct fire_and_forget {
   struct promise_type {
     fire_and_forget get_return_object() {
@@ -30,7 +31,7 @@ struct fire_and_forget {
   };
   std::coroutine_handle<promise_type> handle;
 
-  explicit fire_and_forget(std::coroutine_handle<promise_type> of) : handle(of) {}
+  explicit fire_and_forget(std::coroutine_handle<promise_type> coroutine) : handle(coroutine) {}
   fire_and_forget(fire_and_forget&& other) noexcept : handle(std::exchange(other.handle, {})) {}
   ~fire_and_forget() {
     if (handle) handle.destroy();
@@ -48,31 +49,31 @@ TEST_CASE("a call starts at once and its result waits") {
   }
   CHECK(one[0] == 3);
   CHECK(two[0] == 3);
-  CHECK(first.why().code == errc{});
+  CHECK(first.reason().code == errc{});
   CHECK(first.done());
   first.result();
-  all.wait(second);  // again, after the end
+  all.wait(second);  // a second wait, after the end
   all.check_good();
 }
 
-TEST_CASE("who waits goes on in the turn of the queue that ends the call") {
+TEST_CASE("a waiter resumes in the same run of the queue that ends the call") {
   communicators all(2);
   operation<> first = all[0].barrier();
   struct waiter : colls::completion {
     bool ended = false;
-  } waits;
-  waits.become([](colls::completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
+  } waiting;
+  waiting.bind([](colls::completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
                colls::completion(nullptr, &all[0].queue()));
-  CHECK_FALSE(first.start(waits));
+  CHECK_FALSE(first.start(waiting));
   operation<> second = all[1].barrier();
-  CHECK(second.started().is_done());
-  CHECK_FALSE(waits.ended);
+  CHECK(second.underlying_call().is_done());
+  CHECK_FALSE(waiting.ended);
   CHECK(all[0].queue().run(1));
-  CHECK(waits.ended);
+  CHECK(waiting.ended);
   CHECK(all[0].queue().empty());
 }
 
-TEST_CASE("where all ranks share a thread, no result is touched before all have called") {
+TEST_CASE("if all ranks share a thread, no result is written before all ranks have called") {
   communicators all(2);
   using pair = std::vector<int>;
   const pair one{1, 10};
@@ -90,8 +91,9 @@ TEST_CASE("where all ranks share a thread, no result is touched before all have 
   CHECK(two == pair{2, 20});
 }
 
-TEST_CASE("where all ranks share a thread, long sums are made in pieces, and whole") {
-  const auto in_turn = [](int left, int right) { return left + right; };  // two at a time
+TEST_CASE("if all ranks share a thread, long sums are made in pieces, and completely") {
+  // Without a fold over all inputs: it adds two of them at a time.
+  const auto add_pair = [](int left, int right) { return left + right; };
   constexpr std::size_t count = 10001;
   for (const int size : {1, 2, 3, 8}) {
     for (const int way : {0, 1, 2, 3}) {
@@ -107,10 +109,11 @@ TEST_CASE("where all ranks share a thread, long sums are made in pieces, and who
       const bool in_place = way % 2 == 0;
       std::vector<operation<>> started;
       for (int rank = 0; rank < size; ++rank) {
-        auto& from = in[static_cast<std::size_t>(rank)];
-        auto& to = in_place ? from : out[static_cast<std::size_t>(rank)];
-        started.push_back(way < 2 ? all[rank].all_reduce<algorithm::direct>(from, to)
-                                  : all[rank].all_reduce<algorithm::direct>(from, to, in_turn));
+        auto& input = in[static_cast<std::size_t>(rank)];
+        auto& output = in_place ? input : out[static_cast<std::size_t>(rank)];
+        started.push_back(way < 2
+                              ? all[rank].all_reduce<algorithm::direct>(input, output)
+                              : all[rank].all_reduce<algorithm::direct>(input, output, add_pair));
       }
       for (auto& each : started) all.wait(each);
       std::vector<int> sum;
@@ -133,7 +136,7 @@ TEST_CASE("operations move") {
   kept.push_back(std::move(first));
   for (auto& each : kept) all.wait(each);
   CHECK((one[0] == 3 && two[0] == 3));
-  kept[0] = all[0].barrier();  // what has ended may be replaced
+  kept[0] = all[0].barrier();  // an operation that has ended may be replaced
   all.wait(all[1].barrier());
   all.wait(kept[0]);
 }
@@ -189,29 +192,30 @@ TEST_CASE("coroutines of another library await operations") {
   all.check_good();
 }
 
-/// A completion for those who do not care.
-struct nobody : colls::completion {
-  explicit nobody(communicators& all)
+/// A completion that does nothing.
+struct no_op_completion : colls::completion {
+  explicit no_op_completion(communicators& all)
       : completion([](colls::completion&) noexcept {}, &all.world().queue()) {}
 };
 
-/// How far the queue is turned before something is destroyed: each moment in the life of a call.
+/// Tests run 0 to `moments - 1` completions of the queue before they destroy something, which
+/// covers each moment of a call's life.
 constexpr int moments = 24;
-void turn(communicators& all, int steps) {
+void run_completions(communicators& all, int steps) {
   for (int i = 0; i < steps; ++i) all.world().queue().run(1);
 }
 
-TEST_CASE("an operation is awaited by one at a time: a second is refused, and the first not lost") {
+TEST_CASE("only one coroutine awaits an operation: a second is refused, and the first is resumed") {
   communicators all(2);
   std::vector<int> one{1};
   std::vector<int> two{2};
   operation<> kept = all[0].all_reduce(one);
-  const auto await = [](operation<>& awaited, std::string& said) -> task<> {
+  const auto await = [](operation<>& awaited, std::string& outcome) -> task<> {
     try {
       co_await awaited;
-      said = "ended";
+      outcome = "ended";
     } catch (const colls::error& thrown) {
-      said = thrown.record().detail;
+      outcome = thrown.record().detail;
     }
   };
   std::string first;
@@ -222,12 +226,12 @@ TEST_CASE("an operation is awaited by one at a time: a second is refused, and th
   operation<> other = all[1].all_reduce(two);
   all.wait(both());
   CHECK(first == "ended");
-  CHECK(second == "another coroutine awaits this operation: one at a time does");
+  CHECK(second == "another coroutine already awaits this operation: only one can at a time");
   all.wait(other);
   all.check_good();
 }
 
-TEST_CASE("an operation that ends by another's failure says whose, with its number") {
+TEST_CASE("an operation that fails because of another names the other and its number") {
   communicators all(2);
   std::vector<int> three(3);
   std::vector<int> four(4);
@@ -237,32 +241,32 @@ TEST_CASE("an operation that ends by another's failure says whose, with its numb
   operation<colls::received> receiving = all[0].recv(five, 1);
   operation<> differs = all[1].all_reduce(four);
   CHECK(says(failure_of(all, first), "rank 0 called all_reduce of 3 x int32"));
-  CHECK_FALSE(says(first.why(), "in all_reduce"));
+  CHECK_FALSE(says(first.reason(), "in all_reduce"));
   CHECK_FALSE(says(failure_of(all, differs), "in all_reduce"));
   CHECK(failure_of(all, pending).operation == colls::collective::broadcast);
-  CHECK(says(pending.why(), "in all_reduce #1: rank "));
+  CHECK(says(pending.reason(), "in all_reduce #1: rank "));
   CHECK(says(failure_of(all, receiving), "in all_reduce #1: rank "));
   operation<> later = all[0].barrier();
   CHECK(says(failure_of(all, later), "in all_reduce #1: rank "));
 }
 
-TEST_CASE("whoever awaits an operation may be destroyed at any moment") {
+TEST_CASE("a coroutine that awaits an operation can be destroyed at any moment") {
   for (int steps = 0; steps < moments; ++steps) {
     CAPTURE(steps);
     communicators all(2);
     operation<> kept = all[0].barrier();
     operation<> foreign = all[0].barrier();
-    nobody asks(all);
+    no_op_completion ignored(all);
     {
       const auto wait = [&]() -> task<> { co_await kept; };
       const auto wait_elsewhere = [&]() -> fire_and_forget { co_await foreign; };
       task<> waiting = wait();
-      const bool ended = waiting.start(asks);
+      const bool ended = waiting.start(ignored);
       CHECK_FALSE(ended);
       const fire_and_forget waiting_elsewhere = wait_elsewhere();
       operation<> first = all[1].barrier();
       operation<> second = all[1].barrier();
-      turn(all, steps);
+      run_completions(all, steps);
       CHECK(failure_of(all, first).code == errc{});
       all.wait(second);
     }
@@ -276,17 +280,17 @@ TEST_CASE("the task that made a call may be destroyed at any moment") {
   for (int steps = 0; steps < moments; ++steps) {
     CAPTURE(steps);
     communicators all(2);
-    nobody asks(all);
+    no_op_completion ignored(all);
     std::vector<int> one{1};
     std::vector<int> two{2};
     {
       const auto calls = [&]() -> task<> { co_await all[0].all_reduce(one); };
       task<> calling = calls();
-      CHECK_FALSE(calling.start(asks));
+      CHECK_FALSE(calling.start(ignored));
       operation<> other = all[1].all_reduce(two);
-      turn(all, steps);
+      run_completions(all, steps);
       calling = {};
-      // The other rank may have got all it needs before.
+      // The other rank may already have received all it needs.
       const errc got = failure_of(all, other).code;
       CHECK((got == errc{} || got == errc::cancelled));
       for (const int rank : {0, 1}) {
@@ -298,58 +302,58 @@ TEST_CASE("the task that made a call may be destroyed at any moment") {
   }
 }
 
-TEST_CASE("what done() runs may destroy the communicator") {
+TEST_CASE("code that done() runs may destroy the communicator") {
   communicators all(2);
-  nobody asks(all);
+  no_op_completion ignored(all);
   std::vector<int> into(1);
   operation<colls::received> never = all[0].recv(into, 1, 4);
-  const auto waits = [&]() -> task<> {
+  const auto reduce_and_reset = [&]() -> task<> {
     co_await all[0].all_reduce<algorithm::linear>(into);
     all[0] = {};
   };
-  task<> waiting = waits();
-  CHECK_FALSE(waiting.start(asks));
+  task<> waiting = reduce_and_reset();
+  CHECK_FALSE(waiting.start(ignored));
   std::vector<int> other(1);
-  operation<> meets = all[1].all_reduce<algorithm::linear>(other);
-  for (int i = 0; i < 1000 && !never.done(); ++i) (void)meets.done();
+  operation<> matching_call = all[1].all_reduce<algorithm::linear>(other);
+  for (int i = 0; i < 1000 && !never.done(); ++i) (void)matching_call.done();
   CHECK(never.done());
-  CHECK(never.why().code == errc::closed);
+  CHECK(never.reason().code == errc::closed);
   CHECK_FALSE(all[0]);
 }
 
 namespace {
 
-/// A step for which there is no memory.
+/// A frameless algorithm whose memory cannot be allocated.
 struct out_of_memory {
   using channel = colls::basic_channel<communicator::transport_type>;
   explicit out_of_memory(const channel&) {}
   auto request(const channel& net) {
     if (net.size() == 1) throw std::bad_alloc();
-    return net.meet(nullptr);
+    return net.arrive(nullptr);
   }
   void finish(const channel&, const auto&) {}
 };
 struct no_owner final : colls::detail::call_owner {
-  void ended(colls::detail::call_base&) noexcept override {}
+  void call_ended(colls::detail::call_base&) noexcept override {}
   void progress() override {}
-  void kick() override {}
+  void wake_driver() override {}
 };
 
 }  // namespace
 
-TEST_CASE("what is thrown when a step begins comes at the await") {
+TEST_CASE("an exception of a frameless algorithm's start is thrown at the await") {
   communicators all(1);
   no_owner owner;
-  colls::match matching(0);
+  colls::tag_matcher matching(0);
   colls::communicator_state state(77, 0, 1, nullptr);
-  using call = colls::detail::step_call<out_of_memory::channel, out_of_memory>;
+  using call = colls::detail::frameless_call<out_of_memory::channel, out_of_memory>;
   auto* const made = new call(&owner, &matching, all[0].queue());
   made->communicator = &state;
   made->prepare(all[0].net());
   operation<> started(made);
   made->run();
   CHECK(made->is_done());
-  CHECK(started.why().code == errc::not_enough_memory);
+  CHECK(started.reason().code == errc::not_enough_memory);
 }
 
 TEST_CASE("dropping an unfinished collective revokes its communicator on all ranks") {
@@ -357,7 +361,7 @@ TEST_CASE("dropping an unfinished collective revokes its communicator on all ran
     communicators all(3);
     std::vector<int> data(1000);
     std::vector<int> other(1000);
-    operation<> waits = all[1].all_reduce(other);
+    operation<> waiting = all[1].all_reduce(other);
     if (last == 0) {
       operation<> dropped = all[0].all_reduce(data);
     } else if (last == 1) {
@@ -365,7 +369,7 @@ TEST_CASE("dropping an unfinished collective revokes its communicator on all ran
       all.settle();
       dropped = all[0].barrier();
     } else {
-      // More than run at a time: the dropped one had not begun.
+      // More calls than run at a time, so the dropped call has not begun.
       std::vector<operation<>> many;
       for (int i = 0; i < 200; ++i) many.push_back(all[0].all_reduce(data));
       many.pop_back();
@@ -379,12 +383,12 @@ TEST_CASE("dropping an unfinished collective revokes its communicator on all ran
       CHECK(says(why, "dropped before it had ended"));
       REQUIRE(all[rank].failed() != nullptr);
     }
-    CHECK(failure_of(all, waits).code == errc::cancelled);
+    CHECK(failure_of(all, waiting).code == errc::cancelled);
   }
 }
 
-TEST_CASE("a call that fails once it has its number is dropped, and under way nowhere") {
-  struct : colls::mover {
+TEST_CASE("a call that fails after it has taken its number is dropped and no longer in flight") {
+  struct : colls::failure_hooks {
     void revoked(colls::communicator_state&, const colls::failure&, int) override {}
     void announce(int, const colls::operation_record&, const colls::state_report&) override {}
     void report(int, std::uint32_t, const colls::state_report&) override {}
@@ -392,27 +396,27 @@ TEST_CASE("a call that fails once it has its number is dropped, and under way no
       throw std::bad_alloc();
     }
     void refuse(int, const colls::failure&) override {}
-  } poor;
-  struct : colls::arrival {
+  } throwing_hooks;
+  struct : colls::unexpected_message {
     void drop() override {}
-  } early;
+  } unexpected;
   communicators all(2);
-  colls::match& matching = all[0].net().matching();
-  // A message that belongs to another call of that number.
-  early.key = {1, 0, 1, 0};
-  early.hash = 5;
-  matching.keep(early);
-  matching.add(poor);
+  colls::tag_matcher& matching = all[0].net().matching();
+  // A message of another call with the same sequence number.
+  unexpected.key = {1, 0, 1, 0};
+  unexpected.hash = 5;
+  matching.add_unexpected(unexpected);
+  matching.add(throwing_hooks);
   CHECK_THROWS_AS((void)all[0].barrier(), std::bad_alloc);
-  CHECK(!matching.any_under_way());
+  CHECK(!matching.any_in_flight());
   matching.sweep(all.world().now());
-  operation<> waits = all[1].barrier();
-  CHECK(failure_of(all, waits).code == errc::cancelled);
-  matching.remove(poor);
-  matching.forget(early);
+  operation<> waiting = all[1].barrier();
+  CHECK(failure_of(all, waiting).code == errc::cancelled);
+  matching.remove(throwing_hooks);
+  matching.remove_unexpected(unexpected);
 }
 
-TEST_CASE("a send or a receive that nobody has met is taken back without a trace") {
+TEST_CASE("a send or a receive that no peer has matched is withdrawn without a trace") {
   communicators all(2);
   std::vector<int> large(100'000, 5);
   std::vector<int> into(100'000);
@@ -438,7 +442,7 @@ TEST_CASE("a send or a receive that nobody has met is taken back without a trace
   all.check_good();
 }
 
-TEST_CASE("closing or destroying a communicator at any moment ends what is under way") {
+TEST_CASE("closing or destroying a communicator at any moment ends the operations in flight") {
   for (int steps = 0; steps < moments; ++steps) {
     CAPTURE(steps);
     for (const bool closes : {true, false}) {
@@ -447,7 +451,7 @@ TEST_CASE("closing or destroying a communicator at any moment ends what is under
       std::vector<operation<>> kept;
       for (int rank = 0; rank < 3; ++rank) kept.push_back(all[rank].all_reduce(data[rank]));
       operation<colls::received> direct = all[1].recv(data[0], 2, 9);
-      turn(all, steps);
+      run_completions(all, steps);
       if (closes) {
         all.wait(all[1].close());
         all.wait(all[1].close());
@@ -474,7 +478,7 @@ TEST_CASE("closing or destroying a communicator at any moment ends what is under
       }
       if (steps == 0) CHECK(ended == errc::closed);
       if (steps == moments - 1) CHECK(ended == errc{});
-      // Who needs it from now on learns that it is gone.
+      // From now on, calls that need the closed rank fail.
       operation<> later = all[0].barrier();
       CHECK(failure_of(all, later).code == errc::closed);
     }
@@ -489,10 +493,10 @@ TEST_CASE("an operation outlives its communicator") {
   all[0] = {};
   CHECK(kept.done());
   CHECK(failure_of(all, kept).code == errc::closed);
-  CHECK(other.why().code == errc::closed);
+  CHECK(other.reason().code == errc::closed);
 }
 
-TEST_CASE("a call that waits for its turn can be dropped with all others") {
+TEST_CASE("a deferred call can be dropped with all others") {
   communicators all(2);
   std::vector<std::vector<int>> data(300, std::vector<int>(100));
   {

@@ -6,7 +6,7 @@
 
 #include <complex>
 
-// What every call leaves behind, element by element.
+// Checks the results of every call, element by element.
 
 namespace {
 
@@ -17,7 +17,7 @@ struct matrix {
   std::uint32_t a, b, c, d;
   friend bool operator==(const matrix&, const matrix&) = default;
 };
-/// Associative, and not commutative.
+/// Associative, but not commutative.
 struct product {
   matrix operator()(const matrix& x, const matrix& y) const {
     return {x.a * y.a + x.b * y.c, x.a * y.b + x.b * y.d, x.c * y.a + x.d * y.c,
@@ -25,7 +25,7 @@ struct product {
   }
 };
 
-// Small whole numbers, so that sums are exact in every type.
+// Small integers, whose sums are exact in every type.
 template <class T>
 T element(int rank, std::size_t i) {
   if constexpr (std::is_same_v<T, matrix>) {
@@ -37,18 +37,18 @@ T element(int rank, std::size_t i) {
 }
 
 template <class T>
-std::vector<T> filled(int rank, std::size_t from, std::size_t count) {
+std::vector<T> filled(int rank, std::size_t offset, std::size_t count) {
   std::vector<T> made;
-  for (std::size_t i = 0; i < count; ++i) made.push_back(element<T>(rank, from + i));
+  for (std::size_t i = 0; i < count; ++i) made.push_back(element<T>(rank, offset + i));
   return made;
 }
 
-/// The reduction of elements from..from+count of the ranks first..last-1, in rank order.
+/// The reduction, in rank order, of `count` elements from `offset` on of ranks first to last - 1.
 template <class T, class Op>
-std::vector<T> folded(int first, int last, std::size_t from, std::size_t count, Op op) {
-  std::vector<T> sum = filled<T>(first, from, count);
+std::vector<T> folded(int first, int last, std::size_t offset, std::size_t count, Op op) {
+  std::vector<T> sum = filled<T>(first, offset, count);
   for (int rank = first + 1; rank < last; ++rank) {
-    for (std::size_t i = 0; i < count; ++i) sum[i] = op(sum[i], element<T>(rank, from + i));
+    for (std::size_t i = 0; i < count; ++i) sum[i] = op(sum[i], element<T>(rank, offset + i));
   }
   return sum;
 }
@@ -62,18 +62,18 @@ bool same(const std::vector<T>& got, const std::vector<T>& wanted) {
 }
 
 template <class T>
-void append(std::vector<T>& to, const std::vector<T>& more) {
-  to.insert(to.end(), more.begin(), more.end());
+void append(std::vector<T>& dest, const std::vector<T>& more) {
+  dest.insert(dest.end(), more.begin(), more.end());
 }
 
-/// How long the share of a rank is where calls take a list of counts: some are empty.
+/// The length of a rank's share in calls that take a list of counts. Some shares are empty.
 std::size_t share(int rank, std::size_t n) {
   return rank % 3 == 1 ? 0 : n + 2 * static_cast<std::size_t>(rank);
 }
 
 template <class T>
-std::vector<T> part(const std::vector<T>& all, std::size_t from, std::size_t count) {
-  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(from);
+std::vector<T> part(const std::vector<T>& all, std::size_t offset, std::size_t count) {
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(offset);
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
 
@@ -152,7 +152,7 @@ task<> every_reduction(communicator& comm, std::size_t n, Op op) {
 }
 
 template <class T>
-task<> every_move(communicator& comm, std::size_t n) {
+task<> every_data_movement(communicator& comm, std::size_t n) {
   const int p = comm.size();
   const int me = comm.rank();
   const auto ranks = static_cast<std::size_t>(p);
@@ -223,9 +223,9 @@ task<> every_move(communicator& comm, std::size_t n) {
     }
   }
 
-  // Block j of rank i is elements 10 j.. of rank i.
-  const auto block = [&](int from, int to, std::size_t count) {
-    return filled<T>(from, static_cast<std::size_t>(to) * 10, count);
+  // Block j of rank i begins at element 10 j of rank i.
+  const auto block = [&](int source, int dest, std::size_t count) {
+    return filled<T>(source, static_cast<std::size_t>(dest) * 10, count);
   };
   std::vector<T> outgoing;
   std::vector<T> wanted;
@@ -276,7 +276,7 @@ void every_call(Op op) {
       CAPTURE(n);
       colls::inproc::run(p, [=](communicator& comm) -> task<> {
         co_await every_reduction<T>(comm, n, op);
-        co_await every_move<T>(comm, n);
+        co_await every_data_movement<T>(comm, n);
       });
     }
   }
@@ -292,9 +292,9 @@ TEST_CASE("every call, of a struct with an operation that does not commute") {
 TEST_CASE("averages divide by the ranks that took part") {
   colls::inproc::run(4, [](communicator& comm) -> task<> {
     const int me = comm.rank();
-    std::vector<int> whole{me, 10 * me, -me};
-    co_await comm.all_reduce(whole, colls::average{});
-    CHECK(whole == std::vector<int>{1, 15, -1});  // 6/4, 60/4, -6/4, toward zero
+    std::vector<int> full{me, 10 * me, -me};
+    co_await comm.all_reduce(full, colls::average{});
+    CHECK(full == std::vector<int>{1, 15, -1});  // 6/4, 60/4, -6/4, toward zero
     std::vector<float> real{static_cast<float>(me)};
     co_await comm.all_reduce(real, colls::average{});
     CHECK(real[0] == 1.5f);
@@ -336,17 +336,17 @@ TEST_CASE("each rank multiplies by its own factor before the sum") {
   });
 }
 
-TEST_CASE("the smallest and the largest, and where they are") {
+TEST_CASE("minimum and maximum, with their locations") {
   colls::inproc::run(5, [](communicator& comm) -> task<> {
     const int me = comm.rank();
-    using found = colls::value_index<float>;
+    using entry = colls::value_index<float>;
     const auto value = static_cast<float>((me * 3) % 5);  // 0 3 1 4 2
-    std::vector<found> low{{value, me}, {7.0f, 10 - me}};
-    std::vector<found> high = low;
+    std::vector<entry> low{{value, me}, {7.0f, 10 - me}};
+    std::vector<entry> high = low;
     co_await comm.all_reduce(low, colls::min_loc{});
     co_await comm.all_reduce(high, colls::max_loc{});
-    CHECK(low == std::vector<found>{{0.0f, 0}, {7.0f, 6}});
-    CHECK(high == std::vector<found>{{4.0f, 3}, {7.0f, 6}});
+    CHECK(low == std::vector<entry>{{0.0f, 0}, {7.0f, 6}});
+    CHECK(high == std::vector<entry>{{4.0f, 3}, {7.0f, 6}});
   });
 }
 
@@ -354,7 +354,8 @@ TEST_CASE("operations of the user: lambdas, functions, complex numbers") {
   colls::inproc::run(3, [](communicator& comm) -> task<> {
     const int me = comm.rank();
     std::vector<int> data{me + 1};
-    const auto digits = [](int a, int b) { return 10 * a + b; };  // neither one nor the other
+    // Neither associative nor commutative.
+    const auto digits = [](int a, int b) { return 10 * a + b; };
     co_await comm.scan(data, digits, {.order = colls::order::rank});
     CHECK(data[0] == (me == 0 ? 1 : me == 1 ? 12 : 123));
     data = {me};
@@ -413,7 +414,7 @@ TEST_CASE("an operation that is not associative is folded in rank order") {
   }
 }
 
-TEST_CASE("where a rank is") {
+TEST_CASE("the rank, host and local rank of a rank") {
   colls::inproc::run(3, [](communicator& comm) -> task<> {
     CHECK(comm.size() == 3);
     CHECK(comm.nodes() == 1);

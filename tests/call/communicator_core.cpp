@@ -22,7 +22,7 @@ using colls::received;
 using colls::task;
 using colls::inproc::communicator;
 
-TEST_CASE("messages of one tag arrive in order, tags do not meet") {
+TEST_CASE("messages of one tag arrive in order, different tags do not match") {
   communicators all(2);
   std::vector<std::vector<int>> sent;
   std::vector<std::vector<int>> got(40, std::vector<int>(30'000));
@@ -32,7 +32,7 @@ TEST_CASE("messages of one tag arrive in order, tags do not meet") {
     sent.emplace_back(static_cast<std::size_t>(i % 3 == 0 ? 30'000 : i), i);
   for (int i = 0; i < 40; ++i)
     sends.push_back(all[0].send(sent[static_cast<std::size_t>(i)], 1, i % 4));
-  // The tags backwards, each in order.
+  // Receives are posted from the last tag to the first, and in order within each tag.
   for (int tag = 3; tag >= 0; --tag) {
     for (int i = tag; i < 40; i += 4)
       receives.push_back(all[1].recv(got[static_cast<std::size_t>(i)], 0, tag));
@@ -58,7 +58,7 @@ TEST_CASE("any source takes what came first; named sources take their own") {
     CHECK(got.count == 1);
     CHECK(into[0] == rank);
   }
-  // Posted before anything came: in posting order.
+  // Receives that are posted before a message arrives match in posting order.
   std::vector<int> first(1);
   std::vector<int> second(1);
   operation<received> any = all[0].recv(first, colls::any_source);
@@ -83,9 +83,9 @@ TEST_CASE("messages may be empty, shorter than the buffer, and to oneself; too l
   all.wait(all[0].send(nothing, 1));
   CHECK(all.wait(all[1].recv(nothing, 0)).count == 0);
   CHECK(into[0] == 9);
-  operation<received> early = all[0].recv(into, 0, 5);
+  operation<received> posted = all[0].recv(into, 0, 5);
   all.wait(all[0].send(std::span(data).first(1), 0, 5));
-  CHECK(all.wait(early).count == 1);
+  CHECK(all.wait(posted).count == 1);
   CHECK(into == std::vector<int>{1, 9});
 
   operation<> send = all[0].send(data, 1, 6);
@@ -102,9 +102,9 @@ TEST_CASE("messages may be empty, shorter than the buffer, and to oneself; too l
 
   const char odd[3] = {1, 2, 3};
   all.wait(all[0].send(odd, 1));
-  operation<received> whole = all[1].recv(into, 0);
-  CHECK(failure_of(all, whole).code == errc::mismatch);
-  CHECK(says(whole.why(), "a message of 3 bytes with tag 0 came for elements of 4 bytes"));
+  operation<received> full = all[1].recv(into, 0);
+  CHECK(failure_of(all, full).code == errc::mismatch);
+  CHECK(says(full.reason(), "a message of 3 bytes with tag 0 came for elements of 4 bytes"));
   CHECK(all[1].failed() == nullptr);
 
   std::vector<int> both(3);
@@ -118,36 +118,36 @@ TEST_CASE("both ranks send and receive long messages at once") {
     const std::vector<int> out(200'000, me);
     std::vector<int> in(200'000);
     for (int step = 1; step < comm.size(); ++step) {
-      const int to = (me + step) % comm.size();
-      const int from = (me + comm.size() - step) % comm.size();
-      CHECK((co_await comm.send_recv(out, to, in, from, step)).source == from);
-      CHECK(in.back() == from);
+      const int dest = (me + step) % comm.size();
+      const int source = (me + comm.size() - step) % comm.size();
+      CHECK((co_await comm.send_recv(out, dest, in, source, step)).source == source);
+      CHECK(in.back() == source);
     }
   });
 }
 
 TEST_CASE("a message to or from a rank that has closed ends with closed, and names it") {
-  for (const bool waits : {true, false}) {
-    CAPTURE(waits);
-    for (const int what : {0, 1, 2, 3}) {
-      CAPTURE(what);
+  for (const bool closes_later : {true, false}) {
+    CAPTURE(closes_later);
+    for (const int variant : {0, 1, 2, 3}) {
+      CAPTURE(variant);
       communicators all(3);
       std::vector<int> data(10);
       std::vector<int> large(100'000);
-      const auto begin = [&](auto ended) {
-        if (!waits) all[1] = {};
-        auto started = ended();
-        if (waits) all.settle();
-        if (waits) all[1] = {};
+      const auto check = [&](auto start) {
+        if (!closes_later) all[1] = {};
+        auto started = start();
+        if (closes_later) all.settle();
+        if (closes_later) all[1] = {};
         const colls::failure why = failure_of(all, started);
         CHECK(why.code == errc::closed);
         CHECK(why.culprit == 1);
         CHECK(says(why, "rank 1 has closed the communicator"));
       };
-      if (what == 0) begin([&] { return all[0].recv(data, 1, 4); });
-      if (what == 1) begin([&] { return all[0].send(large, 1, 4); });
-      if (what == 2) begin([&] { return all[0].broadcast(data, 1); });
-      if (what == 3) begin([&] { return all[0].all_reduce(data); });
+      if (variant == 0) check([&] { return all[0].recv(data, 1, 4); });
+      if (variant == 1) check([&] { return all[0].send(large, 1, 4); });
+      if (variant == 2) check([&] { return all[0].broadcast(data, 1); });
+      if (variant == 3) check([&] { return all[0].all_reduce(data); });
     }
   }
 }
@@ -240,10 +240,10 @@ TEST_CASE("a prepare or finish that throws is an error too") {
   CHECK(other == errc::user_op_failed);
 }
 
-TEST_CASE("giving a communicator up tells all ranks why") {
+TEST_CASE("revoking a communicator gives all ranks the reason") {
   communicators all(3);
   std::vector<int> data(5);
-  operation<> waits = all[1].all_reduce(data);
+  operation<> waiting = all[1].all_reduce(data);
   all[2].revoke("the input file is broken");
   all[0].revoke("too late");
   for (int rank = 0; rank < 3; ++rank) {
@@ -252,29 +252,29 @@ TEST_CASE("giving a communicator up tells all ranks why") {
     CHECK(all[rank].failed()->culprit == 2);
     CHECK(says(*all[rank].failed(), "the input file is broken"));
   }
-  CHECK(failure_of(all, waits).code == errc::revoked);
+  CHECK(failure_of(all, waiting).code == errc::revoked);
 }
 
-TEST_CASE("run rethrows the error that came first, and no rank waits for one that has left") {
+TEST_CASE("run rethrows the first error, and no rank waits for one that has left") {
   const auto rank_main = [](communicator& comm) -> task<> {
     co_await comm.barrier();
     if (comm.rank() == 2) throw std::runtime_error("rank 2 gives up");
     co_await comm.barrier();
   };
   CHECK_THROWS_WITH_AS(colls::inproc::run(4, rank_main), "rank 2 gives up", std::runtime_error);
-  std::string told;
+  std::string received_text;
   const auto throws_a_number = [&](communicator& comm) -> task<> {
     if (comm.rank() == 1) throw 7;
     try {
       co_await comm.barrier();
     } catch (const colls::error& thrown) {
-      told = thrown.record().detail;
+      received_text = thrown.record().detail;
       throw;
     }
   };
   CHECK_THROWS_AS(colls::inproc::run(2, throws_a_number), int);
-  CHECK(told == "a rank's main threw something that is no std::exception");
-  // Main may take the communicator with it, or leave early.
+  CHECK(received_text == "a rank's main threw something that is no std::exception");
+  // A main function may move the communicator away, or return early.
   colls::inproc::run(2, [](communicator& comm) -> task<> {
     communicator mine = std::move(comm);
     co_await mine.barrier();
@@ -286,9 +286,12 @@ TEST_CASE("run rethrows the error that came first, and no rank waits for one tha
   });
 }
 
-TEST_CASE("where all ranks meet but one that calls something else, all end and both are named") {
+TEST_CASE(
+    "if all ranks match but one that calls something else, all end and both calls are named") {
   using call = operation<> (*)(communicator&, std::vector<int>&);
-  const call meets = [](auto& c, auto& a) { return c.template all_reduce<algorithm::direct>(a); };
+  const call matching_call = [](auto& c, auto& a) {
+    return c.template all_reduce<algorithm::direct>(a);
+  };
   const call others[] = {
       [](auto& c, auto&) { return c.template barrier<algorithm::direct>(); },
       [](auto& c, auto& a) {
@@ -299,11 +302,11 @@ TEST_CASE("where all ranks meet but one that calls something else, all end and b
       },
       [](auto& c, auto& a) { return c.template all_reduce<algorithm::ring>(a); },
       [](auto& c, auto& a) { return c.broadcast(a, c.rank()); },
-      // Waits for a message, and says so after 100 ms.
+      // This call waits for a message, and reports its wait after 100 ms.
       [](auto& c, auto& a) { return c.broadcast(a, (c.rank() + 1) % 3); },
   };
   int number = 0;
-  for (const call& differs : others) {
+  for (const call& differing : others) {
     CAPTURE(number++);
     for (const int first : {0, 1, 2}) {
       for (const int other : {0, 2}) {
@@ -312,11 +315,11 @@ TEST_CASE("where all ranks meet but one that calls something else, all end and b
         std::vector<operation<>> kept;
         for (int i = 0; i < 3; ++i) {
           const int rank = (first + i) % 3;
-          kept.push_back((rank == other ? differs : meets)(all[rank], data[rank]));
+          kept.push_back((rank == other ? differing : matching_call)(all[rank], data[rank]));
         }
         for (operation<>& each : kept) {
           const colls::failure why = failure_of(all, each);
-          if (why.code == errc{}) continue;  // a root that had only to send
+          if (why.code == errc{}) continue;  // a root that only had to send
           CHECK(why.code == errc::mismatch);
           CHECK(says(why, "rank " + std::to_string(other) + " called"));
           CHECK(says(why, "called all_reduce of 3 x int32"));
@@ -327,26 +330,26 @@ TEST_CASE("where all ranks meet but one that calls something else, all end and b
   }
 }
 
-TEST_CASE("where all ranks meet but one, they end by a deadline or its leaving, and name it") {
+TEST_CASE("a call that one rank omits ends by its deadline or as that rank closes, and names it") {
   using call = operation<> (*)(communicator&, std::vector<int>&, const colls::options&);
   const call calls[] = {
-      [](auto& c, auto& a, auto& how) { return c.all_reduce(a, how); },
-      [](auto& c, auto&, auto& how) { return c.barrier(how); },
+      [](auto& c, auto& a, auto& opts) { return c.all_reduce(a, opts); },
+      [](auto& c, auto&, auto& opts) { return c.barrier(opts); },
   };
   for (const call& each : calls) {
     for (const int late : {0, 1, 2}) {
       for (const bool leaves : {false, true}) {
         communicators all(3);
         std::vector<int> data[3] = {{1}, {2}, {3}};
-        colls::options how{.algorithm = algorithm::direct};
-        if (!leaves) how.timeout = std::chrono::milliseconds(20);
+        colls::options opts{.algorithm = algorithm::direct};
+        if (!leaves) opts.timeout = std::chrono::milliseconds(20);
         std::vector<operation<>> kept;
         for (int rank = 0; rank < 3; ++rank) {
-          if (rank != late) kept.push_back(each(all[rank], data[rank], how));
+          if (rank != late) kept.push_back(each(all[rank], data[rank], opts));
         }
         if (leaves) all.wait(all[late].close());
-        for (operation<>& waits : kept) {
-          const colls::failure why = failure_of(all, waits);
+        for (operation<>& waiting : kept) {
+          const colls::failure why = failure_of(all, waiting);
           CHECK(why.code == (leaves ? errc::closed : errc::timeout));
           CHECK(why.culprit == late);
           if (leaves) continue;
@@ -360,32 +363,32 @@ TEST_CASE("where all ranks meet but one, they end by a deadline or its leaving, 
   }
 }
 
-TEST_CASE("ranks of several communicators meet apart, in whatever order they call on them") {
+TEST_CASE("calls on several communicators do not mix, in whatever order the ranks make them") {
   constexpr int p = 6;
   colls::inproc::run(p, [](communicator& world) -> task<> {
     const int me = world.rank();
     communicator half = co_await world.split(me % 2, -me);
     communicator same = co_await half.dup();
     communicator pair = co_await half.split(half.rank() / 2);
-    communicator* const of[] = {&world, &half, &same, &pair};
-    const colls::options how{.algorithm = algorithm::direct};
-    for (int turn = 0; turn < 20; ++turn) {
-      // Each rank begins with another one, and awaits in another order again.
+    communicator* const comms[] = {&world, &half, &same, &pair};
+    const colls::options opts{.algorithm = algorithm::direct};
+    for (int round = 0; round < 20; ++round) {
+      // Each rank begins with a different communicator, and awaits in yet another order.
       std::vector<std::vector<double>> data;
-      for (int i = 0; i < 4; ++i) data.emplace_back(turn % 5 == 4 ? 10'000 : turn, me + i);
+      for (int i = 0; i < 4; ++i) data.emplace_back(round % 5 == 4 ? 10'000 : round, me + i);
       std::vector<operation<>> kept;
       for (int i = 0; i < 4; ++i) {
-        const auto at = static_cast<std::size_t>((i + me + turn) % 4);
-        kept.push_back(of[at]->all_reduce(data[at], how));
+        const auto index = static_cast<std::size_t>((i + me + round) % 4);
+        kept.push_back(comms[index]->all_reduce(data[index], opts));
       }
       std::vector<operation<>> barriers;
-      for (communicator* const each : of) barriers.push_back(each->barrier(how));
+      for (communicator* const each : comms) barriers.push_back(each->barrier(opts));
       for (int i = 0; i < 4; ++i) co_await kept[static_cast<std::size_t>((i + 3 * me + 1) % 4)];
       for (operation<>& each : barriers) co_await each;
       for (std::size_t i = 0; i < 4; ++i) {
         double sum = 0;
-        for (int rank = 0; rank < of[i]->size(); ++rank) {
-          sum += of[i]->world_rank(rank) + static_cast<double>(i);
+        for (int rank = 0; rank < comms[i]->size(); ++rank) {
+          sum += comms[i]->world_rank(rank) + static_cast<double>(i);
         }
         CHECK(data[i] == std::vector<double>(data[i].size(), sum));
       }
@@ -401,7 +404,7 @@ TEST_CASE("a long queue of calls runs in bounded memory and in order") {
   for (int rank = 0; rank < 3; ++rank) {
     for (int i = 0; i < calls; ++i) data[rank].emplace_back(i % 7 == 0 ? 50'000 : 10, i + rank);
   }
-  // One rank is ahead by all calls.
+  // Each rank makes all its calls before the next rank makes its first.
   for (int rank = 0; rank < 3; ++rank) {
     for (auto& each : data[rank]) kept.push_back(all[rank].all_reduce(each));
     all.settle();

@@ -15,11 +15,11 @@ using colls::operation;
 using colls::task;
 using colls::inproc::communicator;
 
-/// The id of a communicator, as its errors say it.
+/// The id of a communicator, from the text of its errors.
 std::uint32_t id_of(communicator& comm) {
   std::vector<int> data(1);
   operation<> refused = comm.broadcast(data, -1);
-  return refused.why().communicator;
+  return refused.reason().communicator;
 }
 
 task<int> sum_of_world_ranks(communicator& comm, communicator& world) {
@@ -51,33 +51,33 @@ TEST_CASE("ranks of one color are together, ordered by key") {
   });
 }
 
-TEST_CASE("a negative color is in none") {
+TEST_CASE("a rank with a negative color gets an empty communicator") {
   colls::inproc::run(4, [](communicator& world) -> task<> {
     const int me = world.rank();
     communicator some = co_await world.split(me == 1 || me == 2 ? 0 : -1 - me);
     CHECK(static_cast<bool>(some) == (me == 1 || me == 2));
     if (some) CHECK((co_await sum_of_world_ranks(some, world)) == 3);
-    communicator nobody = co_await world.split(-1);
-    CHECK_FALSE(nobody);
+    communicator empty = co_await world.split(-1);
+    CHECK_FALSE(empty);
     co_await world.barrier();
   });
 }
 
-TEST_CASE("a call on no communicator is an error that says so") {
+TEST_CASE("a call on an empty communicator is an error that says so") {
   colls::inproc::run(2, [](communicator& world) -> task<> {
     communicator twin = co_await world.dup();
     communicator moved = std::move(twin);
-    communicator nobody = co_await world.split(-1);
+    communicator empty = co_await world.split(-1);
     std::vector<int> data(3);
-    for (communicator* const none : {&twin, &nobody}) {
-      CHECK_THROWS_WITH_AS((void)none->all_reduce(data), doctest::Contains("no communicator"),
+    for (communicator* const each : {&twin, &empty}) {
+      CHECK_THROWS_WITH_AS((void)each->all_reduce(data), doctest::Contains("no communicator"),
                            colls::error);
-      CHECK_THROWS_WITH_AS((void)none->rank(),
+      CHECK_THROWS_WITH_AS((void)each->rank(),
                            "colls: invalid_argument: this is no communicator: ranks outside of a "
                            "group or a split get none, and a communicator that was moved leaves "
                            "none (ask `if (comm)`)",
                            colls::error);
-      co_await none->close();
+      co_await each->close();
     }
     co_await moved.barrier();
   });
@@ -108,7 +108,7 @@ TEST_CASE("a group is the listed ranks in that order") {
   });
 }
 
-TEST_CASE("ranks that list another group, or split in place of it, do not agree") {
+TEST_CASE("ranks that list different groups, or make another call, get a mismatch") {
   communicators all(2);
   const std::vector<int> one{0, 1};
   const std::vector<int> other{1, 0};
@@ -124,14 +124,14 @@ TEST_CASE("ranks that list another group, or split in place of it, do not agree"
   CHECK(failure_of(more, fourth).code == errc::mismatch);
 }
 
-TEST_CASE("calls on a duplicate do not meet calls on its original") {
+TEST_CASE("calls on a duplicate do not match calls on its original") {
   colls::inproc::run(3, [](communicator& world) -> task<> {
     communicator twin = co_await world.dup();
     const int me = world.rank();
     std::vector<int> a{me};
     std::vector<int> b{10 * me};
     std::vector<int> c(1);
-    // In another order on each rank.
+    // The ranks use different orders.
     if (me == 0) {
       operation<> first = world.all_reduce(a);
       operation<> second = twin.all_reduce(b);
@@ -144,14 +144,14 @@ TEST_CASE("calls on a duplicate do not meet calls on its original") {
       co_await second;
     }
     CHECK((a[0] == 3 && b[0] == 30));
-    operation<> sent = twin.send(a, (me + 1) % 3);
-    operation<> also = world.send(b, (me + 1) % 3);
+    operation<> sent_by_twin = twin.send(a, (me + 1) % 3);
+    operation<> sent_by_world = world.send(b, (me + 1) % 3);
     co_await twin.recv(c, colls::any_source);
     CHECK(c[0] == 3);
     co_await world.recv(c, colls::any_source);
     CHECK(c[0] == 30);
-    co_await sent;
-    co_await also;
+    co_await sent_by_twin;
+    co_await sent_by_world;
   });
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("many at once: every communicator of a rank has an id of its own") {
   communicators all(4);
   std::vector<std::set<std::uint32_t>> ids(4);
   std::vector<std::vector<communicator>> kept(4);
-  std::vector<std::vector<operation<communicator>>> under_way(4);
+  std::vector<std::vector<operation<communicator>>> in_flight(4);
   const auto note = [&](int rank, communicator made) {
     if (!made) return;
     CHECK(ids[static_cast<std::size_t>(rank)].insert(id_of(made)).second);
@@ -167,68 +167,68 @@ TEST_CASE("many at once: every communicator of a rank has an id of its own") {
   };
   const auto finish = [&] {
     for (int rank = 0; rank < 4; ++rank) {
-      auto& mine = under_way[static_cast<std::size_t>(rank)];
+      auto& mine = in_flight[static_cast<std::size_t>(rank)];
       for (auto& each : mine) note(rank, all.wait(each));
       mine.clear();
     }
   };
-  // Ranks with unequal histories: 2 and 3 have made many already.
+  // Ranks with unequal histories: ranks 2 and 3 make more communicators than the others.
   for (int round = 0; round < 30; ++round) {
     for (int rank = 0; rank < 4; ++rank) {
-      under_way[static_cast<std::size_t>(rank)].push_back(all[rank].split(rank < 2 ? -1 : 0));
-      under_way[static_cast<std::size_t>(rank)].push_back(all[rank].split(rank % 2, round));
+      in_flight[static_cast<std::size_t>(rank)].push_back(all[rank].split(rank < 2 ? -1 : 0));
+      in_flight[static_cast<std::size_t>(rank)].push_back(all[rank].split(rank % 2, round));
     }
     finish();
   }
-  // Splits of two parents that share rank 1, both under way, called in another order on each.
+  // Splits of two parents that share rank 1, both in flight, called in different orders.
   std::vector<communicator> left(4);
   std::vector<communicator> right(4);
   for (int rank = 0; rank < 4; ++rank) {
-    under_way[static_cast<std::size_t>(rank)].push_back(
+    in_flight[static_cast<std::size_t>(rank)].push_back(
         all[rank].split(rank == 1 || rank == 2 ? 0 : -1));
-    under_way[static_cast<std::size_t>(rank)].push_back(
+    in_flight[static_cast<std::size_t>(rank)].push_back(
         all[rank].split(rank == 1 || rank == 3 ? 0 : -1));
   }
   for (int rank = 0; rank < 4; ++rank) {
-    auto& mine = under_way[static_cast<std::size_t>(rank)];
+    auto& mine = in_flight[static_cast<std::size_t>(rank)];
     left[static_cast<std::size_t>(rank)] = all.wait(mine[0]);
     right[static_cast<std::size_t>(rank)] = all.wait(mine[1]);
     mine.clear();
   }
   const auto divide = [&](std::vector<communicator>& parent, int rank) {
     auto& mine = parent[static_cast<std::size_t>(rank)];
-    if (mine) under_way[static_cast<std::size_t>(rank)].push_back(mine.split(0));
+    if (mine) in_flight[static_cast<std::size_t>(rank)].push_back(mine.split(0));
   };
   for (int round = 0; round < 20; ++round) {
     for (const int rank : {1, 2, 3}) divide(left, rank);
     for (const int rank : {3, 2, 1}) divide(right, rank);
   }
   finish();
-  // Ids are not used again when their communicators are gone.
+  // Ids are not used again when their communicators are destroyed.
   for (auto& mine : kept) mine.clear();
   for (int round = 0; round < 30; ++round) {
     for (int rank = 0; rank < 4; ++rank)
-      under_way[static_cast<std::size_t>(rank)].push_back(all[rank].dup());
+      in_flight[static_cast<std::size_t>(rank)].push_back(all[rank].dup());
     finish();
     for (auto& mine : kept) mine.clear();
   }
   all.check_good();
 }
 
-TEST_CASE("ids that some rank has in use are not given") {
+TEST_CASE("ids that a rank uses already are not chosen") {
   communicators all(2);
-  // Rank 1 holds what the next split would try first.
-  colls::match& with = all.world()[1].matching();
+  // Rank 1 already uses the id that the next split would try first.
+  colls::tag_matcher& matcher = all.world()[1].matching();
   colls::communicator_state in_use(static_cast<std::uint32_t>(colls::mix(colls::mix(0, 1), 0)), 0,
                                    1, nullptr);
-  with.add(in_use);
+  matcher.add(in_use);
   std::vector<operation<communicator>> made;
   for (int rank = 0; rank < 2; ++rank) made.push_back(all[rank].dup());
   communicator zero = all.wait(made[0]);
   communicator one = all.wait(made[1]);
   CHECK(id_of(zero) == id_of(one));
   CHECK(id_of(one) != in_use.id());
-  with.remove(in_use);
+  matcher.remove(in_use);
   all.check_good();
 }
 
@@ -236,17 +236,18 @@ TEST_CASE("what happens to a communicator before another rank has made it is not
   for (const bool drops : {false, true}) {
     for (const int fast : {0, 1}) {
       communicators all(2);
-      // At once when its split has ended, while the other rank's has not.
+      // The fast rank closes or revokes the communicator as soon as its own call has ended, while
+      // the other rank's call has not.
       communicator kept;
-      const auto gives_up = [&]() -> task<> {
+      const auto make_and_leave = [&]() -> task<> {
         communicator made = co_await all[fast].dup();
         if (drops) co_return;
         made.revoke("at once");
         kept = std::move(made);
       };
-      task<> giving_up = gives_up();
+      task<> leaving = make_and_leave();
       operation<communicator> other = all[1 - fast].dup();
-      all.wait(giving_up);
+      all.wait(leaving);
       communicator late = all.wait(other);
       operation<> later = late.barrier();
       const colls::failure why = failure_of(all, later);
@@ -266,25 +267,25 @@ TEST_CASE("a split that is dropped revokes the parent") {
   CHECK(failure_of(all, other).code == errc::cancelled);
 }
 
-TEST_CASE("who has made a child that another rank has dropped is told so") {
+TEST_CASE("a rank whose child communicator another rank has dropped gets the reason") {
   communicators all(2);
   communicator made;
   {
     operation<communicator> dropped = all[0].split(0);
-    // All have been heard, and rank 0 has not had its turn.
+    // All messages have arrived, but rank 0 has not run since.
     operation<communicator> other = all[1].split(0);
-    colls::completion nobody;
-    REQUIRE(other.start(nobody));
+    colls::completion ignored;
+    REQUIRE(other.start(ignored));
     made = other.result();
   }
   operation<> later = made.barrier();
   const colls::failure why = failure_of(all, later);
   CHECK(why.code == errc::cancelled);
   CHECK(why.culprit == 0);
-  CHECK(says(why, "the call that makes it was given up"));
+  CHECK(says(why, "the call that makes this communicator was cancelled"));
 }
 
-TEST_CASE("children live without their parent, and without the call that made them") {
+TEST_CASE("children outlive their parent and the call that made them") {
   communicators all(2);
   std::vector<operation<communicator>> made;
   for (int rank = 0; rank < 2; ++rank) made.push_back(all[rank].dup());
@@ -300,7 +301,7 @@ TEST_CASE("children live without their parent, and without the call that made th
   all.wait(first);
   all.wait(second);
   CHECK((a[0] == 3 && b[0] == 3));
-  // One that nobody takes is closed with its call.
+  // A communicator whose operation is dropped is closed with its call.
   communicator taken;
   {
     operation<communicator> left = zero.dup();

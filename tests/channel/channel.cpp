@@ -14,7 +14,7 @@ namespace {
 
 using namespace colls;
 
-/// The same ranks through a transport that cannot hand a message over where it lies.
+/// The same ranks on a transport that cannot consume a message in place.
 class copying {
  public:
   static constexpr bool consumes = false;
@@ -22,16 +22,16 @@ class copying {
   explicit copying(inproc_transport& net) : net_(net) {}
   int rank() const { return net_.rank(); }
   int size() const { return net_.size(); }
-  auto send(const message_key& to, const_bytes from, operation_record& record) {
-    return net_.send(to, from, record);
+  auto send(const message_key& key, const_bytes data, operation_record& record) {
+    return net_.send(key, data, record);
   }
-  auto recv(const message_key& from, mutable_bytes into, operation_record& record) {
-    return net_.recv(from, into, record);
+  auto recv(const message_key& key, mutable_bytes data, operation_record& record) {
+    return net_.recv(key, data, record);
   }
   time_point now() const { return net_.now(); }
-  match& matching() { return net_.matching(); }
+  tag_matcher& matching() { return net_.matching(); }
   run_queue& queue() { return net_.queue(); }
-  void kick() {}
+  void wake_driver() {}
   inproc_world& driver() { return net_.driver(); }
   int node_of(int rank) const { return net_.node_of(rank); }
   task<> close(time_point deadline) { return net_.close(deadline); }
@@ -43,12 +43,12 @@ static_assert(transport<copying> && !consuming_transport<copying>);
 
 any_buffer erased(std::vector<int>& data) { return {data.data(), data.size(), sizeof(int)}; }
 
-/// Neither commutes nor fits any other order: 10 a + b.
+/// 10 a + b: neither commutative nor associative.
 struct digits {
   int operator()(int a, int b) const { return 10 * a + b; }
 };
 
-/// What `other` sends is folded into `mine` and left in `out`.
+/// Reduces the message of `other` with `mine` into `out`.
 template <channel Channel>
 void receive_and_reduce(ranks& all, Channel here, call& other, std::vector<int>& mine,
                         std::vector<int>& out, std::vector<int>& theirs, incoming side) {
@@ -61,7 +61,7 @@ void receive_and_reduce(ranks& all, Channel here, call& other, std::vector<int>&
   sync_wait(*all.world(), when_all(reducing(), sending()));
 }
 
-TEST_CASE("recv_reduce puts the incoming part on the side it is told, fused or staged") {
+TEST_CASE("recv_reduce puts the incoming data on the given side, fused or staged") {
   for (const bool fused : {true, false}) {
     for (const incoming side : {incoming::left, incoming::right}) {
       for (const bool in_place : {true, false}) {
@@ -93,7 +93,7 @@ struct throwing {
   int operator()(int, int) const { throw std::runtime_error("cannot add"); }
 };
 
-TEST_CASE("a reduction that throws ends what runs beside it, on all ranks, with its words") {
+TEST_CASE("a reduction that throws ends concurrent operations on all ranks, with its message") {
   for (const bool fused : {true, false}) {
     for (const bool sender_first : {true, false}) {
       CAPTURE(fused);
@@ -108,13 +108,13 @@ TEST_CASE("a reduction that throws ends what runs beside it, on all ranks, with 
       std::vector<int> theirs(4);
       std::vector<int> never(4);
       const auto reducing = [&]() -> task<> {
-        const auto beside = [&] { return zero.net().recv(2, as_bytes(never)); };
+        const auto receiving = [&] { return zero.net().recv(2, as_bytes(never)); };
         if (fused) {
-          co_await when_all(beside(),
+          co_await when_all(receiving(),
                             zero.net().recv_reduce(1, erased(mine), erased(mine), fold, {}));
         } else {
           const basic_channel net(slow, zero.record());
-          co_await when_all(beside(), net.recv_reduce(1, erased(mine), erased(mine), fold, {}));
+          co_await when_all(receiving(), net.recv_reduce(1, erased(mine), erased(mine), fold, {}));
         }
       };
       const auto sending = [&]() -> task<> { co_await one.net().send(0, as_bytes(theirs)); };
@@ -127,15 +127,15 @@ TEST_CASE("a reduction that throws ends what runs beside it, on all ranks, with 
       REQUIRE(reduced.ended());
       CHECK_THROWS_AS(reduced.operation().result(), error);
       for (int rank = 0; rank < 3; ++rank) {
-        CHECK(all[rank].why().code == errc::user_op_failed);
-        CHECK(all[rank].why().culprit == 0);
-        CHECK(std::string(all[rank].why().detail) == "the reduction threw: cannot add");
+        CHECK(all[rank].reason().code == errc::user_op_failed);
+        CHECK(all[rank].reason().culprit == 0);
+        CHECK(std::string(all[rank].reason().detail) == "the reduction threw: cannot add");
       }
     }
   }
 }
 
-TEST_CASE("messages of different lanes never meet") {
+TEST_CASE("messages of different lanes never match") {
   ranks all(2);
   call zero(all, 0);
   call one(all, 1);
@@ -157,22 +157,23 @@ TEST_CASE("a subset numbers its ranks from 0, also a subset of a subset") {
   ranks all(8);
   std::vector<std::unique_ptr<call>> calls;
   for (int rank = 0; rank < 8; ++rank) calls.push_back(std::make_unique<call>(all, rank));
-  const auto of = [&](int rank) {  // of the ranks 1 3 5 7, the last two
-    const auto odd = calls[static_cast<std::size_t>(rank)]->net().within(1, 2, 4, 1);
+  const auto last_two = [&](int rank) {  // of the ranks 1 3 5 7
+    const auto odd = calls[static_cast<std::size_t>(rank)]->net().subset(1, 2, 4, 1);
     CHECK(odd.rank() == rank / 2);
     CHECK(odd.size() == 4);
-    return odd.within(2, 1, 2, 1);
+    return odd.subset(2, 1, 2, 1);
   };
-  CHECK(of(5).rank() == 0);
-  CHECK(of(7).rank() == 1);
-  CHECK(of(7).size() == 2);
+  CHECK(last_two(5).rank() == 0);
+  CHECK(last_two(7).rank() == 1);
+  CHECK(last_two(7).size() == 2);
   std::vector<int> sent = {5};
   std::vector<int> got = {0};
-  sync_wait(*all.world(), when_all(of(5).send(1, as_bytes(sent)), of(7).recv(0, as_bytes(got))));
+  sync_wait(*all.world(),
+            when_all(last_two(5).send(1, as_bytes(sent)), last_two(7).recv(0, as_bytes(got))));
   CHECK(got[0] == 5);
 }
 
-TEST_CASE("a chunk is cut into as many segments as it takes, none longer than asked") {
+TEST_CASE("a chunk is cut into as many segments as it takes, none longer than requested") {
   ranks all(1);
   call only(all, 0);
   CHECK(only.net().segments(1'000'000) == 1);
@@ -190,7 +191,7 @@ TEST_CASE("a chunk is cut into as many segments as it takes, none longer than as
 }
 
 TEST_CASE("lane k takes segments k, k + width, ..., one after another") {
-  struct turn {
+  struct one_step {
     bool start(completion& done) {
       done.post();
       return false;
@@ -202,25 +203,25 @@ TEST_CASE("lane k takes segments k, k + width, ..., one after another") {
   for (const int width : {1, 3, 20}) {
     for (const int segments : {0, 1, 2, 3, 7}) {
       std::vector<int> order;
-      int under_way = 0;
-      int most = 0;
+      int running = 0;
+      int max_running = 0;
       const auto piece = [&](call::channel, int k) -> task<> {
         order.push_back(k);
-        most = std::max(most, ++under_way);
-        co_await turn{};
-        --under_way;
+        max_running = std::max(max_running, ++running);
+        co_await one_step{};
+        --running;
       };
-      sync_wait(*all.world(), in_lanes(only.net(), width, segments, piece));
+      sync_wait(*all.world(), run_in_lanes(only.net(), width, segments, piece));
       const int pieces = std::max(segments, 1);
       std::vector<int> expected;
       for (int k = 0; k < pieces; ++k) expected.push_back(k);
       CHECK(order == expected);
-      CHECK(most == std::min(width, pieces));
+      CHECK(max_running == std::min(width, pieces));
     }
   }
 }
 
-TEST_CASE("scratch is memory of its own, small or large, aligned for every type") {
+TEST_CASE("each scratch has separate memory, small or large, aligned for every type") {
   ranks all(1);
   call only(all, 0);
   for (const std::size_t n :
@@ -239,14 +240,14 @@ TEST_CASE("scratch is memory of its own, small or large, aligned for every type"
 }
 
 #if !defined(COLLS_ASAN)
-TEST_CASE("scratch that cannot be had revokes before it throws") {
+TEST_CASE("scratch that cannot be allocated revokes before it throws") {
   ranks all(2);
   call zero(all, 0);
   const any_buffer bytes_like(nullptr, 0, 1);
   CHECK_THROWS_AS((void)zero.net().scratch_like(bytes_like, SIZE_MAX / 2), error);
   for (int rank = 0; rank < 2; ++rank) {
-    CHECK(all[rank].why().code == errc::not_enough_memory);
-    CHECK(all[rank].why().culprit == 0);
+    CHECK(all[rank].reason().code == errc::not_enough_memory);
+    CHECK(all[rank].reason().culprit == 0);
   }
 }
 #endif

@@ -17,8 +17,7 @@ using colls::task;
 
 constexpr colls::options direct{.algorithm = colls::algorithm::direct};
 
-/// Strings of numbers, as a hash of them modulo 2^64: joining them is associative and does not
-/// commute.
+/// A hash of a string of numbers, modulo 2^64: concatenation is associative and not commutative.
 struct word {
   std::uint64_t letters = 0;
   std::uint64_t shift = 1;
@@ -46,12 +45,12 @@ const word blank{999, 9};
 
 constexpr int kinds = 10;
 
-/// One call of each collective that moves or reduces short vectors, and what must come of it.
+/// One call of each collective that moves or reduces short vectors, and the expected result.
 struct short_call {
   short_call(communicator& comm, int kind, std::size_t n, std::size_t k,
-             colls::options how = direct)
+             colls::options opts = direct)
       : rank(comm.rank()), ranks(comm.size()) {
-    start(comm, kind, n, k, how);
+    start(comm, kind, n, k, opts);
   }
   bool is_right() const { return out == wanted; }
 
@@ -63,10 +62,10 @@ struct short_call {
   std::unique_ptr<colls::operation<>> started;
 
  private:
-  void start(communicator& comm, int kind, std::size_t n, std::size_t k, colls::options how) {
+  void start(communicator& comm, int kind, std::size_t n, std::size_t k, colls::options opts) {
     const auto p = static_cast<std::size_t>(ranks);
     const int root = static_cast<int>(k % p);
-    const std::size_t mine = static_cast<std::size_t>(rank) * n;
+    const std::size_t offset = static_cast<std::size_t>(rank) * n;
     const auto begin = [&](colls::operation<> call) {
       started = std::make_unique<colls::operation<>>(std::move(call));
     };
@@ -84,47 +83,47 @@ struct short_call {
       case 0:
         out = rank == root ? filled(root, k, n) : out;
         wanted = filled(root, k, n);
-        return begin(comm.broadcast(out, root, how));
+        return begin(comm.broadcast(out, root, opts));
       case 1:
         if (rank == root) wanted.clear(), sums(0, ranks, k);
-        return begin(comm.reduce(in, out, root, joined(), how));
+        return begin(comm.reduce(in, out, root, joined(), opts));
       case 2:
         wanted.clear(), sums(0, ranks, k);
-        return begin(comm.all_reduce(in, out, joined(), how));
+        return begin(comm.all_reduce(in, out, joined(), opts));
       case 3:
         in = filled(rank, k, n * p);
-        wanted.clear(), sums(0, ranks, k + mine);
-        return begin(comm.reduce_scatter(in, out, joined(), how));
+        wanted.clear(), sums(0, ranks, k + offset);
+        return begin(comm.reduce_scatter(in, out, joined(), opts));
       case 4:
         out.assign(n * p, blank);
         wanted.clear();
         for (int peer = 0; peer < ranks; ++peer) blocks(peer, k, n);
-        return begin(comm.all_gather(in, out, how));
+        return begin(comm.all_gather(in, out, opts));
       case 5:
         out.assign(n * p, blank);
         wanted.clear();
         for (int peer = 0; peer < ranks; ++peer) blocks(peer, k, n);
         if (rank != root) wanted.assign(n * p, blank);
-        return begin(comm.gather(in, out, root, how));
+        return begin(comm.gather(in, out, root, opts));
       case 6:
         in = filled(root, k, n * p);
-        wanted = filled(root, k + mine, n);
-        return begin(comm.scatter(in, out, root, how));
+        wanted = filled(root, k + offset, n);
+        return begin(comm.scatter(in, out, root, opts));
       case 7:
         in = filled(rank, k, n * p);
         out.assign(n * p, blank);
         wanted.clear();
-        for (int peer = 0; peer < ranks; ++peer) blocks(peer, k + mine, n);
-        return begin(comm.all_to_all(in, out, how));
+        for (int peer = 0; peer < ranks; ++peer) blocks(peer, k + offset, n);
+        return begin(comm.all_to_all(in, out, opts));
       case 8:
         wanted.clear(), sums(0, rank + 1, k);
         out = in;
-        return begin(comm.scan(out, joined(), how));
+        return begin(comm.scan(out, joined(), opts));
       default:
         out = in;
         wanted = in;
         if (rank > 0) wanted.clear(), sums(0, rank, k);
-        return begin(comm.exscan(out, joined(), how));
+        return begin(comm.exscan(out, joined(), opts));
     }
   }
 };
@@ -138,7 +137,7 @@ task<colls::failure> failure_of(std::unique_ptr<colls::operation<>>& started) {
   co_return colls::failure();
 }
 
-/// Nobody is in the barrier any more when it returns.
+/// Returns after all ranks have left the barrier.
 task<> all_are_here(communicator& comm) {
   co_await comm.barrier(direct);
   std::vector<int> token(1);
@@ -151,46 +150,46 @@ task<> all_are_here(communicator& comm) {
   }
 }
 
-task<> nap(communicator& comm, colls::time_point time) {
+task<> pause(communicator& comm, colls::time_point time) {
   co_await comm.net().driver().sleep_until(comm.net().now() + time);
 }
 
 }  // namespace
 
-TEST_CASE("a side of a round says where each message lies") {
+TEST_CASE("multi_send_recv_buffers returns the buffer of each message") {
   std::byte memory[64];
   const colls::mutable_bytes all{memory, sizeof memory};
   const auto at = [&](const colls::mutable_bytes& message) { return message.data - memory; };
-  const auto seen = [](const colls::round_takes& side, int mine) {
+  const auto seen = [](const colls::multi_recv_buffers& side, int mine) {
     std::vector<int> ranks;
-    side.each(mine, [&](int rank) { ranks.push_back(rank); });
+    side.for_each(mine, [&](int rank) { ranks.push_back(rank); });
     return ranks;
   };
-  const auto same = colls::round_takes::same({1, 4}, all);
+  const auto same = colls::multi_recv_buffers::same({1, 4}, all);
   CHECK(seen(same, 2) == std::vector<int>{1, 3});
-  CHECK(at(same.of(3)) == 0);
-  CHECK(same.of(3).size == 64);
-  const auto blocks = colls::round_takes::blocks({0, 4}, {memory, 16});
+  CHECK(at(same.buffer_for(3)) == 0);
+  CHECK(same.buffer_for(3).size == 64);
+  const auto blocks = colls::multi_recv_buffers::blocks({0, 4}, {memory, 16});
   CHECK(seen(blocks, 0) == std::vector<int>{1, 2, 3});
-  CHECK(at(blocks.of(3)) == 48);
-  CHECK(blocks.of(3).size == 16);
+  CHECK(at(blocks.buffer_for(3)) == 48);
+  CHECK(blocks.buffer_for(3).size == 16);
   const std::size_t offsets[] = {0, 3, 3, 8};
   const auto uneven = colls::partition::from_offsets(offsets, 3);
-  const auto chunks = colls::round_takes::chunks({0, 3}, all, uneven, 4);
-  CHECK(at(chunks.of(2)) == 12);
-  CHECK(chunks.of(1).size == 0);
-  CHECK(chunks.of(2).size == 20);
+  const auto chunks = colls::multi_recv_buffers::chunks({0, 3}, all, uneven, 4);
+  CHECK(at(chunks.buffer_for(2)) == 12);
+  CHECK(chunks.buffer_for(1).size == 0);
+  CHECK(chunks.buffer_for(2).size == 20);
   const auto even = colls::partition::blocks(4, 4);
-  CHECK(at(colls::round_takes::chunks({0, 4}, all, even, 4).of(3)) == 48);
-  CHECK(seen(colls::round_takes(), 0).empty());
+  CHECK(at(colls::multi_recv_buffers::chunks({0, 4}, all, even, 4).buffer_for(3)) == 48);
+  CHECK(seen(colls::multi_recv_buffers(), 0).empty());
   const std::uint64_t numbers[] = {1, 0, 0, 0, 5, 0, 0, 9};
-  const auto spaced = colls::round_takes::spaced({0, 4}, {memory, 3}, 16);
+  const auto spaced = colls::multi_recv_buffers::spaced({0, 4}, {memory, 3}, 16);
   CHECK(seen(spaced, 3) == std::vector<int>{0, 1, 2});
-  const auto some = spaced.among(numbers[0], 2 * sizeof numbers[0]);
+  const auto some = spaced.where_nonzero(numbers[0], 2 * sizeof numbers[0]);
   CHECK(seen(some, 3) == std::vector<int>{0, 2});
   CHECK(seen(some, 0) == std::vector<int>{2});
-  CHECK(at(some.of(2)) == 32);
-  CHECK(some.of(2).size == 3);
+  CHECK(at(some.buffer_for(2)) == 32);
+  CHECK(some.buffer_for(2).size == 3);
 }
 
 TEST_CASE_TEMPLATE("short vectors, many operations at a time, awaited in any order", World,
@@ -203,7 +202,7 @@ TEST_CASE_TEMPLATE("short vectors, many operations at a time, awaited in any ord
           const std::size_t calls = comm.size() > 5 ? 20 : 150;
           std::vector<std::unique_ptr<short_call>> started;
           for (std::size_t k = 0; k < calls; ++k) {
-            // Other lengths, too: what comes next in a ring is not always the same.
+            // Other lengths, too: the next frame in a ring is not always the same.
             const std::size_t count = n > 1 && k % 4 == 0 ? 1 : n;
             started.push_back(std::make_unique<short_call>(comm, kind, count, k));
             if (k % 10 == 0) co_await comm.barrier(direct);
@@ -222,7 +221,8 @@ TEST_CASE_TEMPLATE("short vectors, many operations at a time, awaited in any ord
   }
 }
 
-TEST_CASE("a rank that only sends runs ahead as far as rings and credit go, and no further") {
+TEST_CASE(
+    "a rank that only sends runs ahead as far as ring buffers and credit allow, and no further") {
   for (const std::size_t n : {1U, 600U}) {
     for (const bool keeps_early : {false, true}) {
       ranks<shm_world> world(3);
@@ -230,10 +230,10 @@ TEST_CASE("a rank that only sends runs ahead as far as rings and credit go, and 
       const auto rank_main = [&](communicator& comm) -> task<> {
         co_await all_are_here(comm);
         const std::size_t calls = n == 1 ? 2000 : 300;
-        // Meanwhile the others keep what comes, or do not read.
+        // Meanwhile the other ranks buffer messages, or do not read them.
         if (comm.rank() > 0 && keeps_early) {
-          co_await nap(comm, 5 * colls::milliseconds);
-          CHECK(ahead * n * sizeof(word) <= colls::tcp::window);
+          co_await pause(comm, 5 * colls::milliseconds);
+          CHECK(ahead * n * sizeof(word) <= colls::interprocess::credit_window);
         }
         bool right = true;
         for (std::size_t k = 0; k < calls; ++k) {
@@ -252,47 +252,47 @@ TEST_CASE("a rank that only sends runs ahead as far as rings and credit go, and 
   }
 }
 
-TEST_CASE("who waits for a part whose sender had no credit asks for it at once") {
+TEST_CASE("a receiver whose sender had no credits requests the message at once") {
   ranks<shm_world> world(2);
   communicator& sender = world.all[0];
   communicator& receiver = world.all[1];
   world.run([](communicator& comm) -> task<> { co_await all_are_here(comm); });
   constexpr std::size_t n = 16 * 1024 / sizeof(word);
-  for (int turn = 0; turn < 4; ++turn) {
-    // `done()` turns one rank alone and looks at no deadline: nothing comes about by time.
+  for (int round = 0; round < 4; ++round) {
+    // `done()` runs one rank alone and checks no deadline: nothing happens by time.
     std::vector<std::unique_ptr<short_call>> sent;
     do {
-      REQUIRE(sent.size() * n * sizeof(word) <= colls::tcp::window);
+      REQUIRE(sent.size() * n * sizeof(word) <= colls::interprocess::credit_window);
       sent.push_back(std::make_unique<short_call>(sender, 0, n, 2 * sent.size()));
     } while (sent.back()->started->done());
     std::vector<std::unique_ptr<short_call>> taken;
     for (std::size_t k = 0; k < sent.size(); ++k) {
       taken.push_back(std::make_unique<short_call>(receiver, 0, n, 2 * k));
     }
-    CHECK(!taken.back()->started->started().is_done());
+    CHECK(!taken.back()->started->underlying_call().is_done());
     for (int polls = 0; polls < 4 && !taken.back()->started->done(); ++polls) {
       (void)sent.back()->started->done();
     }
-    bool right = sent.back()->started->started().is_done();
+    bool right = sent.back()->started->underlying_call().is_done();
     for (const auto& each : taken) {
-      right &= each->started->started().is_done() && each->is_right();
+      right &= each->started->underlying_call().is_done() && each->is_right();
     }
     CHECK(right);
   }
 }
 
 TEST_CASE_TEMPLATE("a rank that does not send its part is named", World, shm_world, tcp_world) {
-  // Rank 2 is waited for: as a root, as one of many, by rank order.
+  // The ranks wait for rank 2: as a root, as one of many, by rank order.
   for (const int kind : {0, 1, 2, 3, 4, 5, 6, 7}) {
     ranks<World> world(3);
     world.run([=](communicator& comm) -> task<> {
       co_await all_are_here(comm);
       if (comm.rank() == 2) co_return;
-      colls::options how = direct;
-      // Long enough that it has been asked where it is.
-      how.timeout = std::chrono::milliseconds(300);
+      colls::options opts = direct;
+      // Long enough for a query of the state of rank 2.
+      opts.timeout = std::chrono::milliseconds(300);
       const bool from_two = kind == 0 || kind == 6;
-      short_call one(comm, kind, 2, from_two ? 2 : 0, how);
+      short_call one(comm, kind, 2, from_two ? 2 : 0, opts);
       const colls::failure why = co_await failure_of(one.started);
       CAPTURE(kind);
       if (comm.rank() == 0 || kind != 1) {
@@ -305,7 +305,7 @@ TEST_CASE_TEMPLATE("a rank that does not send its part is named", World, shm_wor
 }
 
 TEST_CASE_TEMPLATE(
-    "short vectors of other lengths end the communicator, also where a root had gone on", World,
+    "short vectors of other lengths end the communicator, also if the root has continued", World,
     shm_world, tcp_world) {
   for (int kind = 0; kind < kinds; ++kind) {
     ranks<World> world(3);
@@ -345,8 +345,9 @@ TEST_CASE_TEMPLATE("a short operation that is dropped ends the communicator with
   }
 }
 
-TEST_CASE_TEMPLATE("who needs a rank that has left or died is told, in every short collective",
-                   World, shm_world, tcp_world) {
+TEST_CASE_TEMPLATE(
+    "an operation that needs a rank that has left or died fails, in every short collective", World,
+    shm_world, tcp_world) {
   for (int kind = 0; kind < kinds; ++kind) {
     for (const bool dies : {false, true}) {
       ranks<World> world(3);
@@ -359,9 +360,9 @@ TEST_CASE_TEMPLATE("who needs a rank that has left or died is told, in every sho
         if (comm.rank() == 0) co_return;
         short_call one(comm, kind, 2, 0);  // whose root is rank 0
         colls::failure why = co_await failure_of(one.started);
-        // Who had only to send may have written it before the end was seen.
+        // A rank that only sends may have written its message before it saw the end.
         while (why.code == errc{}) {
-          co_await nap(comm, colls::milliseconds);
+          co_await pause(comm, colls::milliseconds);
           short_call next(comm, 2, 1, 1);
           why = co_await failure_of(next.started);
         }

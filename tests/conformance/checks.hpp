@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the conformance tests share: the cases that are run, and the comparison with what must come.
+// checks: the cases that the conformance tests run, and the comparison with the expected results.
 
 #include "../support/closed_forms.hpp"
 #include "harness.hpp"
@@ -19,8 +19,8 @@ using colls::any_buffer;
 using colls::collective;
 using colls::partition;
 
-/// Rank counts of a world: powers of two, and what hypercubes and trees have to fold. Builds that
-/// run all of this again (a second compiler, the sanitizers) have some of them.
+/// Rank counts of a world: powers of two, and others, for which hypercubes and trees must fold.
+/// Builds that repeat the suite (a second compiler, the sanitizers) run some of them.
 template <class World>
 #ifdef FEW_RANKS
 inline constexpr auto sizes = std::to_array({1, 2, 3, 5});
@@ -28,10 +28,10 @@ inline constexpr auto sizes = std::to_array({1, 2, 3, 5});
 inline constexpr auto sizes = std::to_array({1, 2, 3, 4, 5, 7, 8});
 #endif
 
-/// What is being run, for messages.
+/// The case that is being run, for messages.
 struct situation {
-  collective what;
-  algorithm how;
+  collective operation;
+  algorithm id;
   int ranks;
   const char* element;
   std::size_t n;
@@ -41,8 +41,9 @@ struct situation {
   const char* variant = "";
 
   std::string text(int rank) const {
-    std::string all = std::string(name(what)) + " " + name(how) + " of " + std::to_string(n) + " " +
-                      element + " on rank " + std::to_string(rank) + " of " + std::to_string(ranks);
+    std::string all = std::string(name(operation)) + " " + name(id) + " of " + std::to_string(n) +
+                      " " + element + " on rank " + std::to_string(rank) + " of " +
+                      std::to_string(ranks);
     if (root >= 0) all += ", root " + std::to_string(root);
     all += ", segment " + std::to_string(cut.segment) + " x " + std::to_string(cut.lanes);
     all += ", radix " + std::to_string(cut.radix);
@@ -56,7 +57,7 @@ struct layout {
   partition parts;
 };
 
-/// n elements as evenly as possible; n for each rank; a number of its own for each, some zero. Of
+/// n elements as evenly as possible; n for each rank; a different number for each, some zero. For
 /// long buffers only the first.
 inline std::vector<layout> layouts(int ranks, std::size_t n) {
   std::vector<layout> all(3);
@@ -74,11 +75,11 @@ inline std::vector<layout> layouts(int ranks, std::size_t n) {
 
 inline std::size_t count(int n) { return static_cast<std::size_t>(n); }
 template <class T>
-T& of(std::vector<T>& all, int rank) {
+T& of_rank(std::vector<T>& all, int rank) {
   return all[count(rank)];
 }
-inline any_buffer erased(memory& data, const element_and_op& with) {
-  return {data.data(), data.size() / with.size, with.size};
+inline any_buffer erased(memory& data, const element_and_op& pair) {
+  return {data.data(), data.size() / pair.size, pair.size};
 }
 inline std::vector<int> roots(int p) {
   if (p == 1) return {0};
@@ -90,44 +91,45 @@ inline std::vector<memory> buffers(int p, std::size_t bytes, std::size_t shift) 
   for (int rank = 0; rank < p; ++rank) all.emplace_back(bytes, (count(rank) + shift) % 8);
   return all;
 }
-inline std::vector<memory> inputs(const element_and_op& with, int p, std::size_t n,
+inline std::vector<memory> inputs(const element_and_op& pair, int p, std::size_t n,
                                   std::size_t shift) {
-  std::vector<memory> all = buffers(p, n * with.size, shift);
-  for (int rank = 0; rank < p; ++rank) fill(with, of(all, rank).data(), rank, 0, n);
+  std::vector<memory> all = buffers(p, n * pair.size, shift);
+  for (int rank = 0; rank < p; ++rank) fill(pair, of_rank(all, rank).data(), rank, 0, n);
   return all;
 }
 
 template <class Row>
-bool legal(const Row& row, const element_and_op& with, int ranks) {
-  return (row.what != colls::needs::commutative || with.op.commutative) &&
-         (row.what != colls::needs::even_ranks || ranks % 2 == 0);
+bool legal(const Row& row, const element_and_op& pair, int ranks) {
+  return (row.requirement != colls::needs::commutative || pair.op.commutative) &&
+         (row.requirement != colls::needs::even_ranks || ranks % 2 == 0);
 }
-/// Whether the bits must be those of the sequential sum.
+/// Returns whether the bits must be those of the sequential sum.
 template <class Row>
-bool in_order(const Row& row, const element_and_op& with) {
-  return with.exact || row.sums == colls::order::rank;
+bool in_order(const Row& row, const element_and_op& pair) {
+  return pair.exact || row.reduction_order == colls::order::rank;
 }
 
 inline bool same_bytes(const memory& one, const memory& other) {
   return one.size() == 0 || std::memcmp(one.data(), other.data(), one.size()) == 0;
 }
 
-/// Equal, or for float sums of another order close: they differ by rounding alone.
-inline void expect_part(const situation& at, const element_and_op& with, int rank,
+/// Requires equal bytes, or close values for float sums in another order: these differ by rounding
+/// alone.
+inline void expect_part(const situation& at, const element_and_op& pair, int rank,
                         const std::byte* got, const std::vector<std::byte>& want, bool bits) {
   if (want.empty() || std::memcmp(got, want.data(), want.size()) == 0) return;
-  for (std::size_t i = 0; i < want.size(); i += with.size) {
-    if (std::memcmp(got + i, want.data() + i, with.size) == 0) continue;
+  for (std::size_t i = 0; i < want.size(); i += pair.size) {
+    if (std::memcmp(got + i, want.data() + i, pair.size) == 0) continue;
     const bool close =
         !bits && std::abs(read<float>(got + i) / read<float>(want.data() + i) - 1) < 1e-6f;
-    REQUIRE_MESSAGE(close, at.text(rank) << ": element " << i / with.size);
+    REQUIRE_MESSAGE(close, at.text(rank) << ": element " << i / pair.size);
   }
 }
-inline void expect(const situation& at, const element_and_op& with, int rank, const memory& got,
+inline void expect(const situation& at, const element_and_op& pair, int rank, const memory& got,
                    const std::vector<std::byte>& want, bool bits) {
   REQUIRE_MESSAGE(got.size() == want.size(), at.text(rank));
   REQUIRE_MESSAGE(got.guards_are_intact(), at.text(rank));
-  expect_part(at, with, rank, got.data(), want, bits);
+  expect_part(at, pair, rank, got.data(), want, bits);
 }
 inline void expect_cost(const situation& at, const traffic& sent,
                         const std::optional<closed_forms::cost>& want) {
@@ -137,12 +139,12 @@ inline void expect_cost(const situation& at, const traffic& sent,
   REQUIRE_MESSAGE(sent.rounds == want->rounds, at.text(-1));
 }
 inline void expect_cost(const situation& at, const traffic& sent, const partition& parts,
-                        const element_and_op& with, const std::vector<int>& nodes = {}) {
+                        const element_and_op& pair, const std::vector<int>& nodes = {}) {
   const closed_forms::call call{
-      parts,          with.size,    std::max(at.root, 0), with.op.commutative,
-      at.cut.segment, at.cut.lanes, at.cut.radix,         nodes,
-      sent.lends};
-  expect_cost(at, sent, closed_forms::of(at.what, at.how, call));
+      parts,           pair.size,    std::max(at.root, 0), pair.op.commutative,
+      at.cut.segment,  at.cut.lanes, at.cut.radix,         nodes,
+      sent.has_windows};
+  expect_cost(at, sent, closed_forms::of(at.operation, at.id, call));
 }
 
 /// Calls `test(team, element and op, n, pieces, shift)` for every case.
@@ -159,20 +161,20 @@ void sweep(const Test& test) {
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     const auto& pairs = elements_and_ops();
     if (p > 8) {
-      // Only what the number of ranks can spoil: places and orders.
+      // Only what depends on the number of ranks: positions and orders.
       std::vector<int> few = {1, p + 1};
       if (p <= 20) few.insert(few.end(), {0, p - 1, 101});
       for (const int n : few) test(all, pairs[2], count(n), pieces{64, 2, 3}, 0);
       test(all, pairs[0], count(17 * p), pieces{}, 1);
       continue;
     }
-    for (const element_and_op& with : pairs) {
+    for (const element_and_op& pair : pairs) {
       for (const std::size_t n : counts) {
         for (std::size_t shift = 0; shift < (n == 13 ? 8 : 1); ++shift) {
-          test(all, with, n, pieces{}, shift);
-          test(all, with, n, pieces{24, 3, 2}, shift);
+          test(all, pair, n, pieces{}, shift);
+          test(all, pair, n, pieces{24, 3, 2}, shift);
         }
-        test(all, with, n, pieces{64, 2, 3}, 0);
+        test(all, pair, n, pieces{64, 2, 3}, 0);
       }
     }
     // Above every eager limit, in one piece and in many.

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the conformance suite needs below the collectives: a world whose messages are counted, all
-// ranks of an operation run to its end, buffers between guards, element and operation pairs.
+// harness: what the conformance suite needs below the collectives: a world whose messages are
+// counted, all ranks of an operation run to its end, buffers between guards, pairs of an element
+// type and an operation.
 //
-// A World has `explicit World(int size)`, `size()`, `operator[](rank)` that gives a transport, and
-// is the driver that turns all of them: see colls::inproc_world.
+// A World has `explicit World(int size)`, `size()`, `operator[](rank)` that returns a transport,
+// and is the driver of all of them: see colls::inproc_world.
 
 #include <colls/algorithm/table.hpp>
 
@@ -22,80 +23,84 @@
 
 namespace conformance {
 
-/// What was sent: messages, their bytes, and the longest chain of them, of which each depends on
-/// one that its sender had received in its lane before.
+/// The messages of an operation, their bytes, and the longest chain of messages in which each
+/// depends on one that its sender had received in the same lane before.
 class traffic {
  public:
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
   std::uint64_t rounds = 0;
-  std::vector<int> hosts;  // of the ranks, if not what the transport says
-  bool lends = false;      // the transport does
+  std::vector<int> hosts;    // of the ranks; empty: as the transport has them
+  bool has_windows = false;  // the transport's ranks can access each other's buffers
 
-  void sent(int from, int to, int lane, std::size_t size) {
+  void sent(int source, int dest, int lane, std::size_t size) {
     ++messages;
     bytes += size;
-    const std::uint64_t chain = heard_[{from, lane}] + 1;
+    const std::uint64_t chain = received_[{source, lane}] + 1;
     rounds = std::max(rounds, chain);
-    under_way_[{from, to, lane}].push_back(chain);
+    in_flight_[{source, dest, lane}].push_back(chain);
   }
-  void received(int from, int to, int lane) {
-    std::deque<std::uint64_t>& chains = under_way_[{from, to, lane}];
-    std::uint64_t& longest = heard_[{to, lane}];
+  void received(int source, int dest, int lane) {
+    std::deque<std::uint64_t>& chains = in_flight_[{source, dest, lane}];
+    std::uint64_t& longest = received_[{dest, lane}];
     longest = std::max(longest, chains.front());
     chains.pop_front();
   }
 
  private:
-  std::map<std::array<int, 3>, std::deque<std::uint64_t>> under_way_;
-  std::map<std::array<int, 2>, std::uint64_t> heard_;
+  std::map<std::array<int, 3>, std::deque<std::uint64_t>> in_flight_;
+  std::map<std::array<int, 2>, std::uint64_t> received_;
 };
 
-/// What a transport that lends has besides.
+/// Additional members of a transport with windows.
 template <colls::transport Transport>
-struct lending_of {};
-template <colls::lending_transport Transport>
-struct lending_of<Transport> {
-  class loan : public Transport::loan {
+struct window_members {};
+template <colls::shared_window_transport Transport>
+struct window_members<Transport> {
+  class exposure : public Transport::exposure {
    public:
     template <class Counted>
-    loan(Counted& net, colls::communicator_state& on) : Transport::loan(net.counts(), on) {}
+    exposure(Counted& net, colls::communicator_state& comm)
+        : Transport::exposure(net.counts(), comm) {}
     std::uint64_t address_for(int, colls::const_bytes, colls::readers) { return 0; }
   };
-  // None, as nothing may be read by the kernel: what has no messages cannot be counted.
-  // tests/algorithm/shared_window.cpp works at desks.
-  struct desk {
-    static constexpr std::size_t size = Transport::desk::size;
+  // There are no bounce buffers, and `address_for` exposes nothing: data that does not travel in
+  // messages cannot be counted. tests/algorithm/shared_window.cpp tests both.
+  struct bounce_buffer {
+    static constexpr std::size_t size = Transport::bounce_buffer::size;
     template <class Counted>
-    explicit desk(Counted&) {}
+    explicit bounce_buffer(Counted&) {}
     std::byte* data() const { return nullptr; }
   };
   using view = typename Transport::view;
 };
 
-/// And one that has rounds.
+/// Additional member of a transport with fused sends and receives.
 template <colls::transport Transport>
-struct rounds_of {};
-template <colls::round_transport Transport>
-struct rounds_of<Transport> {
-  class round_operation {
+struct multi_send_recv_members {};
+template <colls::multi_send_recv_transport Transport>
+struct multi_send_recv_members<Transport> {
+  class multi_send_recv_operation {
    public:
     template <class Counted>
-    round_operation(Counted& net, std::uint16_t lane, const colls::round_gives& give,
-                    const colls::round_takes& take, colls::operation_record& record)
+    multi_send_recv_operation(Counted& net, std::uint16_t lane,
+                              const colls::multi_send_buffers& sends,
+                              const colls::multi_recv_buffers& recvs,
+                              colls::operation_record& record)
         : sent_(net.sent()),
           rank_(net.rank()),
           lane_(lane),
-          give_(give),
-          take_(take),
-          leaf_(net.counts(), lane, give, take, record) {}
+          sends_(sends),
+          recvs_(recvs),
+          leaf_(net.counts(), lane, sends, recvs, record) {}
     bool start(colls::completion& done) {
-      give_.each(rank_, [&](int peer) { sent_.sent(rank_, peer, lane_, give_.of(peer).size); });
+      sends_.for_each(
+          rank_, [&](int peer) { sent_.sent(rank_, peer, lane_, sends_.buffer_for(peer).size); });
       return leaf_.start(done);
     }
     std::error_code result() {
       const std::error_code ec = leaf_.result();
-      if (!ec) take_.each(rank_, [&](int peer) { sent_.received(peer, rank_, lane_); });
+      if (!ec) recvs_.for_each(rank_, [&](int peer) { sent_.received(peer, rank_, lane_); });
       return ec;
     }
 
@@ -103,15 +108,15 @@ struct rounds_of<Transport> {
     traffic& sent_;
     int rank_;
     int lane_;
-    colls::round_gives give_;
-    colls::round_takes take_;
-    typename Transport::round_operation leaf_;
+    colls::multi_send_buffers sends_;
+    colls::multi_recv_buffers recvs_;
+    typename Transport::multi_send_recv_operation leaf_;
   };
 };
 
 /// A transport that counts what is sent.
 template <colls::transport Transport>
-class counted : public lending_of<Transport>, public rounds_of<Transport> {
+class counted : public window_members<Transport>, public multi_send_recv_members<Transport> {
   using receive = decltype(std::declval<Transport&>().recv(
       std::declval<colls::message_key>(), colls::mutable_bytes{},
       std::declval<colls::operation_record&>()));
@@ -129,9 +134,9 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
     using leaf = decltype(std::declval<Transport&>().send(
         std::declval<colls::message_key>(), colls::const_bytes{},
         std::declval<colls::operation_record&>()));
-    send_operation(counted& net, const colls::message_key& key, colls::const_bytes from,
+    send_operation(counted& net, const colls::message_key& key, colls::const_bytes data,
                    colls::operation_record& record)
-        : net_(net), key_(key), size_(from.size), leaf_(net.net_.send(key, from, record)) {}
+        : net_(net), key_(key), size_(data.size), leaf_(net.net_.send(key, data, record)) {}
     bool start(colls::completion& done) {
       net_.sent_.sent(net_.rank(), key_.peer, key_.lane, size_);
       return leaf_.start(done);
@@ -147,11 +152,11 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
 
   class recv_operation {
    public:
-    recv_operation(counted& net, const colls::message_key& key, colls::mutable_bytes into,
+    recv_operation(counted& net, const colls::message_key& key, colls::mutable_bytes buffer,
                    colls::operation_record& record)
-        : net_(net), key_(key), leaf_(net.net_.recv(key, into, record)) {}
+        : net_(net), key_(key), leaf_(net.net_.recv(key, buffer, record)) {}
     bool start(colls::completion& done) { return leaf_.start(done); }
-    void consume_with(colls::folding fold, void* self, std::size_t element)
+    void consume_with(colls::fold_function fold, void* self, std::size_t element)
       requires consumes
     {
       leaf_.consume_with(fold, self, element);
@@ -168,40 +173,40 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
     receive leaf_;
   };
 
-  send_operation send(const colls::message_key& key, colls::const_bytes from,
+  send_operation send(const colls::message_key& key, colls::const_bytes data,
                       colls::operation_record& record) {
-    return {*this, key, from, record};
+    return {*this, key, data, record};
   }
-  recv_operation recv(const colls::message_key& key, colls::mutable_bytes into,
+  recv_operation recv(const colls::message_key& key, colls::mutable_bytes buffer,
                       colls::operation_record& record) {
-    return {*this, key, into, record};
+    return {*this, key, buffer, record};
   }
-  auto meet(std::uint16_t lane, void* mine, colls::operation_record& record)
-    requires colls::meeting_transport<Transport>
+  auto arrive(std::uint16_t lane, void* arguments, colls::operation_record& record)
+    requires colls::completion_barrier_transport<Transport>
   {
-    return net_.meet(lane, mine, record);
+    return net_.arrive(lane, arguments, record);
   }
   auto* view_of(int peer)
-    requires colls::lending_transport<Transport>
+    requires colls::shared_window_transport<Transport>
   {
     return net_.view_of(peer);
   }
-  bool lends(colls::const_bytes data) const
-    requires colls::lending_transport<Transport>
+  bool can_expose(colls::const_bytes data) const
+    requires colls::shared_window_transport<Transport>
   {
-    return net_.lends(data);
+    return net_.can_expose(data);
   }
   auto allocate(std::size_t size)
-    requires colls::lending_transport<Transport>
+    requires colls::shared_window_transport<Transport>
   {
     return net_.allocate(size);
   }
   Transport& counts() const { return net_; }
   traffic& sent() const { return sent_; }
   colls::time_point now() const { return net_.now(); }
-  colls::match& matching() { return net_.matching(); }
+  colls::tag_matcher& matching() { return net_.matching(); }
   colls::run_queue& queue() { return net_.queue(); }
-  void kick() { net_.kick(); }
+  void wake_driver() { net_.wake_driver(); }
   auto& driver() { return net_.driver(); }
   int node_of(int rank) const {
     return sent_.hosts.empty() ? net_.node_of(rank) : sent_.hosts[static_cast<std::size_t>(rank)];
@@ -213,7 +218,7 @@ class counted : public lending_of<Transport>, public rounds_of<Transport> {
   traffic& sent_;
 };
 
-/// How an operation is cut.
+/// The parameters of an operation.
 struct pieces {
   std::uint64_t segment = 0;
   int lanes = 1;
@@ -226,7 +231,7 @@ class team {
  public:
   using transport = counted<std::remove_cvref_t<decltype(std::declval<World&>()[0])>>;
   using channel = colls::basic_channel<transport>;
-  using catalogue = colls::detail::catalogue<channel>;
+  using algorithm_table = colls::detail::algorithm_table<channel>;
 
   explicit team(int size, const std::vector<int>& hosts = {}) : world_(size), hosts_(hosts) {
     for (int rank = 0; rank < size; ++rank) {
@@ -237,16 +242,16 @@ class team {
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<int>& hosts() const { return hosts_; }
 
-  /// Runs `body(channel)` on every rank and says what was sent. A hang ends as a timeout.
+  /// Runs `body(channel)` on every rank and returns what was sent. A hang ends as a timeout.
   template <class Body>
-  traffic run(colls::collective what, pieces cut, const Body& body) {
+  traffic run(colls::collective coll, pieces cut, const Body& body) {
     sent_ = {};
     sent_.hosts = hosts_;
-    sent_.lends = colls::lending_transport<transport>;
+    sent_.has_windows = colls::shared_window_transport<transport>;
     std::vector<std::unique_ptr<call>> calls;
     std::vector<colls::task<>> tasks;
     for (const auto& each : members_) {
-      calls.push_back(std::make_unique<call>(*each, what, cut));
+      calls.push_back(std::make_unique<call>(*each, coll, cut));
       tasks.push_back(body(channel(each->net, calls.back()->record)));
     }
     colls::sync_wait(world_, colls::when_all(std::move(tasks)));
@@ -259,8 +264,8 @@ class team {
     colls::communicator_state state;
 
     template <class Net>
-    member(Net& over, traffic& sent, int rank, int size)
-        : net(over, sent), state(1, rank, size, nullptr) {
+    member(Net& below, traffic& sent, int rank, int size)
+        : net(below, sent), state(1, rank, size, nullptr) {
       net.matching().add(state);
     }
     ~member() { net.matching().remove(state); }
@@ -268,26 +273,26 @@ class team {
 
   struct call {
     colls::operation_record record;
-    colls::match& with;
+    colls::tag_matcher& matcher;
 
-    call(member& of, colls::collective what, pieces cut) : with(of.net.matching()) {
+    call(member& owner, colls::collective coll, pieces cut) : matcher(owner.net.matching()) {
       colls::fingerprint print;
-      print.what = what;
+      print.operation = coll;
       print.segment = cut.segment;
       print.lanes = static_cast<std::uint32_t>(cut.lanes);
       print.radix = static_cast<std::uint32_t>(cut.radix);
-      record.communicator = &of.state;
-      record.sequence = of.state.take_sequence(print);
+      record.communicator = &owner.state;
+      record.sequence = owner.state.take_sequence(print);
       record.hash = hash_of(print);
-      record.what = what;
-      record.started = of.net.now();
+      record.operation = coll;
+      record.started = owner.net.now();
       record.deadline = record.started + 20 * colls::seconds;
       record.segment = cut.segment;
       record.lanes = cut.lanes;
       record.radix = cut.radix;
-      with.begin(record);
+      matcher.begin(record);
     }
-    ~call() { with.end(record); }
+    ~call() { matcher.end(record); }
   };
 
   World world_;
@@ -296,7 +301,7 @@ class team {
   std::vector<std::unique_ptr<member>> members_;
 };
 
-/// Bytes at any misalignment, between guards, full of a value that no test expects.
+/// Bytes at any misalignment, between guard bytes, filled with a value that no test expects.
 class memory {
  public:
   memory(std::size_t size, std::size_t misalignment)
@@ -330,7 +335,7 @@ struct element_and_op {
   const char* name;
   std::size_t size;
   colls::any_op op;
-  bool exact;  // the bits do not depend on the order of the folds
+  bool exact;  // the bits do not depend on the order of the fold
   void (*fill)(std::byte* at, std::uint64_t random);
   void (*add)(std::byte* left, const std::byte* right);  // left = left (+) right
 };
@@ -393,8 +398,8 @@ inline const std::vector<element_and_op>& elements_and_ops() {
            }
          }
        }},
-      // What algorithms see of bfloat16 sums: floats that hold bfloat16 values. Their sums are
-      // exact in float and not in bfloat16.
+      // Algorithms get bfloat16 sums as floats that hold bfloat16 values. Their sums are exact in
+      // float and not in bfloat16.
       {"bfloat16 plus in float", colls::erase<colls::bfloat16>(sum).accumulate_size,
        colls::erase<colls::bfloat16>(sum).op, true,
        [](byte* at, uint64_t random) {
@@ -406,27 +411,27 @@ inline const std::vector<element_and_op>& elements_and_ops() {
   return all;
 }
 
-/// The value of an element: no other rank or index has the same.
+/// Returns the value of an element. No other rank or index has the same.
 inline std::uint64_t value(int rank, std::size_t index) {
   return colls::mix(static_cast<std::uint64_t>(rank) + 1, index);
 }
 
-/// `n` elements of `rank`, from `first` on.
-inline void fill(const element_and_op& with, std::byte* at, int rank, std::size_t first,
+/// Writes `n` elements of `rank`, from `first` on.
+inline void fill(const element_and_op& pair, std::byte* at, int rank, std::size_t first,
                  std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) with.fill(at + i * with.size, value(rank, first + i));
+  for (std::size_t i = 0; i < n; ++i) pair.fill(at + i * pair.size, value(rank, first + i));
 }
 
-/// x[first] (+) ... (+) x[last - 1] of the elements from `start` on, by a plain loop.
-inline std::vector<std::byte> folded(const element_and_op& with, int first, int last,
+/// Returns x[first] (+) ... (+) x[last - 1] of the elements from `start` on, by a plain loop.
+inline std::vector<std::byte> folded(const element_and_op& pair, int first, int last,
                                      std::size_t start, std::size_t n) {
-  std::vector<std::byte> sum(n * with.size);
+  std::vector<std::byte> sum(n * pair.size);
   std::byte other[sizeof(matrix)];
-  fill(with, sum.data(), first, start, n);
+  fill(pair, sum.data(), first, start, n);
   for (int rank = first + 1; rank < last; ++rank) {
     for (std::size_t i = 0; i < n; ++i) {
-      with.fill(other, value(rank, start + i));
-      with.add(sum.data() + i * with.size, other);
+      pair.fill(other, value(rank, start + i));
+      pair.add(sum.data() + i * pair.size, other);
     }
   }
   return sum;

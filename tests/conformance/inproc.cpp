@@ -4,7 +4,7 @@
 
 #include "suite.hpp"
 
-// The cheapest world has the most sizes.
+// This world costs least and runs with the most rank counts.
 #ifndef FEW_RANKS
 template <>
 inline constexpr auto conformance::sizes<colls::inproc_world> =

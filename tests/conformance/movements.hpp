@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Conformance of the collectives that move data without looking at it.
+// movements: conformance of the collectives without a reduction.
 
 #include "checks.hpp"
 
@@ -13,14 +13,14 @@ class movements {
  public:
   using ranks = team<World>;
   using channel = typename ranks::channel;
-  using catalogue = typename ranks::catalogue;
+  using algorithm_table = typename ranks::algorithm_table;
 
   static void barrier() {
     for (const int p : sizes<World>) {
       ranks all(p);
-      for (const auto& row : catalogue::barrier) {
+      for (const auto& row : algorithm_table::barrier) {
         for (const int radix : {2, 3, 4}) {
-          const situation at{collective::barrier, row.how, p, "nothing", 0, {0, 1, radix}, 0};
+          const situation at{collective::barrier, row.id, p, "nothing", 0, {0, 1, radix}, 0};
           for (int late = 0; late < p; ++late) one_late(all, row, at, late);
         }
       }
@@ -29,67 +29,68 @@ class movements {
 
   static void broadcast() {
     sweep<World>(
-        [](ranks& all, const element_and_op& with, std::size_t n, pieces cut, std::size_t shift) {
-          for (const auto& row : catalogue::broadcast) {
+        [](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
+          for (const auto& row : algorithm_table::broadcast) {
             for (const int root : roots(all.size())) {
               const situation at{
-                  collective::broadcast, row.how, all.size(), with.name, n, cut, shift, root};
-              auto data = buffers(all.size(), n * with.size, shift);
-              fill(with, of(data, root).data(), root, 0, n);
-              const traffic sent = all.run(at.what, cut, [&](channel net) {
-                return row.run(net, erased(of(data, net.rank()), with), root);
+                  collective::broadcast, row.id, all.size(), pair.name, n, cut, shift, root};
+              auto data = buffers(all.size(), n * pair.size, shift);
+              fill(pair, of_rank(data, root).data(), root, 0, n);
+              const traffic sent = all.run(at.operation, cut, [&](channel net) {
+                return row.run(net, erased(of_rank(data, net.rank()), pair), root);
               });
-              const auto want = folded(with, root, root + 1, 0, n);
+              const auto want = folded(pair, root, root + 1, 0, n);
               for (int rank = 0; rank < all.size(); ++rank) {
-                expect(at, with, rank, of(data, rank), want, true);
+                expect(at, pair, rank, of_rank(data, rank), want, true);
               }
-              expect_cost(at, sent, partition(n, all.size()), with);
+              expect_cost(at, sent, partition(n, all.size()), pair);
             }
           }
         });
   }
 
   static void all_gather() {
-    sweep<World>([](ranks& all, const element_and_op& with, std::size_t n, pieces cut,
-                    std::size_t shift) {
-      const int p = all.size();
-      for (const auto& row : catalogue::all_gather) {
-        if (!legal(row, with, p)) continue;
-        for (const layout& chunks : layouts(p, n)) {
-          const partition parts = chunks.parts;
-          const situation at{collective::all_gather, row.how, p, with.name, n, cut, shift};
-          auto data = buffers(p, parts.total() * with.size, shift);
-          std::vector<std::byte> want(parts.total() * with.size);
-          for (int rank = 0; rank < p; ++rank) {
-            const std::size_t start = parts.offset(rank);
-            fill(with, of(data, rank).data() + start * with.size, rank, start, parts.count(rank));
-            fill(with, want.data() + start * with.size, rank, start, parts.count(rank));
+    sweep<World>(
+        [](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
+          const int p = all.size();
+          for (const auto& row : algorithm_table::all_gather) {
+            if (!legal(row, pair, p)) continue;
+            for (const layout& chunks : layouts(p, n)) {
+              const partition parts = chunks.parts;
+              const situation at{collective::all_gather, row.id, p, pair.name, n, cut, shift};
+              auto data = buffers(p, parts.total() * pair.size, shift);
+              std::vector<std::byte> want(parts.total() * pair.size);
+              for (int rank = 0; rank < p; ++rank) {
+                const std::size_t start = parts.offset(rank);
+                fill(pair, of_rank(data, rank).data() + start * pair.size, rank, start,
+                     parts.count(rank));
+                fill(pair, want.data() + start * pair.size, rank, start, parts.count(rank));
+              }
+              const traffic sent = all.run(at.operation, cut, [&](channel net) {
+                return row.run(net, erased(of_rank(data, net.rank()), pair), parts);
+              });
+              for (int rank = 0; rank < p; ++rank)
+                expect(at, pair, rank, of_rank(data, rank), want, true);
+              expect_cost(at, sent, parts, pair);
+            }
           }
-          const traffic sent = all.run(at.what, cut, [&](channel net) {
-            return row.run(net, erased(of(data, net.rank()), with), parts);
-          });
-          for (int rank = 0; rank < p; ++rank) expect(at, with, rank, of(data, rank), want, true);
-          expect_cost(at, sent, parts, with);
-        }
-      }
-    });
+        });
   }
 
-  static void gather() { to_or_from_root(catalogue::gather, collective::gather); }
-  static void scatter() { to_or_from_root(catalogue::scatter, collective::scatter); }
+  static void gather() { to_or_from_root(algorithm_table::gather, collective::gather); }
+  static void scatter() { to_or_from_root(algorithm_table::scatter, collective::scatter); }
 
   static void all_to_all() {
-    sweep<World>([](ranks& all, const element_and_op& with, std::size_t n, pieces cut,
+    sweep<World>([](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
                     std::size_t shift) {
       const int p = all.size();
-      for (const auto& row : catalogue::all_to_all) {
+      for (const auto& row : algorithm_table::all_to_all) {
         for (const bool equal : {true, false}) {
-          const auto length = [&](int from, int to) {
-            return equal ? n : n * count((from + 2 * to) % 3);
+          const auto length = [&](int source, int dest) {
+            return equal ? n : n * count((source + 2 * dest) % 3);
           };
-          const situation at{
-              collective::all_to_all,        row.how, p, with.name, n, cut, shift, -1,
-              equal ? "" : "of many lengths"};
+          const situation at{collective::all_to_all,        row.id, p, pair.name, n, cut, shift, -1,
+                             equal ? "" : "of many lengths"};
           std::vector<layout> sent_to(count(p));
           std::vector<layout> got_from(count(p));
           for (int rank = 0; rank < p; ++rank) {
@@ -101,37 +102,38 @@ class movements {
               parts.parts = equal ? partition::blocks(n, p)
                                   : partition::from_offsets(parts.offsets.data(), p);
             };
-            describe(of(sent_to, rank), [&](int peer) { return length(rank, peer); });
-            describe(of(got_from, rank), [&](int peer) { return length(peer, rank); });
+            describe(of_rank(sent_to, rank), [&](int peer) { return length(rank, peer); });
+            describe(of_rank(got_from, rank), [&](int peer) { return length(peer, rank); });
           }
           std::vector<memory> in;
           std::vector<memory> out;
           for (int rank = 0; rank < p; ++rank) {
-            const std::size_t total = of(sent_to, rank).parts.total();
-            in.emplace_back(total * with.size, (count(rank) + shift) % 8);
-            fill(with, in.back().data(), rank, 0, total);
-            out.emplace_back(of(got_from, rank).parts.total() * with.size, shift);
+            const std::size_t total = of_rank(sent_to, rank).parts.total();
+            in.emplace_back(total * pair.size, (count(rank) + shift) % 8);
+            fill(pair, in.back().data(), rank, 0, total);
+            out.emplace_back(of_rank(got_from, rank).parts.total() * pair.size, shift);
           }
-          const traffic sent = all.run(at.what, cut, [&](channel net) {
-            return row.run(net, erased(of(in, net.rank()), with), of(sent_to, net.rank()).parts,
-                           erased(of(out, net.rank()), with), of(got_from, net.rank()).parts);
+          const traffic sent = all.run(at.operation, cut, [&](channel net) {
+            return row.run(
+                net, erased(of_rank(in, net.rank()), pair), of_rank(sent_to, net.rank()).parts,
+                erased(of_rank(out, net.rank()), pair), of_rank(got_from, net.rank()).parts);
           });
           for (int rank = 0; rank < p; ++rank) {
-            std::vector<std::byte> want(of(out, rank).size());
+            std::vector<std::byte> want(of_rank(out, rank).size());
             for (int peer = 0; peer < p; ++peer) {
-              fill(with, want.data() + of(got_from, rank).parts.offset(peer) * with.size, peer,
-                   of(sent_to, peer).parts.offset(rank), length(peer, rank));
+              fill(pair, want.data() + of_rank(got_from, rank).parts.offset(peer) * pair.size, peer,
+                   of_rank(sent_to, peer).parts.offset(rank), length(peer, rank));
             }
-            expect(at, with, rank, of(out, rank), want, true);
-            expect(at, with, rank, of(in, rank),
-                   folded(with, rank, rank + 1, 0, of(sent_to, rank).parts.total()), true);
+            expect(at, pair, rank, of_rank(out, rank), want, true);
+            expect(at, pair, rank, of_rank(in, rank),
+                   folded(pair, rank, rank + 1, 0, of_rank(sent_to, rank).parts.total()), true);
           }
           if (equal) {
-            expect_cost(at, sent, partition::blocks(n, p), with);
+            expect_cost(at, sent, partition::blocks(n, p), pair);
           } else {
             expect_cost(at, sent,
-                        closed_forms::all_to_all_v(row.how, p, cut.radix, [&](int from, int to) {
-                          return length(from, to) * with.size;
+                        closed_forms::all_to_all_v(row.id, p, cut.radix, [&](int source, int dest) {
+                          return length(source, dest) * pair.size;
                         }));
           }
         }
@@ -150,12 +152,12 @@ class movements {
       co_await row.run(net);
       early = early || entered != at.ranks;
     };
-    const traffic sent = all.run(at.what, at.cut, body);
+    const traffic sent = all.run(at.operation, at.cut, body);
     REQUIRE_MESSAGE(!early, at.text(late));
     expect_cost(at, sent, partition(0, at.ranks), elements_and_ops()[0]);
   }
 
-  /// Lets everybody else go on.
+  /// Lets all other ranks run.
   struct pause {
     bool start(colls::completion& done) {
       done.post();
@@ -165,17 +167,17 @@ class movements {
   };
 
   template <class Rows>
-  static void to_or_from_root(const Rows& rows, collective what) {
+  static void to_or_from_root(const Rows& rows, collective coll) {
     sweep<World>(
-        [&](ranks& all, const element_and_op& with, std::size_t n, pieces cut, std::size_t shift) {
+        [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
           for (const auto& row : rows) {
             for (const int root : roots(p)) {
               for (const layout& chunks : layouts(p, n)) {
                 for (const bool in_place : {false, true}) {
                   const situation at{
-                      what, row.how, p, with.name, n, cut, shift, root, in_place ? "in place" : ""};
-                  one_root(all, row, at, chunks.parts, with, in_place);
+                      coll, row.id, p, pair.name, n, cut, shift, root, in_place ? "in place" : ""};
+                  one_root(all, row, at, chunks.parts, pair, in_place);
                 }
               }
             }
@@ -183,39 +185,40 @@ class movements {
         });
   }
 
-  // Chunk r, wherever it lies, has the values of rank r from the chunk's offset on.
+  // Chunk r has the values of rank r from the chunk's offset on, in every buffer.
   template <class Row>
   static void one_root(ranks& all, const Row& row, const situation& at, const partition& parts,
-                       const element_and_op& with, bool in_place) {
-    const bool gathers = at.what == collective::gather;
+                       const element_and_op& pair, bool in_place) {
+    const bool gathers = at.operation == collective::gather;
     const int p = at.ranks;
-    memory whole(parts.total() * with.size, (at.shift + 5) % 8);
-    std::vector<memory> mine;
-    std::vector<std::byte> want(parts.total() * with.size);
+    memory full(parts.total() * pair.size, (at.shift + 5) % 8);
+    std::vector<memory> own_data;
+    std::vector<std::byte> want(parts.total() * pair.size);
     for (int rank = 0; rank < p; ++rank) {
       const std::size_t start = parts.offset(rank);
-      mine.emplace_back(parts.count(rank) * with.size, (count(rank) + at.shift) % 8);
-      fill(with, want.data() + start * with.size, rank, start, parts.count(rank));
+      own_data.emplace_back(parts.count(rank) * pair.size, (count(rank) + at.shift) % 8);
+      fill(pair, want.data() + start * pair.size, rank, start, parts.count(rank));
       std::byte* const here =
-          in_place && rank == at.root ? whole.data() + start * with.size : mine.back().data();
-      if (gathers) fill(with, here, rank, start, parts.count(rank));
+          in_place && rank == at.root ? full.data() + start * pair.size : own_data.back().data();
+      if (gathers) fill(pair, here, rank, start, parts.count(rank));
     }
-    if (!gathers) std::copy(want.begin(), want.end(), whole.data());
-    const traffic sent = all.run(at.what, at.cut, [&](channel net) {
+    if (!gathers) std::copy(want.begin(), want.end(), full.data());
+    const traffic sent = all.run(at.operation, at.cut, [&](channel net) {
       const bool at_root = net.rank() == at.root;
-      const any_buffer everything = at_root ? erased(whole, with) : any_buffer();
+      const any_buffer everything = at_root ? erased(full, pair) : any_buffer();
       const any_buffer own = at_root && in_place ? colls::chunks{everything, parts}[at.root]
-                                                 : erased(of(mine, net.rank()), with);
+                                                 : erased(of_rank(own_data, net.rank()), pair);
       return gathers ? row.run(net, own, everything, parts, at.root)
                      : row.run(net, everything, own, parts, at.root);
     });
-    expect(at, with, at.root, whole, want, true);
+    expect(at, pair, at.root, full, want, true);
     for (int rank = 0; rank < p; ++rank) {
       if (in_place && rank == at.root) continue;
-      const std::byte* const start = want.data() + parts.offset(rank) * with.size;
-      expect(at, with, rank, of(mine, rank), {start, start + parts.count(rank) * with.size}, true);
+      const std::byte* const start = want.data() + parts.offset(rank) * pair.size;
+      expect(at, pair, rank, of_rank(own_data, rank),
+             {start, start + parts.count(rank) * pair.size}, true);
     }
-    expect_cost(at, sent, parts, with);
+    expect_cost(at, sent, parts, pair);
   }
 };
 

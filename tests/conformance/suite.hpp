@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The conformance suite: every algorithm of every collective, over any world of transports, against
-// plain loops; what arrives where, what stays untouched, and how many messages and bytes it took.
+// suite: runs every algorithm of every collective over any world of transports and compares with
+// plain loops: the results, the buffers that must stay unchanged, and the number of messages and
+// bytes.
 
 #include "movements.hpp"
 #include "reductions.hpp"

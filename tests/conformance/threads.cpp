@@ -6,10 +6,10 @@
 
 namespace {
 
-/// One thread turns all ranks: what passes between threads is the unit test's subject.
-class turned_world {
+/// One thread drives all ranks. The unit test covers the exchange between threads.
+class single_threaded_world {
  public:
-  explicit turned_world(int size) : ranks_(size) {}
+  explicit single_threaded_world(int size) : ranks_(size) {}
 
   int size() const { return ranks_.size(); }
   colls::thread_transport& operator[](int rank) { return ranks_[rank]; }
@@ -30,4 +30,4 @@ class turned_world {
 
 }  // namespace
 
-TEST_CASE("every algorithm over threads") { conformance::conforms<turned_world>(); }
+TEST_CASE("every algorithm over threads") { conformance::conforms<single_threaded_world>(); }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Builds and runs main.cpp the way another project uses colls.
+"""Builds and runs main.cpp the way a user's project does.
 
 plain       one command, the checkout's include folder and the libraries that docs/building.md names
 subproject  a Meson project that has the checkout as a subproject
 pkg-config  against what `meson install` installed
-cmake       the same by find_package
+cmake       against what `meson install` installed, by find_package
 
 usage: check.py plain|subproject|pkg-config|cmake SOURCE_DIR COMPILER...
 """
@@ -41,7 +41,7 @@ def same_files(left, right):
 
 
 def install(source, folder, compiler):
-    """The prefix under which everything is installed now, by the commands that a user gives."""
+    """Installs everything by the commands of a user. Returns the prefix."""
     run("meson", "setup", folder / "b", source, env={"CXX": " ".join(compiler)})
     steps = output("ninja", "-C", folder / "b", "-n")
     assert "no work to do" in steps, f"installing headers compiles something:\n{steps}"

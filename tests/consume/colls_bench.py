@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Runs colls-bench and holds what it prints, writes and returns to what other tools read.
+"""Runs colls-bench and checks that what it prints, writes and returns is what other tools read.
 
 usage: colls_bench.py BUILD_DIR
 """
@@ -26,7 +26,7 @@ BUS = {"all_reduce": lambda p: 2 * (p - 1) / p, "reduce_scatter": lambda p: (p -
 
 
 def environment():
-    """No launcher's."""
+    """The environment without the variables of launchers."""
     names = ("COLLS_", "OMPI_", "PMI", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX")
     return {name: value for name, value in os.environ.items() if not name.startswith(names)}
 
@@ -79,7 +79,7 @@ def measured(build, folder, arguments, ranks, launcher=(), sizes=(8, 32, 128, 51
 
 
 def refused(build, status, *arguments):
-    """A command line of which one line says what is wrong."""
+    """Checks that a command line is refused, with one line that names the error."""
     ran = run(build / "bench/colls-bench", *arguments)
     assert ran.returncode == status, f"status {ran.returncode}\n{ran.stdout}{ran.stderr}"
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
@@ -102,7 +102,7 @@ def main():
         check("all_reduce", "--transport", "shm", "--registered", "1", registered=True, **two)
         check("all_reduce", "--transport", "shm", "--in-place", "1", in_place=True, **two)
         check("all_reduce", "--transport", "inproc", ranks=2, transport="inproc")
-        # Those of a launcher, whatever --ranks says, and also if it is one.
+        # Under a launcher its number of ranks counts, even 1, whatever --ranks is.
         for ranks in (1, 2):
             check("all_reduce", "--ranks", "3", ranks=ranks, transport="tcp",
                   launcher=(colls_run, "-n", str(ranks)))
@@ -111,13 +111,13 @@ def main():
                       ["broadcast", "--in-place", "1"], ["all_reduce", "--root", "2"],
                       ["all_reduce", "--ranks", "0"], ["all_reduce", "--memory", "device"]):
             refused(build, 2, *wrong)
-        # Numbers that would measure nothing, or something else than they say.
+        # Numbers that would measure nothing, or not what they name.
         for wrong in ("-n -5", "-w -7", "-f 0", "-f -3", "-f 1", "-f nan", "--seconds nan", "--seconds -1",
                       "-b 64 -e 8", "-b 64M", "-b 1 -e 3", "--sizes 2", "--sizes 8,2", "--sizes 4 -d double"):
             refused(build, 2, "all_reduce", *wrong.split())
         refused(build, 2, "reduce_scatter", "--sizes", "8", "--ranks", "3")
         refused(build, 2, "all_reduce", "--transport", "inproc", "--sizes", "2")
-        # What a range begins with is made a whole number of elements; 0 is a size.
+        # The first size of a range is made a whole number of elements. 0 is a valid size.
         check("reduce_scatter", "--transport", "shm", "--ranks", "3", ranks=3, transport="shm",
               sizes=[24, 120, 504])
         check("all_reduce", "--transport", "shm", "--sizes", "0,6", sizes=[0, 4], **two)

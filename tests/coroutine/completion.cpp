@@ -17,10 +17,10 @@ static_assert(colls::startable<stepper::turn>);
 static_assert(!colls::startable<int>);
 
 struct noted : completion {
-  noted(run_queue& queue, std::vector<int>& where, int what)
+  noted(run_queue& queue, std::vector<int>& list, int id)
       : completion([](completion& self) noexcept { static_cast<noted&>(self).note(); }, &queue),
-        order(where),
-        number(what) {}
+        order(list),
+        number(id) {}
   void note() {
     order.push_back(number);
     if (next != nullptr) next->post();
@@ -70,7 +70,7 @@ TEST_CASE("a completion that is destroyed leaves its queue, and a queue its comp
   CHECK_FALSE(one.posted());
 }
 
-TEST_CASE("two that feed each other do not keep the driver for ever") {
+TEST_CASE("two completions that post each other do not occupy the driver forever") {
   run_queue queue;
   std::vector<int> order;
   noted one(queue, order, 1);
@@ -83,16 +83,16 @@ TEST_CASE("two that feed each other do not keep the driver for ever") {
   CHECK_FALSE(queue.empty());
 }
 
-TEST_CASE("what is watched is looked at by every run, until it has come about") {
-  struct condition : colls::watched {
-    bool look() noexcept override {
-      ++looks;
+TEST_CASE("every run polls the watched conditions, until they hold") {
+  struct condition : colls::polled_condition {
+    bool poll() noexcept override {
+      ++polls;
       if (!holds) return false;
       waiter->post();
       return true;
     }
     bool holds = false;
-    int looks = 0;
+    int polls = 0;
     completion* waiter = nullptr;
   };
   run_queue queue;
@@ -107,15 +107,15 @@ TEST_CASE("what is watched is looked at by every run, until it has come about") 
   queue.watch(first);
   queue.watch(second);
   CHECK_FALSE(queue.run());
-  CHECK(first.looks == 1);
-  CHECK(second.looks == 1);
+  CHECK(first.polls == 1);
+  CHECK(second.polls == 1);
   first.holds = true;
   CHECK(queue.run());
   CHECK(order == std::vector<int>{1});
   CHECK(queue.is_watching());
   CHECK_FALSE(queue.run());
-  CHECK(first.looks == 2);
-  CHECK(second.looks == 3);
+  CHECK(first.polls == 2);
+  CHECK(second.polls == 3);
   {
     condition gone;
     queue.watch(gone);

@@ -12,35 +12,35 @@ namespace {
 
 using colls::detail::frame_cache;
 
-TEST_CASE("a block that was given back is used again for its size and no other") {
+TEST_CASE("a freed block is used again for its size and no other") {
   frame_cache cache;
-  void* const small = cache.take(100);
-  void* const large = cache.take(1000);
-  cache.give(small, 100);
-  cache.give(large, 1000);
-  CHECK(cache.take(1000) == large);
-  CHECK(cache.take(120) == small);  // one granule of 64 holds both
-  void* const fresh = cache.take(120);
+  void* const small = cache.allocate(100);
+  void* const large = cache.allocate(1000);
+  cache.deallocate(small, 100);
+  cache.deallocate(large, 1000);
+  CHECK(cache.allocate(1000) == large);
+  CHECK(cache.allocate(120) == small);  // one granule of 64 holds both
+  void* const fresh = cache.allocate(120);
   CHECK(fresh != small);
-  cache.give(large, 1000);
-  cache.give(small, 120);
-  cache.give(fresh, 120);
-  CHECK(cache.take(65) == fresh);  // last in, first out
-  cache.give(fresh, 65);
+  cache.deallocate(large, 1000);
+  cache.deallocate(small, 120);
+  cache.deallocate(fresh, 120);
+  CHECK(cache.allocate(65) == fresh);  // last in, first out
+  cache.deallocate(fresh, 65);
 }
 
-TEST_CASE("blocks of every size may be filled, and are aligned") {
+TEST_CASE("blocks of every size can be filled, and are aligned") {
   frame_cache cache;
   for (int round = 0; round < 2; ++round) {
     std::vector<void*> blocks;
     for (std::size_t size = 1; size < 20'000; size += 37) {
-      blocks.push_back(cache.take(size));
+      blocks.push_back(cache.allocate(size));
       CHECK(reinterpret_cast<std::uintptr_t>(blocks.back()) % alignof(std::max_align_t) == 0);
       std::memset(blocks.back(), 0xa5, size);
     }
     std::size_t size = 1;
     for (void* block : blocks) {
-      cache.give(block, size);
+      cache.deallocate(block, size);
       size += 37;
     }
   }
@@ -61,14 +61,14 @@ TEST_CASE("a block may be freed on another thread, also after that thread's cach
 #if defined(COLLS_ASAN)
 TEST_CASE("a block that waits to be used again is poisoned") {
   frame_cache cache;
-  auto* const block = static_cast<std::byte*>(cache.take(200));
+  auto* const block = static_cast<std::byte*>(cache.allocate(200));
   CHECK_FALSE(__asan_address_is_poisoned(block + 150));
-  cache.give(block, 200);
+  cache.deallocate(block, 200);
   CHECK(__asan_address_is_poisoned(block));
   CHECK(__asan_address_is_poisoned(block + 150));
-  CHECK(cache.take(200) == block);
+  CHECK(cache.allocate(200) == block);
   CHECK_FALSE(__asan_address_is_poisoned(block + 150));
-  cache.give(block, 200);
+  cache.deallocate(block, 200);
 }
 #endif
 

@@ -7,7 +7,8 @@
 #include "../support/communicators.hpp"
 #include "../support/stepper.hpp"
 
-// A million awaits in a loop leave the stack where it was. Run at -O0 and under ASan too.
+// A million awaits in a loop need a constant stack depth. These tests also run at -O0 and under
+// ASan.
 
 namespace {
 
@@ -15,7 +16,7 @@ using colls::task;
 
 constexpr int million = 1'000'000;
 
-/// How far down the stack the callers of `note` have been.
+/// Records how deep in the stack the callers of `note` were.
 class depth {
  public:
   [[gnu::noinline]] void note() {
@@ -29,7 +30,7 @@ class depth {
   std::uintptr_t lowest_ = UINTPTR_MAX;
   std::uintptr_t highest_ = 0;
 };
-constexpr std::size_t most = 64 * 1024;
+constexpr std::size_t max_spread = 64 * 1024;
 
 task<int> ready(depth& stack) {
   stack.note();
@@ -46,7 +47,7 @@ task<> fails(depth& stack) {
   co_return;
 }
 
-TEST_CASE("tasks that are ready, tasks that suspend") {
+TEST_CASE("tasks that are ready, and tasks that suspend") {
   stepper on;
   depth stack;
   const auto loop = [&]() -> task<int> {
@@ -56,7 +57,7 @@ TEST_CASE("tasks that are ready, tasks that suspend") {
     co_return sum;
   };
   CHECK(colls::sync_wait(on, loop()) == 2 * million);
-  CHECK(stack.spread() < most);
+  CHECK(stack.spread() < max_spread);
 }
 
 TEST_CASE("when_all, and tasks that throw") {
@@ -78,7 +79,7 @@ TEST_CASE("when_all, and tasks that throw") {
     co_return sum;
   };
   CHECK(colls::sync_wait(on, loop()) == million / 2 + million / 20);
-  CHECK(stack.spread() < most);
+  CHECK(stack.spread() < max_spread);
 }
 
 TEST_CASE("collectives of ranks that feed each other") {
@@ -91,11 +92,11 @@ TEST_CASE("collectives of ranks that feed each other") {
     }
     CHECK(number == 1);
   });
-  CHECK(stack.spread() < most);
+  CHECK(stack.spread() < max_spread);
 }
 
-TEST_CASE("calls that all wait for one, and end together") {
-  // When the first ends, each of the others is admitted and ends at once.
+TEST_CASE("calls that all wait for the first one, and end together") {
+  // When the first call ends, each of the others starts and ends at once.
   depth stack;
   communicators all(2);
   std::vector<colls::operation<>> kept;
@@ -108,7 +109,7 @@ TEST_CASE("calls that all wait for one, and end together") {
   for (int i = 0; i < million / 20; ++i) kept.push_back(all[0].all_reduce(one, note));
   for (int i = 0; i < million / 20; ++i) kept.push_back(all[1].all_reduce(two, note));
   for (auto& each : kept) all.wait(each);
-  CHECK(stack.spread() < most);
+  CHECK(stack.spread() < max_spread);
 }
 
 }  // namespace

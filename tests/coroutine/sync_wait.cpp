@@ -19,74 +19,74 @@ using colls::task;
 static_assert(colls::driver<stepper>);
 static_assert(!colls::driver<int>);
 
-/// Ends when it has been idle often enough.
+/// A driver whose operation ends when the driver has been idle three times.
 struct patient : stepper {
-  colls::completion* waits = nullptr;
+  colls::completion* waiter = nullptr;
   std::vector<unsigned> idle_polls;
 
   void idle(unsigned polls) {
     CHECK(entered() == 1);
     idle_polls.push_back(polls);
-    if (idle_polls.size() == 3) waits->post();
+    if (idle_polls.size() == 3) waiter->post();
   }
   struct until_idle {
-    patient& of;
+    patient& driver;
     bool start(colls::completion& done) {
-      of.waits = &done;
+      driver.waiter = &done;
       return false;
     }
     void result() const {}
   };
 };
 
-TEST_CASE("it polls, says how long nothing has happened, and enters and leaves") {
+TEST_CASE("sync_wait polls, counts idle polls, and enters and leaves the driver") {
   patient on;
   colls::sync_wait(on, patient::until_idle{on});
   CHECK(on.idle_polls == std::vector<unsigned>{1, 2, 3});
   CHECK(on.entered() == 0);
 }
 
-TEST_CASE("where turning throws nobody waits any more for what is kept") {
+TEST_CASE("after an exception of the driver an operation that outlives the wait has no waiter") {
   struct : stepper {
     bool poll() { throw std::runtime_error("no"); }
   } on;
   struct kept {
-    const colls::completion* waits = nullptr;
+    const colls::completion* waiter = nullptr;
     bool start(colls::completion& done) {
-      waits = &done;
+      waiter = &done;
       return false;
     }
-    void forget(const colls::completion& waiter) {
-      if (waits == &waiter) waits = nullptr;
+    void forget(const colls::completion& gone) {
+      if (waiter == &gone) waiter = nullptr;
     }
     void result() const {}
   } operation;
   CHECK_THROWS_AS(colls::sync_wait(on, operation), std::runtime_error);
-  CHECK(operation.waits == nullptr);
+  CHECK(operation.waiter == nullptr);
   CHECK(on.entered() == 0);
 }
 
-/// Does something while it waits, and ends then.
+/// A driver that runs a function when it is idle; then its operation ends.
 struct busy : stepper {
-  std::function<void()> does;
-  colls::completion* waits = nullptr;
+  std::function<void()> work;
+  colls::completion* waiter = nullptr;
 
   void idle(unsigned) {
-    does();
-    waits->post();
+    work();
+    waiter->post();
   }
   struct until_done {
-    busy& of;
+    busy& driver;
     bool start(colls::completion& done) {
-      of.waits = &done;
+      driver.waiter = &done;
       return false;
     }
     void result() const {}
   };
 };
 
-/// What a wait on a thread of its own throws.
-std::optional<colls::failure> thrown_elsewhere(stepper& on) {
+/// The failure that a wait on a second thread throws.
+std::optional<colls::failure> thrown_on_second_thread(stepper& on) {
   std::optional<colls::failure> why;
   std::thread([&] {
     try {
@@ -98,34 +98,34 @@ std::optional<colls::failure> thrown_elsewhere(stepper& on) {
   return why;
 }
 
-TEST_CASE("a wait on a second thread is refused while one is under way, which goes on") {
+TEST_CASE("a wait on a second thread is refused while another wait runs, which continues") {
   busy on;
   std::optional<colls::failure> refused;
-  on.does = [&] { refused = thrown_elsewhere(on); };
+  on.work = [&] { refused = thrown_on_second_thread(on); };
   colls::sync_wait(on, busy::until_done{on});
   REQUIRE(refused);
   CHECK(refused->code == colls::errc::invalid_argument);
   CHECK(std::string(refused->detail).starts_with("another thread is inside"));
   CHECK(on.entered() == 0);
 
-  // One within another is the same thread's, and leaves it inside.
-  on.does = [&] {
+  // A nested wait belongs to the same thread, which still waits afterwards.
+  on.work = [&] {
     colls::sync_wait(on, on.next());
-    refused = thrown_elsewhere(on);
+    refused = thrown_on_second_thread(on);
   };
   refused.reset();
   colls::sync_wait(on, busy::until_done{on});
   CHECK(refused);
 
-  // One after another is nobody's business, also after an exception.
-  on.does = [] { throw std::runtime_error("no"); };
+  // Consecutive waits of different threads are allowed, also after an exception.
+  on.work = [] { throw std::runtime_error("no"); };
   CHECK_THROWS_AS(colls::sync_wait(on, busy::until_done{on}), std::runtime_error);
-  CHECK(!thrown_elsewhere(on));
-  CHECK(!thrown_elsewhere(on));
+  CHECK(!thrown_on_second_thread(on));
+  CHECK(!thrown_on_second_thread(on));
   colls::sync_wait(on, on.next());
 }
 
-TEST_CASE("it gives values and throws errors, and leaves in any case") {
+TEST_CASE("sync_wait returns values, throws errors, and always leaves the driver") {
   stepper on;
   const auto value = [&]() -> task<int> {
     co_await on.next();

@@ -24,7 +24,8 @@ task<> throws_after(stepper& on, bool waits) {
   throw std::runtime_error("from inside");
 }
 
-TEST_CASE("a task is lazy, runs inside its await up to its first suspension, and gives its value") {
+TEST_CASE(
+    "a task is lazy, runs inside its await up to its first suspension, and returns its value") {
   stepper on;
   int stage = 0;
   const auto body = [&]() -> task<std::string> {
@@ -33,9 +34,9 @@ TEST_CASE("a task is lazy, runs inside its await up to its first suspension, and
     stage = 2;
     co_return std::string("done");
   };
-  task<std::string> made = body();
+  task<std::string> lazy = body();
   CHECK(stage == 0);
-  const auto outer = [&]() -> task<std::string> { co_return co_await made; };
+  const auto outer = [&]() -> task<std::string> { co_return co_await lazy; };
   CHECK(colls::sync_wait(on, outer()) == "done");
   CHECK(stage == 2);
 }
@@ -44,10 +45,10 @@ TEST_CASE("values of any kind, moved and not copied") {
   stepper on;
   const auto owner = []() -> task<std::unique_ptr<int>> { co_return std::make_unique<int>(4); };
   const auto outer = [&]() -> task<int> {
-    const std::unique_ptr<int> mine = co_await owner();
+    const std::unique_ptr<int> owned = co_await owner();
     const int ready = co_await answer(2);
     const int waited = co_await later(on, 3);
-    co_return *mine * 100 + ready * 10 + waited;
+    co_return *owned * 100 + ready * 10 + waited;
   };
   CHECK(colls::sync_wait(on, outer()) == 423);
 }
@@ -69,14 +70,14 @@ TEST_CASE("an exception comes out at the await, whether the task had suspended o
 }
 
 struct fails {
-  std::error_code why;
+  std::error_code ec;
   bool start(colls::completion&) { return true; }
-  std::error_code result() const { return why; }
+  std::error_code result() const { return ec; }
 };
 
-TEST_CASE("an error_code that an operation gives is thrown as colls::error") {
+TEST_CASE("an error_code that an operation returns is thrown as colls::error") {
   stepper on;
-  const auto outer = [&](std::error_code why) -> task<> { co_await fails{why}; };
+  const auto outer = [&](std::error_code ec) -> task<> { co_await fails{ec}; };
   colls::sync_wait(on, outer({}));
   try {
     colls::sync_wait(on, outer(colls::errc::timeout));
@@ -94,9 +95,10 @@ TEST_CASE("a task that is destroyed unfinished leaves nothing behind") {
     CAPTURE(steps);
     stepper on;
     const auto alive = std::make_shared<int>(0);
-    struct nobody : colls::completion {
-      explicit nobody(stepper& of) : completion([](completion&) noexcept {}, &of.queue()) {}
-    } asks(on);
+    struct idle_waiter : colls::completion {
+      explicit idle_waiter(stepper& driver)
+          : completion([](completion&) noexcept {}, &driver.queue()) {}
+    } waiter(on);
     {
       const auto inner = [&on](std::shared_ptr<int> held) -> task<> {
         co_await on.next();
@@ -105,14 +107,14 @@ TEST_CASE("a task that is destroyed unfinished leaves nothing behind") {
       };
       const auto outer = [&]() -> task<> { co_await inner(alive); };
       task<> started = outer();
-      CHECK_FALSE(started.start(asks));
+      CHECK_FALSE(started.start(waiter));
       for (int i = 0; i < steps; ++i) on.queue().run(1);
       task<> moved = std::move(started);
       CHECK_FALSE(started);
       moved = outer();
     }
     CHECK(alive.use_count() == 1);
-    asks.withdraw();
+    waiter.withdraw();
     CHECK_FALSE(on.poll());
   }
 }

@@ -14,20 +14,20 @@ namespace {
 using colls::task;
 using colls::when_all;
 
-task<int> after(stepper& on, int turns, int value) {
-  for (int i = 0; i < turns; ++i) co_await on.next();
+task<int> after(stepper& on, int steps, int value) {
+  for (int i = 0; i < steps; ++i) co_await on.next();
   co_return value;
 }
-task<> note(stepper& on, int turns, std::vector<int>& order, int number) {
-  for (int i = 0; i < turns; ++i) co_await on.next();
+task<> note(stepper& on, int steps, std::vector<int>& order, int number) {
+  for (int i = 0; i < steps; ++i) co_await on.next();
   order.push_back(number);
 }
-task<> fails_after(stepper& on, int turns, const char* what) {
-  for (int i = 0; i < turns; ++i) co_await on.next();
+task<> fails_after(stepper& on, int steps, const char* what) {
+  for (int i = 0; i < steps; ++i) co_await on.next();
   throw std::runtime_error(what);
 }
 
-TEST_CASE("values come as a tuple, in the order of the parts") {
+TEST_CASE("the values are a tuple, in the order of the parts") {
   stepper on;
   const auto all = [&]() -> task<std::string> {
     const auto values = co_await when_all(after(on, 3, 1), on.next(), after(on, 0, 2));
@@ -37,7 +37,7 @@ TEST_CASE("values come as a tuple, in the order of the parts") {
   CHECK(colls::sync_wait(on, all()) == "12");
 }
 
-TEST_CASE("all parts run beside each other, and all have ended afterwards") {
+TEST_CASE("all parts run concurrently, and all have ended afterwards") {
   stepper on;
   std::vector<int> order;
   colls::sync_wait(on,
@@ -68,7 +68,7 @@ TEST_CASE("the leftmost error is thrown, after all parts have ended") {
   CHECK(order == std::vector<int>{1, 6, 5});
 }
 
-TEST_CASE("nested") {
+TEST_CASE("when_all of when_all") {
   stepper on;
   std::vector<int> order;
   colls::sync_wait(on, when_all(when_all(note(on, 2, order, 2), on.next()),
@@ -76,33 +76,34 @@ TEST_CASE("nested") {
   CHECK(order == std::vector<int>{1, 2});
 }
 
-TEST_CASE("a part may turn the driver while the others are still to be started") {
+TEST_CASE("a part may run the driver before the others are started") {
   stepper on;
   std::vector<int> order;
-  const auto turns = [](stepper& with, std::vector<int>& in) -> task<> {
-    while (with.poll()) {
+  const auto polls = [](stepper& driver, std::vector<int>& list) -> task<> {
+    while (driver.poll()) {
     }
-    in.push_back(0);
+    list.push_back(0);
     co_return;
   };
-  colls::sync_wait(on, when_all(note(on, 1, order, 1), turns(on, order), note(on, 1, order, 2)));
+  colls::sync_wait(on, when_all(note(on, 1, order, 1), polls(on, order), note(on, 1, order, 2)));
   CHECK(order == std::vector<int>{1, 0, 2});
 }
 
-TEST_CASE("destroyed unfinished at any moment") {
+TEST_CASE("a when_all that is destroyed unfinished leaves nothing behind") {
   for (int steps = 0; steps < 12; ++steps) {
     CAPTURE(steps);
     stepper on;
     std::vector<int> order;
-    struct nobody : colls::completion {
-      explicit nobody(stepper& of) : completion([](completion&) noexcept {}, &of.queue()) {}
-    } asks(on);
+    struct idle_waiter : colls::completion {
+      explicit idle_waiter(stepper& driver)
+          : completion([](completion&) noexcept {}, &driver.queue()) {}
+    } waiter(on);
     {
       const auto all = [&]() -> task<> {
         co_await when_all(note(on, 2, order, 2), when_all(on.next(), note(on, 3, order, 3)));
       };
       task<> started = all();
-      CHECK_FALSE(started.start(asks));
+      CHECK_FALSE(started.start(waiter));
       for (int i = 0; i < steps; ++i) on.queue().run(1);
     }
     while (on.poll()) {

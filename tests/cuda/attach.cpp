@@ -8,13 +8,13 @@
 
 #include "../stand_in/cuda.hpp"
 
-// What a call for device memory may use. The stand-in is no GPU.
+// The checks of the buffers and streams of calls on device memory. The stand-in is not a GPU.
 
 namespace cuda = colls::cuda;
 
 namespace {
 
-TEST_CASE("a buffer ends in the memory of its device") {
+TEST_CASE("a buffer must lie in one allocation of the device") {
   stand_in::boot({.devices = 2});
   {
     std::vector<cuda::device_buffer<int>> of;
@@ -28,23 +28,23 @@ TEST_CASE("a buffer ends in the memory of its device") {
     const auto until = [begin](const int* end) {
       return colls::any_buffer(begin, static_cast<std::size_t>(end - begin), sizeof(int));
     };
-    CHECK(cuda::wrong_with(until(begin + 100), first) == nullptr);
-    CHECK(cuda::wrong_with(until(begin + 101), first) == colls::detail::beyond_its_memory);
-    CHECK(cuda::wrong_with(until(other + 10), first) == colls::detail::beyond_its_memory);
-    CHECK(cuda::wrong_with(until(begin + 100), 1 - first) == colls::detail::other_devices_memory);
+    CHECK(cuda::usage_error(until(begin + 100), first) == nullptr);
+    CHECK(cuda::usage_error(until(begin + 101), first) == colls::detail::beyond_its_memory);
+    CHECK(cuda::usage_error(until(other + 10), first) == colls::detail::beyond_its_memory);
+    CHECK(cuda::usage_error(until(begin + 100), 1 - first) == colls::detail::other_devices_memory);
   }
   CHECK(stand_in::allocations() == 0);
 }
 
-TEST_CASE("a stream that calls may follow is of their device, and is not captured") {
+TEST_CASE("the stream of a call must be of its device and not captured") {
   stand_in::boot({.devices = 2});
   void* const callers = stand_in::make_stream(1);
   (void)cuda::api::use_device(0);
-  CHECK(cuda::wrong_with(colls::stream_ref{callers}, 1) == nullptr);
-  CHECK(cuda::wrong_with(colls::stream_ref{callers}, 0) == colls::detail::other_devices_stream);
+  CHECK(cuda::usage_error(colls::stream_ref{callers}, 1) == nullptr);
+  CHECK(cuda::usage_error(colls::stream_ref{callers}, 0) == colls::detail::other_devices_stream);
   stand_in::capture(callers, true);
-  CHECK(cuda::wrong_with(colls::stream_ref{callers}, 1) == colls::detail::captured_stream);
-  CHECK(cuda::wrong_with(colls::stream_ref{}, 1) == nullptr);
+  CHECK(cuda::usage_error(colls::stream_ref{callers}, 1) == colls::detail::captured_stream);
+  CHECK(cuda::usage_error(colls::stream_ref{}, 1) == nullptr);
   int now = -1;
   (void)cuda::api::current_device(now);
   CHECK(now == 0);

@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A model's calls between two processes, a device that fails, and a process that is killed: of
-// tests for a GPU, under nvcc. Who includes it says before which model is `tested` (nvcc 13.0
-// breaks over templates of such tasks).
+// Tests for a GPU, compiled by nvcc: a model's calls between two processes, a device that fails,
+// and a process that is killed. A file that includes this one first declares `tested`, the model;
+// it is no template parameter because nvcc 13.0 fails on templates of such tasks.
 
 #include "calls.hpp"
 #include "processes.hpp"
 
 inline colls::task<int> all_sizes(colls::world& world) {
-  if (!is_there()) {
-    co_await attach_to_nothing<tested>(world);
+  if (!has_device()) {
+    co_await attach_without_device<tested>(world);
     co_return wrong;
   }
   for (const std::size_t n : {1ul, 1000ul, 1'000'003ul}) {
@@ -21,9 +21,9 @@ inline colls::task<int> all_sizes(colls::world& world) {
   co_return wrong;
 }
 
-/// Rank 1 dies in the middle of a loop of calls; rank 0 is told, and its device goes on.
+/// Rank 1 is killed in a loop of calls. Rank 0 gets peer_failed, and its device continues to work.
 inline colls::task<> killed_in(colls::world& world, std::size_t n) {
-  if (!is_there()) co_return;
+  if (!has_device()) co_return;
   const int device = colls::cuda::device_for(world);
   auto gpu = co_await colls::cuda::attach<tested>(world, device);
   const colls::cuda::on_device here(device);
@@ -42,21 +42,22 @@ inline colls::task<> killed_in(colls::world& world, std::size_t n) {
   const colls::cuda::device_buffer<float> fresh(n);
   after.copy(fresh.data(), data.data(), n * sizeof(float));
   co_await after.reached();
-  const bool told = code == colls::errc::peer_failed;
-  std::printf("%s a process that is killed, %zu elements\n", told ? "ok   " : "WRONG", n);
+  const bool reported = code == colls::errc::peer_failed;
+  std::printf("%s a process that is killed, %zu elements\n", reported ? "ok   " : "WRONG", n);
   std::fflush(stdout);
-  ::_exit(told ? 0 : 1);
+  ::_exit(reported ? 0 : 1);
 }
 
 inline colls::task<> killed(colls::world& world) { return killed_in(world, 20'000'000); }
-/// Where each rank has a GPU, of an island.
+/// Where each rank has its own GPU, these are calls of a peer group.
 inline colls::task<> killed_in_short(colls::world& world) { return killed_in(world, 1000); }
 
 static __global__ void fault() { __trap(); }
 
-/// Rank 1's device fails before a call; both are told, and what is not rank 1's device goes on.
+/// Rank 1's device fails before a call. Both ranks get device_failed, and everything but rank 1's
+/// device continues to work.
 inline colls::task<int> failed(colls::world& world) {
-  if (!is_there()) co_return wrong;
+  if (!has_device()) co_return wrong;
   const int device = colls::cuda::device_for(world);
   auto gpu = co_await colls::cuda::attach<tested>(world, device);
   const colls::cuda::on_device here(device);
@@ -64,7 +65,7 @@ inline colls::task<int> failed(colls::world& world) {
   colls::options how;
   how.stream = on.ref();
   const colls::cuda::device_buffer<float> data(1000);
-  co_await world.barrier();  // all have attached
+  co_await world.barrier();  // all ranks have attached
   if (world.rank() == 1) fault<<<1, 1, 0, colls::cuda::api::native(on.ref())>>>();
   colls::errc code{};
   try {
@@ -79,9 +80,9 @@ inline colls::task<int> failed(colls::world& world) {
   }
   std::vector<int> ranks{1};
   co_await world.all_reduce(ranks);
-  const bool told = code == colls::errc::device_failed && ranks[0] == 2;
-  std::printf("%s a device that fails\n", told ? "ok   " : "WRONG");
-  co_return told ? 0 : 1;
+  const bool reported = code == colls::errc::device_failed && ranks[0] == 2;
+  std::printf("%s a device that fails\n", reported ? "ok   " : "WRONG");
+  co_return reported ? 0 : 1;
 }
 
 inline int between_processes() {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Calls on device memory, compared with what they should leave: of tests for a GPU, under nvcc.
+// Calls on device memory whose results are compared with the expected ones: for tests on a GPU,
+// compiled by nvcc. tests/net/cuda_ipc.cpp makes them on the stand-in.
 
 #include <colls/cuda/reduce.cuh>
 #include <colls/cuda/stream.hpp>
@@ -33,9 +34,9 @@ struct better {
   }
 };
 
-/// A user of device_calls.hpp: a stream that writes what buffers hold, and another one, which knows
-/// nothing of the first, that reads what calls have left there. It frees nothing meanwhile: that
-/// waits for the kernels of all ranks of a GPU, and those of NCCL for the ranks.
+/// A user of device_calls.hpp. One stream writes the contents of buffers; another stream, which
+/// does not follow the first, reads the results. No memory is freed between calls: freeing waits
+/// for the kernels of all ranks of a GPU, and kernels of NCCL wait for other ranks.
 class user {
  public:
   explicit user(int device) : memory_(device), pinned_(device), writes_(device), reads_(device) {}
@@ -65,7 +66,7 @@ class user {
   buffer<T> holding(const std::vector<T>& all) {
     buffer<T> there(*this, all.size());
     const std::size_t size = all.size() * sizeof(T);
-    const auto& from = under_way_.emplace_back(pinned_, size);
+    const auto& from = uploads_.emplace_back(pinned_, size);
     if (size != 0) std::memcpy(from.data(), all.data(), size);
     writes_.copy(there.data(), from.data(), size);
     return there;
@@ -76,7 +77,7 @@ class user {
     reads_.copy(here.data(), got.data(), got.size() * sizeof(T));
     co_await reads_.reached();
     co_await writes_.reached();
-    under_way_.clear();
+    uploads_.clear();
     const T* const first = reinterpret_cast<const T*>(here.data());
     const auto differs = std::mismatch(first, first + got.size(), want.begin(), want.end());
     if (differs.first == first + got.size() && differs.second == want.end()) co_return;
@@ -88,7 +89,7 @@ class user {
  private:
   colls::cuda::device_pool memory_;
   colls::cuda::pinned_pool pinned_;
-  std::deque<colls::cuda::pinned_pool::block> under_way_;
+  std::deque<colls::cuda::pinned_pool::block> uploads_;
   colls::cuda::stream writes_;
   colls::cuda::stream reads_;
 };
@@ -106,7 +107,7 @@ inline void user::capture(bool begins) {
 }
 #endif
 
-/// An all_reduce of a type that CUDA's kernels add up in a way of their own.
+/// An all_reduce by `op` of `n` elements of type T; element i of a rank is `at(rank, i)`.
 template <class T, class Op, class Communicator, class At>
 colls::task<> reduction(const char* what, user& by, Communicator& gpu, std::size_t n, Op op,
                         const At& at) {
@@ -123,7 +124,8 @@ colls::task<> reduction(const char* what, user& by, Communicator& gpu, std::size
   co_await by.expect(what, data, all);
 }
 
-/// Where memory is seen it is not staged; the log says why it was.
+/// Calls of ranks that can access each other's memory must not be staged. If they are, the log says
+/// why.
 template <class Communicator>
 colls::task<> in_place(user& by, Communicator& gpu, std::size_t n) {
   const auto data = by.holding(device_calls::numbers(gpu.rank(), n));
@@ -150,7 +152,7 @@ colls::task<> in_place(user& by, Communicator& gpu, std::size_t n) {
   co_await by.expect("all_reduce by a ring", round, summed);
 }
 
-/// The calls of a model with `n` elements.
+/// Makes every call of a model, with `n` elements.
 template <class Model, class Transport>
 colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
   const int device = colls::cuda::device_for(comm);
@@ -164,12 +166,13 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
   };
   co_await reduction<best>("best of structs", by, gpu, n, better(), candidate);
 
-  if constexpr (requires { gpu.net().here(); }) co_await in_place(by, gpu, n);
+  if constexpr (requires { gpu.net().peers(); }) co_await in_place(by, gpu, n);
 
   const std::vector<device_calls::refusal> good = co_await device_calls::refusals(by, gpu);
   for (const auto& each : good) {
     const std::string ended = make_error_code(each.code).message();
-    std::printf("WRONG %s: %s\n", each.what, each.code == colls::errc{} ? "good" : ended.c_str());
+    std::printf("WRONG %s: %s\n", each.what,
+                each.code == colls::errc{} ? "accepted" : ended.c_str());
     ++wrong;
   }
   {
@@ -178,14 +181,14 @@ colls::task<> calls(colls::communicator<Transport>& comm, std::size_t n) {
     co_await turned.close();
   }
   co_await gpu.close();
-  // CUDA's manual forbids to free what others have mapped.
+  // CUDA's manual forbids freeing memory that other processes have mapped.
   {
     const auto unmapped = std::move(gpu);
   }
   co_await comm.barrier();
 }
 
-inline bool is_there() {
+inline bool has_device() {
   try {
     std::printf("%d devices\n", colls::cuda::devices());
     return true;
@@ -195,9 +198,9 @@ inline bool is_there() {
   }
 }
 
-/// Where there is no device: attaching ends with an error of colls.
+/// On a machine without a device: attaching fails with no_device.
 template <class Model, class Transport>
-colls::task<> attach_to_nothing(colls::communicator<Transport>& comm) {
+colls::task<> attach_without_device(colls::communicator<Transport>& comm) {
   bool refused = false;
   try {
     auto gpu = co_await colls::cuda::attach<Model>(comm, 0);
@@ -207,13 +210,13 @@ colls::task<> attach_to_nothing(colls::communicator<Transport>& comm) {
   wrong += refused ? 0 : 1;
 }
 
-/// A program of two threads.
+/// The main function of a program whose two ranks are threads.
 template <class Model>
 int between_threads() {
   using colls::threads::communicator;
   using colls::threads::run;
-  if (!is_there()) {
-    run(2, [](communicator& comm) { return attach_to_nothing<Model>(comm); });
+  if (!has_device()) {
+    run(2, [](communicator& comm) { return attach_without_device<Model>(comm); });
     return wrong;
   }
   for (const std::size_t n : {1ul, 1000ul, 1'000'003ul}) {

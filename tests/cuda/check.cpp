@@ -21,7 +21,7 @@ colls::failure failure_of(cuda::api::status how, const char* call) {
   return {};
 }
 
-TEST_CASE("an error of CUDA is an error of colls that names the call and has CUDA's words") {
+TEST_CASE("a CUDA error is thrown as a colls error that has the call and CUDA's message") {
   stand_in::boot({});
   CHECK(failure_of(cuda::api::success, "a call").code == colls::errc{});
   const colls::failure memory = failure_of(cuda::api::out_of_memory, "cudaMalloc");
@@ -31,7 +31,7 @@ TEST_CASE("an error of CUDA is an error of colls that names the call and has CUD
   CHECK(failure_of(cuda::api::insufficient_driver, "a call").code == colls::errc::no_device);
 }
 
-TEST_CASE("without a device every question ends with no_device") {
+TEST_CASE("without a device every query fails with no_device") {
   stand_in::boot({.devices = 0});
   try {
     (void)cuda::devices();
@@ -57,7 +57,7 @@ TEST_CASE("on_device makes no context on a device that the process has not used"
   CHECK(used);
 }
 
-TEST_CASE("on_device leaves the thread's device as it was") {
+TEST_CASE("on_device restores the thread's device") {
   stand_in::boot({.devices = 3});
   (void)cuda::api::use_device(0);
   int now = -1;
@@ -75,7 +75,7 @@ TEST_CASE("on_device leaves the thread's device as it was") {
   CHECK(now == 0);
   try {
     const cuda::on_device beyond(3);
-    FAIL("there are three");
+    FAIL("there are three devices");
   } catch (const colls::error& thrown) {
     CHECK(thrown.code() == colls::errc::no_device);
   }

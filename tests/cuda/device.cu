@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// colls/cuda with the CUDA toolkit: that it compiles, that a machine without a GPU or driver gets
-// an error of colls, and where there is a GPU that its kernels calculate what the CPU does.
+// Tests colls/cuda with the CUDA toolkit: it compiles, a machine without a GPU or driver gets an
+// error of colls, and on a GPU the kernels compute what the CPU computes.
 
 #include <colls/cuda/reduce.cuh>
 #include <colls/cuda/stream.hpp>
@@ -29,7 +29,7 @@ struct better {
   }
 };
 
-/// An operation of the user's that takes them has them as they are.
+/// A user's operation that takes CUDA's halves is called with them.
 struct product {
   __host__ __device__ __half operator()(__half a, __half b) const {
     return colls::cuda::to_cuda(colls::cuda::from_cuda(a) * colls::cuda::from_cuda(b));
@@ -52,7 +52,7 @@ T drawn(std::size_t i) {
   }
 }
 
-/// The kernel's result beside that of its body on the CPU.
+/// Compares the kernel's result with that of its body on the CPU.
 template <class T, std::size_t Inputs, class Op>
 colls::task<> compare(const char* what, std::size_t count, std::size_t shift, Op op, int& wrong) {
   colls::cuda::stream on(0);
@@ -104,7 +104,7 @@ colls::task<> compare_all(std::size_t largest, int& wrong) {
   }
 }
 
-/// Buffers of CUDA's halves are those of colls to whoever compares types or has NCCL add them up.
+/// CUDA's halves count as those of colls where types are compared and where NCCL reduces them.
 static_assert(colls::type_id<__half>() == colls::type_id<colls::float16>());
 static_assert(colls::type_id<__nv_bfloat16>() == colls::type_id<colls::bfloat16>());
 using colls::detail::combined_as;
@@ -112,15 +112,15 @@ static_assert(std::is_same_v<combined_as<__half, colls::plus>, colls::float16>);
 static_assert(std::is_same_v<combined_as<__nv_bfloat16, colls::average>, colls::bfloat16>);
 static_assert(std::is_same_v<combined_as<__half, product>, __half>);
 
-/// Whether a question about a stream at work leaves the user's own error where CUDA does.
+/// Whether a query of a busy stream keeps the user's last error if CUDA's own query keeps it.
 bool leaves_users_error(int devices) {
   namespace api = colls::cuda::api;
   const colls::cuda::stream busy(0);
   const auto sleep = [](void*) { ::usleep(100'000); };
   colls::cuda::check(api::call(sleep, nullptr, busy.ref()), "cudaLaunchHostFunc");
-  const auto after = [&](auto question) {
-    (void)cudaSetDevice(devices);  // there is none of that number
-    const bool at_work = question() == cudaErrorNotReady;
+  const auto after = [&](auto query) {
+    (void)cudaSetDevice(devices);  // fails: there is no device of that number
+    const bool at_work = query() == cudaErrorNotReady;
     return at_work ? cudaGetLastError() : cudaErrorUnknown;
   };
   const cudaError_t by_cuda = after([&] { return cudaStreamQuery(api::native(busy.ref())); });
@@ -130,7 +130,7 @@ bool leaves_users_error(int devices) {
 
 }  // namespace
 
-/// `quick`: little, for compute-sanitizer.
+/// An argument, `quick`, selects small sizes, for compute-sanitizer.
 int main(int, char** arguments) {
   int count = 0;
   try {
@@ -148,7 +148,7 @@ int main(int, char** arguments) {
     }
   }
   int wrong = 0;
-  // What colls handles or tells is not left for the user's own question.
+  // An error that colls handles or reports does not remain for the user's cudaGetLastError.
   const bool refused = colls::cuda::api::use_device(count) == colls::cuda::api::invalid_device;
   wrong += refused && cudaGetLastError() == cudaSuccess ? 0 : 1;
   const bool leaves = leaves_users_error(count);

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// A shared library that launches kernels by what colls launches them with. It exports none of
-// those, or two libraries with the same one would share it; `seen` is one that it does export.
+// A shared library that launches kernels by colls' launch functions. It must not export these
+// kernels, or two libraries that have the same one would share it. It does export the kernel
+// `seen`.
 
 #include <colls/cuda/one_shot.cuh>
 

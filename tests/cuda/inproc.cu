@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// colls.hpp under nvcc: host code of a .cu file.
+// colls.hpp compiled by nvcc, as host code of a .cu file.
 
 #include <colls/colls.hpp>
 

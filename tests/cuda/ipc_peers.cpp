@@ -12,8 +12,8 @@
 
 #include "../stand_in/cuda.hpp"
 
-// What a rank finds of another one's memory, and how long it waits for those who work in its own.
-// The stand-in is no GPU.
+// How a rank maps a peer's memory, and how long it waits for peers that access its own. The
+// stand-in is not a GPU.
 
 namespace cuda = colls::cuda;
 namespace api = cuda::api;
@@ -21,64 +21,64 @@ namespace api = cuda::api;
 namespace {
 
 using namespace std::chrono_literals;
-using of_pool = cuda::detail::owned<int, stand_in::take_of_pool, api::release>;
+using pool_buffer = cuda::detail::owned<int, stand_in::allocate_from_pool, api::release>;
 
-/// Where rank 1 of `device` finds what rank 0 of device 0 lends.
-std::byte* place_for(int device, colls::const_bytes data, cuda::refusal& no) {
-  cuda::neighbourhood owner(0, 0, 2);
-  cuda::neighbourhood other(device, 1, 2);
-  const cuda::visiting_card card = owner.introduce(data, {});
-  std::vector<cuda::mapped_memory::piece*> taken;
-  return other.place_of(card, card.in, false, taken, no);
+/// Where rank 1 on `device` maps memory that rank 0 exposes on device 0.
+std::byte* mapped_address(int device, colls::const_bytes data, cuda::refusal& refused) {
+  cuda::ipc_peers owner(0, 0, 2);
+  cuda::ipc_peers other(device, 1, 2);
+  const cuda::peer_info info = owner.expose(data, {});
+  std::vector<cuda::mapped_memory::mapping*> taken;
+  return other.map_buffer(info, info.in, false, taken, refused);
 }
 
-TEST_CASE("memory of a pool is for its own device, of a rank of the same process too") {
+TEST_CASE("memory of a CUDA pool is mapped on its own device only, within a process too") {
   stand_in::boot({.devices = 2});
   {
     const cuda::on_device here(0);
-    const of_pool pool(100, "cudaMallocAsync");
+    const pool_buffer pool(100, "cudaMallocAsync");
     const cuda::device_buffer<int> usual(100);
     auto* const in_pool = reinterpret_cast<std::byte*>(pool.data());
     auto* const in_usual = reinterpret_cast<std::byte*>(usual.data());
-    cuda::refusal no;
-    CHECK(place_for(0, {in_pool, 400}, no) == in_pool);
-    CHECK(place_for(1, {in_usual, 400}, no) == in_usual);
-    CHECK(*no.why == 0);
-    CHECK(place_for(1, {in_pool, 400}, no) == nullptr);
-    CHECK(*no.why != 0);
+    cuda::refusal refused;
+    CHECK(mapped_address(0, {in_pool, 400}, refused) == in_pool);
+    CHECK(mapped_address(1, {in_usual, 400}, refused) == in_usual);
+    CHECK(*refused.reason == 0);
+    CHECK(mapped_address(1, {in_pool, 400}, refused) == nullptr);
+    CHECK(*refused.reason != 0);
   }
   CHECK(stand_in::complaints().empty());
   CHECK(stand_in::allocations() == 0);
 }
 
-/// A process with a line up at rank 0's door, as rank 1, until it is killed. It gives work to no
-/// GPU; at a SIGTERM its own door says that such work has been done.
-struct guest {
+/// A process that is active in rank 0's guard, as rank 1, until it is killed. It enqueues no work
+/// on a GPU. At a SIGTERM it marks such work as done in its own guard page.
+struct accessing_process {
   pid_t process;
-  cuda::door_address own;
+  cuda::guard_address own;
 };
-guest go_inside(const cuda::door& of) {
+accessing_process enter_from_process(const cuda::access_guard& of) {
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
-  const cuda::door_address at = of.address();
-  sigset_t word_to_leave;
-  sigemptyset(&word_to_leave);
-  sigaddset(&word_to_leave, SIGTERM);
+  const cuda::guard_address address = of.address();
+  sigset_t done_signal;
+  sigemptyset(&done_signal);
+  sigaddset(&done_signal, SIGTERM);
   const pid_t child = ::fork();
   if (child == 0) {
-    ::sigprocmask(SIG_BLOCK, &word_to_leave, nullptr);
-    cuda::door_view seen(at, 2);
-    const cuda::door mine(2, 2);
-    seen.raise(1, 2, {}, 1);
-    const cuda::door_address own = mine.address();
+    ::sigprocmask(SIG_BLOCK, &done_signal, nullptr);
+    cuda::access_guard_view seen(address, 2);
+    const cuda::access_guard mine(2, 2);
+    seen.enter(1, 2, {}, 1);
+    const cuda::guard_address own = mine.address();
     int signal = 0;
     if (::write(ready[1], &own, sizeof own) == sizeof own &&
-        ::sigwait(&word_to_leave, &signal) == 0) {
-      *mine.passed() = 1;
+        ::sigwait(&done_signal, &signal) == 0) {
+      *mine.progress() = 1;
     }
     for (;;) ::pause();
   }
-  cuda::door_address own;
+  cuda::guard_address own;
   REQUIRE(::read(ready[0], &own, sizeof own) == sizeof own);
   ::close(ready[0]);
   ::close(ready[1]);
@@ -93,7 +93,7 @@ bool is_dead(pid_t child) {
   const auto id = static_cast<id_t>(child);
   return ::waitid(P_PID, id, &found, WEXITED | WNOHANG | WNOWAIT) == 0 && found.si_pid == child;
 }
-/// How long that takes.
+/// How long `work()` takes.
 template <class Work>
 auto time_of(const Work& work) {
   const auto before = std::chrono::steady_clock::now();
@@ -101,55 +101,55 @@ auto time_of(const Work& work) {
   return std::chrono::steady_clock::now() - before;
 }
 
-TEST_CASE("of a rank inside that is killed, the end of its process is waited for") {
-  cuda::door own(2, 1);
+TEST_CASE("revoke waits until the process of an active rank that is killed has ended") {
+  cuda::access_guard own(2, 1);
   for (const bool reaped : {false, true}) {
-    const std::uint64_t ticket = own.open();
-    const pid_t child = go_inside(own).process;
+    const std::uint64_t epoch = own.open();
+    const pid_t child = enter_from_process(own).process;
     std::thread killer([&] {
       std::this_thread::sleep_for(100ms);
       ::kill(child, SIGKILL);
       if (reaped) ::waitpid(child, nullptr, 0);
     });
-    CHECK(own.revoke(ticket));
+    CHECK(own.revoke(epoch));
     if (!reaped) CHECK(is_dead(child));
     killer.join();
     if (!reaped) ::waitpid(child, nullptr, 0);
-    CHECK(own.revoke(own.open()));  // nothing is expected of it any more
+    CHECK(own.revoke(own.open()));  // the ended process is no longer waited for
   }
 }
 
-TEST_CASE("a rank inside is waited for until its work is done, and not for what its program does") {
-  using cuda::door;
-  door own(2, 1);
-  const std::uint64_t ticket = own.open();
-  const guest worker = go_inside(own);
-  const cuda::door_view theirs(worker.own, 2);
+TEST_CASE("revoke waits for an active rank's work, and not for its program") {
+  using cuda::access_guard;
+  access_guard own(2, 1);
+  const std::uint64_t epoch = own.open();
+  const accessing_process worker = enter_from_process(own);
+  const cuda::access_guard_view theirs(worker.own, 2);
   REQUIRE(theirs);
-  const auto is_through = [&theirs](int rank, std::uint32_t number) {
-    return rank == 1 && cuda::milestone{theirs.passed()}.is_at(number);
+  const auto has_reached = [&theirs](int rank, std::uint32_t number) {
+    return rank == 1 && cuda::progress_counter{theirs.progress()}.has_reached(number);
   };
-  CHECK_FALSE(own.revoke(own.open(), door::patience::a_second));
-  std::atomic<bool> is_told{false};
+  CHECK_FALSE(own.revoke(own.open(), access_guard::wait_policy::one_second));
+  std::atomic<bool> has_signalled{false};
   std::atomic<bool> is_back{false};
-  std::thread teller([&] {
-    std::this_thread::sleep_for(1500ms);  // longer than the second, which would be too short
-    is_told = true;
+  std::thread signaller([&] {
+    std::this_thread::sleep_for(1500ms);  // longer than the one second of the other policy
+    has_signalled = true;
     ::kill(worker.process, SIGTERM);
     for (int i = 0; i < 500 && !is_back; ++i) std::this_thread::sleep_for(10ms);
     ::kill(worker.process, SIGKILL);
   });
-  CHECK(own.revoke(ticket, door::patience::of_the_living, is_through));
-  CHECK(is_told);
+  CHECK(own.revoke(epoch, access_guard::wait_policy::while_alive, has_reached));
+  CHECK(has_signalled);
   CHECK_FALSE(cuda::has_ended(worker.process));
   is_back = true;
-  teller.join();
+  signaller.join();
   end(worker.process);
 }
 
-TEST_CASE("a rank inside that is stopped is waited for for a second, by all calls together") {
-  cuda::door own(2, 1);
-  const pid_t child = go_inside(own).process;
+TEST_CASE("revoke waits a second for an active rank that is stopped, all calls together") {
+  cuda::access_guard own(2, 1);
+  const pid_t child = enter_from_process(own).process;
   ::kill(child, SIGSTOP);
   while (!cuda::is_stopped(child)) std::this_thread::yield();
   CHECK_FALSE(cuda::is_stopped(::getpid()));
@@ -169,21 +169,21 @@ TEST_CASE("a rank inside that is stopped is waited for for a second, by all call
   CHECK(own.revoke(own.open()));
 }
 
-TEST_CASE("a rank inside of the same thread is waited for until its stream has got there") {
+TEST_CASE("revoke waits for the stream of an active rank of the same thread") {
   stand_in::boot({.eager_percent = 0});
   {
-    cuda::door own(2, api::process());
-    cuda::door_view seen(own.address(), 2);
+    cuda::access_guard own(2, api::process());
+    cuda::access_guard_view seen(own.address(), 2);
     cuda::stream by(0);
     void* const users = stand_in::make_stream();
     bool open = false;
     {
       const auto guard = stand_in::lock();
-      stand_in::enqueue_meeting(users, &open, [&open] { return open; }, {});
+      stand_in::enqueue_barrier(users, &open, [&open] { return open; }, {});
     }
     by.follow({users});
-    seen.raise(1, api::process(), by.ref(), by.next());
-    CHECK_FALSE(own.revoke(own.open(), cuda::door::patience::a_second));
+    seen.enter(1, api::process(), by.ref(), by.next_value());
+    CHECK_FALSE(own.revoke(own.open(), cuda::access_guard::wait_policy::one_second));
     std::thread opener([&] {
       std::this_thread::sleep_for(1500ms);
       const auto guard = stand_in::lock();
@@ -196,48 +196,48 @@ TEST_CASE("a rank inside of the same thread is waited for until its stream has g
   CHECK(stand_in::complaints().empty());
 }
 
-TEST_CASE("ranks that wait for each other at a time have nothing begun in each other's memory") {
+TEST_CASE("ranks that wait for each other quiesce first") {
   stand_in::boot({});
   {
-    cuda::neighbourhood one(0, 0, 2);
-    cuda::neighbourhood other(0, 1, 2);
-    cuda::neighbourhood* const both[] = {&one, &other};
+    cuda::ipc_peers one(0, 0, 2);
+    cuda::ipc_peers other(0, 1, 2);
+    cuda::ipc_peers* const both[] = {&one, &other};
     const std::uint64_t process = one.process();
     std::atomic<int> inside{0};
     std::vector<std::thread> ranks;
     for (const int me : {0, 1}) {
       ranks.emplace_back([&, me] {
-        cuda::neighbourhood& here = *both[me];
-        const std::uint64_t ticket = here.door().open();
-        cuda::visiting_card card;
-        card.door = both[1 - me]->door().address();
-        cuda::door_view* const theirs = here.door_of(1 - me, card);
+        cuda::ipc_peers& here = *both[me];
+        const std::uint64_t epoch = here.own_guard().open();
+        cuda::peer_info info;
+        info.guard = both[1 - me]->own_guard().address();
+        cuda::access_guard_view* const theirs = here.guard_of(1 - me, info);
         REQUIRE(theirs != nullptr);
-        theirs->raise(me, process, here.by().ref(), here.by().next());
+        theirs->enter(me, process, here.work_stream().ref(), here.work_stream().next_value());
         ++inside;
         while (inside != 2) std::this_thread::yield();
-        here.rest();
-        CHECK(here.revoke(ticket));
+        here.quiesce();
+        CHECK(here.revoke(epoch));
       });
     }
     for (std::thread& each : ranks) each.join();
-    CHECK(one.rests() == 1);
+    CHECK(one.quiesce_count() == 1);
   }
   CHECK(stand_in::complaints().empty());
 }
 
-TEST_CASE("what is no door is not opened as one") {
-  cuda::door own(2, 1);
-  CHECK(cuda::door_view(own.address(), 2));
-  char path[] = "/tmp/colls-no-door-XXXXXX";
+TEST_CASE("a file that is no guard page is not mapped as one") {
+  cuda::access_guard own(2, 1);
+  CHECK(cuda::access_guard_view(own.address(), 2));
+  char path[] = "/tmp/colls-no-guard-XXXXXX";
   const int file = ::mkstemp(path);
   REQUIRE(file >= 0);
   ::unlink(path);
-  const cuda::door_address at = own.address();
-  std::vector<std::byte> page(cuda::door_page::bytes(2));
-  REQUIRE(::pread(static_cast<int>(at.file), page.data(), page.size(), 0) > 0);
+  const cuda::guard_address address = own.address();
+  std::vector<std::byte> page(cuda::guard_page::bytes(2));
+  REQUIRE(::pread(static_cast<int>(address.fd), page.data(), page.size(), 0) > 0);
   REQUIRE(::write(file, page.data(), page.size()) > 0);
-  CHECK_FALSE(cuda::door_view({at.process, file, at.name}, 2));
+  CHECK_FALSE(cuda::access_guard_view({address.pid, file, address.id}, 2));
   ::close(file);
 }
 

@@ -12,7 +12,7 @@ namespace cuda = colls::cuda;
 
 namespace {
 
-TEST_CASE("buffers are freed once, by whoever has them last") {
+TEST_CASE("a buffer is freed once, by its last owner") {
   stand_in::boot({});
   {
     cuda::device_buffer<double> one(100);
@@ -33,7 +33,7 @@ TEST_CASE("buffers are freed once, by whoever has them last") {
   CHECK(stand_in::complaints().empty());
 }
 
-TEST_CASE("memory that is not there is not_enough_memory") {
+TEST_CASE("an allocation that fails throws not_enough_memory") {
   stand_in::boot({});
   stand_in::fail("allocate", cuda::api::out_of_memory);
   const auto code_of = [](auto make) {
@@ -49,32 +49,32 @@ TEST_CASE("memory that is not there is not_enough_memory") {
   CHECK(code_of([] { cuda::device_buffer<int>(1); }) == colls::errc{});
 }
 
-TEST_CASE("what may not go keeps nothing that lies behind it") {
-  cuda::spares<int> kept;
+TEST_CASE("a value that may not be destroyed keeps no value behind it in the free list") {
+  cuda::free_list<int> kept;
   int made = 0;
   const auto make = [&made] { return ++made; };
   const auto may_go = [](int which) { return which != 1; };
   const auto none = [](int) { return false; };
   for (int i = 0; i < 3; ++i) kept.give(kept.take(none, may_go, make));
-  std::vector<int> asked;
-  const auto fits_four = [&asked](int which) {
-    asked.push_back(which);
+  std::vector<int> checked;
+  const auto fits_four = [&checked](int which) {
+    checked.push_back(which);
     return which == 4;
   };
-  for (std::uint64_t i = 0; i <= kept.patience; ++i) {
+  for (std::uint64_t i = 0; i <= kept.max_age; ++i) {
     kept.give(kept.take(fits_four, may_go, make));
   }
-  asked.clear();
+  checked.clear();
   (void)kept.take(
-      [&asked](int which) {
-        asked.push_back(which);
+      [&checked](int which) {
+        checked.push_back(which);
         return false;
       },
       may_go, make);
-  CHECK(asked == std::vector<int>{4, 1});
+  CHECK(checked == std::vector<int>{4, 1});
 }
 
-TEST_CASE("a pool takes no memory for what was given back") {
+TEST_CASE("a pool reuses the memory that was given back") {
   stand_in::boot({});
   {
     cuda::pinned_pool pool(0);
@@ -100,7 +100,7 @@ TEST_CASE("a pool takes no memory for what was given back") {
   CHECK(stand_in::allocations() == 0);
 }
 
-TEST_CASE("a pool lets go of what was not needed for long") {
+TEST_CASE("a pool frees memory that was not needed for long") {
   stand_in::boot({.devices = 2});
   (void)cuda::api::use_device(0);
   {

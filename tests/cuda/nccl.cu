@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Calls between threads by NCCL. Two ranks on one GPU are NCCL's from 2.30 on, if it is told so;
-// before that it refuses them, and that is an error of colls on both. Without a GPU: that it
-// compiles and links, and that attaching ends with an error of colls.
+// Calls between threads by NCCL. NCCL supports two ranks on one GPU since 2.30, if the environment
+// enables it. An older NCCL refuses them, which is an error of colls on both ranks. Without a GPU
+// this tests that the program compiles and links, and that attaching fails with an error of colls.
 
 #include <colls/cuda/nccl.hpp>
 
@@ -16,9 +16,9 @@ int main() {
   using colls::threads::communicator;
   using colls::threads::run;
   ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // a kernel's first launch may wait for others
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // a first launch may wait for other kernels
   ::setenv("NCCL_MAX_CTAS", "4", 1);
-  if (!is_there()) return between_threads<nccl>() == 0 ? 0 : 1;
+  if (!has_device()) return between_threads<nccl>() == 0 ? 0 : 1;
   int version = 0;
   (void)colls::cuda::nccl_api::version(version);
   std::printf("NCCL %d, compiled with the header of %d\n", version,

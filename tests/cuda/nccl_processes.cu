@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Calls between two processes by NCCL, and a process that is killed in one. Where they share a GPU
-// each counts as a host of its own, since NCCL before 2.30 refuses them else: right, and slow.
-// Without a GPU: that it compiles and links, and that attaching ends with an error of colls.
+// Calls between two processes by NCCL, and a process that is killed in a call. If the processes
+// share a GPU, each counts as a host of its own, because NCCL before 2.30 would refuse them. This
+// is correct but slow. Without a GPU this tests that the program compiles and links, and that
+// attaching fails with an error of colls.
 
 #include <colls/cuda/nccl.hpp>
 

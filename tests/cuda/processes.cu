@@ -1,18 +1,19 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Calls between two processes that see each other's device memory, memory of allocate that is freed
-// while the other one has it mapped, and a process that is killed while its memory is mapped.
-// Without a GPU: that it compiles, and that attaching ends with an error of colls.
+// Calls between two processes that access each other's device memory, memory of `allocate` that is
+// freed while the peer has it mapped, and a process that is killed while its memory is mapped.
+// Without a GPU this tests that the program compiles, and that attaching fails with an error of
+// colls.
 
 #include <colls/cuda/ipc.hpp>
 
 using tested = colls::cuda::cuda_ipc;
 #include "between_processes.hpp"
 
-/// Sums in memory of allocate, freed after each.
+/// Sums in memory of `allocate`, which is freed after each sum.
 colls::task<int> allocated(colls::world& world) {
-  if (!is_there()) co_return wrong;
+  if (!has_device()) co_return wrong;
   const int device = colls::cuda::device_for(world);
   auto gpu = co_await colls::cuda::attach<tested>(world, device);
   const colls::cuda::on_device here(device);

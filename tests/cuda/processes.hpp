@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Two ranks as processes of their own, for programs that use CUDA: it does not survive a fork, so
-// nothing may have touched it before.
+// Runs two ranks as processes, for programs that use CUDA. CUDA does not survive a fork, so the
+// program must not have used it before.
 
 #include <colls/interprocess.hpp>
 #include <colls/run.hpp>
@@ -17,8 +17,8 @@
 #include <filesystem>
 #include <string>
 
-/// `rank_main(world)` in two processes; the status of the one that went wrong, or 0. It may be the
-/// plan that one is killed.
+/// Runs `rank_main(world)` in two processes. Returns 0, or the status of a process that failed.
+/// With `one_is_killed`, a process that ends by SIGKILL has not failed.
 template <class Main>
 int in_processes(const Main& rank_main, bool one_is_killed = false) {
   char folder[] = "/tmp/colls-cuda-XXXXXX";
@@ -29,11 +29,11 @@ int in_processes(const Main& rank_main, bool one_is_killed = false) {
     started[rank] = ::fork();
     if (started[rank] != 0) continue;
     colls::config how;
-    // NCCL before 2.30 takes two processes on one GPU only if they are of two hosts.
+    // NCCL before 2.30 accepts two processes on one GPU only if they seem to run on two hosts.
     ::setenv("NCCL_HOSTID", rank == 0 ? "colls-0" : "colls-1", 1);
     how.rank = rank;
     how.size = 2;
-    how.address = std::string("file://") + folder + "/meet";
+    how.address = std::string("file://") + folder + "/store";
     const int status = colls::run(rank_main, how);
     std::fflush(stdout);
     ::_exit(status);

@@ -18,8 +18,8 @@
 
 #include "../stand_in/cuda.hpp"
 
-// The body of the kernel as the CPU runs it, thread after thread. That it compiles for a GPU is
-// what tests/cuda/device.cu shows.
+// Runs the body of the kernel on the CPU, thread after thread. tests/cuda/device.cu shows that it
+// compiles for a GPU.
 
 namespace {
 
@@ -40,9 +40,9 @@ struct welford {
 struct merge {
   welford operator()(const welford& a, const welford& b) const {
     const double n = a.count + b.count;
-    const double apart = b.mean - a.mean;
-    return {n, a.mean + apart * b.count / n,
-            a.squares + b.squares + apart * apart * a.count * b.count / n};
+    const double delta = b.mean - a.mean;
+    return {n, a.mean + delta * b.count / n,
+            a.squares + b.squares + delta * delta * a.count * b.count / n};
   }
 };
 struct odd {
@@ -65,7 +65,7 @@ struct first_plus_half {
     return made;
   }
 };
-/// No default constructor and no assignment: trivially copyable all the same.
+/// Trivially copyable, though it has no default constructor and no assignment.
 struct constant {
   explicit constant(int v) : value(v) {}
   constant(const constant&) = default;
@@ -82,9 +82,9 @@ static_assert(pack_size<vec3> == 4 && pack_size<welford> == 2 && pack_size<odd> 
 static_assert(pack_size<large> == 0 && pack_size<std::complex<double>> == 1);
 
 template <class T>
-inline constexpr bool is_placed = false;
+inline constexpr bool is_value_index = false;
 template <class T>
-inline constexpr bool is_placed<colls::value_index<T>> = true;
+inline constexpr bool is_value_index<colls::value_index<T>> = true;
 
 template <class T>
 T drawn(std::mt19937& random) {
@@ -110,7 +110,7 @@ T drawn(std::mt19937& random) {
     return {f / 3, 1 / (f + 0.5f)};
   } else if constexpr (std::is_same_v<T, bool>) {
     return number % 3 != 0;
-  } else if constexpr (is_placed<T>) {
+  } else if constexpr (is_value_index<T>) {
     return {static_cast<decltype(T::value)>(number % 5), static_cast<std::int64_t>(random() % 7)};
   } else if constexpr (std::is_floating_point_v<T>) {
     return static_cast<T>(number) / static_cast<T>(7);
@@ -121,7 +121,7 @@ T drawn(std::mt19937& random) {
   }
 }
 
-/// Elements at a place of an aligned block, with bytes around them that must stay.
+/// Elements at an offset in an aligned block, between guard bytes that must not change.
 template <class T>
 class elements {
  public:
@@ -245,7 +245,7 @@ TEST_CASE("built-in types and operations, every size, alignment and number of in
   run_all<std::complex<double>>(colls::multiplies());
 }
 
-TEST_CASE("the other operations and types, of two inputs and three") {
+TEST_CASE("the other operations and types, with two and three inputs") {
   run_some<std::uint8_t>(colls::bit_and());
   run_some<std::uint32_t>(colls::bit_or());
   run_some<std::int32_t>(colls::logical_and());
@@ -258,7 +258,7 @@ TEST_CASE("the other operations and types, of two inputs and three") {
   run_some<std::complex<float>>(colls::plus());
 }
 
-TEST_CASE("more pairs of type and operation, of two inputs") {
+TEST_CASE("more pairs of type and operation, with two inputs") {
   run_cases<float, colls::average, 2>({});
   run_cases<colls::float16, colls::maximum, 2>({});
   run_cases<colls::bfloat16, colls::multiplies, 2>({});
@@ -292,7 +292,7 @@ TEST_CASE("4 to 7 inputs") {
   run_cases<float, colls::plus, 7>({});
 }
 
-TEST_CASE("a reduction is launched on its stream, and waits for what was there before") {
+TEST_CASE("a reduction runs on its stream, after the work that the stream had before") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     stand_in::boot({.seed = seed, .eager_percent = seed % 2 == 0 ? 0 : 50});
     colls::cuda::device_buffer<float> a(5000);
@@ -315,7 +315,7 @@ TEST_CASE("a reduction is launched on its stream, and waits for what was there b
   }
 }
 
-TEST_CASE("a launch has threads for all packs, and no more than the device has at a time") {
+TEST_CASE("a launch has threads for all packs, and no more than the device runs at a time") {
   stand_in::boot({});
   int processors = 0;
   REQUIRE(colls::cuda::api::count_processors(0, processors) == 0);
@@ -340,7 +340,7 @@ TEST_CASE("a launch has threads for all packs, and no more than the device has a
   CHECK(threads_for(3 * most + 5, 2) == most);
 }
 
-/// Another library's half, as CUDA's are to nvcc (tests/cuda/device.cu).
+/// A half of another library, as CUDA's halves are under nvcc (tests/cuda/device.cu).
 struct others_half {
   std::uint16_t bits;
 };

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// The kernels of short sums between GPUs, with 2 to 8 pages on one GPU: their flags, their threads
-// and what they do when a peer is late. A GPU runs all blocks of these at a time; where it does
-// not, kernels give up and are launched again. Without a GPU: that it compiles.
+// The kernels of short sums between GPUs, with the buffers of 2 to 8 ranks on one GPU: their flags,
+// their threads, and what they do when a peer is late. A GPU can run all their blocks at the same
+// time; where it does not, kernels time out and are launched again. Without a GPU this tests that
+// the program compiles.
 
 #include <colls/cuda/one_shot.cuh>
 #include <colls/cuda/stream.hpp>
@@ -19,10 +20,10 @@
 namespace {
 
 namespace cuda = colls::cuda;
-using cuda::shot_page;
+using cuda::peer_buffers;
 
-/// x -> a x + b: of 12 bytes, and does not commute. What is multiplied and added may be contracted
-/// to one rounding, in one kernel and not in another.
+/// The function x -> a x + b, in 12 bytes. Composing does not commute. The compiler may contract
+/// the multiplication and the addition to one rounding, in one kernel and not in another.
 struct affine {
   float a, b;
   unsigned count;
@@ -57,36 +58,36 @@ T drawn(std::size_t rank, std::uint64_t sum, std::size_t i) {
   }
 }
 
-/// A rank's page, vectors and stream. Outputs do not lie alike on all ranks, so that some are
-/// written by packs and some are not.
+/// A rank's peer buffers, vectors and stream. The alignment of outputs differs between ranks, so
+/// some are written by packs and some are not.
 template <class T>
 struct part {
   part(std::size_t rank, std::size_t count)
-      : on(0),
-        page(shot_page::bytes),
+      : queue(0),
+        buffers(peer_buffers::bytes),
         data(count),
         shifted(count + 1),
         out(shifted.data() + rank % 2),
         host(count),
-        missed(1) {
-    on.clear(page.data(), shot_page::flag_bytes);
+        timed_out(1) {
+    queue.clear(buffers.data(), peer_buffers::flag_bytes);
   }
-  cuda::stream on;
-  cuda::device_buffer<std::byte> page;
+  cuda::stream queue;
+  cuda::device_buffer<std::byte> buffers;
   cuda::device_buffer<T> data;
   cuda::device_buffer<T> shifted;
   T* out;
   cuda::pinned_buffer<T> host;
-  cuda::pinned_buffer<std::uint64_t> missed;
+  cuda::pinned_buffer<std::uint64_t> timed_out;
 };
 
 template <class T, class Op>
 class group {
  public:
-  group(std::size_t ranks, std::size_t count, bool twice, Op op)
-      : count_(count), twice_(twice), op_(op) {
+  group(std::size_t ranks, std::size_t count, bool is_two_shot, Op op)
+      : count_(count), is_two_shot_(is_two_shot), op_(op) {
     for (std::size_t r = 0; r < ranks; ++r) {
-      pages_.push_back(parts_.emplace_back(r, count).page.data());
+      buffers_.push_back(parts_.emplace_back(r, count).buffers.data());
     }
   }
   std::size_t size() const { return parts_.size(); }
@@ -94,26 +95,27 @@ class group {
 
   void launch(std::size_t rank, std::uint64_t number) {
     part<T>& mine = parts_[rank];
-    __atomic_store_n(mine.missed.data(), 0, __ATOMIC_RELAXED);
-    constexpr unsigned looks = 1000;
+    __atomic_store_n(mine.timed_out.data(), 0, __ATOMIC_RELAXED);
+    constexpr unsigned max_polls = 1000;
     const int ranks = static_cast<int>(size());
-    colls::detail::device_shots<T, Op>::launch(
-        &op_, {pages_.data(), ranks, static_cast<int>(rank), mine.data.data(), mine.out, count_,
-               twice_, shot_page::most_blocks, number, mine.missed.data(), looks, mine.on.ref()});
+    colls::detail::one_shot_kernel<T, Op>::launch(
+        &op_, {buffers_.data(), ranks, static_cast<int>(rank), mine.data.data(), mine.out, count_,
+               is_two_shot_, peer_buffers::max_blocks, number, mine.timed_out.data(), max_polls,
+               mine.queue.ref()});
   }
-  bool has_missed(std::size_t rank) const {
-    return __atomic_load_n(parts_[rank].missed.data(), __ATOMIC_ACQUIRE) != 0;
+  bool has_timed_out(std::size_t rank) const {
+    return __atomic_load_n(parts_[rank].timed_out.data(), __ATOMIC_ACQUIRE) != 0;
   }
 
  private:
   std::size_t count_;
-  bool twice_;
+  bool is_two_shot_;
   Op op_;
   std::deque<part<T>> parts_;
-  std::vector<std::byte*> pages_;
+  std::vector<std::byte*> buffers_;
 };
 
-/// What rank 0's sums are, by the CPU.
+/// The expected sums, computed by the CPU.
 template <class T, class Op, std::size_t Ranks>
 std::vector<T> summed(std::size_t count, std::uint64_t number, Op op) {
   std::array<std::vector<T>, Ranks> in;
@@ -129,7 +131,7 @@ std::vector<T> summed(std::size_t count, std::uint64_t number, Op op) {
   return out;
 }
 
-/// Whether that is what the CPU makes: each bit, but of what may be contracted.
+/// Whether the result is that of the CPU, in every bit except where operations may be contracted.
 template <class T>
 bool is_right(const T* got, const std::vector<T>& want) {
   if constexpr (std::is_same_v<T, affine>) {
@@ -142,35 +144,35 @@ bool is_right(const T* got, const std::vector<T>& want) {
   }
 }
 
-/// Sums one after the other, of some of which rank 0 is launched long before the others.
+/// Sums one after the other. In some of them rank 0 is launched long before the other ranks.
 template <std::size_t Ranks, class T, class Op>
-colls::task<> sums(const char* what, std::size_t count, bool twice, Op op, int& wrong) {
-  group<T, Op> all(Ranks, count, twice, op);
-  // Flags are zero before others raise theirs there.
-  for (std::size_t r = 0; r < Ranks; ++r) co_await all[r].on.reached();
-  constexpr std::uint64_t last = 2 * shot_page::buffers + 1;
+colls::task<> sums(const char* what, std::size_t count, bool is_two_shot, Op op, int& wrong) {
+  group<T, Op> all(Ranks, count, is_two_shot, op);
+  // The flags must be zero before peers set theirs.
+  for (std::size_t r = 0; r < Ranks; ++r) co_await all[r].queue.reached();
+  constexpr std::uint64_t last = 2 * peer_buffers::sets + 1;
   int bad = 0;
   for (std::uint64_t number = 1; number <= last && bad == 0; ++number) {
     for (std::size_t r = 0; r < Ranks; ++r) {
       for (std::size_t i = 0; i < count; ++i) all[r].host.data()[i] = drawn<T>(r, number, i);
-      all[r].on.copy(all[r].data.data(), all[r].host.data(), count * sizeof(T));
+      all[r].queue.copy(all[r].data.data(), all[r].host.data(), count * sizeof(T));
     }
     const bool one_is_early = number % 3 == 0;
     if (one_is_early) {
       all.launch(0, number);
-      co_await all[0].on.reached();
-      bad += all.has_missed(0) ? 0 : 1;
+      co_await all[0].queue.reached();
+      bad += all.has_timed_out(0) ? 0 : 1;
     }
     for (std::size_t r = 0; r < Ranks; ++r) all.launch(r, number);
     int launches = 0;
     for (std::size_t r = 0; r < Ranks;) {
-      co_await all[r].on.reached();
-      if (!all.has_missed(r)) {
+      co_await all[r].queue.reached();
+      if (!all.has_timed_out(r)) {
         ++r;
       } else if (++launches < 10'000) {
         for (std::size_t late = r; late < Ranks; ++late) {
-          if (late != r) co_await all[late].on.reached();
-          if (all.has_missed(late)) all.launch(late, number);
+          if (late != r) co_await all[late].queue.reached();
+          if (all.has_timed_out(late)) all.launch(late, number);
         }
       } else {
         ++bad;
@@ -180,44 +182,47 @@ colls::task<> sums(const char* what, std::size_t count, bool twice, Op op, int& 
     const std::vector<T> want = summed<T, Op, Ranks>(count, number, op);
     const T* const first = all[0].host.data();
     for (std::size_t r = 0; r < Ranks; ++r) {
-      all[r].on.copy(all[r].host.data(), all[r].out, count * sizeof(T));
-      co_await all[r].on.reached();
+      all[r].queue.copy(all[r].host.data(), all[r].out, count * sizeof(T));
+      co_await all[r].queue.reached();
       bad += is_right(all[r].host.data(), want) ? 0 : 1;
       bad += std::memcmp(all[r].host.data(), first, count * sizeof(T)) == 0 ? 0 : 1;
     }
   }
   std::printf("%s %s, %zu elements of %zu ranks, %s\n", bad == 0 ? "ok   " : "WRONG", what, count,
-              Ranks, twice ? "two shots" : "one shot");
+              Ranks, is_two_shot ? "two shots" : "one shot");
   wrong += bad;
   if constexpr (std::is_same_v<T, affine> && Ranks <= 3) {
     std::array<const T*, Ranks> in;
     for (std::size_t r = 0; r < Ranks; ++r) in[r] = all[r].data.data();
-    reduce_into(colls::device_span(all[0].out, count), in, op, all[0].on.ref());
-    T* const visits = all[1].host.data();
-    all[0].on.copy(visits, all[0].out, count * sizeof(T));
-    co_await all[0].on.reached();
-    const bool same = std::memcmp(visits, all[0].host.data(), count * sizeof(T)) == 0;
-    std::printf("note  a visit's kernel makes %s bits of it\n", same ? "the same" : "other");
-    wrong += is_right(visits, summed<T, Op, Ranks>(count, last, op)) ? 0 : 1;
+    reduce_into(colls::device_span(all[0].out, count), in, op, all[0].queue.ref());
+    T* const folded = all[1].host.data();
+    all[0].queue.copy(folded, all[0].out, count * sizeof(T));
+    co_await all[0].queue.reached();
+    const bool same = std::memcmp(folded, all[0].host.data(), count * sizeof(T)) == 0;
+    std::printf("note  the kernel of reduce_into computes %s bits\n",
+                same ? "the same" : "different");
+    wrong += is_right(folded, summed<T, Op, Ranks>(count, last, op)) ? 0 : 1;
   }
 }
 
 template <std::size_t Ranks>
 colls::task<> sums_of(bool quick, int& wrong) {
-  for (const bool twice : {false, true}) {
+  for (const bool is_two_shot : {false, true}) {
     for (const std::size_t count : {1ul, 1000ul, 20'000ul}) {
       if (quick && count == 1000) continue;
-      co_await sums<Ranks, float>("float plus", count, twice, colls::plus(), wrong);
-      co_await sums<Ranks, colls::bfloat16>("bfloat16 plus", count, twice, colls::plus(), wrong);
-      co_await sums<Ranks, affine>("structs in order", count / 2 + 1, twice, compose(), wrong);
-      co_await sums<Ranks, odd>("5 bytes", count, twice, mix(), wrong);
+      co_await sums<Ranks, float>("float plus", count, is_two_shot, colls::plus(), wrong);
+      co_await sums<Ranks, colls::bfloat16>("bfloat16 plus", count, is_two_shot, colls::plus(),
+                                            wrong);
+      co_await sums<Ranks, affine>("structs in order", count / 2 + 1, is_two_shot, compose(),
+                                   wrong);
+      co_await sums<Ranks, odd>("5 bytes", count, is_two_shot, mix(), wrong);
     }
   }
 }
 
 }  // namespace
 
-/// `quick`: little, for compute-sanitizer.
+/// An argument, `quick`, selects small sizes, for compute-sanitizer.
 int main(int, char** arguments) {
   try {
     std::printf("%d devices\n", cuda::devices());

@@ -8,8 +8,8 @@
 
 #include "../stand_in/user.hpp"
 
-// Memory of devices over the ranks of a thread. The stand-in is no GPU: it shows that what has to
-// be waited for is waited for.
+// Calls on device memory between ranks of one thread. The stand-in is not a GPU: it shows that
+// colls waits for everything that it must wait for.
 
 namespace cuda = colls::cuda;
 
@@ -19,7 +19,7 @@ using colls::errc;
 using stand_in::code_of;
 using host_communicator = colls::inproc::communicator;
 
-/// `rank_main(gpu)` on every rank, with few bytes in a piece.
+/// Runs `rank_main(gpu)` on every rank, with small pieces.
 template <class Main>
 void run(int ranks, stand_in::machine what, cuda::staging how, const Main& rank_main) {
   stand_in::boot(what);
@@ -31,7 +31,7 @@ void run(int ranks, stand_in::machine what, cuda::staging how, const Main& rank_
   CHECK(stand_in::allocations() == 0);
 }
 
-TEST_CASE("every collective, by the seeds of the machine") {
+TEST_CASE("every collective, with many seeds of the stand-in") {
   std::uint64_t seed = 0;
   for (const int ranks : {1, 2, 3, 5}) {
     for (const std::size_t n : {0u, 1u, 13u, 700u}) {
@@ -49,12 +49,11 @@ TEST_CASE("every collective, by the seeds of the machine") {
   }
 }
 
-TEST_CASE("two calls at a time, awaited the other way round") {
+TEST_CASE("two concurrent calls, awaited in reverse order") {
   run(2, {}, {1024, 4}, [](auto& gpu) -> colls::task<> {
     stand_in::user by;
     auto one = by.numbers(10'000, gpu.rank());
     auto other = by.numbers(10'000, gpu.rank());
-    // Two calls at a time, awaited the other way round.
     auto first = gpu.all_reduce(one.span(), by.on_stream());
     auto second = gpu.all_reduce(other.span(), by.on_stream());
     co_await second;
@@ -81,7 +80,7 @@ TEST_CASE("a group too long for one piece waits for its caller's stream") {
   }
 }
 
-TEST_CASE("a call waits for no other one's stream") {
+TEST_CASE("a call does not wait for the stream of another call") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const stand_in::machine what{.seed = seed, .eager_percent = static_cast<int>(seed % 3 * 40)};
     run(2, what, {1024, 2},
@@ -89,7 +88,7 @@ TEST_CASE("a call waits for no other one's stream") {
   }
 }
 
-TEST_CASE("a steady state takes no memory of the device or of the host's pinned") {
+TEST_CASE("in steady state no device memory and no pinned memory is allocated") {
   run(2, {}, {1024, 2}, [](auto& gpu) -> colls::task<> {
     stand_in::user by;
     auto data = by.numbers(5'000, gpu.rank());
@@ -102,7 +101,7 @@ TEST_CASE("a steady state takes no memory of the device or of the host's pinned"
   });
 }
 
-TEST_CASE("buffers that are not in the device's memory are refused, and the communicator is good") {
+TEST_CASE("buffers outside the device's memory are refused, and the communicator stays usable") {
   run(2, {.devices = 2}, {1024, 2}, [](auto& gpu) -> colls::task<> {
     using stand_in::number;
     stand_in::user by;
@@ -150,11 +149,11 @@ TEST_CASE("buffers that are not in the device's memory are refused, and the comm
   });
 }
 
-TEST_CASE("what no call may have is refused by all ranks") {
+TEST_CASE("invalid arguments are refused on all ranks") {
   run(3, {}, {1024, 2}, [](auto& gpu) { return stand_in::every_refusal(gpu); });
 }
 
-TEST_CASE("allocate gives zeros in the communicator's device") {
+TEST_CASE("allocate returns zeroed memory of the communicator's device") {
   stand_in::boot({.devices = 2, .eager_percent = 0});
   colls::inproc::run(2, [](host_communicator& comm) -> colls::task<> {
     using stand_in::number;
@@ -164,7 +163,7 @@ TEST_CASE("allocate gives zeros in the communicator's device") {
     CHECK(none.size() == 0);
     cuda::api::location found;
     CHECK(cuda::api::locate(data.data() + 999, found) == cuda::api::success);
-    CHECK(found.where == cuda::api::place::device);
+    CHECK(found.type == cuda::api::memory_type::device);
     CHECK(found.device == 1);
     stand_in::expect("zeros", data.data(), 1000, [](std::size_t) { return number{0}; });
     stand_in::user by(1);
@@ -181,7 +180,7 @@ TEST_CASE("allocate gives zeros in the communicator's device") {
   CHECK(stand_in::allocations() == 0);
 }
 
-TEST_CASE("ranks that stage otherwise are told when they attach") {
+TEST_CASE("ranks that stage differently get mismatch when they attach") {
   stand_in::boot({});
   std::vector<errc> codes(2);
   try {
@@ -203,7 +202,7 @@ TEST_CASE("ranks that stage otherwise are told when they attach") {
                   colls::error);
 }
 
-TEST_CASE("without a device attaching ends with no_device") {
+TEST_CASE("without a device attaching fails with no_device") {
   stand_in::boot({.devices = 0});
   errc attached{};
   errc chosen{};
@@ -230,7 +229,7 @@ TEST_CASE("the ranks of a host take its devices in turn") {
   CHECK(devices == std::vector<int>{0, 1, 0, 1, 0});
 }
 
-TEST_CASE("a copy that fails ends the call on all ranks, and touches nothing afterwards") {
+TEST_CASE("a copy that fails ends the call on all ranks, which touch no buffer afterwards") {
   int seen = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     stand_in::boot({.seed = seed, .eager_percent = static_cast<int>(seed % 2 * 30)});
@@ -246,7 +245,7 @@ TEST_CASE("a copy that fails ends the call on all ranks, and touches nothing aft
       });
     } catch (const colls::error&) {
     }
-    // The copy of any rank may be the one.
+    // The copy that fails may be that of any rank.
     for (const errc each : codes) {
       CHECK((each == errc::device_failed || each == errc{}));
       seen += each == errc::device_failed ? 1 : 0;
@@ -257,7 +256,7 @@ TEST_CASE("a copy that fails ends the call on all ranks, and touches nothing aft
   CHECK(seen >= 100);
 }
 
-TEST_CASE("what fails once a piece has begun its copies leaves none behind that uses a buffer") {
+TEST_CASE("a failure once a piece has begun its copies leaves no copy that uses a buffer") {
   using stand_in::number;
   int seen = 0;
   for (const char* const call : {"copy", "write", "call"}) {
@@ -288,7 +287,7 @@ TEST_CASE("what fails once a piece has begun its copies leaves none behind that 
         });
       } catch (const colls::error&) {
       }
-      // Any rank's may be the one.
+      // The call that fails may be that of any rank.
       for (const errc each : codes) seen += each == errc::device_failed ? 1 : 0;
       CHECK(stand_in::complaints().empty());
       CHECK(stand_in::allocations() == 0);
@@ -297,7 +296,7 @@ TEST_CASE("what fails once a piece has begun its copies leaves none behind that 
   CHECK(seen >= 300);
 }
 
-TEST_CASE("on a device that has failed every call says so") {
+TEST_CASE("every call on a failed device ends with device_failed") {
   stand_in::boot({});
   errc code{};
   try {
@@ -313,7 +312,7 @@ TEST_CASE("on a device that has failed every call says so") {
   CHECK(code == errc::device_failed);
 }
 
-TEST_CASE("a call that is dropped leaves no work behind that uses its buffers") {
+TEST_CASE("a dropped call leaves no work that uses its buffers") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     stand_in::boot({.seed = seed, .eager_percent = 0});
     try {
@@ -334,7 +333,7 @@ TEST_CASE("a call that is dropped leaves no work behind that uses its buffers") 
   }
 }
 
-TEST_CASE("a split of a communicator of devices is one") {
+TEST_CASE("a split of a device communicator is a device communicator") {
   run(4, {}, {1024, 2}, [](auto& gpu) -> colls::task<> {
     auto half = co_await gpu.split(gpu.rank() % 2);
     stand_in::user by;
@@ -348,7 +347,7 @@ TEST_CASE("a split of a communicator of devices is one") {
   });
 }
 
-TEST_CASE("the device that a thread uses is the user's affair") {
+TEST_CASE("calls work with any current device of the thread") {
   run(3, {.devices = 2}, {1024, 2},
       [](auto& gpu) { return stand_in::calls_from_another_device(gpu); });
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Calls on device memory between threads, staged through pinned memory. Without a GPU: that it
-// compiles, and that attaching ends with an error of colls.
+// Calls on device memory between threads, staged through pinned memory. Without a GPU this tests
+// that the program compiles, and that attaching fails with an error of colls.
 
 #include <colls/cuda/staged.hpp>
 

@@ -21,10 +21,10 @@ namespace cuda = colls::cuda;
 
 namespace {
 
-static_assert(colls::startable<cuda::stream::landing>);
+static_assert(colls::startable<cuda::stream::wait_operation>);
 static_assert(colls::request<cuda::stream::request>);
 
-/// Device memory and pinned memory, and a stream between them.
+/// Device memory and pinned memory, and a stream that copies between them.
 struct fixture {
   colls::inproc_world world{1};
   cuda::stream stream{0};
@@ -32,7 +32,7 @@ struct fixture {
   cuda::pinned_buffer<int> pinned{1000};
 };
 
-TEST_CASE("who awaits a stream goes on when its work is done, in every order of the machine") {
+TEST_CASE("an awaited stream resumes its coroutine when its work is done, in any order") {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     stand_in::boot({.seed = seed, .streams_write = seed % 4 != 0});
     {
@@ -56,7 +56,7 @@ TEST_CASE("who awaits a stream goes on when its work is done, in every order of 
   }
 }
 
-TEST_CASE("a stream that follows another one waits for what that had been given") {
+TEST_CASE("a stream that follows another one waits for the work that it had before") {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     stand_in::boot({.seed = seed});
     fixture with;
@@ -73,7 +73,7 @@ TEST_CASE("a stream that follows another one waits for what that had been given"
   }
 }
 
-TEST_CASE("what a stream has before it follows another one does not wait for that") {
+TEST_CASE("the work of a stream before it follows another one does not wait for that stream") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     stand_in::boot({.seed = seed});
     bool open = false;
@@ -83,14 +83,14 @@ TEST_CASE("what a stream has before it follows another one does not wait for tha
     {
       const auto guard = stand_in::lock();
       const auto is_open = [&open] { return open; };
-      stand_in::enqueue_meeting(then, &open, is_open, {});
+      stand_in::enqueue_barrier(then, &open, is_open, {});
     }
     stand_in::enqueue(first, [](void*) {}, nullptr);
     with.stream.follow({first});
     const auto wait = [&]() -> colls::task<> { co_await with.stream.reached(); };
     colls::task<> before = wait();
-    colls::completion nobody([](colls::completion&) noexcept {}, &with.world.queue());
-    bool ended = before.start(nobody);
+    colls::completion ignored([](colls::completion&) noexcept {}, &with.world.queue());
+    bool ended = before.start(ignored);
     with.stream.follow({then});
     for (int polls = 0; polls < 100 && !ended; ++polls) {
       (void)with.world.poll();
@@ -103,7 +103,7 @@ TEST_CASE("what a stream has before it follows another one does not wait for tha
   }
 }
 
-TEST_CASE("a stream is of its device, whichever one the thread uses") {
+TEST_CASE("a stream belongs to its device, whichever device the thread uses") {
   stand_in::boot({.devices = 2});
   (void)cuda::api::use_device(0);
   colls::inproc_world world(1);
@@ -116,7 +116,7 @@ TEST_CASE("a stream is of its device, whichever one the thread uses") {
   CHECK(stand_in::complaints().empty());
 }
 
-TEST_CASE("a stream is awaited in a thread that has used no device") {
+TEST_CASE("a stream can be awaited on a thread that has used no device") {
   stand_in::boot({});
   colls::inproc_world world(1);
   cuda::stream on(0);
@@ -125,8 +125,8 @@ TEST_CASE("a stream is awaited in a thread that has used no device") {
     colls::sync_wait(world, wait());
     cuda::api::status why = 0;
     const cuda::on_device here(0);
-    const auto who = cuda::passable_memory::work::of_users;
-    CHECK(cuda::passable_memory::allocate(10, 0, who, why) != nullptr);
+    const auto usage = cuda::exportable_memory::usage::user_streams;
+    CHECK(cuda::exportable_memory::allocate(10, 0, usage, why) != nullptr);
   });
   other.join();
   CHECK(stand_in::complaints().empty());
@@ -157,7 +157,7 @@ TEST_CASE("a stream ends when its work is done") {
   CHECK(stand_in::complaints().empty());
 }
 
-TEST_CASE("a stream that has been given up waits a second in the end, and leaves its line then") {
+TEST_CASE("an abandoned stream is waited for a second, and then keeps its progress word") {
   for (const int round : {0, 1, 2, 3}) {
     const bool dropped = round % 2 == 0;
     const bool comes = round / 2 == 0;
@@ -167,20 +167,20 @@ TEST_CASE("a stream that has been given up waits a second in the end, and leaves
     {
       const auto guard = stand_in::lock();
       const auto is_open = [&open] { return open; };
-      stand_in::enqueue_meeting(users, &open, is_open, {});
+      stand_in::enqueue_barrier(users, &open, is_open, {});
     }
     {
       colls::inproc_world world(1);
       colls::communicator_state state(1, 0, 1, nullptr);
       cuda::stream_pool pool(0);
       const auto wait = [&]() -> colls::task<> {
-        const cuda::stream_pool::loan one(pool);
+        const cuda::stream_pool::lease one(pool);
         one->follow({users});
         co_await one->followed(state);
       };
       colls::task<> waiting = wait();
-      colls::completion nobody([](colls::completion&) noexcept {}, &world.queue());
-      REQUIRE_FALSE(waiting.start(nobody));
+      colls::completion ignored([](colls::completion&) noexcept {}, &world.queue());
+      REQUIRE_FALSE(waiting.start(ignored));
       if (!dropped) state.fail(colls::reported_failure(colls::failure(colls::errc::timeout)));
       for (int polls = 0; polls < 10 && !dropped; ++polls) (void)world.poll();
       if (!dropped) CHECK_THROWS_AS(waiting.result(), colls::error);
@@ -195,7 +195,7 @@ TEST_CASE("a stream that has been given up waits a second in the end, and leaves
   }
 }
 
-TEST_CASE("many may await streams at a time") {
+TEST_CASE("many coroutines may await streams at a time") {
   stand_in::boot({});
   fixture with;
   cuda::stream other(0);
@@ -211,7 +211,7 @@ TEST_CASE("many may await streams at a time") {
   CHECK_FALSE(with.world.queue().is_watching());
 }
 
-TEST_CASE("a coroutine that is dropped waits for the stream before its memory goes") {
+TEST_CASE("a coroutine that is dropped waits for the stream before its memory is freed") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     stand_in::boot({.seed = seed, .eager_percent = 0, .streams_write = seed % 2 == 0});
     {
@@ -222,8 +222,8 @@ TEST_CASE("a coroutine that is dropped waits for the stream before its memory go
         co_await with.stream.reached();
       };
       colls::task<> dropped = copies();
-      colls::completion nobody([](colls::completion&) noexcept {}, &with.world.queue());
-      const bool ended = dropped.start(nobody);
+      colls::completion ignored([](colls::completion&) noexcept {}, &with.world.queue());
+      const bool ended = dropped.start(ignored);
       if (!ended) CHECK(stand_in::pending() > 0);
       dropped = {};
       CHECK(stand_in::pending() == 0);
@@ -253,7 +253,7 @@ TEST_CASE("a device that fails ends the wait with its error") {
     CHECK(code_of(0) == colls::errc{});
     CHECK(code_of(700) == colls::errc::device_failed);
   }
-  // The same where it fails under the wait.
+  // The same if the device fails during the wait.
   int suspended = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     stand_in::boot({.seed = seed, .eager_percent = 0});
@@ -263,8 +263,8 @@ TEST_CASE("a device that fails ends the wait with its error") {
     struct noted : colls::completion {
       bool ended = false;
     } done;
-    done.become([](colls::completion& self) noexcept { static_cast<noted&>(self).ended = true; },
-                colls::completion(nullptr, &with.world.queue()));
+    done.bind([](colls::completion& self) noexcept { static_cast<noted&>(self).ended = true; },
+              colls::completion(nullptr, &with.world.queue()));
     if (waiting.start(done)) continue;
     ++suspended;
     stand_in::break_devices(700);
@@ -275,17 +275,17 @@ TEST_CASE("a device that fails ends the wait with its error") {
   CHECK(suspended > 0);
 }
 
-TEST_CASE("streams that calls had at a time go when calls need them no more") {
+TEST_CASE("streams of a pool are destroyed when calls no longer need them") {
   stand_in::boot({});
   {
     cuda::stream_pool pool(0);
     {
-      std::deque<cuda::stream_pool::loan> many;
+      std::deque<cuda::stream_pool::lease> many;
       for (int i = 0; i < 20; ++i) many.emplace_back(pool);
     }
     for (int i = 0; i < 3000; ++i) {
-      const cuda::stream_pool::loan one(pool);
-      const cuda::stream_pool::loan other(pool);
+      const cuda::stream_pool::lease one(pool);
+      const cuda::stream_pool::lease other(pool);
     }
     CHECK(stand_in::calls("make_stream") == 20);
     CHECK(stand_in::calls("destroy_stream") == 18);

@@ -40,13 +40,13 @@ TEST_CASE("gradients lie one after the other in the order of their bucket") {
   CHECK(plan.order() == sizes{2, 0, 3, 1});
 }
 
-TEST_CASE("there are no empty buckets, and parameters without elements have a place") {
+TEST_CASE("there are no empty buckets, and parameters without elements have a location") {
   CHECK(bucket_plan({}, {}, 1, 1).buckets().empty());
   const sizes counts{0, 3, 0};
   const bucket_plan plan(counts, {0, 1, 2}, 3, 3);
   CHECK(members(plan) == std::vector<sizes>{{0, 1}, {2}});
   CHECK(plan.buckets()[1].elements == 0);
-  // A cap of nothing: every parameter has a bucket.
+  // With a cap of 0 every parameter has a bucket of its own.
   CHECK(members(bucket_plan(counts, {2, 1, 0}, 0, 0)) == std::vector<sizes>{{2}, {1}, {0}});
 }
 

@@ -20,7 +20,7 @@ namespace files = std::filesystem;
 using colls::errc;
 using colls::ddp::atomic_file;
 
-// A folder of its own, gone at the end.
+// A temporary folder, which is removed at the end.
 struct folder {
   std::string path = (files::temp_directory_path() / "colls-checkpoint-XXXXXX").string();
   folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
@@ -58,7 +58,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 
-// Runs `work` in a process of its own.
+// Runs `work` in a child process.
 template <class Work>
 pid_t in_child(Work work) {
   const pid_t child = ::fork();
@@ -86,7 +86,7 @@ const std::string new_text(5'000'000, 'n');
 
 }  // namespace
 
-TEST_CASE("a file is replaced as a whole, and nothing else is left") {
+TEST_CASE("a file is replaced atomically, and nothing else is left") {
   const folder here;
   put(here / "f", "first");
   CHECK(content(here / "f") == "first");
@@ -97,7 +97,7 @@ TEST_CASE("a file is replaced as a whole, and nothing else is left") {
   CHECK(here.files_in() == 1);
 }
 
-TEST_CASE("a name without a folder is in the current one") {
+TEST_CASE("a file name without a folder is in the current folder") {
   const folder here;
   const files::path before = files::current_path();
   files::current_path(here.path);
@@ -117,7 +117,8 @@ TEST_CASE("without a commit the old file stays") {
   CHECK(here.files_in() == 1);
 }
 
-TEST_CASE("killed at any step of the writing, the old file is whole, and the next writer goes on") {
+TEST_CASE(
+    "if killed at any step of the writing, the old file is intact, and the next writer succeeds") {
   const folder here;
   put(here / "f", old_text);
   for (int steps = 0; steps <= 11; ++steps) {
@@ -126,7 +127,7 @@ TEST_CASE("killed at any step of the writing, the old file is whole, and the nex
     const pid_t child = in_child([&] {
       atomic_file file(here / "f");
       for (int step = 0; step < steps; ++step) file.write(new_text.data(), new_text.size() / 10);
-      [[maybe_unused]] const ssize_t told = ::write(reached[1], "x", 1);
+      [[maybe_unused]] const ssize_t written = ::write(reached[1], "x", 1);
       for (;;) ::pause();
     });
     ::close(reached[1]);
@@ -143,7 +144,7 @@ TEST_CASE("killed at any step of the writing, the old file is whole, and the nex
   CHECK(here.files_in() == 1);
 }
 
-TEST_CASE("what another user may have put in the place of the partial file gets no byte") {
+TEST_CASE("a partial file that another user may have made is not written") {
   const folder here;
   SUBCASE("a file that is open there") {
     const int foreign = ::open((here / "f.partial").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -180,7 +181,7 @@ TEST_CASE("what another user may have put in the place of the partial file gets 
   }
 }
 
-TEST_CASE("killed at any moment, one whole file is there") {
+TEST_CASE("if killed at any moment, one complete file is there") {
   const folder here;
   put(here / "f", old_text);
   for (int round = 0; round < 40; ++round) {
@@ -198,34 +199,34 @@ TEST_CASE("killed at any moment, one whole file is there") {
   }
 }
 
-TEST_CASE("a disk that is full: one error that names the file, and the old one is whole") {
+TEST_CASE("a full disk gives one error that names the file, and the old file is intact") {
   const folder here;
   put(here / "f", old_text);
   const pid_t child = in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit most{1'000'000, 1'000'000};
-    ::setrlimit(RLIMIT_FSIZE, &most);
-    const std::string said = error_of([&] { put(here / "f", new_text); });
-    if (!contains(said, here / "f") || !contains(said, "File too large")) throw 1;
+    const rlimit limit{1'000'000, 1'000'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string message = error_of([&] { put(here / "f", new_text); });
+    if (!contains(message, here / "f") || !contains(message, "File too large")) throw 1;
   });
   CHECK(ended(child) == 0);
   CHECK(content(here / "f") == old_text);
   CHECK(here.files_in() == 1);
 }
 
-TEST_CASE("two writers of one file: the second is told so") {
+TEST_CASE("of two writers of one file the second gets an error") {
   const folder here;
   atomic_file first(here / "f");
   first.write("first", 5);
-  const std::string said = error_of([&] { put(here / "f", "second"); });
-  CHECK(contains(said, "another process"));
+  const std::string message = error_of([&] { put(here / "f", "second"); });
+  CHECK(contains(message, "another process"));
   first.commit();
   CHECK(content(here / "f") == "first");
   put(here / "f", "third");
   CHECK(content(here / "f") == "third");
 }
 
-TEST_CASE("paths that cannot be") {
+TEST_CASE("invalid paths are errors that name the path") {
   const folder here;
   const std::string no_folder = error_of([&] { put(here / "no/f", "x"); });
   CHECK(contains(no_folder, here / "no/f: No such file or directory"));
@@ -256,11 +257,11 @@ TEST_CASE("rank 0 writes, all ranks read") {
   }
 }
 
-TEST_CASE("an error of rank 0 is every rank's, and the communicator stays good") {
+TEST_CASE("an error of rank 0 is thrown on every rank, and the communicator stays usable") {
   const folder here;
   const std::string path = here / "f";
   put(path, old_text);
-  int told = 0;
+  int errors = 0;
   const auto rank_main = [&](colls::inproc::communicator& comm) -> colls::task<> {
     const auto fails = [](atomic_file& file) {
       file.write("half", 4);
@@ -269,19 +270,19 @@ TEST_CASE("an error of rank 0 is every rank's, and the communicator stays good")
     try {
       co_await colls::ddp::write_file(comm, path, fails);
     } catch (const colls::error& thrown) {
-      told += thrown.code() == errc::file_failed && thrown.record().observer == 0;
+      errors += thrown.code() == errc::file_failed && thrown.record().observer == 0;
       CHECK(contains(thrown.what(), path + ": the model is on fire"));
     }
     try {
       co_await colls::ddp::read_file(comm, "/no/such/file");
     } catch (const colls::error& thrown) {
-      told += thrown.code() == errc::file_failed;
+      errors += thrown.code() == errc::file_failed;
       CHECK(contains(thrown.what(), "cannot read /no/such/file: No such file"));
     }
     co_await comm.barrier();
   };
   colls::inproc::run(3, rank_main);
-  CHECK(told == 6);
+  CHECK(errors == 6);
   CHECK(content(path) == old_text);
   CHECK(here.files_in() == 1);
 }

@@ -18,7 +18,7 @@ using colls::task;
 using colls::ddp::compression;
 using communicator = colls::inproc::communicator;
 
-/// Something else in each place of each rank, with more digits than 16 bits hold.
+/// A different value for each element of each rank, with more digits than 16 bits hold.
 template <class T>
 T value(int rank, std::size_t i) {
   return static_cast<T>(static_cast<float>(std::sin(static_cast<double>(i) + 0.7 * rank) * 3));
@@ -26,21 +26,21 @@ T value(int rank, std::size_t i) {
 
 /// Every rank's bucket after the hook.
 template <class T>
-std::vector<std::vector<T>> summed(compression how, int ranks, std::size_t n) {
+std::vector<std::vector<T>> summed(compression format, int ranks, std::size_t n) {
   std::vector<std::vector<T>> data(static_cast<std::size_t>(ranks));
   colls::inproc::run(ranks, [&](communicator& comm) -> task<> {
     std::vector<T>& mine = data[static_cast<std::size_t>(comm.rank())];
     for (std::size_t i = 0; i < n; ++i) mine.push_back(value<T>(comm.rank(), i));
-    const auto hook = colls::ddp::hook_for<T, communicator>(how);
+    const auto hook = colls::ddp::make_hook<T, communicator>(format);
     task<> work = hook(comm, std::span<T>(mine));
     co_await work;
   });
   return data;
 }
 
-// What rounding each input once and the sum once gives, whatever rounding between would do to it.
+// Checks that each input and the sum are rounded once, and nothing in between.
 template <class T, class Half>
-void check_rounded_once(compression how) {
+void check_rounded_once(compression format) {
   for (const int ranks : {1, 2, 3, 5, 8}) {
     for (const std::size_t n : {0u, 1u, 2u, 7u, 8u, 9u, 1023u, 5000u, 20'011u}) {
       CAPTURE(ranks);
@@ -54,7 +54,7 @@ void check_rounded_once(compression how) {
         }
         expected.push_back(static_cast<T>(static_cast<float>(Half(sum))));
       }
-      for (const std::vector<T>& got : summed<T>(how, ranks, n)) CHECK(got == expected);
+      for (const std::vector<T>& got : summed<T>(format, ranks, n)) CHECK(got == expected);
     }
   }
 }
@@ -75,16 +75,16 @@ TEST_CASE("without compression the sum is the plain all_reduce") {
   }
 }
 
-// Where ranks meet, nothing would be sent.
+// Rules out the direct algorithms, which would send nothing.
 struct counted_messages : conformance::counted<colls::inproc_transport> {
   using counted::counted;
-  void meet() = delete;
+  void arrive() = delete;
 };
 
 TEST_CASE("compressed buckets send half the bytes") {
   using transport = counted_messages;
   using counting = colls::communicator<transport>;
-  const auto sent_by = [](compression how) {
+  const auto sent_by = [](compression format) {
     colls::inproc_world world(2);
     conformance::traffic sent;
     std::vector<counting> comms;
@@ -92,7 +92,7 @@ TEST_CASE("compressed buckets send half the bytes") {
       comms.emplace_back(std::make_unique<colls::detail::core<transport>>(
           std::make_shared<transport>(world[rank], sent), 0, rank, 2, nullptr, true));
     }
-    const auto hook = colls::ddp::hook_for<float, counting>(how);
+    const auto hook = colls::ddp::make_hook<float, counting>(format);
     std::vector<float> data[2] = {std::vector<float>(100'000), std::vector<float>(100'000)};
     std::vector<task<>> work;
     for (std::size_t rank = 0; rank < 2; ++rank) work.push_back(hook(comms[rank], data[rank]));

@@ -19,10 +19,10 @@ using colls::errc;
 using colls::task;
 using colls::world;
 using colls::ddp::drive;
-using colls::ddp::drive_by;
+using colls::ddp::make_driver;
 using statuses = std::vector<int>;
 
-// Ranks check by exceptions: the first one ends the test, and the others with it.
+// Ranks check by exceptions: the first exception ends the test on all ranks.
 void expect(bool good, const char* what) {
   if (!good) throw std::logic_error(what);
 }
@@ -37,35 +37,35 @@ colls::failure failure_of(const Call& call) {
   return {};
 }
 
-/// Sums the ranks of the driver's communicator once the other side has come to 1, 2, 3.
+/// Sums the ranks of the driver's communicator each time that the counter reaches 1, 2, 3.
 template <class Communicator>
-task<> three_sums(colls::ddp::driver<Communicator>& by, int& sum) {
+task<> three_sums(colls::ddp::driver<Communicator>& driver, int& sum) {
   for (std::size_t i = 1; i <= 3; ++i) {
-    co_await by.reached(i);
-    int x[] = {by.comm().rank() + 1};
-    co_await by.comm().all_reduce(x);
+    co_await driver.wait_for(i);
+    int x[] = {driver.comm().rank() + 1};
+    co_await driver.comm().all_reduce(x);
     sum += x[0];
   }
 }
 
 template <class Communicator>
-void work_twice(Communicator& ranks, drive how) {
-  const auto by = drive_by(ranks, how);
-  expect(by->rank() == ranks.rank() && by->size() == ranks.size(), "its place");
+void work_twice(Communicator& ranks, drive mode) {
+  const auto driver = make_driver(ranks, mode);
+  expect(driver->rank() == ranks.rank() && driver->size() == ranks.size(), "rank and size");
   const int all = ranks.size() * (ranks.size() + 1) / 2;
   for (int round = 0; round < 2; ++round) {
     int sum = 0;
-    by->start(three_sums(*by, sum));
-    by->raise(1);
-    // The ranks' own communicator is free meanwhile.
+    driver->start(three_sums(*driver, sum));
+    driver->advance(1);
+    // The ranks may use their own communicator meanwhile.
     colls::sync_wait(ranks, ranks.barrier());
-    by->raise(3);
-    by->wait();
+    driver->advance(3);
+    driver->wait();
     expect(sum == 3 * all, "the sums");
   }
 }
 
-TEST_CASE("a task runs with a communicator of its own, as far as it is let") {
+TEST_CASE("a task runs on a communicator of its own, as far as it is advanced") {
   CHECK(run_tcp(3, [](world& ranks) { work_twice(ranks, drive::thread); }) == statuses{0, 0, 0});
   CHECK(run_tcp(3, [](world& ranks) { work_twice(ranks, drive::hooks); }) == statuses{0, 0, 0});
   colls::threads::run(3, [](colls::threads::communicator& ranks) -> task<> {
@@ -74,64 +74,63 @@ TEST_CASE("a task runs with a communicator of its own, as far as it is let") {
   });
 }
 
-TEST_CASE("the thread gets on while the other side does something else") {
+TEST_CASE("the thread makes progress while the computing side does something else") {
   std::atomic<int> ended = 0;
   const auto main = [&](world& ranks) {
-    const auto by = drive_by(ranks, drive::thread);
-    const auto work = [](colls::ddp::driver<world>& with, std::atomic<int>& count) -> task<> {
-      co_await with.reached(1);
-      co_await with.comm().barrier();
+    const auto driver = make_driver(ranks, drive::thread);
+    const auto work = [](colls::ddp::driver<world>& task_driver,
+                         std::atomic<int>& count) -> task<> {
+      co_await task_driver.wait_for(1);
+      co_await task_driver.comm().barrier();
       ++count;
     };
-    by->start(work(*by, ended));
-    by->raise(1);
+    driver->start(work(*driver, ended));
+    driver->advance(1);
     while (ended < ranks.size()) std::this_thread::yield();
-    by->wait();
+    driver->wait();
   };
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
 TEST_CASE("wait throws what the task threw") {
   const auto main = [](world& ranks) {
-    for (const drive how : {drive::thread, drive::hooks}) {
-      const auto by = drive_by(ranks, how);
-      const auto fails = [](colls::ddp::driver<world>& with) -> task<> {
-        co_await with.comm().barrier();
+    for (const drive mode : {drive::thread, drive::hooks}) {
+      const auto driver = make_driver(ranks, mode);
+      const auto fails = [](colls::ddp::driver<world>& task_driver) -> task<> {
+        co_await task_driver.comm().barrier();
         throw std::runtime_error("no");
       };
-      by->start(fails(*by));
-      std::string said;
+      driver->start(fails(*driver));
+      std::string text;
       try {
-        by->wait();
+        driver->wait();
       } catch (const std::runtime_error& thrown) {
-        said = thrown.what();
+        text = thrown.what();
       }
-      expect(said == "no", "the error");
+      expect(text == "no", "the error");
       int sum = 0;
-      by->start(three_sums(*by, sum));
-      by->raise(3);
-      by->wait();
-      expect(sum == 9, "it takes another task after that");
+      driver->start(three_sums(*driver, sum));
+      driver->advance(3);
+      driver->wait();
+      // The ranks of two, summed three times.
+      expect(sum == 9, "the driver takes another task after that");
     }
   };
-  CHECK(run_tcp(2, [&](world& ranks) {
-          // The sums of two ranks, three times.
-          main(ranks);
-        }) == statuses{0, 0});
+  CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
-TEST_CASE("a rank that gives up says why on all ranks, wherever their tasks are") {
+TEST_CASE("a rank that revokes gives its reason to all ranks, wherever their tasks are") {
   const auto main = [](world& ranks) {
-    for (const drive how : {drive::thread, drive::hooks}) {
-      const auto by = drive_by(ranks, how);
+    for (const drive mode : {drive::thread, drive::hooks}) {
+      const auto driver = make_driver(ranks, mode);
       int sum = 0;
-      by->start(three_sums(*by, sum));
-      // Rank 0 waits for the others, rank 1 gives up at its gate, rank 2 has not come to its own.
-      if (ranks.rank() == 0) by->raise(3);
-      if (ranks.rank() == 1) by->give_up("enough");
+      driver->start(three_sums(*driver, sum));
+      // Rank 0 waits for the others, rank 1 revokes while its task waits, rank 2 has not advanced.
+      if (ranks.rank() == 0) driver->advance(3);
+      if (ranks.rank() == 1) driver->revoke("enough");
       const colls::failure why = failure_of([&] {
-        if (ranks.rank() == 2) by->raise(1);
-        by->wait();
+        if (ranks.rank() == 2) driver->advance(1);
+        driver->wait();
       });
       expect(why.code == errc::revoked, "the code");
       expect(why.culprit == 1 && std::string(why.detail) == "enough", "the reason");
@@ -141,16 +140,16 @@ TEST_CASE("a rank that gives up says why on all ranks, wherever their tasks are"
   CHECK(run_tcp(3, main) == statuses{0, 0, 0});
 }
 
-TEST_CASE("a driver that is dropped in the middle of a task leaves nobody waiting") {
+TEST_CASE("a driver that is dropped in the middle of a task leaves no rank waiting") {
   const auto main = [](world& ranks) {
-    for (const drive how : {drive::thread, drive::hooks}) {
-      const auto by = drive_by(ranks, how);
+    for (const drive mode : {drive::thread, drive::hooks}) {
+      const auto driver = make_driver(ranks, mode);
       int sum = 0;
-      by->start(three_sums(*by, sum));
-      by->raise(1);
+      driver->start(three_sums(*driver, sum));
+      driver->advance(1);
       if (ranks.rank() == 1) continue;
-      by->raise(3);
-      const colls::failure why = failure_of([&] { by->wait(); });
+      driver->advance(3);
+      const colls::failure why = failure_of([&] { driver->wait(); });
       expect(why.code != errc{} && why.culprit == 1, "the rank that left");
     }
     colls::sync_wait(ranks, ranks.barrier());
@@ -159,16 +158,16 @@ TEST_CASE("a driver that is dropped in the middle of a task leaves nobody waitin
 }
 
 TEST_CASE("a thread is refused where a communicator cannot have another executor") {
-  std::string said;
+  std::string text;
   try {
     colls::threads::run(1, [](colls::threads::communicator& ranks) -> task<> {
-      (void)drive_by(ranks, drive::thread);
+      (void)make_driver(ranks, drive::thread);
       co_return;
     });
   } catch (const colls::error& thrown) {
-    said = thrown.what();
+    text = thrown.what();
   }
-  CHECK(said.find("pass drive::hooks") != std::string::npos);
+  CHECK(text.find("pass drive::hooks") != std::string::npos);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ using colls::ddp::timeline;
 using statuses = std::vector<int>;
 using sizes = std::vector<std::size_t>;
 
-// Ranks on threads check by exceptions: the first one ends the test, and the others with it.
+// Ranks on threads check by exceptions: the first exception ends the test on all ranks.
 void expect(bool good, const std::string& what) {
   if (!good) throw std::logic_error(what);
 }
@@ -55,21 +55,21 @@ std::vector<parameter> with_sizes(const sizes& elements) {
   return all;
 }
 
-/// All ranks on this thread, one step of one rank at a time.
+/// All ranks on this thread. The test makes the calls of one rank after another.
 template <class T>
 struct stepwise {
   using buckets = gradient_buckets<T, colls::inproc::communicator>;
 
-  stepwise(int ranks, const sizes& elements, options how = {})
+  stepwise(int ranks, const sizes& elements, options opts = {})
       : all(ranks), traces(static_cast<std::size_t>(ranks)) {
     std::vector<colls::operation<colls::inproc::communicator>> made;
     for (int rank = 0; rank < ranks; ++rank) made.push_back(all[rank].dup());
     for (int rank = 0; rank < ranks; ++rank) {
-      how.trace = &traces[static_cast<std::size_t>(rank)];
+      opts.trace = &traces[static_cast<std::size_t>(rank)];
       mine.push_back(
           std::make_unique<buckets>(std::make_unique<hooks_driver<colls::inproc::communicator>>(
                                         all.wait(made[static_cast<std::size_t>(rank)])),
-                                    with_sizes(elements), how));
+                                    with_sizes(elements), opts));
     }
   }
 
@@ -141,7 +141,7 @@ TEST_CASE("a bucket starts when all its gradients are ready, and all before it h
   }
   ranks.ready(0, 2, 8);
   CHECK(begun(0));
-  CHECK(ranks.traces[0].buckets[0].end == 0);  // rank 1 has not come yet
+  CHECK(ranks.traces[0].buckets[0].end == 0);  // rank 1 has not started this bucket yet
   ranks.ready(1, 2, 4);
   CHECK(begun(1));
   ranks.finish();
@@ -166,7 +166,7 @@ TEST_CASE("after the first step the buckets are in the order of rank 0, and keep
       CHECK(ranks[rank].gradient(i).size() == sizes{4, 1, 2, 3}[i]);
   }
   for (std::size_t i = 0; i < 4; ++i) CHECK(ranks.holds(i, float(i) + 1));
-  // Never again.
+  // A later step does not change the order again.
   for (int rank = 0; rank < 3; ++rank) {
     for (const std::size_t i : {2u, 3u, 0u, 1u}) ranks.ready(rank, i, float(10 * i));
   }
@@ -175,7 +175,7 @@ TEST_CASE("after the first step the buckets are in the order of rank 0, and keep
   for (std::size_t i = 0; i < 4; ++i) CHECK(ranks.holds(i, float(10 * i)));
 }
 
-TEST_CASE("a gradient outlives the buckets for who holds it") {
+TEST_CASE("a shared gradient outlives the buckets") {
   std::shared_ptr<float> kept;
   {
     stepwise<float> ranks(1, {3, 2}, small_buckets);
@@ -186,12 +186,12 @@ TEST_CASE("a gradient outlives the buckets for who holds it") {
   CHECK(kept.get()[2] == 7);
 }
 
-// One rank's part of a test that all transports and drivers pass: random gradients in random order,
-// checked against the sum that every rank can calculate for itself.
+// One rank's part of a test that all transports and drivers pass: gradients become ready in random
+// order, and the averages are compared with those that every rank can calculate for itself.
 template <class T, class Communicator>
-void train(Communicator& ranks, options how, double tolerance) {
+void train(Communicator& ranks, options opts, double tolerance) {
   const sizes elements{1, 100, 0, 17, 3000, 64, 5, 999, 2};
-  gradient_buckets<T, Communicator> mine(ranks, with_sizes(elements), how);
+  gradient_buckets<T, Communicator> mine(ranks, with_sizes(elements), opts);
   std::mt19937 order(static_cast<unsigned>(ranks.rank()));
   const auto value = [](int rank, int step, std::size_t i, std::size_t k) {
     return static_cast<T>(static_cast<float>(
@@ -240,10 +240,10 @@ void train(Communicator& ranks, options how, double tolerance) {
 }
 
 template <class T>
-void train_on_threads(int ranks, options how, double tolerance) {
-  how.drive = drive::hooks;
+void train_on_threads(int ranks, options opts, double tolerance) {
+  opts.drive = drive::hooks;
   colls::threads::run(ranks, [&](colls::threads::communicator& comm) -> task<> {
-    train<T>(comm, how, tolerance);
+    train<T>(comm, opts, tolerance);
     co_return;
   });
 }
@@ -251,9 +251,9 @@ void train_on_threads(int ranks, options how, double tolerance) {
 TEST_CASE("averages are those of all ranks, weighted by their samples, the same bits everywhere") {
   for (const int ranks : {1, 2, 3, 5, 8}) {
     for (const std::size_t bytes : {1u, 1000u, 1u << 20}) {
-      const options how{.first_bucket_bytes = bytes, .bucket_bytes = 4 * bytes};
-      train_on_threads<float>(ranks, how, 1e-6);
-      train_on_threads<double>(ranks, how, 1e-14);
+      const options opts{.first_bucket_bytes = bytes, .bucket_bytes = 4 * bytes};
+      train_on_threads<float>(ranks, opts, 1e-6);
+      train_on_threads<double>(ranks, opts, 1e-14);
     }
   }
   train_on_threads<colls::float16>(3, {}, 2e-3);
@@ -267,11 +267,11 @@ TEST_CASE("compressed averages are those of all ranks but for two roundings") {
   }
 }
 
-TEST_CASE("the same over TCP, with a thread of its own and with none") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+TEST_CASE("averages over TCP are right, with a driver thread and without one") {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     const auto main = [&](world& ranks) {
-      train<float>(ranks, {.drive = how, .first_bucket_bytes = 100, .bucket_bytes = 4000}, 1e-6);
-      train<float>(ranks, {.drive = how, .compression = compression::float16}, 1e-3);
+      train<float>(ranks, {.drive = mode, .first_bucket_bytes = 100, .bucket_bytes = 4000}, 1e-6);
+      train<float>(ranks, {.drive = mode, .compression = compression::float16}, 1e-3);
     };
     CHECK(run_tcp(1, main) == statuses{0});
     CHECK(run_tcp(3, main) == statuses{0, 0, 0});
@@ -281,7 +281,7 @@ TEST_CASE("the same over TCP, with a thread of its own and with none") {
 TEST_CASE("some of the ranks may train, with a communicator of their own") {
   const auto main = [](world& ranks) {
     world some = colls::sync_wait(ranks, ranks.group(std::vector{2, 0}));
-    expect(bool(some) == (ranks.rank() != 1), "who is in it");
+    expect(bool(some) == (ranks.rank() != 1), "the members");
     if (some) train<float>(some, {.first_bucket_bytes = 100, .bucket_bytes = 4000}, 1e-6);
     colls::sync_wait(ranks, ranks.barrier());
   };
@@ -303,8 +303,9 @@ TEST_CASE("with a thread the first bucket's sum begins while its rank does somet
     while (begun < ranks.size()) std::this_thread::yield();
     mine.mark_ready(0);
     mine.finish();
-    expect(seen.buckets[0].begin < seen.ready[0], "it began before the last gradient was ready");
-    expect(seen.buckets[1].begin >= seen.ready[0], "the other one began afterwards");
+    expect(seen.buckets[0].begin < seen.ready[0],
+           "the first bucket's sum began before the last gradient was ready");
+    expect(seen.buckets[1].begin >= seen.ready[0], "the second bucket's sum began afterwards");
   };
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
@@ -332,14 +333,14 @@ TEST_CASE("a rank without samples contributes nothing, not even a NaN, by backwa
   CHECK(ranks.holds(0, 4));
   CHECK(ranks.holds(1, 4));
 
-  // Nobody has any: there is nothing to average.
+  // No rank has samples: there is nothing to average.
   for (int rank = 0; rank < 3; ++rank) ranks[rank].samples(0);
   for (int rank = 0; rank < 3; ++rank) both(rank, 5);
   ranks.finish();
   CHECK(ranks.holds(0, 0));
 }
 
-TEST_CASE("samples hold for one step; who says them alone is told so, on all ranks") {
+TEST_CASE("samples hold for one step; if only some ranks call it, all ranks get an error") {
   stepwise<float> ranks(2, {1}, small_buckets);
   ranks[0].samples(1);
   ranks[1].samples(3);
@@ -358,13 +359,13 @@ TEST_CASE("samples hold for one step; who says them alone is told so, on all ran
     CHECK(why.code == errc::mismatch);
     CHECK(why.culprit == 1);
     CHECK(std::string(why.detail).find("rank 0 said how many samples") == 0);
-    // And that was it.
+    // All later calls fail for the same reason.
     CHECK(failure_of([&] { ranks[rank].mark_ready(0); }).code == errc::mismatch);
     CHECK(failure_of([&] { ranks[rank].finish(); }).code == errc::mismatch);
   }
 }
 
-TEST_CASE("while it is quiet gradients gather, and are averaged afterwards") {
+TEST_CASE("under no_sync gradients accumulate, and are averaged afterwards") {
   stepwise<float> ranks(2, {1, 1}, small_buckets);
   {
     const auto quiet = ranks[0].no_sync();
@@ -375,12 +376,12 @@ TEST_CASE("while it is quiet gradients gather, and are averaged afterwards") {
     for (int rank = 0; rank < 2; ++rank) {
       ranks.ready(rank, 0, float(rank + 1));
       ranks.ready(rank, 0, float(rank + 1));
-      CHECK(ranks[rank].is_quiet());
-      CHECK(!ranks[rank].under_way());
+      CHECK(ranks[rank].is_accumulating());
+      CHECK(!ranks[rank].is_in_step());
     }
   }
   for (int rank = 0; rank < 2; ++rank) {
-    CHECK(!ranks[rank].is_quiet());
+    CHECK(!ranks[rank].is_accumulating());
     ranks[rank].gradient(0)[0] += 10;
     ranks[rank].mark_ready(0);
     ranks.ready(rank, 1, 1);
@@ -450,14 +451,14 @@ TEST_CASE("a step that is abandoned ends on all ranks with its reason") {
 TEST_CASE("there is no gradient beyond the last parameter") {
   stepwise<float> ranks(1, {1, 1}, small_buckets);
   CHECK(failure_of([&] { ranks[0].mark_ready(2); }).code == errc::invalid_argument);
-  CHECK(!ranks[0].under_way());
+  CHECK(!ranks[0].is_in_step());
 }
 
-TEST_CASE("a gradient that a step left alone counts with what it holds, but not as used") {
+TEST_CASE("an untouched gradient counts with its value, but not as used") {
   colls::threads::run(2, [](colls::threads::communicator& ranks) -> task<> {
-    options how = small_buckets;
-    how.allow_unused = true;
-    gradient_buckets<float, colls::threads::communicator> mine(ranks, with_sizes({1, 1}), how);
+    options opts = small_buckets;
+    opts.allow_unused = true;
+    gradient_buckets<float, colls::threads::communicator> mine(ranks, with_sizes({1, 1}), opts);
     mine.gradient(0)[0] = float(2 + ranks.rank());
     mine.mark_untouched(0);
     mine.gradient(1)[0] = 1;
@@ -467,17 +468,17 @@ TEST_CASE("a gradient that a step left alone counts with what it holds, but not 
       mine.mark_ready(1);
     }
     mine.finish();
-    expect(mine.gradient(0)[0] == 2.5 && !mine.used(0), "left alone by all");
-    expect(mine.gradient(1)[0] == 1 && mine.used(1), "left alone by one");
+    expect(mine.gradient(0)[0] == 2.5 && !mine.used(0), "untouched on all ranks");
+    expect(mine.gradient(1)[0] == 1 && mine.used(1), "untouched on one rank");
     co_return;
   });
 }
 
 TEST_CASE("where it is allowed, a parameter counts as zero on the ranks that do not use it") {
   colls::threads::run(2, [](colls::threads::communicator& ranks) -> task<> {
-    options how = small_buckets;
-    how.allow_unused = true;
-    gradient_buckets<float, colls::threads::communicator> mine(ranks, with_sizes({2, 1, 1}), how);
+    options opts = small_buckets;
+    opts.allow_unused = true;
+    gradient_buckets<float, colls::threads::communicator> mine(ranks, with_sizes({2, 1, 1}), opts);
     const auto ready = [&](std::size_t i, float value) {
       std::fill_n(mine.gradient(i).begin(), mine.gradient(i).size(), value);
       mine.mark_ready(i);
@@ -487,8 +488,8 @@ TEST_CASE("where it is allowed, a parameter counts as zero on the ranks that do 
       if (ranks.rank() == 0) ready(0, 4);
       ready(2, ranks.rank() == 0 ? 1 : 3);
       mine.finish();
-      expect(mine.gradient(0)[0] == 2 && mine.gradient(0)[1] == 2, "used by one");
-      expect(mine.gradient(2)[0] == 2, "used by both");
+      expect(mine.gradient(0)[0] == 2 && mine.gradient(0)[1] == 2, "used on one rank");
+      expect(mine.gradient(2)[0] == 2, "used on both ranks");
       expect(mine.used(0) && !mine.used(1) && mine.used(2), "which are used");
     }
     co_return;
@@ -499,8 +500,8 @@ TEST_CASE("where it is allowed, a step may have no gradient at all, on one rank 
   colls::threads::run(3, [](colls::threads::communicator& ranks) -> task<> {
     gradient_buckets<float, colls::threads::communicator> mine(
         ranks, with_sizes({2, 1}), {.drive = drive::hooks, .allow_unused = true});
-    for (const int with : {2, 0}) {
-      if (ranks.rank() < with) {
+    for (const int users : {2, 0}) {
+      if (ranks.rank() < users) {
         for (const std::size_t i : {0u, 1u}) {
           for (float& each : mine.gradient(i)) each = 3;
           mine.mark_ready(i);
@@ -508,8 +509,8 @@ TEST_CASE("where it is allowed, a step may have no gradient at all, on one rank 
       }
       mine.finish();
       for (const std::size_t i : {0u, 1u}) {
-        expect(mine.used(i) == (with > 0), "whether anybody used it");
-        expect(mine.gradient(i)[0] == float(with), "the average");
+        expect(mine.used(i) == (users > 0), "whether a rank used it");
+        expect(mine.gradient(i)[0] == float(users), "the average");
       }
     }
     co_return;
@@ -549,10 +550,10 @@ TEST_CASE("after each step all ranks have rank 0's buffers") {
 }
 
 TEST_CASE("a rank that leaves in the middle of a step is named by the others") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     const auto main = [&](world& ranks) {
       {
-        gradient_buckets<float, world> mine(ranks, with_sizes({10, 10}), {.drive = how});
+        gradient_buckets<float, world> mine(ranks, with_sizes({10, 10}), {.drive = mode});
         mine.mark_ready(1);
         if (ranks.rank() != 2) {
           mine.mark_ready(0);

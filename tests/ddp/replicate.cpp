@@ -20,66 +20,66 @@ const facts model{{"parameter", "fc1.weight", "float [128, 9216]"},
                   {"parameter", "fc1.bias", "float [128]"},
                   {"buffer", "bn.running_mean", "float [128]"}};
 
-/// What each rank is told when rank i has `theirs[i]`; empty: that all is well.
-std::vector<std::string> verdicts(const std::vector<facts>& theirs) {
-  std::vector<std::string> said(theirs.size());
-  colls::inproc::run(static_cast<int>(theirs.size()), [&](communicator& comm) -> task<> {
+/// The error of each rank if rank i has the facts `models[i]`; empty if there is none.
+std::vector<std::string> errors_of(const std::vector<facts>& models) {
+  std::vector<std::string> errors(models.size());
+  colls::inproc::run(static_cast<int>(models.size()), [&](communicator& comm) -> task<> {
     const auto rank = static_cast<std::size_t>(comm.rank());
     try {
-      task<> checking = colls::ddp::check_agreement(comm, theirs[rank]);
+      task<> checking = colls::ddp::check_agreement(comm, models[rank]);
       co_await checking;
     } catch (const colls::error& thrown) {
       CHECK(thrown.record().code == errc::mismatch);
-      said[rank] = thrown.record().detail;
+      errors[rank] = thrown.record().detail;
     }
-    co_await comm.barrier();  // it is still good
+    co_await comm.barrier();  // the communicator is still good
   });
-  return said;
+  return errors;
 }
 
-void check_all_say(const std::vector<facts>& theirs, const std::string& words) {
-  for (const std::string& each : verdicts(theirs)) CHECK(each == words);
+void check_errors(const std::vector<facts>& models, const std::string& words) {
+  for (const std::string& each : errors_of(models)) CHECK(each == words);
 }
 
-facts with(std::size_t at, fact other) {
+facts with(std::size_t index, fact other) {
   facts changed = model;
-  changed[at] = std::move(other);
+  changed[index] = std::move(other);
   return changed;
 }
 
 TEST_CASE("ranks that agree find no difference") {
   for (const std::size_t ranks : {1u, 2u, 5u}) {
-    check_all_say(std::vector<facts>(ranks, model), "");
-    check_all_say(std::vector<facts>(ranks), "");
+    check_errors(std::vector<facts>(ranks, model), "");
+    check_errors(std::vector<facts>(ranks), "");
   }
 }
 
-TEST_CASE("another shape is named with both ranks and both shapes, on all ranks") {
+TEST_CASE("a different shape is named with both ranks and both shapes, on all ranks") {
   const facts other = with(1, {"parameter", "fc1.bias", "float [64]"});
-  check_all_say({model, model, other, model},
-                "parameter 'fc1.bias' is float [128] on rank 0 and float [64] on rank 2");
+  check_errors({model, model, other, model},
+               "parameter 'fc1.bias' is float [128] on rank 0 and float [64] on rank 2");
 }
 
-TEST_CASE("the first difference of the first rank is the one that is told") {
+TEST_CASE("the first difference of the first differing rank is reported") {
   facts other = with(2, {"buffer", "bn.running_mean", "float [1]"});
   other[0].value = "double [128, 9216]";
   const facts third = with(1, {"parameter", "fc1.bias", "float [64]"});
-  check_all_say({model, other, third},
-                "parameter 'fc1.weight' is float [128, 9216] on rank 0 and double [128, 9216] on "
-                "rank 1");
+  check_errors({model, other, third},
+               "parameter 'fc1.weight' is float [128, 9216] on rank 0 and double [128, 9216] on "
+               "rank 1");
 }
 
-TEST_CASE("another order, and what one rank has and another has not, is named") {
+TEST_CASE("a different order is named, and an entry that another rank lacks") {
   facts swapped = model;
   std::swap(swapped[0], swapped[1]);
-  check_all_say({model, swapped},
-                "rank 0 has the parameter 'fc1.weight' where rank 1 has the parameter 'fc1.bias'");
-  check_all_say({model, with(1, {"buffer", "fc1.bias", "float [128]"})},
-                "rank 0 has the parameter 'fc1.bias' where rank 1 has the buffer 'fc1.bias'");
+  check_errors({model, swapped},
+               "rank 0 has the parameter 'fc1.weight' where rank 1 has the parameter 'fc1.bias'");
+  check_errors({model, with(1, {"buffer", "fc1.bias", "float [128]"})},
+               "rank 0 has the parameter 'fc1.bias' where rank 1 has the buffer 'fc1.bias'");
   const facts less(model.begin(), model.begin() + 2);
-  check_all_say({model, less}, "rank 0 has a buffer 'bn.running_mean' that rank 1 has not");
-  check_all_say({less, less, model}, "rank 2 has a buffer 'bn.running_mean' that rank 0 has not");
-  check_all_say({facts(), model}, "rank 1 has a parameter 'fc1.weight' that rank 0 has not");
+  check_errors({model, less}, "rank 0 has a buffer 'bn.running_mean' that rank 1 has not");
+  check_errors({less, less, model}, "rank 2 has a buffer 'bn.running_mean' that rank 0 has not");
+  check_errors({facts(), model}, "rank 1 has a parameter 'fc1.weight' that rank 0 has not");
 }
 
 TEST_CASE("everything takes rank 0's values, small and large pieces, in any mixture") {
@@ -95,7 +95,7 @@ TEST_CASE("everything takes rank 0's values, small and large pieces, in any mixt
         }
       }
       std::vector<std::span<std::byte>> pieces(mine.begin(), mine.end());
-      task<> taking = colls::ddp::take_from_first(comm, std::move(pieces));
+      task<> taking = colls::ddp::broadcast_pieces(comm, std::move(pieces));
       co_await taking;
       for (std::size_t k = 0; k < mine.size(); ++k) {
         std::size_t wrong = 0;

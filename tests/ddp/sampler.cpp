@@ -24,9 +24,9 @@ indices sorted(indices some) {
   return some;
 }
 
-// What one rank of so many has seen after so many steps.
-indices seen(sampler_state from, int rank, int ranks, std::uint64_t steps) {
-  batch_sampler sampler(from);
+// The samples that a rank of `ranks` has seen after `steps` steps.
+indices seen(sampler_state start, int rank, int ranks, std::uint64_t steps) {
+  batch_sampler sampler(start);
   indices all;
   for (; steps > 0; --steps, sampler.advance()) {
     const auto mine = sampler.batch(rank, ranks);
@@ -38,13 +38,13 @@ indices seen(sampler_state from, int rank, int ranks, std::uint64_t steps) {
 constexpr bool each_rank_has_its_own() {
   const batch_sampler sampler({.samples = 10, .batch = 7, .seed = 3});
   const auto all = sampler.batch();
-  std::size_t at = 0;
+  std::size_t index = 0;
   for (int rank = 0; rank < 3; ++rank) {
     for (const std::size_t sample : sampler.batch(rank, 3)) {
-      if (sample != all[at++]) return false;
+      if (sample != all[index++]) return false;
     }
   }
-  return at == 7;
+  return index == 7;
 }
 static_assert(each_rank_has_its_own());
 static_assert(shuffled(5, 1, 0) != shuffled(5, 1, 1) && shuffled(5, 1) != shuffled(5, 2));
@@ -120,19 +120,19 @@ TEST_CASE("a rank may have no sample of a short last batch") {
 
 TEST_CASE("a sampler goes on from its state, with any number of ranks") {
   const sampler_state from{.samples = 50, .batch = 8, .seed = 4};
-  const indices whole = seen(from, 0, 1, 20);
+  const indices full = seen(from, 0, 1, 20);
   batch_sampler first(from);
   for (int step = 0; step < 9; ++step) first.advance();
   CHECK(first.state() == sampler_state{50, 8, 4, 1, 2});
   const indices rest = seen(first.state(), 0, 1, 11);
   CHECK(
-      std::equal(rest.begin(), rest.end(), whole.end() - static_cast<std::ptrdiff_t>(rest.size())));
+      std::equal(rest.begin(), rest.end(), full.end() - static_cast<std::ptrdiff_t>(rest.size())));
 }
 
-TEST_CASE("a sampler refuses what it cannot walk through") {
-  const auto refused = [](sampler_state from) {
+TEST_CASE("a sampler refuses an invalid state") {
+  const auto refused = [](sampler_state state) {
     try {
-      const batch_sampler sampler(from);
+      const batch_sampler sampler(state);
     } catch (const colls::error& thrown) {
       return thrown.code() == colls::errc::invalid_argument;
     }

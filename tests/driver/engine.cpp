@@ -22,7 +22,7 @@
 
 namespace {
 
-/// Finds nothing, and remembers when it was told that the thread would sleep.
+/// A source that never makes progress and records the number of polls before each arm.
 struct quiet_source : colls::engine::source {
   unsigned polls = 0;
   std::vector<unsigned> armed_after;  // polls
@@ -33,7 +33,6 @@ struct quiet_source : colls::engine::source {
     return false;
   }
   void sweep(colls::time_point) override {}
-  bool pending() const override { return true; }
   bool arm() override {
     armed_after.push_back(std::exchange(polls, 0));
     ++armed;
@@ -41,24 +40,24 @@ struct quiet_source : colls::engine::source {
   }
 };
 
-/// Ends when the bell has rung twice.
-struct second_ring : colls::engine::watcher {
-  int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  unsigned rings = 0;
+/// An operation that ends when its eventfd has been signalled twice.
+struct second_signal : colls::engine::watcher {
+  int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  unsigned signals = 0;
   colls::completion* done = nullptr;
 
-  second_ring() = default;
-  second_ring(const second_ring&) = delete;
-  ~second_ring() { ::close(bell); }
+  second_signal() = default;
+  second_signal(const second_signal&) = delete;
+  ~second_signal() { ::close(event); }
 
-  void ring() const {
+  void signal() const {
     const std::uint64_t one = 1;
-    CHECK(::write(bell, &one, sizeof one) == sizeof one);
+    CHECK(::write(event, &one, sizeof one) == sizeof one);
   }
   void ready(std::uint32_t) override {
-    std::uint64_t rung = 0;
-    CHECK(::read(bell, &rung, sizeof rung) == sizeof rung);
-    if (++rings == 2) done->post();
+    std::uint64_t value = 0;
+    CHECK(::read(event, &value, sizeof value) == sizeof value);
+    if (++signals == 2) done->post();
   }
   bool start(colls::completion& waiter) {
     done = &waiter;
@@ -69,73 +68,74 @@ struct second_ring : colls::engine::watcher {
 
 }  // namespace
 
-TEST_CASE("who is woken spins before it sleeps again") {
+TEST_CASE("a thread that was woken spins before it sleeps again") {
   constexpr unsigned spin = 1000;
   boost::asio::io_context context(1);
-  const auto on = colls::engine::of(context.get_executor());
-  on->spin(spin);
+  const auto driver = colls::engine::get(context.get_executor());
+  driver->spin(spin);
   quiet_source source;
-  second_ring waiting;
-  on->add(source);
-  on->watch(waiting.bell, EPOLLIN, waiting);
-  std::thread ringer([&] {
+  second_signal waiting;
+  driver->add(source);
+  driver->watch(waiting.event, EPOLLIN, waiting);
+  std::thread signaller([&] {
     while (source.armed < 1) std::this_thread::yield();
     const unsigned before = source.armed;
-    waiting.ring();
+    waiting.signal();
     while (source.armed < before + 2) std::this_thread::yield();
-    waiting.ring();
+    waiting.signal();
   });
-  colls::sync_wait(*on, waiting);
-  ringer.join();
-  on->unwatch(waiting.bell, waiting);
-  on->remove(source);
+  colls::sync_wait(*driver, waiting);
+  signaller.join();
+  driver->unwatch(waiting.event, waiting);
+  driver->remove(source);
   REQUIRE(source.armed_after.size() >= 3);
   CHECK(source.armed_after[0] >= spin);
-  // Sleeps that nothing ended followed each other; the one after the ring came after a spin.
+  // Sleeps that no event ended follow each other without spinning. The sleep after the signal comes
+  // after a spin.
   CHECK(*std::max_element(source.armed_after.begin() + 1, source.armed_after.end()) >= spin);
 }
 
-TEST_CASE("sources are armed when others turn the engine, not whenever it is left to them") {
+TEST_CASE("sources are armed when the executor polls the engine, not at every leave") {
   boost::asio::io_context context(1);
-  const auto on = colls::engine::of(context.get_executor());
+  const auto driver = colls::engine::get(context.get_executor());
   quiet_source source;
-  on->add(source);
+  driver->add(source);
   for (int i = 0; i < 3; ++i) {
-    on->enter();
-    on->leave();
+    driver->enter();
+    driver->leave();
   }
   CHECK(source.armed == 0);
   context.poll();
   CHECK(source.armed > 0);
-  on->remove(source);
+  driver->remove(source);
 }
 
-TEST_CASE("who yields lets the program's own handlers run") {
+TEST_CASE("a thread that yields runs the program's own handlers") {
   boost::asio::io_context context(1);
-  const auto on = colls::engine::of(context.get_executor());
-  on->spin(0, colls::never);
-  second_ring waiting;
-  // Ends the wait that no handler ends.
+  const auto driver = colls::engine::get(context.get_executor());
+  driver->spin(0, colls::never);
+  second_signal waiting;
+  // Ends the wait if no handler does.
   struct : quiet_source {
-    second_ring* waits = nullptr;
+    second_signal* waiting = nullptr;
     bool poll() override {
-      if (polls == 20'000'000) waits->done->post();
+      if (polls == 20'000'000) waiting->done->post();
       return quiet_source::poll();
     }
   } source;
-  source.waits = &waiting;
-  on->add(source);
+  source.waiting = &waiting;
+  driver->add(source);
   bool has_run = false;
   boost::asio::post(context, [&] {
-    has_run = source.armed == 0;  // not only because the thread was to sleep
+    has_run = source.armed == 0;  // it ran while the thread yielded, not when it was about to sleep
     waiting.done->post();
   });
-  colls::sync_wait(*on, waiting);
+  colls::sync_wait(*driver, waiting);
   CHECK(has_run);
-  on->remove(source);
+  driver->remove(source);
 }
 
-TEST_CASE("an engine knows its io_context behind strands, and takes no other context for one") {
+TEST_CASE("an engine finds its io_context behind strands, and takes no other context for one") {
   namespace asio = boost::asio;
   asio::io_context context(1);
   const asio::any_io_executor plain = context.get_executor();
@@ -155,80 +155,81 @@ TEST_CASE("an engine knows its io_context behind strands, and takes no other con
   CHECK(colls::detail::io_context_of({}) == nullptr);
 }
 
-TEST_CASE("the thread of a pool waits for what its engine turns, and turns it meanwhile") {
+TEST_CASE(
+    "a thread of a pool drives the engine while it waits, and the pool drives it afterwards") {
   boost::asio::thread_pool pool(1);
   int ended = 0;
-  std::shared_ptr<colls::engine> on;
-  second_ring waiting;
+  std::shared_ptr<colls::engine> driver;
+  second_signal waiting;
   boost::asio::post(pool, [&] {
-    on = colls::engine::of(pool.get_executor());
-    on->watch(waiting.bell, EPOLLIN, waiting);
-    colls::sync_wait(*on, on->sleep_until(on->now() + 5 * colls::milliseconds));
+    driver = colls::engine::get(pool.get_executor());
+    driver->watch(waiting.event, EPOLLIN, waiting);
+    colls::sync_wait(*driver, driver->sleep_until(driver->now() + 5 * colls::milliseconds));
     ++ended;
-    waiting.ring();
+    waiting.signal();
   });
-  // No task waits any more: the pool turns the engine for what it watches.
-  bool has_rung = false;
-  for (int i = 0; i < 5000 && !has_rung; ++i) {
+  // No task waits any more, so the pool drives the engine, which watches a descriptor.
+  bool was_signalled = false;
+  for (int i = 0; i < 5000 && !was_signalled; ++i) {
     std::promise<bool> answer;
-    boost::asio::post(pool, [&] { answer.set_value(waiting.rings == 1); });
-    has_rung = answer.get_future().get();
+    boost::asio::post(pool, [&] { answer.set_value(waiting.signals == 1); });
+    was_signalled = answer.get_future().get();
     ::usleep(1000);
   }
-  CHECK(has_rung);
+  CHECK(was_signalled);
   boost::asio::post(pool, [&] {
-    on->unwatch(waiting.bell, waiting);
-    on.reset();
+    driver->unwatch(waiting.event, waiting);
+    driver.reset();
     ++ended;
   });
   pool.join();
   CHECK(ended == 2);
 }
 
-TEST_CASE("a child of the process that lets an engine go takes nothing from its parent") {
+TEST_CASE("a forked child that releases an engine does not affect its parent") {
   boost::asio::io_context context(1);
-  std::shared_ptr<colls::engine> on = colls::engine::of(context.get_executor());
-  second_ring waits;
-  on->watch(waits.bell, EPOLLIN, waits);
+  std::shared_ptr<colls::engine> driver = colls::engine::get(context.get_executor());
+  second_signal waiting;
+  driver->watch(waiting.event, EPOLLIN, waiting);
   const pid_t child = ::fork();
   if (child == 0) {
     bool refused = false;
     try {
-      on->dispatch();
+      driver->dispatch();
     } catch (const colls::error& thrown) {
       refused = thrown.record().code == colls::errc::closed;
     }
-    on->unwatch(waits.bell, waits);
-    on.reset();
+    driver->unwatch(waiting.event, waiting);
+    driver.reset();
     ::_exit(refused ? 7 : 1);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(WEXITSTATUS(status) == 7);
-  waits.ring();
-  CHECK(on->dispatch());
-  CHECK(waits.rings == 1);
-  on->unwatch(waits.bell, waits);
+  waiting.signal();
+  CHECK(driver->dispatch());
+  CHECK(waiting.signals == 1);
+  driver->unwatch(waiting.event, waiting);
 }
 
 TEST_CASE("a stream that cannot be watched leaves nothing behind") {
   boost::asio::io_context context(1);
-  const auto on = colls::engine::of(context.get_executor());
-  on->spin(0);
+  const auto driver = colls::engine::get(context.get_executor());
+  driver->spin(0);
   colls::detail::descriptor no_socket(::open("/dev/null", O_RDWR | O_CLOEXEC));
   REQUIRE(no_socket);
-  CHECK_THROWS_AS(std::make_unique<colls::stream>(*on, std::move(no_socket)), colls::error);
-  // What takes the place of it is no source.
+  CHECK_THROWS_AS(std::make_unique<colls::stream>(*driver, std::move(no_socket)), colls::error);
+  // The engine must not use other memory at the same address as a source.
   const auto other = std::make_unique<std::byte[]>(sizeof(colls::stream));
   std::memset(other.get(), 0x55, sizeof(colls::stream));
-  on->idle(1);
+  driver->idle(1);
 }
 
-TEST_CASE("who waits for a device stays awake, unless ranks share its core") {
+TEST_CASE("a thread that waits for a device stays awake, unless ranks share its core") {
   boost::asio::io_context context(1);
-  const auto on = colls::engine::of(context.get_executor());
-  on->spin(100);
-  CHECK(sleeps_in_a_long_wait(*on) < 500);
-  on->spin(0);
-  CHECK(sleeps_in_a_long_wait(*on) > 2000);
+  const auto driver = colls::engine::get(context.get_executor());
+  driver->spin(100);
+  CHECK(sleeps_in_a_long_wait(*driver) < 500);
+  driver->spin(0);
+  CHECK(sleeps_in_a_long_wait(*driver) > 2000);
 }

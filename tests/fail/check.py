@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: BSL-1.0
 """Checks that files do not compile, for the reason that each states, and that their controls do.
 
-A file says `// build error: REGEX` and holds `#ifdef MUST_NOT_COMPILE` ... `#else` ... `#endif`.
+A file has the line `// build error: REGEX` and contains `#ifdef MUST_NOT_COMPILE` ... `#else` ... `#endif`.
 With the macro the compiler has to fail, and the regex has to match its first error, which is what a
-user reads; without it the file has to compile, so that a typo cannot pass. What nearly all include
-is precompiled where they are many, and what is no part of a call is declared alone.
+user reads; without it the file has to compile, so that a typo cannot pass. If there are many files,
+the header that nearly all include is precompiled. The definitions of calls are not compiled.
 
 usage: check.py FILE... INCLUDE_DIR COMPILER... | check.py --self-test COMPILER...
 """
@@ -26,19 +26,19 @@ def precompiled(include, compiler, folder):
     header.write_text("#include <colls/colls.hpp>\n")
     made = f"{header}.pch" if "clang" in compiler[-1] else f"{header}.gch"
     subprocess.run(
-        [*compiler, "-std=c++20", APART, "-I", include, "-x", "c++-header", header, "-o", made], check=True
+        [*compiler, "-std=c++20", SEPARATE, "-I", include, "-x", "c++-header", header, "-o", made], check=True
     )
     return ["-include", str(header)]
 
 
-# Whoever reads an error has made a call: what calls do is compiled elsewhere.
-APART = "-DCOLLS_SEPARATE_COMPILATION="
+# The files only make calls; their definitions are compiled elsewhere, which is faster.
+SEPARATE = "-DCOLLS_SEPARATE_COMPILATION="
 
 
 def run(compiler, include, file, *flags):
-    # nvcc has no look at the syntax alone: the code for the device is the half that is asked about.
+    # nvcc has no -fsyntax-only. Here it compiles only the device code, which these tests are about.
     only = ["-ptx", "-o", os.devnull] if file.endswith(".cu") else ["-fsyntax-only"]
-    command = [*compiler, "-std=c++20", APART, *only, "-I", include, *flags, file]
+    command = [*compiler, "-std=c++20", SEPARATE, *only, "-I", include, *flags, file]
     return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

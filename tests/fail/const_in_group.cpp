@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// build error: colls: a group is of buffers that the operation may write
+// build error: colls: the call writes the buffers of a group, and one of them is const
 #include <colls/colls.hpp>
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 // build error: a file that attaches a device to a world includes <colls/interprocess.hpp>
-#define COLLS_CUDA_STAND_IN  // for the calls of CUDA alone
+#define COLLS_CUDA_STAND_IN  // only for the CUDA functions
 #include <colls/cuda/runtime_api.hpp>
 #undef COLLS_CUDA_STAND_IN
 #define COLLS_SEPARATE_COMPILATION

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// build error: colls: both buffers have one element type
+// build error: colls: both buffers must have the same element type
 #include <colls/colls.hpp>
 
 #include <string>

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Whatever a user can set has its effect, by every way in which it can be set: the variables of
+// Every setting of a user has its effect, by every way to set it: the variables of
 // docs/environment.md, the fields of `config`, the members of `options`. The table at the end names
-// them all. Each is looked at where a user would notice it.
+// them all. Each is tested where a user would notice it.
 
 #include "launcher.hpp"
 #include "processes.hpp"
@@ -30,12 +30,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Bytes that the kernel has read of other processes for this one.
+/// Bytes that this process has read from other processes by the kernel.
 std::size_t kernel_read = 0;
 
 }  // namespace
 
-/// In place of the C library's.
+/// Replaces the function of the C library.
 extern "C" ssize_t process_vm_readv(pid_t from, const iovec* here, unsigned long parts,
                                     const iovec* there, unsigned long others,
                                     unsigned long flags) noexcept {
@@ -46,23 +46,23 @@ extern "C" ssize_t process_vm_readv(pid_t from, const iovec* here, unsigned long
 
 namespace {
 
-// ---- ranks that are told something
+// ---- ranks with settings
 
-/// Below the range from which the system draws ports for others.
+/// Returns a port below the range from which the system draws ports.
 int next_port() {
   static int which = 0;
   return 30000 + ::getpid() % 50 * 20 + which++ % 20;
 }
 
-/// What one rank is told: its environment, and a config beside it or alone.
-struct told {
+/// The settings of one rank: its environment, and a config beside it or alone.
+struct rank_settings {
   strings environment;
-  config how{.address = "env://"};
+  config cfg{.address = "env://"};
 };
 
-told by_hand(int rank, int size, int port, const strings& more = {}) {
-  told one{{"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(size),
-            "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)}};
+rank_settings by_hand(int rank, int size, int port, const strings& more = {}) {
+  rank_settings one{{"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(size),
+                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)}};
   one.environment.insert(one.environment.end(), more.begin(), more.end());
   return one;
 }
@@ -70,12 +70,12 @@ config by_config(int rank, int size, int port) {
   return {.rank = rank, .size = size, .address = "tcp://127.0.0.1:" + std::to_string(port)};
 }
 
-/// Ranks that are told each its own.
+/// Ranks, each with its own settings.
 class world_of {
  public:
-  world_of(const std::vector<told>& ranks, const job::rank_main& main) {
-    for (const told& one : ranks) {
-      all_.push_back(std::make_unique<job>(std::vector<strings>{one.environment}, main, one.how));
+  world_of(const std::vector<rank_settings>& ranks, const job::rank_main& main) {
+    for (const rank_settings& one : ranks) {
+      all_.push_back(std::make_unique<job>(std::vector<strings>{one.environment}, main, one.cfg));
     }
   }
   job& operator[](std::size_t rank) { return *all_[rank]; }
@@ -87,19 +87,20 @@ class world_of {
   std::vector<std::unique_ptr<job>> all_;
 };
 
-/// A value as a variable, and as a field.
+/// A setting as a variable and as a field.
 struct value {
   std::string variable;              // NAME=value; empty: there is none
   std::function<void(config&)> set;  // none: there is no field
 };
 
-/// The ranks of a world that are all told `given`, by each of the ways there are: by a variable, by
-/// a field beside an environment that says the rest, by a config that says all.
+/// Calls `check` with the ranks of a world that all have the setting `given`, once for each way to
+/// set it: by a variable, by a field beside an environment with the rest, by a config with
+/// everything.
 template <class Check>
 void by_every_way(int size, const value& given, const Check& check) {
   if (!given.variable.empty()) {
     CAPTURE(given.variable);
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     const int port = next_port();
     for (int r = 0; r < size; ++r) ranks.push_back(by_hand(r, size, port, {given.variable}));
     check(ranks);
@@ -107,11 +108,11 @@ void by_every_way(int size, const value& given, const Check& check) {
   for (const bool alone : {false, true}) {
     if (!given.set) break;
     CAPTURE(alone);
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     const int port = next_port();
     for (int r = 0; r < size; ++r) {
-      ranks.push_back(alone ? told{{}, by_config(r, size, port)} : by_hand(r, size, port));
-      given.set(ranks.back().how);
+      ranks.push_back(alone ? rank_settings{{}, by_config(r, size, port)} : by_hand(r, size, port));
+      given.set(ranks.back().cfg);
     }
     check(ranks);
   }
@@ -119,7 +120,7 @@ void by_every_way(int size, const value& given, const Check& check) {
 
 task<> meet(colls::world& world, const line&) { co_await world.barrier(); }
 
-void check_meets(const std::vector<told>& ranks) {
+void check_meets(const std::vector<rank_settings>& ranks) {
   world_of all(ranks, meet);
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     CHECK(all.end(r).status == 0);
@@ -127,7 +128,7 @@ void check_meets(const std::vector<told>& ranks) {
   }
 }
 
-/// A folder that goes away.
+/// A folder that is removed at the end.
 struct folder {
   std::string path;
   folder() {
@@ -144,11 +145,11 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// ---- what each does
+// ---- one function for each setting
 
 void timeout() {
-  const value given{"COLLS_TIMEOUT=600ms", [](config& how) { how.timeout = 600ms; }};
-  by_every_way(2, given, [](const std::vector<told>& ranks) {
+  const value given{"COLLS_TIMEOUT=600ms", [](config& cfg) { cfg.timeout = 600ms; }};
+  by_every_way(2, given, [](const std::vector<rank_settings>& ranks) {
     world_of all(ranks, [](colls::world& world, const line& test) -> task<> {
       if (world.rank() == 1) {
         test.hear();
@@ -162,8 +163,8 @@ void timeout() {
     const ending end = all.end(0);
     all[1].tell(0);
     CHECK(end.code == errc::timeout);
-    CHECK(end.when - began > 0.4);
-    CHECK(end.when - began < 5);
+    CHECK(end.time - began > 0.4);
+    CHECK(end.time - began < 5);
   });
 }
 
@@ -181,12 +182,12 @@ void timeout_of_a_call() {
   const ending end = all.wait(0, 20);
   all.tell(1);
   CHECK(end.code == errc::timeout);
-  CHECK(end.when - began < 5);
+  CHECK(end.time - began < 5);
 }
 
 void join_timeout() {
-  const value given{"COLLS_JOIN_TIMEOUT=700ms", [](config& how) { how.join_timeout = 700ms; }};
-  by_every_way(2, given, [](std::vector<told> ranks) {
+  const value given{"COLLS_JOIN_TIMEOUT=700ms", [](config& cfg) { cfg.join_timeout = 700ms; }};
+  by_every_way(2, given, [](std::vector<rank_settings> ranks) {
     ranks.pop_back();
     const double began = now();
     world_of all(ranks, meet);
@@ -202,7 +203,7 @@ void rank_and_size() {
     test.say(std::to_string(world.rank()) + " of " + std::to_string(world.size()));
     co_await world.barrier();
   };
-  const auto check = [&](const std::vector<told>& ranks, const strings& wanted) {
+  const auto check = [&](const std::vector<rank_settings>& ranks, const strings& wanted) {
     world_of all(ranks, say);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       CHECK(all.hear(r) == wanted[r]);
@@ -211,18 +212,18 @@ void rank_and_size() {
   };
   int port = next_port();
   check({by_hand(1, 2, port), by_hand(0, 2, port)}, {"1 of 2", "0 of 2"});
-  // The program's word beside the launcher's.
+  // The config of the program overrides the environment of the launcher.
   port = next_port();
-  std::vector<told> other{by_hand(0, 3, port), by_hand(0, 3, port)};
+  std::vector<rank_settings> other{by_hand(0, 3, port), by_hand(0, 3, port)};
   for (const int r : {0, 1}) {
-    other[static_cast<std::size_t>(r)].how.rank = 1 - r;
-    other[static_cast<std::size_t>(r)].how.size = 2;
+    other[static_cast<std::size_t>(r)].cfg.rank = 1 - r;
+    other[static_cast<std::size_t>(r)].cfg.size = 2;
   }
   check(other, {"1 of 2", "0 of 2"});
   port = next_port();
   check({{{}, by_config(2, 3, port)}, {{}, by_config(0, 3, port)}, {{}, by_config(1, 3, port)}},
         {"2 of 3", "0 of 3", "1 of 3"});
-  // What colls-run sets, and where that says the ranks meet.
+  // The variables that colls-run sets, with a file as the store.
   const folder place;
   const std::string store = "COLLS_STORE=file://" + place.path + "/store";
   check({{{"COLLS_RANK=1", "COLLS_WORLD_SIZE=2", store}},
@@ -230,7 +231,7 @@ void rank_and_size() {
         {"1 of 2", "0 of 2"});
   // The same address by a config.
   config file{.size = 2, .address = "file://" + place.path + "/other"};
-  std::vector<told> alone;
+  std::vector<rank_settings> alone;
   for (file.rank = 0; file.rank < 2; ++file.rank) alone.push_back({{}, file});
   check(alone, {"0 of 2", "1 of 2"});
 }
@@ -264,53 +265,54 @@ void launchers() {
   });
 }
 
-/// Ranks of this host by the launcher's word meet on loopback, whatever MASTER_ADDR names.
+/// If the launcher states that all ranks run on this host they meet on loopback, whatever
+/// MASTER_ADDR names.
 void one_host() {
-  const std::string elsewhere = "198.51.100.7";  // kept for documentation: no host has it
+  const std::string elsewhere = "198.51.100.7";  // reserved for documentation: no host has it
   const auto ranks_with = [&](const strings& more, const std::function<void(config&)>& set) {
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     const int port = next_port();
     for (int r = 0; r < 2; ++r) {
       ranks.push_back(by_hand(r, 2, port, {"COLLS_JOIN_TIMEOUT=3s", "COLLS_SECRET=s"}));
       ranks.back().environment[2] = "MASTER_ADDR=" + elsewhere;
       for (const std::string& each : more) ranks.back().environment.push_back(each);
-      if (set) set(ranks.back().how);
+      if (set) set(ranks.back().cfg);
     }
     return ranks;
   };
-  world_of apart(ranks_with({}, nullptr), meet);
-  CHECK(apart.end(0).status == 1);
+  world_of unreachable(ranks_with({}, nullptr), meet);
+  CHECK(unreachable.end(0).status == 1);
   check_meets(ranks_with({"LOCAL_WORLD_SIZE=2"}, nullptr));
   check_meets(ranks_with({"GROUP_WORLD_SIZE=1"}, nullptr));
-  check_meets(ranks_with({}, [](config& how) { how.local_size = 2; }));
-  check_meets(ranks_with({}, [](config& how) { how.nodes = 1; }));
-  for (const std::string said : {"COLLS_LOCAL_WORLD_SIZE=2", "COLLS_NNODES=1"}) {
+  check_meets(ranks_with({}, [](config& cfg) { cfg.local_size = 2; }));
+  check_meets(ranks_with({}, [](config& cfg) { cfg.nodes = 1; }));
+  for (const std::string variable : {"COLLS_LOCAL_WORLD_SIZE=2", "COLLS_NNODES=1"}) {
     const int port = next_port();
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     for (const char* rank : {"0", "1"}) {
-      ranks.push_back({{std::string("COLLS_RANK=") + rank, "COLLS_WORLD_SIZE=2", said,
+      ranks.push_back({{std::string("COLLS_RANK=") + rank, "COLLS_WORLD_SIZE=2", variable,
                         "MASTER_ADDR=" + elsewhere, "MASTER_PORT=" + std::to_string(port),
                         "COLLS_SECRET=s", "COLLS_JOIN_TIMEOUT=3s"}});
     }
     check_meets(ranks);
   }
   for (const bool of_sizes : {true, false}) {
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     const int port = next_port();
     for (int r = 0; r < 2; ++r) {
-      config how = by_config(r, 2, port);
-      how.address = "tcp://" + elsewhere + ":" + std::to_string(port);
-      how.secret = "s";
-      (of_sizes ? how.local_size : how.nodes) = of_sizes ? 2 : 1;
-      ranks.push_back({{}, how});
+      config cfg = by_config(r, 2, port);
+      cfg.address = "tcp://" + elsewhere + ":" + std::to_string(port);
+      cfg.secret = "s";
+      (of_sizes ? cfg.local_size : cfg.nodes) = of_sizes ? 2 : 1;
+      ranks.push_back({{}, cfg});
     }
     check_meets(ranks);
   }
 }
 
-/// The world has the launcher's local ranks, whatever their order.
+/// The world has the local ranks that the launcher gives, in any order.
 void local_rank() {
-  const auto check = [](const std::vector<told>& ranks) {
+  const auto check = [](const std::vector<rank_settings>& ranks) {
     world_of all(ranks, [](colls::world& world, const line& test) -> task<> {
       test.say(std::to_string(world.local_rank()));
       co_await world.barrier();
@@ -327,18 +329,18 @@ void local_rank() {
   for (const bool alone : {false, true}) {
     CAPTURE(alone);
     port = next_port();
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     for (int r = 0; r < 2; ++r) {
-      ranks.push_back(alone ? told{{}, by_config(r, 2, port)} : by_hand(r, 2, port));
-      ranks.back().how.local_rank = 1 - r;
+      ranks.push_back(alone ? rank_settings{{}, by_config(r, 2, port)} : by_hand(r, 2, port));
+      ranks.back().cfg.local_rank = 1 - r;
     }
     check(ranks);
   }
 }
 
-/// A node that cannot be is refused.
+/// A node number out of range is refused.
 void node() {
-  const auto check = [](const told& rank) {
+  const auto check = [](const rank_settings& rank) {
     world_of all({rank}, meet);
     CHECK(all.end(0).status == 1);
     CAPTURE(all.log(0));
@@ -348,8 +350,9 @@ void node() {
   check({{"COLLS_RANK=0", "COLLS_WORLD_SIZE=2", "COLLS_NODE_RANK=2", "COLLS_NNODES=2",
           "COLLS_STORE=file:///nowhere"}});
   for (const bool alone : {false, true}) {
-    told one = alone ? told{{}, by_config(0, 2, next_port())} : by_hand(0, 2, next_port());
-    one.how.node = one.how.nodes = 2;
+    rank_settings one =
+        alone ? rank_settings{{}, by_config(0, 2, next_port())} : by_hand(0, 2, next_port());
+    one.cfg.node = one.cfg.nodes = 2;
     check(one);
   }
 }
@@ -357,7 +360,7 @@ void node() {
 void secret() {
   for (const std::string theirs : {"right", "wrong"}) {
     CAPTURE(theirs);
-    const auto check = [&](const std::vector<told>& ranks) {
+    const auto check = [&](const std::vector<rank_settings>& ranks) {
       world_of all(ranks, meet);
       if (theirs == "right") {
         CHECK(all.end(0).status == 0);
@@ -372,11 +375,11 @@ void secret() {
            by_hand(1, 2, port, {"COLLS_SECRET=" + theirs, "COLLS_JOIN_TIMEOUT=5s"})});
     for (const bool alone : {false, true}) {
       const int other = next_port();
-      std::vector<told> ranks;
+      std::vector<rank_settings> ranks;
       for (int r = 0; r < 2; ++r) {
-        ranks.push_back(alone ? told{{}, by_config(r, 2, other)} : by_hand(r, 2, other));
-        ranks.back().how.secret = r == 0 ? std::string("right") : theirs;
-        ranks.back().how.join_timeout = 5s;
+        ranks.push_back(alone ? rank_settings{{}, by_config(r, 2, other)} : by_hand(r, 2, other));
+        ranks.back().cfg.secret = r == 0 ? std::string("right") : theirs;
+        ranks.back().cfg.join_timeout = 5s;
       }
       check(ranks);
     }
@@ -399,17 +402,17 @@ void secret_file() {
 
 void insecure() {
   const auto ranks_at = [](const std::string& address, bool allowed, bool by_variable) {
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     const int port = next_port();
     for (int r = 0; r < 2; ++r) {
       ranks.push_back(by_hand(r, 2, port, {"COLLS_JOIN_TIMEOUT=5s"}));
       ranks.back().environment[2] = "MASTER_ADDR=" + address;
       if (allowed && by_variable) ranks.back().environment.push_back("COLLS_INSECURE=1");
-      if (allowed && !by_variable) ranks.back().how.insecure = true;
+      if (allowed && !by_variable) ranks.back().cfg.insecure = true;
     }
     return ranks;
   };
-  std::vector<told> refused = ranks_at("0.0.0.0", false, true);
+  std::vector<rank_settings> refused = ranks_at("0.0.0.0", false, true);
   refused.pop_back();
   world_of one(refused, meet);
   CHECK(one.end(0).status == 1);
@@ -418,18 +421,18 @@ void insecure() {
     CAPTURE(by_variable);
     check_meets(ranks_at("0.0.0.0", true, by_variable));
   }
-  std::vector<told> alone;
+  std::vector<rank_settings> alone;
   const int port = next_port();
   for (int r = 0; r < 2; ++r) {
-    config how = by_config(r, 2, port);
-    how.address = "tcp://0.0.0.0:" + std::to_string(port);
-    how.insecure = true;
-    alone.push_back({{}, how});
+    config cfg = by_config(r, 2, port);
+    cfg.address = "tcp://0.0.0.0:" + std::to_string(port);
+    cfg.insecure = true;
+    alone.push_back({{}, cfg});
   }
   check_meets(alone);
 }
 
-/// The rings of a process.
+/// The number of ring buffers that this process has mapped.
 int shared_mappings() { return count(text_of("/proc/self/maps"), "memfd:colls"); }
 
 void transport() {
@@ -437,8 +440,8 @@ void transport() {
     for (const bool may_share : {true, false}) {
       CAPTURE(by);
       CAPTURE(may_share);
-      const value given{"COLLS_TRANSPORT=" + by, [&](config& how) { how.transport = by; }};
-      by_every_way(2, given, [&](const std::vector<told>& ranks) {
+      const value given{"COLLS_TRANSPORT=" + by, [&](config& cfg) { cfg.transport = by; }};
+      by_every_way(2, given, [&](const std::vector<rank_settings>& ranks) {
         world_of all(ranks, [=](colls::world& world, const line& test) -> task<> {
           const rlimit least{4096, 4096};
           if (!may_share) ::setrlimit(RLIMIT_FSIZE, &least);
@@ -464,13 +467,13 @@ void reads() {
   }
   for (const std::string when : {"always", "never"}) {
     CAPTURE(when);
-    const value given{"COLLS_READS=" + when, [&](config& how) { how.reads = when; }};
-    by_every_way(2, given, [&](const std::vector<told>& ranks) {
+    const value given{"COLLS_READS=" + when, [&](config& cfg) { cfg.reads = when; }};
+    by_every_way(2, given, [&](const std::vector<rank_settings>& ranks) {
       constexpr std::size_t size = 512 * 1024;
       world_of all(ranks, [=](colls::world& world, const line& test) -> task<> {
         std::vector<unsigned char> mine(size, 7);
         std::vector<unsigned char> of_all(2 * size);
-        // Whether a rank reads is found out at the first uses.
+        // Ranks find out at the first calls whether they can read each other's memory.
         const int most = when == "never" ? 5 : 5000;
         std::vector<int> seen(1, 0);
         for (int i = 0; i < most && seen[0] == 0; ++i) {
@@ -485,15 +488,15 @@ void reads() {
   }
 }
 
-/// Ranks that check what travels do not join others that do not; tests/integration/checksum.cpp flips bits.
+/// Ranks with checksums do not join ranks without; tests/integration/checksum.cpp flips bits.
 void checksum() {
-  const value given{"COLLS_CHECKSUM=1", [](config& how) { how.checksum = true; }};
-  by_every_way(2, given, [](std::vector<told> ranks) {
+  const value given{"COLLS_CHECKSUM=1", [](config& cfg) { cfg.checksum = true; }};
+  by_every_way(2, given, [](std::vector<rank_settings> ranks) {
     check_meets(ranks);
     for (std::string& each : ranks[1].environment) {
       if (each == "COLLS_CHECKSUM=1") each = "COLLS_CHECKSUM=0";
     }
-    ranks[1].how.checksum = false;
+    ranks[1].cfg.checksum = false;
     world_of all(ranks, meet);
     for (const std::size_t r : {0u, 1u}) {
       CHECK(all.end(r).status == 1);
@@ -503,7 +506,7 @@ void checksum() {
   });
 }
 
-/// A port that belongs to a program which is no colls.
+/// A port of a program that is not colls.
 struct taken_port {
   colls::listener held;
   taken_port() { REQUIRE(!held.listen({boost::asio::ip::address_v4::loopback(), 0})); }
@@ -515,27 +518,27 @@ void port() {
   const std::string port = "COLLS_PORT=" + std::to_string(next_port());
   check_meets({by_hand(0, 2, other.number(), {port}), by_hand(1, 2, other.number(), {port})});
   for (const bool alone : {false, true}) {
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     const int free = next_port();
     for (int r = 0; r < 2; ++r) {
-      ranks.push_back(alone ? told{{}, by_config(r, 2, other.number())}
+      ranks.push_back(alone ? rank_settings{{}, by_config(r, 2, other.number())}
                             : by_hand(r, 2, other.number()));
-      ranks.back().how.ports = {other.number(), free};
+      ranks.back().cfg.ports = {other.number(), free};
     }
     check_meets(ranks);
   }
 }
 
 void job_name() {
-  const value given{"COLLS_JOB=mine", [](config& how) { how.job = "mine"; }};
-  by_every_way(2, given, [](const std::vector<told>& ranks) {
+  const value given{"COLLS_JOB=mine", [](config& cfg) { cfg.job = "mine"; }};
+  by_every_way(2, given, [](const std::vector<rank_settings>& ranks) {
     // Another job's rank 1 comes first.
-    told stranger = ranks[1];
+    rank_settings stranger = ranks[1];
     for (std::string& each : stranger.environment) {
       if (each == "COLLS_JOB=mine") each = "COLLS_JOB=another";
     }
-    if (stranger.how.job == "mine") stranger.how.job = "another";
-    stranger.how.join_timeout = 2s;
+    if (stranger.cfg.job == "mine") stranger.cfg.job = "another";
+    stranger.cfg.join_timeout = 2s;
     world_of first({ranks[0]}, meet);
     world_of other({stranger}, meet);
     CHECK(other.end(0).status == 1);
@@ -608,8 +611,8 @@ void congestion() {
   for (std::string each; known >> each;) {
     if (!own.starts_with(each)) other = each;
   }
-  const value refused{"", [](config& how) { how.congestion = "no-such"; }};
-  by_every_way(2, refused, [](std::vector<told> ranks) {
+  const value refused{"", [](config& cfg) { cfg.congestion = "no-such"; }};
+  by_every_way(2, refused, [](std::vector<rank_settings> ranks) {
     ranks.pop_back();
     world_of all(ranks, meet);
     CHECK(all.end(0).status == 1);
@@ -619,11 +622,11 @@ void congestion() {
     MESSAGE("skipped: the system allows one congestion control alone, so no other can be chosen");
     return;
   }
-  const value given{"", [&](config& how) {
-                      how.congestion = other;
-                      how.transport = "tcp";
+  const value given{"", [&](config& cfg) {
+                      cfg.congestion = other;
+                      cfg.transport = "tcp";
                     }};
-  by_every_way(2, given, [&](const std::vector<told>& ranks) {
+  by_every_way(2, given, [&](const std::vector<rank_settings>& ranks) {
     world_of all(ranks, [=](colls::world& world, const line& test) -> task<> {
       co_await world.barrier();
       int links = 0;
@@ -636,21 +639,22 @@ void congestion() {
 
 void source() {
   for (const bool alone : {false, true}) {
-    told one = alone ? told{{}, by_config(0, 2, 9)} : by_hand(0, 2, 9);
-    one.how.rank = 5;
-    one.how.source = "an oracle";
+    rank_settings one = alone ? rank_settings{{}, by_config(0, 2, 9)} : by_hand(0, 2, 9);
+    one.cfg.rank = 5;
+    one.cfg.source = "an oracle";
     world_of all({one}, meet);
     CHECK(all.end(0).status == 1);
     CHECK(contains(all.log(0), "an oracle"));
   }
 }
 
-/// A rank 0 for which a launcher serves the store looks for it there.
+/// If a launcher serves the store, rank 0 connects to it and does not open one.
 void served() {
   for (const bool alone : {false, true}) {
-    told one = alone ? told{{}, by_config(0, 2, next_port())} : by_hand(0, 2, next_port());
-    one.how.served = true;
-    one.how.join_timeout = 700ms;
+    rank_settings one =
+        alone ? rank_settings{{}, by_config(0, 2, next_port())} : by_hand(0, 2, next_port());
+    one.cfg.served = true;
+    one.cfg.join_timeout = 700ms;
     world_of all({one}, meet);
     CHECK(all.end(0).status == 1);
     CAPTURE(all.log(0));
@@ -658,15 +662,15 @@ void served() {
   }
 }
 
-/// The folder of a file that belongs to the job is made for it, and goes with it.
+/// If the store's file belongs to the job, its folder is created for it and removed with it.
 void own_file() {
   for (const bool own : {true, false}) {
     const folder place;
-    config how{.size = 2, .address = "file://" + place.path + "/made/store"};
-    how.own_file = own;
-    how.join_timeout = 3s;
-    std::vector<told> ranks;
-    for (how.rank = 0; how.rank < 2; ++how.rank) ranks.push_back({{}, how});
+    config cfg{.size = 2, .address = "file://" + place.path + "/made/store"};
+    cfg.own_file = own;
+    cfg.join_timeout = 3s;
+    std::vector<rank_settings> ranks;
+    for (cfg.rank = 0; cfg.rank < 2; ++cfg.rank) ranks.push_back({{}, cfg});
     world_of all(ranks, meet);
     CHECK((all.end(0).status == 0) == own);
     CHECK((all.end(1).status == 0) == own);
@@ -674,22 +678,22 @@ void own_file() {
   }
 }
 
-/// Rank 0 takes a socket that listens already: the port is nobody else's meanwhile.
+/// Rank 0 takes over a socket that listens already: no other process can take the port meanwhile.
 void store_fd() {
   for (const bool alone : {false, true}) {
     const taken_port held;
     const colls::detail::descriptor shared(::dup(held.held.descriptor()));
-    std::vector<told> ranks;
+    std::vector<rank_settings> ranks;
     for (int r = 0; r < 2; ++r) {
-      ranks.push_back(alone ? told{{}, by_config(r, 2, held.number())}
+      ranks.push_back(alone ? rank_settings{{}, by_config(r, 2, held.number())}
                             : by_hand(r, 2, held.number()));
-      if (r == 0) ranks.back().how.store_fd = shared.get();
+      if (r == 0) ranks.back().cfg.store_fd = shared.get();
     }
     check_meets(ranks);
   }
 }
 
-// ---- options, where messages can be counted
+// ---- options, on a simulated network, where messages can be counted
 
 struct counts {
   std::uint64_t messages = 0;
@@ -759,12 +763,12 @@ void order() {
   for (int r = 0; r < size; ++r) {
     for (std::size_t i = 0; i < count; ++i) wanted[i] = r == 0 ? at(0, i) : wanted[i] + at(r, i);
   }
-  const auto sums = [&](const colls::options& how) {
+  const auto sums = [&](const colls::options& opts) {
     std::vector<float> data[size];
     cost_of(size, [&](auto& comm) {
       auto& mine = data[comm.rank()];
       for (std::size_t i = 0; i < count; ++i) mine.push_back(at(comm.rank(), i));
-      return comm.all_reduce(mine, how);
+      return comm.all_reduce(mine, opts);
     });
     return data[3];
   };
@@ -792,7 +796,7 @@ void wire() {
 struct row {
   const char* names;  // variables, `config.` fields, `options.` members
   void (*holds)();
-  const char* where = nullptr;  // the test that shows it, if none here can
+  const char* where = nullptr;  // the test of it elsewhere, if there can be none here
 };
 
 const row table[] = {
@@ -832,7 +836,7 @@ const row table[] = {
     {"COLLS_SIM_SEEDS COLLS_SIM_SEED COLLS_SIM_SCENARIO", nullptr, "tests/sim/schedules.cpp"},
 };
 
-/// The words of `text` that the expression finds.
+/// Returns the words of `text` that match the expression.
 std::set<std::string> found_in(const std::string& text, const std::string& expression,
                                const std::string& prefix = "") {
   std::set<std::string> all;
@@ -848,7 +852,7 @@ std::string between(const std::string& text, const std::string& from, const std:
   return text.substr(begin, text.find(to, begin) - begin);
 }
 
-/// What users are told that they can set, in docs/environment.md and those headers.
+/// Returns all settings that are documented in docs/environment.md and in those headers.
 std::set<std::string> documented(const std::string& page, const std::string& config_header,
                                  const std::string& options_header) {
   const std::string rows = between(page, "| variable | meaning |", "\n\n");
@@ -880,7 +884,7 @@ TEST_CASE("the table has every variable of the page, every field of config and e
     for (std::string name; names >> name;) {
       listed.insert(name);
       if (each.where == nullptr) continue;
-      // That test has to speak of it.
+      // That test has to contain the name.
       const auto word = name.starts_with("options.") ? name.substr(7) + " = " : name;
       CHECK(contains(text_of(root / each.where), word));
     }
@@ -897,7 +901,7 @@ TEST_CASE("the table has every variable of the page, every field of config and e
     CAPTURE(known);
     CHECK(all.contains(known));
   }
-  // One more anywhere is missed.
+  // One more setting at any of the three places is reported as missing.
   const auto with = [](std::string text, const std::string& after, const std::string& more) {
     const auto at = text.find(after);
     REQUIRE(at != text.npos);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Processes that cannot become a world say who or what is missing and what to do, in one line, in
-// time.
+// Processes that cannot form a world report what or which rank is missing and what to do, in one
+// line, in time.
 
 #include <colls/bootstrap/launcher_environment.hpp>
 
@@ -27,7 +27,7 @@ task<> sum(colls::world& world, const line&) {
   if (one[0] != world.size()) throw std::runtime_error("a wrong sum");
 }
 
-// Below the range from which the system draws ports for others.
+// Returns a port below the range from which the system draws ports.
 int next_port() {
   static int which = 0;
   return 12000 + ::getpid() % 400 * 20 + which++;
@@ -43,32 +43,33 @@ strings by_hand(int rank, int size, int port, strings more = {}) {
   return all;
 }
 
-/// Stands between a rank and the store and changes a byte in each HELLO, both ways.
-class forger {
+/// Relays the HELLOs between a rank and the store, in both directions, and changes a byte in each.
+class changing_relay {
  public:
-  forger(int port, std::size_t byte, std::byte mask) : target_(port), byte_(byte), mask_(mask) {
-    REQUIRE(!door_.listen({boost::asio::ip::address_v4::loopback(), 0}));
+  changing_relay(int port, std::size_t byte, std::byte mask)
+      : target_(port), byte_(byte), mask_(mask) {
+    REQUIRE(!listener_.listen({boost::asio::ip::address_v4::loopback(), 0}));
     thread_ = std::thread([this] { run(); });
   }
-  ~forger() {
+  ~changing_relay() {
     stop_ = true;
     thread_.join();
   }
-  int port() const { return door_.local().port(); }
+  int port() const { return listener_.local().port(); }
 
  private:
   void run() {
     while (!stop_) {
-      pollfd ready{door_.descriptor(), POLLIN, 0};
+      pollfd ready{listener_.descriptor(), POLLIN, 0};
       if (::poll(&ready, 1, 20) != 1) continue;
-      const colls::detail::descriptor rank = door_.accept();
+      const colls::detail::descriptor rank = listener_.accept();
       const colls::endpoint where(boost::asio::ip::address_v4::loopback(),
                                   static_cast<std::uint16_t>(target_));
       const colls::detail::descriptor store(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const timeval patience{1, 0};
+      const timeval limit{1, 0};
       for (const int each : {rank.get(), store.get()}) {
         ::fcntl(each, F_SETFL, 0);
-        ::setsockopt(each, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        ::setsockopt(each, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
       }
       if (::connect(store.get(), where.data(), static_cast<socklen_t>(where.size())) != 0) continue;
       if (!pass(rank.get(), store.get())) continue;
@@ -76,21 +77,21 @@ class forger {
     }
   }
   bool pass(int from, int to) const {
-    colls::hello_bytes words{};
-    if (::recv(from, words.data(), words.size(), MSG_WAITALL) != std::ssize(words)) return false;
-    words[byte_] ^= mask_;
-    return ::send(to, words.data(), words.size(), MSG_NOSIGNAL) == std::ssize(words);
+    colls::hello_bytes hello{};
+    if (::recv(from, hello.data(), hello.size(), MSG_WAITALL) != std::ssize(hello)) return false;
+    hello[byte_] ^= mask_;
+    return ::send(to, hello.data(), hello.size(), MSG_NOSIGNAL) == std::ssize(hello);
   }
 
   int target_;
   std::size_t byte_;
   std::byte mask_;
-  colls::listener door_;
+  colls::listener listener_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
 
-/// This process sees `text` in place of that file. Needs root.
+/// Replaces the content of a file by `text` for this process only. Needs root.
 void replace_file(const char* path, const std::string& text) {
   const std::string mine = "/tmp/colls-joining-file-" + std::to_string(::getpid());
   std::ofstream(mine) << text;
@@ -106,14 +107,14 @@ bool is_root() {
   return ::geteuid() == 0;
 }
 
-/// The rank fails with one line that has all these parts.
+/// Checks that the rank fails, with one line that contains all `parts`.
 void check_line(job& all, int rank, const strings& parts) {
   CAPTURE(rank);
   CHECK(all.wait(rank).status == 1);
   const std::string text = all.log(rank);
   CAPTURE(text);
   strings lines = launcher_test::lines_of(text);
-  // A sanitizer may have the last word.
+  // The last lines may be those of a sanitizer.
   std::erase_if(lines, [](const std::string& line) { return line.starts_with("=="); });
   REQUIRE(!lines.empty());
   CHECK(lines.back().starts_with("colls: "));
@@ -125,7 +126,7 @@ void check_line(job& all, int rank, const strings& parts) {
 
 }  // namespace
 
-TEST_CASE("variables that are missing or make no sense are said at once") {
+TEST_CASE("variables that are missing or make no sense are reported at once") {
   const struct {
     strings environment;
     strings says;
@@ -193,7 +194,7 @@ TEST_CASE("a rank that is killed before it joins is a rank that never comes") {
   for (int i = 0; i < 2; ++i) check_line(all, i, {"join_timeout", "rank 2 of 3", "start it"});
 }
 
-TEST_CASE("nobody listens, or somebody who is no colls") {
+TEST_CASE("no process listens at the port, or one that is not colls") {
   const int port = next_port();
   const double began = now();
   job alone({by_hand(1, 2, port)}, sum);
@@ -208,7 +209,7 @@ TEST_CASE("nobody listens, or somebody who is no colls") {
 }
 
 TEST_CASE("an address that does not answer, a name that does not exist") {
-  // Kept for documentation: no host has it.
+  // Reserved for documentation: no host has it.
   strings far = by_hand(1, 2, 29500);
   far[2] = "MASTER_ADDR=192.0.2.1";
   far.push_back("COLLS_SECRET=s");
@@ -269,8 +270,7 @@ TEST_CASE("programs that a rank starts do not inherit the job's secret") {
   }
 }
 
-TEST_CASE(
-    "a rank of another wire version, or with another number format, is told, and so is rank 0") {
+TEST_CASE("a rank of another wire version or number format gets the reason, and rank 0 logs it") {
   const struct {
     std::size_t byte;
     std::byte mask;
@@ -287,7 +287,7 @@ TEST_CASE(
     CAPTURE(warns);
     const int port = next_port();
     job first({by_hand(0, 2, port, {"COLLS_SECRET=s"})}, sum);
-    const forger between(port, byte, mask);
+    const changing_relay between(port, byte, mask);
     const double began = now();
     job second({by_hand(1, 2, between.port(), {"COLLS_SECRET=s", "COLLS_JOIN_TIMEOUT=20"})}, sum);
     check_line(second, 0, says);
@@ -332,8 +332,7 @@ TEST_CASE("too many open files for all ranks: both sides say so, in time") {
   CHECK(now() - began < 20);
 }
 
-TEST_CASE(
-    "a name with several addresses: a rank finds the one where the store is, and serves at all") {
+TEST_CASE("a name with several addresses: rank 0 serves at all, a rank finds one where it does") {
   if (!is_root()) return;
   const int port = next_port();
   const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_SECRET=s"};
@@ -342,7 +341,7 @@ TEST_CASE(
     environment[2] = std::string("MASTER_ADDR=") + host;
     return environment;
   };
-  // Rank 0 listens at two of its addresses. At the first of `some` nobody does.
+  // Rank 0 listens at both addresses of `both`. At the first address of `some` no process listens.
   const auto names = [](colls::config&) {
     replace_file("/etc/hosts", "127.0.0.5 both\n127.0.0.6 both\n127.0.0.7 some\n127.0.0.6 some\n");
   };
@@ -355,8 +354,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "what is wrong at one address of a name: ranks try the others, and rank 0 serves at all or "
-    "none") {
+    "an address of a name cannot be used: ranks try the others, and rank 0 serves at all or none") {
   if (!is_root()) return;
   const int port = next_port();
   const auto at_host = [&](int rank, const char* host, const char* secret) {
@@ -390,7 +388,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a store at a loopback address in a world of several hosts is told to all") {
+TEST_CASE("a store at a loopback address in a world of several hosts fails on all ranks") {
   if (!is_root()) return;
   const int port = next_port();
   const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_SECRET=s"};
@@ -404,7 +402,7 @@ TEST_CASE("a store at a loopback address in a world of several hosts is told to 
   check_line(elsewhere, 0, says);
 }
 
-TEST_CASE("a second process with a rank that is taken goes, the world does not notice") {
+TEST_CASE("a second process with a rank that is taken is refused, and the world goes on") {
   const int port = next_port();
   const auto stay = [](colls::world& world, const line& test) -> task<> {
     test.say("in");
@@ -416,7 +414,7 @@ TEST_CASE("a second process with a rank that is taken goes, the world does not n
   };
   const strings patient{"COLLS_JOIN_TIMEOUT=20", "COLLS_LOG=debug"};
   job all({by_hand(0, 3, port, patient), by_hand(1, 3, port, patient)}, stay);
-  REQUIRE(all.logs(1, "rank 1 listens at"));  // and has told the store so
+  REQUIRE(all.logs(1, "rank 1 listens at"));  // and has published that in the store
   job twin({by_hand(1, 3, port)}, sum);
   check_line(twin, 0, {"rank_taken", "rank 1", at(port)});
   job last({by_hand(2, 3, port)}, stay);
@@ -431,25 +429,24 @@ TEST_CASE("a second process with a rank that is taken goes, the world does not n
   CHECK(last.wait(0).status == 0);
 }
 
-TEST_CASE("processes that were told different sizes") {
+TEST_CASE("processes with different sizes of the world") {
   const int port = next_port();
   job all({by_hand(0, 2, port), by_hand(1, 3, port)}, sum);
   check_line(all, 1, {"join_failed", at(port), "2 ranks", "told 3"});
   check_line(all, 0, {"join_timeout", "rank 1 of 2"});
 }
 
-TEST_CASE("processes that were told different transports") {
+TEST_CASE("processes with different transports") {
   const int port = next_port();
   job all({by_hand(0, 3, port), by_hand(1, 3, port, {"COLLS_TRANSPORT=tcp"}), by_hand(2, 3, port)},
           sum);
   for (int rank = 0; rank < 3; ++rank) {
-    check_line(
-        all, rank,
-        {"join_failed", "rank 0 was told to go by hybrid and rank 1 by tcp", "COLLS_TRANSPORT"});
+    check_line(all, rank,
+               {"join_failed", "rank 0 was told to use hybrid and rank 1 tcp", "COLLS_TRANSPORT"});
   }
 }
 
-TEST_CASE("processes that were told different things of checksums") {
+TEST_CASE("processes with and without checksums") {
   const int port = next_port();
   job all({by_hand(0, 3, port, {"COLLS_CHECKSUM=1"}), by_hand(1, 3, port, {"COLLS_CHECKSUM=1"}),
            by_hand(2, 3, port)},
@@ -493,7 +490,7 @@ TEST_CASE("rank 0 may compute as soon as it has joined") {
   for (int rank = 0; rank < 4; ++rank) CHECK(all.wait(rank).status == 0);
 }
 
-TEST_CASE("a file where an earlier job met and died") {
+TEST_CASE("a store file of an earlier job that died") {
   const std::string path = "/tmp/colls-joining-" + std::to_string(::getpid());
   const auto at_file = [&](int rank) {
     return strings{"COLLS_RANK=" + std::to_string(rank), "COLLS_WORLD_SIZE=2",
@@ -523,7 +520,7 @@ TEST_CASE("a file where an earlier job met and died") {
 
 TEST_CASE("under colls-run a rank that ends before it joins is named to the others at once") {
   const struct {
-    const char* how;
+    const char* end;
     int status;
     const char* says;
   } all[] = {
@@ -531,10 +528,10 @@ TEST_CASE("under colls-run a rank that ends before it joins is named to the othe
       {"exit 3", 3, "exit code 3"},
       {"exit 0", 1, nullptr},  // no failure, but the others wait in vain
   };
-  for (const auto& [how, status, says] : all) {
-    CAPTURE(how);
+  for (const auto& [end, status, says] : all) {
+    CAPTURE(end);
     launcher_test::run it({"-n", "3", "sh", "-c",
-                           "[ $COLLS_RANK = 1 ] && { sleep 0.3; " + std::string(how) +
+                           "[ $COLLS_RANK = 1 ] && { sleep 0.3; " + std::string(end) +
                                "; }; exec examples/bandwidth"});
     CHECK(it.wait() == status);
     CAPTURE(it.err());

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// kill -9 of any rank at any moment: every other rank ends by an error that names it, in time, and
-// what does not need it goes on.
+// kill -9 of any rank at any moment: every other rank that needs it ends in time, by an error that
+// names it. Communicators without it go on.
 
 #include "launcher.hpp"
 #include "processes.hpp"
@@ -23,8 +23,8 @@ namespace {
 
 constexpr double promised = detection::at_most;
 
-/// Collectives without end, small and large, until one fails.
-task<> work(colls::communicator<colls::tcp_transport>& comm, std::size_t count) {
+/// Makes collectives, small and large, until one fails.
+task<> work(colls::communicator<colls::interprocess_transport>& comm, std::size_t count) {
   std::vector<float> data(count, 1);
   std::vector<float> all(count * static_cast<std::size_t>(comm.size()));
   for (;;) {
@@ -36,10 +36,10 @@ task<> work(colls::communicator<colls::tcp_transport>& comm, std::size_t count) 
   }
 }
 
-/// All_reduces without end in memory that every rank lends, until one fails. Then nobody writes
-/// there any more.
-task<> work_in_lent_memory(colls::world& comm, const line& test, std::size_t count,
-                           std::chrono::milliseconds limit) {
+/// Makes all_reduces in memory that every rank exposes, until one fails. After that no peer writes
+/// to the memory.
+task<> work_in_exposed_memory(colls::world& comm, const line& test, std::size_t count,
+                              std::chrono::milliseconds limit) {
   colls::shared_buffer<float> data = comm.allocate<float>(count);
   std::exception_ptr why;
   try {
@@ -63,8 +63,8 @@ task<> work_in_lent_memory(colls::world& comm, const line& test, std::size_t cou
   std::rethrow_exception(why);
 }
 
-/// A page of a buffer that is written for the first time only when the test says so: whatever copies
-/// into it stops there, deaf to its peers, as a process that is stopped.
+/// A page of a buffer that cannot be written until the test permits it. A rank that copies into it
+/// stops there and answers no peer, like a process that is stopped.
 class held_page {
  public:
   held_page(std::byte* at, const line& test) {
@@ -96,8 +96,8 @@ class held_page {
   }
 };
 
-/// Copies from one rank to the others, and sums at one rank and at all, without end, until one
-/// fails: what a call gives is right.
+/// Makes collectives that copy and that reduce, to one rank and to all, until one fails, and checks
+/// every result.
 task<> copy_without_end(colls::world& comm, std::size_t count) {
   std::vector<int> data(count);
   std::vector<int> all(count * static_cast<std::size_t>(comm.size()));
@@ -119,8 +119,8 @@ task<> copy_without_end(colls::world& comm, std::size_t count) {
   }
 }
 
-/// Until a rank shares memory with another one: both have joined.
-bool comes_to_have_links(pid_t rank) {
+/// Waits until a rank shares memory with a peer, so both have joined.
+bool wait_for_shared_memory(pid_t rank) {
   for (const double until = now() + 20; now() < until; ::usleep(1000)) {
     std::ifstream maps("/proc/" + std::to_string(rank) + "/maps");
     const std::string all((std::istreambuf_iterator<char>(maps)), {});
@@ -133,19 +133,19 @@ bool is_one_of(int rank, const std::vector<int>& victims) {
   return std::find(victims.begin(), victims.end(), rank) != victims.end();
 }
 
-/// It ends by an error that names a victim.
+/// Checks that the rank ends by an error that names a victim.
 void check_named(job& all, int rank, const std::vector<int>& victims, double killed_at,
                  detection& times) {
   const ending& end = all.wait(rank);
   CAPTURE(rank);
-  CAPTURE(end.what);
+  CAPTURE(end.message);
   CHECK(end.status == 1);
   CHECK(end.code == errc::peer_failed);
   CHECK(is_one_of(end.culprit, victims));
   CHECK(contains(all.log(rank), "peer_failed: rank " + std::to_string(end.culprit)));
-  times.add(end.when - killed_at);
+  times.add(end.time - killed_at);
 }
-/// All but the victims do.
+/// Checks that for all ranks but the victims.
 void check_named(job& all, const std::vector<int>& victims, double killed_at, detection& times) {
   for (int rank = 0; rank < all.size(); ++rank) {
     if (!is_one_of(rank, victims)) check_named(all, rank, victims, killed_at, times);
@@ -155,7 +155,7 @@ void check_named(job& all, int victim, double killed_at, detection& times) {
   check_named(all, std::vector<int>{victim}, killed_at, times);
 }
 
-/// None is left then.
+/// Opens files until no descriptor is left.
 std::vector<colls::detail::descriptor> take_all_descriptors() {
   const rlimit few{128, 128};
   if (::setrlimit(RLIMIT_NOFILE, &few) != 0) throw std::runtime_error("no limit was set");
@@ -167,7 +167,7 @@ std::vector<colls::detail::descriptor> take_all_descriptors() {
   return all;
 }
 
-/// Those of this process whose other end is open.
+/// The number of sockets of this process whose other end is open.
 int live_sockets() {
   int found = 0;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -275,9 +275,9 @@ TEST_CASE("kill -9 of a rank while communicators are made") {
   }
 }
 
-TEST_CASE("kill -9 of a rank while links to it open") {
+TEST_CASE("kill -9 of a rank while connections to it open") {
   std::mt19937 random(20261126);
-  detection times("kill -9 while links open");
+  detection times("kill -9 while connections open");
   for (int round = 0; round < runs(12); ++round) {
     const int size = 3 + round % 3;
     const int victim = round % size;
@@ -287,7 +287,7 @@ TEST_CASE("kill -9 of a rank while links to it open") {
       test.say("ready");
       test.hear();
       std::vector<int> blocks(100 * static_cast<std::size_t>(size));
-      co_await world.all_to_all<colls::algorithm::linear>(blocks, blocks);  // each dials each
+      co_await world.all_to_all<colls::algorithm::linear>(blocks, blocks);  // all pairs connect
       co_await work(world, 1000);
     };
     job all(size, main, {.transport = round % 2 == 0 ? "hybrid" : "tcp"});
@@ -323,18 +323,19 @@ TEST_CASE("kill -9 of a rank whose memory is being read ends its readers") {
   }
 }
 
-TEST_CASE("killed between operations: whoever enters the next one is told") {
-  // Deaf to the network meanwhile, or turning until it is told; with links from before, or with none.
+TEST_CASE("killed between operations: every rank that enters the next one is told") {
+  // Between the operations ranks poll nothing, or poll until they are told of the death. There are
+  // connections before, or none.
   detection times("kill -9 between operations");
   for (const bool deaf : {true, false}) {
-    for (const bool linked : {true, false}) {
+    for (const bool connected : {true, false}) {
       for (const int victim : {0, 1, 3}) {
         CAPTURE(deaf);
-        CAPTURE(linked);
+        CAPTURE(connected);
         CAPTURE(victim);
         job all(4, [=](colls::world& world, const line& test) -> task<> {
           std::vector<int> data(100, 1);
-          if (linked) co_await world.all_reduce(data);
+          if (connected) co_await world.all_reduce(data);
           test.say("between");
           if (deaf) test.hear();
           while (!deaf && world.failed() == nullptr) {
@@ -387,11 +388,11 @@ TEST_CASE("the death of a rank is seen though a child of it lives on") {
   }
 }
 
-TEST_CASE("a child of a rank may let its world go, at the limit on open files too") {
+TEST_CASE("a child of a rank may destroy its world, at the limit on open files too") {
   detection times("kill -9 beside a child's end");
   for (const char* transport : {"hybrid", "tcp"}) {
     for (const int parent : {0, 1}) {
-      // The rank that serves the store has most sockets.
+      // The rank that serves the store has the most sockets.
       const bool full = parent == 0;
       CAPTURE(transport);
       CAPTURE(parent);
@@ -399,7 +400,7 @@ TEST_CASE("a child of a rank may let its world go, at the limit on open files to
         std::vector<int> data(1000, 1);
         co_await world.all_reduce(data);
         if (world.rank() == parent) {
-          auto under_way = world.barrier();
+          auto in_flight = world.barrier();
           std::vector<colls::detail::descriptor> rest;
           if (full) rest = take_all_descriptors();
           const pid_t child = ::fork();
@@ -414,7 +415,7 @@ TEST_CASE("a child of a rank may let its world go, at the limit on open files to
           int status = 0;
           ::waitpid(child, &status, 0);
           test.say(std::to_string(WEXITSTATUS(status)));
-          co_await under_way;
+          co_await in_flight;
         } else {
           test.say("7");
           test.hear();
@@ -444,7 +445,7 @@ TEST_CASE("what a child of a rank calls fails, and its parent's sums stay right"
     std::vector<int> data(count);
     bool right = true;
     for (int i = 0; i < 200; ++i) {
-      // Now and then the others come late, and a child calls while the parent waits for them.
+      // In some rounds the others come late, and a child calls while the parent waits for them.
       const bool has_child = i % 50 == 20;
       const pid_t child = has_child && world.rank() == 0 ? ::fork() : -1;
       std::fill(data.begin(), data.end(), child == 0 ? 1'000'000 : i);
@@ -477,7 +478,7 @@ TEST_CASE("what a child of a rank calls fails, and its parent's sums stay right"
   CHECK(all.all_say("went on"));
 }
 
-TEST_CASE("a rank that waits for one that lives is told of the one that died") {
+TEST_CASE("a rank that waits for a living rank is told of a rank that died") {
   for (const int victim : {0, 2}) {
     CAPTURE(victim);
     const int sender = 2 - victim;
@@ -490,7 +491,7 @@ TEST_CASE("a rank that waits for one that lives is told of the one that died") {
         (void)co_await taking;
       } else {
         test.say("waiting");
-        // Turns, calls nothing: it learns at its next call.
+        // It polls and calls nothing, and learns of the death at its next call.
         while (!test.told()) {
           co_await world.net().driver().sleep_until(world.net().now() + colls::milliseconds);
         }
@@ -501,7 +502,7 @@ TEST_CASE("a rank that waits for one that lives is told of the one that died") {
     const double killed_at = now();
     all.kill(victim);
     const ending& end = all.wait(1);
-    CHECK(end.when - killed_at < promised);
+    CHECK(end.time - killed_at < promised);
     all.tell(sender);
     CHECK(all.wait(sender).culprit == victim);
     CHECK(end.culprit == victim);
@@ -509,11 +510,11 @@ TEST_CASE("a rank that waits for one that lives is told of the one that died") {
 }
 
 TEST_CASE("a communicator that contains the dead rank fails, one without it goes on") {
-  // Ranks 0 to 2 and 3 to 5; a group's links may be there before the death or not.
+  // Ranks 0 to 2 and 3 to 5; the connections of a group are open before the death, or not.
   for (const int victim : {0, 1, 4}) {
-    for (const bool linked : {true, false}) {
+    for (const bool connected : {true, false}) {
       CAPTURE(victim);
-      CAPTURE(linked);
+      CAPTURE(connected);
       const auto is_with_victim = [=](int rank) { return rank / 3 == victim / 3; };
       job all(6, [=](colls::world& world, const line& test) -> task<> {
         auto half = co_await world.split(world.rank() / 3);
@@ -523,7 +524,7 @@ TEST_CASE("a communicator that contains the dead rank fails, one without it goes
         }
         std::vector<int> sums(10'000, 1);
         std::vector<int> blocks(3 * sums.size());
-        if (linked) co_await half.all_reduce(sums);
+        if (connected) co_await half.all_reduce(sums);
         test.say("ready");
         test.hear();
         bool right = true;
@@ -552,16 +553,16 @@ TEST_CASE("a communicator that contains the dead rank fails, one without it goes
         if (rank == victim) continue;
         CAPTURE(rank);
         const ending& end = all.wait(rank);
-        CAPTURE(end.what);
+        CAPTURE(end.message);
         CHECK(end.code == errc::peer_failed);
         CHECK(end.culprit == victim);
-        if (is_with_victim(rank)) CHECK(end.when - killed_at < promised);
+        if (is_with_victim(rank)) CHECK(end.time - killed_at < promised);
       }
     }
   }
 }
 
-TEST_CASE("killed while the world ends: nobody waits for it") {
+TEST_CASE("killed while the world ends: no rank waits for it") {
   std::mt19937 random(7);
   for (int round = 0; round < 24; ++round) {
     const int size = 2 + round % 3;
@@ -583,7 +584,7 @@ TEST_CASE("killed while the world ends: nobody waits for it") {
       if (rank == victim) continue;
       const ending& end = all.wait(rank);
       CAPTURE(rank);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK((end.status == 0 || end.status == 1));
       CHECK((end.code == errc{} || end.culprit == victim));
     }
@@ -599,7 +600,7 @@ TEST_CASE("under colls-run a killed rank is named by the launcher and by every o
     const std::string says = "rank " + std::to_string(victim) + " is ";
     REQUIRE(it.shows(says));
     const pid_t pid = std::atoi(it.out().c_str() + it.out().find(says) + says.size());
-    REQUIRE(comes_to_have_links(pid));
+    REQUIRE(wait_for_shared_memory(pid));
     ::kill(pid, SIGKILL);
     CHECK(it.wait() == 128 + SIGKILL);
     CAPTURE(it.err());
@@ -620,7 +621,7 @@ TEST_CASE("kill -9 of a rank that works in its peers' memory") {
     job all(size, [=](colls::world& world, const line& test) -> task<> {
       co_await world.barrier();
       test.say("ready");
-      co_await work_in_lent_memory(world, test, count, std::chrono::minutes(1));
+      co_await work_in_exposed_memory(world, test, count, std::chrono::minutes(1));
     });
     CHECK(all.all_say("ready"));
     ::usleep(static_cast<unsigned>(20'000 + random() % 30'000));
@@ -633,7 +634,7 @@ TEST_CASE("kill -9 of a rank that works in its peers' memory") {
       if (rank == victim) continue;
       all.tell(rank);
       const ending& end = all.wait(rank);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK(end.code == errc::peer_failed);
       CHECK(end.culprit == victim);
     }
@@ -641,9 +642,9 @@ TEST_CASE("kill -9 of a rank that works in its peers' memory") {
 }
 
 TEST_CASE(
-    "a rank that is stopped while it copies what a peer lends gets an error, not empty pages") {
-  // Rank 1 stops in a copy of rank 0's block, so that it is moved; rank 2 stops in a copy from the
-  // same block for another communicator.
+    "a rank that is stopped while it copies what a peer exposes gets an error, not empty pages") {
+  // Rank 1 stops in a copy of rank 0's block, so rank 0 moves the block. Rank 2 stops in a copy
+  // from the same block for another communicator.
   constexpr std::size_t count = 400'000;
   job all(3, [=](colls::world& world, const line& test) -> task<> {
     const std::vector zero_and_one{0, 1};
@@ -654,7 +655,7 @@ TEST_CASE(
     std::fill(block.begin(), block.end(), 5);
     std::vector<int> own(count);
     const std::span whole(block.data(), block.size());
-    const auto lent = [&](colls::world& comm, std::size_t half) {
+    const auto broadcast_half = [&](colls::world& comm, std::size_t half) {
       const std::span data =
           world.rank() == 0 ? whole.subspan(half * count, count) : std::span(own);
       const auto limit = std::chrono::milliseconds(comm.rank() == 0 && half == 0 ? 2000 : 60'000);
@@ -663,15 +664,15 @@ TEST_CASE(
     const auto use = [&](int reader) -> task<> {
       colls::world& comm = reader == 1 ? with_one : with_two;
       if (world.rank() != 0 && world.rank() != reader) co_return;
-      co_await lent(comm, reader == 1 ? 0 : 1);
+      co_await broadcast_half(comm, reader == 1 ? 0 : 1);
     };
-    for (int turn = 0; turn < 20; ++turn) {  // until each sees the other's memory
+    for (int turn = 0; turn < 20; ++turn) {  // until both have mapped each other's memory
       co_await use(1);
       co_await use(2);
       co_await world.barrier();
     }
     std::optional<held_page> held;
-    // The last piece of the copy for rank 1, the first for rank 2.
+    // Rank 1 stops in the last piece of its copy, rank 2 in the first.
     if (world.rank() == 1) held.emplace(reinterpret_cast<std::byte*>(&own[count - 2048]), test);
     if (world.rank() == 2) held.emplace(reinterpret_cast<std::byte*>(own.data()), test);
     const auto outcome = [&](int reader) -> task<std::string> {
@@ -713,14 +714,14 @@ TEST_CASE(
   for (int rank = 0; rank < 3; ++rank) all.tell(rank);
 }
 
-TEST_CASE("who is stopped in its peers' memory, and goes on later, finds other pages") {
+TEST_CASE("a rank that is stopped in its peers' memory finds other pages when it goes on") {
   std::mt19937 random(8);
   for (int round = 0; round < 6; ++round) {
     CAPTURE(round);
     job all(3, [=](colls::world& world, const line& test) -> task<> {
       co_await world.barrier();
       test.say("ready");
-      co_await work_in_lent_memory(world, test, 1'000'000, std::chrono::milliseconds(1500));
+      co_await work_in_exposed_memory(world, test, 1'000'000, std::chrono::milliseconds(1500));
     });
     CHECK(all.all_say("ready"));
     ::usleep(static_cast<unsigned>(20'000 + random() % 30'000));
@@ -731,7 +732,7 @@ TEST_CASE("who is stopped in its peers' memory, and goes on later, finds other p
     for (int rank = 0; rank < 3; ++rank) all.tell(rank);
     for (int rank = 0; rank < 2; ++rank) {
       const ending& end = all.wait(rank);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK(end.code == errc::timeout);
     }
   }

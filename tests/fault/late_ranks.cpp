@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// A rank that is late, or has stopped, is named by all ranks that wait, with where it is; no rank
-// that waits itself is.
+// All ranks that wait name a rank that is late or has stopped, and the call in which it is. They
+// name no rank that waits itself.
 
 #include "processes.hpp"
 
@@ -18,23 +18,24 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// What main has to say when a call of it failed, in one line.
-std::string told(const colls::error& failed) {
+/// Returns the culprit and the text of an error in one line.
+std::string text_of(const colls::error& failed) {
   return std::to_string(failed.record().culprit) + " " + failed.what();
 }
 
-/// The error of a call, or "".
+/// Returns the error of a call, or "".
 task<std::string> outcome(colls::operation<> started) {
   std::string text;
   try {
     co_await started;
   } catch (const colls::error& failed) {
-    text = failed.code() == errc::timeout ? told(failed) : std::string("other: ") + failed.what();
+    const bool is_timeout = failed.code() == errc::timeout;
+    text = is_timeout ? text_of(failed) : std::string("other: ") + failed.what();
   }
   co_return text;
 }
 
-/// The numbers of the ranks that a text names, without the one that speaks, each once.
+/// Returns the ranks that an error names, without the rank that reports it, each once.
 std::vector<int> named(const std::string& text) {
   std::vector<int> all;
   const std::string begin = "failed: timeout: ";
@@ -51,7 +52,7 @@ std::vector<int> named(const std::string& text) {
   return all;
 }
 
-/// The deadline is that of the calls that are tried, so that a slow machine fails no other one.
+/// The timeout of the calls under test only, so that a slow machine fails no other call.
 constexpr colls::options soon{.timeout = 1500ms};
 
 colls::config by(const char* transport) {
@@ -61,10 +62,10 @@ colls::config by(const char* transport) {
   return made;
 }
 
-/// A call in which every rank waits for every other one, or all for one.
+/// A call in which every rank waits for every other rank, or all ranks wait for one.
 struct family {
   const char* operation;
-  algorithm how;
+  algorithm algo;
   colls::operation<> (*start)(colls::world&, std::vector<double>&, int late, const colls::options&);
 };
 
@@ -110,14 +111,15 @@ constexpr family families[] = {
     {"all_to_all", algorithm::pairwise, exchange},
 };
 
-/// Each family on a communicator of its own, whose ranks are those of the world backwards. All ranks
-/// make one call; then `late` does not hear the others until all have failed in the next.
+/// Runs each family on its own communicator, whose ranks are those of the world in reverse order.
+/// All ranks make one call; then `late` processes no message until the others have failed in the
+/// next call.
 job::rank_main late_in_each(int late) {
   return [=](colls::world& world, const line& test) -> task<> {
     for (const family& each : families) {
       colls::world mine = co_await world.split(0, -world.rank());
       std::vector<double> data(4000, 1);
-      const colls::options opts{.algorithm = each.how, .timeout = 1500ms};
+      const colls::options opts{.algorithm = each.algo, .timeout = 1500ms};
       const int root = world.size() - 1 - late;
       colls::operation<> first = world.barrier();
       co_await first;
@@ -133,14 +135,14 @@ job::rank_main late_in_each(int late) {
 }
 
 void check(job& all, int late, const family& each) {
-  const std::string who = "rank " + std::to_string(late);
+  const std::string late_rank = "rank " + std::to_string(late);
   for (int rank = 0; rank < all.size(); ++rank) {
     if (rank == late) continue;
     const std::string text = all.hear(rank, 60);
     CAPTURE(rank);
     CAPTURE(text);
     REQUIRE(contains(text, "said " + std::to_string(late) + " "));
-    CHECK(contains(text, who + " has not entered #2 " + each.operation));
+    CHECK(contains(text, late_rank + " has not entered #2 " + each.operation));
     CHECK(contains(text, "; it has made no call since #1 all_reduce"));
     CHECK(named(text) == std::vector<int>{late});
   }
@@ -150,13 +152,13 @@ void check(job& all, int late, const family& each) {
   for (int rank = 0; rank < all.size(); ++rank) {
     if (rank != late) all.tell(rank);
   }
-  // All that it needed may have come before the others failed.
+  // The late rank may have received all that it needs before the others failed.
   if (text == "said ") return;
   CHECK(contains(text, "said " + std::to_string(late) + " "));
-  CHECK(contains(text, "the others waited for this rank: " + who + " has not entered #2"));
+  CHECK(contains(text, "the others waited for this rank: " + late_rank + " has not entered #2"));
 }
 
-/// Of four ranks those that wait name rank 3 alone, in that sentence; then all may go on.
+/// Checks that ranks 0 to 2 of four name rank 3 alone, in that sentence; then lets all go on.
 void check_others(job& all, const char* sentence) {
   for (const int rank : {0, 1, 2}) {
     const std::string text = all.hear(rank);
@@ -169,7 +171,7 @@ void check_others(job& all, const char* sentence) {
   for (const int rank : {0, 1, 2, 3, 3}) all.tell(rank);
 }
 
-/// A sum of all ranks, and its error.
+/// Sums over all ranks and returns the error, or "".
 task<std::string> sum_of(colls::world& world, colls::options opts = {}) {
   std::vector<double> data(1000, 1);
   task<std::string> call = outcome(world.all_reduce(data, opts));
@@ -185,7 +187,7 @@ TEST_CASE("all ranks that wait name the late rank and no other, whatever the alg
     int late;
     std::unique_ptr<job> world;
   };
-  // At the same time, or it would take minutes.
+  // All at the same time, because in a row they take minutes.
   std::vector<one> all;
   for (const int size : {2, 3, 5, 8}) {
     for (const char* const transport : {"tcp", "hybrid"}) {
@@ -197,7 +199,7 @@ TEST_CASE("all ranks that wait name the late rank and no other, whatever the alg
   }
   for (const family& each : families) {
     CAPTURE(std::string(each.operation));
-    CAPTURE(std::string(name(each.how)));
+    CAPTURE(std::string(name(each.algo)));
     for (const one& tried : all) {
       CAPTURE(std::string(tried.transport));
       CAPTURE(tried.world->size());
@@ -228,7 +230,7 @@ TEST_CASE("of several late ranks the lowest is named, and the others beside it")
       CHECK(contains(text,
                      "rank 1 has not entered #2 all_reduce; it has made no call since "
                      "#1 barrier; no"));
-      // Who waits for a message of rank 3, or for it to take one, depends on the transport.
+      // Which rank waits for rank 3 to send or to receive depends on the transport.
       CHECK((contains(text, "; nor have ranks 3, 4; ") ||
              contains(text, "; nor has rank 4; nothing was heard of rank 3; ")));
     }
@@ -236,8 +238,8 @@ TEST_CASE("of several late ranks the lowest is named, and the others beside it")
   }
 }
 
-// Rank 4 waits for rank 5; rank 3, and in the second case the rank that took its part, have ended
-// the call and say no more.
+// Rank 4 waits for rank 5. Rank 3, and in the second case also the rank that received its part,
+// have ended the call and answer no more.
 TEST_CASE("a rank that has done its part and computes is not late") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     for (const bool parent_computes : {false, true}) {
@@ -318,7 +320,7 @@ TEST_CASE("a late rank that waits elsewhere says where, and of two crossed calls
   }
 }
 
-TEST_CASE("a rank that waits in an earlier call is not late, the one that it waits for is") {
+TEST_CASE("a rank that waits in an earlier call is not late, the rank that it waits for is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
     job all(
@@ -362,7 +364,7 @@ TEST_CASE("a stopped rank is named: before its call, and inside of it") {
           },
           by(transport));
       REQUIRE(all.all_say("ready"));
-      // All have waited for rank 3, and told each other so.
+      // Until then all ranks have waited for rank 3 and announced that to each other.
       if (inside) ::usleep(500'000);
       all.stop(2);
       all.tell(3);
@@ -420,7 +422,7 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
               test.hear();
               co_return;
             }
-            // Parts of the message come, and then the rank is stopped while this one hears nothing.
+            // Parts of the message come; then rank 2 is stopped while this rank polls nothing.
             std::string text;
             const auto take = [&](auto started) -> task<> {
               for (int turn = 0; turn < 10; ++turn) {
@@ -432,7 +434,7 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
               try {
                 co_await started;
               } catch (const colls::error& failed) {
-                text = told(failed);
+                text = text_of(failed);
               }
             };
             if (what == "gather") {
@@ -464,7 +466,7 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
   }
 }
 
-TEST_CASE("a rank that enters just before the deadline is not named, the one that is late is") {
+TEST_CASE("a rank that enters just before the deadline is not named, the late rank is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
     job all(
@@ -473,7 +475,7 @@ TEST_CASE("a rank that enters just before the deadline is not named, the one tha
           co_await world.barrier();
           const double began = now();
           if (world.rank() == 3) test.hear();
-          // Rank 1 answers until then that it has not entered it.
+          // Until then rank 1 answers that it has not entered the call.
           std::vector<int> word(1);
           while (world.rank() == 1 && now() - began < 1.97) {
             colls::operation<> sending = world.send(word, 1, 9);
@@ -492,7 +494,7 @@ TEST_CASE("a rank that enters just before the deadline is not named, the one tha
   }
 }
 
-TEST_CASE("a receive and a send say whose message is missing, and where that rank is") {
+TEST_CASE("a receive and a send name the rank whose message is missing, and where it is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
     job all(
@@ -561,8 +563,8 @@ TEST_CASE("after 30 s the waiting ranks log which rank is late, and where it is"
         },
         by(transport)));
   }
-  // Of many messages for one rank there is one line; of two collectives the second has its own once
-  // the first has ended.
+  // Many messages to one rank are logged in one line. Of two collectives the second has its own
+  // line once the first has ended.
   job many(
       2,
       [](colls::world& world, const line& test) -> task<> {

@@ -64,22 +64,22 @@ inline strings lines_of(const std::string& text) {
 }
 
 struct setting {
-  std::string input = {};         // what is written to its standard input
-  strings environment = {};       // NAME=value, added to ours; NAME alone: taken out
-  bool terminal = false;          // standard files are a terminal of its own
-  bool close_output = false;      // nobody reads its standard output
-  int read_limit = -1;            // stop reading its standard output after so many bytes
-  std::vector<int> ignored = {};  // signals that it starts with ignored, as nohup does
+  std::string input = {};         // written to its standard input
+  strings environment = {};       // NAME=value is added, NAME alone is removed
+  bool terminal = false;          // its standard files are a new terminal
+  bool close_output = false;      // the test closes its end of standard output
+  int read_limit = -1;            // the test stops reading standard output after these bytes
+  std::vector<int> ignored = {};  // signals that are ignored at its start, as by nohup
 };
 
-/// One run. Every rank has MARK=<unique> in its environment.
+/// One run of colls-run. Every rank has LAUNCHER_TEST=<unique> in its environment.
 class run {
  public:
-  explicit run(strings arguments, setting how = {}) : how_(std::move(how)) {
+  explicit run(strings arguments, setting opts = {}) : opts_(std::move(opts)) {
     static std::atomic<int> count = 0;
     mark_ = "LAUNCHER_TEST=" + std::to_string(::getpid()) + "." + std::to_string(++count);
     arguments.insert(arguments.begin(), {path_of_colls_run(), "-x", mark_});
-    how_.terminal ? start_on_terminal(arguments) : start_on_pipes(arguments);
+    opts_.terminal ? start_on_terminal(arguments) : start_on_pipes(arguments);
   }
   run(const run&) = delete;
   run& operator=(const run&) = delete;
@@ -103,19 +103,20 @@ class run {
   void hang_up() {
     for (int* const end : {&in_, &out_}) ::close(std::exchange(*end, -1));
   }
-  void read_on() { how_.read_limit = -1; }
+  void read_on() { opts_.read_limit = -1; }
 
-  /// Live processes of its ranks.
+  /// Returns the live processes of its ranks.
   std::vector<pid_t> left() const { return processes_with(mark_); }
 
-  /// Until so many live; for a moment in its exec a process shows no environment.
+  /// Waits until at least `count` of them live. A process in its exec shows no environment for a
+  /// moment.
   bool at_least(std::size_t count) const {
     const auto began = clock::now();
     while (left().size() < count && seconds_since(began) < 10) ::usleep(1000);
     return seconds_since(began) < 10;
   }
 
-  /// Until `text` was printed `times` times (standard output and error taken together).
+  /// Waits until `text` was printed `times` times on standard output and error together.
   bool shows(const std::string& text, int times = 1, double limit = 20) {
     const auto began = clock::now();
     for (;;) {
@@ -128,7 +129,8 @@ class run {
     }
   }
 
-  /// Its exit status, 128 + n if a signal ended it, -1 if it does not end.
+  /// Waits for its end and returns its exit status: 128 + n if a signal ended it, -1 if it does not
+  /// end.
   int wait(double limit = 30) {
     const auto began = clock::now();
     while (!ended_ && seconds_since(began) < limit) {
@@ -145,7 +147,7 @@ class run {
     return status_;
   }
 
-  /// Until no process of its ranks lives. False: some do after so many seconds.
+  /// Waits until no process of its ranks lives; false: some still do after `limit` seconds.
   bool all_gone(double limit) {
     const auto began = clock::now();
     while (!left().empty()) {
@@ -159,10 +161,10 @@ class run {
  private:
   [[noreturn]] void exec(const strings& arguments) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nothing either
-    // However this test itself was started.
+    // The test itself may have been started with other dispositions.
     for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE}) ::signal(number, SIG_DFL);
-    for (const int number : how_.ignored) ::signal(number, SIG_IGN);
-    for (const std::string& variable : how_.environment) {
+    for (const int number : opts_.ignored) ::signal(number, SIG_IGN);
+    for (const std::string& variable : opts_.environment) {
       const auto equals = variable.find('=');
       if (equals == variable.npos) {
         ::unsetenv(variable.c_str());
@@ -189,13 +191,13 @@ class run {
       exec(arguments);
     }
     for (const int fd : {in[0], out[1], err[1]}) ::close(fd);
-    if (!how_.input.empty()) {
-      REQUIRE(::write(in[1], how_.input.data(), how_.input.size()) > 0);
+    if (!opts_.input.empty()) {
+      REQUIRE(::write(in[1], opts_.input.data(), opts_.input.size()) > 0);
     }
     ::close(in[1]);
     out_ = out[0];
     err_ = err[0];
-    if (how_.close_output) ::close(std::exchange(out_, -1));
+    if (opts_.close_output) ::close(std::exchange(out_, -1));
   }
 
   void start_on_terminal(const strings& arguments) {
@@ -207,10 +209,10 @@ class run {
     in_ = ::dup(out_);
   }
 
-  // False: both outputs are at their end.
+  // Returns false when both outputs are at their end, or if nothing is ready and `wait_ms` is 0.
   bool read_some(int wait_ms) {
     const bool paused =
-        how_.read_limit >= 0 && text_[0].size() >= static_cast<std::size_t>(how_.read_limit);
+        opts_.read_limit >= 0 && text_[0].size() >= static_cast<std::size_t>(opts_.read_limit);
     pollfd ready[] = {{paused ? -1 : out_, POLLIN, 0}, {err_, POLLIN, 0}};
     ::poll(ready, 2, wait_ms);
     for (int i = 0; i < 2; ++i) {
@@ -227,7 +229,7 @@ class run {
     return out_ >= 0 || err_ >= 0;
   }
 
-  setting how_;
+  setting opts_;
   std::string mark_;
   pid_t pid_ = -1;
   int in_ = -1, out_ = -1, err_ = -1;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// How colls-run ends: exit statuses, the explanation of the first failure, and what follows it.
+// The end of colls-run: exit statuses, the explanation of the first failure, and what follows it.
 
 #include "launcher.hpp"
 
@@ -24,9 +24,9 @@ TEST_CASE("the exit status of the rank that failed first") {
         "colls-run: exit status 7: rank 2 (exit code 7) was the first to fail");
 }
 
-TEST_CASE("the first to die is named, whoever follows at once and whatever its rank") {
-  // Rank 3 dies; the others fail as soon as they see its end of the pipe closed, which is a moment
-  // before its death can be seen.
+TEST_CASE("the first to die is named, whatever its rank, though others follow at once") {
+  // Rank 3 dies. The others fail as soon as they see its end of the pipe closed, a moment before
+  // the launcher can see the death.
   for (int i = 0; i < 20; ++i) {
     char name[] = "/tmp/launcher-test-XXXXXX";
     REQUIRE(::mkdtemp(name) != nullptr);
@@ -73,7 +73,7 @@ TEST_CASE("the explanation: host, pid, time and the last lines on standard error
   CHECK(block[2] == "    its last lines on stderr:");
   CHECK(block[3] == "        error 4");
   CHECK(block[7] == "        and the end");
-  // Its own output comes before that, complete.
+  // The complete output of the rank comes before that.
   CHECK(std::find(all.begin(), block, "[1] and the end") != block);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("after a failure the others have --grace seconds, then SIGTERM") {
   CHECK(it.left().empty());
 }
 
-TEST_CASE("those that end by themselves in that time are not disturbed") {
+TEST_CASE("ranks that end by themselves in that time get no signal") {
   run it(shell(2, "[ $COLLS_RANK = 0 ] && exit 5; sleep 0.5; echo saved", {"--grace", "20"}));
   CHECK(it.wait() == 5);
   CHECK(it.seconds() < 10);
@@ -131,7 +131,7 @@ TEST_CASE("those that end by themselves in that time are not disturbed") {
   CHECK(!contains(it.err(), "SIGTERM"));
 }
 
-TEST_CASE("who ignores SIGTERM gets SIGKILL three seconds later") {
+TEST_CASE("a rank that ignores SIGTERM gets SIGKILL three seconds later") {
   run it(shell(2, "trap '' TERM; [ $COLLS_RANK = 0 ] && { sleep 0.3; exit 5; }; sleep 1000",
                {"--grace", "0"}));
   CHECK(it.wait() == 5);
@@ -140,7 +140,7 @@ TEST_CASE("who ignores SIGTERM gets SIGKILL three seconds later") {
   CHECK(it.left().empty());
 }
 
-TEST_CASE("a stopped rank does not outlive its job, and can still say goodbye") {
+TEST_CASE("a stopped rank does not outlive its job, and can still handle SIGTERM") {
   run it(shell(2,
                "[ $COLLS_RANK = 0 ] && { sleep 0.2; exit 5; };"
                "trap 'echo woken; exit 1' TERM; kill -STOP $$",
@@ -171,7 +171,7 @@ TEST_CASE("what ranks leave behind in the background ends with the job") {
   CHECK(it.left().empty());
 }
 
-TEST_CASE("a helper that is about to end is waited for") {
+TEST_CASE("colls-run waits for a helper process that is about to end") {
   run it({"-n", "1", "bash", "-c", "echo through a helper > >(sleep 0.2; cat)"});
   CHECK(it.wait() == 0);
   CHECK(it.out() == "[0] through a helper\n");

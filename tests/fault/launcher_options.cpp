@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// colls-run's command line, and what its ranks find in their environment.
+// The command line of colls-run and the environment of its ranks.
 
 #include "launcher.hpp"
 
@@ -10,7 +10,7 @@ using namespace launcher_test;
 
 namespace {
 
-// The value that each rank printed for `name`, by `env`.
+// Returns the value of the variable `name` that a rank printed by `env`.
 std::string value_of(const std::string& out, int rank, const std::string& name) {
   const std::string start = "[" + std::to_string(rank) + "] " + name + "=";
   for (const std::string& line : lines_of(out)) {
@@ -34,7 +34,7 @@ struct file {
 
 }  // namespace
 
-TEST_CASE("a rank finds its place in its environment") {
+TEST_CASE("the environment of a rank has its number and its world") {
   run it({"-n", "3", "env"}, {.environment = {"OMP_NUM_THREADS"}});
   CHECK(it.wait() == 0);
   for (int rank = 0; rank < 3; ++rank) {
@@ -63,7 +63,7 @@ TEST_CASE("every job has another secret, store and name") {
   CHECK(first.out() != second.out());
 }
 
-TEST_CASE("the secret stands in no argument vector") {
+TEST_CASE("the secret appears in no argument vector") {
   run it(shell(2, "echo $COLLS_SECRET; cat /proc/*/cmdline | tr '\\0' ' ' >&2; echo >&2"));
   CHECK(it.wait() == 0);
   const std::string secret = lines_of(it.out()).at(0).substr(4);
@@ -72,7 +72,7 @@ TEST_CASE("the secret stands in no argument vector") {
   CHECK(!contains(it.err(), secret));
 }
 
-TEST_CASE("OMP_NUM_THREADS is ours only where nobody set it and ranks share the machine") {
+TEST_CASE("colls-run sets OMP_NUM_THREADS if it is not set and ranks share the machine") {
   run given({"-n", "2", "env"}, {.environment = {"OMP_NUM_THREADS=7"}});
   CHECK(given.wait() == 0);
   CHECK(value_of(given.out(), 1, "OMP_NUM_THREADS") == "7");
@@ -192,7 +192,7 @@ TEST_CASE("nodes and processes per node multiply") {
   CHECK(value_of(it.out(), 7, "COLLS_SECRET_FILE") == "(not set)");
 }
 
-TEST_CASE("what is no secret for its ranks is none for colls-run") {
+TEST_CASE("colls-run refuses a secret that its ranks would refuse") {
   const strings line = {"--nnodes",      "2",         "-n",  "1", "--node-rank", "0",
                         "--master-addr", "127.0.0.1", "true"};
   const file open("a secret for a test", 0640);
@@ -216,7 +216,7 @@ TEST_CASE("what is no secret for its ranks is none for colls-run") {
   CHECK(contains(too_long.err(), endless.path + " is too long"));
 }
 
-TEST_CASE("a port that is taken, and an address that is elsewhere, are said so") {
+TEST_CASE("a port that is in use, and an address of another host, are reported") {
   run first(shell(1, "echo up; sleep 100", {"--master-port", "20112"}));
   REQUIRE(first.shows("up"));
   run second(shell(1, "true", {"--master-port", "20112"}));

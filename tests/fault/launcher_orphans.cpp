@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Whatever is killed, and however: after 3 s no process of the job is left.
+// 3 s after any process of a job was killed, no process of the job is left.
 
 #include "launcher.hpp"
 
@@ -8,7 +8,7 @@ using namespace launcher_test;
 
 namespace {
 
-// The processes that have `parent`.
+// Returns the children of a process.
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -24,7 +24,8 @@ std::vector<pid_t> children_of(pid_t parent) {
   return found;
 }
 
-// Rank shapes: the program itself, a shell that started it, a tree, and those that want away.
+// Process trees of a rank: the program itself, a shell that started it, a tree, and processes that
+// leave the session or ignore signals.
 const std::string shapes[] = {
     "echo up; exec sleep 1000",
     "echo up; sleep 1000; true",
@@ -51,7 +52,7 @@ TEST_CASE("kill -9 of the launcher") {
 TEST_CASE("kill -9 of the launcher's process group, as a shell kills a job") {
   for (const std::string& shape : shapes) {
     CAPTURE(shape);
-    run it(shell(2, shape), {.terminal = true});  // a session of its own, the launcher leads it
+    run it(shell(2, shape), {.terminal = true});  // the launcher leads a new session
     REQUIRE(it.shows("up", 2));
     ::kill(-it.pid(), SIGKILL);
     CHECK(it.all_gone(3));
@@ -127,7 +128,7 @@ TEST_CASE("killed at any moment of its start, the launcher leaves nothing") {
     run it(shell(4, "sleep 1000; true"));
     ::usleep(static_cast<useconds_t>(i * 100));
     it.signal(SIGKILL);
-    ::usleep(20000);  // what the guard is about to start
+    ::usleep(20000);  // until the guard has started its processes
     CHECK(it.all_gone(3));
   }
 }

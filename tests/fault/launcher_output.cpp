@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// What comes out of colls-run of what its ranks print, and what goes in.
+// How colls-run passes on the output of its ranks, and its input to them.
 
 #include "launcher.hpp"
 
@@ -97,7 +97,7 @@ TEST_CASE("a slow reader holds up the ranks and not the launcher's memory") {
   run it(shell(2, "[ $COLLS_RANK = 0 ] && seq 1 6000000; echo done >&2; exit 3"),
          {.read_limit = 100000});
   CHECK(it.shows("[1] done"));
-  CHECK(it.shows("rank 1 failed: exit code 3"));  // seen although nobody reads the output
+  CHECK(it.shows("rank 1 failed: exit code 3"));  // seen although the output is not read
   CHECK(!it.shows("[0] done", 1, 1.5));
   std::ifstream file("/proc/" + std::to_string(it.pid()) + "/status");
   const std::string status((std::istreambuf_iterator<char>(file)), {});
@@ -115,13 +115,13 @@ TEST_CASE("a slow reader gets everything in the end") {
   CHECK(lines_of(it.out()).back() == "[0] 500000");
 }
 
-TEST_CASE("when nobody reads the output the ranks find it closed, as without a launcher") {
+TEST_CASE("an output without a reader is closed for the ranks, as without a launcher") {
   run it(shell(2, "while echo still here; do :; done 2>&-; exit 0"), {.close_output = true});
   CHECK(it.wait(5) == 128 + SIGPIPE);
-  CHECK(contains(it.err(), "whoever read the output of colls-run has gone"));
+  CHECK(contains(it.err(), "the reader of colls-run's output has closed it"));
 }
 
-TEST_CASE("a progress line lives on a terminal") {
+TEST_CASE("a progress line is shown and updated on a terminal") {
   run it(
       shell(2,
             "[ $COLLS_RANK = 1 ] && { printf '\\r 10%%'; read wait </dev/null; sleep 0.2;"

@@ -8,7 +8,7 @@ using namespace launcher_test;
 
 namespace {
 
-// Says "up" once its traps are set, then waits.
+// Returns a script that prints "up" once its traps are set, and then waits.
 std::string waiting_with(const std::string& traps) {
   return traps + "; echo up; while :; do sleep 0.05; done";
 }
@@ -20,7 +20,7 @@ char state_of(pid_t pid) {
   return close == text.npos ? '?' : text[close + 2];
 }
 
-// A shell whose child is stopped before it could execute anything shows as D.
+// A shell whose child is stopped before its exec is in state D.
 bool is_stopped(pid_t pid) { return state_of(pid) == 'T' || state_of(pid) == 'D'; }
 
 bool becomes(pid_t pid, bool stopped) {
@@ -131,7 +131,7 @@ TEST_CASE("TSTP stops the launcher and its ranks, CONT lets all go on") {
   CHECK(it.wait(5) == 128 + SIGTERM);
 }
 
-TEST_CASE("killed while it is stopped, it leaves nothing") {
+TEST_CASE("a launcher that is killed while it is stopped leaves nothing") {
   run it(shell(2, "echo up; sleep 1000"));
   REQUIRE(it.shows("up", 2));
   it.signal(SIGTSTP);

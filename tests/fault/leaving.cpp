@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// A rank whose program ends well has left: no failure for those who go on without it, `closed` for
-// those who need it.
+// A rank whose program ends well has left. That is no failure for ranks that go on without it, and
+// `closed` for ranks that need it.
 
 #include "processes.hpp"
 
@@ -11,7 +11,7 @@ using colls::errc;
 
 namespace {
 
-/// The world without `leaver`: what the others go on with.
+/// Returns the world without `leaver`, with which the others go on.
 task<colls::world> others_of(colls::world& world, int leaver) {
   std::vector<int> ranks;
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -33,36 +33,36 @@ task<> go_on(colls::world& others) {
 
 }  // namespace
 
-TEST_CASE("one rank leaves, the others go on, and who needs it gets `closed`") {
+TEST_CASE("one rank leaves, the others go on, and a rank that needs it gets `closed`") {
   for (const int leaver : {0, 1, 3}) {
-    for (const bool linked : {true, false}) {
+    for (const bool connected : {true, false}) {
       CAPTURE(leaver);
-      CAPTURE(linked);
+      CAPTURE(connected);
       job all(4, [=](colls::world& world, const line& test) -> task<> {
         colls::world others = co_await others_of(world, leaver);
-        if (linked) {
+        if (connected) {
           std::vector<int> blocks(4);
           co_await world.all_to_all(blocks, blocks);
         }
         if (world.rank() == leaver) co_return;
-        if (!linked) test.hear();
+        if (!connected) test.hear();
         co_await go_on(others);
         test.say("went on");
-        // Not all ranks need it at once.
+        // Not all ranks need it at the same time.
         const auto nap = world.rank() * 20 * colls::milliseconds;
         co_await world.net().driver().sleep_until(world.net().now() + nap);
         co_await world.barrier();
       });
       CHECK(all.leaves(leaver));
       for (int rank = 0; rank < 4; ++rank) {
-        if (rank != leaver && !linked) all.tell(rank);
+        if (rank != leaver && !connected) all.tell(rank);
       }
       for (int rank = 0; rank < 4; ++rank) {
         CAPTURE(rank);
         if (rank == leaver) continue;
         CHECK(all.hear(rank) == "went on");
         const ending& end = all.wait(rank);
-        CAPTURE(end.what);
+        CAPTURE(end.message);
         CHECK(end.code == errc::closed);
         CHECK(end.culprit == leaver);
         CHECK(contains(all.log(rank), "closed: rank " + std::to_string(leaver)));
@@ -73,7 +73,7 @@ TEST_CASE("one rank leaves, the others go on, and who needs it gets `closed`") {
   }
 }
 
-TEST_CASE("a message to or from a rank that has left fails, and nobody waits") {
+TEST_CASE("a message to or from a rank that has left fails, and no rank waits") {
   for (const int leaver : {0, 1}) {
     for (const bool sends : {true, false}) {
       for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 20}) {
@@ -88,7 +88,7 @@ TEST_CASE("a message to or from a rank that has left fails, and nobody waits") {
           if (!sends) {
             (void)co_await world.recv(data, leaver);
           } else {
-            // What the system takes before it says that nobody reads is gone.
+            // A message is lost if the system takes it before it reports that the socket is closed.
             for (int i = 0; i < 3; ++i) {
               co_await world.send(data, leaver);
               co_await world.net().driver().sleep_until(world.net().now() +
@@ -99,7 +99,7 @@ TEST_CASE("a message to or from a rank that has left fails, and nobody waits") {
         CHECK(all.leaves(leaver));
         all.tell(1 - leaver);
         const ending& end = all.wait(1 - leaver);
-        CAPTURE(end.what);
+        CAPTURE(end.message);
         CHECK(end.code == errc::closed);
         CHECK(end.culprit == leaver);
         CHECK(all.wait(leaver).status == 0);
@@ -112,7 +112,7 @@ TEST_CASE("what a rank sent before it left arrives, however late it is wanted") 
   constexpr std::size_t long_message = 4 << 20;
   job all(3, [=](colls::world& world, const line& test) -> task<> {
     std::vector<int> blocks(3);
-    co_await world.all_to_all<colls::algorithm::linear>(blocks, blocks);  // all links are there
+    co_await world.all_to_all<colls::algorithm::linear>(blocks, blocks);  // opens all connections
     std::vector<int> data(long_message, world.rank());
     const std::span<int> words(data.data(), 1000);
     if (world.rank() == 2) {
@@ -142,12 +142,12 @@ TEST_CASE("what a rank sent before it left arrives, however late it is wanted") 
   for (int rank = 0; rank < 3; ++rank) {
     const ending& end = all.wait(rank);
     CAPTURE(rank);
-    CAPTURE(end.what);
+    CAPTURE(end.message);
     CHECK(end.status == 0);
   }
 }
 
-TEST_CASE("ranks end one after another, each without a word") {
+TEST_CASE("ranks end one after another, and none logs anything") {
   for (const bool rank_0_first : {true, false}) {
     job all(4, [=](colls::world& world, const line& test) -> task<> {
       std::vector<int> data(1000, 1);

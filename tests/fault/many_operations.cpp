@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Very many operations, at once and in a row: memory, descriptors and threads of each rank stay
-// bounded. And one of very many bytes.
+// Very many operations, at the same time and in a row: memory, descriptors and threads of each rank
+// stay bounded. And one operation with very many bytes.
 
 #include "../support/soak.hpp"
 #include "processes.hpp"
@@ -99,11 +99,12 @@ TEST_CASE("operations in a row leave everything as it was, and none allocates") 
     test.say(std::to_string(grown(after.resident, before.resident)));
     test.say(std::to_string(after.descriptors - before.descriptors));
     test.say(std::to_string(after.threads - before.threads));
-    test.hear();  // a rank that leaves closes its links
+    test.hear();  // a rank that leaves closes its connections
   });
   for (int rank = 0; rank < size; ++rank) {
     CAPTURE(rank);
-    // However many operations; a rank that is held up for once keeps more messages than ever.
+    // The bound does not depend on the number of operations. A rank that is held up once may keep
+    // more messages than before.
     CHECK(std::stoll(all.hear(rank, 250)) < 100);
     CHECK(std::stoll(all.hear(rank)) < 1 << 20);
     CHECK(all.hear(rank) == "0");
@@ -113,11 +114,11 @@ TEST_CASE("operations in a row leave everything as it was, and none allocates") 
   for (int rank = 0; rank < size; ++rank) CHECK(all.wait(rank).status == 0);
 }
 
-#if !defined(SANITIZED)  // it would take minutes
+#if !defined(SANITIZED)  // with sanitizers this takes minutes
 
 namespace {
 
-/// Bytes that this machine could give now.
+/// Returns the bytes of memory that are available on this machine.
 std::size_t available() {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -136,25 +137,25 @@ TEST_CASE("more bytes than 2^31 in one call, in memory of any kind") {
     MESSAGE("skipped: it takes 4 GiB of memory, and as much should stay free");
     return;
   }
-  for (const bool lent : {false, true}) {
-    CAPTURE(lent);
+  for (const bool is_shared : {false, true}) {
+    CAPTURE(is_shared);
     job all(2, [=](colls::world& world, const line& test) -> task<> {
       const auto mine = static_cast<unsigned char>(world.rank() + 1);
-      std::vector<unsigned char> own(lent ? 0 : size);
+      std::vector<unsigned char> own(is_shared ? 0 : size);
       colls::shared_buffer<unsigned char> shared;
-      if (lent) shared = world.allocate<unsigned char>(size);
-      const std::span<unsigned char> data(lent ? shared.data() : own.data(), size);
-      // The other rank has to see it first.
-      std::vector<int> is_lent(1, lent ? 0 : 1);
-      while (is_lent[0] == 0) {
+      if (is_shared) shared = world.allocate<unsigned char>(size);
+      const std::span<unsigned char> data(is_shared ? shared.data() : own.data(), size);
+      // The other rank has to map it first.
+      std::vector<int> is_mapped(1, is_shared ? 0 : 1);
+      while (is_mapped[0] == 0) {
         auto some = world.all_reduce(data.first(1 << 20));
         co_await some;
-        is_lent[0] = some.copied_bytes() == 0 ? 1 : 0;
-        co_await world.all_reduce(is_lent, colls::minimum{});
+        is_mapped[0] = some.copied_bytes() == 0 ? 1 : 0;
+        co_await world.all_reduce(is_mapped, colls::minimum{});
       }
       std::fill(data.begin(), data.end(), mine);
       data[size - 2] = static_cast<unsigned char>(10 * mine);
-      const auto by = world.explain(colls::collective::all_reduce, size).chosen.how;
+      const auto by = world.explain(colls::collective::all_reduce, size).chosen.id;
       auto sum = world.all_reduce(data);
       co_await sum;
       bool right = data[0] == 3 && data[size / 2] == 3 && data[size - 2] == 30 && data.back() == 3;
@@ -164,14 +165,15 @@ TEST_CASE("more bytes than 2^31 in one call, in memory of any kind") {
       right &= data[0] == 3 && data[size / 2] == 77 && data[size - 2] == 30 && data.back() == 77;
       test.say(right ? "right" : "wrong");
       test.say(name(by));
-      test.say(std::to_string(sum.copied_bytes() + (lent ? from_0.copied_bytes() : 0)));
+      test.say(std::to_string(sum.copied_bytes() + (is_shared ? from_0.copied_bytes() : 0)));
     });
     REQUIRE(all.all_say("right", 200));
     for (int rank = 0; rank < 2; ++rank) {
       CHECK(all.hear(rank) == "direct");
-      // Without: the other's half to a desk and half of the sums from one.
+      // In private memory the other rank's half is copied to a bounce buffer, and half of the sums
+      // from one.
       const std::string copied = all.hear(rank);
-      CHECK(std::stoull(copied) / (size - 100) == (lent ? 0 : 1));
+      CHECK(std::stoull(copied) / (size - 100) == (is_shared ? 0 : 1));
       CHECK(all.wait(rank).status == 0);
     }
   }

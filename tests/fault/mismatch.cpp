@@ -13,12 +13,12 @@ namespace {
 
 using call = std::function<task<>(colls::world&, std::vector<int>&)>;
 
-/// What one rank calls, and all others.
+/// A call of one rank, and the call of all others.
 struct variant {
   const char* what;
   call odd;
   call even;
-  const char* differ = "";  // what the error has to say
+  const char* differ = "";  // what the error has to contain
 };
 
 template <class Function>
@@ -43,9 +43,9 @@ auto sum(std::size_t count) {
     return world.all_reduce(std::span(data).first(count));
   };
 }
-auto sum_by(algorithm how) {
+auto sum_by(algorithm algo) {
   return [=](colls::world& world, std::vector<int>& data) {
-    return world.all_reduce(data, {.algorithm = how});
+    return world.all_reduce(data, {.algorithm = algo});
   };
 }
 auto broadcast(int root, std::size_t count) {
@@ -81,7 +81,7 @@ auto gather_of(std::size_t mine) {
 
 constexpr std::size_t longest = 300'000;
 
-/// `odd` makes its call, the others theirs; then all go on as if nothing were wrong.
+/// The rank `odd` makes its call, the others make theirs; then all go on as if nothing were wrong.
 job::rank_main one_differs(const variant& by, int odd) {
   return [=](colls::world& world, const line&) -> task<> {
     std::vector<int> data(longest, 1);
@@ -98,20 +98,20 @@ job::rank_main one_differs(const variant& by, int odd) {
   };
 }
 
-/// Every rank: `mismatch`, the odd rank and one of the others by name, and in what they differ.
+/// Checks that every rank gets `mismatch`, with the odd rank, one of the others and the difference.
 void check(job& all, int odd, const std::string& differ) {
   for (int rank = 0; rank < all.size(); ++rank) {
     const ending& end = all.wait(rank);
     CAPTURE(rank);
-    CAPTURE(end.what);
+    CAPTURE(end.message);
     CHECK(end.code == errc::mismatch);
-    CHECK(contains(end.what, "rank " + std::to_string(odd) + " called"));
+    CHECK(contains(end.message, "rank " + std::to_string(odd) + " called"));
     std::size_t named = 0;
     for (int other = 0; other < all.size(); ++other) {
-      if (other != odd) named += contains(end.what, "rank " + std::to_string(other) + " called");
+      if (other != odd) named += contains(end.message, "rank " + std::to_string(other) + " called");
     }
     CHECK(named == 1);
-    CHECK(contains(end.what, differ));
+    CHECK(contains(end.message, differ));
   }
 }
 

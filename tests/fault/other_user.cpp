@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// A world on loopback that was given no secret, beside processes of another user of this host: as a
-// rank, as a reporter, as a peer of a link, as the store, as the owner of the local socket's name.
-// These need root, to become other users.
+// A world on loopback without a configured secret, beside processes of another user of this host,
+// which try to be a rank, a reporter of failures, a peer of a connection, the store, and the owner
+// of the local socket's name. The tests need root, to become other users.
 
 #include "launcher.hpp"
 #include "processes.hpp"
@@ -29,7 +29,7 @@ bool can_change_user() {
   return false;
 }
 
-// Below the range from which the system draws ports for others.
+// Returns a port below the range from which the system draws ports.
 int next_port() {
   static int which = 0;
   return 31000 + ::getpid() % 80 * 20 + which++;
@@ -38,7 +38,7 @@ colls::endpoint at(int port) {
   return {boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)};
 }
 
-/// A process of some user; `main` gives its exit status.
+/// A process of `user`; `main` returns its exit status.
 class process {
  public:
   process(uid_t user, const std::function<int(const line&)>& main) {
@@ -72,7 +72,7 @@ class process {
   }
 
   void tell() { REQUIRE(::write(in_, "!", 1) == 1); }
-  /// Its next line; empty: none came, or it has ended.
+  /// Returns its next line; empty: none came in time, or the process has ended.
   std::string hear() {
     std::string text;
     pollfd ready{out_, POLLIN, 0};
@@ -104,7 +104,7 @@ class process {
     return all;
   }
 
-  /// Until it has logged that; false: it does not.
+  /// Waits until it has logged `text`; false: it has not in time.
   bool logs(const std::string& text) const {
     const double until = now() + 30;
     while (!contains(log(), text) && now() < until) ::usleep(1000);
@@ -120,49 +120,50 @@ class process {
 };
 
 colls::config of_rank(int rank, int port) {
-  colls::config how;
-  how.rank = rank;
-  how.size = 2;
-  how.address = "tcp://127.0.0.1:" + std::to_string(port);
-  how.join_timeout = 30s;
-  return how;
+  colls::config cfg;
+  cfg.rank = rank;
+  cfg.size = 2;
+  cfg.address = "tcp://127.0.0.1:" + std::to_string(port);
+  cfg.join_timeout = 30s;
+  return cfg;
 }
 
-/// Says the port of its links, turns the engine until it is told to go on, then adds up.
-int work_as(const colls::config& how, const line& test) {
+/// Prints the port where the rank listens, runs the engine until the test tells it to go on, then
+/// makes a sum.
+int work_as(const colls::config& cfg, const line& test) {
   bool right = false;
   const int status = colls::run(
       [&](colls::world& world) -> task<> {
-        test.say(std::to_string(world.net().members().link_listener.local().port()));
-        colls::engine& on = world.net().driver();
-        while (!test.told()) co_await on.sleep_until(on.now() + colls::milliseconds);
+        test.say(std::to_string(world.net().info().peer_listener.local().port()));
+        colls::engine& driver = world.net().driver();
+        while (!test.told()) co_await driver.sleep_until(driver.now() + colls::milliseconds);
         std::vector<double> data(1000, world.rank() + 1);
         co_await world.all_reduce(data);
         right = data.front() == 3 && data.back() == 3;
       },
-      how);
+      cfg);
   return status == 0 && right ? 0 : 1;
 }
-std::function<int(const line&)> rank_of(const colls::config& how) {
-  return [=](const line& test) { return work_as(how, test); };
+std::function<int(const line&)> rank_of(const colls::config& cfg) {
+  return [=](const line& test) { return work_as(cfg, test); };
 }
 
-/// Both ranks of the owner, in their world.
+/// Both ranks of the owner, which have formed their world.
 struct pair_of_ranks {
   explicit pair_of_ranks(const char* transport = "hybrid")
       : first(owner, rank_of(with(0, transport))), second(owner, rank_of(with(1, transport))) {
     for (process* each : {&first, &second}) {
       const std::string text = each->hear();
       REQUIRE(!text.empty());
-      links.push_back(std::stoi(text));
+      ports.push_back(std::stoi(text));
     }
   }
   colls::config with(int rank, const char* transport) const {
-    colls::config how = of_rank(rank, port);
-    how.transport = transport;
-    return how;
+    colls::config cfg = of_rank(rank, port);
+    cfg.transport = transport;
+    return cfg;
   }
-  /// Neither has noticed anything.
+  /// Lets both ranks go on, and checks that neither has failed.
   void go_on() {
     for (process* each : {&first, &second}) each->tell();
     for (process* each : {&first, &second}) {
@@ -174,141 +175,143 @@ struct pair_of_ranks {
   int port = next_port();
   process first;
   process second;
-  std::vector<int> links;
+  std::vector<int> ports;
 };
 
-enum class fate { let_in, sent_away, unheard };
+enum class outcome { accepted, refused, no_answer };
 
-/// What an outsider that says it has no secret, as the job has none, comes to.
-task<> enter(colls::stream& link, colls::purpose what, int rank, fate* end) {
+/// Connects as an outsider that claims to have no secret, as the job has none.
+task<> enter(colls::stream& connection, colls::connection_purpose purpose, int rank, outcome* end) {
   colls::hello mine;
-  mine.what = what;
+  mine.purpose = purpose;
   mine.job = colls::detail::hash_of("");
   mine.rank = rank;
   mine.world = 2;
   const colls::secret none("", true);
-  *end = fate::sent_away;
-  // As `prove` does, but whatever the other side proves is good.
-  const colls::hello_bytes sent = colls::detail::introduce(mine, none);
+  *end = outcome::refused;
+  // Like `prove`, but it accepts any proof of the other side.
+  const colls::hello_bytes sent = colls::detail::prepare_hello(mine, none);
   colls::hello_bytes got{};
-  co_await link.write({sent.data(), sent.size()});
-  co_await link.read(colls::detail::whole(got));
+  co_await connection.write({sent.data(), sent.size()});
+  co_await connection.read(colls::detail::as_mutable_bytes(got));
   colls::proof_bytes proof =
       colls::detail::make_proof(none, colls::detail::role::connects, sent, got);
-  co_await link.write({proof.data(), proof.size()});
-  co_await link.read(colls::detail::whole(proof));
-  co_await colls::await_verdict(link, mine);
-  *end = fate::let_in;
+  co_await connection.write({proof.data(), proof.size()});
+  co_await connection.read(colls::detail::as_mutable_bytes(proof));
+  co_await colls::await_verdict(connection, mine);
+  *end = outcome::accepted;
 }
 
-task<> report_death(colls::stream& link, fate* end) {
-  co_await enter(link, colls::purpose::store, -1, end);
+task<> report_death(colls::stream& connection, outcome* end) {
+  co_await enter(connection, colls::connection_purpose::store, -1, end);
   colls::failure why(colls::errc::peer_failed, "says an outsider");
   why.culprit = 0;
   std::string out;
   using frame = colls::detail::store_frame;
-  colls::detail::append_frame(out, {.what = frame::kind::enter}, {}, {});
-  colls::detail::append_frame(out, {.what = frame::kind::report, .id = 1}, {},
+  colls::detail::append_frame(out, {.op = frame::opcode::enter}, {}, {});
+  colls::detail::append_frame(out, {.op = frame::opcode::report, .id = 1}, {},
                               colls::reported_failure::bytes_of(why));
-  co_await link.write({reinterpret_cast<const std::byte*>(out.data()), out.size()});
+  co_await connection.write({reinterpret_cast<const std::byte*>(out.data()), out.size()});
   std::byte answer[64];
-  co_await link.read({answer, sizeof answer});
+  co_await connection.read({answer, sizeof answer});
 }
 
-/// The fate of an outsider that does `work` on a connection; `local`: on a local socket.
+/// Returns the outcome for an outsider that does `work` on a connection, or on a local socket
+/// (`local`).
 template <class Work>
-fate intrude(int port, bool local, Work work) {
+outcome intrude(int port, bool local, Work work) {
   process outside(outsider, [&](const line&) {
     boost::asio::io_context io(1);
-    const auto on = colls::engine::of(io.get_executor());
-    fate end = fate::unheard;
+    const auto driver = colls::engine::get(io.get_executor());
+    outcome end = outcome::no_answer;
     try {
       colls::detail::descriptor socket;
       const auto connected = [&]() -> task<> {
-        colls::stream link(*on);
-        link.deadline(on->now() + 10 * colls::seconds);
-        co_await link.connect(at(port));
-        co_await work(link, &end);
+        colls::stream connection(*driver);
+        connection.set_deadline(driver->now() + 10 * colls::seconds);
+        co_await connection.connect(at(port));
+        co_await work(connection, &end);
       };
-      const auto beside = [&]() -> task<> {
-        colls::stream link(*on, std::move(socket));
-        link.deadline(on->now() + 10 * colls::seconds);
-        co_await work(link, &end);
+      const auto connected_locally = [&]() -> task<> {
+        colls::stream connection(*driver, std::move(socket));
+        connection.set_deadline(driver->now() + 10 * colls::seconds);
+        co_await work(connection, &end);
       };
-      if (local && colls::shm::connect_beside(at(port), socket)) return static_cast<int>(end);
-      colls::sync_wait(*on, local ? beside() : connected());
+      if (local && colls::shm::connect_local(at(port), socket)) return static_cast<int>(end);
+      colls::sync_wait(*driver, local ? connected_locally() : connected());
     } catch (const std::exception& thrown) {
       std::fprintf(stderr, "%s\n", thrown.what());
     }
     return static_cast<int>(end);
   });
-  const auto end = static_cast<fate>(outside.wait());
+  const auto end = static_cast<outcome>(outside.wait());
   INFO(outside.log());
-  CHECK((end == fate::let_in || end == fate::sent_away));
+  CHECK((end == outcome::accepted || end == outcome::refused));
   return end;
 }
 
-/// A store of the outsider's that lets everybody in, as far as it can; `beside`: it has the local
-/// socket's name, too, and hands out the secret that it asks for. Else it takes any proof.
-std::function<int(const line&)> impostor(int port, bool beside) {
+/// A store of the outsider that accepts every rank, as far as it can. With `has_local_socket` it
+/// owns the local socket's name, too, and hands out the secret that it asks for; else it accepts
+/// any proof.
+std::function<int(const line&)> impostor(int port, bool has_local_socket) {
   return [=](const line& test) {
-    colls::listener door;
-    if (door.listen(at(port))) return 1;
+    colls::listener listener;
+    if (listener.listen(at(port))) return 1;
     colls::listener local;
-    if (beside && colls::shm::listen_beside(door.local(), local)) return 2;
+    if (has_local_socket && colls::shm::listen_local(listener.local(), local)) return 2;
     boost::asio::io_context io(1);
-    const auto on = colls::engine::of(io.get_executor());
+    const auto driver = colls::engine::get(io.get_executor());
     const auto handed_out = colls::secret::drawn(colls::detail::draw_secret());
     test.say("listens");
-    const auto take_any_proof = [](colls::stream& link, const colls::hello& mine) -> task<> {
+    const auto take_any_proof = [](colls::stream& connection, const colls::hello& mine) -> task<> {
       colls::hello_bytes theirs{};
-      co_await link.read(colls::detail::whole(theirs));
-      const colls::hello_bytes sent = colls::detail::introduce(mine, colls::secret("", true));
-      co_await link.write({sent.data(), sent.size()});
+      co_await connection.read(colls::detail::as_mutable_bytes(theirs));
+      const colls::hello_bytes sent = colls::detail::prepare_hello(mine, colls::secret("", true));
+      co_await connection.write({sent.data(), sent.size()});
       colls::proof_bytes proof{};
-      co_await link.read(colls::detail::whole(proof));
+      co_await connection.read(colls::detail::as_mutable_bytes(proof));
     };
-    const auto welcome = [&](colls::detail::descriptor socket) -> task<> {
-      colls::stream link(*on, std::move(socket));
-      link.deadline(on->now() + 5 * colls::seconds);
+    const auto accept_rank = [&](colls::detail::descriptor socket) -> task<> {
+      colls::stream connection(*driver, std::move(socket));
+      connection.set_deadline(driver->now() + 5 * colls::seconds);
       colls::hello mine;
-      mine.what = colls::purpose::store;
+      mine.purpose = colls::connection_purpose::store;
       mine.job = colls::detail::hash_of("");
       mine.rank = 0;
       mine.world = 2;
-      if (beside) {
-        co_await colls::challenge(link, mine, handed_out);
+      if (has_local_socket) {
+        co_await colls::challenge(connection, mine, handed_out);
       } else {
-        co_await take_any_proof(link, mine);
+        co_await take_any_proof(connection, mine);
       }
       std::fprintf(stderr, "a rank came in\n");
-      co_await colls::give_verdict(link, colls::verdict::accepted);
+      co_await colls::give_verdict(connection, colls::verdict::accepted);
       std::byte rest[64];
-      co_await link.read({rest, sizeof rest});
+      co_await connection.read({rest, sizeof rest});
     };
     const auto hand_out_key = [&](colls::detail::descriptor socket) -> task<> {
-      colls::stream link(*on, std::move(socket));
-      const auto key = colls::detail::write_local_key(handed_out);
-      co_await link.write({key.data(), key.size()});
+      colls::stream connection(*driver, std::move(socket));
+      const auto key = colls::detail::write_local_secret(handed_out);
+      co_await connection.write({key.data(), key.size()});
     };
     const auto serve = [&]() -> task<> {
-      colls::task_group guests(*on);
+      colls::task_group connections(*driver);
       while (!test.told()) {
-        if (auto socket = door.accept()) guests.start(welcome(std::move(socket)));
-        if (beside) {
-          if (auto socket = local.accept()) guests.start(hand_out_key(std::move(socket)));
+        if (auto socket = listener.accept()) connections.start(accept_rank(std::move(socket)));
+        if (has_local_socket) {
+          if (auto socket = local.accept()) connections.start(hand_out_key(std::move(socket)));
         }
-        co_await on->sleep_until(on->now() + colls::milliseconds);
+        co_await driver->sleep_until(driver->now() + colls::milliseconds);
       }
     };
-    colls::sync_wait(*on, serve());
+    colls::sync_wait(*driver, serve());
     return 0;
   };
 }
 
 }  // namespace
 
-TEST_CASE("a rank of another user does not come in without a secret, and both sides say why") {
+TEST_CASE("without a secret a rank of another user is refused, and both sides log the reason") {
   if (!can_change_user()) return;
   for (const uid_t first : {owner, outsider, uid_t{0}}) {
     CAPTURE(first);
@@ -332,9 +335,9 @@ TEST_CASE("ranks of two users work together with a secret") {
   if (!can_change_user()) return;
   const int port = next_port();
   const auto with_secret = [&](int rank) {
-    colls::config how = of_rank(rank, port);
-    how.secret = "known to both";
-    return rank_of(how);
+    colls::config cfg = of_rank(rank, port);
+    cfg.secret = "known to both";
+    return rank_of(cfg);
   };
   process rank_0(owner, with_secret(0));
   process rank_1(outsider, with_secret(1));
@@ -346,71 +349,71 @@ TEST_CASE("ranks of two users work together with a secret") {
 TEST_CASE("another user cannot report to the store of a world without a secret") {
   if (!can_change_user()) return;
   pair_of_ranks both;
-  CHECK(intrude(both.port, false, report_death) == fate::sent_away);
+  CHECK(intrude(both.port, false, report_death) == outcome::refused);
   both.go_on();
 }
 
-TEST_CASE("another user is no peer of a link, by TCP or by a local socket") {
+TEST_CASE("another user cannot connect as a peer, by TCP or by a local socket") {
   if (!can_change_user()) return;
   for (const char* transport : {"hybrid", "tcp"}) {
     CAPTURE(transport);
     pair_of_ranks both(transport);
     const auto as_rank = [](int rank) {
-      return [=](colls::stream& link, fate* end) {
-        return enter(link, colls::purpose::link, rank, end);
+      return [=](colls::stream& connection, outcome* end) {
+        return enter(connection, colls::connection_purpose::peer, rank, end);
       };
     };
     for (int rank = 0; rank < 2; ++rank) {
-      const int port = both.links[static_cast<std::size_t>(rank)];
-      CHECK(intrude(port, false, as_rank(1 - rank)) == fate::sent_away);
+      const int port = both.ports[static_cast<std::size_t>(rank)];
+      CHECK(intrude(port, false, as_rank(1 - rank)) == outcome::refused);
       if (std::string(transport) == "hybrid") {
-        CHECK(intrude(port, true, as_rank(1 - rank)) == fate::sent_away);
+        CHECK(intrude(port, true, as_rank(1 - rank)) == outcome::refused);
       }
     }
     both.go_on();
   }
 }
 
-TEST_CASE("another user gets no key, whatever it thinks of the user that it asks") {
+TEST_CASE("another user gets no key, even if it does not check the user of the store") {
   if (!can_change_user()) return;
   pair_of_ranks both;
   process outside(outsider, [&](const line&) {
     colls::detail::descriptor socket;
-    if (colls::shm::connect_beside(at(both.port), socket)) return 2;
+    if (colls::shm::connect_local(at(both.port), socket)) return 2;
     pollfd ready{socket.get(), POLLIN, 0};
-    std::byte said[256];
+    std::byte answer[256];
     if (::poll(&ready, 1, 10'000) != 1) return 3;
-    return ::recv(socket.get(), said, sizeof said, 0) > 0 ? 1 : 0;
+    return ::recv(socket.get(), answer, sizeof answer, 0) > 0 ? 1 : 0;
   });
   CHECK(outside.wait() == 0);
   both.go_on();
 }
 
-TEST_CASE("another user that has taken the port and plays the store gets no rank") {
+TEST_CASE("another user that has taken the port and serves a store gets no rank") {
   if (!can_change_user()) return;
-  for (const bool beside : {false, true}) {
-    CAPTURE(beside);
+  for (const bool has_local_socket : {false, true}) {
+    CAPTURE(has_local_socket);
     const int port = next_port();
-    process store(outsider, impostor(port, beside));
+    process store(outsider, impostor(port, has_local_socket));
     REQUIRE(store.hear() == "listens");
-    colls::config how = of_rank(1, port);
-    how.join_timeout = 2500ms;
-    process rank_1(owner, rank_of(how));
+    colls::config cfg = of_rank(1, port);
+    cfg.join_timeout = 2500ms;
+    process rank_1(owner, rank_of(cfg));
     CHECK(rank_1.wait() == 1);
     store.tell();
     CHECK(store.wait() == 0);
     CHECK(!contains(store.log(), "a rank came in"));
     const std::string place = "127.0.0.1:" + std::to_string(port);
-    if (beside) {
+    if (has_local_socket) {
       CHECK(contains(rank_1.log(), "auth_failed"));
       CHECK(contains(rank_1.log(), place + " is served by user 65534"));
     } else {
-      CHECK(contains(rank_1.log(), place + " takes connections and is no rank 0 of this user"));
+      CHECK(contains(rank_1.log(), place + " accepts connections and is no rank 0 of this user"));
     }
   }
 }
 
-TEST_CASE("what another user has put where the store's file belongs stops no rank") {
+TEST_CASE("a file of another user at the path of the store's file blocks no rank") {
   if (!can_change_user()) return;
   enum class put { own_fifo, open_fifo, leased_file };
   for (const put each : {put::own_fifo, put::open_fifo, put::leased_file}) {
@@ -425,7 +428,7 @@ TEST_CASE("what another user has put where the store's file belongs stops no ran
       int file = -1;
       if (each == put::leased_file) {
         file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-        // An open that may block waits for 45 s.
+        // A blocking open waits 45 s for the lease.
         if (file < 0 || ::fcntl(file, F_SETLEASE, F_WRLCK) != 0) return 1;
       } else if (::mkfifo(path.c_str(), mode) != 0) {
         return 2;
@@ -436,10 +439,10 @@ TEST_CASE("what another user has put where the store's file belongs stops no ran
     });
     REQUIRE(outside.hear() == "there");
     const auto of_file = [&](int rank) {
-      colls::config how = of_rank(rank, 0);
-      how.address = "file://" + path;
-      how.join_timeout = 60s;
-      return rank_of(how);
+      colls::config cfg = of_rank(rank, 0);
+      cfg.address = "file://" + path;
+      cfg.join_timeout = 60s;
+      return rank_of(cfg);
     };
     process rank_0(owner, of_file(0));
     process rank_1(owner, of_file(1));
@@ -473,7 +476,7 @@ TEST_CASE("another user that has the local socket's name is named by rank 0") {
   CHECK(contains(
       rank_0.log(),
       "the local socket beside it, which ranks without a secret need, belongs to user 65534"));
-  // With a secret nothing is asked for there.
+  // With a secret ranks do not need the local socket.
   colls::config given = of_rank(0, port);
   given.secret = "known to both";
   process with_0(owner, rank_of(given));

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks as processes of their own, started without a launcher: what they say, how they end, what
-// they use.
+// Starts ranks as processes, without a launcher, and observes their output, their end and their use
+// of resources.
 
 #include <colls/run.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
@@ -36,7 +36,7 @@ namespace processes {
 using colls::task;
 using strings = std::vector<std::string>;
 
-/// Whether memory that was freed is free: AddressSanitizer keeps it back.
+/// Whether freed memory goes back to the system: AddressSanitizer keeps it.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool frees_memory = false;
 #else
@@ -50,22 +50,22 @@ inline double now() {
   return static_cast<double>(clock.tv_sec) + static_cast<double>(clock.tv_nsec) * 1e-9;
 }
 
-/// How often a test repeats what chance decides; FAULT_RUNS sets another number.
-inline int runs(int few) {
+/// The number of times that a test repeats a random experiment; FAULT_RUNS sets another number.
+inline int runs(int usual) {
   const char* const text = std::getenv("FAULT_RUNS");
-  return text != nullptr ? std::atoi(text) : few;
+  return text != nullptr ? std::atoi(text) : usual;
 }
 
-/// How long after a death other ranks learned of it.
+/// The times that pass between a death and the moments when the other ranks learn of it.
 class detection {
  public:
-  explicit detection(std::string what) : what_(std::move(what)) {}
+  explicit detection(std::string name) : name_(std::move(name)) {}
   detection(const detection&) = delete;
   detection& operator=(const detection&) = delete;
-  /// All of them, as docs/design.md promises.
+  /// Checks that all ranks have learned of the deaths in time, as docs/design.md promises.
   ~detection() {
     if (seconds_.empty()) {
-      FAIL_CHECK("nothing was measured: ", what_);
+      FAIL_CHECK("nothing was measured: ", name_);
       return;
     }
     std::sort(seconds_.begin(), seconds_.end());
@@ -73,7 +73,7 @@ class detection {
     const double greatest = seconds_.back();
     char line[200];
     std::snprintf(line, sizeof line, "%s: %zu ranks told, median %.1f ms, greatest %.1f ms",
-                  what_.c_str(), seconds_.size(), median * 1e3, greatest * 1e3);
+                  name_.c_str(), seconds_.size(), median * 1e3, greatest * 1e3);
     MESSAGE("measured: ", std::string(line));
     CHECK(median < 1);
     CHECK(greatest < at_most);
@@ -81,26 +81,27 @@ class detection {
 
   void add(double seconds) { seconds_.push_back(seconds); }
 
-  /// The contract's 2 s, twice: machines that test are busy.
+  /// Twice the 2 s that the contract promises, because machines that run tests are busy.
   static constexpr double at_most = 4;
 
  private:
-  std::string what_;
+  std::string name_;
   std::vector<double> seconds_;
 };
 
-/// The status of a rank's process that has lost memory: nothing refers to it any more.
+/// The exit status of a rank's process that has lost memory, to which nothing refers any more.
 inline constexpr int has_leaked = 97;
-/// Not in a process that may not do what LeakSanitizer does.
+/// Whether `leave` looks for leaks; false in a process that may not make the system calls of
+/// LeakSanitizer.
 inline bool looks_for_leaks = true;
 
-/// Ends a rank's process. What it shares with the test it leaves as it is. Leaks are not looked for
-/// in a process forked beside other threads: LeakSanitizer does not see what their stacks refer to,
-/// and waits for ever for a lock that one of them held.
+/// Ends a rank's process and leaves everything that it shares with the test unchanged. In a process
+/// that was forked beside other threads it does not look for leaks: LeakSanitizer does not see what
+/// the stacks of those threads refer to, and waits forever for a lock that one of them held.
 [[noreturn]] inline void leave(int status, bool forked_beside_threads = false) {
 #if defined(__SANITIZE_ADDRESS__)
-  // As the end of its thread would: what is kept to be used again is not lost.
-  std::destroy_at(&colls::detail::this_threads_frames());
+  // Frees the memory that is kept for reuse, as the end of the thread would: it is no leak.
+  std::destroy_at(&colls::detail::this_thread_frames());
   if (!forked_beside_threads && looks_for_leaks && __lsan_do_recoverable_leak_check() != 0) {
     status = has_leaked;
   }
@@ -110,7 +111,7 @@ inline bool looks_for_leaks = true;
   ::_exit(status);
 }
 
-/// A rank's line to the test.
+/// The pipes between a rank and the test.
 class line {
  public:
   line(int out, int in) : out_(out), in_(in) {}
@@ -118,15 +119,15 @@ class line {
     text += '\n';
     [[maybe_unused]] const auto sent = ::write(out_, text.data(), text.size());
   }
-  /// Whether the test has said something that was not heard yet.
+  /// Reads a byte that `job::tell` has sent, without waiting; returns whether there was one.
   bool told() const {
     pollfd ready{in_, POLLIN, 0};
     return ::poll(&ready, 1, 0) == 1 && hear();
   }
-  /// Waits for that, deaf to its peers.
+  /// Waits for such a byte. The rank does not process messages of its peers meanwhile.
   bool hear() const {
-    char word = 0;
-    return ::read(in_, &word, 1) == 1;
+    char byte = 0;
+    return ::read(in_, &byte, 1) == 1;
   }
 
  private:
@@ -134,13 +135,13 @@ class line {
   int in_;
 };
 
-/// How a rank ended.
+/// The end of a rank.
 struct ending {
   int status = -1;     // of its process, 128 + n after a signal; -1: it still runs
-  colls::errc code{};  // of what ended its main function; none: it returned
+  colls::errc code{};  // of the error that ended its main function; none: it returned
   int culprit = -1;
-  double when = 0;  // main's end, on now()'s clock
-  std::string what;
+  double time = 0;  // main's end, on now()'s clock
+  std::string message;
 };
 
 /// A world of processes. Each runs `main(world&, line&)` by colls::run.
@@ -151,25 +152,26 @@ class job {
   /// Called in each rank's process before it joins.
   using preparation = std::function<void(colls::config&)>;
 
-  job(int size, const rank_main& main, colls::config how = {}, preparation prepare = {})
+  job(int size, const rank_main& main, colls::config cfg = {}, preparation prepare = {})
       : prepare_(std::move(prepare)) {
-    // A listening socket that is handed over: no other test can have its port.
-    colls::listener door;
-    REQUIRE(!door.listen({boost::asio::ip::make_address("127.0.0.1"), 0}));
-    const colls::detail::descriptor shared(::dup(door.descriptor()));  // children have no listener
-    port_ = door.local().port();
-    how.size = size;
-    how.address = "tcp://127.0.0.1:" + std::to_string(port_);
-    for (how.rank = 0; how.rank < size; ++how.rank) {
-      how.store_fd = how.rank == 0 ? shared.get() : -1;
-      start({}, how, main);
+    // Rank 0 gets a socket that already listens, so that no other test can take its port.
+    colls::listener listener;
+    REQUIRE(!listener.listen({boost::asio::ip::make_address("127.0.0.1"), 0}));
+    // The children do not use the listener.
+    const colls::detail::descriptor shared(::dup(listener.descriptor()));
+    port_ = listener.local().port();
+    cfg.size = size;
+    cfg.address = "tcp://127.0.0.1:" + std::to_string(port_);
+    for (cfg.rank = 0; cfg.rank < size; ++cfg.rank) {
+      cfg.store_fd = cfg.rank == 0 ? shared.get() : -1;
+      start({}, cfg, main);
     }
   }
-  /// Each rank is told its environment (NAME=value) and, if there is more, `how`.
+  /// Each rank gets its environment (NAME=value) and, if there is more, the configuration `cfg`.
   job(const std::vector<strings>& environments, const rank_main& main,
-      const colls::config& how = {.address = "env://"}, preparation prepare = {})
+      const colls::config& cfg = {.address = "env://"}, preparation prepare = {})
       : prepare_(std::move(prepare)) {
-    for (const strings& environment : environments) start(environment, how, main);
+    for (const strings& environment : environments) start(environment, cfg, main);
   }
   job(const job&) = delete;
   job& operator=(const job&) = delete;
@@ -191,7 +193,7 @@ class job {
   void stop(int rank) { ::kill(at(rank).pid, SIGSTOP); }
   void go_on(int rank) { ::kill(at(rank).pid, SIGCONT); }
 
-  /// The next line that a rank says; empty: none came in time, or it has ended.
+  /// Returns the next line of a rank; empty: none came in time, or the rank has ended.
   std::string hear(int rank, double limit = 30) {
     child& from = at(rank);
     for (const double until = now() + limit;;) {
@@ -210,14 +212,14 @@ class job {
       from.said.append(some, static_cast<std::size_t>(size));
     }
   }
-  /// Until every rank has said this line next.
+  /// Reads the next line of every rank and returns whether all are `text`.
   bool all_say(const std::string& text, double limit = 30) {
     bool right = true;
     for (int rank = 0; rank < size(); ++rank) right &= hear(rank, limit) == text;
     return right;
   }
 
-  /// Waits for the end of a rank; what it says meanwhile is passed over.
+  /// Waits for the end of a rank and skips the lines that it writes meanwhile.
   const ending& wait(int rank, double limit = 30) {
     child& of = at(rank);
     const double until = now() + limit;
@@ -238,8 +240,8 @@ class job {
     return of.end;
   }
 
-  /// Until a rank's main function has returned: it leaves. Its process may stay for those who have
-  /// not heard of that.
+  /// Waits until a rank's main function has returned: the rank leaves. Its process may stay for
+  /// peers that have not learned of that.
   bool leaves(int rank, double limit = 30) {
     std::string text;
     do text = hear(rank, limit);
@@ -248,7 +250,7 @@ class job {
     return !text.empty() && at(rank).end.code == colls::errc{};
   }
 
-  /// Until a rank has written that on its standard error.
+  /// Waits until a rank has written `text` to its standard error; false: it has not in time.
   bool logs(int rank, const std::string& text, double limit = 30) const {
     for (const double until = now() + limit; now() < until; ::usleep(1000)) {
       if (log(rank).find(text) != text.npos) return true;
@@ -256,7 +258,7 @@ class job {
     return false;
   }
 
-  /// All that a rank wrote on its standard error.
+  /// Returns all that a rank has written to its standard error.
   std::string log(int rank) const {
     std::string all;
     char some[4096];
@@ -300,7 +302,7 @@ class job {
                                           std::filesystem::directory_iterator()));
   }
 
-  void start(const strings& environment, const colls::config& how, const rank_main& main) {
+  void start(const strings& environment, const colls::config& cfg, const rank_main& main) {
     int out[2];
     int in[2];
     REQUIRE((::pipe2(out, O_CLOEXEC) == 0 && ::pipe2(in, O_CLOEXEC) == 0));
@@ -312,18 +314,18 @@ class job {
     if (made.pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::dup2(made.log, STDERR_FILENO);
-      // What it inherits of the others would keep their ends open.
+      // Inherited ends of the other ranks' pipes would keep those open.
       for (const child& other : all_) {
         for (const int fd : {other.out, other.in, other.log}) ::close(fd);
       }
       ::close(out[0]);
       ::close(in[1]);
-      if (how.address == "env://") {
+      if (cfg.address == "env://") {
         ::clearenv();
         for (const std::string& variable : environment)
           ::putenv(const_cast<char*>(variable.c_str()));
       }
-      colls::config mine = how;
+      colls::config mine = cfg;
       if (prepare_) prepare_(mine);
       leave(live(mine, main, line(out[1], in[0])), beside_threads);
     }
@@ -333,12 +335,12 @@ class job {
     made.in = in[1];
   }
 
-  static int live(const colls::config& how, const rank_main& main, const line& parent) {
+  static int live(const colls::config& cfg, const rank_main& main, const line& parent) {
     const auto report = [&](const colls::failure& why, const char* what) {
       parent.say(std::string(ended) + std::to_string(static_cast<int>(why.code)) + ' ' +
                  std::to_string(why.culprit) + ' ' + std::to_string(now()) + ' ' + what);
     };
-    const auto watched = [&](colls::world& world) -> task<> {
+    const auto reporting_main = [&](colls::world& world) -> task<> {
       try {
         co_await main(world, parent);
       } catch (const colls::error& thrown) {
@@ -347,15 +349,15 @@ class job {
       }
       report({}, "");
     };
-    return colls::run(watched, how);
+    return colls::run(reporting_main, cfg);
   }
 
   static void note(ending& end, const std::string& text) {
     int code = 0;
     int what = 0;
-    (void)std::sscanf(text.c_str(), "%d %d %lf %n", &code, &end.culprit, &end.when, &what);
+    (void)std::sscanf(text.c_str(), "%d %d %lf %n", &code, &end.culprit, &end.time, &what);
     end.code = static_cast<colls::errc>(code);
-    end.what = text.substr(static_cast<std::size_t>(what));
+    end.message = text.substr(static_cast<std::size_t>(what));
   }
 
   preparation prepare_;
@@ -367,7 +369,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 
-/// How often.
+/// Returns how often `part` occurs in `text`.
 inline int count(const std::string& text, const std::string& part) {
   int found = 0;
   for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;

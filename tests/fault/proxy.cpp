@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// A proxy between ranks that are processes: it stalls, delays, cuts, changes and resets what
-// travels, at moments that a seed draws. Every run ends in time, with right results or an error.
+// A proxy between ranks that are processes stalls, delays, cuts, changes and resets connections, at
+// moments drawn from a seed. Every run ends in time, with right results or an error.
 //
 // PROXY_SEEDS=N runs N seeds, PROXY_SEED=S runs that one.
 #include "processes.hpp"
@@ -26,17 +26,17 @@ namespace {
 using namespace processes;
 using namespace std::chrono_literals;
 
-/// What all processes of a run know: where the proxy listens, and where a connection to it wants to
-/// go, by the port that it comes from.
-struct detour {
+/// Shared by all processes of a run: the port of the proxy, and the intended port of each
+/// connection to it, indexed by the port that it comes from.
+struct redirection {
   std::atomic<int> proxy{0};
   std::array<std::atomic<std::uint16_t>, 65536> wanted{};
 };
-detour* shared = nullptr;
+redirection* shared = nullptr;
 
 }  // namespace
 
-// Every rank connects through the proxy, and knows nothing of it.
+// Replaces the function of the C library, so that every rank connects through the proxy.
 extern "C" int connect(int socket, const sockaddr* where, socklen_t size) {
   const auto directly = [&](const sockaddr* to, socklen_t length) {
     return static_cast<int>(::syscall(SYS_connect, socket, to, length));
@@ -69,17 +69,17 @@ constexpr const char* fault_names[] = {"none", "stall", "delay",      "truncate"
                                        "flip", "reset", "half-close", "one byte a second"};
 constexpr int faults = 7;
 
-/// What happens to one connection, after so many bytes in one direction.
-struct plan {
+/// The fault of one connection, after a number of bytes in one direction.
+struct fault_plan {
   fault what = fault::none;
   bool to_store = false;
-  int connection = 0;  // of those to the store, or between ranks
+  int connection = 0;  // its number among those to the store, or between ranks
   bool answers = false;
   std::size_t after = 0;
   unsigned bit = 0;
   bool checksums = false;
 
-  explicit plan(unsigned seed) {
+  explicit fault_plan(unsigned seed) {
     std::mt19937 random(seed);
     const auto draw = [&](std::size_t below) { return static_cast<std::size_t>(random()) % below; };
     // Each fault on each kind of connection in turn.
@@ -102,17 +102,17 @@ struct plan {
 
 class proxy {
  public:
-  explicit proxy(const plan& of) : plan_(of) {
-    REQUIRE(!door_.listen({boost::asio::ip::make_address("127.0.0.1"), 0}));
-    shared->proxy = door_.local().port();
+  explicit proxy(const fault_plan& plan) : plan_(plan) {
+    REQUIRE(!listener_.listen({boost::asio::ip::make_address("127.0.0.1"), 0}));
+    shared->proxy = listener_.local().port();
   }
   proxy(const proxy&) = delete;
   ~proxy() { stop(); }
-  /// After all processes were forked.
+  /// To be called after all processes were forked.
   void start(int store) {
     store_ = store;
     work_ = std::thread([this] {
-      while (!ended_) turn();
+      while (!ended_) poll_once();
     });
   }
   void stop() {
@@ -120,7 +120,7 @@ class proxy {
     if (work_.joinable()) work_.join();
     shared->proxy = 0;
   }
-  bool has_struck() const { return struck_; }
+  bool has_injected() const { return injected_; }
 
  private:
   using fd = colls::detail::descriptor;
@@ -131,10 +131,10 @@ class proxy {
     int to = -1;
     std::string held;
     std::size_t passed = 0;
-    bool ended = false;  // nothing comes any more
-    bool done = false;   // and nothing goes
+    bool ended = false;  // its source has ended
+    bool done = false;   // and no more bytes are sent
     bool planned = false;
-    double due = 0;  // when the next byte may go
+    double due = 0;  // the time from which the next byte may be sent
   };
   struct pair {
     fd one;
@@ -143,11 +143,12 @@ class proxy {
     bool is_over() const { return ways[0].done && ways[1].done; }
   };
 
-  void turn() {
-    while (fd come{::accept4(door_.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)}) {
-      take(std::move(come));
+  void poll_once() {
+    const int listener = listener_.descriptor();
+    while (fd socket{::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)}) {
+      take(std::move(socket));
     }
-    std::vector<pollfd> all{{door_.descriptor(), POLLIN, 0}};
+    std::vector<pollfd> all{{listener, POLLIN, 0}};
     for (pair& each : pairs_) {
       for (pipe& way : each.ways) {
         if (!way.ended && way.held.size() < most_held) all.push_back({way.from, POLLIN, 0});
@@ -220,12 +221,12 @@ class proxy {
       way.done = true;
     }
   }
-  // Silence is silence to the end.
+  // A direction that stalls is not closed, either.
   bool holds_back(const pipe& way) const {
-    return way.planned && struck_ && plan_.what == fault::stall;
+    return way.planned && injected_ && plan_.what == fault::stall;
   }
 
-  // How many of the bytes that are held may go now.
+  // Returns how many of the held bytes may be sent now.
   std::size_t allowed(pair& of, pipe& way) {
     const std::size_t held = way.held.size();
     if (!way.planned) return held;
@@ -234,8 +235,7 @@ class proxy {
         plan_.what != fault::half_close) {
       return 0;
     }
-    const bool first = !std::exchange(struck_by_, true);
-    struck_ = true;
+    const bool first = !injected_.exchange(true);
     switch (plan_.what) {
       case fault::none:
         break;
@@ -267,13 +267,12 @@ class proxy {
 
   static constexpr std::size_t most_held = 256 * 1024;
 
-  plan plan_;
-  colls::listener door_;
+  fault_plan plan_;
+  colls::listener listener_;
   int store_ = 0;
   int to_store_ = 0;
   int between_ = 0;
-  bool struck_by_ = false;
-  std::atomic<bool> struck_{false};
+  std::atomic<bool> injected_{false};
   std::atomic<bool> ended_{false};
   std::list<pair> pairs_;
   std::thread work_;
@@ -281,8 +280,8 @@ class proxy {
 
 constexpr int wrong_data = 3;
 
-/// Sums by messages short and long, and messages along a ring; a process that has wrong data ends
-/// with `wrong_data`.
+/// Makes all_reduces, short and long, and sends messages along a ring; a process that gets wrong
+/// data ends with `wrong_data`.
 task<> work(colls::world& world, const line&) {
   const colls::options limited{.timeout = 2s};
   const int size = world.size();
@@ -307,25 +306,25 @@ task<> work(colls::world& world, const line&) {
   }
 }
 
-/// HELLO, proof and verdict.
+/// Bytes of HELLO, proof and verdict.
 constexpr std::size_t handshake = 64 + 32 + 16;
 
-/// Joining, an operation, leaving: each has a bound.
+/// Seconds of joining, an operation and leaving, each of which has a bound, and some to spare.
 constexpr double longest = 3 + 2 + 3 + 5;
 
-/// Whether the fault came to pass.
+/// Runs one seed and returns whether the fault was injected.
 bool run(unsigned seed) {
-  const plan what(seed);
-  const std::string planned = what.text();
+  const fault_plan plan(seed);
+  const std::string planned = plan.text();
   INFO("PROXY_SEED=", seed, ": ", planned);
-  colls::config how;
-  how.transport = "tcp";
-  how.secret = "a secret that the proxy does not know";
-  how.checksum = what.checksums;
-  how.join_timeout = 3s;
-  how.timeout = 3s;
-  proxy between(what);
-  job all(3, &work, how);
+  colls::config cfg;
+  cfg.transport = "tcp";
+  cfg.secret = "a secret that the proxy does not know";
+  cfg.checksum = plan.checksums;
+  cfg.join_timeout = 3s;
+  cfg.timeout = 3s;
+  proxy between(plan);
+  job all(3, &work, cfg);
   between.start(all.port());
   const double began = now();
   bool right = true;
@@ -338,36 +337,36 @@ bool run(unsigned seed) {
     if (end.status == 1) CHECK(contains(all.log(rank), "colls: "));
   }
   between.stop();
-  // Past the handshake nothing but checksums finds it.
-  if (what.what == fault::flip && what.after >= handshake && !right) {
+  // After the handshake only checksums detect it.
+  if (plan.what == fault::flip && plan.after >= handshake && !right) {
     std::string told;
     for (int rank = 0; rank < 3; ++rank) told += all.log(rank);
     CAPTURE(told);
     CHECK(contains(told, "protocol_error"));
     CHECK(contains(told, "checksum"));
   }
-  // What only comes later breaks nothing.
-  if (!between.has_struck() || what.what == fault::delay) CHECK(right);
-  return between.has_struck();
+  // Without a fault, and after a delay, no rank fails.
+  if (!between.has_injected() || plan.what == fault::delay) CHECK(right);
+  return between.has_injected();
 }
 
 }  // namespace
 
 TEST_CASE("whatever a proxy does to a connection, ranks end in time, right or with an error") {
-  void* const memory =
-      ::mmap(nullptr, sizeof(detour), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory = ::mmap(nullptr, sizeof(redirection), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
-  shared = new (memory) detour;
+  shared = new (memory) redirection;
   if (const char* const one = std::getenv("PROXY_SEED")) {
     run(static_cast<unsigned>(std::strtoul(one, nullptr, 10)));
   } else {
     const char* const given = std::getenv("PROXY_SEEDS");
     const unsigned seeds =
         given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 2 * faults;
-    unsigned struck = 0;
-    for (unsigned seed = 0; seed < seeds; ++seed) struck += run(seed);
-    MESSAGE(struck, " of ", seeds, " faults came to pass");
-    CHECK(struck >= seeds / 2);
+    unsigned injected = 0;
+    for (unsigned seed = 0; seed < seeds; ++seed) injected += run(seed);
+    MESSAGE(injected, " of ", seeds, " faults were injected");
+    CHECK(injected >= seeds / 2);
   }
   shared = nullptr;
 }

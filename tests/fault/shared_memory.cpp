@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Ranks of one host share memory, where they may; nothing of it is left when they are killed.
+// Ranks of one host share memory where the system permits it. Nothing of it is left when they are
+// killed.
 
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -22,15 +23,15 @@ using namespace processes;
 
 namespace {
 
-/// How many pieces of shared memory a process has mapped.
-int shared_by(pid_t pid) {
+/// The number of shared memory files that a process has mapped.
+int shared_mappings_of(pid_t pid) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
   int found = 0;
   for (std::string each; std::getline(maps, each);) found += contains(each, "memfd:colls");
   return found;
 }
 
-/// Whatever names colls in folders that outlive a process.
+/// The files whose names contain colls, in folders that outlive a process.
 std::set<std::string> left_behind() {
   std::set<std::string> found;
   for (const std::filesystem::path& folder :
@@ -51,9 +52,9 @@ bool has_local_socket(const std::string& port) {
   return false;
 }
 
-/// A filter of this thread's system calls, as a container's policy may have it.
+/// Installs a filter of this thread's system calls, as the policy of a container may do.
 template <std::size_t Size>
-void obey(sock_filter (&rules)[Size]) {
+void install_filter(sock_filter (&rules)[Size]) {
   const sock_fprog program{Size, rules};
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
@@ -67,7 +68,7 @@ void forbid(int call, int error) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  obey(rules);
+  install_filter(rules);
 }
 void forbid_shared_memory() { forbid(SYS_memfd_create, EPERM); }
 void forbid_pages() { forbid(SYS_fallocate, ENOSPC); }
@@ -81,17 +82,17 @@ void forbid_local_sockets() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  obey(rules);
+  install_filter(rules);
 }
 
-/// No other process may look into this one, or this one into others that forbid it.
+/// Forbids other processes to read this one (`here`), or this one to read processes that forbid it.
 void forbid_reading(bool here) {
   looks_for_leaks = false;
   if (here) {
     ::prctl(PR_SET_DUMPABLE, 0);
     return;
   }
-  // Who may trace everything may read everything.
+  // A process that may trace every process may read every process.
   struct {
     std::uint32_t effective, permitted, inheritable;
   } rights[2] = {};
@@ -104,7 +105,7 @@ void forbid_reading(bool here) {
   ::syscall(SYS_capset, &mine, rights);
 }
 
-/// Nor may it have what others pass to it.
+/// This process may not map memory that others pass to it.
 void forbid_shared_mappings() {
   looks_for_leaks = false;
   sock_filter rules[] = {
@@ -115,39 +116,39 @@ void forbid_shared_mappings() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  obey(rules);
+  install_filter(rules);
 }
 
-/// One more descriptor, for a connection, and none for what comes over it.
+/// Leaves one descriptor, for a connection, and none for a descriptor that is passed over it.
 void forbid_descriptors() {
   looks_for_leaks = false;
-  rlimit most{};
-  ::getrlimit(RLIMIT_NOFILE, &most);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
   const int next = ::dup(STDERR_FILENO);
   ::close(next);
-  most.rlim_cur = static_cast<rlim_t>(next) + 1;
-  ::setrlimit(RLIMIT_NOFILE, &most);
+  limit.rlim_cur = static_cast<rlim_t>(next) + 1;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// None, whichever of those that there are is closed afterwards.
+/// Leaves no descriptor, even after existing ones are closed.
 void forbid_all_descriptors() {
   looks_for_leaks = false;
-  rlimit most{};
-  ::getrlimit(RLIMIT_NOFILE, &most);
-  most.rlim_cur = STDERR_FILENO + 1;
-  ::setrlimit(RLIMIT_NOFILE, &most);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = STDERR_FILENO + 1;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// As `ulimit -f` may have it.
+/// Limits the size of files, as `ulimit -f` does.
 void forbid_long_files() {
   looks_for_leaks = false;
-  rlimit longest{};
-  ::getrlimit(RLIMIT_FSIZE, &longest);
-  longest.rlim_cur = 1 << 16;
-  ::setrlimit(RLIMIT_FSIZE, &longest);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  limit.rlim_cur = 1 << 16;
+  ::setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-/// A /dev/shm of this process's own without room for a byte more.
+/// Mounts a private /dev/shm and fills it to the last byte.
 bool fill_dev_shm() {
   if (::unshare(CLONE_NEWNS) != 0 ||
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -160,50 +161,51 @@ bool fill_dev_shm() {
   return true;
 }
 
-enum class intruder { let_in, sent_away, sees_memory, lost };
+enum class access_result { accepted, refused, sees_memory, failed };
 
-task<> dial_as_rank_1(colls::stream& link, intruder* found) {
+task<> dial_as_rank_1(colls::stream& connection, access_result* found) {
   colls::hello mine;
   mine.job = colls::detail::hash_of("");
   mine.rank = 1;
   mine.world = 2;
   const colls::secret known("known to all");
-  *found = intruder::sent_away;
-  (void)co_await colls::prove(link, mine, known);
-  (void)co_await colls::await_verdict(link, mine);
-  *found = intruder::let_in;
+  *found = access_result::refused;
+  (void)co_await colls::prove(connection, mine, known);
+  (void)co_await colls::await_verdict(connection, mine);
+  *found = access_result::accepted;
 }
 
-/// What a process of that user, who knows whatever ranks know, gets of rank 0: a link, or sight of
-/// its memory.
-intruder intrude(uid_t user, pid_t rank, int port) {
+/// What a process of `user` that knows the secret gets of rank 0: a connection, or access to its
+/// memory.
+access_result intrude(uid_t user, pid_t rank, int port) {
   const pid_t pid = ::fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
-    auto found = intruder::lost;
+    auto found = access_result::failed;
     try {
       if (::setresuid(user, user, user) != 0) ::_exit(static_cast<int>(found));
       boost::asio::io_context io(1);
-      const auto on = colls::engine::of(io.get_executor());
+      const auto driver = colls::engine::get(io.get_executor());
       colls::detail::descriptor socket;
-      const colls::endpoint door(boost::asio::ip::make_address("127.0.0.1"),
-                                 static_cast<std::uint16_t>(port));
-      if (!colls::shm::connect_beside(door, socket)) {
-        colls::stream link(*on, std::move(socket));
-        link.deadline(on->now() + 10 * colls::seconds);
-        colls::sync_wait(*on, dial_as_rank_1(link, &found));
+      const colls::endpoint address(boost::asio::ip::make_address("127.0.0.1"),
+                                    static_cast<std::uint16_t>(port));
+      if (!colls::shm::connect_local(address, socket)) {
+        colls::stream connection(*driver, std::move(socket));
+        connection.set_deadline(driver->now() + 10 * colls::seconds);
+        colls::sync_wait(*driver, dial_as_rank_1(connection, &found));
       }
     } catch (const colls::error&) {
     }
     const std::string files = "/proc/" + std::to_string(rank) + "/fd";
-    if (found == intruder::sent_away && ::access(files.c_str(), R_OK) == 0) {
-      found = intruder::sees_memory;
+    if (found == access_result::refused && ::access(files.c_str(), R_OK) == 0) {
+      found = access_result::sees_memory;
     }
     ::_exit(static_cast<int>(found));
   }
   int status = 0;
   REQUIRE(::waitpid(pid, &status, 0) == pid);
-  return WIFEXITED(status) ? static_cast<intruder>(WEXITSTATUS(status)) : intruder::lost;
+  if (!WIFEXITED(status)) return access_result::failed;
+  return static_cast<access_result>(WEXITSTATUS(status));
 }
 
 task<> sum(colls::world& world, const line& test) {
@@ -219,16 +221,16 @@ task<> sum(colls::world& world, const line& test) {
 TEST_CASE("nothing is left in any folder, and no name, after kill -9") {
   const std::set<std::string> before = left_behind();
   job all(3, [](colls::world& world, const line& test) -> task<> {
-    test.say(std::to_string(world.net().members().link_listener.local().port()));
-    auto lent = world.allocate<int>(100'000);
-    co_await world.all_reduce(lent);
+    test.say(std::to_string(world.net().info().peer_listener.local().port()));
+    auto shared = world.allocate<int>(100'000);
+    co_await world.all_reduce(shared);
     co_await sum(world, test);
   });
   strings ports;
   for (int rank = 0; rank < 3; ++rank) ports.push_back(all.hear(rank));
   REQUIRE(all.all_say("right"));
   for (int rank = 0; rank < 3; ++rank) {
-    CHECK(shared_by(all.pid(rank)) > 0);
+    CHECK(shared_mappings_of(all.pid(rank)) > 0);
     CHECK(has_local_socket(ports[static_cast<std::size_t>(rank)]));
   }
   CHECK(left_behind() == before);
@@ -238,7 +240,7 @@ TEST_CASE("nothing is left in any folder, and no name, after kill -9") {
   for (const std::string& port : ports) CHECK(!has_local_socket(port));
 }
 
-TEST_CASE("without permission to share memory ranks go by sockets, and say why once") {
+TEST_CASE("without permission to share memory ranks use sockets, and log the reason once") {
   const struct {
     void (*forbid)();
     const char* reason;
@@ -251,20 +253,20 @@ TEST_CASE("without permission to share memory ranks go by sockets, and say why o
       co_await sum(world, test);
     });
     REQUIRE(all.all_say("right"));
-    int told = 0;
+    int logged = 0;
     for (int rank = 0; rank < 3; ++rank) {
-      CHECK(shared_by(all.pid(rank)) == 0);
+      CHECK(shared_mappings_of(all.pid(rank)) == 0);
       const int here = count(all.log(rank), way.reason);
       CHECK(here <= 1);
-      told += here;
+      logged += here;
       all.tell(rank);
     }
-    CHECK(told > 0);
+    CHECK(logged > 0);
     for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
   }
 }
 
-TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and says why once") {
+TEST_CASE("a rank that cannot map the memory of a peer uses a socket, and logs the reason once") {
   const struct {
     void (*forbid)();
     const char* reason;
@@ -282,7 +284,7 @@ TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and
           (void)co_await world.recv(word, 0);
         } else {
           test.hear();
-          co_await world.send(word, 1);  // dials
+          co_await world.send(word, 1);  // connects
         }
         co_await sum(world, test);
       };
@@ -291,7 +293,7 @@ TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and
       all.tell(0);
       if (only) {
         CHECK(all.wait(0).code == colls::errc::peer_failed);
-        CHECK(contains(all.wait(0).what, "cannot share memory"));
+        CHECK(contains(all.wait(0).message, "cannot share memory"));
         CHECK(all.wait(1).status > 0);
         continue;
       }
@@ -299,7 +301,7 @@ TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and
       CHECK(count(all.log(0), "shared memory") == 0);
       CHECK(count(all.log(1), way.reason) == 1);
       for (int rank = 0; rank < 2; ++rank) {
-        CHECK(shared_by(all.pid(rank)) == 0);
+        CHECK(shared_mappings_of(all.pid(rank)) == 0);
         all.tell(rank);
       }
       for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
@@ -307,32 +309,32 @@ TEST_CASE("a rank that cannot have the memory it is passed goes by a socket, and
   }
 }
 
-TEST_CASE("a rank that can lend no memory, or see none that is lent, says why once") {
+TEST_CASE("a rank that cannot expose memory, or map that of its peers, logs the reason once") {
   const struct {
     void (*forbid)();
-    bool lends_some;  // before that
+    bool exposes_some;  // before that
     const char* reason;
   } all_ways[] = {
       {forbid_shared_memory, false, "no memory for its peers to work in: Operation not permitted"},
       {forbid_pages, true, "memory that its peers cannot work in: No space left on device"},
-      {forbid_shared_mappings, false, "cannot see the memory that rank "},
-      {forbid_all_descriptors, false, "cannot see the memory that rank "}};
+      {forbid_shared_mappings, false, "cannot map the memory that rank "},
+      {forbid_all_descriptors, false, "cannot map the memory that rank "}};
   for (const auto& way : all_ways) {
     CAPTURE(way.reason);
     job all(3, [=](colls::world& world, const line& test) -> task<> {
-      co_await world.barrier();  // opens links
+      co_await world.barrier();  // opens connections
       colls::shared_buffer<int> first;
-      if (way.lends_some) first = world.allocate<int>(10);
+      if (way.exposes_some) first = world.allocate<int>(10);
       if (world.rank() == 1) way.forbid();
-      co_await world.barrier();  // or it has seen before what the others lend
+      co_await world.barrier();  // before, no rank has mapped what its peers expose next
       auto mine = world.allocate<int>(100'000);
       auto other = world.allocate<int>(100'000);
       co_await world.all_reduce(mine);
       co_await world.all_reduce(other);
-      colls::engine& on = world.net().driver();
-      // Where cores are busy time alone is no look at what has come.
-      for (int looks = 0; looks < 10; ++looks) {
-        co_await on.sleep_until(on.now() + 20 * colls::milliseconds);
+      colls::engine& driver = world.net().driver();
+      // Where cores are busy a rank may not poll its messages in a given time.
+      for (int polls = 0; polls < 10; ++polls) {
+        co_await driver.sleep_until(driver.now() + 20 * colls::milliseconds);
       }
       co_await sum(world, test);
     });
@@ -356,14 +358,14 @@ TEST_CASE("without a local socket and without a secret there is no world, and ra
   }).join();
 }
 
-TEST_CASE("ranks that may have no local socket go by tcp, and say why once") {
-  // What a thread may not do its children may not.
+TEST_CASE("ranks that may not open local sockets use tcp, and log the reason once") {
+  // Children inherit the filter of the thread that forks them.
   std::thread([] {
     forbid_local_sockets();
     job all(3, sum, {.secret = "given"});
     CHECK(all.all_say("right"));
     for (int rank = 0; rank < 3; ++rank) {
-      CHECK(shared_by(all.pid(rank)) == 0);
+      CHECK(shared_mappings_of(all.pid(rank)) == 0);
       CHECK(count(all.log(rank), "no shared memory: Permission denied") == 1);
       CHECK(count(all.log(rank), "shared memory") == 1);
       all.tell(rank);
@@ -393,7 +395,7 @@ TEST_CASE("ranks that have to share a core do not spin, however many the host ha
   }
 }
 
-TEST_CASE("a rank that may not read the memory of another one is sent what lies there") {
+TEST_CASE("a rank that may not read the memory of a peer receives the data in messages") {
   const bool ever = kernel_lets_read();
   if (!ever) MESSAGE("skipped in part: this system lets no process read another one");
   for (const bool may : {true, false}) {
@@ -407,15 +409,15 @@ TEST_CASE("a rank that may not read the memory of another one is sent what lies 
       std::vector<int> all(2 * n);
       bool right = true;
       bool is_read = false;
-      // The peer has to map this rank's arena first.
+      // The peer has to map this rank's shared heap first.
       std::vector<int> known(1, ever ? 0 : 1);
       for (int times = 0; times < 50 || (known[0] == 0 && times < 100'000); ++times) {
         std::fill(all.begin(), all.end(), -1);
         co_await world.all_gather(mine, all);
         right &= std::count(all.begin(), all.begin() + n, 0) == n;
         right &= std::count(all.begin() + n, all.end(), 1) == n;
-        colls::tcp_transport::loan loan(world.net(), of_nothing());
-        is_read = loan.address_for(peer, memory, colls::readers::all) != 0;
+        colls::interprocess_transport::exposure exposure(world.net(), unrelated_communicator());
+        is_read = exposure.address_for(peer, memory, colls::readers::all) != 0;
         const bool never = !ever || !may;
         known[0] = is_read || never ? 1 : 0;
         co_await world.all_reduce(known, colls::minimum{});
@@ -433,7 +435,7 @@ TEST_CASE("a rank that may not read the memory of another one is sent what lies 
   }
 }
 
-TEST_CASE("a /dev/shm without room is no matter: shared memory has no name") {
+TEST_CASE("a full /dev/shm does no harm: shared memory has no name") {
   if (::geteuid() != 0) {
     MESSAGE("skipped: a /dev/shm of its own needs root");
     return;
@@ -451,18 +453,18 @@ TEST_CASE("a /dev/shm without room is no matter: shared memory has no name") {
   REQUIRE((first == "full" && all.hear(1) == "full"));
   REQUIRE(all.all_say("right"));
   for (int rank = 0; rank < 2; ++rank) {
-    CHECK(shared_by(all.pid(rank)) > 0);
+    CHECK(shared_mappings_of(all.pid(rank)) > 0);
     CHECK(!contains(all.log(rank), "shared memory"));
     all.tell(rank);
   }
   for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
 }
 
-TEST_CASE("COLLS_TRANSPORT says which: tcp shares nothing") {
+TEST_CASE("ranks of the transport tcp share no memory") {
   job all(2, sum, {.transport = "tcp"});
   REQUIRE(all.all_say("right"));
   for (int rank = 0; rank < 2; ++rank) {
-    CHECK(shared_by(all.pid(rank)) == 0);
+    CHECK(shared_mappings_of(all.pid(rank)) == 0);
     all.tell(rank);
   }
   for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);
@@ -473,11 +475,11 @@ TEST_CASE("a rank that has become another user shares no memory with the others"
     MESSAGE("skipped: another user needs root");
     return;
   }
-  for (const int stranger : {0, 1, 2}) {
-    CAPTURE(stranger);
+  for (const int other_user : {0, 1, 2}) {
+    CAPTURE(other_user);
     job all(3, [=](colls::world& world, const line& test) -> task<> {
-      if (world.rank() == stranger && ::setresuid(65534, 65534, 65534) != 0) co_return;
-      // Nobody dials whoever is about to become another user.
+      if (world.rank() == other_user && ::setresuid(65534, 65534, 65534) != 0) co_return;
+      // No rank connects to a rank that is about to become another user.
       test.say("is who it is");
       test.hear();
       co_await sum(world, test);
@@ -485,40 +487,40 @@ TEST_CASE("a rank that has become another user shares no memory with the others"
     REQUIRE(all.all_say("is who it is"));
     for (int rank = 0; rank < 3; ++rank) all.tell(rank);
     REQUIRE(all.all_say("right"));
-    int told = 0;
+    int logged = 0;
     for (int rank = 0; rank < 3; ++rank) {
-      CHECK((shared_by(all.pid(rank)) == 0) == (rank == stranger));
+      CHECK((shared_mappings_of(all.pid(rank)) == 0) == (rank == other_user));
       const int here = count(all.log(rank), "by tcp, not by shared memory: ");
       CHECK(here <= 1);
-      told += here;
+      logged += here;
       all.tell(rank);
     }
-    CHECK(told > 0);
+    CHECK(logged > 0);
     for (int rank = 0; rank < 3; ++rank) CHECK(all.wait(rank).status == 0);
   }
 }
 
-TEST_CASE("another user of this host, who knows all that ranks know, gets no memory of theirs") {
+TEST_CASE("a process of another user that knows the secret gets no memory of the ranks") {
   if (::geteuid() != 0) {
     MESSAGE("skipped: another user needs root");
     return;
   }
   job all(2,
           [](colls::world& world, const line& test) -> task<> {
-            test.say(std::to_string(world.net().members().link_listener.local().port()));
-            colls::engine& on = world.net().driver();
-            while (!test.told()) co_await on.sleep_until(on.now() + colls::milliseconds);
+            test.say(std::to_string(world.net().info().peer_listener.local().port()));
+            colls::engine& driver = world.net().driver();
+            while (!test.told()) co_await driver.sleep_until(driver.now() + colls::milliseconds);
             co_await sum(world, test);
           },
           {.secret = "known to all"});
   const int port = std::stoi(all.hear(0));
   (void)all.hear(1);
-  CHECK(intrude(65534, all.pid(0), port) == intruder::sent_away);
-  CHECK(intrude(0, all.pid(0), port) == intruder::let_in);  // who may do so is of the same user
+  CHECK(intrude(65534, all.pid(0), port) == access_result::refused);
+  CHECK(intrude(0, all.pid(0), port) == access_result::accepted);  // the ranks run as this user
   for (int rank = 0; rank < 2; ++rank) all.tell(rank);
   REQUIRE(all.all_say("right"));
   for (int rank = 0; rank < 2; ++rank) {
-    CHECK(shared_by(all.pid(rank)) > 0);
+    CHECK(shared_mappings_of(all.pid(rank)) > 0);
     all.tell(rank);
   }
   for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank).status == 0);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// A rank that computes for long while others wait for it is late, never dead.
+// A rank that computes for a long time while others wait for it is late and never taken for dead.
 
 #include "processes.hpp"
 
@@ -12,13 +12,14 @@ using namespace processes;
 
 namespace {
 
-/// Longer than anything that might take silence for death; SLOW_RANK_SECONDS sets another time.
+/// Longer than any timeout after which a silent rank might be taken for dead. SLOW_RANK_SECONDS
+/// sets another time.
 double busy_seconds() {
   const char* const text = std::getenv("SLOW_RANK_SECONDS");
   return text != nullptr ? std::atof(text) : 12;
 }
 
-/// Deaf to the network; it leaves the cores to the other cases after a second.
+/// Computes without polling. After a second it leaves the cores to the other jobs.
 void compute() {
   const double began = now();
   while (now() < began + busy_seconds()) {
@@ -52,9 +53,9 @@ struct situation {
 };
 
 /// `late` computes before it makes the call that the others wait in.
-job::rank_main late_for_sum(int late, std::size_t count, bool linked) {
+job::rank_main late_for_sum(int late, std::size_t count, bool connected) {
   return [=](colls::world& world, const line&) -> task<> {
-    if (linked) co_await sum(world, 1000);
+    if (connected) co_await sum(world, 1000);
     if (world.rank() == late) compute();
     co_await sum(world, count);
     co_await world.barrier();
@@ -69,7 +70,7 @@ job::rank_main late_for_message(int late, bool in_the_middle) {
     if (busy && !in_the_middle) compute();
     if (world.rank() == 0) {
       auto sending = world.send(data, 1);
-      // A few turns, so that it has begun.
+      // A few polls, so that it has begun.
       for (int i = 0; i < 20; ++i) {
         (void)sending.done();
         ::usleep(1000);
@@ -89,7 +90,7 @@ job::rank_main late_for_message(int late, bool in_the_middle) {
   };
 }
 
-/// All have called; one goes away in the middle of it.
+/// All ranks have called; `late` computes in the middle of the call.
 job::rank_main pause_in_sum(int late) {
   return [=](colls::world& world, const line&) -> task<> {
     std::vector<float> data = numbers(world.rank(), long_message / 4);
@@ -106,19 +107,19 @@ job::rank_main pause_in_sum(int late) {
 
 }  // namespace
 
-TEST_CASE("whoever waits for a rank that computes waits") {
+TEST_CASE("ranks that wait for a rank that computes wait until it is done") {
   const situation all[] = {
-      {"all_reduce, the rank that serves the store, no links yet", 3, late_for_sum(0, 1000, false)},
-      {"all_reduce, another rank, no links yet", 3, late_for_sum(2, 1000, false)},
-      {"all_reduce over links", 3, late_for_sum(1, 1000, true)},
-      {"long all_reduce over links", 3, late_for_sum(0, long_message / 4, true)},
+      {"all_reduce, the rank with the store, no connections", 3, late_for_sum(0, 1000, false)},
+      {"all_reduce, another rank, no connections", 3, late_for_sum(2, 1000, false)},
+      {"all_reduce over connections", 3, late_for_sum(1, 1000, true)},
+      {"long all_reduce over connections", 3, late_for_sum(0, long_message / 4, true)},
       {"all_reduce, paused in the middle", 3, pause_in_sum(1)},
       {"16 MiB, the sender is late", 2, late_for_message(0, false)},
       {"16 MiB, the receiver is late", 2, late_for_message(1, false)},
       {"16 MiB, the sender pauses", 2, late_for_message(0, true)},
       {"16 MiB, the receiver pauses", 2, late_for_message(1, true)},
   };
-  // At the same time, or it would take minutes.
+  // All at the same time, because in a row they take minutes.
   std::vector<std::unique_ptr<job>> jobs;
   for (const situation& each : all) jobs.push_back(std::make_unique<job>(each.size, each.main));
   const double limit = 60 + 2 * busy_seconds();
@@ -127,9 +128,9 @@ TEST_CASE("whoever waits for a rank that computes waits") {
     for (int rank = 0; rank < jobs[i]->size(); ++rank) {
       const ending& end = jobs[i]->wait(rank, limit);
       CAPTURE(rank);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK(end.status == 0);
-      // After 30 s those who wait say for whom.
+      // After 30 s the waiting ranks log for which rank they wait.
       if (busy_seconds() < 25) {
         CHECK(jobs[i]->log(rank) == "");
       } else {
@@ -139,24 +140,24 @@ TEST_CASE("whoever waits for a rank that computes waits") {
   }
 }
 
-TEST_CASE("a deadline names the rank that was waited for, whether it should send or take") {
+TEST_CASE("a deadline names the rank that was waited for, whether it should send or receive") {
   using call = colls::operation<> (*)(colls::world&, std::vector<float>&, const colls::options&);
   const call calls[] = {
-      [](colls::world& world, std::vector<float>& data, const colls::options& how) {
-        return world.send(data, 2, 0, how);
+      [](colls::world& world, std::vector<float>& data, const colls::options& opts) {
+        return world.send(data, 2, 0, opts);
       },
-      [](colls::world& world, std::vector<float>& data, const colls::options& how) {
-        return world.broadcast(data, 1, how);
+      [](colls::world& world, std::vector<float>& data, const colls::options& opts) {
+        return world.broadcast(data, 1, opts);
       },
-      [](colls::world& world, std::vector<float>& data, const colls::options& how) {
-        return world.reduce(data, 1, how);
+      [](colls::world& world, std::vector<float>& data, const colls::options& opts) {
+        return world.reduce(data, 1, opts);
       },
   };
   for (const call& start : calls) {
-    for (const bool linked : {true, false}) {
-      CAPTURE(linked);
+    for (const bool connected : {true, false}) {
+      CAPTURE(connected);
       job all(3, [=](colls::world& world, const line& test) -> task<> {
-        if (linked) co_await sum(world, 1000);
+        if (connected) co_await sum(world, 1000);
         if (world.rank() != 1) {
           test.hear();
           co_return;
@@ -167,12 +168,12 @@ TEST_CASE("a deadline names the rank that was waited for, whether it should send
         co_await late;
       });
       const ending& end = all.wait(1);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK(end.code == colls::errc::timeout);
       CHECK((end.culprit == 0 || end.culprit == 2));
       const std::string late = "rank " + std::to_string(end.culprit);
-      CHECK((contains(end.what, late + " has not entered #") ||
-             contains(end.what, late + " has not received tag 0")));
+      CHECK((contains(end.message, late + " has not entered #") ||
+             contains(end.message, late + " has not received tag 0")));
       for (const int rank : {0, 2}) all.tell(rank);
       for (const int rank : {0, 2}) CHECK(all.wait(rank).status == 0);
     }

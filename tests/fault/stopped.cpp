@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// A rank that is stopped (SIGSTOP, a debugger, a frozen container) is late. Before the deadline it
-// may go on as if nothing had been; after it all others have ended, and it hears so itself.
+// A rank that is stopped (SIGSTOP, a debugger, a frozen container) is late. If it goes on before
+// the deadline nothing is lost. After the deadline all other ranks have ended, and it gets the
+// error itself.
 
 #include "processes.hpp"
 
@@ -13,7 +14,7 @@ using colls::errc;
 
 namespace {
 
-/// Sums that are looked at, until one fails or rank 0 is told to make the last one.
+/// Makes sums and checks them, until one fails or the test tells rank 0 to make the last one.
 task<> sum(colls::world& world, const line& test, std::size_t size,
            std::chrono::milliseconds limit) {
   std::vector<int> data(size);
@@ -49,21 +50,20 @@ TEST_CASE("a rank that is stopped and goes on before the deadline has missed not
     REQUIRE(all.all_say("ready"));
     ::usleep(static_cast<unsigned>(random() % 20'000));
     all.stop(stopped);
-    ::usleep(300'000);  // longer than anybody waits before it asks what is wrong
+    ::usleep(300'000);  // longer than ranks wait before they announce what they wait for
     all.go_on(stopped);
     all.tell(0);
     for (int rank = 0; rank < size; ++rank) {
       const ending& end = all.wait(rank);
       CAPTURE(rank);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK(end.status == 0);
       CHECK(all.log(rank) == "");
     }
   }
 }
 
-TEST_CASE(
-    "a rank that is stopped beyond the deadline ends all others in time, and hears so afterwards") {
+TEST_CASE("a rank that is stopped beyond the deadline: all others end in time, then it does") {
   std::mt19937 random(2);
   for (int round = 0; round < 6; ++round) {
     const int size = 2 + round % 3;
@@ -86,10 +86,10 @@ TEST_CASE(
       if (rank == stopped) all.go_on(stopped);
       const ending& end = all.wait(rank);
       CAPTURE(rank);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK(end.code == errc::timeout);
       CHECK(end.culprit == stopped);
-      if (rank != stopped) CHECK(end.when - stopped_at < 1 + detection::at_most);
+      if (rank != stopped) CHECK(end.time - stopped_at < 1 + detection::at_most);
     }
   }
 }

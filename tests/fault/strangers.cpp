@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Strangers at the ports of a job that works: the store's, and those where the ranks listen.
+// Strangers, which do not know the secret, at the ports of a running job: the port of the store and
+// those of the ranks.
 
 #include <colls/bootstrap/handshake.hpp>
 
@@ -23,16 +24,16 @@ namespace {
 
 const char* const the_secret = "what strangers do not know";
 
-/// One who connects to a port of this host and knows no better.
+/// A client that connects to a port of this host and sends raw bytes.
 class stranger {
  public:
   explicit stranger(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const colls::endpoint where(boost::asio::ip::address_v4::loopback(),
                                 static_cast<std::uint16_t>(port));
-    // Where the queue is full it gives up at once.
-    const timeval patience{0, 100'000};
+    // If the queue is full `connect` fails soon.
+    const timeval limit{0, 100'000};
     for (const int which : {SO_SNDTIMEO, SO_RCVTIMEO}) {
-      ::setsockopt(socket_.get(), SOL_SOCKET, which, &patience, sizeof patience);
+      ::setsockopt(socket_.get(), SOL_SOCKET, which, &limit, sizeof limit);
     }
     connected_ = ::connect(socket_.get(), where.data(), static_cast<socklen_t>(where.size())) == 0;
   }
@@ -44,21 +45,21 @@ class stranger {
   void say(const Bytes& bytes) const {
     say(bytes.data(), bytes.size());
   }
-  /// Fills `into`, or false.
+  /// Reads until `into` is full; false: the connection ended or timed out before.
   template <class Bytes>
   bool hear(Bytes& into) const {
     return ::recv(socket_.get(), into.data(), into.size(), MSG_WAITALL) ==
            static_cast<ssize_t>(into.size());
   }
-  /// It was shown the door: it can read nothing more than what was sent before.
-  bool is_turned_away() const {
-    const timeval patience{30, 0};
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  /// Waits for the end of the connection and returns whether no more bytes come before it.
+  bool is_closed() const {
+    const timeval limit{30, 0};
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     char byte = 0;
     const ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
     return got == 0 || (got < 0 && errno == ECONNRESET);
   }
-  /// Leaves as if it had crashed.
+  /// Makes the destructor reset the connection, as after a crash.
   void reset() const {
     const linger now{1, 0};
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
@@ -69,9 +70,9 @@ class stranger {
   bool connected_ = false;
 };
 
-colls::hello hello_of(colls::purpose what, int rank) {
+colls::hello hello_of(colls::connection_purpose purpose, int rank) {
   colls::hello mine;
-  mine.what = what;
+  mine.purpose = purpose;
   mine.has_secret = true;
   mine.job = colls::detail::hash_of("");
   mine.rank = rank;
@@ -79,66 +80,67 @@ colls::hello hello_of(colls::purpose what, int rank) {
   return mine;
 }
 
-/// What somebody who knows the secret said at a port, as a listener on the wire has it.
+/// The messages of a peer that knows the secret, as an eavesdropper records them.
 struct recording {
   colls::hello_bytes hello{};
   colls::proof_bytes proof{};
 };
-recording record(int port, colls::purpose what) {
+recording record(int port, colls::connection_purpose purpose) {
   const colls::secret secret(the_secret);
-  // In a crowd one is turned away at times, and comes again, as a rank does.
+  // Among many strangers it may be turned away, and connects again, as a rank does.
   for (const double until = now() + 60; now() < until;) {
     recording made;
-    made.hello = colls::detail::introduce(hello_of(what, 1), secret);
-    const stranger visitor(port);
+    made.hello = colls::detail::prepare_hello(hello_of(purpose, 1), secret);
+    const stranger client(port);
     colls::hello_bytes answer{};
-    visitor.say(made.hello);
-    if (!visitor.hear(answer)) continue;
+    client.say(made.hello);
+    if (!client.hear(answer)) continue;
     made.proof =
         colls::detail::make_proof(secret, colls::detail::role::connects, made.hello, answer);
-    visitor.say(made.proof);
+    client.say(made.proof);
     colls::proof_bytes theirs{};
-    if (visitor.hear(theirs)) return made;
+    if (client.hear(theirs)) return made;
   }
-  FAIL("nobody was let in at port ", port);
+  FAIL("no handshake succeeded at port ", port);
   return {};
 }
 
-/// Says a HELLO of this job and then `proof(answer)`: it is heard to the end and refused. Comes again
-/// when it loses its place in the crowd.
+/// Sends a HELLO of this job and then `proof(answer)`, and checks that the proof is refused.
+/// Connects again if it is evicted before.
 template <class Proof>
-void prove_in_vain(int port, const colls::hello_bytes& words, const Proof& proof) {
+void check_refused(int port, const colls::hello_bytes& hello, const Proof& proof) {
   for (const double until = now() + 60; now() < until;) {
-    const stranger visitor(port);
+    const stranger client(port);
     colls::hello_bytes answer{};
     colls::proof_bytes verdict{};
     verdict.fill(std::byte{1});
-    visitor.say(words);
-    if (!visitor.hear(answer)) continue;
-    visitor.say(proof(answer));
-    if (!visitor.hear(verdict)) continue;
+    client.say(hello);
+    if (!client.hear(answer)) continue;
+    client.say(proof(answer));
+    if (!client.hear(verdict)) continue;
     CHECK(verdict == colls::proof_bytes{});
-    CHECK(visitor.is_turned_away());
+    CHECK(client.is_closed());
     return;
   }
-  FAIL("nobody looked at a proof at port ", port);
+  FAIL("no proof was checked at port ", port);
 }
 
-void replay(int port, const recording& of) {
-  prove_in_vain(port, of.hello, [&](const colls::hello_bytes&) { return of.proof; });
+void replay(int port, const recording& recorded) {
+  check_refused(port, recorded.hello, [&](const colls::hello_bytes&) { return recorded.proof; });
 }
 
-/// Gives a rank its own words back.
-void mirror(int port, colls::purpose what) {
-  prove_in_vain(port, colls::write_hello(hello_of(what, 2)), [](const colls::hello_bytes& answer) {
+/// Sends a rank a part of its own HELLO as the proof.
+void mirror(int port, colls::connection_purpose purpose) {
+  const colls::hello_bytes hello = colls::write_hello(hello_of(purpose, 2));
+  check_refused(port, hello, [](const colls::hello_bytes& answer) {
     colls::proof_bytes back{};
     std::copy_n(answer.begin(), back.size(), back.begin());
     return back;
   });
 }
 
-/// A crowd: garbage, silence, a right HELLO and nothing more, its first bytes one at a time, and
-/// those who come and go, until it is sent home.
+/// A crowd of strangers that send garbage, nothing, a valid HELLO and nothing more, or its first
+/// bytes one at a time, or that connect and disconnect, until the destructor ends them.
 class crowd {
  public:
   explicit crowd(std::vector<int> ports) : ports_(std::move(ports)), thread_([this] { run(); }) {}
@@ -152,50 +154,50 @@ class crowd {
   void run() {
     std::mt19937 random(11);
     std::vector<stranger> silent;
-    std::vector<stranger> dripping;
-    const auto words = colls::write_hello(hello_of(colls::purpose::link, 1));
-    std::size_t said = 0;
+    std::vector<stranger> slow;
+    const auto hello = colls::write_hello(hello_of(colls::connection_purpose::peer, 1));
+    std::size_t sent = 0;
     const double began = now();
-    double last_drop = began;
+    double last_sent = began;
     while (!stop_) {
       const int port = ports_[random() % ports_.size()];
       ++connects_;
       if (static_cast<double>(connects_) > 1500 * (now() - began)) ::usleep(1000);
-      stranger visitor(port);
-      if (!visitor.connected()) continue;
+      stranger client(port);
+      if (!client.connected()) continue;
       switch (random() % 8) {
         case 0: {
           std::string garbage(1 + random() % 500, ' ');
           for (char& letter : garbage) letter = static_cast<char>(random());
-          visitor.say(garbage);
+          client.say(garbage);
           break;
         }
         case 1:
-          visitor.say(std::string("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+          client.say(std::string("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
           break;
         case 2:
-          visitor.say(words);
+          client.say(hello);
           [[fallthrough]];
         case 3:
           if (silent.size() < 600) {
-            silent.push_back(std::move(visitor));
+            silent.push_back(std::move(client));
           } else {
-            silent[random() % 600] = std::move(visitor);
+            silent[random() % 600] = std::move(client);
           }
           break;
         case 4:
-          if (dripping.size() < 8) dripping.push_back(std::move(visitor));
+          if (slow.size() < 8) slow.push_back(std::move(client));
           break;
         case 5:
-          visitor.reset();
+          client.reset();
           break;
         default:
           break;
       }
-      if (now() - last_drop > 1) {
-        last_drop = now();
-        for (const stranger& each : dripping) each.say(&words[said % words.size()], 1);
-        ++said;
+      if (now() - last_sent > 1) {
+        last_sent = now();
+        for (const stranger& each : slow) each.say(&hello[sent % hello.size()], 1);
+        ++sent;
       }
     }
   }
@@ -206,7 +208,7 @@ class crowd {
   std::thread thread_;
 };
 
-/// Strangers that say a right HELLO, hold, and come again at once when they are put out.
+/// Strangers that send a valid HELLO, keep the connection, and reconnect at once when it is closed.
 class flood {
  public:
   flood(std::size_t count, std::vector<int> ports)
@@ -219,28 +221,28 @@ class flood {
     const std::lock_guard lock(guard_);
     ports_.insert(ports_.end(), ports.begin(), ports.end());
   }
-  /// How many have been put out.
-  long put_out() const { return put_out_; }
-  /// Whether all stand at a door, or wait in front of it.
-  bool is_there() const { return there_; }
+  /// The number of connections that were closed.
+  long closed() const { return closed_; }
+  /// Whether all have started to connect.
+  bool has_started() const { return started_; }
 
  private:
-  struct visitor {
+  struct client {
     colls::detail::descriptor socket;
-    bool said = false;
+    bool has_sent = false;
   };
 
   void run() {
     const auto events = colls::detail::descriptor(::epoll_create1(EPOLL_CLOEXEC));
-    for (std::size_t i = 0; i < all_.size(); ++i) come(events.get(), i);
-    there_ = true;
+    for (std::size_t i = 0; i < all_.size(); ++i) connect(events.get(), i);
+    started_ = true;
     while (!stop_) {
       epoll_event ready[64];
       const int count = ::epoll_wait(events.get(), ready, 64, 50);
-      for (int i = 0; i < count; ++i) look(events.get(), ready[i].data.u64);
+      for (int i = 0; i < count; ++i) handle(events.get(), ready[i].data.u64);
     }
   }
-  void come(int events, std::size_t which) {
+  void connect(int events, std::size_t which) {
     int port = 0;
     {
       const std::lock_guard lock(guard_);
@@ -248,7 +250,7 @@ class flood {
     }
     const colls::endpoint where(boost::asio::ip::address_v4::loopback(),
                                 static_cast<std::uint16_t>(port));
-    visitor& it = all_[which];
+    client& it = all_[which];
     it = {colls::detail::open_socket(where), false};
     (void)::connect(it.socket.get(), where.data(), static_cast<socklen_t>(where.size()));
     epoll_event event{};
@@ -256,35 +258,35 @@ class flood {
     event.data.u64 = which;
     ::epoll_ctl(events, EPOLL_CTL_ADD, it.socket.get(), &event);
   }
-  void look(int events, std::size_t which) {
-    visitor& it = all_[which];
-    char heard[256];
-    const auto words =
-        colls::write_hello(hello_of(which % 2 == 0 ? colls::purpose::store : colls::purpose::link,
-                                    1 + static_cast<int>(which % 2)));
-    if (!it.said && ::send(it.socket.get(), words.data(), words.size(), MSG_NOSIGNAL) > 0) {
-      it.said = true;
+  void handle(int events, std::size_t which) {
+    client& it = all_[which];
+    char bytes[256];
+    using purpose = colls::connection_purpose;
+    const auto hello = colls::write_hello(
+        hello_of(which % 2 == 0 ? purpose::store : purpose::peer, 1 + static_cast<int>(which % 2)));
+    if (!it.has_sent && ::send(it.socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) > 0) {
+      it.has_sent = true;
       epoll_event event{};
       event.events = EPOLLIN;
       event.data.u64 = which;
       ::epoll_ctl(events, EPOLL_CTL_MOD, it.socket.get(), &event);
-    } else if (!it.said || ::recv(it.socket.get(), heard, sizeof heard, MSG_DONTWAIT) <= 0) {
-      ++put_out_;
-      come(events, which);
+    } else if (!it.has_sent || ::recv(it.socket.get(), bytes, sizeof bytes, MSG_DONTWAIT) <= 0) {
+      ++closed_;
+      connect(events, which);
     }
   }
 
   std::mutex guard_;
   std::vector<int> ports_;
   std::mt19937 random_{7};
-  std::vector<visitor> all_;
+  std::vector<client> all_;
   std::atomic<bool> stop_ = false;
-  std::atomic<bool> there_ = false;
-  std::atomic<long> put_out_ = 0;
+  std::atomic<bool> started_ = false;
+  std::atomic<long> closed_ = 0;
   std::thread thread_;
 };
 
-/// As many open files as the system grants, while it lives.
+/// Raises the limit on open files to the hard limit, until its destructor runs.
 class many_files {
  public:
   many_files() {
@@ -300,21 +302,21 @@ class many_files {
 };
 
 colls::config with_secret() {
-  colls::config how;
-  how.secret = the_secret;
-  return how;
+  colls::config cfg;
+  cfg.secret = the_secret;
+  return cfg;
 }
 
-/// Says where it listens, waits for the word, works until the next one.
+/// Prints the port where the rank listens, waits for a byte of the test, and works until the next.
 task<> work(colls::world& world, const line& test) {
-  test.say(std::to_string(world.net().members().link_listener.local().port()));
+  test.say(std::to_string(world.net().info().peer_listener.local().port()));
   while (!test.told()) {
     co_await world.net().driver().sleep_until(world.net().now() + colls::milliseconds);
   }
-  int on[] = {1};
+  int goes_on[] = {1};
   bool right = true;
   int rounds = 0;
-  for (; on[0] != 0; ++rounds) {
+  for (; goes_on[0] != 0; ++rounds) {
     std::vector<float> sums(rounds % 50 == 0 ? 300'000 : 1000, static_cast<float>(world.rank()));
     co_await world.all_reduce(sums);
     right &= sums.front() == 3 && sums.back() == 3;
@@ -322,15 +324,15 @@ task<> work(colls::world& world, const line& test) {
     const std::vector<int> mine(100, world.rank());
     co_await world.all_gather(mine, all);
     right &= all[0] == 0 && all[100] == 1 && all[299] == 2;
-    if (world.rank() == 0) on[0] = test.told() ? 0 : 1;
-    co_await world.broadcast(on, 0);
+    if (world.rank() == 0) goes_on[0] = test.told() ? 0 : 1;
+    co_await world.broadcast(goes_on, 0);
   }
   test.say(right && rounds > 10 ? "right" : "wrong");
 }
 
 }  // namespace
 
-TEST_CASE("a crowd of strangers at every port costs a working job nothing but a few sockets") {
+TEST_CASE("a crowd of strangers at every port costs a running job only a few sockets") {
   job all(3, work, with_secret());
   std::vector<int> ports{all.port()};
   for (int rank = 0; rank < 3; ++rank) ports.push_back(std::stoi(all.hear(rank)));
@@ -347,23 +349,24 @@ TEST_CASE("a crowd of strangers at every port costs a working job nothing but a 
   {
     crowd outside(ports);
     ::usleep(100'000);
-    // The links open under siege.
+    // The ranks connect among the strangers.
     for (int rank = 0; rank < 3; ++rank) all.tell(rank);
     ::usleep(1'000'000);
     std::vector<used> before;
     for (int rank = 0; rank < 3; ++rank) before.push_back(use(rank));
-    const auto by_hand = [&] {
+    const auto attack = [&] {
       for (const int port : ports) {
         const bool is_store = port == ports.front();
-        const recording once =
-            record(port, is_store ? colls::purpose::store : colls::purpose::link);
+        using purpose = colls::connection_purpose;
+        const purpose wanted = is_store ? purpose::store : purpose::peer;
+        const recording once = record(port, wanted);
         replay(port, once);
         replay(ports.front(), once);
-        mirror(port, is_store ? colls::purpose::store : colls::purpose::link);
+        mirror(port, wanted);
       }
     };
-    by_hand();
-    // Until the slow ones' patience is over, too.
+    attack();
+    // Until the timeout of slow handshakes has passed, too.
     while ((outside.connects() < 10'000 || now() - began < 8) && now() - began < 150) {
       ::usleep(100'000);
       for (int rank = 0; rank < 3; ++rank) {
@@ -392,14 +395,14 @@ TEST_CASE("a crowd of strangers at every port costs a working job nothing but a 
   MESSAGE(connects, " connects in ", now() - began, " s");
 }
 
-TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no rank out") {
+TEST_CASE("a thousand strangers that send a valid HELLO and reconnect keep no rank out") {
   constexpr int ranks = 8;
   const many_files limit;
   if (limit.count() < 2000) {
     MESSAGE("skipped: the limit on open files is ", limit.count());
     return;
   }
-  // Below the range from which the system draws ports for others.
+  // Below the range from which the system draws ports.
   const int store = 11000 + ::getpid() % 1000;
   const auto rank = [&](int which) {
     return strings{"RANK=" + std::to_string(which),
@@ -411,11 +414,11 @@ TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no r
                    "COLLS_JOIN_TIMEOUT=60"};
   };
   const auto main = [](colls::world& world, const line& test) -> task<> {
-    test.say(std::to_string(world.net().members().link_listener.local().port()));
+    test.say(std::to_string(world.net().info().peer_listener.local().port()));
     while (!test.told()) {
       co_await world.net().driver().sleep_until(world.net().now() + colls::milliseconds);
     }
-    // Opens a link between each two.
+    // Opens a connection between each two ranks.
     std::vector<int> mine(ranks, world.rank());
     std::vector<int> all(ranks);
     bool right = true;
@@ -431,17 +434,17 @@ TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no r
   job first({rank(0)}, main);
   std::vector<strings> others;
   for (int which = 1; which < ranks; ++which) others.push_back(rank(which));
-  // Forked before there are strangers, of which they would inherit the sockets.
+  // Forked before there are strangers, because they would inherit the sockets of those.
   job rest(others, main, {.address = "env://"}, [&](colls::config&) {
-    char word = 0;
-    if (::read(gate[0], &word, 1) != 1) ::_exit(3);
+    char byte = 0;
+    if (::read(gate[0], &byte, 1) != 1) ::_exit(3);
   });
   while (!stranger(store).connected()) {
     REQUIRE(now() - began < 10);
     ::usleep(1000);
   }
   flood outside(1000, {store});
-  while (!outside.is_there() || outside.put_out() < 1000) ::usleep(1000);
+  while (!outside.has_started() || outside.closed() < 1000) ::usleep(1000);
   const double came = now();
   REQUIRE(::write(gate[1], "1234567", ranks - 1) == ranks - 1);
   std::vector<int> ports{std::stoi("0" + first.hear(0))};
@@ -450,7 +453,7 @@ TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no r
   const double in = now();
   CHECK(in - came < 10);
   outside.also_at(ports);
-  for (const long before = outside.put_out(); outside.put_out() < before + 3000;) {
+  for (const long before = outside.closed(); outside.closed() < before + 3000;) {
     REQUIRE(now() - in < 20);
     ::usleep(1000);
   }
@@ -458,8 +461,8 @@ TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no r
   for (int which = 1; which < ranks; ++which) rest.tell(which - 1);
   CHECK(first.hear(0) == "right");
   CHECK(rest.all_say("right"));
-  MESSAGE("all in after ", in - came, " s, right after ", now() - in, " s, ", outside.put_out(),
-          " put out");
+  MESSAGE("all in after ", in - came, " s, right after ", now() - in, " s, ", outside.closed(),
+          " connections closed");
   const auto check = [&](job& of, int which) {
     CAPTURE(of.log(which));
     CHECK(of.wait(which).status == 0);
@@ -473,7 +476,7 @@ TEST_CASE("a thousand strangers that hold a right HELLO and come again keep no r
   for (const int end : gate) ::close(end);
 }
 
-TEST_CASE("the same at a launcher's port") {
+TEST_CASE("a crowd of strangers at a launcher's port costs the job nothing") {
   launcher_test::run it(
       {"-n", "3", "sh", "-c", "echo at ${COLLS_STORE##*:}; exec examples/bandwidth"});
   REQUIRE(it.shows("] at ", 3));
@@ -488,7 +491,7 @@ TEST_CASE("the same at a launcher's port") {
   CHECK(count(it.err(), "\n") <= 1 + static_cast<int>(it.seconds() / 60));
 }
 
-TEST_CASE("a rank that computes while strangers fill its queue is not taken for dead") {
+TEST_CASE("a rank that computes while strangers fill its listen queue is not taken for dead") {
   constexpr int more_than_the_queue = 5000;
   const many_files limit;
   if (limit.count() < 2 * more_than_the_queue) {
@@ -498,7 +501,7 @@ TEST_CASE("a rank that computes while strangers fill its queue is not taken for 
   job all(
       3,
       [](colls::world& world, const line& test) -> task<> {
-        test.say(std::to_string(world.net().members().link_listener.local().port()));
+        test.say(std::to_string(world.net().info().peer_listener.local().port()));
         test.hear();
         std::vector<int> data(1000, world.rank());
         co_await world.all_reduce(data);
@@ -514,7 +517,7 @@ TEST_CASE("a rank that computes while strangers fill its queue is not taken for 
       if (!queue.back().connected()) break;
     }
     MESSAGE(queue.size(), " strangers wait");
-    // Their links to rank 1 cannot open for longer than a silent host has to live.
+    // Connections to rank 1 cannot open for longer than a host may be silent.
     for (const int rank : {0, 2}) all.tell(rank);
     ::usleep(13'000'000);
     all.tell(1);

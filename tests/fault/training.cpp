@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Training in processes: one that is killed is named by the others, in time; how many threads it
-// takes; and the examples without libtorch learn what they should.
+// Training in processes: the other ranks name a rank that is killed, in time; the number of
+// threads; and the results of the examples without libtorch.
 
 #include <colls/ddp/gradient_buckets.hpp>
 
@@ -23,14 +23,14 @@ constexpr double promised = 10;
 constexpr double promised = 2;
 #endif
 
-/// Steps without end.
-void train(colls::world& ranks, drive how, const line& test) {
+/// Makes steps until one fails.
+void train(colls::world& ranks, drive mode, const line& test) {
   std::vector<colls::ddp::parameter> parameters;
   for (const std::size_t elements : {1000u, 500'000u, 10u, 20'000u}) {
     parameters.push_back({"p" + std::to_string(parameters.size()), elements});
   }
   colls::ddp::gradient_buckets<float, colls::world> mine(
-      ranks, parameters, {.drive = how, .first_bucket_bytes = 1000, .bucket_bytes = 100'000});
+      ranks, parameters, {.drive = mode, .first_bucket_bytes = 1000, .bucket_bytes = 100'000});
   for (int step = 0;; ++step) {
     if (step == 2) test.say("training");
     for (std::size_t i = parameters.size(); i-- > 0;) {
@@ -48,12 +48,12 @@ TEST_CASE("kill -9 of a rank that trains ends all others, and they name it") {
   for (int round = 0; round < 12; ++round) {
     const int size = 2 + static_cast<int>(random() % 3);
     const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
-    const drive how = round % 2 == 0 ? drive::thread : drive::hooks;
+    const drive mode = round % 2 == 0 ? drive::thread : drive::hooks;
     CAPTURE(round);
     CAPTURE(size);
     CAPTURE(victim);
     job all(size, [=](colls::world& world, const line& test) -> task<> {
-      train(world, how, test);
+      train(world, mode, test);
       co_return;
     });
     REQUIRE(all.all_say("training"));
@@ -64,22 +64,22 @@ TEST_CASE("kill -9 of a rank that trains ends all others, and they name it") {
       if (rank == victim) continue;
       const ending& end = all.wait(rank);
       CAPTURE(rank);
-      CAPTURE(end.what);
+      CAPTURE(end.message);
       CHECK(end.status == 1);
       CHECK(end.code == errc::peer_failed);
       CHECK(end.culprit == victim);
-      CHECK(end.when - killed_at < promised);
+      CHECK(end.time - killed_at < promised);
     }
   }
 }
 
 TEST_CASE("a step takes one thread more with drive::thread, and none with drive::hooks") {
-  for (const auto& [how, more] : {std::pair(drive::thread, 1), std::pair(drive::hooks, 0)}) {
-    const drive by = how;
-    job all(2, [by](colls::world& world, const line& test) -> task<> {
+  for (const auto& [drive_mode, more] : {std::pair(drive::thread, 1), std::pair(drive::hooks, 0)}) {
+    const drive mode = drive_mode;
+    job all(2, [mode](colls::world& world, const line& test) -> task<> {
       test.say("joined");
       test.hear();
-      train(world, by, test);
+      train(world, mode, test);
       co_return;
     });
     REQUIRE(all.all_say("joined"));

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// What the fuzzers attack, compiled once for all of them: joining and the tcp transport, without the
-// calls of communicators, which take most of the time to compile.
+// The code under test, compiled once for all fuzzers: joining and the interprocess transport,
+// without the calls of communicators, which take most of the time to compile.
 #include <colls/bootstrap/file_store.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/bootstrap/tcp_store.hpp>

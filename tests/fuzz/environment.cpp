@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// What launchers say: variables, one `NAME=value` a line, and Slurm's lists of nodes.
+// Environment variables of launchers, one `NAME=value` a line, and Slurm's lists of nodes.
 //
 // covers: bootstrap/environment_variables.hpp
 // covers: bootstrap/slurm_nodelist.hpp
@@ -21,7 +21,7 @@ namespace {
 
 using namespace colls;
 
-/// A file with the text of `COLLS_SECRET_FILE` in it; `!` before it: others may read it.
+/// A file for `COLLS_SECRET_FILE`. If `text` begins with `!`, other users may read the file.
 class secret_file {
  public:
   explicit secret_file(std::string_view text) : file_(::memfd_create("secret", MFD_CLOEXEC)) {
@@ -42,7 +42,7 @@ void require_sound(const config& found) {
       found.local_rank >= -1 && found.local_size >= -1 && found.node >= -1 && found.nodes >= -1,
       "numbers that are not known are -1");
   fuzz::require(found.local_size < 0 || found.local_rank < found.local_size, "a local rank");
-  fuzz::require(found.local_size <= found.size, "a host has no more ranks than the world");
+  fuzz::require(found.local_size <= found.size, "a host has at most as many ranks as the world");
   fuzz::require(found.nodes < 0 || found.node < found.nodes, "a node");
   fuzz::require(found.size == 1 || !found.address.empty(), "ranks meet somewhere");
   for (const int port : found.ports) fuzz::require(port > 0 && port < 65536, "a port");
@@ -63,7 +63,7 @@ void read(const std::map<std::string, std::string>& all) {
 void read_lists(const std::string& text) {
   constexpr std::size_t most = 100;
   const auto hosts = colls::detail::expand_nodelist(text, most);
-  fuzz::require(hosts.size() <= most, "no more hosts than asked for");
+  fuzz::require(hosts.size() <= most, "at most the maximum number of hosts");
   for (const std::string& host : hosts) fuzz::require(!host.empty(), "a host has a name");
   const auto first = colls::detail::expand_nodelist(text, 1);
   fuzz::require(first.size() <= 1, "one host");

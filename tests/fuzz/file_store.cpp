@@ -3,7 +3,7 @@
 // The file of a file store, as any process may have left it behind.
 //
 // covers: bootstrap/file_store_header.hpp: is_sound is_abandoned of_this_process
-// covers: bootstrap/file_store.ipp: open check_directory head_of may_replace explain_existing wait_for_file refresh append do_set do_get do_add do_wait do_compare_set do_check
+// covers: bootstrap/file_store.ipp: open check_directory read_header may_replace explain_existing wait_for_file refresh append do_set do_get do_add do_wait do_compare_set do_check
 
 #include "peer.hpp"
 
@@ -26,9 +26,9 @@ class directory {
   char path_[32] = "/tmp/colls-fuzz-XXXXXX";
 };
 
-/// A head as rank 0 makes it, but for what the run changes.
+/// A header as rank 0 writes it, with the changes of this run.
 std::string head_text(fuzz::input& from, std::uint64_t job, int world) {
-  auto head = colls::detail::store_file_head::of_this_process();
+  auto head = colls::detail::file_store_header::of_this_process();
   head.world = world;
   head.job = job;
   std::memset(head.secret, 's', sizeof head.secret - 1);
@@ -101,9 +101,9 @@ task<> attack(const std::string& path, fuzz::input from, int world, std::uint64_
   try {
     std::shared_ptr<file_store> made;
     if (makes) {
-      made = file_store::create(fuzz::turned(), path, how);
+      made = file_store::create(fuzz::driver(), path, how);
     } else {
-      made = co_await file_store::open(fuzz::turned(), path, how, 0);
+      made = co_await file_store::open(fuzz::driver(), path, how, 0);
     }
     co_await use(*made, from);
   } catch (const error& thrown) {
@@ -129,11 +129,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   bool ended = false;
   {
-    task_group work(fuzz::turned());
+    task_group work(fuzz::driver());
     work.start(attack(path, from, world, job, (what & 4) != 0, (what & 8) != 0, ended));
     fuzz::settle();
   }
-  fuzz::require(ended, "a store without patience waits for nothing");
+  fuzz::require(ended, "a store whose deadline has passed waits for nothing");
   ::unlink(here.file().c_str());
   return 0;
 }

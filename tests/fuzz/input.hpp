@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The bytes of one run of a fuzzer, and what a run must not break.
+// The bytes of one run of a fuzzer, and the checks of what a run must not break.
 
 #include <colls/base/error.hpp>
 
@@ -17,14 +17,14 @@
 
 namespace fuzz {
 
-/// Ends the program, which libFuzzer takes for a finding, unless `holds`.
+/// Ends the program unless `holds`. libFuzzer reports that as a finding.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "broken: %s\n", what);
   std::abort();
 }
 
-/// A failure that a user or a peer will see says what failed, in text that ends.
+/// Requires that a failure has a known code and that its texts end.
 inline void require_sound(const colls::failure& why) {
   require(why.code >= colls::errc::peer_failed && why.code <= colls::errc::crypto_failed,
           "a failure has a reason");
@@ -32,7 +32,7 @@ inline void require_sound(const colls::failure& why) {
   require(std::memchr(why.address, 0, sizeof why.address) != nullptr, "its address ends");
 }
 
-/// Takes bytes from the front; past the end all of them are 0.
+/// Takes bytes from the front. All bytes past the end are 0.
 class input {
  public:
   input(const std::uint8_t* data, std::size_t size)
@@ -47,7 +47,7 @@ class input {
     return value;
   }
   std::uint8_t byte() { return number<std::uint8_t>(); }
-  /// Of a few bits: a number below `limit`.
+  /// A number below `limit`, from one byte.
   int below(int limit) { return byte() % limit; }
   /// At most `most` bytes.
   std::string_view text(std::size_t most) {
@@ -55,7 +55,7 @@ class input {
     rest_.remove_prefix(part.size());
     return part;
   }
-  /// A byte says how many follow.
+  /// As many bytes as the next byte says.
   std::string_view text() { return text(byte()); }
   std::string_view rest() { return text(rest_.size()); }
 
@@ -63,7 +63,7 @@ class input {
   std::string_view rest_;
 };
 
-/// A failure as a peer may put it: any bytes, and often the ones that look most like one.
+/// The bytes of a failure as a peer may send them: any bytes, but often almost those of a failure.
 inline std::string failure_text(input& from) {
   colls::failure why(colls::errc::peer_failed, "it said so");
   const int change = from.byte();

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Link frames through a socket: two peers that send what they like to a rank with calls under way.
+// Frames through a socket: two peers that send arbitrary frames to a rank with calls in flight.
 //
-// covers: transport/interprocess/carrier/socket_frames.hpp: read take take_whole receive
+// covers: transport/interprocess/carrier/socket_frames.hpp: read take try_receive receive
 // covers: transport/interprocess/payload_target.hpp: begin deliver_to complete_later filled take end abandon forget fail note
-// covers: transport/interprocess/frame.hpp: plausible control_size
-// covers: base/reported_failure.hpp: parse end
-// covers: transport/interprocess/eager_rendezvous.hpp: message take keep refuse_later
-// covers: transport/interprocess/eager_rendezvous.ipp: announced granted taken_back refused
+// covers: transport/interprocess/frame.hpp: is_plausible control_size
+// covers: base/reported_failure.hpp: parse terminate
+// covers: transport/interprocess/eager_rendezvous.hpp: receive_data take add_unexpected reject_and_finish
+// covers: transport/interprocess/eager_rendezvous.ipp: receive_rts receive_cts receive_cancel reject
 // covers: transport/interprocess/interprocess_transport.ipp: received
 
 #include "rank.hpp"
@@ -25,25 +25,26 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (what < 0x50) {
       rank.call(from);
     } else if (what < 0xc0) {
-      std::string text = std::exchange(held, {}) + fuzz::text_of(fuzz::speak(from, rank), rank);
+      std::string text =
+          std::exchange(held, {}) + fuzz::text_of(fuzz::make_frame(from, rank), rank);
       if (what < 0x60) {
         const std::size_t cut = from.number<std::uint16_t>() % text.size();
         held = text.substr(cut);
         text.resize(cut);
       }
-      one.say(text);
+      one.send(text);
     } else if (what < 0xd0) {
-      one.say(from.text());
+      one.send(from.text());
     } else if (what < 0xfa) {
       fuzz::settle();
     } else if (what < 0xfd) {
       one.stop_writing();
     } else {
-      one.hang_up();
+      one.close();
     }
     if (what & 2) fuzz::settle();
     for (fuzz::peer& each : peers) {
-      if (each.is_open()) each.hear();
+      if (each.is_open()) each.receive();
     }
   }
   fuzz::settle();

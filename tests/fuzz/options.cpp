@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// The command line of colls-run, an argument a line.
+// The command line of colls-run, one argument a line.
 //
-// covers: tools/colls_run/options.hpp: number processes own_part check parse
+// covers: tools/colls_run/options.hpp: parse_number processes own_arguments check parse
 
 #include "input.hpp"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The other end of a connection, played by a fuzzer: it says what it likes, when it likes.
+// The other end of a connection, played by a fuzzer, which sends any bytes at any time.
 
 #include "input.hpp"
 
@@ -15,20 +15,20 @@
 
 namespace fuzz {
 
-/// The engine of all runs; it moves when a run says so.
-inline colls::engine& turned() {
+/// The engine of all runs. It runs only inside `settle` and `settle_deadlines`.
+inline colls::engine& driver() {
   static boost::asio::io_context context{1};
   static const std::shared_ptr<colls::engine> made = [] {
-    auto engine = colls::engine::of(context.get_executor());
+    auto engine = colls::engine::get(context.get_executor());
     engine->enter();
     return engine;
   }();
   return *made;
 }
 
-/// Turns it until nothing moves any more.
+/// Runs the engine until nothing is left to do.
 inline void settle() {
-  colls::engine& on = turned();
+  colls::engine& on = driver();
   int turns = 0;
   for (int idle = 0; idle < 2; ++turns) {
     const bool moved = on.poll();
@@ -37,9 +37,9 @@ inline void settle() {
   }
 }
 
-/// Turns it until it has looked at deadlines, too.
+/// Runs the engine until it has also checked deadlines.
 inline void settle_deadlines() {
-  for (int turns = 0; turns < 512; ++turns) turned().poll();
+  for (int turns = 0; turns < 512; ++turns) driver().poll();
   settle();
 }
 
@@ -59,14 +59,14 @@ class peer {
 
   bool is_open() const { return static_cast<bool>(end_); }
   int descriptor() const { return end_.get(); }
-  /// What the system does not take is lost.
-  void say(std::string_view bytes) {
+  /// Bytes that the socket does not take at once are lost.
+  void send(std::string_view bytes) {
     if (!bytes.empty()) {
       (void)::send(end_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
-  /// All that has come.
-  std::string hear() {
+  /// All bytes that have arrived.
+  std::string receive() {
     std::string all;
     char part[4096];
     for (ssize_t got = 1; got > 0;) {
@@ -76,7 +76,7 @@ class peer {
     return all;
   }
   void stop_writing() { ::shutdown(end_.get(), SHUT_WR); }
-  void hang_up() { end_ = {}; }
+  void close() { end_ = {}; }
   colls::detail::descriptor release() { return std::move(end_); }
 
  private:
@@ -86,7 +86,7 @@ class peer {
 /// A local socket that listens, and connections to it.
 class local_address {
  public:
-  /// More than any fuzzer makes while nothing is accepted.
+  /// More connections than any fuzzer makes while none is accepted.
   static constexpr int most_waiting = 1024;
 
   local_address() : listening_(colls::shm::open_local_socket()) {
@@ -100,7 +100,7 @@ class local_address {
     ::getsockname(listening_.get(), reinterpret_cast<sockaddr*>(&name_), &size_);
   }
 
-  /// For whom it is to listen: once.
+  /// The listening socket, for the code under test. May be called once.
   colls::detail::descriptor take() { return std::move(listening_); }
   colls::detail::descriptor connect() const {
     colls::detail::descriptor made = colls::shm::open_local_socket();
@@ -115,17 +115,17 @@ class local_address {
   socklen_t size_ = 0;
 };
 
-/// A whole handshake from the dialling side, as a peer that knows the secret makes it.
-inline peer come_in(const local_address& to, const colls::hello& mine, const colls::secret& key) {
+/// The complete handshake of the dialling side, as a peer with the secret makes it.
+inline peer authenticate(const local_address& address, const colls::hello& mine,
+                         const colls::secret& key) {
   using namespace colls;
-  auto link = std::make_unique<stream>(turned(), to.connect());
+  auto link = std::make_unique<stream>(driver(), address.connect());
   bool accepted = false;
   {
-    task_group work(turned());
+    task_group work(driver());
     work.start([](stream& at, const hello& as, const secret& shared, bool& into) -> task<> {
       co_await prove(at, as, shared);
-      const verdict word = co_await await_verdict(at, as);
-      into = word == verdict::accepted;
+      into = co_await await_verdict(at, as) == verdict::accepted;
     }(*link, mine, key, accepted));
     settle();
   }

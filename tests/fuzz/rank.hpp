@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A rank of three with calls under way, whose peers a fuzzer plays.
+// A rank of three with calls in flight, whose peers a fuzzer plays.
 
 #include "peer.hpp"
 
@@ -15,13 +15,13 @@
 
 namespace fuzz {
 
-/// Of messages: at every border, and one that is longer than two rings.
+/// Lengths of messages: at every limit, and one that is longer than two ring buffers.
 inline constexpr std::size_t lengths[] = {0,    4,    8,     24,    28,     100,
                                           4096, 5000, 65536, 70000, 200000, 600000};
 
 inline std::size_t length(input& from) { return lengths[from.byte() % std::size(lengths)]; }
 
-/// Rank 0 on the tcp transport.
+/// Rank 0 on the interprocess transport.
 class attacked_rank {
  public:
   static constexpr int size = 3;
@@ -41,29 +41,29 @@ class attacked_rank {
   attacked_rank(const attacked_rank&) = delete;
   attacked_rank& operator=(const attacked_rank&) = delete;
   ~attacked_rank() {
-    if (all_.failed()) require_sound(all_.why());
+    if (all_.failed()) require_sound(all_.reason());
     calls_.clear();
     net_->matching().remove(all_);
     net_.reset();
     settle();
   }
 
-  /// A link from that rank, through the memory behind a descriptor, or without one through a socket.
+  /// A connection from that rank: through the shared memory `memory`, or by a socket if that is -1.
   peer link_from(int rank, int memory = -1) {
     using namespace colls;
-    auto link = std::make_unique<stream>(turned(), address_.connect());
+    auto conn = std::make_unique<stream>(driver(), address_.connect());
     const auto peer_member = member(rank);
     bool accepted = false;
     {
-      task_group work(turned());
-      work.start([](stream& at, const membership& as, bool& into) -> task<> {
-        into = co_await as.introduce(at, 0);
-      }(*link, *peer_member, accepted));
+      task_group work(driver());
+      work.start([](stream& at, const world_info& as, bool& into) -> task<> {
+        into = co_await as.authenticate(at, 0);
+      }(*conn, *peer_member, accepted));
       settle();
     }
-    require(accepted, "a rank that knows the secret is let in");
-    peer made(link->release());
-    require(shm::pass_descriptor(made.descriptor(), memory), "a descriptor is passed");
+    require(accepted, "a rank that knows the secret is accepted");
+    peer made(conn->release());
+    require(shm::send_descriptor(made.descriptor(), memory), "a descriptor is passed");
     settle();
     char answer = 0;
     require(::recv(made.descriptor(), &answer, 1, MSG_DONTWAIT) == 1, "an answer to it");
@@ -85,9 +85,9 @@ class attacked_rank {
     const std::size_t bytes = length(from);
     made.in.assign(bytes, std::byte{1});
     made.out.assign(bytes, std::byte{2});
-    made.work.emplace(turned());
+    made.work.emplace(driver());
     made.work->start(run(made, what % 16, 1 + what / 16 % 2));
-    net_->kick();
+    net_->wake_driver();
   }
 
  private:
@@ -96,7 +96,7 @@ class attacked_rank {
       record.communicator = &of.all_;
       record.sequence = direct ? tag : of.all_.take_sequence(of.call_);
       record.hash = direct ? 0 : of.hash_;
-      record.started = turned().now();
+      record.started = driver().now();
       record.deadline = record.started + 100 * colls::seconds;
       of.net_->matching().begin(record);
     }
@@ -115,9 +115,9 @@ class attacked_rank {
     std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return 3 * a + b; }
   };
 
-  static std::shared_ptr<colls::engine> engine() { return turned().shared_from_this(); }
-  std::shared_ptr<colls::membership> member(int rank) const {
-    auto made = std::make_shared<colls::membership>();
+  static std::shared_ptr<colls::engine> engine() { return driver().shared_from_this(); }
+  std::shared_ptr<colls::world_info> member(int rank) const {
+    auto made = std::make_shared<colls::world_info>();
     made->rank = rank;
     made->size = made->local_size = size;
     made->node_of.assign(size, 0);
@@ -125,20 +125,20 @@ class attacked_rank {
     made->key = colls::secret("a secret");
     made->job = 7;
     made->cfg.checksum = checks_;
-    // No rank listens there: a link that has ended is not dialled again.
-    made->book.assign(size, colls::endpoint(boost::asio::ip::address_v4::loopback(), 1));
+    // No rank listens there: a connection that has ended is not replaced.
+    made->address_book.assign(size, colls::endpoint(boost::asio::ip::address_v4::loopback(), 1));
     return made;
   }
 
   static colls::task<> run(call_state& of, int what, int other) {
     using namespace colls;
-    tcp_transport& net = *of.owner.net_;
-    const basic_channel<tcp_transport> channel(net, of.record);
+    interprocess_transport& net = *of.owner.net_;
+    const basic_channel<interprocess_transport> channel(net, of.record);
     const const_bytes out(of.out.data(), of.out.size());
     const mutable_bytes in(of.in.data(), of.in.size());
     const message_key direct{other, communicator, of.record.sequence, message_key::point_to_point};
     message_key any = direct;
-    any.peer = posted::any_source;
+    any.peer = posted_receive::any_source;
     const std::size_t words = of.in.size() / 4;
     const any_buffer mine(of.out.data(), words, 4);
     const any_buffer sums(of.in.data(), words, 4);
@@ -157,9 +157,10 @@ class attacked_rank {
         const pattern::rank_range all{0, size};
         const const_bytes part(of.out.data(), of.out.size() / size);
         const mutable_bytes place(of.in.data(), of.in.size() / size);
-        co_await channel.round(round_gives::same(all, part), round_takes::blocks(all, place));
+        co_await channel.multi_send_recv(multi_send_buffers::same(all, part),
+                                         multi_recv_buffers::blocks(all, place));
       } else if (what == 11) {
-        co_await channel.round({}, round_takes::same({other, other + 1}, in));
+        co_await channel.multi_send_recv({}, multi_recv_buffers::same({other, other + 1}, in));
       } else if (what == 12) {
         co_await net.recv(direct, in, of.record);
       } else if (what == 13) {
@@ -174,33 +175,33 @@ class attacked_rank {
 
   local_address address_;
   bool checks_;
-  std::shared_ptr<colls::membership> who_;
+  std::shared_ptr<colls::world_info> who_;
   colls::fingerprint call_;
   colls::communicator_state all_;
   std::uint64_t hash_;
-  std::optional<colls::tcp_transport> net_;
+  std::optional<colls::interprocess_transport> net_;
   std::list<call_state> calls_;
 };
 
-/// A frame of a peer: as a rank might send it, but for what the run changes.
-struct spoken_frame {
-  colls::tcp::checked_header head;
+/// A frame of a peer as a rank might send it, with the changes of this run.
+struct fuzzed_frame {
+  colls::interprocess::checked_header head;
   std::string payload;
 };
 
-/// As it goes through a socket.
-inline std::string text_of(const spoken_frame& spoken, const attacked_rank& to) {
-  const std::size_t size = to.checks() ? sizeof spoken.head : sizeof(colls::tcp::header);
-  return std::string(reinterpret_cast<const char*>(&spoken.head), size) + spoken.payload;
+/// The bytes of the frame as a socket carries them.
+inline std::string text_of(const fuzzed_frame& frame, const attacked_rank& to) {
+  const std::size_t size = to.checks() ? sizeof frame.head : sizeof(colls::interprocess::header);
+  return std::string(reinterpret_cast<const char*>(&frame.head), size) + frame.payload;
 }
 
-inline spoken_frame speak(input& from, const attacked_rank& to) {
+inline fuzzed_frame make_frame(input& from, const attacked_rank& to) {
   using namespace colls;
-  using namespace colls::tcp;
+  using namespace colls::interprocess;
   constexpr int kinds = 8;
   const int how = from.byte();
   const int what = from.byte();
-  spoken_frame made;
+  fuzzed_frame made;
   checked_header& head = made.head;
   head.kind = static_cast<kind>(what % kinds == 0 ? from.byte() : what % kinds);
   if (how & 1) head.flags = from.byte();
@@ -214,7 +215,7 @@ inline spoken_frame speak(input& from, const attacked_rank& to) {
     head.hash = how & 8 ? from.byte() : to.hash();
   }
   head.length = how & 16 ? from.number<std::uint64_t>() : length(from);
-  const bool has_payload = head.kind == kind::data && (head.flags & flag::header_alone) == 0;
+  const bool has_payload = head.kind == kind::data && (head.flags & flag::rts) == 0;
   if (head.kind == kind::revoke) {
     made.payload = failure_text(from);
   } else if (head.kind == kind::fingerprint) {
@@ -224,8 +225,8 @@ inline spoken_frame speak(input& from, const attacked_rank& to) {
   } else if (has_payload && head.length <= lengths[std::size(lengths) - 1]) {
     made.payload.assign(head.length, 'p');
   }
-  if (!has_payload && !(how & 64) && head.kind != kind::grant) head.length = made.payload.size();
-  head.seal(reinterpret_cast<const std::byte*>(made.payload.data()), made.payload.size());
+  if (!has_payload && !(how & 64) && head.kind != kind::cts) head.length = made.payload.size();
+  head.set_checksums(reinterpret_cast<const std::byte*>(made.payload.data()), made.payload.size());
   if (how & 128) head.payload_sum ^= from.byte();
   return made;
 }

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Slots of a shared ring: a peer that writes what it likes into the memory that both have mapped,
-// and another by a socket.
+// Slots of a ring buffer: a peer that writes any bytes into the memory that both have mapped, and
+// another peer by a socket.
 //
 // covers: transport/interprocess/carrier/shared_memory_frames.hpp
-// covers: transport/interprocess/carrier/ring_buffer.hpp: map room has_slot write front pop readable data take settle sleep wake must_wake tell
-// covers: transport/interprocess/connection.hpp: pump_ring take_whole begin
+// covers: transport/interprocess/carrier/ring_buffer.hpp: map room has_slot write front pop readable data take publish_if_due request_wake cancel_wake take_wake_request publish
+// covers: transport/interprocess/connection.hpp: pump_ring try_receive begin
 
 #include "rank.hpp"
 
@@ -15,25 +15,26 @@ namespace {
 
 using namespace colls;
 
-constexpr std::size_t bytes_in_ring = shm::shortest_ring;
+constexpr std::size_t bytes_in_ring = shm::min_ring_bytes;
 
-/// The memory of a link as its dialler made it, without a ring that keeps to the rules.
+/// The shared memory of a connection as the dialling peer made it, written without the rules of a
+/// ring buffer.
 class hostile_memory {
  public:
   hostile_memory() {
-    fuzz::require(!memory_.make(shm::link_bytes(bytes_in_ring)), "memory to share");
+    fuzz::require(!memory_.make(shm::connection_bytes(bytes_in_ring)), "memory to share");
     base_ = static_cast<std::byte*>(::mmap(nullptr, memory_.size(), PROT_READ | PROT_WRITE,
                                            MAP_SHARED, memory_.descriptor(), 0));
     fuzz::require(base_ != MAP_FAILED, "memory that is mapped");
   }
 
   int descriptor() const { return memory_.descriptor(); }
-  /// What this side writes, and what it reads.
+  /// The direction in which this side writes, and the one in which it reads.
   shm::direction& out() { return *reinterpret_cast<shm::direction*>(base_); }
   shm::direction& in() { return *reinterpret_cast<shm::direction*>(base_ + memory_.size() / 2); }
   std::byte* bytes() { return base_ + shm::direction_bytes; }
 
-  /// As it was before the first run.
+  /// Resets the memory to its state before the first run.
   void clear(bool checks) {
     checks_ = checks;
     std::memset(base_, 0, shm::direction_bytes);
@@ -41,11 +42,11 @@ class hostile_memory {
     slots_ = bytes_ = 0;
   }
 
-  /// A slot as a rank would write it, but for what the run changes.
-  void write(fuzz::input& from, const tcp::header& head, std::string_view payload) {
+  /// Writes a slot as a rank would write it, with the changes of this run.
+  void write(fuzz::input& from, const interprocess::header& head, std::string_view payload) {
     const int how = from.byte();
     shm::slot& next = out().all[slots_++ % shm::slots];
-    const std::size_t room = checks_ ? shm::checksum_at : shm::longest_inline;
+    const std::size_t room = checks_ ? shm::checksum_offset : shm::max_inline_bytes;
     const bool is_short = payload.size() <= room && head.length == payload.size();
     next.piece = is_short ? 0 : static_cast<std::uint32_t>(payload.size());
     std::memcpy(static_cast<void*>(&next.frame), &head, sizeof head);
@@ -59,32 +60,33 @@ class hostile_memory {
     if (how & 2) next.piece = from.byte();
     if (how & 64) next.piece = static_cast<std::uint32_t>(head.length);
     const auto number = static_cast<std::uint32_t>(slots_);
-    if (checks_ && (how & 128) == 0) seal(next, number, is_short ? std::string_view() : payload);
+    if (checks_ && (how & 128) == 0)
+      set_checksums(next, number, is_short ? std::string_view() : payload);
     next.number.store(how & 4 ? number + from.byte() : number, std::memory_order_release);
     if (how & 8) in().reader.slots_done.store(from.number<std::uint64_t>());
     if (how & 16) in().reader.bytes_done.store(from.number<std::uint64_t>());
     if (how & 32) in().sleeper.asleep.store(from.byte());
   }
-  void write_whole(fuzz::input& from, const fuzz::spoken_frame& spoken) {
-    std::string_view rest = spoken.payload;
+  void write_whole(fuzz::input& from, const fuzz::fuzzed_frame& frame) {
+    std::string_view rest = frame.payload;
     const auto part = [&] {
-      const std::string_view piece = rest.substr(0, shm::longest_piece);
+      const std::string_view piece = rest.substr(0, shm::max_piece_bytes);
       rest.remove_prefix(piece.size());
       return piece;
     };
-    write(from, spoken.head, part());
+    write(from, frame.head, part());
     while (!rest.empty()) write(from, {}, part());
   }
-  /// As a reader that keeps up.
+  /// Marks all slots as read, as a reader that keeps up.
   void read_all() { in().reader.slots_done.store(seen_slots()); }
 
  private:
-  static void seal(shm::slot& which, std::uint32_t number, std::string_view added) {
+  static void set_checksums(shm::slot& which, std::uint32_t number, std::string_view added) {
     constexpr std::size_t checked =
-        offsetof(shm::slot, data) + shm::checksum_at - offsetof(shm::slot, piece);
+        offsetof(shm::slot, data) + shm::checksum_offset - offsetof(shm::slot, piece);
     std::uint32_t sum = detail::crc32c(number, &which.piece, checked);
     sum = detail::crc32c(sum, added.data(), added.size());
-    std::memcpy(which.data + shm::checksum_at, &sum, sizeof sum);
+    std::memcpy(which.data + shm::checksum_offset, &sum, sizeof sum);
   }
   std::uint64_t seen_slots() {
     std::uint64_t last = 0;
@@ -122,17 +124,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (what < 0x50) {
       rank.call(from);
     } else if (what < 0xc0) {
-      const fuzz::spoken_frame spoken = fuzz::speak(from, rank);
+      const fuzz::fuzzed_frame frame = fuzz::make_frame(from, rank);
       if ((what & 1) == 0) {
-        shared().write_whole(from, spoken);
+        shared().write_whole(from, frame);
       } else {
-        one.say(fuzz::text_of(spoken, rank));
+        one.send(fuzz::text_of(frame, rank));
       }
     } else if (what < 0xc8) {
-      // More of the message before, or of none.
+      // A further piece of the previous message, or of no message.
       shared().write(from, {}, std::string(from.number<std::uint16_t>(), 'm'));
     } else if (what < 0xd0) {
-      one.say(from.text());
+      one.send(from.text());
     } else if (what < 0xf0) {
       fuzz::settle();
     } else if (what < 0xfa) {
@@ -140,11 +142,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } else if (what < 0xfd) {
       one.stop_writing();
     } else {
-      one.hang_up();
+      one.close();
     }
     if (what & 2) fuzz::settle();
     for (fuzz::peer& each : peers) {
-      if (each.is_open()) each.hear();
+      if (each.is_open()) each.receive();
     }
   }
   fuzz::settle();

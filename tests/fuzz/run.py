@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Fuzzes what strangers, peers and users can hand to colls: each NAME.cpp of this folder is a fuzzer.
+"""Fuzzes the inputs that colls takes from strangers, peers and users: each NAME.cpp of this folder is a fuzzer.
 
-It begins with `covers: FILE` lines, of headers below include/colls or of tools, or `covers: FILE: FUNCTION ...`.
-A run passes if nothing was found and at least 90 % of those lines were run. corpus/NAME has the
-inputs that a run begins with, one a line, as Python writes bytes; what it finds beside them stays in
-the build folder for the next run. planted/*.patch are bugs, each with a line `fuzzer: NAME`: that one
-has to find it within 60 seconds, from the corpus alone.
+A fuzzer begins with lines `covers: FILE` or `covers: FILE: FUNCTION ...`, which name headers below
+include/colls or files of tools. A run passes if it finds nothing and executes at least 90 % of the
+lines that are named. corpus/NAME contains the inputs with which a run begins, one a line, as Python
+writes bytes. Further inputs that a run finds stay in the build folder for the next run.
+planted/*.patch are bugs, each with a line `fuzzer: NAME`: that fuzzer must find the bug within 60
+seconds, from the corpus alone.
 
 usage: run.py SOURCE_DIR BUILD_DIR COMPILER... -- [SECONDS | --planted | --keep] [NAME...]
   SECONDS    of fuzzing, for each fuzzer (default 60)
   --planted  plants the bugs in a copy of the sources
-  --keep     takes what former runs found and covers more into the corpora
+  --keep     adds those inputs of former runs to the corpora that cover more
   --log FILE writes the results as `meson test` does
 """
 
@@ -30,11 +31,11 @@ import tempfile
 import threading
 import time
 
-# Objects that say nothing of where the sources are: ccache has them for a copy of these, too.
+# The objects do not contain the path of the sources, so that ccache finds them for a copy of the sources, too.
 FLAGS = ["-std=c++20", "-O1", "-g1", "-ffile-compilation-dir=.", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Wconversion", "-Wshadow",
          "-Werror", "-DCOLLS_SEPARATE_COMPILATION", "-DBOOST_ASIO_SEPARATE_COMPILATION"]
-# What ASan sees too is not looked at twice.
-WATCHED = ["-fsanitize=fuzzer-no-link,address,undefined",
+# The UBSan checks that ASan covers, too, are off.
+INSTRUMENTED = ["-fsanitize=fuzzer-no-link,address,undefined",
            "-fno-sanitize=null,vptr,object-size,pointer-overflow", "-fno-sanitize-recover=all",
            "-fprofile-instr-generate", "-fcoverage-mapping"]
 LINKED = ["-fsanitize=fuzzer,address,undefined", "-fprofile-instr-generate", "-lfmt", "-lcrypto", "-pthread"]
@@ -64,7 +65,7 @@ def in_parallel(work, items):
 
 
 class Progress:
-    """One line on a terminal that says how far the running fuzzers are."""
+    """A line on the terminal with the progress of the running fuzzers."""
 
     def __init__(self):
         self.lock, self.now, self.is_shown = threading.Lock(), {}, sys.stdout.isatty()
@@ -85,7 +86,7 @@ class Progress:
 
 
 class Fuzzers:
-    """The programs, made against some headers."""
+    """The fuzzers compiled from the sources of one folder."""
 
     def __init__(self, source, folder, compiler):
         self.source, self.folder, self.compiler = source, folder, compiler
@@ -98,7 +99,7 @@ class Fuzzers:
         return made
 
     def build(self, names):
-        parts = [("tools/asio.cpp", ["-w"])] + [(f"tests/fuzz/{name}.cpp", WATCHED) for name in ["colls", *names]]
+        parts = [("tools/asio.cpp", ["-w"])] + [(f"tests/fuzz/{name}.cpp", INSTRUMENTED) for name in ["colls", *names]]
         asio, colls, *own = in_parallel(lambda part: self.compiled(*part), parts)
         for name, made in zip(names, own):
             checked([self.compiler[-1], made, colls, asio, *LINKED, "-o", self.folder / name])
@@ -125,12 +126,12 @@ def write_corpus(folder, inputs):
 def environment(profile):
     return {**os.environ, "COLLS_LOG": "off", "LLVM_PROFILE_FILE": str(profile),
             "ASAN_OPTIONS": "detect_stack_use_after_return=0",
-            "LSAN_OPTIONS": "use_poisoned=1",  # frames that are kept for the next call are
+            "LSAN_OPTIONS": "use_poisoned=1",  # coroutine frames that are cached for the next call are poisoned
             "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_SYMBOLIZER_PATH": "/usr/bin/llvm-symbolizer-19"}
 
 
 def fuzz(program, corpora, seconds, progress, seed=0):
-    """(exit status, output, seconds that it took)."""
+    """Runs a fuzzer. Returns (exit status, output, duration in seconds)."""
     name = program.name
     began = time.monotonic()
     running = subprocess.Popen(
@@ -150,7 +151,7 @@ def fuzz(program, corpora, seconds, progress, seed=0):
 
 
 def covered(source, program):
-    """(lines that were run, lines, where those are that were not) of what the fuzzer names."""
+    """Returns (number of executed lines, number of lines, places of missed lines) of the code that the fuzzer names."""
     wanted = re.findall(r"^// covers: (\S+?)(?::(.*))?$", (source / f"tests/fuzz/{program.name}.cpp").read_text(), re.M)
     wanted = [(file if file.startswith("tools/") else f"include/colls/{file}", (functions or "").split())
               for file, functions in wanted]
@@ -171,11 +172,11 @@ def covered(source, program):
                 ranges = [(each["regions"][0][0], each["regions"][0][2]) for each in known
                           if f"{len(function)}{function}" in each["name"] and each["filenames"][0] == file]
                 if not ranges:
-                    raise Failed(f"{program.name} covers {function} of {file}, which is not there")
+                    raise Failed(f"{program.name} covers {function} of {file}, which does not exist")
                 inside |= {line for first, last in ranges for line in range(first, last + 1)}
             lines = {line: count for line, count in lines.items() if line in inside}
         if not lines:
-            raise Failed(f"{program.name} covers {file}, which is not there")
+            raise Failed(f"{program.name} covers {file}, which does not exist")
         run += sum(count > 0 for count in lines.values())
         total += len(lines)
         missed += [f"{file}:{line}" for line, count in lines.items() if count == 0]
@@ -189,7 +190,7 @@ def findings(output):
 
 
 def test(fuzzers, name, seconds, progress):
-    """(whether it passed, what to print)."""
+    """Returns (whether the fuzzer passed, text to print)."""
     program = fuzzers.folder / name
     seeds = write_corpus(fuzzers.folder / "seeds" / name, read_corpus(fuzzers.source, name))
     found = fuzzers.folder / "found" / name
@@ -209,7 +210,7 @@ def test(fuzzers, name, seconds, progress):
 
 
 def plant(fuzzers, patch, progress):
-    """(whether the bug was found, what to print)."""
+    """Returns (whether the bug was found, text to print)."""
     name = re.search(r"^fuzzer: (\w+)$", patch.read_text(), re.M)[1]
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
@@ -232,7 +233,7 @@ def plant(fuzzers, patch, progress):
 
 
 def keep(fuzzers, name):
-    """Writes the smallest corpus that covers what former runs have covered."""
+    """Writes the smallest corpus that covers all code that former runs have covered."""
     program = fuzzers.folder / name
     seeds = write_corpus(fuzzers.folder / "seeds" / name, read_corpus(fuzzers.source, name))
     with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Store frames: clients that send what they like to a server, and a server that answers what it
-// likes to a client.
+// Store frames: clients that send any bytes to a server, and a server that answers a client with
+// any bytes.
 //
-// covers: base/reported_failure.hpp: parse end
+// covers: base/reported_failure.hpp: parse terminate
 // covers: bootstrap/store_frame.hpp
 // covers: bootstrap/store.hpp: find set add compare_set check wait forget check_limits
-// covers: bootstrap/store_server.ipp: enter judge serve converse handle texts wait_for arrived answer flush announce_failure
-// covers: bootstrap/tcp_store.ipp: ask send flush forget read_answers take failed lose report_failure listen_for_failures
+// covers: bootstrap/store_server.ipp: handle_peer decide_verdict serve_client serve_requests handle_request parse_strings wait_for keys_ready reply flush announce_failure
+// covers: bootstrap/tcp_store.ipp: call send flush forget read_loop handle_reply record_failure disconnect report_failure listen_for_failures
 
 #include "peer.hpp"
 
@@ -24,7 +24,7 @@ constexpr int world = 3;
 hello greeting(int rank, bool checks = false) {
   hello made;
   made.checksum = checks;
-  made.what = purpose::store;
+  made.purpose = connection_purpose::store;
   made.job = 7;
   made.rank = rank;
   made.world = world;
@@ -34,11 +34,11 @@ hello greeting(int rank, bool checks = false) {
 std::string key_text(fuzz::input& from) {
   const int which = from.below(8);
   if (which < 5) return std::string(1, static_cast<char>('a' + which));
-  if (which == 5) return std::string(store::longest_key, 'k');
+  if (which == 5) return std::string(store::max_key_size, 'k');
   return std::string(from.text());
 }
 
-/// What frames have as values: lists of keys, two texts, failures, numbers, anything.
+/// The value of a frame: a list of keys, two texts, a failure, a long text, any bytes, or nothing.
 std::string value_text(fuzz::input& from) {
   switch (from.below(8)) {
     case 0:
@@ -46,7 +46,7 @@ std::string value_text(fuzz::input& from) {
     case 1:
     case 2: {
       std::string joined;
-      for (int n = from.below(4); n > 0; --n) detail::append_text(joined, key_text(from));
+      for (int n = from.below(4); n > 0; --n) detail::append_string(joined, key_text(from));
       if (from.below(4) == 0) joined += from.text();
       return joined;
     }
@@ -59,12 +59,12 @@ std::string value_text(fuzz::input& from) {
   }
 }
 
-/// One frame, or bytes that are none.
+/// One frame, or bytes that are not a frame.
 std::string frame_text(fuzz::input& from, int first_kind, int kinds, bool checks) {
   const int how = from.byte();
   if (how == 255) return std::string(from.text());
   frame head;
-  head.what = static_cast<frame::kind>(how & 1 ? from.byte() : first_kind + from.below(kinds));
+  head.op = static_cast<frame::opcode>(how & 1 ? from.byte() : first_kind + from.below(kinds));
   head.id = how & 2 ? from.number<std::uint32_t>() : static_cast<std::uint32_t>(from.below(8));
   head.number = how & 4 ? from.number<std::int64_t>() : from.number<std::int8_t>();
   const std::string key = how & 8 ? std::string() : key_text(from);
@@ -72,7 +72,7 @@ std::string frame_text(fuzz::input& from, int first_kind, int kinds, bool checks
   std::string text;
   detail::append_frame(text, head, key, value, checks);
   if (how & 32) {
-    // Lengths that say something else than what follows.
+    // Lengths that differ from those of the bytes that follow.
     const std::size_t at = 8 + 4 * static_cast<std::size_t>(from.below(2));
     const auto length = from.number<std::uint32_t>();
     std::memcpy(&text[at], &length, sizeof length);
@@ -80,18 +80,18 @@ std::string frame_text(fuzz::input& from, int first_kind, int kinds, bool checks
   return text;
 }
 
-/// What a server says is what a client understands.
+/// Requires that the bytes a server has sent are frames that a client understands.
 void require_answers(std::string_view heard, bool checks) {
-  const std::size_t size = frame::size + (checks ? detail::store_sums : 0);
+  const std::size_t size = frame::size + (checks ? detail::store_checksums_size : 0);
   while (!heard.empty()) {
     fuzz::require(heard.size() >= size, "an answer has its header");
     const auto head = detail::parse_store_frame(
         std::span(reinterpret_cast<const std::byte*>(heard.data()), frame::size));
-    fuzz::require(head.has_value() && head->what >= frame::kind::reply && head->key_size == 0,
+    fuzz::require(head.has_value() && head->op >= frame::opcode::reply && head->key_size == 0,
                   "an answer is one");
     heard.remove_prefix(size);
     fuzz::require(heard.size() >= head->value_size, "an answer has its value");
-    if (head->what == frame::kind::failed || head->what == frame::kind::refused) {
+    if (head->op == frame::opcode::failed || head->op == frame::opcode::refused) {
       failure why;
       fuzz::require(head->value_size == sizeof why, "a failure has its length");
       std::memcpy(static_cast<void*>(&why), heard.data(), sizeof why);
@@ -101,9 +101,9 @@ void require_answers(std::string_view heard, bool checks) {
   }
 }
 
-/// A rank beside the hostile ones: to it the store is what it was.
+/// A rank beside the hostile ones, for which the store works as ever.
 task<> honest(tcp_store& at, bool& done) {
-  const time_point soon = fuzz::turned().now() + 10 * seconds;
+  const time_point soon = fuzz::driver().now() + 10 * seconds;
   co_await at.set("honest", "word", soon);
   const std::string word = co_await at.get("honest", soon);
   fuzz::require(word == "word", "a store keeps what a rank has set");
@@ -113,14 +113,14 @@ task<> honest(tcp_store& at, bool& done) {
 struct told final : failure_listener {
   void rank_failed(int rank, const reported_failure& why) override {
     fuzz::require_sound(why);
-    fuzz::require(rank == why.why().culprit, "a failure names one rank");
+    fuzz::require(rank == why.reason().culprit, "a failure names one rank");
   }
 };
 
 void at_the_server(fuzz::input from, bool checks) {
   const secret key("a secret");
   fuzz::local_address address;
-  store_server server(fuzz::turned(), greeting(-1), key);
+  store_server server(fuzz::driver(), greeting(-1), key);
   server.adopt(address.take().release());
   std::vector<fuzz::peer> peers(3);
   std::vector<std::string> heard(peers.size());
@@ -134,33 +134,33 @@ void at_the_server(fuzz::input from, bool checks) {
       hello mine = greeting(rank, checks);
       if (what & 8) mine.world = from.number<std::int8_t>();
       if (mine.rank >= mine.world || mine.rank < -1 || mine.world < 1) continue;
-      one = fuzz::come_in(address, mine, key);
+      one = fuzz::authenticate(address, mine, key);
       heard[which].clear();
       if (one.is_open() && (what & 16) == 0) {
         std::string text;
-        detail::append_frame(text, {.what = frame::kind::enter}, {}, {}, checks);
-        one.say(text);
+        detail::append_frame(text, {.op = frame::opcode::enter}, {}, {}, checks);
+        one.send(text);
       }
     } else if ((what & 0xf0) == 0xf0) {
-      one.hang_up();
+      one.close();
     } else {
-      one.say(frame_text(from, 1, 10, checks));
+      one.send(frame_text(from, 1, 10, checks));
     }
     if ((what & 0x20) == 0) fuzz::settle();
     if (!one.is_open()) continue;
-    heard[which] += one.hear();
+    heard[which] += one.receive();
     if ((what & 0x20) == 0) require_answers(std::exchange(heard[which], {}), checks);
   }
-  for (fuzz::peer& each : peers) each.hang_up();
+  for (fuzz::peer& each : peers) each.close();
   fuzz::settle();
-  fuzz::peer end = fuzz::come_in(address, greeting(-1), key);
-  fuzz::require(end.is_open(), "a launcher is let in, whatever others did");
+  fuzz::peer end = fuzz::authenticate(address, greeting(-1), key);
+  fuzz::require(end.is_open(), "a launcher is accepted, whatever other clients did");
   bool done = false;
   told listening;
-  tcp_store beside(std::make_unique<stream>(fuzz::turned(), end.release()), greeting(-1),
+  tcp_store beside(std::make_unique<stream>(fuzz::driver(), end.release()), greeting(-1),
                    10 * seconds);
   {
-    task_group work(fuzz::turned());
+    task_group work(fuzz::driver());
     work.start(honest(beside, done));
     beside.listen_for_failures(&listening);
     fuzz::settle();
@@ -170,9 +170,9 @@ void at_the_server(fuzz::input from, bool checks) {
   server.close();
 }
 
-/// A call of a client; it ends well or with a reason.
+/// A call of a client. It succeeds or fails with a valid record.
 task<> ask(tcp_store& at, int what, std::string key, std::string value) {
-  const time_point soon = fuzz::turned().now() + 10 * seconds;
+  const time_point soon = fuzz::driver().now() + 10 * seconds;
   const std::vector<std::string> keys{key, value};
   try {
     switch (what) {
@@ -209,9 +209,9 @@ task<> ask(tcp_store& at, int what, std::string key, std::string value) {
 void at_the_client(fuzz::input from, bool checks) {
   auto [outside, inside] = fuzz::peer::pair();
   told listening;
-  tcp_store store(std::make_unique<stream>(fuzz::turned(), std::move(inside)),
+  tcp_store store(std::make_unique<stream>(fuzz::driver(), std::move(inside)),
                   greeting(from.below(2) - 1), 10 * seconds, checks);
-  task_group work(fuzz::turned());
+  task_group work(fuzz::driver());
   int calls = 0;
   int steps = 0;
   bool has_left = false;
@@ -222,7 +222,7 @@ void at_the_client(fuzz::input from, bool checks) {
       has_left = what % 16 > 12;
       work.start(ask(store, has_left ? 7 : what % 7, key_text(from), value_text(from)));
     } else if (what < 0xf0) {
-      outside.say(frame_text(from, 64, 4, checks));
+      outside.send(frame_text(from, 64, 4, checks));
       if (what & 1) fuzz::settle();
     } else if (what < 0xf4) {
       store.listen_for_failures(&listening);
@@ -231,14 +231,14 @@ void at_the_client(fuzz::input from, bool checks) {
     } else if (what < 0xfc) {
       outside.stop_writing();
     } else {
-      outside.hang_up();
+      outside.close();
     }
-    if (outside.is_open()) outside.hear();
+    if (outside.is_open()) outside.receive();
   }
   fuzz::settle();
   store.listen_for_failures(&listening);
   store.listen_for_failures(nullptr);
-  outside.hang_up();
+  outside.close();
   fuzz::settle();
   fuzz::require(work.running() == 0, "calls end when the server is gone");
 }

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Texts of users and of other ranks: addresses, what ranks publish of themselves, plans of the
-// simulator and its topologies. The first character says which.
+// Texts of users and of other ranks: addresses, entries that ranks publish, fault plans of the
+// simulator and its topologies. The first character selects the kind.
 //
 // covers: bootstrap/config.hpp: parse_number parse_address host_and_port
-// covers: bootstrap/world_info.ipp: parse read_membership text membership_text
+// covers: bootstrap/world_info.ipp: parse parse_world_info text world_info_text
 // covers: os/cpu_affinity.hpp: read write
-// covers: transport/simulated/fault_plan.hpp: parse text word is_over end number rank event duration fail name_index parse_fault duration_text
+// covers: transport/simulated/fault_plan.hpp: parse text next_token is_at_end end number rank event duration fail name_index parse_fault duration_text
 // covers: transport/simulated/network_model.hpp: parse parse_number next_part
 
 #include "input.hpp"
@@ -35,21 +35,21 @@ void read_address(std::string_view text) {
   }
 }
 
-void read_card(const std::string& text) {
-  const auto card = colls::detail::rank_card::parse(text);
-  if (!card) return;
-  fuzz::require(card->where.port() != 0, "a rank listens at a port");
-  const auto again = colls::detail::rank_card::parse(card->text());
-  fuzz::require(again && again->where == card->where && again->place() == card->place() &&
-                    again->transport == card->transport,
-                "a card that is written is read again");
+void read_rank(const std::string& text) {
+  const auto info = colls::detail::rank_info::parse(text);
+  if (!info) return;
+  fuzz::require(info->address.port() != 0, "a rank listens at a port");
+  const auto again = colls::detail::rank_info::parse(info->text());
+  fuzz::require(again && again->address == info->address && again->host_id() == info->host_id() &&
+                    again->transport == info->transport,
+                "an entry that is written is read again");
 }
 
-void read_members(const std::string& text) {
-  membership all;
+void read_world(const std::string& text) {
+  world_info all;
   all.size = 1;
   all.size += static_cast<int>(std::count(text.begin(), text.end(), '\n')) % 8;
-  if (!colls::detail::read_membership(text, all)) return;
+  if (!colls::detail::parse_world_info(text, all)) return;
   for (const int node : all.node_of) {
     fuzz::require(node >= 0 && node < static_cast<int>(all.machine_of.size()), "a node is known");
   }
@@ -57,19 +57,19 @@ void read_members(const std::string& text) {
     fuzz::require(machine >= 0 && machine < static_cast<int>(all.cores_of.size()),
                   "a machine is known");
   }
-  membership again;
+  world_info again;
   again.size = all.size;
-  fuzz::require(colls::detail::read_membership(colls::detail::membership_text(all), again),
+  fuzz::require(colls::detail::parse_world_info(colls::detail::world_info_text(all), again),
                 "what rank 0 writes the others read");
   fuzz::require(again.node_of == all.node_of && again.machine_of == all.machine_of &&
-                    again.cores_of == all.cores_of && again.book == all.book,
+                    again.cores_of == all.cores_of && again.address_book == all.address_book,
                 "and they read the same");
 }
 
 void read_plan(std::string_view text) {
   try {
-    const auto plan = simulated::plan::parse(text);
-    fuzz::require(simulated::plan::parse(plan.text()) == plan,
+    const auto plan = simulated::fault_plan::parse(text);
+    fuzz::require(simulated::fault_plan::parse(plan.text()) == plan,
                   "a plan that is written is read again");
   } catch (const std::invalid_argument& wrong) {
     for (const char* at = wrong.what(); *at != 0; ++at) {
@@ -98,10 +98,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       read_address(text);
       break;
     case 'c':
-      read_card(text);
+      read_rank(text);
       break;
     case 'm':
-      read_members(text);
+      read_world(text);
       break;
     case 'p':
       read_plan(text);

@@ -20,7 +20,7 @@ using namespace joining;
 
 namespace {
 
-/// A folder of its own, gone at the end.
+/// A temporary folder, removed at the end.
 struct folder {
   std::string path = "/tmp/colls-test-descriptor-XXXXXX";
   folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
@@ -29,36 +29,36 @@ struct folder {
 
 }  // namespace
 
-TEST_CASE("a connect that a signal interrupts goes on") {
+TEST_CASE("a connect that a signal interrupts continues") {
   bench at;
-  colls::listener door;
-  REQUIRE(!door.listen(loopback()));
-  colls::stream link(at.on);
-  link.deadline(at.in(5 * seconds));
-  const auto dial = [](colls::stream& from, endpoint where, std::error_code* ec) -> task<> {
-    const auto done = co_await colls::detail::attempt(from.connect(where));
+  colls::listener acceptor;
+  REQUIRE(!acceptor.listen(loopback()));
+  colls::stream client(at.on);
+  client.set_deadline(at.in(5 * seconds));
+  const auto dial = [](colls::stream& from, endpoint server, std::error_code* ec) -> task<> {
+    const auto done = co_await colls::detail::attempt(from.connect(server));
     *ec = done.ec;
   };
   std::error_code ec = make_error_code(errc::cancelled);
   const interrupted::begin all;
-  at.run(dial(link, door.local(), &ec));
+  at.run(dial(client, acceptor.local(), &ec));
   CHECK(!ec);
   CHECK(interrupted::count > 0);
-  CHECK(door.accept());
+  CHECK(acceptor.accept());
 }
 
-TEST_CASE("local sockets and what passes through them survive signals") {
+TEST_CASE("local sockets and the descriptors passed through them survive signals") {
   colls::listener tcp, local;
   REQUIRE(!tcp.listen(loopback()));
-  REQUIRE(!colls::shm::listen_beside(tcp.local(), local));
+  REQUIRE(!colls::shm::listen_local(tcp.local(), local));
   colls::detail::descriptor one, passed;
   std::error_code ec;
   const interrupted::begin all;
-  REQUIRE(!colls::shm::connect_beside(tcp.local(), one));
+  REQUIRE(!colls::shm::connect_local(tcp.local(), one));
   const colls::detail::descriptor other = local.accept();
   REQUIRE(other);
-  CHECK(colls::shm::pass_descriptor(one.get(), STDERR_FILENO));
-  CHECK(colls::shm::take_descriptor(other.get(), passed, ec));
+  CHECK(colls::shm::send_descriptor(one.get(), STDERR_FILENO));
+  CHECK(colls::shm::receive_descriptor(other.get(), passed, ec));
   CHECK(!ec);
   CHECK(passed);
   CHECK(interrupted::count == 3);
@@ -67,11 +67,11 @@ TEST_CASE("local sockets and what passes through them survive signals") {
 TEST_CASE("a file store survives signals") {
   const folder here;
   bench at;
-  const colls::file_store::options how{2, 7, false};
+  const colls::file_store::options opts{2, 7, false};
   const interrupted::begin all;
-  const auto first = colls::file_store::create(at.on, here.path + "/store", how);
+  const auto first = colls::file_store::create(at.on, here.path + "/store", opts);
   const auto second =
-      at.run(colls::file_store::open(at.on, here.path + "/store", how, at.in(5 * seconds)));
+      at.run(colls::file_store::open(at.on, here.path + "/store", opts, at.in(5 * seconds)));
   at.run(first->set("key", "value", at.in(5 * seconds)));
   CHECK(at.run(second->get("key", at.in(5 * seconds))) == "value");
   CHECK(at.run(second->add("number", 5, at.in(5 * seconds))) == 5);
@@ -81,11 +81,11 @@ TEST_CASE("a file store survives signals") {
 TEST_CASE("small files, secrets and checkpoints survive signals") {
   const folder here;
   const std::string path = here.path + "/secret";
-  std::ofstream(path) << "what nobody else knows\n";
+  std::ofstream(path) << "a shared secret\n";
   REQUIRE(::chmod(path.c_str(), 0600) == 0);
   const interrupted::begin all;
-  CHECK(colls::detail::read_small_file(path.c_str()) == "what nobody else knows\n");
-  CHECK(colls::detail::read_secret_file(path) == "what nobody else knows");
+  CHECK(colls::detail::read_small_file(path.c_str()) == "a shared secret\n");
+  CHECK(colls::detail::read_secret_file(path) == "a shared secret");
   const std::string saved = here.path + "/checkpoint";
   {
     colls::ddp::atomic_file file(saved);

@@ -8,8 +8,8 @@
 #include "../support/communicators.hpp"
 #include "../support/soak.hpp"
 
-// A million operations in a row of each of 4 ranks: memory, descriptors, threads and stack stay as they are, and no
-// operation allocates. A thousand at once: in bounded memory.
+// A million operations in a row on each of 4 ranks leave memory, descriptors and threads as they
+// were, and no operation allocates. A thousand operations at once need bounded memory.
 
 namespace {
 
@@ -41,7 +41,7 @@ TEST_CASE("a million operations in a row leave everything as it was") {
     const used before;
     const std::size_t allocations_before = allocations;
     run(operations / calls_in_a_round);
-    // The vector of tasks and its frame are the test's.
+    // The test itself allocates the vector of tasks and the coroutine frames.
     CHECK(allocations - allocations_before < 10);
     const used after;
     CHECK(after.resident < before.resident + (1 << 20));

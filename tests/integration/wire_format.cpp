@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Every frame and every handshake message as the bytes that travel. Whoever changes one of them
-// raises `wire_version`, and the bytes here.
+// The bytes of every frame and of every handshake message. A change to one of them needs a higher
+// `wire_version` and new bytes here.
 
 #include <colls/algorithm/shared_window.hpp>
 #include <colls/bootstrap/file_store_header.hpp>
@@ -25,20 +25,20 @@ namespace {
 
 using namespace colls;
 
-/// Two digits a byte; "(N)" stands for a run of N zeros, of 4 at least.
-std::string hex(const void* bytes, std::size_t size) {
-  const auto* const at = static_cast<const unsigned char*>(bytes);
+/// Two digits a byte; "(N)" stands for a run of N zero bytes, where N is at least 4.
+std::string hex(const void* data, std::size_t size) {
+  const auto* const bytes = static_cast<const unsigned char*>(data);
   std::string text;
   for (std::size_t i = 0; i < size;) {
     std::size_t zeros = 0;
-    while (i + zeros < size && at[i + zeros] == 0) ++zeros;
+    while (i + zeros < size && bytes[i + zeros] == 0) ++zeros;
     if (zeros >= 4) {
       text += '(' + std::to_string(zeros) + ')';
       i += zeros;
       continue;
     }
     char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", at[i++]);
+    std::snprintf(digits, sizeof digits, "%02x", bytes[i++]);
     text += digits;
   }
   return text;
@@ -65,29 +65,29 @@ failure a_failure() {
 }
 
 rank_state a_state(std::int32_t rank) {
-  rank_state where;
-  where.entered = 0x0101;
-  where.waits_in = 0x0202;
-  where.sequence = 0x0303;
-  where.waiter_in = 0x0404;
-  where.communicator = 5;
-  where.rank = rank;
-  where.age_ms = 7;
-  where.silent_ms = 8;
-  where.operation = collective::barrier;
-  where.answers = 1;
-  where.awaited = 1;
-  where.stopped = 1;
-  where.waiter = 9;
-  where.waiter_ms = 10;
-  return where;
+  rank_state state;
+  state.entered = 0x0101;
+  state.waits_in = 0x0202;
+  state.sequence = 0x0303;
+  state.waiter_in = 0x0404;
+  state.communicator = 5;
+  state.rank = rank;
+  state.age_ms = 7;
+  state.silent_ms = 8;
+  state.operation = collective::barrier;
+  state.answers = 1;
+  state.awaited = 1;
+  state.stopped = 1;
+  state.waiter = 9;
+  state.waiter_ms = 10;
+  return state;
 }
 
 fingerprint a_fingerprint() {
   fingerprint call;
-  call.what = collective::reduce_scatter;
-  call.how = algorithm::circulant;
-  call.sum = order::rank;
+  call.operation = collective::reduce_scatter;
+  call.algorithm = algorithm::circulant;
+  call.order = order::rank;
   call.wire = wire::storage;
   call.root = 2;
   call.type = type_id<float>();
@@ -105,40 +105,40 @@ fingerprint a_fingerprint() {
 secret the_secret() { return secret("it is a secret"); }
 
 hello a_hello() {
-  hello mine;
-  mine.link_set = 0x01020304;
-  mine.job = 0x1112131415161718;
-  mine.rank = 2;
-  mine.world = 5;
-  for (std::size_t i = 0; i < mine.nonce.size(); ++i)
-    mine.nonce[i] = static_cast<std::byte>(i + 0x40);
-  return mine;
+  hello result;
+  result.link_set = 0x01020304;
+  result.job = 0x1112131415161718;
+  result.rank = 2;
+  result.world = 5;
+  for (std::size_t i = 0; i < result.nonce.size(); ++i)
+    result.nonce[i] = static_cast<std::byte>(i + 0x40);
+  return result;
 }
 
 }  // namespace
 
-TEST_CASE("the version of what travels") { CHECK(wire_version == 5); }
+TEST_CASE("the wire version") { CHECK(wire_version == 5); }
 
 TEST_CASE("headers of frames, with and without checksums") {
-  using tcp::kind;
+  using interprocess::kind;
   const message_key key{6, 0x01020304, 0x1112131415161718, 0x2122};
-  const auto plain = [&](kind what, std::uint64_t length, std::uint8_t flags) {
-    return hex(tcp::header_for(what, key, length, 0x3132333435363738, flags));
+  const auto plain = [&](kind type, std::uint64_t length, std::uint8_t flags) {
+    return hex(interprocess::make_header(type, key, length, 0x3132333435363738, flags));
   };
   CHECK(plain(kind::data, 24, 0) == "0100222104030201181716151413121118(7)3837363534333231");
-  CHECK(plain(kind::data, 1 << 20, tcp::flag::header_alone) ==
+  CHECK(plain(kind::data, 1 << 20, interprocess::flag::rts) ==
         "01012221040302011817161514131211000010(5)3837363534333231");
-  CHECK(plain(kind::data, 1 << 20, tcp::flag::header_alone | tcp::flag::reminder) ==
+  CHECK(plain(kind::data, 1 << 20, interprocess::flag::rts | interprocess::flag::repeat) ==
         "01032221040302011817161514131211000010(5)3837363534333231");
-  CHECK(plain(kind::data, 1 << 20, tcp::flag::granted) ==
+  CHECK(plain(kind::data, 1 << 20, interprocess::flag::cleared) ==
         "01042221040302011817161514131211000010(5)3837363534333231");
-  CHECK(plain(kind::data, 7, tcp::flag::taken_back) ==
+  CHECK(plain(kind::data, 7, interprocess::flag::cancel) ==
         "0140222104030201181716151413121107(7)3837363534333231");
-  CHECK(plain(kind::grant, 1 << 20, 0) ==
+  CHECK(plain(kind::cts, 1 << 20, 0) ==
         "02002221040302011817161514131211000010(5)3837363534333231");
-  CHECK(plain(kind::grant, 4096, tcp::flag::window) ==
+  CHECK(plain(kind::cts, 4096, interprocess::flag::credit) ==
         "020822210403020118171615141312110010(6)3837363534333231");
-  CHECK(plain(kind::grant, 1 << 20, tcp::flag::unwanted) ==
+  CHECK(plain(kind::cts, 1 << 20, interprocess::flag::truncated) ==
         "02102221040302011817161514131211000010(5)3837363534333231");
   CHECK(plain(kind::announce, sizeof(state_report), 0) ==
         "030022210403020118171615141312114802(6)3837363534333231");
@@ -147,14 +147,14 @@ TEST_CASE("headers of frames, with and without checksums") {
   CHECK(plain(kind::goodbye, 0, 0) == "05002221040302011817161514131211(8)3837363534333231");
   CHECK(plain(kind::fingerprint, sizeof(fingerprint), 0) ==
         "0600222104030201181716151413121138(7)3837363534333231");
-  CHECK(plain(kind::mapped, 0, tcp::flag::reads) ==
+  CHECK(plain(kind::mapped, 0, interprocess::flag::cma) ==
         "07202221040302011817161514131211(8)3837363534333231");
   CHECK(plain(kind::report, sizeof(state_report), 0) ==
         "080022210403020118171615141312114802(6)3837363534333231");
 
-  tcp::checked_header checked;
-  checked = tcp::header_for(kind::data, key, 4, 0x3132333435363738);
-  checked.seal(reinterpret_cast<const std::byte*>("word"), 4);
+  interprocess::checked_header checked;
+  checked = interprocess::make_header(kind::data, key, 4, 0x3132333435363738);
+  checked.set_checksums(reinterpret_cast<const std::byte*>("word"), 4);
   CHECK(hex(checked) == "0100222104030201181716151413121104(7)383736353433323129c840906b008ce7");
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("payloads of frames that are not data") {
         "050b010102000000040400000400000008040000010000000300000004(7)1000000006(7)07(7)");
 }
 
-TEST_CASE("hashes and numbers of what ranks compare") {
+TEST_CASE("hashes and identifiers that ranks compare") {
   CHECK(hex(hash_of(a_fingerprint())) == "937aa5718d8a9bda");
   const std::uint32_t types[] = {
       type_id<std::byte>(),     type_id<bool>(),          type_id<std::int8_t>(),
@@ -201,25 +201,25 @@ TEST_CASE("hashes and numbers of what ranks compare") {
   CHECK(static_cast<int>(errc::crypto_failed) == 28);
 }
 
-TEST_CASE("slots of a ring in shared memory") {
+TEST_CASE("slots of a ring buffer in shared memory") {
   for (const bool checks : {false, true}) {
     CAPTURE(checks);
     shm::segment memory;
-    REQUIRE(!memory.make(shm::link_bytes(shm::shortest_ring)));
-    shm::ring writer(checks);
+    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_bytes)));
+    shm::ring_buffer writer(checks);
     REQUIRE(!writer.map(memory, 0));
     shm::mapping half;
     REQUIRE(!half.map(memory, 0, shm::direction_bytes));
     const std::string text(64, 'x');
     for (const std::size_t length : {std::size_t{4}, text.size()}) {
-      writer.write(tcp::header_for(tcp::kind::data, {0, 1, 2, 3}, length, 5),
+      writer.write(interprocess::make_header(interprocess::kind::data, {0, 1, 2, 3}, length, 5),
                    reinterpret_cast<const std::byte*>(text.data()), length);
     }
-    const auto& way = *reinterpret_cast<const shm::direction*>(half.data());
-    CHECK(hex(&way.all[0], sizeof(shm::slot)) ==
+    const auto& direction = *reinterpret_cast<const shm::direction*>(half.data());
+    CHECK(hex(&direction.all[0], sizeof(shm::slot)) ==
           (checks ? "01(7)010003000100000002(7)04(7)05(7)78787878(16)4d75abe5"
                   : "01(7)010003000100000002(7)04(7)05(7)78787878(20)"));
-    CHECK(hex(&way.all[1], sizeof(shm::slot)) ==
+    CHECK(hex(&direction.all[1], sizeof(shm::slot)) ==
           (checks ? "0200000040000000010003000100000002(7)40(7)05(27)c2dba11b"
                   : "0200000040000000010003000100000002(7)40(7)05(31)"));
   }
@@ -228,8 +228,8 @@ TEST_CASE("slots of a ring in shared memory") {
   CHECK(shm::direction_bytes == 65536);
 }
 
-TEST_CASE("what a rank tells a peer of its buffers") {
-  CHECK(hex(direct::card{0x0102, 0x0304, 0x0506}) == "0201(6)0403(6)0605(6)");
+TEST_CASE("the descriptor of a rank's shared window") {
+  CHECK(hex(direct::window_descriptor{0x0102, 0x0304, 0x0506}) == "0201(6)0403(6)0605(6)");
 }
 
 TEST_CASE("HELLO and refusals") {
@@ -237,19 +237,19 @@ TEST_CASE("HELLO and refusals") {
   CHECK(hex(write_hello(mine)) ==
         "89434f4c0d0a1a0a050001030403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
-  mine.what = purpose::store;
+  mine.purpose = connection_purpose::store;
   mine.has_secret = true;
   mine.checksum = true;
   CHECK(hex(write_hello(mine)) ==
         "89434f4c0d0a1a0a050002c30403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
-  CHECK(hex(write_hello(refusal(purpose::wrong_job))) ==
+  CHECK(hex(write_hello(refusal(connection_purpose::wrong_job))) ==
         "89434f4c0d0a1a0a05000303(12)ffffffff01(35)");
-  CHECK(hex(write_hello(refusal(purpose::no_descriptor, 3))) ==
+  CHECK(hex(write_hello(refusal(connection_purpose::no_descriptor, 3))) ==
         "89434f4c0d0a1a0a05000403(12)0300000005(35)");
 }
 
-TEST_CASE("proofs, and the key that ranks of one host share") {
+TEST_CASE("proofs, and the secret that ranks of one host share") {
   hello other = a_hello();
   other.rank = 4;
   const hello_bytes connecting = write_hello(a_hello());
@@ -259,43 +259,43 @@ TEST_CASE("proofs, and the key that ranks of one host share") {
   CHECK(hex(detail::make_proof(the_secret(), detail::role::accepts, connecting, accepting)) ==
         "a63ef73fce723139577265e777ab8fd8885840daaf17964843d05c25c757420a");
   CHECK(hex(detail::hash_of("a job")) == "cec0dd209335167a");
-  CHECK(hex(detail::write_local_key(secret::drawn(std::string(secret::drawn_size, 'k')))) ==
+  CHECK(hex(detail::write_local_secret(secret::drawn(std::string(secret::drawn_size, 'k')))) ==
         "636f6c6c736b6579050001(5)"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b");
-  CHECK(hex(detail::write_local_key(the_secret())) == "636f6c6c736b6579050002(69)");
-  CHECK(hex(detail::write_local_key(secret("", true))) == "636f6c6c736b6579050003(69)");
+  CHECK(hex(detail::write_local_secret(the_secret())) == "636f6c6c736b6579050002(69)");
+  CHECK(hex(detail::write_local_secret(secret("", true))) == "636f6c6c736b6579050003(69)");
 }
 
 TEST_CASE("verdicts") {
   joining::bench at;
   stream dialled(at.on);
-  listener door;
-  REQUIRE(!door.listen(joining::loopback()));
-  sync_wait(at.on, dialled.connect(door.local()));
+  listener acceptor;
+  REQUIRE(!acceptor.listen(joining::loopback()));
+  sync_wait(at.on, dialled.connect(acceptor.local()));
   detail::descriptor socket;
-  while (!socket) socket = door.accept();
+  while (!socket) socket = acceptor.accept();
   stream accepted(at.on, std::move(socket));
-  dialled.deadline(at.in(5 * seconds));
-  const auto said = [&](verdict what, std::int32_t number) {
+  dialled.set_deadline(at.in(5 * seconds));
+  const auto sent = [&](verdict value, std::int32_t number) {
     verdict_bytes bytes{};
-    at.run(give_verdict(accepted, what, number));
+    at.run(give_verdict(accepted, value, number));
     sync_wait(at.on, dialled.read({bytes.data(), bytes.size()}));
     return hex(bytes);
   };
-  CHECK(said(verdict::accepted, 0) == "01(11)6d61111a");
-  CHECK(said(verdict::other_world, 12) == "050000000c(7)1ab7f0bc");
-  CHECK(said(verdict::given_up, 0) == "07(11)cd9935bd");
+  CHECK(sent(verdict::accepted, 0) == "01(11)6d61111a");
+  CHECK(sent(verdict::other_world, 12) == "050000000c(7)1ab7f0bc");
+  CHECK(sent(verdict::connection_failed, 0) == "07(11)cd9935bd");
 }
 
 TEST_CASE("frames of the store") {
   using detail::store_frame;
-  using kind = store_frame::kind;
-  const auto frame = [](kind what, std::string_view key, std::string_view value,
+  using kind = store_frame::opcode;
+  const auto frame = [](kind op, std::string_view key, std::string_view value,
                         bool checks = false) {
     std::string bytes;
     store_frame head;
-    head.what = what;
+    head.op = op;
     head.id = 0x01020304;
     head.number = -2;
     detail::append_frame(bytes, head, key, value, checks);
@@ -306,45 +306,45 @@ TEST_CASE("frames of the store") {
         "02000000040302010300000005000000feffffffffffffff6b657976616c7565");
   CHECK(frame(kind::set, "key", "value", true) ==
         "02000000040302010300000005000000feffffffffffffff448900e8ebdf132b6b657976616c7565");
-  for (const kind what :
+  for (const kind op :
        {kind::get, kind::add, kind::wait, kind::compare_set, kind::check, kind::forget,
         kind::report, kind::goodbye, kind::reply, kind::refused, kind::failed, kind::bye}) {
     char expected[80];
     std::snprintf(expected, sizeof expected, "%02x00000004030201(8)feffffffffffffff",
-                  static_cast<unsigned>(what));
-    CHECK(frame(what, "", "") == expected);
+                  static_cast<unsigned>(op));
+    CHECK(frame(op, "", "") == expected);
   }
   CHECK(static_cast<int>(kind::goodbye) == 10);
   CHECK(static_cast<int>(kind::bye) == 67);
-  CHECK(hex(detail::join_texts({"one", "", "three"})) == "030000006f6e65(4)050000007468726565");
+  CHECK(hex(detail::join_strings({"one", "", "three"})) == "030000006f6e65(4)050000007468726565");
 }
 
-TEST_CASE("what ranks publish of themselves") {
-  detail::rank_card card;
-  card.where = {boost::asio::ip::make_address("10.1.2.3"), 7000};
-  card.boot = "boot";
-  card.host = "host";
-  card.network = 42;
-  card.transport = "auto";
-  card.checksum = true;
-  card.pid = 77;
-  card.nonce = 0xabc;
-  CHECK(card.text() == "10.1.2.3 7000 boot host 42 auto 1 0 77 abc");
-  detail::store_file_head head;
+TEST_CASE("what ranks publish about themselves") {
+  detail::rank_info info;
+  info.address = {boost::asio::ip::make_address("10.1.2.3"), 7000};
+  info.boot = "boot";
+  info.host = "host";
+  info.network = 42;
+  info.transport = "auto";
+  info.checksum = true;
+  info.pid = 77;
+  info.nonce = 0xabc;
+  CHECK(info.text() == "10.1.2.3 7000 boot host 42 auto 1 0 77 abc");
+  detail::file_store_header head;
   head.pid = 77;
   head.started = 78;
   head.process_space = 79;
   std::snprintf(head.boot, sizeof head.boot, "boot");
   CHECK(hex(head) == "434f4c4c5346530a05(23)4d(7)4e(7)4f(7)626f6f74(108)");
-  membership all;
+  world_info all;
   all.node_of = {0, 0, 1};
   all.machine_of = {0, 1};
   all.cores_of = {4, 8};
-  CHECK(detail::membership_text(all) == "0 0 4\n0 0 4\n1 1 8\n");
+  CHECK(detail::world_info_text(all) == "0 0 4\n0 0 4\n1 1 8\n");
   for (const int port : {7000, 7001, 7002}) {
-    all.book.emplace_back(boost::asio::ip::make_address("10.1.2.3"),
-                          static_cast<std::uint16_t>(port));
+    all.address_book.emplace_back(boost::asio::ip::make_address("10.1.2.3"),
+                                  static_cast<std::uint16_t>(port));
   }
-  CHECK(detail::membership_text(all) ==
+  CHECK(detail::world_info_text(all) ==
         "0 0 4 10.1.2.3 7000\n0 0 4 10.1.2.3 7001\n1 1 8 10.1.2.3 7002\n");
 }

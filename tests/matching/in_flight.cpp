@@ -16,13 +16,13 @@
 namespace {
 
 using namespace colls;
-using waited = under_way::waited;
+using due_action = in_flight::due_action;
 
 struct calls {
   communicator_state all{7, 0, 4, nullptr};
-  under_way begun;
+  in_flight begun;
   std::vector<operation_record> records;
-  std::vector<std::pair<std::size_t, waited>> told;
+  std::vector<std::pair<std::size_t, due_action>> actions;
 
   explicit calls(std::size_t count) : records(count) {
     for (operation_record& each : records) {
@@ -35,31 +35,31 @@ struct calls {
     for (operation_record& each : records) begun.remove(each);
   }
   void sweep(time_point now) {
-    begun.sweep(now, [&](const operation_record& record, waited what) {
-      told.emplace_back(static_cast<std::size_t>(&record - records.data()), what);
+    begun.sweep(now, [&](const operation_record& record, due_action action) {
+      actions.emplace_back(static_cast<std::size_t>(&record - records.data()), action);
     });
   }
 };
 
-TEST_CASE("a sweep looks at the operations whose time has come, however many are under way") {
+TEST_CASE("a sweep checks only operations that are due, however many are in flight") {
   for (const std::size_t count : {std::size_t{10}, std::size_t{100'000}}) {
     CAPTURE(count);
     calls many(count);
     many.sweep(seconds);
-    CHECK(many.begun.looks() == count);
+    CHECK(many.begun.check_count() == count);
     for (time_point now = seconds; now < seconds + 100 * milliseconds; now += 10'000) {
       many.sweep(now);
     }
-    CHECK(many.begun.looks() == count);
-    CHECK(many.told.empty());
+    CHECK(many.begun.check_count() == count);
+    CHECK(many.actions.empty());
     // 0.1, 0.2, 0.4, 0.8, 1.3, 1.8, ... s
     for (time_point now = seconds; now <= 11 * seconds; now += milliseconds) many.sweep(now);
-    CHECK(many.told.size() == 18 * count);
-    CHECK(many.begun.looks() == 19 * count);
+    CHECK(many.actions.size() == 18 * count);
+    CHECK(many.begun.check_count() == 19 * count);
   }
 }
 
-TEST_CASE("what has moved is noted, and what has not ends after its patience") {
+TEST_CASE("the inactivity timeout of an operation counts from its last progress") {
   calls two(2);
   two.all.inactivity = 8 * seconds;
   constexpr time_point began = seconds;
@@ -67,20 +67,20 @@ TEST_CASE("what has moved is noted, and what has not ends after its patience") {
     if (past <= 20 * seconds) ++two.records[1].bytes;
     two.sweep(began + past);
     std::vector<std::size_t> idle;
-    for (const auto& [which, what] : std::exchange(two.told, {})) {
-      if (what == waited::idle) idle.push_back(which);
+    for (const auto& [index, action] : std::exchange(two.actions, {})) {
+      if (action == due_action::inactivity_timeout) idle.push_back(index);
     }
-    const auto is_idle = [&](std::size_t which) {
-      return std::count(idle.begin(), idle.end(), which) == 1;
+    const auto is_idle = [&](std::size_t index) {
+      return std::count(idle.begin(), idle.end(), index) == 1;
     };
     CHECK(is_idle(0) == (past >= 8 * seconds));
-    // Later by a look at most.
+    // The timeout is noticed at most one check later.
     if (past < 28 * seconds) CHECK(!is_idle(1));
     if (past > 29 * seconds + 50 * milliseconds) CHECK(is_idle(1));
   }
 }
 
-TEST_CASE("deadlines come in their order, whatever the order of the calls") {
+TEST_CASE("deadlines expire in their order, whatever the order of the calls") {
   calls all(1000);
   for (std::size_t i = 0; i < 1000; ++i) {
     all.records[i].deadline = static_cast<time_point>(1 + i * 617 % 1000) * 10'000;
@@ -91,11 +91,11 @@ TEST_CASE("deadlines come in their order, whatever the order of the calls") {
   for (time_point now = 0; now <= 10 * milliseconds; now += 10'000) {
     CHECK(all.begun.due() > now - 10'000);
     all.sweep(now);
-    for (const auto& [which, what] : std::exchange(all.told, {})) {
-      CHECK(what == waited::in_all);
-      CHECK(all.records[which].deadline == now);
-      all.begun.remove(all.records[which]);
-      all.records[which].deadline = never;
+    for (const auto& [index, action] : std::exchange(all.actions, {})) {
+      CHECK(action == due_action::total_timeout);
+      CHECK(all.records[index].deadline == now);
+      all.begun.remove(all.records[index]);
+      all.records[index].deadline = never;
       ++expired;
     }
   }
@@ -104,40 +104,40 @@ TEST_CASE("deadlines come in their order, whatever the order of the calls") {
   for (operation_record& each : all.records) all.begun.add(each);
 }
 
-TEST_CASE("a call whose turn has come is looked at anew") {
+TEST_CASE("a call that leaves the queue is checked again") {
   calls one(1);
   operation_record& call = one.records[0];
-  call.progressed = never;
+  call.last_progress = never;
   one.sweep(0);
   one.sweep(3000 * seconds);
-  CHECK(one.told.empty());
-  CHECK(one.begun.looks() == 1);
-  call.progressed = 0;
+  CHECK(one.actions.empty());
+  CHECK(one.begun.check_count() == 1);
+  call.last_progress = 0;
   call.announce_after = 3000 * seconds + 100 * milliseconds;
-  one.begun.look_soon(call);
+  one.begun.check_soon(call);
   one.sweep(3000 * seconds);
-  CHECK(one.told.empty());
+  CHECK(one.actions.empty());
   one.sweep(3000 * seconds + 100 * milliseconds);
-  CHECK(one.told.size() == 1);
+  CHECK(one.actions.size() == 1);
 }
 
-// ---- pairing
+// ---- match_queues
 
-struct message final : arrival {
+struct message final : unexpected_message {
   void drop() override {}
 };
 
-/// Many messages and receives of point to point, of several tags and two sources.
+/// Many point-to-point messages and receives with several tags and two sources.
 struct many {
   communicator_state all{7, 0, 4, nullptr};
   operation_record record;
-  pairing lists;
+  match_queues lists;
   std::vector<message> messages;
-  std::vector<posted> receives;
+  std::vector<posted_receive> receives;
 
   explicit many(std::size_t count) : messages(count), receives(count) {
     record.communicator = &all;
-    for (posted& each : receives) each.record = &record;
+    for (posted_receive& each : receives) each.record = &record;
   }
   static message_key key(int peer, std::uint64_t tag) {
     return {peer, 7, tag, message_key::point_to_point};
@@ -148,61 +148,61 @@ TEST_CASE("a receive of any source and one that names it take the oldest message
   many all(6);
   for (std::size_t i = 0; i < 6; ++i) {
     all.messages[i].key = many::key(i % 2 == 0 ? 1 : 2, i == 4 ? 9 : 5);
-    all.lists.keep(all.messages[i]);
+    all.lists.add_unexpected(all.messages[i]);
   }
   const auto take = [&](int peer, std::uint64_t tag) {
-    posted receive;
+    posted_receive receive;
     receive.key = many::key(peer, tag);
     receive.record = &all.record;
-    arrival* const found = all.lists.post(receive);
+    unexpected_message* const found = all.lists.post(receive);
     if (found == nullptr) all.lists.withdraw(receive);
     return found == nullptr ? -1
                             : static_cast<int>(static_cast<message*>(found) - all.messages.data());
   };
   CHECK(take(2, 5) == 1);
-  CHECK(take(posted::any_source, 5) == 0);
-  CHECK(take(posted::any_source, 5) == 2);
+  CHECK(take(posted_receive::any_source, 5) == 0);
+  CHECK(take(posted_receive::any_source, 5) == 2);
   CHECK(take(1, 5) == -1);
-  CHECK(take(posted::any_source, 5) == 3);
+  CHECK(take(posted_receive::any_source, 5) == 3);
   CHECK(take(1, 9) == 4);
-  CHECK(take(posted::any_source, 9) == -1);
+  CHECK(take(posted_receive::any_source, 9) == -1);
   CHECK(take(2, 5) == 5);
-  CHECK(all.lists.arrivals() == 0);
+  CHECK(all.lists.unexpected_count() == 0);
 }
 
-TEST_CASE("a receive whose grant is taken back stands where it was posted") {
+TEST_CASE("a receive whose CTS is cancelled keeps its place in the queue") {
   many all(5);
   const auto post = [&](std::size_t i, int peer) {
     all.receives[i].key = many::key(peer, 5);
     CHECK(all.lists.post(all.receives[i]) == nullptr);
   };
-  post(0, posted::any_source);
+  post(0, posted_receive::any_source);
   post(1, 1);
-  post(2, posted::any_source);
+  post(2, posted_receive::any_source);
   post(3, 1);
   for (const std::size_t i : {0u, 1u, 2u}) {
     CHECK(all.lists.peek(many::key(1, 5)) == &all.receives[i]);
     all.receives[i].number = 10 + i;
-    all.lists.grant(all.receives[i], 1);
+    all.lists.set_cleared(all.receives[i], 1);
   }
   CHECK(all.lists.peek(many::key(1, 5)) == &all.receives[3]);
-  CHECK(all.lists.asker(many::key(1, 5), 11) == &all.receives[1]);
-  for (const std::size_t i : {2u, 0u}) all.lists.take_grant_back(all.receives[i]);
-  post(4, posted::any_source);
-  CHECK(all.receives[0].key.peer == posted::any_source);
+  CHECK(all.lists.find_cleared(many::key(1, 5), 11) == &all.receives[1]);
+  for (const std::size_t i : {2u, 0u}) all.lists.unset_cleared(all.receives[i]);
+  post(4, posted_receive::any_source);
+  CHECK(all.receives[0].key.peer == posted_receive::any_source);
   CHECK(all.lists.take(many::key(1, 5)) == &all.receives[0]);
   CHECK(all.lists.take(many::key(2, 5)) == &all.receives[2]);
   CHECK(all.lists.take(many::key(1, 5)) == &all.receives[3]);
-  CHECK(all.lists.take_granted(many::key(1, 5)) == &all.receives[1]);
+  CHECK(all.lists.take_cleared(many::key(1, 5)) == &all.receives[1]);
   CHECK(all.lists.take(many::key(1, 5)) == &all.receives[4]);
-  CHECK(all.lists.waiting() == 0);
+  CHECK(all.lists.posted_count() == 0);
 }
 
 #if defined(__x86_64__)
 
-TEST_CASE("a message finds its receive, and a receive its message, in as many steps among many") {
+TEST_CASE("matching takes as many instructions among many messages and receives as among few") {
   struct steps {
-    unsigned named, any, last, receive, forgotten;
+    unsigned named, any, withdrawn, receive, removed;
   };
   const auto count_steps = [](std::size_t count) {
     const auto count_of = [](auto work) { return stepped::run([](unsigned) {}, work); };
@@ -211,35 +211,35 @@ TEST_CASE("a message finds its receive, and a receive its message, in as many st
       many all(count);
       for (message& each : all.messages) {
         each.key = many::key(1, 5);
-        all.lists.keep(each);
+        all.lists.add_unexpected(each);
       }
-      posted named = all.receives[0];
-      posted any = all.receives[1];
+      posted_receive named = all.receives[0];
+      posted_receive any = all.receives[1];
       named.key = many::key(1, 5);
-      any.key = many::key(posted::any_source, 5);
+      any.key = many::key(posted_receive::any_source, 5);
       found.named = count_of([&] { all.lists.post(named); });
       found.any = count_of([&] { all.lists.post(any); });
-      found.forgotten = count_of([&] { all.lists.forget(all.messages[count / 2]); });
+      found.removed = count_of([&] { all.lists.remove_unexpected(all.messages[count / 2]); });
     }
     {
       many all(count);
-      for (posted& each : all.receives) {
+      for (posted_receive& each : all.receives) {
         each.key = many::key(1, 5);
         all.lists.post(each);
       }
       found.receive = count_of([&] { all.lists.take(many::key(1, 5)); });
-      found.last = count_of([&] { all.lists.withdraw(all.receives[count / 2]); });
+      found.withdrawn = count_of([&] { all.lists.withdraw(all.receives[count / 2]); });
     }
     return found;
   };
   const steps few = count_steps(100);
   const steps lots = count_steps(50'000);
-  // A step more or less by where memory lies.
+  // Memory addresses may change the count by a few instructions.
   CHECK(lots.named <= few.named + 20);
   CHECK(lots.any <= few.any + 20);
   CHECK(lots.receive <= few.receive + 20);
-  CHECK(lots.last <= few.last + 20);
-  CHECK(lots.forgotten <= few.forgotten + 20);
+  CHECK(lots.withdrawn <= few.withdrawn + 20);
+  CHECK(lots.removed <= few.removed + 20);
 }
 
 #endif

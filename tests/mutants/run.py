@@ -94,7 +94,8 @@ class Tests:
 
     def build_programs(self, where, programs):
         """tools/NAME and examples/NAME, as the build folder has them."""
-        shared = ["tools/asio.cpp", "tools/colls.cpp"]
+        shared = ["tools/asio.cpp", *(str(file.relative_to(where))
+                                      for file in sorted((where / "tools/source").glob("*.cpp")))]
         problem = None
         for file in shared:
             problem = problem or self.compile(where, file, f"{file}.o", *COMPILED_ONCE)

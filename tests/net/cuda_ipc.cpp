@@ -18,8 +18,8 @@
 #include "../cuda/calls.hpp"
 #include "../stand_in/user.hpp"
 
-// Ranks that work in each other's device memory. The stand-in is no GPU: it shows that what has to
-// be waited for is waited for.
+// Ranks that access each other's device memory. The stand-in is not a GPU: it shows that colls
+// waits for everything that it must wait for.
 
 namespace cuda = colls::cuda;
 
@@ -44,7 +44,7 @@ colls::task<> attached(Communicator& comm, const Main& rank_main) {
   auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device, {512, 2});
   co_await rank_main(gpu);
 }
-/// `rank_main(gpu)` on every rank, each on its device.
+/// Runs `rank_main(gpu)` on every rank, each with its device.
 template <class Main>
 void run(int ranks, stand_in::machine what, const Main& rank_main) {
   stand_in::boot(what);
@@ -63,7 +63,7 @@ constexpr auto sum_of_two = [](std::size_t i) {
   return stand_in::value(0, i) + stand_in::value(1, i);
 };
 
-TEST_CASE("every collective, by the seeds of the machine") {
+TEST_CASE("every collective, with many seeds of the stand-in") {
   std::uint64_t seed = 0;
   for (const bool processes : {false, true}) {
     for (const int devices : {1, 2, 3}) {
@@ -98,7 +98,7 @@ TEST_CASE("every collective between threads, of one process and of several") {
   }
 }
 
-TEST_CASE("programs for a GPU expect of every call what it leaves") {
+TEST_CASE("the calls of the test programs for a GPU give right results") {
   for (const bool processes : {false, true}) {
     for (const int devices : {1, 2}) {
       stand_in::boot({.devices = devices, .seed = 7, .processes = processes});
@@ -112,9 +112,9 @@ TEST_CASE("programs for a GPU expect of every call what it leaves") {
   }
 }
 
-/// A few calls of two ranks; `copied` gets the bytes that went through messages.
+/// Makes a few calls of two ranks. `copied`: the number of bytes that went through messages.
 colls::task<> sums(auto& gpu, std::uint64_t& copied, std::size_t n = 1000) {
-  stand_in::user by(gpu.net().here().by().device());
+  stand_in::user by(gpu.net().peers().work_stream().device());
   auto data = by.numbers(n, gpu.rank());
   auto out = by.used(n);
   auto first = gpu.all_reduce(data.span(), out.span(), by.on_stream());
@@ -140,7 +140,7 @@ TEST_CASE("data stays on the device: one kernel and one copy, nothing by message
   }
 }
 
-TEST_CASE("ranks on GPUs of their own each do a share of what is long") {
+TEST_CASE("ranks with a GPU each do a share of the work of a long call") {
   run(2, {.devices = 2, .processes = true}, [&](auto& gpu) -> colls::task<> {
     std::uint64_t copied = 1;
     co_await sums(gpu, copied, 100'000);
@@ -150,12 +150,12 @@ TEST_CASE("ranks on GPUs of their own each do a share of what is long") {
   });
 }
 
-int refused() { return stand_in::calls("open where it has freed memory open"); }
+int refused() { return stand_in::calls("open refused because of freed memory"); }
 int opened() { return stand_in::calls("open") - refused(); }
 
-TEST_CASE("what was opened is used again; memory in a freed one's place is opened anew") {
+TEST_CASE("opened memory is reused; memory at a freed address is opened again") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     auto data = by.numbers(1000, gpu.rank());
     for (int i = 0; i < 10; ++i) {
       co_await gpu.all_reduce(data.span(), by.on_stream());
@@ -175,11 +175,11 @@ TEST_CASE("what was opened is used again; memory in a freed one's place is opene
   });
 }
 
-TEST_CASE("what was freed is closed where it holds the block of what is to be opened") {
+TEST_CASE("freed memory is closed if it keeps memory of the same block from being opened") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     for (std::size_t i = 0; i < 100; ++i) {
-      // So that the next one does not come where this one was, but beside it.
+      // Makes the next buffer lie beside the freed one, not at its address.
       auto pad = by.numbers(1000 + i % 7 * 1000, gpu.rank());
       auto fresh = by.numbers(1000, gpu.rank());
       auto call = gpu.all_reduce(fresh.span(), by.on_stream());
@@ -207,7 +207,7 @@ TEST_CASE("where memory cannot be shared, calls are staged") {
   CHECK(stand_in::calls("launch") == 0);
 }
 
-/// What the log has got of `work()`.
+/// What `work()` writes to the log.
 template <class Work>
 std::string logged(const Work& work) {
   const int kept = ::dup(STDERR_FILENO);
@@ -222,7 +222,7 @@ std::string logged(const Work& work) {
   return text;
 }
 
-TEST_CASE("the log tells once who cannot work where, in which call, why, and what to look at") {
+TEST_CASE("the log says once which rank cannot access what, in which call, why, and a hint") {
   const auto two_sums = [](auto& gpu) -> colls::task<> {
     std::uint64_t copied = 0;
     co_await sums(gpu, copied);
@@ -237,12 +237,12 @@ TEST_CASE("the log tells once who cannot work where, in which call, why, and wha
   };
   const auto of_a_pool = [](auto& gpu) -> colls::task<> {
     void* memory = nullptr;
-    CHECK(stand_in::take_of_pool(memory, 800) == 0);
+    CHECK(stand_in::allocate_from_pool(memory, 800) == 0);
     co_await gpu.all_reduce(colls::device_span(static_cast<number*>(memory), 100));
     co_await gpu.barrier();
     (void)cuda::api::release(memory);
   };
-  const auto tells = [](const std::string& log, const char* hint) {
+  const auto check_log = [](const std::string& log, const char* hint) {
     INFO(log);
     const std::string line = "rank 0 cannot work in device memory of rank 1, so all_reduce #";
     CHECK(log.find(line) != log.npos);
@@ -250,74 +250,75 @@ TEST_CASE("the log tells once who cannot work where, in which call, why, and wha
     CHECK(log.find(hint, log.find(". Hint: ")) != log.npos);
   };
   using machine = stand_in::machine;
-  tells(logged([&] { run(2, machine{.processes = true, .ipc = false}, two_sums); }),
-        "ipc namespace");
-  tells(logged([&] { run(2, machine{.devices = 2, .peers = false}, two_sums); }),
-        "nvidia-smi topo");
-  tells(logged([&] { run(2, machine{.processes = true}, of_a_pool); }), "no pool");
-  tells(logged([&] { run(2, machine{.processes = true}, in_memory_of_allocate); }),
-        "nvidia-smi topo");
+  check_log(logged([&] { run(2, machine{.processes = true, .ipc = false}, two_sums); }),
+            "ipc namespace");
+  check_log(logged([&] { run(2, machine{.devices = 2, .peers = false}, two_sums); }),
+            "nvidia-smi topo");
+  check_log(logged([&] { run(2, machine{.processes = true}, of_a_pool); }), "no pool");
+  check_log(logged([&] { run(2, machine{.processes = true}, in_memory_of_allocate); }),
+            "nvidia-smi topo");
 }
 
-TEST_CASE("a call that pins an algorithm is staged by it; native and direct name the visit") {
+TEST_CASE("a call that pins an algorithm is staged with it; native and direct select the kernels") {
   using colls::algorithm;
   for (const auto how : {algorithm::automatic, algorithm::native, algorithm::direct,
                          algorithm::linear, algorithm::circulant}) {
     for (const int devices : {1, 2}) {
       run(2, {.devices = devices, .processes = true}, [=](auto& gpu) -> colls::task<> {
-        const bool visits = how != algorithm::linear && how != algorithm::circulant;
-        stand_in::user by(gpu.net().here().by().device());
+        const bool works_in_place = how != algorithm::linear && how != algorithm::circulant;
+        stand_in::user by(gpu.net().peers().work_stream().device());
         colls::options pinned = by.on_stream();
         pinned.algorithm = how;
         auto in = by.numbers(1000, gpu.rank());
         auto out = by.used(1000);
         auto sum = gpu.all_reduce(in.span(), out.span(), pinned);
         co_await sum;
-        CHECK((sum.copied_bytes() == 0) == visits);
+        CHECK((sum.copied_bytes() == 0) == works_in_place);
         stand_in::expect("sum", out.data(), 1000, sum_of_two);
         const auto data = out.span();
         auto group = gpu.all_reduce(colls::group{data}, colls::maximum(), pinned);
         co_await group;
-        CHECK((group.copied_bytes() == 0) == visits);
+        CHECK((group.copied_bytes() == 0) == works_in_place);
         auto sent = gpu.broadcast(in.span(), 1, pinned);
         co_await sent;
-        CHECK((sent.copied_bytes() == 0) == visits);
+        CHECK((sent.copied_bytes() == 0) == works_in_place);
         stand_in::expect("sent", in.data(), 1000,
                          [](std::size_t i) { return stand_in::value(1, i); });
         co_await gpu.barrier();
-        CHECK((stand_in::calls("launch") != 0) == visits);
+        CHECK((stand_in::calls("launch") != 0) == works_in_place);
       });
     }
   }
 }
 
-TEST_CASE("a rank that pins what the others would stage by makes another call than they") {
+TEST_CASE("a rank that pins the algorithm that the others would use to stage gets mismatch") {
   stand_in::boot({});
   std::vector<errc> codes(2);
   colls::inproc::run(2, [&](host_communicator& comm) -> colls::task<> {
     constexpr std::size_t n = 100'000;
     auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 0);
     colls::network_cost costs = colls::hybrid_cost;
-    costs.lent_per_kib = 1'000'000'000;  // so that it would not be `direct`
+    costs.window_per_kib = 1'000'000'000;  // so that `direct` is not chosen
     gpu.set_costs(costs);
     stand_in::user by;
     auto data = by.numbers(n, comm.rank());
     colls::options how = by.on_stream();
-    const auto told = gpu.explain(colls::collective::all_reduce, n * sizeof(number));
-    CHECK(told.chosen.how != colls::algorithm::direct);
-    if (comm.rank() == 0) how.algorithm = told.chosen.how;
+    const auto explained = gpu.explain(colls::collective::all_reduce, n * sizeof(number));
+    CHECK(explained.chosen.id != colls::algorithm::direct);
+    if (comm.rank() == 0) how.algorithm = explained.chosen.id;
     auto call = gpu.all_reduce(data.span(), how);
     const auto waiting = [&call]() -> colls::task<> { co_await call; };
     codes[static_cast<std::size_t>(comm.rank())] = co_await code_of(waiting);
-    CHECK(std::string(call.why().detail).find("differ in algorithm") != std::string::npos);
+    CHECK(std::string(call.reason().detail).find("differ in algorithm") != std::string::npos);
   });
   CHECK(codes == std::vector<errc>{errc::mismatch, errc::mismatch});
 }
 
-TEST_CASE("a handle that cannot be made or opened stages that call alone") {
+TEST_CASE("a handle that cannot be made or opened stages only that call") {
   for (const char* const function : {"share", "open", "find_allocation"}) {
     run(2, {.processes = true}, [function](auto& gpu) -> colls::task<> {
-      // Of what rank 1 lends to rank 0, which opens it; and tries again where it has more open.
+      // The handle is that of memory that rank 1 exposes to rank 0. If opening it fails, rank 0
+      // tries again if it has closed other memory, so `open` fails in the first call.
       const bool opens = std::string(function) == "open";
       std::uint64_t copied = 1;
       if (!opens) co_await sums(gpu, copied);
@@ -326,7 +327,7 @@ TEST_CASE("a handle that cannot be made or opened stages that call alone") {
       if (gpu.rank() == 0) stand_in::fail(function, 801, opens ? 1 : 3);
       co_await gpu.barrier();
       co_await sums(gpu, copied);
-      CHECK(stand_in::calls("launch") == before);  // the host has added them up
+      CHECK(stand_in::calls("launch") == before);  // the sum was staged
       co_await sums(gpu, copied);
       CHECK(stand_in::calls("launch") == before + 1);
       CHECK(copied == 0);
@@ -353,9 +354,9 @@ TEST_CASE("lengths that differ between two ranks end all_to_all_v on both") {
   CHECK(stand_in::calls("copy") == 0);
 }
 
-TEST_CASE("two calls at a time, awaited the other way round") {
+TEST_CASE("two concurrent calls, awaited in reverse order") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     auto one = by.numbers(10'000, gpu.rank());
     auto other = by.numbers(10'000, gpu.rank());
     auto first = gpu.all_reduce(one.span(), by.on_stream());
@@ -367,7 +368,7 @@ TEST_CASE("two calls at a time, awaited the other way round") {
   });
 }
 
-TEST_CASE("a call waits for no other one's stream") {
+TEST_CASE("a call does not wait for the stream of another call") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const stand_in::machine what{.seed = seed,
                                  .eager_percent = static_cast<int>(seed % 3 * 40),
@@ -377,7 +378,7 @@ TEST_CASE("a call waits for no other one's stream") {
   }
 }
 
-TEST_CASE("a call whose caller's stream does not get there ends by its deadline") {
+TEST_CASE("a call whose caller's stream makes no progress ends by its deadline") {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     run(2, {.seed = seed, .eager_percent = 0, .processes = seed % 2 == 0},
         [](auto& gpu) -> colls::task<> {
@@ -395,7 +396,7 @@ TEST_CASE("a call whose caller's stream does not get there ends by its deadline"
   }
 }
 
-TEST_CASE("what a call has given up, those of another communicator do not wait for") {
+TEST_CASE("calls of another communicator do not wait for work that a call has abandoned") {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     run(2, {.seed = seed, .eager_percent = 0, .processes = true}, [](auto& gpu) -> colls::task<> {
       auto twin = co_await gpu.split(0);
@@ -421,7 +422,7 @@ TEST_CASE("what a call has given up, those of another communicator do not wait f
   }
 }
 
-TEST_CASE("a caller's stream that never gets there does not hold up the communicator's end") {
+TEST_CASE("a caller's stream that makes no progress does not delay the end of the communicator") {
   stand_in::boot({.eager_percent = 0});
   bool open = false;
   std::deque<stand_in::user> users(2);
@@ -444,10 +445,10 @@ TEST_CASE("a caller's stream that never gets there does not hold up the communic
   open = true;
   users.clear();
   buffers.clear();
-  CHECK(stand_in::allocations() == 2);  // lines that those streams have written since
+  CHECK(stand_in::allocations() == 2);  // progress words, which the streams have written since
 }
 
-TEST_CASE("ranks that are inside each other's memory with two calls may drop both") {
+TEST_CASE("ranks that access each other's memory in two calls may drop both") {
   stand_in::boot({.devices = 2, .eager_percent = 0});
   bool open = false;
   std::atomic<int> inside{0};
@@ -457,7 +458,7 @@ TEST_CASE("ranks that are inside each other's memory with two calls may drop bot
     {
       const auto guard = stand_in::lock();
       const auto is_open = [&open] { return open; };
-      stand_in::enqueue_meeting(gpu.net().here().by().ref().handle, &open, is_open, {});
+      stand_in::enqueue_barrier(gpu.net().peers().work_stream().ref().handle, &open, is_open, {});
     }
     stand_in::user by(device);
     auto one = by.numbers(1000, comm.rank());
@@ -480,14 +481,14 @@ TEST_CASE("ranks that are inside each other's memory with two calls may drop bot
   check_clean();
 }
 
-/// Whether that comes within five seconds.
-bool comes(const std::atomic<bool>& what) {
+/// Whether `what` becomes true within five seconds.
+bool becomes_true(const std::atomic<bool>& what) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (!what && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
   return what;
 }
 
-TEST_CASE("who works for others and makes no calls holds up nobody's deadline") {
+TEST_CASE("a worker that makes no calls delays no deadline") {
   std::atomic<int> late{0};
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     stand_in::boot({.seed = seed,
@@ -505,7 +506,7 @@ TEST_CASE("who works for others and makes no calls holds up nobody's deadline") 
       auto call = gpu.broadcast(data.span(), 0, soon);
       if (comm.rank() == 0) {
         while (stand_in::calls("copy") == 0 && !call.done()) std::this_thread::yield();
-        CHECK(comes(is_back));  // it computes until then
+        CHECK(becomes_true(is_back));  // this rank computes until then
       }
       const auto waiting = [&call]() -> colls::task<> { co_await call; };
       const errc code = co_await code_of(waiting);
@@ -518,7 +519,7 @@ TEST_CASE("who works for others and makes no calls holds up nobody's deadline") 
   CHECK(late >= 4);
 }
 
-TEST_CASE("who cannot give its stream the work for others is not waited for") {
+TEST_CASE("a worker that cannot enqueue its work is not waited for") {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     std::atomic<bool> is_back{false};
     stand_in::boot({.seed = seed, .eager_percent = 0, .processes = seed % 2 == 0});
@@ -533,24 +534,24 @@ TEST_CASE("who cannot give its stream the work for others is not waited for") {
       CHECK(code == errc::device_failed);
       if (comm.rank() == 1) is_back = true;
       if (comm.rank() == 0) {
-        CHECK(comes(is_back));
-        gpu.net().here().rest();  // so that the other one comes back all the same
+        CHECK(becomes_true(is_back));
+        gpu.net().peers().quiesce();  // so that the peer returns even if the check fails
       }
     });
     check_clean();
   }
 }
 
-TEST_CASE("the device that a thread uses is the user's affair") {
+TEST_CASE("calls work with any current device of the thread") {
   for (const bool processes : {false, true}) {
     run(3, {.devices = 2, .processes = processes},
         [](auto& gpu) { return stand_in::calls_from_another_device(gpu); });
   }
 }
 
-TEST_CASE("more calls at a time than a rank has tickets") {
+TEST_CASE("more calls at a time than a rank has exposure epochs") {
   run(2, {}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     std::deque<cuda::device_buffer<number>> buffers;
     std::vector<colls::operation<>> calls;
     for (int i = 0; i < 100; ++i) {
@@ -564,7 +565,7 @@ TEST_CASE("more calls at a time than a rank has tickets") {
 
 TEST_CASE("buffers that cannot be used are refused before anything is launched") {
   run(2, {.devices = 2}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     auto good = by.numbers(100, gpu.rank());
     std::vector<number> host(100);
     number* freed = nullptr;
@@ -592,7 +593,7 @@ TEST_CASE("buffers that cannot be used are refused before anything is launched")
       CHECK(each == errc::invalid_argument);
     }
     co_await gpu.barrier();
-    // The same of streams: what is captured, and another device's.
+    // The same for streams: one that is captured, and one of another device.
     void* const callers = stand_in::make_stream(gpu.rank());
     colls::options captured;
     captured.stream = {callers};
@@ -621,7 +622,7 @@ TEST_CASE("buffers that cannot be used are refused before anything is launched")
   });
 }
 
-TEST_CASE("what no call may have is refused by all ranks") {
+TEST_CASE("invalid arguments are refused on all ranks") {
   for (const int devices : {1, 3}) {
     run(3, {.devices = devices}, [](auto& gpu) { return stand_in::every_refusal(gpu); });
   }
@@ -630,7 +631,7 @@ TEST_CASE("what no call may have is refused by all ranks") {
 TEST_CASE("a split of a communicator, and one made after it") {
   run(4, {.devices = 2, .processes = true}, [](auto& gpu) -> colls::task<> {
     auto half = co_await gpu.split(gpu.rank() / 2);
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     auto data = by.numbers(300, gpu.rank());
     co_await half.all_reduce(data.span(), by.on_stream());
     const int first = gpu.rank() / 2 * 2;
@@ -642,9 +643,9 @@ TEST_CASE("a split of a communicator, and one made after it") {
   });
 }
 
-TEST_CASE("what fails on the device ends the call on all ranks, and touches nothing afterwards") {
+TEST_CASE("a failure on the device ends the call on all ranks, which touch no buffer afterwards") {
   int seen = 0;
-  for (const char* const function : {"launch", "write", "record", "wait", "reach"}) {
+  for (const char* const function : {"launch", "write", "record", "wait", "enable_peer_access"}) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
       stand_in::boot(
           {.devices = 2, .seed = seed, .eager_percent = static_cast<int>(seed % 2 * 30)});
@@ -671,7 +672,7 @@ TEST_CASE("what fails on the device ends the call on all ranks, and touches noth
   CHECK(seen >= 100);
 }
 
-TEST_CASE("a device that is lost ends what is under way, short sums too, and hangs nobody") {
+TEST_CASE("a lost device ends the calls in flight, short sums too, and no rank hangs") {
   int failed = 0;
   for (const int devices : {1, 2}) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -698,14 +699,14 @@ TEST_CASE("a device that is lost ends what is under way, short sums too, and han
   CHECK(failed > 0);
 }
 
-/// Ranks of which one drops its call after some polls and frees its buffers at once.
+/// One of the ranks drops its call after some polls and frees its buffers at once.
 template <class Communicator>
-colls::task<> drop_one(Communicator& comm, std::uint64_t seed, bool passable = false) {
+colls::task<> drop_one(Communicator& comm, std::uint64_t seed, bool exportable = false) {
   const int device = cuda::device_for(comm);
   auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, device, {512, 2});
   stand_in::user by(device);
   const bool drops = comm.rank() == static_cast<int>(seed % 2);
-  if (drops && passable) {
+  if (drops && exportable) {
     auto data = gpu.template allocate<number>(1000);
     auto dropped = gpu.all_reduce(data, by.on_stream());
     for (std::uint64_t polls = 0; polls < seed / 2 % 20; ++polls) (void)dropped.done();
@@ -728,7 +729,7 @@ colls::task<> drop_one(Communicator& comm, std::uint64_t seed, bool passable = f
   }
 }
 
-TEST_CASE("who drops a call waits until nobody works in its buffers") {
+TEST_CASE("a dropped call waits until no peer accesses its buffers") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     stand_in::boot({.devices = seed % 3 == 0 ? 2 : 1, .seed = seed, .eager_percent = 0});
     colls::inproc::run(2, [&](host_communicator& comm) { return drop_one(comm, seed); });
@@ -745,9 +746,9 @@ TEST_CASE("who drops a call waits until nobody works in its buffers") {
   }
 }
 
-/// A rank's numbers in memory that it passes to others.
-colls::shared_buffer<number, colls::device_memory> passable(auto& gpu, stand_in::user& by,
-                                                            std::size_t count = 1000) {
+/// A rank's numbers in exportable memory.
+colls::shared_buffer<number, colls::device_memory> exportable(auto& gpu, stand_in::user& by,
+                                                              std::size_t count = 1000) {
   auto made = gpu.template allocate<number>(count);
   for (std::size_t i = 0; i < count; ++i) REQUIRE(made.data()[i] == 0);
   by.later([to = made.data(), count, rank = gpu.rank()] {
@@ -756,13 +757,13 @@ colls::shared_buffer<number, colls::device_memory> passable(auto& gpu, stand_in:
   return made;
 }
 
-/// A sum where the numbers lie: a group is always a visit.
+/// A sum in device memory: a group is always an `ipc_operation`.
 colls::task<> sum_of(auto& gpu, auto& data, stand_in::user& by) {
   co_await gpu.all_reduce(colls::group{data}, by.on_stream());
   stand_in::expect("sum", data.data(), data.size(), sum_of_two);
 }
 
-TEST_CASE("memory of allocate has zeros, and is passed to those who work in it, once") {
+TEST_CASE("memory of allocate has zeros, and is sent once to each rank that accesses it") {
   std::uint64_t seed = 0;
   for (const bool processes : {false, true}) {
     for (const int devices : {1, 2}) {
@@ -772,14 +773,14 @@ TEST_CASE("memory of allocate has zeros, and is passed to those who work in it, 
                                      .eager_percent = static_cast<int>(seed % 3 * 40),
                                      .processes = processes};
         run(2, what, [&](auto& gpu) -> colls::task<> {
-          stand_in::user by(gpu.net().here().by().device());
-          auto data = passable(gpu, by);
+          stand_in::user by(gpu.net().peers().work_stream().device());
+          auto data = exportable(gpu, by);
           co_await sum_of(gpu, data, by);
           for (int i = 0; i < 3; ++i) {
             auto part = data.span().subspan(100, 50);
             co_await gpu.all_reduce(colls::group{part}, colls::maximum(), by.on_stream());
           }
-          auto out = passable(gpu, by);
+          auto out = exportable(gpu, by);
           co_await gpu.broadcast(out, 1, by.on_stream());
           stand_in::expect("sent", out.data(), out.size(),
                            [](std::size_t i) { return stand_in::value(1, i); });
@@ -801,9 +802,9 @@ TEST_CASE("memory of allocate between threads, of one process and of several") {
     for (const int devices : {1, 2, 3}) {
       run_threads(3, {.devices = devices, .seed = 3, .processes = processes},
                   [](auto& gpu) -> colls::task<> {
-                    stand_in::user by(gpu.net().here().by().device());
+                    stand_in::user by(gpu.net().peers().work_stream().device());
                     for (int i = 0; i < 20; ++i) {
-                      auto data = passable(gpu, by, 500);
+                      auto data = exportable(gpu, by, 500);
                       auto call = gpu.broadcast(data, i % 3, by.on_stream());
                       co_await call;
                       CHECK(call.copied_bytes() == 0);
@@ -817,10 +818,10 @@ TEST_CASE("memory of allocate between threads, of one process and of several") {
 
 TEST_CASE("memory of allocate is freed while others have it mapped") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     for (int i = 0; i < 300; ++i) {
-      auto data = passable(gpu, by);
-      auto out = passable(gpu, by, 500);
+      auto data = exportable(gpu, by);
+      auto out = exportable(gpu, by, 500);
       co_await gpu.all_reduce(data.span().subspan(0, 500), out, by.on_stream());
       stand_in::expect("sum", out.data(), 500, sum_of_two);
     }
@@ -830,11 +831,11 @@ TEST_CASE("memory of allocate is freed while others have it mapped") {
   });
 }
 
-TEST_CASE("memory of allocate is freed after what users' streams do in it, on any device") {
+TEST_CASE("memory of allocate is freed after the work of users' streams, on any device") {
   for (const int other : {0, 1}) {
     run(2, {.devices = 3, .eager_percent = 0}, [other](auto& gpu) -> colls::task<> {
       bool done = false;
-      stand_in::user by((gpu.rank() + other) % 2);  // what nobody uses is left alone
+      stand_in::user by((gpu.rank() + other) % 2);  // device 2 is never used, and not waited for
       {
         auto data = gpu.template allocate<number>(10);
         by.later([&done] { done = true; });
@@ -845,12 +846,12 @@ TEST_CASE("memory of allocate is freed after what users' streams do in it, on an
   }
 }
 
-TEST_CASE("memory of allocate has descriptors only while they are passed") {
+TEST_CASE("memory of allocate has descriptors only while they are sent") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     std::vector<colls::shared_buffer<number, colls::device_memory>> all;
     for (int i = 0; i < 30; ++i) {
-      all.push_back(passable(gpu, by));
+      all.push_back(exportable(gpu, by));
       co_await sum_of(gpu, all.back(), by);
     }
     co_await gpu.barrier();
@@ -859,7 +860,7 @@ TEST_CASE("memory of allocate has descriptors only while they are passed") {
   });
 }
 
-TEST_CASE("what several ranks of a process lend of one allocation is opened once") {
+TEST_CASE("an allocation that several ranks of a process expose is opened once") {
   for (const bool descriptors : {true, false}) {
     // Ranks 0 and 1 are of one process, 2 and 3 of another; rank 0 works for all.
     const stand_in::machine what{.processes = true, .ranks_of_each = 2, .descriptors = descriptors};
@@ -891,16 +892,16 @@ TEST_CASE("what several ranks of a process lend of one allocation is opened once
   }
 }
 
-TEST_CASE("ranks that can have no descriptors share by handles, whatever the others do") {
-  const char* const functions[] = {"can_export", "find_unit", "make_physical", "reserve",
-                                   "map",        "let_in",    "can_reach"};
+TEST_CASE("ranks without descriptors share memory by handles, whatever the others do") {
+  const char* const functions[] = {"can_export", "find_granularity", "make_physical",  "reserve",
+                                   "map",        "set_access",       "can_access_peer"};
   for (const char* const function : functions) {
     for (const int without : {0, 1}) {
       run(2, {.devices = 2, .processes = true}, [=](auto& gpu) -> colls::task<> {
-        stand_in::user by(gpu.net().here().by().device());
+        stand_in::user by(gpu.net().peers().work_stream().device());
         const bool is_without = gpu.rank() == without;
         if (is_without) stand_in::fail(function, 801);
-        auto data = passable(gpu, by);
+        auto data = exportable(gpu, by);
         co_await gpu.barrier();
         CHECK(stand_in::calls("allocate") == 1);
         co_await sum_of(gpu, data, by);
@@ -912,8 +913,8 @@ TEST_CASE("ranks that can have no descriptors share by handles, whatever the oth
     }
   }
   run(2, {.processes = true, .descriptors = false}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
-    auto data = passable(gpu, by);
+    stand_in::user by(gpu.net().peers().work_stream().device());
+    auto data = exportable(gpu, by);
     co_await sum_of(gpu, data, by);
     CHECK(stand_in::calls("launch") == 1);
     CHECK(stand_in::calls("make_physical") == 0);
@@ -922,16 +923,16 @@ TEST_CASE("ranks that can have no descriptors share by handles, whatever the oth
 
 TEST_CASE("a descriptor that cannot be used stages the call, and later memory has handles") {
   for (const char* const function :
-       {"export_physical", "import_physical", "reserve", "map", "let_in"}) {
+       {"export_physical", "import_physical", "reserve", "map", "set_access"}) {
     run(2, {.processes = true}, [function](auto& gpu) -> colls::task<> {
-      stand_in::user by(gpu.net().here().by().device());
-      auto data = passable(gpu, by);
+      stand_in::user by(gpu.net().peers().work_stream().device());
+      auto data = exportable(gpu, by);
       co_await gpu.barrier();
       if (gpu.rank() == 0) stand_in::fail(function, 801);
       co_await sum_of(gpu, data, by);
       CHECK(stand_in::calls("launch") == 0);
       co_await gpu.barrier();
-      auto later = passable(gpu, by);
+      auto later = exportable(gpu, by);
       co_await sum_of(gpu, later, by);
       CHECK(stand_in::calls("launch") == 1);
       CHECK(stand_in::calls("allocate") == 2);
@@ -940,7 +941,7 @@ TEST_CASE("a descriptor that cannot be used stages the call, and later memory ha
   }
 }
 
-TEST_CASE("device memory that there is not ends allocate with not_enough_memory") {
+TEST_CASE("allocate fails with not_enough_memory if there is no device memory") {
   run(1, {}, [](auto& gpu) -> colls::task<> {
     const auto code = [&](std::size_t count) {
       try {
@@ -960,11 +961,11 @@ TEST_CASE("device memory that there is not ends allocate with not_enough_memory"
   });
 }
 
-TEST_CASE("registered memory of a device is for its communicator, and while it lives") {
+TEST_CASE("registered device memory is for one communicator, and only while the memory exists") {
   run(2, {.processes = true}, [](auto& gpu) -> colls::task<> {
-    stand_in::user by(gpu.net().here().by().device());
+    stand_in::user by(gpu.net().peers().work_stream().device());
     auto half = co_await gpu.split(0);
-    auto data = passable(gpu, by);
+    auto data = exportable(gpu, by);
     auto good = gpu.register_buffer(data, 100, 50);
     auto others = half.register_buffer(data);
     CHECK(good.size() == 50);
@@ -982,7 +983,7 @@ TEST_CASE("registered memory of a device is for its communicator, and while it l
   });
 }
 
-TEST_CASE("who drops a call on memory of allocate frees it at once") {
+TEST_CASE("a rank that drops a call on memory of allocate may free it at once") {
   for (std::uint64_t seed = 1; seed <= 160; ++seed) {
     stand_in::boot({.devices = seed % 3 == 0 ? 2 : 1,
                     .seed = seed,
@@ -994,23 +995,23 @@ TEST_CASE("who drops a call on memory of allocate frees it at once") {
   }
 }
 
-TEST_CASE("what another rank says of its memory's place has to be in that memory") {
+TEST_CASE("a buffer that a peer describes must lie in its allocation") {
   stand_in::boot({});
   cuda::mapped_memory all;
-  cuda::lent_buffer lent;
-  lent.base = 4096;
-  lent.whole = 4096;
+  cuda::remote_buffer remote;
+  remote.allocation_base = 4096;
+  remote.allocation_size = 4096;
   cuda::api::status why = 0;
   for (const auto& [at, size] : {std::pair{4095u, 1u}, {8192u, 1u}, {5000u, 3193u}, {0u, 1u}}) {
-    lent.at = at;
-    lent.size = size;
-    CHECK(all.take(1, lent, {}, 0, why) == nullptr);
+    remote.address = at;
+    remote.size = size;
+    CHECK(all.acquire(1, remote, {}, 0, why) == nullptr);
     CHECK(why == cuda::api::invalid_value);
   }
   CHECK(stand_in::calls("open") == 0);
 }
 
-TEST_CASE("passable memory is no allocation of another kind that had its place and number") {
+TEST_CASE("exportable memory is not taken for another allocation at its address") {
   stand_in::boot({.processes = true});
   cuda::mapped_memory all;
   cuda::api::status why = 0;
@@ -1018,32 +1019,32 @@ TEST_CASE("passable memory is no allocation of another kind that had its place a
     const cuda::device_buffer<number> theirs(100);
     const std::uint64_t processes[] = {cuda::api::process(), cuda::api::process()};
     CHECK(processes[0] != processes[1]);
-    cuda::shared_memory own;
-    cuda::lent_buffer lent = own.lend({reinterpret_cast<std::byte*>(theirs.data()), 800});
-    cuda::mapped_memory::piece* const opened = all.take(1, lent, {}, 0, why);
+    cuda::handle_cache own;
+    cuda::remote_buffer remote = own.describe({reinterpret_cast<std::byte*>(theirs.data()), 800});
+    cuda::mapped_memory::mapping* const opened = all.acquire(1, remote, {}, 0, why);
     REQUIRE(opened != nullptr);
-    cuda::mapped_memory::give_back(*opened);
-    lent.is_passable = 1;
-    CHECK(all.take(1, lent, {}, 0, why) == nullptr);
-    CHECK(why == cuda::mapped_memory::lacking);
+    cuda::mapped_memory::release(*opened);
+    remote.is_exportable = 1;
+    CHECK(all.acquire(1, remote, {}, 0, why) == nullptr);
+    CHECK(why == cuda::mapped_memory::needs_descriptor);
     all.close_all();
   }
   check_clean();
 }
 
-TEST_CASE("the descriptor of memory is not that of another one in its place") {
+TEST_CASE("the descriptor of memory is not that of other memory at its address") {
   stand_in::boot({});
   {
     const cuda::on_device here(0);
     cuda::api::status why = 0;
-    const auto who = cuda::passable_memory::work::of_users;
-    const auto memory = cuda::passable_memory::allocate(100, 0, who, why);
+    const auto usage = cuda::exportable_memory::usage::user_streams;
+    const auto memory = cuda::exportable_memory::allocate(100, 0, usage, why);
     REQUIRE(memory != nullptr);
     cuda::api::allocation found;
-    REQUIRE(cuda::passable_memory::find(memory.get() + 99, found));
+    REQUIRE(cuda::exportable_memory::find(memory.get() + 99, found));
     CHECK(found.base == memory.get());
-    CHECK_FALSE(cuda::passable_memory::find(memory.get() + found.size, found));
-    CHECK_FALSE(cuda::passable_memory::find(&why, found));
+    CHECK_FALSE(cuda::exportable_memory::find(memory.get() + found.size, found));
+    CHECK_FALSE(cuda::exportable_memory::find(&why, found));
     const auto base = reinterpret_cast<std::uintptr_t>(memory.get());
     int uses = 0;
     const auto use = [&uses](int file) {
@@ -1051,17 +1052,17 @@ TEST_CASE("the descriptor of memory is not that of another one in its place") {
       CHECK(stand_in::descriptors() == 1);
       CHECK(::fcntl(file, F_GETFD) == FD_CLOEXEC);
     };
-    cuda::passable_memory::with_descriptor(base, found.number, use);
+    cuda::exportable_memory::use_descriptor(base, found.number, use);
     CHECK(uses == 1);
     CHECK(stand_in::descriptors() == 0);
-    cuda::passable_memory::with_descriptor(base, found.number + 1, use);
-    cuda::passable_memory::with_descriptor(base + 1, found.number, use);
+    cuda::exportable_memory::use_descriptor(base, found.number + 1, use);
+    cuda::exportable_memory::use_descriptor(base + 1, found.number, use);
     CHECK(uses == 1);
   }
   check_clean();
 }
 
-/// A file with some bytes, and whether a descriptor is of it.
+/// Makes a file with a text, and reads the text of a file.
 int file_of(const char* text) {
   const int made = ::memfd_create("passed", MFD_CLOEXEC);
   REQUIRE(::write(made, text, std::strlen(text)) > 0);
@@ -1072,67 +1073,67 @@ std::string text_of(const colls::detail::descriptor& file) {
   return file && ::pread(file.get(), found, sizeof found - 1, 0) > 0 ? found : "";
 }
 
-TEST_CASE("descriptors lie in a hatch until they are taken, each under its label") {
-  const cuda::hatch_label first{1, 7};
-  const cuda::hatch_label second{2, 7};
-  cuda::hatch own;
+TEST_CASE("descriptors stay in a mailbox until they are taken, each by its label") {
+  const cuda::fd_label first{1, 7};
+  const cuda::fd_label second{2, 7};
+  cuda::fd_mailbox own;
   REQUIRE(own.name() != 0);
   const colls::detail::descriptor one(file_of("one"));
   const colls::detail::descriptor other(file_of("other"));
   CHECK(text_of(own.take(first)) == "");
-  CHECK(cuda::hatch::pass(own.name(), first, one.get()));
-  CHECK(cuda::hatch::pass(own.name(), second, other.get()));
-  CHECK(cuda::hatch::pass(own.name(), first, one.get()));
+  CHECK(cuda::fd_mailbox::send(own.name(), first, one.get()));
+  CHECK(cuda::fd_mailbox::send(own.name(), second, other.get()));
+  CHECK(cuda::fd_mailbox::send(own.name(), first, one.get()));
   CHECK(text_of(own.take(second)) == "other");
   CHECK(text_of(own.take(first)) == "one");
-  CHECK(text_of(own.take(first)) == "one");  // of another call, or rank of that process
+  CHECK(text_of(own.take(first)) == "one");  // for another call, or another rank of that process
   CHECK(text_of(own.take(first)) == "");
-  CHECK_FALSE(cuda::hatch::pass(0, first, one.get()));
+  CHECK_FALSE(cuda::fd_mailbox::send(0, first, one.get()));
   std::uint64_t gone = 0;
   {
-    const cuda::hatch closed;
+    const cuda::fd_mailbox closed;
     gone = closed.name();
   }
-  CHECK_FALSE(cuda::hatch::pass(gone, first, one.get()));
+  CHECK_FALSE(cuda::fd_mailbox::send(gone, first, one.get()));
 }
 
-/// Who connects to a hatch and says nothing.
-colls::detail::descriptor come_to(const cuda::hatch& own, int how = SOCK_CLOEXEC) {
+/// Connects to a mailbox, and sends nothing yet.
+colls::detail::descriptor connect_to(const cuda::fd_mailbox& own, int how = SOCK_CLOEXEC) {
   sockaddr_un there{};
   there.sun_family = AF_UNIX;
   const std::uint64_t name = own.name();
   std::memcpy(there.sun_path + 1, &name, sizeof name);
   const auto size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + std::strlen(there.sun_path + 1));
-  colls::detail::descriptor guest(::socket(AF_UNIX, SOCK_SEQPACKET | how, 0));
-  if (::connect(guest.get(), reinterpret_cast<const sockaddr*>(&there), size) != 0) return {};
-  return guest;
+  colls::detail::descriptor client(::socket(AF_UNIX, SOCK_SEQPACKET | how, 0));
+  if (::connect(client.get(), reinterpret_cast<const sockaddr*>(&there), size) != 0) return {};
+  return client;
 }
 std::size_t open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-TEST_CASE("who comes to a hatch again and again keeps nobody there, nor descriptors") {
-  cuda::hatch own;
+TEST_CASE("senders that keep connecting neither block a mailbox nor use up descriptors") {
+  cuda::fd_mailbox own;
   const std::size_t before = open_descriptors();
   std::atomic<bool> over{false};
-  std::atomic<std::size_t> came{0};
-  std::vector<std::jthread> strangers;
+  std::atomic<std::size_t> connected{0};
+  std::vector<std::jthread> senders;
   for (int i = 0; i < 4; ++i) {
-    strangers.emplace_back([&] {
-      while (!over) came += come_to(own, SOCK_CLOEXEC | SOCK_NONBLOCK) ? 1 : 0;
+    senders.emplace_back([&] {
+      while (!over) connected += connect_to(own, SOCK_CLOEXEC | SOCK_NONBLOCK) ? 1 : 0;
     });
   }
-  while (came < 1000) std::this_thread::yield();
+  while (connected < 1000) std::this_thread::yield();
   CHECK_FALSE(own.take({1, 7}));
-  CHECK(came <= 2 * 1024 + 10);  // those that waited, and as many again
+  CHECK(connected <= 2 * 1024 + 10);  // the connections that waited, and as many again
   over = true;
-  strangers.clear();
+  senders.clear();
 
   std::vector<colls::detail::descriptor> silent;
   for (int i = 0; i < 900; ++i) {
-    silent.push_back(come_to(own, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    silent.push_back(connect_to(own, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (i % 100 == 0) CHECK_FALSE(own.take({1, 7}));
   }
   CHECK_FALSE(own.take({1, 7}));
@@ -1140,16 +1141,17 @@ TEST_CASE("who comes to a hatch again and again keeps nobody there, nor descript
   CHECK(open_descriptors() <= before + 64);
 }
 
-TEST_CASE("a hatch waits for who has come and has not said anything yet") {
-  cuda::hatch own;
-  const cuda::hatch_label label{1, 7};
-  const colls::detail::descriptor slow = come_to(own);
-  const colls::detail::descriptor wrong = come_to(own);
+TEST_CASE("a mailbox keeps a connection that has sent nothing yet") {
+  cuda::fd_mailbox own;
+  const cuda::fd_label label{1, 7};
+  const colls::detail::descriptor slow = connect_to(own);
+  const colls::detail::descriptor wrong = connect_to(own);
   const colls::detail::descriptor file(file_of("late"));
-  CHECK(colls::detail::send_with_descriptor(wrong.get(), &label, sizeof label / 2, file.get()));
+  CHECK(
+      colls::detail::send_bytes_with_descriptor(wrong.get(), &label, sizeof label / 2, file.get()));
   CHECK(text_of(own.take(label)) == "");
   CHECK(text_of(own.take({label.process, 0})) == "");
-  CHECK(colls::detail::send_with_descriptor(slow.get(), &label, sizeof label, file.get()));
+  CHECK(colls::detail::send_bytes_with_descriptor(slow.get(), &label, sizeof label, file.get()));
   CHECK(text_of(own.take(label)) == "late");
 }
 

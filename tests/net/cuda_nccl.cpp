@@ -12,8 +12,8 @@
 #include "../stand_in/nccl.hpp"
 #include "../stand_in/user.hpp"
 
-// NCCL over the ranks of a thread. The stand-ins are no GPU and no NCCL: they show that what has to
-// be waited for is waited for, and what has to be ended is ended.
+// NCCL between ranks of one thread. The stand-ins are neither a GPU nor NCCL: they show that colls
+// waits for everything that it must wait for, and ends everything that it must end.
 
 namespace cuda = colls::cuda;
 
@@ -23,14 +23,14 @@ using colls::errc;
 using stand_in::code_of;
 using host_communicator = colls::inproc::communicator;
 
-/// Nothing was done that CUDA or NCCL forbid, and nothing is left.
+/// Nothing was done that CUDA or NCCL forbids, and everything has been freed.
 void check_left() {
   for (const std::string& each : stand_in::complaints()) FAIL_CHECK(each);
   CHECK(stand_in::allocations() == 0);
   CHECK(stand_in::nccl_alive() == 0);
 }
 
-/// `has_blocks`: its header has gather, scatter and all_to_all.
+/// `has_blocks`: NCCL's header has gather, scatter and all_to_all.
 template <class Main>
 void run(int ranks, stand_in::machine what, const Main& rank_main, int late_percent = 30,
          bool has_blocks = true) {
@@ -45,7 +45,7 @@ void run(int ranks, stand_in::machine what, const Main& rank_main, int late_perc
   CHECK(stand_in::nccl_mismatches() == 0);
 }
 
-TEST_CASE("every collective, by the seeds of the machine") {
+TEST_CASE("every collective, with many seeds of the stand-in") {
   std::uint64_t seed = 0;
   for (const int ranks : {1, 2, 3, 5}) {
     for (const std::size_t n : {0u, 1u, 13u, 700u}) {
@@ -118,7 +118,7 @@ TEST_CASE("types and operations that NCCL has go to NCCL, all others to kernels"
   });
 }
 
-TEST_CASE("what is called of NCCL") {
+TEST_CASE("the calls of NCCL that each collective makes") {
   const auto calls = [](auto& gpu, bool has_blocks) -> colls::task<> {
     using list = std::vector<std::string>;
     stand_in::user by;
@@ -169,7 +169,7 @@ TEST_CASE("what is called of NCCL") {
   }
 }
 
-TEST_CASE("gather and scatter where the root's block lies in its place") {
+TEST_CASE("gather and scatter with the root's block in place") {
   for (const bool has_blocks : {true, false}) {
     const auto in_place = [](auto& gpu) -> colls::task<> {
       stand_in::user by;
@@ -195,7 +195,7 @@ TEST_CASE("gather and scatter where the root's block lies in its place") {
   }
 }
 
-TEST_CASE("many calls at a time, on several streams, awaited the other way round") {
+TEST_CASE("many calls at a time, on several streams, awaited in reverse order") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     run(3, {.seed = seed}, [](auto& gpu) -> colls::task<> {
       std::deque<stand_in::user> users(3);
@@ -227,7 +227,7 @@ TEST_CASE("many calls at a time, on several streams, awaited the other way round
   }
 }
 
-TEST_CASE("from the default stream, which all ranks of a process share") {
+TEST_CASE("calls on the default stream, which all ranks of a process share") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     run(3, {.seed = seed}, [](auto& gpu) -> colls::task<> {
       cuda::device_buffer<int> data(100);
@@ -243,11 +243,11 @@ TEST_CASE("from the default stream, which all ranks of a process share") {
   }
 }
 
-TEST_CASE("the device that a thread uses is the user's affair") {
+TEST_CASE("calls work with any current device of the thread") {
   run(3, {.devices = 2}, [](auto& gpu) { return stand_in::calls_from_another_device(gpu); });
 }
 
-TEST_CASE("a steady state takes no memory of the device or of the host's pinned") {
+TEST_CASE("in steady state no device memory and no pinned memory is allocated") {
   run(2, {}, [](auto& gpu) -> colls::task<> {
     stand_in::user by;
     auto data = by.numbers(5'000, gpu.rank());
@@ -261,7 +261,7 @@ TEST_CASE("a steady state takes no memory of the device or of the host's pinned"
   });
 }
 
-TEST_CASE("splits have communicators of NCCL of their own") {
+TEST_CASE("splits have their own NCCL communicators") {
   run(4, {}, [](auto& gpu) -> colls::task<> {
     auto half = co_await gpu.split(gpu.rank() % 2);
     stand_in::user by;
@@ -276,7 +276,7 @@ TEST_CASE("splits have communicators of NCCL of their own") {
   });
 }
 
-TEST_CASE("NCCL's communicators of splits go when those have ended") {
+TEST_CASE("the NCCL communicators of splits are destroyed when the splits have ended") {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     run(4, {.seed = seed}, [](auto& gpu) -> colls::task<> {
       stand_in::user by;
@@ -286,14 +286,14 @@ TEST_CASE("NCCL's communicators of splits go when those have ended") {
         co_await half.all_reduce(data.span(), by.on_stream());
         co_await gpu.barrier();
         if (i % 2 == 0) co_await half.close();
-        // Each rank's are the one attached, this one, and one or two that are going.
+        // Each rank has the attached one, this one, and one or two that are being destroyed.
         CHECK(stand_in::nccl_alive() <= 4 * 4);
       }
     });
   }
 }
 
-TEST_CASE("wrong arguments are refused, and the communicator is good") {
+TEST_CASE("wrong arguments are refused, and the communicator stays usable") {
   run(2, {.devices = 2}, [](auto& gpu) -> colls::task<> {
     stand_in::user by;
     auto good = by.numbers(100, gpu.rank());
@@ -320,13 +320,13 @@ TEST_CASE("wrong arguments are refused, and the communicator is good") {
   });
 }
 
-TEST_CASE("what no call may have is refused by all ranks") {
+TEST_CASE("invalid arguments are refused on all ranks") {
   run(3, {}, [](auto& gpu) { return stand_in::every_refusal(gpu); });
 }
 
 // ---- errors
 
-/// `rank_main(comm)` gives a code, on every rank; what it throws is let go.
+/// The codes that `rank_main(comm)` returns on each rank. Exceptions are ignored.
 template <class Main>
 std::vector<errc> codes(int ranks, stand_in::machine what, const Main& rank_main,
                         std::vector<int> versions = {22809}) {
@@ -348,7 +348,7 @@ colls::task<errc> attaching(host_communicator& comm) {
 }
 using all = std::vector<errc>;
 
-TEST_CASE("a NCCL older than its header, of another kind, or not the same everywhere") {
+TEST_CASE("an NCCL older than its header, of another major version, or different on a rank") {
   for (const std::vector<int>& versions :
        {std::vector{22707}, std::vector{30100}, std::vector{22809, 22902}}) {
     const all got = codes(2, {}, attaching, versions);
@@ -357,7 +357,7 @@ TEST_CASE("a NCCL older than its header, of another kind, or not the same everyw
   CHECK(codes(2, {}, attaching, {22902}) == all(2, errc{}));
 }
 
-TEST_CASE("what fails on one rank while NCCL's communicator is made ends it on all") {
+TEST_CASE("a failure on one rank while NCCL's communicator is made ends attaching on all ranks") {
   for (const char* const call : {"nccl_version", "nccl_make_id", "nccl_make_comm"}) {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       const all got = codes(3, {.seed = seed}, [&](host_communicator& comm) -> colls::task<errc> {
@@ -373,7 +373,7 @@ TEST_CASE("what fails on one rank while NCCL's communicator is made ends it on a
   }
 }
 
-TEST_CASE("a rank that never comes to make it ends the wait of the others by its deadline") {
+TEST_CASE("ranks that wait for a rank to make NCCL's communicator end by their deadline") {
   stand_in::boot({});
   stand_in::boot_nccl();
   std::vector<errc> got(2);
@@ -386,8 +386,8 @@ TEST_CASE("a rank that never comes to make it ends the wait of the others by its
         got[0] = co_await code_of(attach);
         co_return;
       }
-      // It takes part in the split, and then lets its turn go by.
-      auto other = co_await comm.over(4, [](std::shared_ptr<colls::inproc_transport> host) {
+      // This rank takes part in the split, but does not make NCCL's communicator.
+      auto other = co_await comm.attach(4, [](std::shared_ptr<colls::inproc_transport> host) {
         return std::make_shared<cuda::nccl_transport<colls::inproc_transport>>(std::move(host), 0);
       });
       while (other.failed() == nullptr) co_await comm.barrier();
@@ -399,8 +399,8 @@ TEST_CASE("a rank that never comes to make it ends the wait of the others by its
   check_left();
 }
 
-/// Rank 0 is in a call on the device in which rank 1 has no part: `then(gpu, data, how)` is what
-/// that does, once the call is under way.
+/// Rank 0 makes a call on the device that rank 1 does not make. Once the call has begun, rank 1
+/// runs `then(gpu, data, how)`. Returns the codes with which the calls end.
 template <class Then>
 all waiting(stand_in::machine what, colls::options limit, const Then& then) {
   return codes(2, what, [&](host_communicator& comm) -> colls::task<errc> {
@@ -437,7 +437,7 @@ TEST_CASE("a revoke ends the wait for the device, by an abort") {
   }
 }
 
-TEST_CASE("a revoke does once all have come, and what is not done is not taken for done") {
+TEST_CASE("a revoke ends the wait after all have called, and no unfinished call succeeds") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     const all got = codes(2, {.seed = seed}, [](host_communicator& comm) -> colls::task<errc> {
       auto gpu = co_await cuda::attach<cuda::nccl>(comm, 0);
@@ -446,11 +446,11 @@ TEST_CASE("a revoke does once all have come, and what is not done is not taken f
       if (comm.rank() == 1) {  // its stream is held up
         const auto held = stand_in::lock();
         const auto gate = [] { return stand_in::nccl_aborted() > 0; };
-        stand_in::enqueue_meeting(by.on_stream().stream.handle, &comm, gate, {});
+        stand_in::enqueue_barrier(by.on_stream().stream.handle, &comm, gate, {});
       }
       auto reducing = gpu.all_reduce(data.span(), by.on_stream());
       for (int i = 0; i < 20; ++i) co_await comm.barrier();
-      CHECK(!reducing.started().is_done());
+      CHECK(!reducing.underlying_call().is_done());
       if (comm.rank() == 0) gpu.revoke("enough");
       const auto awaited = [&]() -> colls::task<> { co_await reducing; };
       co_return co_await code_of(awaited);
@@ -459,14 +459,14 @@ TEST_CASE("a revoke does once all have come, and what is not done is not taken f
   }
 }
 
-TEST_CASE("a deadline does") {
+TEST_CASE("a deadline ends the wait for the device") {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const colls::options soon{.timeout = std::chrono::milliseconds(50)};
     CHECK(waiting({.seed = seed}, soon, nothing) == all(2, errc::timeout));
   }
 }
 
-TEST_CASE("an error that NCCL meets meanwhile does") {
+TEST_CASE("an asynchronous error of NCCL ends the wait for the device") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const auto breaks = [](auto&, auto, auto) -> colls::task<> {
       stand_in::fail("nccl_async_error", cuda::nccl_api::internal_error);
@@ -476,7 +476,7 @@ TEST_CASE("an error that NCCL meets meanwhile does") {
   }
 }
 
-TEST_CASE("an error that comes from another rank does after a second in which the host is silent") {
+TEST_CASE("an NCCL error from another rank ends the wait after a second without a reason") {
   const auto breaks = [](auto&, auto, auto) -> colls::task<> {
     stand_in::break_nccl(cuda::nccl_api::remote_error);
     co_return;
@@ -486,7 +486,7 @@ TEST_CASE("an error that comes from another rank does after a second in which th
   CHECK(std::chrono::steady_clock::now() - start >= std::chrono::seconds(1));
 }
 
-TEST_CASE("of an error that comes from another rank the host says the reason") {
+TEST_CASE("the host reports the reason of an NCCL error from another rank") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const all got = codes(2, {.seed = seed}, [&](host_communicator& comm) -> colls::task<errc> {
       auto gpu = co_await cuda::attach<cuda::nccl>(comm, 0);
@@ -505,10 +505,10 @@ TEST_CASE("of an error that comes from another rank the host says the reason") {
       for (int i = 0; i < 200; ++i) co_await comm.barrier();
       stand_in::break_nccl(cuda::nccl_api::remote_error);
       for (int i = 0; i < 200; ++i) co_await comm.barrier();
-      CHECK(!reducing.started().is_done());
+      CHECK(!reducing.underlying_call().is_done());
       colls::failure why(errc::peer_failed);
       why.culprit = 1;
-      gpu.net().matching().died(1, why);
+      gpu.net().matching().peer_died(1, why);
       const auto awaited = [&]() -> colls::task<> { co_await reducing; };
       co_return co_await code_of(awaited);
     });
@@ -516,7 +516,7 @@ TEST_CASE("of an error that comes from another rank the host says the reason") {
   }
 }
 
-TEST_CASE("a device that fails meanwhile does") {
+TEST_CASE("a device that fails ends the wait for it") {
   stand_in::machine what;
   for (what.seed = 1; what.seed <= 5; ++what.seed) {
     const auto breaks = [](auto&, auto, auto) -> colls::task<> {
@@ -527,7 +527,7 @@ TEST_CASE("a device that fails meanwhile does") {
   }
 }
 
-TEST_CASE("a peer that is found dead does") {
+TEST_CASE("a peer that is found dead ends the wait for the device") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const all got = codes(2, {.seed = seed}, [](host_communicator& comm) -> colls::task<errc> {
       auto gpu = co_await cuda::attach<cuda::nccl>(comm, 0);
@@ -542,7 +542,7 @@ TEST_CASE("a peer that is found dead does") {
       auto reducing = gpu.all_reduce(data.span(), by.on_stream());
       colls::failure why(errc::peer_failed);
       why.culprit = 1;
-      gpu.net().matching().died(1, why);
+      gpu.net().matching().peer_died(1, why);
       const auto awaited = [&]() -> colls::task<> { co_await reducing; };
       const errc code = co_await code_of(awaited);
       CHECK(stand_in::nccl_aborted() == 1);
@@ -552,14 +552,14 @@ TEST_CASE("a peer that is found dead does") {
   }
 }
 
-TEST_CASE("a rank that leaves does") {
+TEST_CASE("a rank that leaves ends the wait for the device") {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const auto leave = [](auto& gpu, auto, auto) -> colls::task<> { co_await gpu.close(); };
     CHECK(waiting({.seed = seed}, {}, leave) == all(2, errc::closed));
   }
 }
 
-TEST_CASE("a call that is dropped does, and leaves no work behind that uses its buffers") {
+TEST_CASE("a dropped call ends the wait for the device, and leaves no work that uses its buffers") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const auto drop = [&](auto& gpu, auto data, auto how) -> colls::task<> {
       const auto own = [](stand_in::number a, stand_in::number b) { return a > b ? a : b; };
@@ -572,7 +572,7 @@ TEST_CASE("a call that is dropped does, and leaves no work behind that uses its 
   }
 }
 
-TEST_CASE("ranks that call differently are told, whatever NCCL makes of it") {
+TEST_CASE("ranks that call differently get mismatch, whatever NCCL does") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const auto other_count = [](auto& gpu, auto data, auto how) -> colls::task<> {
       const auto less = [&] { return gpu.all_reduce(data.subspan(0, 50), how); };

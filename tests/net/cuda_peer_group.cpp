@@ -12,8 +12,9 @@
 
 #include "../stand_in/user.hpp"
 
-// Ranks on GPUs of their own, whose kernels write into each other's pages. The stand-in is no GPU:
-// of its kernels one runs at a time, so each gives up until what it awaits has been done.
+// Ranks on GPUs of their own, whose kernels write into each other's peer buffers. The stand-in is
+// not a GPU: it runs one kernel at a time, so a kernel times out until what it awaits has been
+// done.
 
 namespace cuda = colls::cuda;
 
@@ -73,11 +74,11 @@ colls::task<> sum(auto& gpu, std::size_t n) {
   stand_in::expect("sum", data.data(), n, sum_of(gpu.size()));
   CHECK(call.copied_bytes() == 0);
 }
-/// Of a vector of which each rank sums a share first, and of one that has to be a visit.
+/// The length of a vector that takes two shots, and of one that has to be an `ipc_operation`.
 constexpr std::size_t takes_two = 30'000;
 constexpr std::size_t too_long = 200'000;
 
-TEST_CASE("sums of short vectors, by the seeds of the machine") {
+TEST_CASE("sums of short vectors, with many seeds of the stand-in") {
   std::uint64_t seed = 0;
   for (const bool processes : {false, true}) {
     for (const int ranks : {2, 3, 5, 8}) {
@@ -85,7 +86,7 @@ TEST_CASE("sums of short vectors, by the seeds of the machine") {
         ++seed;
         run(ranks, machine_of(ranks, seed, processes), [n, ranks](auto& gpu) -> colls::task<> {
           for (int i = 0; i < 10; ++i) co_await sum(gpu, n);
-          CHECK(stand_in::calls("clear") == ranks);  // of the flags, once
+          CHECK(stand_in::calls("clear") == ranks);  // each rank clears its flags once
           CHECK(stand_in::calls("launch") >= 10 * ranks);
           co_await gpu.barrier();
         });
@@ -118,7 +119,7 @@ colls::task<> leave_by_deadline(auto& comm) {
   CHECK(code == errc::timeout);
 }
 
-TEST_CASE("long vectors and ranks that share a GPU have no page") {
+TEST_CASE("long vectors and ranks that share a GPU have no peer buffers") {
   for (const bool share : {false, true}) {
     run(3, machine_of(share ? 2 : 3, 4), [share](auto& gpu) -> colls::task<> {
       const int before = stand_in::calls("launch");
@@ -131,13 +132,17 @@ TEST_CASE("long vectors and ranks that share a GPU have no page") {
   }
 }
 
-TEST_CASE("where a page cannot be had or seen, all ranks visit") {
+TEST_CASE("where peer buffers cannot be allocated or mapped, all ranks use an ipc_operation") {
   struct fault {
     const char* function;
     bool descriptors;
   };
-  const fault faults[] = {{"allocate", false},      {"share", false}, {"open", false},
-                          {"reach", false},         {"reach", true},  {"make_physical", true},
+  const fault faults[] = {{"allocate", false},
+                          {"share", false},
+                          {"open", false},
+                          {"enable_peer_access", false},
+                          {"enable_peer_access", true},
+                          {"make_physical", true},
                           {"import_physical", true}};
   for (const bool processes : {false, true}) {
     for (const fault& each : faults) {
@@ -188,7 +193,7 @@ TEST_CASE("many calls at a time, awaited in any order") {
   }
 }
 
-TEST_CASE("a rank that is far ahead overwrites nothing that others have not read") {
+TEST_CASE("a rank that is far ahead overwrites nothing that its peers have not read") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     stand_in::boot(machine_of(3, seed));
     colls::inproc::run(3, [&](colls::inproc::communicator& comm) -> colls::task<> {
@@ -208,7 +213,7 @@ TEST_CASE("a rank that is far ahead overwrites nothing that others have not read
       co_await comm.barrier();
       if (comm.rank() == 1) call_all();
       co_await comm.barrier();
-      // One after the other: the first may still find out whether there are pages.
+      // One after the other, because the first may still set up the peer group.
       for (const auto& each : buffers) {
         if (comm.rank() == 2) co_await gpu.all_reduce(each.span(), by.on_stream());
       }
@@ -222,14 +227,14 @@ TEST_CASE("a rank that is far ahead overwrites nothing that others have not read
   }
 }
 
-TEST_CASE("a call waits for no other one's stream") {
+TEST_CASE("a call does not wait for the stream of another call") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     run(2, machine_of(2, seed, seed % 2 == 0),
         [](auto& gpu) { return stand_in::calls_that_streams_wait_for(gpu, 5'000); });
   }
 }
 
-TEST_CASE("splits have islands of their own, which end with them") {
+TEST_CASE("splits have peer groups of their own, which end with them") {
   run(4, machine_of(4, 3, true), [](auto& gpu) -> colls::task<> {
     co_await sum(gpu, 300);
     const int before = stand_in::calls("release_pinned");
@@ -243,8 +248,8 @@ TEST_CASE("splits have islands of their own, which end with them") {
         return stand_in::value(first, at) + stand_in::value(first + 2, at);
       });
       co_await half.close();
-      // The page of what has ended stays for the next one: what frees it could wait for a stream
-      // that waits for this call.
+      // The buffers of a group that has ended are kept for the next one: freeing them could wait
+      // for a stream that waits for this call.
       bool open = false;
       stand_in::user held_up(gpu.net().device());
       held_up.hold(open);
@@ -261,7 +266,7 @@ TEST_CASE("splits have islands of their own, which end with them") {
   });
 }
 
-TEST_CASE("pages of ranks that can have no descriptors are passed by handles") {
+TEST_CASE("peer buffers of ranks without descriptors are shared by handles") {
   for (const int without : {0, 1, 2}) {
     stand_in::machine what = machine_of(3, 4, true);
     what.descriptors = without != 2;
@@ -275,19 +280,19 @@ TEST_CASE("pages of ranks that can have no descriptors are passed by handles") {
   }
 }
 
-TEST_CASE("a page that a rank may still write to is not used again") {
+TEST_CASE("peer buffers that a rank may still write are not reused") {
   for (const bool descriptors : {true, false}) {
     stand_in::machine what = machine_of(2, 6, true);
     what.descriptors = descriptors;
     stand_in::boot(what);
-    std::atomic<bool> has_left{false};
+    std::atomic<bool> peer_left_failure{false};
     bool open = false;
     colls::threads::run(2, [&](colls::threads::communicator& comm) -> colls::task<> {
       if (comm.rank() == 0) {
         co_await leave_by_deadline(comm);
         const auto guard = stand_in::lock();
         open = true;
-        has_left = true;
+        peer_left_failure = true;
         co_return;
       }
       auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 1);
@@ -296,13 +301,13 @@ TEST_CASE("a page that a rank may still write to is not used again") {
       auto data = by.numbers(200, 1);
       by.hold(open);
       auto call = gpu.all_reduce(data.span(), by.on_stream());
-      while (!has_left) std::this_thread::yield();
+      while (!peer_left_failure) std::this_thread::yield();
       const auto waiting = [&]() -> colls::task<> { co_await call; };
       const errc code = co_await code_of(waiting);
       CHECK((code == errc::timeout || code == errc{}));
     });
     for (const std::string& each : stand_in::complaints()) FAIL(each);
-    // Of what has a descriptor the other process keeps what it has mapped; else it is left.
+    // Memory with a descriptor is freed: the other process keeps its mapping. Other memory is left.
     CHECK(stand_in::allocations() == (descriptors ? 0 : 2));
   }
 }
@@ -332,7 +337,7 @@ TEST_CASE("calls that differ are a mismatch on all ranks") {
   }
 }
 
-TEST_CASE("a rank that does not call lets the others come to their deadline") {
+TEST_CASE("ranks that wait for a rank that does not call end by their deadline") {
   for (const bool made : {false, true}) {
     run(3, machine_of(3, 2), [made](auto& gpu) -> colls::task<> {
       if (made) co_await sum(gpu, 10);
@@ -348,7 +353,7 @@ TEST_CASE("a rank that does not call lets the others come to their deadline") {
   }
 }
 
-TEST_CASE("what fails on the device ends the call on all ranks, and touches nothing afterwards") {
+TEST_CASE("a failure on the device ends the call on all ranks, which touch no buffer afterwards") {
   int seen = 0;
   for (const char* const function : {"launch", "write", "record", "wait", "count_processors"}) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -376,7 +381,7 @@ TEST_CASE("what fails on the device ends the call on all ranks, and touches noth
   CHECK(seen >= 100);
 }
 
-/// Ranks of which one drops a call after some polls, and leaves.
+/// One of the ranks drops a call after some polls, and leaves.
 template <class Communicator>
 colls::task<> drop_one(Communicator& comm, std::uint64_t seed) {
   auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, cuda::device_for(comm));
@@ -399,7 +404,7 @@ colls::task<> drop_one(Communicator& comm, std::uint64_t seed) {
   }
 }
 
-TEST_CASE("who drops a call and leaves waits until nobody writes into its page") {
+TEST_CASE("a rank that drops a call and leaves waits until no peer writes its buffers") {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     stand_in::boot({.devices = 3, .seed = seed, .eager_percent = 0});
     colls::inproc::run(3, [&](colls::inproc::communicator& comm) { return drop_one(comm, seed); });

@@ -10,8 +10,8 @@
 
 #include "../stand_in/user.hpp"
 
-// Sums that go round a ring of ranks on GPUs of their own. The stand-in is no GPU: it shows that
-// what has to be waited for is waited for.
+// Sums by a ring of ranks on GPUs of their own. The stand-in is not a GPU: it shows that colls
+// waits for everything that it must wait for.
 
 namespace cuda = colls::cuda;
 
@@ -70,8 +70,8 @@ colls::options by_ring(const stand_in::user& by) {
   how.algorithm = colls::algorithm::ring;
   return how;
 }
-/// A group is always a visit, however short, unless it is staged.
-colls::task<> go_round(auto& gpu, std::size_t n, bool is_staged = false) {
+/// One sum by the ring. A group is always an `ipc_operation`, however short, unless it is staged.
+colls::task<> ring_sum(auto& gpu, std::size_t n, bool is_staged = false) {
   stand_in::user by(gpu.net().device());
   auto data = by.numbers(n, gpu.rank());
   const auto there = data.span();
@@ -80,14 +80,14 @@ colls::task<> go_round(auto& gpu, std::size_t n, bool is_staged = false) {
   stand_in::expect("sum", data.data(), n, sum_of(gpu.size()));
   CHECK((call.copied_bytes() == 0) == !is_staged);
 }
-/// Kernels of a sum: each rank folds all chunks but one, in pieces.
+/// The number of kernels of a sum: each rank folds all chunks but one, in pieces.
 int kernels(int ranks, std::size_t n, std::size_t piece = 64) {
   const std::size_t longest =
       (n + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
   return ranks * (ranks - 1) * static_cast<int>((longest + piece - 1) / piece);
 }
 
-TEST_CASE("sums that go round, by the seeds of the machine") {
+TEST_CASE("sums by a ring, with many seeds of the stand-in") {
   std::uint64_t seed = 0;
   for (const bool processes : {false, true}) {
     for (int ranks = 2; ranks <= 8; ++ranks) {
@@ -95,38 +95,38 @@ TEST_CASE("sums that go round, by the seeds of the machine") {
         for (int round = 0; round < 3; ++round) {
           ++seed;
           run(ranks, machine_of(ranks, seed, processes), [n, ranks](auto& gpu) -> colls::task<> {
-            co_await go_round(gpu, n);
+            co_await ring_sum(gpu, n);
             co_await gpu.barrier();
             if (n > 1000) CHECK(stand_in::calls("launch") == kernels(ranks, n));
             co_await gpu.barrier();
-            co_await go_round(gpu, n);
+            co_await ring_sum(gpu, n);
           });
         }
         run_threads(ranks, machine_of(ranks, seed, processes),
-                    [n](auto& gpu) { return go_round(gpu, n); });
+                    [n](auto& gpu) { return ring_sum(gpu, n); });
       }
     }
   }
 }
 
-constexpr std::size_t too_long = 70'001;  // for a short sum
+constexpr std::size_t too_long = 70'001;  // for peer buffers
 
-TEST_CASE("sums of long vectors that go round, in place and apart") {
+TEST_CASE("sums of long vectors by a ring, in place and out of place") {
   for (const int ranks : {2, 3, 8}) {
     const auto both = [ranks](auto& gpu) -> colls::task<> {
       stand_in::user by(gpu.net().device());
       auto data = by.numbers(too_long, gpu.rank());
       auto out = by.used(too_long);
       co_await gpu.all_reduce(data.span(), out.span(), by_ring(by));
-      stand_in::expect("apart", out.data(), too_long, sum_of(ranks));
-      stand_in::expect("apart, in", data.data(), too_long,
+      stand_in::expect("out of place", out.data(), too_long, sum_of(ranks));
+      stand_in::expect("out of place, in", data.data(), too_long,
                        [&](std::size_t i) { return stand_in::value(gpu.rank(), i); });
       co_await gpu.all_reduce(data.span(), by_ring(by));
       stand_in::expect("in place", data.data(), too_long, sum_of(ranks));
       co_await gpu.barrier();
       CHECK(stand_in::calls("launch") == 2 * kernels(ranks, too_long, 2048));
       co_await gpu.barrier();
-      // In place on one rank, apart on the others.
+      // In place on one rank, out of place on the others.
       auto more = by.numbers(too_long, gpu.rank());
       const auto to = gpu.rank() == 0 ? more.span() : out.span();
       co_await gpu.all_reduce(more.span(), to, by_ring(by));
@@ -137,7 +137,7 @@ TEST_CASE("sums of long vectors that go round, in place and apart") {
   }
 }
 
-TEST_CASE("what has to be done once is: averages are finished, halves rounded where they may be") {
+TEST_CASE("averages are finished once, and halves are rounded again only where they may be") {
   constexpr int ranks = 3;
   run(ranks, machine_of(ranks, 4), [](auto& gpu) -> colls::task<> {
     stand_in::user by(gpu.net().device());
@@ -152,7 +152,7 @@ TEST_CASE("what has to be done once is: averages are finished, halves rounded wh
     co_await gpu.barrier();
     CHECK(stand_in::calls("launch") == kernels(ranks, 100));
 
-    // 256 + 1 + 1 is 256 where each sum is rounded: what rounds once does not go round.
+    // 256 + 1 + 1 is 256 if each sum is rounded. A sum that is rounded once does not use the ring.
     const auto half = [&](std::size_t) { return colls::bfloat16(gpu.rank() == 1 ? 256.f : 1.f); };
     for (const colls::wire travels : {colls::wire::accumulate, colls::wire::storage}) {
       co_await gpu.barrier();
@@ -168,15 +168,15 @@ TEST_CASE("what has to be done once is: averages are finished, halves rounded wh
         return colls::bfloat16(rounds_once ? 258.f : 256.f);
       });
       co_await gpu.barrier();
-      CHECK(stand_in::calls("launch") - before == (rounds_once ? 0 : 2));  // staged, by a ring
+      CHECK(stand_in::calls("launch") - before == (rounds_once ? 0 : 2));  // staged; by the ring
       co_await gpu.barrier();
     }
   });
 }
 
-TEST_CASE("ranks that share a GPU are staged by a ring; what has an order does not go round") {
+TEST_CASE("ranks that share a GPU are staged by a ring; a sum in rank order uses no ipc ring") {
   run(4, machine_of(3, 4), [](auto& gpu) -> colls::task<> {
-    co_await go_round(gpu, 300, true);
+    co_await ring_sum(gpu, 300, true);
     co_await gpu.barrier();
     CHECK(stand_in::calls("launch") == 0);
   });
@@ -193,16 +193,16 @@ TEST_CASE("ranks that share a GPU are staged by a ring; what has an order does n
     CHECK(code == errc::not_applicable);
     auto sums = by.numbers(300, gpu.rank());
     const auto other = sums.span();
-    colls::options visit = by.on_stream();
-    visit.algorithm = colls::algorithm::direct;
-    co_await gpu.all_reduce(colls::group{other}, visit);
+    colls::options direct = by.on_stream();
+    direct.algorithm = colls::algorithm::direct;
+    co_await gpu.all_reduce(colls::group{other}, direct);
     stand_in::expect("sum", sums.data(), 300, sum_of(3));
     co_await gpu.barrier();
     CHECK(stand_in::calls("launch") == 3);
   });
 }
 
-/// Kernels of a sum that nobody has asked to go round.
+/// The number of kernels of a sum that does not pin the ring.
 int kernels_of(int ranks, std::size_t bytes, stand_in::machine what, colls::options how = {}) {
   const std::size_t n = bytes / sizeof(number);
   what.devices = ranks;
@@ -220,59 +220,59 @@ int kernels_of(int ranks, std::size_t bytes, stand_in::machine what, colls::opti
   return stand_in::calls("launch");
 }
 
-TEST_CASE("long sums go round by themselves where GPUs of several nodes are joined otherwise") {
-  constexpr std::size_t enough = cuda::least_round;
+TEST_CASE("long sums use the ring by default where the links between nodes differ") {
+  constexpr std::size_t enough = cuda::min_ring_bytes;
   for (const bool processes : {false, true}) {
     CHECK(kernels_of(4, enough, {.processes = processes, .nodes = 2}) == 4 * 3);
     CHECK(kernels_of(5, enough, {.processes = processes, .nodes = 2}) == 5 * 4);
   }
   CHECK(kernels_of(4, enough - 8, {.nodes = 2}) == 4);
   CHECK(kernels_of(4, enough, {.nodes = 1}) == 4);
-  CHECK(kernels_of(4, enough, {.nodes = 2, .alike = true}) == 4);
+  CHECK(kernels_of(4, enough, {.nodes = 2, .equal_links = true}) == 4);
   CHECK(kernels_of(3, enough, {.nodes = 2}) == 3);
   CHECK(kernels_of(4, enough, {.nodes = 4}) == 4);
   CHECK(kernels_of(4, enough, {.nodes = 2}, {.order = colls::order::rank}) == 4);
   CHECK(kernels_of(4, enough, {.nodes = 2}, {.algorithm = colls::algorithm::direct}) == 4);
 }
 
-TEST_CASE("ranks of a node stand side by side; all have to agree") {
-  std::vector<cuda::visiting_card> cards(5);
-  for (std::size_t i = 0; i < cards.size(); ++i) {
-    cards[i].gpu.words[0] = static_cast<std::byte>(i);
-    cards[i].node = i % 2 == 0 ? 7 : 3;
-    cards[i].links_differ = i == 4 ? 1 : 0;
-    cards[i].ring = cuda::ring_use::between_nodes;
+TEST_CASE("ranks of a node are neighbours in the ring; all ranks have to agree") {
+  std::vector<cuda::peer_info> infos(5);
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    infos[i].gpu.words[0] = static_cast<std::byte>(i);
+    infos[i].node = i % 2 == 0 ? 7 : 3;
+    infos[i].links_differ = i == 4 ? 1 : 0;
+    infos[i].ring = cuda::ring_use::between_nodes;
   }
-  CHECK(cuda::ring_order(cards) == std::vector<int>{1, 3, 0, 2, 4});
-  CHECK(cuda::goes_round(cards));
-  cards[2].ring = cuda::ring_use::always;
-  CHECK(cuda::goes_round(cards));
-  cards[0].ring = cuda::ring_use::never;
-  CHECK_FALSE(cuda::goes_round(cards));
-  for (cuda::visiting_card& each : cards) {
+  CHECK(cuda::ring_order(infos) == std::vector<int>{1, 3, 0, 2, 4});
+  CHECK(cuda::uses_ring(infos));
+  infos[2].ring = cuda::ring_use::always;
+  CHECK(cuda::uses_ring(infos));
+  infos[0].ring = cuda::ring_use::never;
+  CHECK_FALSE(cuda::uses_ring(infos));
+  for (cuda::peer_info& each : infos) {
     each.node = -1;
     each.ring = cuda::ring_use::between_nodes;
   }
-  CHECK_FALSE(cuda::goes_round(cards));
-  CHECK(cuda::ring_order(cards) == std::vector<int>{0, 1, 2, 3, 4});
-  for (cuda::visiting_card& each : cards) each.ring = cuda::ring_use::always;
-  CHECK(cuda::goes_round(cards));
-  CHECK_FALSE(cuda::goes_round({cards[0]}));
+  CHECK_FALSE(cuda::uses_ring(infos));
+  CHECK(cuda::ring_order(infos) == std::vector<int>{0, 1, 2, 3, 4});
+  for (cuda::peer_info& each : infos) each.ring = cuda::ring_use::always;
+  CHECK(cuda::uses_ring(infos));
+  CHECK_FALSE(cuda::uses_ring({infos[0]}));
 }
 
-TEST_CASE("what a rank tells of its links; what CUDA does not is left out") {
+TEST_CASE("a rank describes its links; what CUDA does not report is left out") {
   stand_in::boot({.devices = 3, .nodes = 2});
-  const auto card = [](int device) { return cuda::neighbourhood(device, 0, 3).name(); };
-  CHECK(card(0).links_differ == 1);
-  CHECK(card(1).links_differ == 0);
-  CHECK(card(1).node == 1);
+  const auto info = [](int device) { return cuda::ipc_peers(device, 0, 3).self_info(); };
+  CHECK(info(0).links_differ == 1);
+  CHECK(info(1).links_differ == 0);
+  CHECK(info(1).node == 1);
   stand_in::fail("link_rank", 801);
-  CHECK(card(0).links_differ == 0);
+  CHECK(info(0).links_differ == 0);
   stand_in::fail("host_node", 801);
-  CHECK(card(1).node == -1);
+  CHECK(info(1).node == -1);
 }
 
-TEST_CASE("many rounds at a time, awaited in any order") {
+TEST_CASE("many rings at a time, awaited in any order") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     const auto many = [seed](auto& gpu) -> colls::task<> {
       stand_in::user by(gpu.net().device());
@@ -294,7 +294,7 @@ TEST_CASE("many rounds at a time, awaited in any order") {
   }
 }
 
-TEST_CASE("where memory cannot be shared, what would go round is staged") {
+TEST_CASE("where memory cannot be shared, a ring is staged") {
   run(3, {.devices = 3, .processes = true, .ipc = false}, [](auto& gpu) -> colls::task<> {
     stand_in::user by(gpu.net().device());
     auto data = by.numbers(500, gpu.rank());
@@ -307,7 +307,7 @@ TEST_CASE("where memory cannot be shared, what would go round is staged") {
   });
 }
 
-TEST_CASE("what fails on the device ends a round on all ranks, and touches nothing afterwards") {
+TEST_CASE("a failure on the device ends a ring on all ranks, which touch no buffer afterwards") {
   int seen = 0;
   for (const char* const function : {"launch", "write", "copy"}) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -336,7 +336,7 @@ TEST_CASE("what fails on the device ends a round on all ranks, and touches nothi
   CHECK(seen >= 150);
 }
 
-TEST_CASE("a rank that does not call lets the others come to their deadline") {
+TEST_CASE("ranks that wait for a rank that does not call end by their deadline") {
   run(3, machine_of(3, 2), [](auto& gpu) -> colls::task<> {
     stand_in::user by(gpu.net().device());
     auto data = by.numbers(200, gpu.rank());
@@ -350,7 +350,7 @@ TEST_CASE("a rank that does not call lets the others come to their deadline") {
   });
 }
 
-/// Ranks of which one drops a round after some polls, and frees its buffer at once.
+/// One of the ranks drops a ring after some polls, and frees its buffer at once.
 template <class Communicator>
 colls::task<> drop_one(Communicator& comm, std::uint64_t seed) {
   auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, cuda::device_for(comm), small);
@@ -373,7 +373,7 @@ colls::task<> drop_one(Communicator& comm, std::uint64_t seed) {
   }
 }
 
-TEST_CASE("who drops a round waits until nobody works in its buffers") {
+TEST_CASE("a dropped ring waits until no peer accesses its buffers") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     stand_in::boot({.devices = 3, .seed = seed, .eager_percent = static_cast<int>(seed % 2 * 40)});
     colls::inproc::run(3, [&](colls::inproc::communicator& comm) { return drop_one(comm, seed); });

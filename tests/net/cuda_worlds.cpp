@@ -16,7 +16,8 @@
 #include "../stand_in/user.hpp"
 #include "../support/tcp_threads.hpp"
 
-// The same over threads and over TCP, where ranks really run at a time. The stand-in is no GPU.
+// Calls on device memory between threads, over TCP and between processes, where ranks really run at
+// the same time. The stand-in is not a GPU.
 
 namespace cuda = colls::cuda;
 
@@ -50,7 +51,7 @@ TEST_CASE("every collective over TCP") {
   CHECK(stand_in::allocations() == 0);
 }
 
-TEST_CASE("every collective where ranks see each other's device memory, over TCP") {
+TEST_CASE("every collective of ranks that access each other's device memory, over TCP") {
   for (const int devices : {1, 2}) {
     stand_in::boot({.devices = devices, .seed = 7, .processes = true});
     const std::vector<int> statuses = run_tcp(3, [](colls::world& world) -> colls::task<> {
@@ -64,7 +65,7 @@ TEST_CASE("every collective where ranks see each other's device memory, over TCP
   }
 }
 
-TEST_CASE("memory of allocate is passed between ranks of TCP") {
+TEST_CASE("memory of allocate is passed between ranks over TCP") {
   for (const int devices : {1, 2}) {
     stand_in::boot({.devices = devices, .seed = 7, .processes = true});
     const std::vector<int> statuses = run_tcp(3, [](colls::world& world) -> colls::task<> {
@@ -121,7 +122,7 @@ TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
       got = static_cast<colls::errc>(thrown.code().value());
     }
     CHECK(got == colls::errc::device_failed);
-    // The world is good: only what was made of it failed.
+    // The world stays usable: only the communicator on the device has failed.
     std::vector<int> one{1};
     co_await world.all_reduce(one);
     CHECK(one[0] == 2);
@@ -129,7 +130,8 @@ TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
   CHECK(statuses == std::vector<int>{0, 0});
 }
 
-/// Sums in memory of allocate, between processes that see what they pass to each other alone.
+/// Sums in memory of `allocate`, between processes that access only the memory that they pass to
+/// each other.
 colls::task<int> allocated(colls::world& world, int devices) {
   stand_in::boot({.devices = devices, .seed = 3, .processes = true});
   {
@@ -157,8 +159,8 @@ TEST_CASE("memory of allocate is passed between processes") {
   }
 }
 
-/// Rank 1 does not see the first GPU, so that it numbers them otherwise than rank 0.
-colls::task<int> numbered_apart(colls::world& world, int of_first) {
+/// Rank 1 does not see the first GPU, so the ranks number the GPUs differently.
+colls::task<int> numbered_differently(colls::world& world, int of_first) {
   stand_in::boot({.devices = 2, .seed = 3, .processes = true, .hidden = world.rank()});
   bool good = true;
   {
@@ -169,7 +171,7 @@ colls::task<int> numbered_apart(colls::world& world, int of_first) {
     auto sent = gpu.broadcast(data, 0, by.on_stream());
     co_await sent;
     good &= sent.copied_bytes() == 0;
-    // Rank 0 works for both where they share a GPU, else each for itself.
+    // Rank 0 works for both ranks if they share a GPU; otherwise each works for itself.
     const bool share = of_first == 1;
     good &= stand_in::calls("copy") == (share == (world.rank() == 0) ? 1 : 0);
     co_await gpu.close();
@@ -178,13 +180,14 @@ colls::task<int> numbered_apart(colls::world& world, int of_first) {
   co_return good ? 0 : 1;
 }
 
-TEST_CASE("who shares a GPU is told by its id, however processes number them") {
+TEST_CASE("ranks share a GPU if its id is equal, however processes number GPUs") {
   for (const int of_first : {0, 1}) {
-    CHECK(in_processes([=](colls::world& world) { return numbered_apart(world, of_first); }) == 0);
+    CHECK(in_processes(
+              [=](colls::world& world) { return numbered_differently(world, of_first); }) == 0);
   }
 }
 
-/// Rank 1's device fails; what is not that device goes on.
+/// Rank 1's device fails; everything but that device continues to work.
 colls::task<int> fails(colls::world& world, int devices) {
   stand_in::boot({.devices = devices, .seed = 3, .processes = true});
   bool good = true;
@@ -196,11 +199,11 @@ colls::task<int> fails(colls::world& world, int devices) {
     auto first = gpu.all_reduce(data, by.on_stream());
     co_await first;
     good &= first.copied_bytes() == 0;
-    co_await world.barrier();  // it has ended on both
+    co_await world.barrier();  // it has ended on both ranks
     if (world.rank() == 1) stand_in::break_devices(700);
     const auto reducing = [&] { return gpu.all_reduce(data, by.on_stream()); };
-    const colls::errc told = co_await stand_in::code_of(reducing);
-    good &= told == colls::errc::device_failed;
+    const colls::errc code = co_await stand_in::code_of(reducing);
+    good &= code == colls::errc::device_failed;
     std::vector<int> ranks{1};
     co_await world.all_reduce(ranks);
     good &= ranks[0] == 2;
@@ -214,14 +217,15 @@ colls::task<int> fails(colls::world& world, int devices) {
   co_return good ? 0 : 1;
 }
 
-TEST_CASE("a device that fails ends the call of both processes, and the world is good") {
+TEST_CASE("a device that fails ends the call of both processes, and the world stays usable") {
   for (const int devices : {1, 2}) {
     CHECK(in_processes([&](colls::world& world) { return fails(world, devices); }) == 0);
   }
 }
 
-/// Rank 1 dies in the middle of short sums; rank 0 is told, and what it maps of it stays.
-colls::task<> killed_in_an_island(colls::world& world) {
+/// Rank 1 is killed in the middle of short sums. Rank 0 gets peer_failed, and keeps its mappings of
+/// rank 1's memory.
+colls::task<> killed_in_a_group(colls::world& world) {
   stand_in::boot({.devices = 2, .seed = 3, .processes = true});
   colls::errc code{};
   bool good = true;
@@ -249,12 +253,13 @@ colls::task<> killed_in_an_island(colls::world& world) {
   ::_exit(good ? 0 : 1);
 }
 
-TEST_CASE("a rank of an island that is killed ends the others' sums") {
-  for (int i = 0; i < 5; ++i) CHECK(in_processes(killed_in_an_island, true) == 0);
+TEST_CASE("a rank of a peer group that is killed ends the others' sums") {
+  for (int i = 0; i < 5; ++i) CHECK(in_processes(killed_in_a_group, true) == 0);
 }
 
-/// Rank 1 dies while it works in rank 0's memory, which has it back when that process has ended.
-colls::task<> killed_in_a_visit(colls::world& world, colls::algorithm how) {
+/// Rank 1 is killed while it accesses rank 0's memory. Rank 0's call ends once that process has
+/// ended.
+colls::task<> killed_in_an_operation(colls::world& world, colls::algorithm how) {
   stand_in::boot({.devices = 2, .seed = 3, .eager_percent = 0, .processes = true});
   colls::errc code{};
   bool good = true;
@@ -268,7 +273,7 @@ colls::task<> killed_in_a_visit(colls::world& world, colls::algorithm how) {
     if (world.rank() == 1) {
       const auto guard = stand_in::lock();
       const auto is_open = [] { return false; };
-      stand_in::enqueue_meeting(gpu.net().here().by().ref().handle, &open, is_open, {});
+      stand_in::enqueue_barrier(gpu.net().peers().work_stream().ref().handle, &open, is_open, {});
     }
     colls::options with = by.on_stream();
     with.algorithm = how;
@@ -288,36 +293,38 @@ colls::task<> killed_in_a_visit(colls::world& world, colls::algorithm how) {
   ::_exit(good ? 0 : 1);
 }
 
-TEST_CASE("a rank that is killed while it works in another one's memory ends the call there") {
+TEST_CASE("a rank that is killed while it accesses a peer's memory ends the peer's call") {
   for (const colls::algorithm how : {colls::algorithm::automatic, colls::algorithm::ring}) {
-    const auto killed = [how](colls::world& world) { return killed_in_a_visit(world, how); };
+    const auto killed = [how](colls::world& world) { return killed_in_an_operation(world, how); };
     for (int i = 0; i < 3; ++i) CHECK(in_processes(killed, true) == 0);
   }
 }
 
-/// How far the ranks of the next case have come; who waits drives no calls.
+/// The steps that the ranks of the next case have reached. A rank that waits for one drives no
+/// calls.
 class steps {
  public:
   void reach(int step) { at_ = step; }
   void await(int step) const {
     while (at_ < step) std::this_thread::yield();
   }
-  cuda::door_address door;  // rank 1's
+  cuda::guard_address guard;  // rank 1's
 
  private:
   std::atomic<int> at_{0};
 };
 
-/// Rank 1 has given its last word for a call, and drops it: its ticket is closed, and no revoke is
-/// sent, as long as rank 0 is inside with another call. Rank 0 comes to its part of it then.
-colls::task<> drops_after_its_last_word(colls::world& world, steps& all) {
+/// Rank 1 has sent its last message of a call, and drops the call: its epoch is closed, and no
+/// revoke is sent as long as rank 0 is active in another call. Rank 0 then begins its part of the
+/// call.
+colls::task<> drops_after_last_message(colls::world& world, steps& all) {
   auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, 0);
-  cuda::neighbourhood& here = gpu.net().here();
+  cuda::ipc_peers& here = gpu.net().peers();
   bool open = false;
   if (world.rank() == 0) {
     const auto guard = stand_in::lock();
     const auto is_open = [&open] { return open; };
-    stand_in::enqueue_meeting(here.by().ref().handle, &open, is_open, {});
+    stand_in::enqueue_barrier(here.work_stream().ref().handle, &open, is_open, {});
   }
   stand_in::user by;
   auto one = by.numbers(100, world.rank());
@@ -330,28 +337,28 @@ colls::task<> drops_after_its_last_word(colls::world& world, steps& all) {
   while (stand_in::calls("copy") == 0) (void)first.done();
   if (world.rank() == 0) all.await(1);
   auto second = gpu.broadcast(other.span(), 0, by.on_stream());
-  const colls::operation_record& of = second.started();
+  const colls::operation_record& of = second.underlying_call();
   if (world.rank() == 1) {
-    constexpr std::uint64_t ticket = 2;
-    while (of.stream.handle != here.by().ref().handle) (void)second.done();
-    poll(second);  // its card has gone
-    all.door = here.door().address();
+    constexpr std::uint64_t epoch = 2;
+    while (of.stream.handle != here.work_stream().ref().handle) (void)second.done();
+    poll(second);  // its info has been sent
+    all.guard = here.own_guard().address();
     all.reach(1);
     all.await(2);
-    while (of.in_place % sizeof(cuda::visiting_card) == 0) (void)second.done();
-    poll(second);  // and its last word, too
-    CHECK(cuda::door_view(all.door, 2).is_open(ticket));
+    while (of.bytes_in_place % sizeof(cuda::peer_info) == 0) (void)second.done();
+    poll(second);  // and its last message
+    CHECK(cuda::access_guard_view(all.guard, 2).is_open(epoch));
     all.reach(3);
     {
       const auto dropped = std::move(second);
     }
   } else {
-    while (of.in_place == 0) (void)second.done();
-    poll(second);  // it has all cards, and has said what it sees
-    const cuda::door_view door(all.door, 2);
+    while (of.bytes_in_place == 0) (void)second.done();
+    poll(second);  // it has all infos, and has sent what it has mapped
+    const cuda::access_guard_view access_guard(all.guard, 2);
     all.reach(2);
     all.await(3);
-    while (door.is_open(2)) std::this_thread::yield();
+    while (access_guard.is_open(2)) std::this_thread::yield();
     poll(second);
     CHECK_FALSE(second.done());
     {
@@ -367,17 +374,17 @@ colls::task<> drops_after_its_last_word(colls::world& world, steps& all) {
   CHECK((code == colls::errc{} || code == colls::errc::cancelled));
 }
 
-TEST_CASE("who finds a call given up whose last word it has waits for the reason") {
+TEST_CASE("a rank that finds an epoch closed waits for the reason") {
   stand_in::boot({.seed = 3, .eager_percent = 0});
   steps all;
   const std::vector<int> statuses =
-      run_tcp(2, [&all](colls::world& world) { return drops_after_its_last_word(world, all); });
+      run_tcp(2, [&all](colls::world& world) { return drops_after_last_message(world, all); });
   CHECK(statuses == std::vector<int>{0, 0});
   for (const std::string& each : stand_in::complaints()) FAIL_CHECK(each);
   CHECK(stand_in::allocations() == 0);
 }
 
-TEST_CASE("colls-bench measures memory of allocate, which is passed") {
+TEST_CASE("colls-bench measures memory of allocate, which ranks pass to each other") {
   stand_in::boot({.devices = 2, .seed = 5, .processes = true});
   colls::threads::run(2, [](colls::threads::communicator& comm) -> colls::task<> {
     auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, comm.rank());
@@ -398,7 +405,7 @@ TEST_CASE("colls-bench measures memory of allocate, which is passed") {
   CHECK(stand_in::calls("import_physical") > 0);
 }
 
-TEST_CASE("colls-bench finds what is wrong in device memory") {
+TEST_CASE("colls-bench finds wrong elements in device memory") {
   stand_in::boot({.seed = 5});
   colls::threads::run(2, [](colls::threads::communicator& comm) -> colls::task<> {
     auto gpu = co_await cuda::attach<cuda::staged>(comm, 0);

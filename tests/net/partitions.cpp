@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Ranks in two network namespaces, and packets that the receiver's system drops: both sides have to
-// find out that the other one is cut off.
+// Ranks in two network namespaces, and packets that the receiver's kernel drops: both sides have to
+// detect that the other side is cut off.
 #include "../fault/processes.hpp"
 
 #include <sched.h>
@@ -15,14 +15,14 @@ namespace {
 using namespace processes;
 using namespace std::chrono_literals;
 
-/// The status of a shell command, which is silent.
+/// Runs a shell command without output and returns its exit status.
 int shell(const std::string& command) {
-  const std::string whole = "PATH=\"$PATH:/usr/sbin:/sbin\"; { " + command + "; } >/dev/null 2>&1";
-  const int status = std::system(whole.c_str());
+  const std::string script = "PATH=\"$PATH:/usr/sbin:/sbin\"; { " + command + "; } >/dev/null 2>&1";
+  const int status = std::system(script.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-/// Two network namespaces that a cable joins: 10.77.0.1 and 10.77.0.2.
+/// Two network namespaces connected by a veth pair: 10.77.0.1 and 10.77.0.2.
 class two_hosts {
  public:
   explicit two_hosts(int number) {
@@ -45,13 +45,13 @@ class two_hosts {
 
   bool is_up() const { return is_up_; }
   static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
-  /// For this process.
+  /// Moves this process into the namespace of `host`.
   bool enter(int host) const {
     const colls::detail::descriptor space(
         ::open(("/run/netns/" + names_[host]).c_str(), O_RDONLY | O_CLOEXEC));
     return space && ::setns(space.get(), CLONE_NEWNET) == 0;
   }
-  /// What the other host sends to `host` is lost from now on, and nobody is told.
+  /// From now on all packets that the other host sends to `host` are dropped without a notice.
   bool deafen(int host) const {
     return shell("ip netns exec " + names_[host] +
                  " nft 'add table inet f; add chain inet f i { type filter hook input priority 0; "
@@ -68,41 +68,41 @@ class two_hosts {
 /// Ranks 0 and 1 on the first host, 2 on the second.
 constexpr int host_of(int rank) { return rank == 2 ? 1 : 0; }
 
-/// All work for the others all the time.
+/// All ranks run collectives all the time.
 task<> busy(colls::world& world, const line& test) {
   std::vector<int> data(30'000);
-  for (int turn = 0;; ++turn) {
+  for (int round = 0;; ++round) {
     co_await world.all_reduce(data);
-    if (turn == 20) test.say("ready");
+    if (round == 20) test.say("ready");
   }
 }
-/// In both directions something is on its way all the time: a host that is deaf sends it again and
-/// again, and the other one hears that.
+/// Data is in transit in both directions all the time: a deaf host retransmits its data again and
+/// again, and the other host receives the retransmissions.
 task<> crossing(colls::world& world, const line& test) {
   const int peer = world.rank() == 2 ? 0 : 2;
   std::vector<char> sent(4 << 20);
-  std::vector<char> came(sent.size());
+  std::vector<char> received(sent.size());
   co_await world.barrier();
-  for (int turn = 0;; ++turn) {
+  for (int round = 0;; ++round) {
     if (world.rank() != 1) {
       auto sending = world.send(sent, peer, 1);
-      co_await world.recv(came, peer, 1);
+      co_await world.recv(received, peer, 1);
       co_await sending;
-    } else if (turn > 2) {
-      co_await world.recv(came, peer, 1);
+    } else if (round > 2) {
+      co_await world.recv(received, peer, 1);
     }
-    if (turn == 2) test.say("ready");
+    if (round == 2) test.say("ready");
   }
 }
-/// All wait for one of the other host, and nothing is under way.
+/// Every rank waits for a rank of the other host, and no data is in transit.
 task<> idle(colls::world& world, const line& test) {
   const int peer = world.rank() == 2 ? 0 : 2;
   std::vector<int> data(1);
   co_await world.barrier();
-  // Each has a link to its peer.
-  for (int from = 0; from < 2; ++from) {
-    if (world.rank() == from) co_await world.send(data, 2, 1);
-    if (world.rank() == 2) co_await world.recv(data, from, 1);
+  // Every rank has a connection to its peer.
+  for (int source = 0; source < 2; ++source) {
+    if (world.rank() == source) co_await world.send(data, 2, 1);
+    if (world.rank() == 2) co_await world.recv(data, source, 1);
   }
   test.say("ready");
   co_await world.recv(data, peer, 2);
@@ -140,22 +140,22 @@ TEST_CASE("hosts that are cut off from each other find out within 17 s, and name
   std::vector<std::unique_ptr<running>> worlds;
   for (const partition& each : partitions) {
     CAPTURE(std::string(each.name));
-    auto made = std::make_unique<running>(static_cast<int>(worlds.size()));
-    if (!made->hosts.is_up()) {
+    auto started = std::make_unique<running>(static_cast<int>(worlds.size()));
+    if (!started->hosts.is_up()) {
       MESSAGE("skipped: no network namespaces here");
       return;
     }
-    colls::config how;
-    how.secret = "of all of them";
-    how.join_timeout = 60s;
-    const two_hosts& hosts = made->hosts;
-    const auto prepare = [&hosts](colls::config& mine) {
-      if (!hosts.enter(host_of(mine.rank))) ::_exit(4);
-      mine.address = "tcp://" + two_hosts::address(0) + ":29500";
-      mine.store_fd = -1;
+    colls::config cfg;
+    cfg.secret = "a shared secret";
+    cfg.join_timeout = 60s;
+    const two_hosts& hosts = started->hosts;
+    const auto prepare = [&hosts](colls::config& rank_cfg) {
+      if (!hosts.enter(host_of(rank_cfg.rank))) ::_exit(4);
+      rank_cfg.address = "tcp://" + two_hosts::address(0) + ":29500";
+      rank_cfg.store_fd = -1;
     };
-    made->all = std::make_unique<job>(3, each.work, how, prepare);
-    worlds.push_back(std::move(made));
+    started->all = std::make_unique<job>(3, each.work, cfg, prepare);
+    worlds.push_back(std::move(started));
   }
   for (std::size_t i = 0; i < worlds.size(); ++i) {
     CAPTURE(std::string(partitions[i].name));
@@ -176,15 +176,15 @@ TEST_CASE("hosts that are cut off from each other find out within 17 s, and name
       CHECK(end.status == 1);
       CHECK(end.code == colls::errc::peer_failed);
       REQUIRE(end.culprit >= 0);
-      // Of a host that is heard and hears nothing the others learn that it takes rank 0 for dead.
+      // A host that is heard but hears nothing reports to the others that rank 0 has failed.
       if (rank == 1) {
         CHECK(end.culprit != rank);
       } else {
         CHECK(host_of(end.culprit) != host_of(rank));
       }
-      CHECK(end.when - world.cut < 17);
-      slowest = std::max(slowest, end.when - world.cut);
+      CHECK(end.time - world.cut < 17);
+      slowest = std::max(slowest, end.time - world.cut);
     }
   }
-  MESSAGE("the last rank knew after ", slowest, " s");
+  MESSAGE("the last rank detected it after ", slowest, " s");
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// every_collective in worlds of all kinds: started by colls-run, mpirun, torchrun and by hand, over
-// IPv4 and IPv6, on one host and on two.
+// Runs every_collective in worlds of all kinds: started by colls-run, mpirun, torchrun and by hand,
+// over IPv4 and IPv6, on one host and on two.
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/run.hpp>
@@ -34,8 +34,8 @@ struct outcome {
   std::string text;  // standard output and error
 };
 
-/// Runs a script in an environment that no launcher has touched; `program` and `run` are paths in
-/// it.
+/// Runs a script in an environment without variables of a launcher. In it `program`, `run` and
+/// `self` are the paths of every_collective, colls-run and this program.
 outcome shell(const std::string& script, int seconds = 60) {
   const std::string here = std::filesystem::current_path();
   std::string file = std::filesystem::temp_directory_path() / "colls-worlds-XXXXXX";
@@ -74,7 +74,7 @@ strings names_in(const std::string& text) {
   return names;
 }
 
-/// All that a world of one process checks, without a launcher.
+/// The names of all checks, as a world of one process without a launcher prints them.
 const strings& all_names() {
   static const strings names = names_in(shell("$program").text);
   return names;
@@ -86,7 +86,8 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-/// What this process has mapped of memory that colls shares, by numbers that all processes know.
+/// The shared memory of colls that this process has mapped, by inode numbers, which are the same in
+/// all processes.
 std::set<std::string> shared_memory() {
   std::set<std::string> found;
   std::ifstream maps("/proc/self/maps");
@@ -108,23 +109,24 @@ void check_all(const outcome& ran) {
 
 bool has(const std::string& command) { return shell("command -v " + command).status == 0; }
 
-// Below the range from which the system draws ports for others.
-std::string port(int which) { return std::to_string(21000 + ::getpid() % 900 * 10 + which); }
+// Below the range of ephemeral ports.
+std::string port(int index) { return std::to_string(21000 + ::getpid() % 900 * 10 + index); }
 
-/// Three processes that nobody but their variables introduces to each other; rank 2's command
-/// begins with `in`.
-std::string by_hand(const std::string& address, const std::string& at, const std::string& in = "") {
-  return "export WORLD_SIZE=3 MASTER_ADDR=" + address + " MASTER_PORT=" + at +
+/// Starts three ranks with nothing but their environment variables; the command of rank 2 begins
+/// with `prefix`.
+std::string by_hand(const std::string& address, const std::string& port_number,
+                    const std::string& prefix = "") {
+  return "export WORLD_SIZE=3 MASTER_ADDR=" + address + " MASTER_PORT=" + port_number +
          "\n"
          "RANK=0 $program & a=$!\n"
          "RANK=1 $program & b=$!\n"
          "RANK=2 " +
-         in +
+         prefix +
          " $program & c=$!\n"
          "wait $a && wait $b && wait $c\n";
 }
 
-/// Two network namespaces joined by one cable.
+/// Two network namespaces connected by a veth pair.
 class two_hosts {
  public:
   two_hosts() {
@@ -148,21 +150,23 @@ class two_hosts {
   two_hosts& operator=(const two_hosts&) = delete;
   ~two_hosts() { shell("ip netns del " + a_ + "\nip netns del " + b_); }
 
-  /// Else says that the case is skipped.
+  /// Whether the namespaces exist; if not, prints that the case is skipped.
   bool are_up() const {
     if (made_.status == 0) return true;
     const std::string reason = made_.text.substr(0, made_.text.find('\n'));
     MESSAGE("skipped: network namespaces need root (", reason, ")");
     return false;
   }
-  /// One command on each host, at the same time; the first one's status unless it is 0.
+  /// Runs one command on each host at the same time; returns the status of the second command
+  /// unless it is 0, else that of the first.
   outcome run(const std::string& on_a, const std::string& on_b) const {
     return shell("ip netns exec " + a_ + " " + on_a + " & a=$!\nip netns exec " + b_ + " " + on_b +
                  " & b=$!\nwait $a; status=$?\nwait $b || exit $?\nexit $status\n");
   }
-  /// The same; once `file` is there the first host goes without a word. The second one's status.
-  outcome run_until_one_goes(const std::string& on_a, const std::string& on_b,
-                             const std::string& file) const {
+  /// Like `run`, but the first host disappears without closing a connection once `file` exists.
+  /// Returns the status of the second command.
+  outcome run_until_first_disappears(const std::string& on_a, const std::string& on_b,
+                                     const std::string& file) const {
     return shell("ip netns exec " + a_ + " " + on_a + " & a=$!\nip netns exec " + b_ + " " + on_b +
                  " & b=$!\nuntil test -e " + file + "; do sleep 0.1; done\nip -n " + a_ +
                  " addr flush dev " + cable_ + "a\nkill -9 $a\nwait $b\n");
@@ -182,9 +186,9 @@ struct secret_file {
       std::filesystem::temp_directory_path() / ("colls-secret-" + std::to_string(::getpid()));
 };
 
-std::string node(int rank, const std::string& address, const std::string& at) {
+std::string node(int rank, const std::string& address, const std::string& port_number) {
   return "$run --nnodes 2 --node-rank " + std::to_string(rank) + " --master-addr " + address +
-         " --master-port " + at + " -n 2 $program";
+         " --master-port " + port_number + " -n 2 $program";
 }
 
 }  // namespace
@@ -249,13 +253,13 @@ TEST_CASE("by hand over IPv6") {
   check_all(shell(by_hand("::1", port(3))));
 }
 
-TEST_CASE("a rank of another user and one with its own processes, beside the others") {
+TEST_CASE("a rank of another user, and a rank in its own process namespace") {
   const std::string user = "setpriv --reuid 65534 --clear-groups";
   if (shell(user + " test -x $program").status != 0) {
     MESSAGE("skipped: another user needs root, and must reach the program");
     return;
   }
-  // Another user gets in by a secret alone.
+  // A rank of another user can join only with a secret.
   const outcome other_user =
       shell("export COLLS_SECRET=shared; " + by_hand("127.0.0.1", port(7), user));
   check_all(other_user);
@@ -269,9 +273,9 @@ TEST_CASE("two hosts with a common secret") {
   const two_hosts hosts;
   if (!hosts.are_up()) return;
   const secret_file secret;
-  const std::string with = "env COLLS_SECRET_FILE=" + secret.path + " ";
+  const std::string env = "env COLLS_SECRET_FILE=" + secret.path + " ";
   for (const char* address : {"10.77.0.1", "fd77::1"}) {
-    check_all(hosts.run(with + node(0, address, port(4)), with + node(1, address, port(4))));
+    check_all(hosts.run(env + node(0, address, port(4)), env + node(1, address, port(4))));
   }
 }
 
@@ -294,23 +298,23 @@ TEST_CASE("two hosts without a secret") {
   CHECK(refused.text.find("COLLS_SECRET_FILE") != std::string::npos);
   CHECK(names_in(refused.text).empty());
 
-  // One machine after all, but neither has the other's sockets.
+  // Both hosts are one machine, but neither can reach the other's local sockets.
   const std::string trusted = by_hand + "COLLS_INSECURE=1 ";
-  const outcome apart = hosts.run(trusted + "RANK=0 $program", trusted + "RANK=1 $program");
-  check_all(apart);
+  const outcome separate = hosts.run(trusted + "RANK=0 $program", trusted + "RANK=1 $program");
+  check_all(separate);
   const std::string reason =
       "ranks 0 and 1 run on one machine in different network namespaces: they share no memory";
-  CHECK(count(apart.text, reason) == 1);
-  CHECK(count(apart.text, "warning: ") == 1);
-  const std::string shared = trusted + "COLLS_TRANSPORT=shm ";
-  const outcome only = hosts.run(shared + "RANK=0 $program", shared + "RANK=1 $program");
-  CAPTURE(only.text);
-  CHECK(only.status == 1);
-  CHECK(count(only.text, "shm was asked for, and it runs on another host, or in another network") >
-        0);
+  CHECK(count(separate.text, reason) == 1);
+  CHECK(count(separate.text, "warning: ") == 1);
+  const std::string shm = trusted + "COLLS_TRANSPORT=shm ";
+  const outcome shm_only = hosts.run(shm + "RANK=0 $program", shm + "RANK=1 $program");
+  CAPTURE(shm_only.text);
+  CHECK(shm_only.status == 1);
+  CHECK(count(shm_only.text,
+              "shm was asked for, and it runs on another host, or in another network") > 0);
 }
 
-TEST_CASE("ranks of two hosts meet at a file") {
+TEST_CASE("ranks of two hosts join through a file store") {
   const two_hosts hosts;
   if (!hosts.are_up()) return;
   const std::string file =
@@ -320,10 +324,10 @@ TEST_CASE("ranks of two hosts meet at a file") {
   std::filesystem::remove(file);
 }
 
-TEST_CASE("two launchers on one host, and a rank of another host name, share its memory") {
+TEST_CASE("ranks of two launchers on one host, and a rank with another host name, share memory") {
   const secret_file secret;
-  const std::string with = "COLLS_TRANSPORT=shm COLLS_SECRET_FILE=" + secret.path + " ";
-  check_all(shell(with + node(0, "127.0.0.1", port(9)) + " & a=$!\n" + with +
+  const std::string env = "COLLS_TRANSPORT=shm COLLS_SECRET_FILE=" + secret.path + " ";
+  check_all(shell(env + node(0, "127.0.0.1", port(9)) + " & a=$!\n" + env +
                   node(1, "127.0.0.1", port(9)) + " & b=$!\nwait $a; status=$?\n" +
                   "wait $b || exit $?\nexit $status\n"));
   const std::string contained = "unshare --uts sh -c 'hostname of-a-container && exec \"$0\"'";
@@ -342,21 +346,21 @@ TEST_CASE("a rank of two hosts" * doctest::skip()) {
     std::vector<int> data(1 << 20);
     const int sum = world.size() * (world.size() - 1) / 2;
     bool right = true;
-    for (const colls::options& how : {by_hosts, colls::options{}}) {
+    for (const colls::options& opts : {by_hosts, colls::options{}}) {
       std::fill(data.begin(), data.end(), world.rank());
-      co_await world.all_reduce(data, how);
+      co_await world.all_reduce(data, opts);
       right &= std::count(data.begin(), data.end(), sum) == 1 << 20;
     }
     co_await world.barrier();
-    std::string said =
+    std::string line =
         "node " + std::to_string(world.node()) + ": " + (right ? "right" : "wrong") + ", maps";
-    for (const std::string& memory : shared_memory()) said += " " + memory;
-    std::printf("%s\n", said.c_str());
+    for (const std::string& memory : shared_memory()) line += " " + memory;
+    std::printf("%s\n", line.c_str());
     std::fflush(stdout);
     co_await world.barrier();
     if (dies == nullptr) co_return;
     if (is_victim) {
-      // Somewhere in a call.
+      // The signal arrives somewhere in a call.
       std::signal(SIGALRM, [](int) { ::kill(::getpid(), SIGKILL); });
       ::ualarm(50'000, 0);
     }
@@ -364,24 +368,24 @@ TEST_CASE("a rank of two hosts" * doctest::skip()) {
       for (;;) co_await world.all_reduce(data, by_hosts);
     } catch (const colls::error& thrown) {
       const colls::failure& why = thrown.record();
-      std::printf("ended by %s of rank %d\n", colls::detail::words(why.code).name, why.culprit);
+      std::printf("ended by %s of rank %d\n", colls::detail::text_of(why.code).name, why.culprit);
       std::fflush(stdout);
     }
   });
   CHECK(status == 0);
 }
 
-TEST_CASE("ranks of one host share memory in a world of two, and go by tcp to the other host's") {
+TEST_CASE("ranks of one host share memory in a world of two hosts, and use TCP to the other host") {
   const two_hosts hosts;
   if (!hosts.are_up()) return;
   const secret_file secret;
-  for (const std::string& dies : strings{"nobody", "1", "2"}) {
+  for (const std::string& dies : strings{"none", "1", "2"}) {
     CAPTURE(dies);
-    std::string with = "env COLLS_SECRET_FILE=" + secret.path + " ";
-    const bool kills = dies != "nobody";
-    if (kills) with += "DIES=" + dies + " ";
+    std::string env = "env COLLS_SECRET_FILE=" + secret.path + " ";
+    const bool kills = dies != "none";
+    if (kills) env += "DIES=" + dies + " ";
     const auto ranks = [&](int node) {
-      return with + "$run --nnodes 2 --node-rank " + std::to_string(node) +
+      return env + "$run --nnodes 2 --node-rank " + std::to_string(node) +
              " --master-addr 10.77.0.1 --master-port " + port(4) +
              " -n 2 $self --no-skip '-tc=a rank of two hosts'";
     };
@@ -405,10 +409,10 @@ TEST_CASE("ranks of one host share memory in a world of two, and go by tcp to th
       for (int other = one + 1; other < 4; ++other) {
         CAPTURE(one);
         CAPTURE(other);
-        const strings& mine = maps[static_cast<std::size_t>(one)];
-        const strings& theirs = maps[static_cast<std::size_t>(other)];
-        const bool share = std::find_first_of(mine.begin(), mine.end(), theirs.begin(),
-                                              theirs.end()) != mine.end();
+        const strings& first = maps[static_cast<std::size_t>(one)];
+        const strings& second = maps[static_cast<std::size_t>(other)];
+        const bool share = std::find_first_of(first.begin(), first.end(), second.begin(),
+                                              second.end()) != first.end();
         CHECK(share == (one / 2 == other / 2));
       }
       const std::string ended =
@@ -421,15 +425,15 @@ TEST_CASE("ranks of one host share memory in a world of two, and go by tcp to th
 TEST_CASE("a rank that may spin" * doctest::skip()) {
   const int status = colls::run([](colls::world& world) -> colls::task<> {
     boost::asio::io_context second(1);
-    colls::world offshoot = co_await world.dup(second.get_executor());
-    const auto said = [](const colls::world& of) {
-      return of.net().driver().spins() ? "spins" : "sleeps";
+    colls::world subworld = co_await world.dup(second.get_executor());
+    const auto waits_by = [](const colls::world& each) {
+      return each.net().driver().spins() ? "spins" : "sleeps";
     };
-    std::printf("%d of %d here %s, its offshoot %s, cores: %d\n", world.local_rank(),
-                world.local_size(), said(world), said(offshoot), world.net().costs().cores);
+    std::printf("%d of %d here %s, its subworld %s, cores: %d\n", world.local_rank(),
+                world.local_size(), waits_by(world), waits_by(subworld), world.net().costs().cores);
     std::fflush(stdout);
     co_await world.barrier();
-    colls::sync_wait(offshoot, offshoot.close());
+    colls::sync_wait(subworld, subworld.close());
   });
   CHECK(status == 0);
 }
@@ -460,30 +464,31 @@ TEST_CASE("ranks of two hosts on one machine spin only where it has a core for e
     ::sched_setaffinity(0, sizeof before, &before);
     CAPTURE(ran.text);
     CHECK(ran.status == 0);
-    // Two ranks a host have half of the machine's two cores.
-    const std::string said = " of " + std::to_string(each) + " here " +
-                             (each == 1 ? "spins" : "sleeps") + ", its offshoot sleeps, cores: 1\n";
-    CHECK(count(ran.text, said) == 2 * each);
+    // Each host has half of the machine's two cores: two ranks share one core.
+    const std::string line = " of " + std::to_string(each) + " here " +
+                             (each == 1 ? "spins" : "sleeps") + ", its subworld sleeps, cores: 1\n";
+    CHECK(count(ran.text, line) == 2 * each);
   }
 }
 
 TEST_CASE("a rank that waits for one of another host" * doctest::skip()) {
   const int status = colls::run([](colls::world& world) -> colls::task<> {
-    int word = 0;
+    int value = 0;
     co_await world.barrier();
     if (world.rank() == 1) std::ofstream(std::getenv("READY")) << "ready";
     try {
-      co_await world.recv(std::span(&word, 1), 1 - world.rank());
+      co_await world.recv(std::span(&value, 1), 1 - world.rank());
     } catch (const colls::error& thrown) {
       const colls::failure& why = thrown.record();
-      std::printf("ended by %s of rank %d\n", colls::detail::words(why.code).name, why.culprit);
+      std::printf("ended by %s of rank %d\n", colls::detail::text_of(why.code).name, why.culprit);
     }
   });
   CHECK(status == 0);
 }
 
-// It says nothing of its death, and what is under way to it keeps the kernel from asking.
-TEST_CASE("a host that goes without a word is missed by who waits for it") {
+// The host sends no notice of its failure, and data in transit to it keeps the kernel from sending
+// keep-alive probes.
+TEST_CASE("a rank that waits for a host that disappears without notice reports its failure") {
   const two_hosts hosts;
   if (!hosts.are_up()) return;
   const std::string ready =
@@ -492,7 +497,8 @@ TEST_CASE("a host that goes without a word is missed by who waits for it") {
       "env COLLS_INSECURE=1 WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=" + port(4) +
       " READY=" + ready + " RANK=";
   const std::string waits = " $self --no-skip '-tc=a rank that waits for one of another host'";
-  const outcome ran = hosts.run_until_one_goes(rank + "0" + waits, rank + "1" + waits, ready);
+  const outcome ran =
+      hosts.run_until_first_disappears(rank + "0" + waits, rank + "1" + waits, ready);
   std::filesystem::remove(ready);
   CAPTURE(ran.text);
   CHECK(ran.status == 0);

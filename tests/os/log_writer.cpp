@@ -16,7 +16,7 @@ void a_warning() { colls::log_warn("a %s line", "warn"); }
 
 }  // namespace
 
-TEST_CASE("COLLS_LOG_FILE takes the lines instead, with host and rank in its name") {
+TEST_CASE("log lines go to COLLS_LOG_FILE, with host and rank in its name") {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   char folder[] = "/tmp/colls-test-log-XXXXXX";
@@ -34,13 +34,13 @@ TEST_CASE("COLLS_LOG_FILE takes the lines instead, with host and rank in its nam
   ::rmdir(folder);
 }
 
-TEST_CASE("a COLLS_LOG_FILE that cannot be opened is said, and stderr used") {
+TEST_CASE("a COLLS_LOG_FILE that cannot be opened is reported, and stderr is used") {
   const output got = in_process({{"COLLS_LOG_FILE", "/nowhere/at/all"}}, a_warning);
   CHECK(contains(got.err, "cannot open COLLS_LOG_FILE /nowhere/at/all"));
   CHECK(contains(got.err, "a warn line"));
 }
 
-TEST_CASE("patterns") {
+TEST_CASE("COLLS_LOG_FILE patterns are expanded") {
   const auto expand = [](const char* pattern, std::size_t room = 64) {
     char into[64];
     colls::detail::expand_log_file(pattern, "12", into, room);

@@ -6,13 +6,13 @@
 
 using namespace logged;
 
-TEST_CASE("rate-limited warnings come once in a period and tell how many were left out") {
+TEST_CASE("rate-limited warnings are written once in a period and tell how many were suppressed") {
   const output got = in_process({}, [] {
     colls::rate_limited_log log(1);
     for (int i = 0; i < 100; ++i) log.warn("number %d", i);
     ::usleep(2'100'000);
     log.warn("later");
-    if (log.seen() != 101) ::_exit(1);
+    if (log.count() != 101) ::_exit(1);
   });
   CHECK(got.err ==
         "colls: [-] warning: number 0\ncolls: [-] warning: later (and 99 more like it)\n");

@@ -27,7 +27,7 @@ constexpr auto product = [](const matrix& l, const matrix& r) {
                 l.c * r.b + l.d * r.d};
 };
 
-// Nothing that a kernel could need: no default constructor, no assignment.
+// A type without a default constructor and without assignment.
 struct awkward {
   explicit awkward(int v) : value(v) {}
   awkward(const awkward&) = default;
@@ -84,20 +84,20 @@ T sample(std::size_t i) {
   }
 }
 
-// Bit for bit, but for the sign and payload of NaN, which depend on the order of operands that a
-// compiler chose.
+// Equal bit for bit, except for the sign and payload of NaN, which depend on the order of operands
+// that the compiler chose.
 template <class T>
-bool equal(const T& got, const T& wanted) {
+bool equal(const T& actual, const T& expected) {
   if constexpr (detail::number<T>) {
-    return (got != got && wanted != wanted) ||
-           (got == wanted && std::signbit(static_cast<long double>(got)) ==
-                                 std::signbit(static_cast<long double>(wanted)));
+    return (actual != actual && expected != expected) ||
+           (actual == expected && std::signbit(static_cast<long double>(actual)) ==
+                                      std::signbit(static_cast<long double>(expected)));
   } else if constexpr (std::is_same_v<T, awkward>) {
-    return got.value == wanted.value;
+    return actual.value == expected.value;
   } else if constexpr (detail::is_value_index<T>) {
-    return equal(got.value, wanted.value) && got.index == wanted.index;
+    return equal(actual.value, expected.value) && actual.index == expected.index;
   } else {
-    return got == wanted;
+    return actual == expected;
   }
 }
 
@@ -141,12 +141,13 @@ std::vector<std::size_t> offsets() {
   return {0, sizeof(T), 1, 3, 7, 16};
 }
 
-// combine in its three placements, at all counts and offsets, against `wanted` element by element.
+// Checks combine in its three placements, at all counts and offsets, against `wanted` element by
+// element.
 template <class T, class Wanted>
 bool combines_right(const any_op& op, Wanted wanted) {
   for (const std::size_t count : counts) {
     for (const std::size_t offset : offsets<T>()) {
-      // One of the three at the offset, or all of them.
+      // One of the three buffers is at the offset, or all of them are.
       for (const int at : {1, 2, 4, 7}) {
         const std::size_t left_offset = (at & 1) != 0 ? offset : 0;
         const std::size_t right_offset = (at & 2) != 0 ? offset : 0;
@@ -178,29 +179,30 @@ bool combines_as_called(const Op& op) {
   return combines_right<T>(erase<T, T>(op).op, [&](const T& l, const T& r) { return op(l, r); });
 }
 
-// Where the sums of some parts go: to memory of its own, or to a part's.
-constexpr std::size_t apart = 99;
+// In place of the index of a part: the result has separate memory.
+constexpr std::size_t separate = 99;
 
-/// Two to nine parts, added up into memory of their own and into every part that it may be, against
-/// the same calls made element by element in type Compute and rounded each time or once.
-template <class T, class Compute = T, rounding Rounding = rounding::each, class Op>
+/// Reduces two to nine parts, into separate memory and into every part that may be overwritten, and
+/// compares the results with the same operations element by element in type Compute, rounded after
+/// each operation or once.
+template <class T, class Compute = T, rounding Rounding = rounding::each_step, class Op>
 bool adds_up_parts(const Op& called) {
   const any_op op = detail::erase_as<T, T, Compute, Rounding>(called).op;
   const bool folds = op.fold != nullptr;
   for (std::size_t k = 2; k <= 9; ++k) {
     for (const std::size_t count : {0U, 1U, 2U, 15U, 64U, 67U, 1021U}) {
-      for (const std::size_t into : {apart, std::size_t{0}, std::size_t{1}, k / 2, k - 1}) {
-        if (into != apart && into > 1 && !folds) continue;
-        for (const std::size_t also : {apart, k - 1, std::size_t{0}}) {
-          if (also == into && also != apart) continue;
+      for (const std::size_t into : {separate, std::size_t{0}, std::size_t{1}, k / 2, k - 1}) {
+        if (into != separate && into > 1 && !folds) continue;
+        for (const std::size_t also : {separate, k - 1, std::size_t{0}}) {
+          if (also == into && also != separate) continue;
           std::vector<packed<T>> in;
           for (std::size_t i = 0; i < k; ++i) {
             in.emplace_back(i % 3 * sizeof(T) + (k > 5 ? i : 0), count, 100 * i);
           }
           packed<T> first(k % 4 * sizeof(T), count, 0);
           packed<T> second(k % 2, count, 0);
-          packed<T>& out = into == apart ? first : in[into];
-          packed<T>& copy = also == apart ? second : in[also];
+          packed<T>& out = into == separate ? first : in[into];
+          packed<T>& copy = also == separate ? second : in[also];
           std::vector<const void*> parts;
           for (packed<T>& each : in) parts.push_back(each.data());
           reduce_into(any_buffer(out.data(), count, sizeof(T)), std::span<const void* const>(parts),
@@ -209,7 +211,7 @@ bool adds_up_parts(const Op& called) {
             Compute sum = static_cast<Compute>(sample<T>(i));
             for (std::size_t j = 1; j < k; ++j) {
               sum = called(sum, static_cast<Compute>(sample<T>(100 * j + i)));
-              if (Rounding == rounding::each) sum = static_cast<Compute>(static_cast<T>(sum));
+              if (Rounding == rounding::each_step) sum = static_cast<Compute>(static_cast<T>(sum));
             }
             const T wanted = static_cast<T>(sum);
             if (!equal<T>(out[i], wanted) || (folds && !equal<T>(copy[i], wanted))) {
@@ -252,7 +254,7 @@ bool supports(detail::isa set) {
 }
 #endif
 
-/// check(version) for each version of a loop that this machine can run.
+/// Calls check(version) for each version of a loop that this machine can run.
 template <class Loop, class Check>
 void with_versions(const Check& check) {
   using versions = detail::versions<Loop>;
@@ -270,7 +272,7 @@ void with_versions(const Check& check) {
 #endif
 }
 
-/// The last of those, which go from the narrowest instruction set to the widest.
+/// The last of these versions, which go from the narrowest instruction set to the widest.
 template <class Loop>
 auto widest_version() {
   decltype(detail::best_version<Loop>()) widest = nullptr;
@@ -278,7 +280,7 @@ auto widest_version() {
   return widest;
 }
 
-// All versions of a loop, called by call(version, out), write the same bits.
+// Checks that all versions of a loop write the same bits when call(version, out) runs them.
 template <class T, class Loop, class Call>
 void require_versions_agree(const Call& call) {
   static_assert(Loop::vector);
@@ -304,7 +306,7 @@ void require_sums_agree(const Op& op) {
       });
 }
 
-template <class T, class Compute = T, rounding Rounding = rounding::each, class Op>
+template <class T, class Compute = T, rounding Rounding = rounding::each_step, class Op>
 void require_folds_agree(const Op& op) {
   for (std::size_t inputs = 2; inputs <= 8; ++inputs) {
     require_versions_agree<T, detail::fold_loop<T, Compute, Op, Rounding>>(
@@ -320,21 +322,21 @@ void require_folds_agree(const Op& op) {
   }
 }
 
-/// One to nine inputs in one pass, by this version of the loop, against one combination after
-/// another by the plain one. Samples of halves are all patterns of bits.
+/// Compares one pass over one to nine inputs by this version of the loop with pairwise combinations
+/// by the plain version. The samples of halves contain all bit patterns.
 template <class T, class Op>
 bool folds_as_pairs(auto* version) {
   constexpr Op op;
   const auto combine = detail::versions<detail::combine_loop<T, float, Op>>::plain;
   for (std::size_t k = 1; k <= 9; ++k) {
     for (const std::size_t count : {1U, 31U, 67U, 1021U, 4099U}) {
-      for (const std::size_t into : {apart, std::size_t{0}, k / 2, k - 1}) {
+      for (const std::size_t into : {separate, std::size_t{0}, k / 2, k - 1}) {
         std::vector<packed<T>> in;
         for (std::size_t i = 0; i < k; ++i) in.emplace_back(2 * i, count, 10'000 * i);
         packed<T> wanted(0, count, 0);
         packed<T> first(2 * k, count, 7);
         packed<T> second(1, count, 7);
-        packed<T>& out = into == apart ? first : in[into];
+        packed<T>& out = into == separate ? first : in[into];
         std::vector<const void*> parts;
         for (packed<T>& each : in) parts.push_back(each.data());
         for (std::size_t i = 1; i < k; ++i) {
@@ -353,7 +355,8 @@ bool folds_as_pairs(auto* version) {
   return true;
 }
 
-/// Every pattern of bits plus others, by this version of the loop for many inputs.
+/// Adds other values to every bit pattern by this version of the loop for many inputs, and returns
+/// the number of wrong sums.
 template <class T>
 int wrong_sums(auto* version) {
   constexpr std::size_t patterns = 0x10000;
@@ -362,7 +365,7 @@ int wrong_sums(auto* version) {
                                  0x4049, 0x7bff, 0x7c00, 0xfc00, 0x7c01, 0x7e01, 0xfe00, 0x7f7f,
                                  0xff7f, 0x7f80, 0xff80, 0x7f81, 0x7fc1, 0xffff, 0x1234, 0xb4d7};
   std::vector<T> left(patterns);
-  // Neighbours are far from each other, so that few of them need the same care.
+  // Adjacent elements have distant values, so that few of them are special cases at the same time.
   for (std::size_t i = 0; i < patterns; ++i) {
     left[i] = T::from_bits(static_cast<std::uint16_t>(i * 40'503));
   }
@@ -385,7 +388,8 @@ int wrong_sums(auto* version) {
 
 }  // namespace
 
-// Sanitizers see the same loop in every type, and take minutes to compile it for all.
+// With sanitizers the tests use few types: the loop is the same for every type, and compiling it
+// for all of them takes minutes.
 #ifdef __SANITIZE_ADDRESS__
 #define NUMBERS bool, std::int8_t, std::uint16_t, std::int32_t, float, long double, bfloat16
 #define NUMBERS_IN_REGISTERS std::int8_t, std::int64_t, float, bfloat16
@@ -427,7 +431,7 @@ TEST_CASE_TEMPLATE("all instruction sets give the same bits", T, NUMBERS_IN_REGI
   if constexpr (half_type<T>) {
     require_sums_agree<T, float>(plus{});
     require_folds_agree<T, float>(plus{});
-    require_folds_agree<T, float, rounding::once>(plus{});
+    require_folds_agree<T, float, rounding::at_end>(plus{});
   }
 }
 
@@ -463,7 +467,7 @@ TEST_CASE_TEMPLATE("one pass over halves leaves the bits of one sum after anothe
 }
 
 TEST_CASE_TEMPLATE("typed sums of halves are rounded once", T, float16, bfloat16) {
-  // Rounded each time 1 stays.
+  // If every partial sum were rounded, the result would be 1.
   const T one(1.0f);
   const T little(static_cast<float>(std::numeric_limits<T>::epsilon()) / 2);
   const void* const parts[] = {&one, &little, &little};
@@ -488,14 +492,14 @@ TEST_CASE_TEMPLATE("many parts add up as one after another", T, std::uint8_t, st
   }
   if constexpr (half_type<T>) CHECK((adds_up_parts<T, float>(plus{})));
   if constexpr (half_type<T>) CHECK((adds_up_parts<T, float>(multiplies{})));
-  if constexpr (half_type<T>) CHECK((adds_up_parts<T, float, rounding::once>(plus{})));
+  if constexpr (half_type<T>) CHECK((adds_up_parts<T, float, rounding::at_end>(plus{})));
   constexpr plus added;
   CHECK((erase<T>(added).op.fold != nullptr));
 }
 
 TEST_CASE("many parts add up in a wider type that registers do not hold") {
   CHECK((adds_up_parts<float, double>(plus{})));
-  CHECK((adds_up_parts<float, double, rounding::once>(plus{})));
+  CHECK((adds_up_parts<float, double, rounding::at_end>(plus{})));
 }
 
 TEST_CASE("many parts of users' types keep their order") {
@@ -515,7 +519,7 @@ TEST_CASE_TEMPLATE("complex numbers", T, std::complex<float>, std::complex<doubl
   CHECK(combines_as_called<T>(pre_multiplied_sum{2.0f}));
 }
 
-TEST_CASE("users' types and operations: the left part stays on the left") {
+TEST_CASE("users' types and operations: the left operand stays on the left") {
   CHECK(combines_as_called<matrix>(product));
   CHECK(combines_as_called<int>([](int l, int r) { return l / 3 - r / 5; }));
   int calls = 0;
@@ -529,7 +533,8 @@ TEST_CASE("users' types and operations: the left part stays on the left") {
   CHECK(erase<int>(counting).op.id == op_id(counting));
 }
 
-TEST_CASE("what an exception of a user's operation leaves behind is an exception") {
+TEST_CASE(
+    "an exception of a user's operation leaves the kernel, and elements before it are reduced") {
   const auto failing = [](int l, int r) { return r == 3 ? throw 7 : l + r; };
   const reduction sum = erase<int>(failing);
   int data[] = {1, 1, 1};
@@ -539,8 +544,8 @@ TEST_CASE("what an exception of a user's operation leaves behind is an exception
 }
 
 TEST_CASE("a reduction by an operation without a state is made once, for each wire") {
-  const auto made = [](const plus& sum, wire travels) {
-    return &detail::erased_once<float16>(sum, travels);
+  const auto made = [](const plus& sum, wire wire_type) {
+    return &detail::cached_reduction<float16>(sum, wire_type);
   };
   const reduction* const wide = made(plus{}, wire::accumulate);
   const reduction* const narrow = made(plus{}, wire::storage);
@@ -606,10 +611,11 @@ TEST_CASE("a reduction describes itself") {
   CHECK(w.accumulate_id == type_id<std::int64_t>());
 }
 
-// Three ranks' inputs through prepare, combine, finish; element i of rank r is sample(100 r + i).
+// Applies prepare, combine and finish to the inputs of three ranks; element i of rank r is
+// sample(100 r + i).
 template <class T, class Accumulate, class Op>
-bool reduces_right(const Op& op, wire travels, auto wanted) {
-  const reduction made = erase<T, Accumulate>(op, travels);
+bool reduces_right(const Op& op, wire wire_type, auto wanted) {
+  const reduction made = erase<T, Accumulate>(op, wire_type);
   const std::size_t width = made.accumulate_size;
   for (const std::size_t count : counts) {
     for (const std::size_t offset : offsets<T>()) {

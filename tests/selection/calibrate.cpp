@@ -10,17 +10,17 @@ namespace {
 
 using colls::inproc::communicator;
 
-/// What passes for a barrier: each rank's is its own.
-class apart final : public bench::workload<communicator> {
+/// A broken barrier: each rank waits for itself only.
+class lone_barrier final : public bench::workload<communicator> {
  public:
-  explicit apart(communicator& alone) : alone_(alone) {}
+  explicit lone_barrier(communicator& alone) : alone_(alone) {}
   std::uint64_t unit() const override { return 1; }
   void resize(std::uint64_t) override {}
   void fill() override {}
   bench::call_of<communicator> start() override { return alone_.barrier(); }
   std::uint64_t wrong() const override { return 0; }
   double bus_factor() const override { return 1; }
-  std::uint64_t touched() const override { return 0; }
+  std::uint64_t bytes_touched() const override { return 0; }
 
  private:
   communicator& alone_;
@@ -28,21 +28,21 @@ class apart final : public bench::workload<communicator> {
 
 }  // namespace
 
-TEST_CASE("a barrier that somebody leaves before all have come is counted as wrong") {
+TEST_CASE("a barrier that a rank leaves before all have entered is counted as wrong") {
   colls::inproc::run(3, [](communicator& comm) -> colls::task<> {
-    bench::options how;
-    how.collective = "barrier";
-    const auto barrier = bench::make_workload(comm, how);
+    bench::options opts;
+    opts.collective = "barrier";
+    const auto barrier = bench::make_workload(comm, opts);
     const std::uint64_t none = co_await bench::early_exits(*barrier, comm);
     CHECK(none == 0);
     communicator alone = co_await comm.split(comm.rank());
-    apart other(alone);
+    lone_barrier other(alone);
     const std::uint64_t some = co_await bench::early_exits(other, comm);
     CHECK(some > 0);
-    how.iterations = 1;
+    opts.iterations = 1;
     bool is_wrong = false;
     try {
-      co_await bench::measure(other, comm, how);
+      co_await bench::measure(other, comm, opts);
     } catch (const std::runtime_error&) {
       is_wrong = true;
     }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The calls of a scenario: what a rank gives, what it must get, and the facade's call itself.
+// The calls of a scenario: a rank's input, its expected output, and the call on the communicator.
 
 #include <colls/coroutine/sync_wait.hpp>
 
@@ -18,35 +18,40 @@ using conformance::memory;
 inline std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
 /// The elements and the operation of the conformance suite, by the scenario's name for them.
-inline const conformance::element_and_op& details(element of) {
-  return conformance::elements_and_ops()[static_cast<std::size_t>(of)];
+inline const conformance::element_and_op& details(element type) {
+  return conformance::elements_and_ops()[static_cast<std::size_t>(type)];
 }
 
 /// One call of one rank: its arguments and its memory.
 class call {
  public:
-  /// `number`: which of the rank's calls; each has values of its own. A phantom has no memory.
-  call(const scenario& of, int rank, int number, bool phantom = false)
-      : of_(of), rank_(rank), number_(number), with_(details(of.of)), parts_(of.n, of.ranks) {
-    options_.algorithm = of.call.how;
-    options_.segment = of.segment;
-    options_.radix = of.radix;
-    for (const fault& each : of.suffers.faults) {
-      if (each.what == fault::kind::wrong_argument && each.rank == rank && number == 0)
-        err(each.wrong);
+  /// `number` is the index of this call among the rank's calls; each call has different values. A
+  /// phantom call has no memory.
+  call(const scenario& setup, int rank, int number, bool phantom = false)
+      : setup_(setup),
+        rank_(rank),
+        number_(number),
+        data_(details(setup.elements)),
+        parts_(setup.n, setup.ranks) {
+    options_.algorithm = setup.call.algo;
+    options_.segment = setup.segment;
+    options_.radix = setup.radix;
+    for (const fault& each : setup.plan.faults) {
+      if (each.type == fault::kind::wrong_argument && each.rank == rank && number == 0)
+        set_wrong(each.wrong_argument);
     }
     if (phantom) return;
     const auto shift = 4 * (static_cast<std::size_t>(rank + number) % 8);
-    in_ = std::make_unique<memory>(in_size() * with_.size, shift);
-    out_ = std::make_unique<memory>(out_size() * with_.size, (shift + 12) % 32);
+    in_ = std::make_unique<memory>(in_size() * data_.size, shift);
+    out_ = std::make_unique<memory>(out_size() * data_.size, (shift + 12) % 32);
     fill(in_->data(), in_first(), in_size());
     if (in_place()) std::memcpy(out_->data(), in_->data(), in_->size());
   }
 
   colls::operation<> start(communicator& comm) {
-    if (!reduces(of_.call.what))
+    if (!reduces(setup_.call.operation))
       return wrong_type_ ? moving<float>(comm) : moving<std::uint32_t>(comm);
-    switch (of_.of) {
+    switch (setup_.elements) {
       case element::matrices:
         return wrong_type_ ? reducing<float>(comm, colls::plus{})
                            : reducing<matrix>(comm, conformance::matrix_product{});
@@ -61,27 +66,28 @@ class call {
                        : reducing<std::uint32_t>(comm, colls::plus{});
   }
 
-  /// What is wrong with what the rank has after a call that went well, or nothing.
+  /// Says what is wrong with the rank's memory after a call that succeeded; empty if nothing is.
   std::string wrong() const {
     if (!in_->guards_are_intact() || !out_->guards_are_intact())
       return "wrote outside of its buffers";
     std::vector<std::byte> given(in_->size());
     fill(given.data(), in_first(), in_size());
     if (!std::equal(given.begin(), given.end(), in_->data())) return "wrote its input";
-    const std::vector<std::byte> want = wanted();
-    for (std::size_t i = 0; i < want.size(); i += with_.size) {
-      if (std::memcmp(out_->data() + i, want.data() + i, with_.size) == 0) continue;
-      const bool sequential = with_.exact || !reduces(of_.call.what) || of_.call.sequential;
-      const float is = conformance::read<float>(out_->data() + i);
-      const float should = conformance::read<float>(want.data() + i);
-      if (!sequential && is > should * 0.99999f && is < should * 1.00001f) continue;
-      return "element " + std::to_string(i / with_.size) + " of " +
-             std::to_string(want.size() / with_.size) + " is wrong";
+    const std::vector<std::byte> right = expected();
+    for (std::size_t i = 0; i < right.size(); i += data_.size) {
+      if (std::memcmp(out_->data() + i, right.data() + i, data_.size) == 0) continue;
+      const bool sequential =
+          data_.exact || !reduces(setup_.call.operation) || setup_.call.sequential;
+      const float actual = conformance::read<float>(out_->data() + i);
+      const float exact = conformance::read<float>(right.data() + i);
+      if (!sequential && actual > exact * 0.99999f && actual < exact * 1.00001f) continue;
+      return "element " + std::to_string(i / data_.size) + " of " +
+             std::to_string(right.size() / data_.size) + " is wrong";
     }
     return {};
   }
 
-  /// Everything that it can write.
+  /// All memory that the call can write.
   std::vector<std::byte> contents() const {
     std::vector<std::byte> all(in_->data(), in_->data() + in_->size());
     all.insert(all.end(), out_->data(), out_->data() + out_->size());
@@ -90,11 +96,11 @@ class call {
   std::vector<std::byte> result() const { return {out_->data(), out_->data() + out_->size()}; }
 
  private:
-  void err(fault::argument what) {
-    switch (what) {
+  void set_wrong(fault::argument argument) {
+    switch (argument) {
       case fault::argument::count:
-        count_ = of_.n + index(of_.ranks);
-        parts_ = colls::partition(count_, of_.ranks);
+        count_ = setup_.n + index(setup_.ranks);
+        parts_ = colls::partition(count_, setup_.ranks);
         break;
       case fault::argument::root:
         root_shift_ = 1;
@@ -110,36 +116,36 @@ class call {
         break;
       case fault::argument::algorithm:
         for (const row& other : rows()) {
-          if (other.what == of_.call.what && other.how != of_.call.how)
-            options_.algorithm = other.how;
+          if (other.operation == setup_.call.operation && other.algo != setup_.call.algo)
+            options_.algorithm = other.algo;
         }
         break;
     }
   }
 
-  int root() const { return (of_.root + root_shift_) % of_.ranks; }
+  int root() const { return (setup_.root + root_shift_) % setup_.ranks; }
   bool at_root() const { return rank_ == root(); }
-  std::size_t n() const { return count_ != 0 ? count_ : of_.n; }
+  std::size_t n() const { return count_ != 0 ? count_ : setup_.n; }
   std::size_t share() const { return parts_.count(rank_); }
-  // Such calls have an input and an output only if they are made with two buffers.
+  // Whether the call has one buffer for input and output.
   bool in_place() const {
-    switch (of_.call.what) {
+    switch (setup_.call.operation) {
       case collective::broadcast:
         return at_root();
       case collective::scan:
       case collective::exscan:
         return true;
       case collective::all_reduce:
-        return of_.in_place;
+        return setup_.in_place;
       case collective::reduce:
-        return of_.in_place;
+        return setup_.in_place;
       default:
         return false;
     }
   }
 
   std::size_t in_size() const {
-    switch (of_.call.what) {
+    switch (setup_.call.operation) {
       case collective::barrier:
         return 0;
       case collective::broadcast:
@@ -154,12 +160,12 @@ class call {
     }
   }
   std::size_t in_first() const {
-    const bool gathers =
-        of_.call.what == collective::all_gather || of_.call.what == collective::gather;
+    const bool gathers = setup_.call.operation == collective::all_gather ||
+                         setup_.call.operation == collective::gather;
     return gathers ? parts_.offset(rank_) : 0;
   }
   std::size_t out_size() const {
-    switch (of_.call.what) {
+    switch (setup_.call.operation) {
       case collective::barrier:
         return 0;
       case collective::gather:
@@ -170,35 +176,35 @@ class call {
       case collective::reduce_scatter:
         return share();
       case collective::all_to_all:
-        return share() * index(of_.ranks);
+        return share() * index(setup_.ranks);
       default:
         return n();
     }
   }
 
   int values_of(int rank) const { return rank + 1000 * number_; }
-  void fill(std::byte* at, std::size_t first, std::size_t count) const {
-    conformance::fill(with_, at, values_of(rank_), first, count);
+  void fill(std::byte* memory, std::size_t first, std::size_t count) const {
+    conformance::fill(data_, memory, values_of(rank_), first, count);
   }
   std::vector<std::byte> sum(int last, std::size_t first, std::size_t count) const {
-    return conformance::folded(with_, values_of(0), values_of(last), first, count);
+    return conformance::folded(data_, values_of(0), values_of(last), first, count);
   }
-  // Elements `first` .. of what `rank` gave.
+  // `count` elements of the input of `rank`, from element `first` on.
   std::vector<std::byte> given_by(int rank, std::size_t first, std::size_t count) const {
-    return conformance::folded(with_, values_of(rank), values_of(rank) + 1, first, count);
+    return conformance::folded(data_, values_of(rank), values_of(rank) + 1, first, count);
   }
 
-  std::vector<std::byte> wanted() const {
-    switch (of_.call.what) {
+  std::vector<std::byte> expected() const {
+    switch (setup_.call.operation) {
       case collective::broadcast:
         return given_by(root(), 0, n());
       case collective::all_reduce:
-        return sum(of_.ranks, 0, n());
+        return sum(setup_.ranks, 0, n());
       case collective::reduce:
-        if (at_root()) return sum(of_.ranks, 0, n());
+        if (at_root()) return sum(setup_.ranks, 0, n());
         return given_by(rank_, 0, out_size());
       case collective::reduce_scatter:
-        return sum(of_.ranks, parts_.offset(rank_), share());
+        return sum(setup_.ranks, parts_.offset(rank_), share());
       case collective::scan:
         return sum(rank_ + 1, 0, n());
       case collective::exscan:
@@ -208,14 +214,14 @@ class call {
       case collective::all_gather:
       case collective::gather: {
         std::vector<std::byte> all;
-        for (int rank = 0; rank < of_.ranks && out_size() != 0; ++rank) {
+        for (int rank = 0; rank < setup_.ranks && out_size() != 0; ++rank) {
           append(all, given_by(rank, parts_.offset(rank), parts_.count(rank)));
         }
         return all;
       }
       case collective::all_to_all: {
         std::vector<std::byte> all;
-        for (int rank = 0; rank < of_.ranks; ++rank) {
+        for (int rank = 0; rank < setup_.ranks; ++rank) {
           append(all, given_by(rank, parts_.offset(rank_), share()));
         }
         return all;
@@ -224,11 +230,11 @@ class call {
         return {};
     }
   }
-  static void append(std::vector<std::byte>& to, const std::vector<std::byte>& more) {
-    to.insert(to.end(), more.begin(), more.end());
+  static void append(std::vector<std::byte>& all, const std::vector<std::byte>& more) {
+    all.insert(all.end(), more.begin(), more.end());
   }
 
-  // Nothing looks at the memory of a phantom.
+  // A phantom's memory is never accessed.
   template <class T>
   std::span<T> input() const {
     if (in_ == nullptr) return {reinterpret_cast<T*>(std::uintptr_t{1} << 44), in_size()};
@@ -241,16 +247,16 @@ class call {
   }
   std::vector<std::size_t> counts() const {
     std::vector<std::size_t> all;
-    for (int rank = 0; rank < of_.ranks; ++rank) all.push_back(parts_.count(rank));
+    for (int rank = 0; rank < setup_.ranks; ++rank) all.push_back(parts_.count(rank));
     return all;
   }
-  bool equal_shares() const { return n() % index(of_.ranks) == 0; }
+  bool equal_shares() const { return n() % index(setup_.ranks) == 0; }
 
   template <class T, class Op>
   colls::operation<> reducing(communicator& comm, Op op) {
     const std::span<T> in = input<T>();
     const std::span<T> out = output<T>();
-    switch (of_.call.what) {
+    switch (setup_.call.operation) {
       case collective::all_reduce:
         return in_place() ? comm.all_reduce(out, op, options_)
                           : comm.all_reduce(in, out, op, options_);
@@ -271,7 +277,7 @@ class call {
   colls::operation<> moving(communicator& comm) {
     const std::span<T> in = input<T>();
     const std::span<T> out = output<T>();
-    switch (of_.call.what) {
+    switch (setup_.call.operation) {
       case collective::barrier:
         return comm.barrier(options_);
       case collective::broadcast:
@@ -287,16 +293,16 @@ class call {
                               : comm.scatter_v(in, counts(), out, root(), options_);
       default: {
         if (equal_shares()) return comm.all_to_all(in, out, options_);
-        const std::vector<std::size_t> mine(index(of_.ranks), share());
-        return comm.all_to_all_v(in, counts(), out, mine, options_);
+        const std::vector<std::size_t> out_counts(index(setup_.ranks), share());
+        return comm.all_to_all_v(in, counts(), out, out_counts, options_);
       }
     }
   }
 
-  const scenario& of_;
+  const scenario& setup_;
   int rank_;
   int number_;
-  const conformance::element_and_op& with_;
+  const conformance::element_and_op& data_;
   colls::partition parts_;
   colls::options options_;
   std::size_t count_ = 0;

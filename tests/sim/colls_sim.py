@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Runs colls-sim as a user does: what it prints, the same for the same seed, pictures and traces,
-very many ranks, and what it refuses.
+"""Runs colls-sim as a user does, and checks what it prints, that equal seeds give equal runs, pictures
+and traces, very many ranks, and what it refuses.
 
 usage: colls_sim.py SOURCE_DIR BUILD_DIR
 """
@@ -32,7 +32,7 @@ def run(command):
 
 
 def result(command):
-    """The JSON line of a run that goes well, else None."""
+    """The JSON line of a run that succeeds, else None."""
     status, out, err = run(command)
     check(f"{command}: exit status {status}: {err}", status == 0 and err == "" and out.count("\n") == 1)
     return json.loads(out) if status == 0 else None
@@ -73,14 +73,14 @@ def test_times():
 
 
 def test_long_call():
-    """What tells of messages that have long waited does not overtake those before them."""
+    """Control messages about messages that wait long do not overtake the messages before them."""
     found = result("reduce --algorithm double_tree --ranks 48 --bytes 268435392 --segment 2M --topology nodes:8"
                    " --latency-us 5 --overhead-us 0.3 --bandwidth 3 --payload phantom")
     check(f"long call: {found}", found is not None and found["time_us"] > 200000)
 
 
 def test_same_seed():
-    """Two runs of one seed are alike, whatever the plan; another seed is another run."""
+    """Two runs of one seed are equal, whatever the plan; another seed gives another run."""
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
         (where / "plan").write_text("delay 50us\npieces\nfreeze 2 @4 30us\n")

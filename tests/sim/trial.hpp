@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A trial: a scenario as it went, and whether it went as it must.
+// A trial runs a scenario and checks its outcome.
 
 #include "calls.hpp"
 
@@ -13,42 +13,44 @@ namespace sim {
 using colls::errc;
 using colls::simulated::ticks;
 
-/// How one rank fared.
-struct fate {
-  bool ended = false;   // its program got to its end
-  bool struck = false;  // the plan took its program, its operation or its communicator
-  ticks when = 0;
-  int good_calls = 0;           // those that went well, one after another
-  colls::failure why;           // of the first that did not
-  colls::failure farewell;      // of the barrier at the end
-  std::string wrong;            // what a call that went well left behind
-  std::vector<std::byte> held;  // all of its memory when it was done with it
+/// The outcome of one rank.
+struct rank_outcome {
+  bool ended = false;   // the rank's program ran to its end
+  bool struck = false;  // a fault ended the rank's program, operation or communicator
+  ticks time = 0;
+  int good_calls = 0;             // consecutive calls that succeeded
+  colls::failure reason;          // of the first call that failed
+  colls::failure barrier_reason;  // of the barrier at the end
+  std::string wrong;              // what is wrong after a call that succeeded
+  std::vector<std::byte> held;    // all of the rank's memory when its program ended
 };
 
-/// Runs a scenario. Each rank makes its calls; if something may fail, all meet in a barrier after
-/// them, so that those who are past the failure learn of it too.
-class trial final : colls::simulated_world::director {
+/// Runs a scenario. Each rank makes its calls. If something may fail, all ranks enter a barrier
+/// after them, so that ranks that are past the failure learn of it too.
+class trial final : colls::simulated_world::fault_handler {
  public:
-  explicit trial(const scenario& of) : of_(of), world_(of.ranks, of.settings()) {
-    world_.direct_by(static_cast<director&>(*this));
-    for (int rank = 0; rank < of.ranks; ++rank) {
+  explicit trial(const scenario& setup) : setup_(setup), world_(setup.ranks, setup.settings()) {
+    world_.set_fault_handler(static_cast<fault_handler&>(*this));
+    for (int rank = 0; rank < setup.ranks; ++rank) {
       members_.push_back(std::make_unique<member>());
       member& one = *members_.back();
       one.comm = colls::simulated::join(world_, rank);
-      for (int k = 0; k < of.calls; ++k) one.calls.push_back(std::make_unique<call>(of, rank, k));
+      for (int k = 0; k < setup.calls; ++k) {
+        one.calls.push_back(std::make_unique<call>(setup, rank, k));
+      }
     }
-    world_.run_until([&] { return world_.is_silent(); });
-    world_.forget_counts();
-    for (int rank = 0; rank < of.ranks; ++rank) begin(rank);
+    world_.run_until([&] { return world_.is_quiescent(); });
+    world_.reset_counters();
+    for (int rank = 0; rank < setup.ranks; ++rank) begin(rank);
     const auto all_ended = [&] {
       for (const auto& each : members_) {
-        if (!each->how.ended && !each->how.struck) return false;
+        if (!each->outcome.ended && !each->outcome.struck) return false;
       }
       return true;
     };
-    silent_ = !world_.run_until(all_ended);
-    if (silent_) waiting_ = world_.waiting();
-    over_ = world_.time();
+    deadlocked_ = !world_.run_until(all_ended);
+    if (deadlocked_) waiting_ = world_.waiting_report();
+    end_time_ = world_.time();
     overdue_ = world_.overdue();
     finish();
   }
@@ -56,22 +58,22 @@ class trial final : colls::simulated_world::director {
     for (const auto& each : members_) each->end();
   }
 
-  /// What is wrong, or nothing.
+  /// Says what is wrong; empty if nothing is.
   std::string verdict() const;
-  /// Everything that was seen, as a number: equal in two runs of one scenario.
+  /// A hash of everything that was observed: equal in two runs of one scenario.
   std::uint64_t print() const {
-    std::uint64_t hash = colls::mix(static_cast<std::uint64_t>(over_), world_.messages());
+    std::uint64_t hash = colls::mix(static_cast<std::uint64_t>(end_time_), world_.messages());
     for (const auto& each : world_.trace()) {
       hash = colls::mix(
-          hash, static_cast<std::uint64_t>(each.from) << 32 | static_cast<unsigned>(each.to));
+          hash, static_cast<std::uint64_t>(each.source) << 32 | static_cast<unsigned>(each.dest));
       for (const ticks time : {each.started, each.left, each.arrived, each.received}) {
         hash = colls::mix(hash, static_cast<std::uint64_t>(time));
       }
     }
     for (const auto& each : members_) {
-      hash = colls::mix(hash, static_cast<std::uint64_t>(each->how.when));
-      hash = colls::mix(hash, static_cast<std::uint64_t>(each->how.why.code));
-      hash = colls::mix(hash, static_cast<std::uint64_t>(each->how.why.culprit));
+      hash = colls::mix(hash, static_cast<std::uint64_t>(each->outcome.time));
+      hash = colls::mix(hash, static_cast<std::uint64_t>(each->outcome.reason.code));
+      hash = colls::mix(hash, static_cast<std::uint64_t>(each->outcome.reason.culprit));
     }
     return hash;
   }
@@ -84,16 +86,16 @@ class trial final : colls::simulated_world::director {
     }
     return all;
   }
-  const fate& of(int rank) const { return members_[index(rank)]->how; }
-  bool was_struck() const { return !world_.happened().empty(); }
+  const rank_outcome& outcome_of(int rank) const { return members_[index(rank)]->outcome; }
+  bool was_struck() const { return !world_.injected_faults().empty(); }
   const colls::simulated_world& world() const { return world_; }
 
  private:
   struct member {
     communicator comm;
     std::vector<std::unique_ptr<call>> calls;
-    std::vector<colls::operation<>> under_way;
-    fate how;
+    std::vector<colls::operation<>> operations;
+    rank_outcome outcome;
     colls::task<> program;
     struct root : colls::completion {
     } done;
@@ -101,76 +103,76 @@ class trial final : colls::simulated_world::director {
     void end() {
       done.withdraw();
       program = {};
-      under_way.clear();
+      operations.clear();
     }
     void keep() {
       for (const auto& each : calls) {
         const auto more = each->contents();
-        how.held.insert(how.held.end(), more.begin(), more.end());
+        outcome.held.insert(outcome.held.end(), more.begin(), more.end());
       }
     }
   };
 
   void begin(int rank) {
     member& one = *members_[index(rank)];
-    one.done.become([](colls::completion&) noexcept {},
-                    colls::completion(nullptr, &world_[rank].queue()));
+    one.done.bind([](colls::completion&) noexcept {},
+                  colls::completion(nullptr, &world_[rank].queue()));
     one.program = live(one);
     (void)one.program.start(one.done);
   }
 
-  static void note(fate& how, const colls::failure& why) {
-    if (how.why.code == errc{}) how.why = why;
+  static void note(rank_outcome& outcome, const colls::failure& why) {
+    if (outcome.reason.code == errc{}) outcome.reason = why;
   }
 
   colls::task<> live(member& me) {
-    const int calls = of_.calls;
-    if (of_.overlapped) {
-      for (const auto& each : me.calls) me.under_way.push_back(each->start(me.comm));
+    const int calls = setup_.calls;
+    if (setup_.overlapped) {
+      for (const auto& each : me.calls) me.operations.push_back(each->start(me.comm));
     }
-    for (int k = 0; k < calls && me.how.why.code == errc{}; ++k) {
-      if (!of_.overlapped) me.under_way.push_back(me.calls[index(k)]->start(me.comm));
+    for (int k = 0; k < calls && me.outcome.reason.code == errc{}; ++k) {
+      if (!setup_.overlapped) me.operations.push_back(me.calls[index(k)]->start(me.comm));
       // Operations may be awaited in any order.
-      const int at = of_.overlapped ? calls - 1 - k : k;
+      const int next = setup_.overlapped ? calls - 1 - k : k;
       try {
-        co_await me.under_way[index(at)];
+        co_await me.operations[index(next)];
       } catch (const colls::error& failed) {
-        note(me.how, failed.record());
+        note(me.outcome, failed.record());
       }
     }
-    if (me.how.why.code == errc{}) {
+    if (me.outcome.reason.code == errc{}) {
       for (const auto& each : me.calls) {
-        if (me.how.wrong.empty()) me.how.wrong = each->wrong();
+        if (me.outcome.wrong.empty()) me.outcome.wrong = each->wrong();
       }
-      me.how.good_calls = calls;
+      me.outcome.good_calls = calls;
     }
-    me.under_way.clear();
-    if (of_.suffers.is_fatal() && me.comm) {
+    me.operations.clear();
+    if (setup_.plan.is_fatal() && me.comm) {
       try {
         co_await me.comm.barrier();
       } catch (const colls::error& failed) {
-        me.how.farewell = failed.record();
+        me.outcome.barrier_reason = failed.record();
       }
     }
-    me.how.ended = true;
-    me.how.when = world_.time();
+    me.outcome.ended = true;
+    me.outcome.time = world_.time();
     me.keep();
   }
 
-  void strike(const fault& what) override {
-    member& one = *members_[index(what.rank)];
-    if (one.how.ended || one.how.struck) return;
-    one.how.struck = true;
-    one.how.when = world_.time();
+  void handle(const fault& each) override {
+    member& one = *members_[index(each.rank)];
+    if (one.outcome.ended || one.outcome.struck) return;
+    one.outcome.struck = true;
+    one.outcome.time = world_.time();
     one.done.withdraw();
-    if (what.what == fault::kind::destroy) one.comm = {};
+    if (each.type == fault::kind::destroy) one.comm = {};
     one.program = {};
-    one.under_way.clear();
-    if (what.what != fault::kind::cancel) one.comm = {};
+    one.operations.clear();
+    if (each.type != fault::kind::cancel) one.comm = {};
     one.keep();
   }
 
-  // All close, and whatever is still on its way goes nowhere.
+  // Closes all communicators, and drops the messages that are still in transit.
   void finish() {
     for (const auto& each : members_) {
       each->end();
@@ -184,77 +186,82 @@ class trial final : colls::simulated_world::director {
         const auto more = one->contents();
         now.insert(now.end(), more.begin(), more.end());
       }
-      const bool was_done = each->how.ended || each->how.struck;
-      if (was_done && now != each->how.held && spoiled_.empty()) {
-        spoiled_ = "memory was written after its operation had ended";
+      const bool was_done = each->outcome.ended || each->outcome.struck;
+      if (was_done && now != each->outcome.held && cleanup_error_.empty()) {
+        cleanup_error_ = "memory was written after its operation had ended";
       }
     }
-    if (world_.in_flight() != 0) spoiled_ = std::to_string(world_.in_flight()) + " messages leaked";
+    if (world_.in_flight() != 0) {
+      cleanup_error_ = std::to_string(world_.in_flight()) + " messages leaked";
+    }
   }
 
   std::string judge_good(int rank) const;
   std::string judge_failed(int rank) const;
   bool is_planned(int rank, const colls::failure& why) const;
 
-  const scenario of_;
+  const scenario setup_;
   colls::simulated_world world_;
   std::vector<std::unique_ptr<member>> members_;
-  bool silent_ = false;
+  bool deadlocked_ = false;
   std::string waiting_;
-  std::string spoiled_;
-  ticks over_ = 0;
+  std::string cleanup_error_;
+  ticks end_time_ = 0;
   std::uint64_t overdue_ = 0;
 };
 
 inline std::string trial::verdict() const {
-  if (silent_) return "deadlock:\n" + waiting_;
-  if (!spoiled_.empty()) return spoiled_;
-  for (int rank = 0; rank < of_.ranks; ++rank) {
-    const std::string wrong = of_.suffers.is_fatal() ? judge_failed(rank) : judge_good(rank);
+  if (deadlocked_) return "deadlock:\n" + waiting_;
+  if (!cleanup_error_.empty()) return cleanup_error_;
+  for (int rank = 0; rank < setup_.ranks; ++rank) {
+    const std::string wrong = setup_.plan.is_fatal() ? judge_failed(rank) : judge_good(rank);
     if (!wrong.empty()) return "rank " + std::to_string(rank) + ": " + wrong;
   }
-  bool held_up = false;
-  for (const fault& each : of_.suffers.faults) {
-    held_up |= each.what == fault::kind::freeze || each.what == fault::kind::clog;
+  bool delayed = false;
+  for (const fault& each : setup_.plan.faults) {
+    delayed |= each.type == fault::kind::freeze || each.type == fault::kind::clog;
   }
-  if (!of_.suffers.is_fatal() && !held_up && overdue_ != 0)
+  if (!setup_.plan.is_fatal() && !delayed && overdue_ != 0)
     return "something was late without a reason";
   return {};
 }
 
-/// Nothing that can fail was planned. All ranks may find that the algorithm does not apply.
+/// Judges a rank in a scenario without fatal faults: its calls succeed, or all ranks find that the
+/// algorithm is not applicable.
 inline std::string trial::judge_good(int rank) const {
-  const fate& how = of(rank);
-  if (how.why.code == errc::not_applicable && of(0).why.code == errc::not_applicable) return {};
-  if (how.why.code != errc{}) return colls::to_text(how.why);
-  return how.wrong;
+  const rank_outcome& outcome = outcome_of(rank);
+  if (outcome.reason.code == errc::not_applicable &&
+      outcome_of(0).reason.code == errc::not_applicable)
+    return {};
+  if (outcome.reason.code != errc{}) return colls::to_text(outcome.reason);
+  return outcome.wrong;
 }
 
 /// Whether the plan explains why a rank's operation failed.
 inline bool trial::is_planned(int rank, const colls::failure& why) const {
   using kind = fault::kind;
-  for (const fault& each : of_.suffers.faults) {
-    const bool by_it = why.culprit == each.rank;
-    switch (each.what) {
+  for (const fault& each : setup_.plan.faults) {
+    const bool is_culprit = why.culprit == each.rank;
+    switch (each.type) {
       case kind::kill:
       case kind::half_open:
-        if (why.code == errc::peer_failed && by_it) return true;
+        if (why.code == errc::peer_failed && is_culprit) return true;
         break;
       case kind::isolate:
-        if (why.code == errc::peer_failed && (by_it || rank == each.rank)) return true;
+        if (why.code == errc::peer_failed && (is_culprit || rank == each.rank)) return true;
         break;
       case kind::cut:
       case kind::cut_both:
-        if (why.code == errc::peer_failed && (by_it || why.culprit == each.peer)) return true;
+        if (why.code == errc::peer_failed && (is_culprit || why.culprit == each.peer)) return true;
         break;
       case kind::flip:
-        if (why.code == errc::protocol_error && by_it) return true;
+        if (why.code == errc::protocol_error && is_culprit) return true;
         break;
       case kind::cancel:
-        if (why.code == errc::cancelled && by_it) return true;
+        if (why.code == errc::cancelled && is_culprit) return true;
         break;
       case kind::destroy:
-        if (why.code == errc::closed && by_it) return true;
+        if (why.code == errc::closed && is_culprit) return true;
         break;
       case kind::wrong_argument: {
         const bool refused = why.code == errc::not_applicable || why.code == errc::invalid_argument;
@@ -268,31 +275,36 @@ inline bool trial::is_planned(int rank, const colls::failure& why) const {
   return false;
 }
 
-/// Something that can fail was planned: a right result, or the planned failure in good time.
+/// Judges a rank in a scenario with a fatal fault: its results are right, or it fails as planned
+/// and in time.
 inline std::string trial::judge_failed(int rank) const {
-  const fate& how = of(rank);
-  if (how.struck) return {};
-  if (how.why.code == errc::not_applicable && of(0).why.code == errc::not_applicable) return {};
+  const rank_outcome& outcome = outcome_of(rank);
+  if (outcome.struck) return {};
+  if (outcome.reason.code == errc::not_applicable &&
+      outcome_of(0).reason.code == errc::not_applicable)
+    return {};
   bool calls_wrongly = false;
-  bool disagrees = false;  // all must find out
+  bool disagrees = false;  // every rank must report it
   ticks began = 0;
-  for (const fault& each : of_.suffers.faults) {
-    disagrees |= each.what == fault::kind::wrong_argument;
-    calls_wrongly |= each.what == fault::kind::wrong_argument && each.rank == rank;
-    // Those that only take time may take it after all the others.
+  for (const fault& each : setup_.plan.faults) {
+    disagrees |= each.type == fault::kind::wrong_argument;
+    calls_wrongly |= each.type == fault::kind::wrong_argument && each.rank == rank;
+    // Faults that only take time may do so after all the others.
     if (each.duration != 0) began += each.duration;
   }
-  for (const auto& each : world_.happened())
-    began = std::max(began, each.when + each.what.duration);
-  for (const colls::failure* const why : {&how.why, &how.farewell}) {
+  for (const auto& each : world_.injected_faults())
+    began = std::max(began, each.time + each.fault.duration);
+  for (const colls::failure* const why : {&outcome.reason, &outcome.barrier_reason}) {
     if (why->code == errc{}) continue;
     if (!is_planned(rank, *why)) return "failed otherwise than planned: " + colls::to_text(*why);
     if (!was_struck() && !disagrees) return "failed before anything had happened";
   }
-  if (how.when > began + colls::simulated::to_ticks(20 * colls::seconds))
+  if (outcome.time > began + colls::simulated::to_ticks(20 * colls::seconds))
     return "took too long to end";
-  if (disagrees && how.farewell.code != errc::mismatch) return "never learned of the mismatch";
-  return calls_wrongly ? std::string() : how.wrong;
+  if (disagrees && outcome.barrier_reason.code != errc::mismatch) {
+    return "never reported the mismatch";
+  }
+  return calls_wrongly ? std::string() : outcome.wrong;
 }
 
 }  // namespace sim

@@ -34,7 +34,7 @@ constexpr int invalid_handle = 400;
 struct range {
   const std::byte* begin;
   std::size_t size;
-  bool meets(const std::byte* other, std::size_t bytes) const {
+  bool overlaps(const std::byte* other, std::size_t bytes) const {
     return begin < other + bytes && other < begin + size;
   }
 };
@@ -42,21 +42,21 @@ struct range {
 struct stream;
 struct event {
   int device = 0;
-  std::uint64_t recorded = 0;  // the last record that was asked for
-  std::uint64_t reached = 0;   // the last one that was done
+  std::uint64_t recorded = 0;  // the number of the last record that was enqueued
+  std::uint64_t reached = 0;   // the number of the last record that was done
   stream* last = nullptr;
 };
 
 struct command {
   std::function<void()> work;
   std::vector<range> touches;
-  event* waits = nullptr;  // for this record
+  event* waits = nullptr;  // the event whose `record` this waits for
   std::uint64_t record = 0;
   const std::uint32_t* writes = nullptr;
-  stream* recorded_on = nullptr;  // that record; the event may have others since
-  std::function<bool()> step{};   // true: it may be done
-  const void* meeting = nullptr;
-  bool is_function = false;  // of the host
+  stream* recorded_on = nullptr;  // the stream of that record; the event may have later ones
+  std::function<bool()> step{};   // returns true if the command may be done
+  const void* barrier = nullptr;
+  bool is_function = false;  // a host function
 };
 
 struct stream {
@@ -64,34 +64,36 @@ struct stream {
   bool is_users = false;
   bool is_captured = false;
   std::deque<command> commands;
-  bool is_running = false;  // under somebody who waits for it
+  bool is_running = false;  // a wait is running its commands
 };
 
 struct allocation {
   std::size_t size;
-  api::place where;
+  api::memory_type type;
   int device;
   std::uint64_t number;
-  int file = -1;                      // of memory that can be opened a second time
-  bool is_opened = false;             // another process's
-  bool is_orphan = false;             // whose owner has freed it
-  const std::byte* owners = nullptr;  // where that one has it
-  bool is_mapped = false;             // physical memory
-  bool is_pools = false;              // no other device may work there, nor another process
-  bool is_hosts = false;              // pinned, and not allocated here
-  std::vector<int> lets_in{};         // devices that may work there
-  /// Drivers map whole blocks of the owner's addresses.
+  int file = -1;           // of memory that can be mapped a second time
+  bool is_opened = false;  // memory of another process
+  bool is_orphan = false;  // its owner has freed it
+  const std::byte* owner_address = nullptr;
+  bool is_mapped = false;              // a mapping of physical memory
+  bool is_from_pool = false;           // no other device or process may access it
+  bool is_host_memory = false;         // pinned, and not allocated here
+  std::vector<int> accessible_from{};  // the devices that may access it
+  /// Whether memory of the owner at `at` lies in a block with this. Drivers map complete blocks of
+  /// the owner's addresses.
   bool shares_block(const std::byte* at, std::size_t bytes) const {
     constexpr std::uintptr_t block = 2 << 20;
     const auto first = [](const std::byte* of) {
       return reinterpret_cast<std::uintptr_t>(of) / block;
     };
-    return first(at) <= first(owners + size - 1) && first(owners) <= first(at + bytes - 1);
+    return first(at) <= first(owner_address + size - 1) &&
+           first(owner_address) <= first(at + bytes - 1);
   }
 };
 
 struct physical_handle {
-  int file;  // the memory stays as long as anything has it open or mapped
+  int file;  // the memory exists as long as it is open or mapped anywhere
   std::size_t size;
   int device;
   bool is_imported;
@@ -111,10 +113,10 @@ struct state {
   int broken = 0;
   std::map<int, stream> defaults;
   std::vector<std::unique_ptr<stream>> streams;
-  std::vector<std::unique_ptr<event>> events;  // kept: a handle that was destroyed is known as such
+  std::vector<std::unique_ptr<event>> events;  // kept, to detect the use of destroyed handles
   std::vector<event*> dead_events;
   std::map<const std::byte*, allocation> memory;
-  std::map<const std::byte*, std::size_t> released;  // and not taken again
+  std::map<const std::byte*, std::size_t> released;  // and not allocated again
   std::uint64_t allocated = 0;
   std::map<unsigned long long, physical_handle> handles;
   std::map<ino_t, int> device_of;
@@ -134,14 +136,14 @@ state& gpu() {
   return one;
 }
 thread_local int current = 0;
-thread_local int context_of = 0;  // the machine whose runtime this thread has called
+thread_local int context_of = 0;  // the boot whose runtime this thread has called
 
 void complain(std::string what);
 void make_context(int device) {
   gpu().used.insert(device);
   context_of = gpu().boots;
 }
-/// A function of the driver, which makes no context by itself.
+/// Called by functions of the driver, which make no context themselves.
 void needs_context(const char* function) {
   if (context_of != gpu().boots) complain(std::string(function) + " is called without a context");
 }
@@ -175,25 +177,25 @@ void run_first(stream& on) {
   on.commands.pop_front();
   if (first.work && gpu().broken == 0) first.work();
 }
-bool get_on(stream& on);
-/// Does the first `count` commands, and of other streams what they wait for. False: something else
-/// has to come first.
+bool advance(stream& on);
+/// Does the first `count` commands, and the commands of other streams for which they wait. Returns
+/// false if something else has to be done first.
 bool run_until(stream& on, std::size_t count) {
   if (std::exchange(on.is_running, true)) return false;
   bool done = true;
   while (done && count > 0 && !on.commands.empty()) {
-    done = get_on(on);
+    done = advance(on);
     if (done) --count;
   }
   on.is_running = false;
   return done;
 }
-bool get_on(stream& on) {
+bool advance(stream& on) {
   const command& first = on.commands.front();
   if (first.step && !can_run(on)) {
     for (stream* other : all_streams()) {
-      const auto meets = [&](const command& each) { return each.meeting == first.meeting; };
-      const auto found = std::find_if(other->commands.begin(), other->commands.end(), meets);
+      const auto is_same = [&](const command& each) { return each.barrier == first.barrier; };
+      const auto found = std::find_if(other->commands.begin(), other->commands.end(), is_same);
       if (other == &on || found == other->commands.end()) continue;
       (void)run_until(*other, static_cast<std::size_t>(found - other->commands.begin()));
       if (!other->commands.empty()) (void)can_run(*other);
@@ -208,7 +210,7 @@ bool get_on(stream& on) {
   run_first(on);
   return true;
 }
-/// What nobody waits for is done early now and then.
+/// Does some commands early, before they are waited for.
 void run_some() {
   while (chance(gpu().what.eager_percent)) {
     const std::vector<stream*> all = all_streams();
@@ -222,7 +224,7 @@ void enqueue(stream_ref on, command what) {
   run_some();
 }
 
-/// The start of every call: counts it, and says what it must fail with.
+/// The start of every call: counts it, and determines the status with which it must fail.
 class entry {
  public:
   explicit entry(const char* function) : lock_(gpu().guard) {
@@ -260,11 +262,12 @@ void check_range(const char* what, const void* at, std::size_t bytes, int device
   } else if (static_cast<const std::byte*>(at) + bytes > found->first + found->second.size) {
     complain(std::string(what) + " leaves its allocation");
   } else if (found->second.is_orphan) {
-    complain(std::string(what) + " is another process's, which has freed it");
+    complain(std::string(what) + " belongs to another process, which has freed it");
   } else if (found->second.is_mapped && device >= 0 &&
-             std::count(found->second.lets_in.begin(), found->second.lets_in.end(), device) == 0) {
-    complain(std::string(what) + " does not let that device in");
-  } else if (found->second.is_pools && device >= 0 && device != found->second.device) {
+             std::count(found->second.accessible_from.begin(), found->second.accessible_from.end(),
+                        device) == 0) {
+    complain(std::string(what) + " cannot be accessed from that device");
+  } else if (found->second.is_from_pool && device >= 0 && device != found->second.device) {
     complain(std::string(what) + " is in a pool of another device");
   }
 }
@@ -275,10 +278,10 @@ std::byte* map_file(int file, std::size_t bytes) {
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
-int take(void*& memory, std::size_t bytes, api::place where) {
+int take(void*& memory, std::size_t bytes, api::memory_type type) {
   make_context(current);
-  allocation made{bytes, where, current, ++gpu().allocated};
-  if (gpu().what.processes && where == api::place::device) {
+  allocation made{bytes, type, current, ++gpu().allocated};
+  if (gpu().what.processes && type == api::memory_type::device) {
     made.file = ::memfd_create("stand-in", MFD_CLOEXEC);
     if (::ftruncate(made.file, static_cast<off_t>(whole_pages(bytes))) != 0) std::abort();
     memory = map_file(made.file, bytes);
@@ -288,37 +291,37 @@ int take(void*& memory, std::size_t bytes, api::place where) {
   if (memory == nullptr) return api::out_of_memory;
   std::memset(memory, 0xcd, bytes);
   std::erase_if(gpu().released, [&](const auto& each) {
-    return range{each.first, each.second}.meets(static_cast<const std::byte*>(memory), bytes);
+    return range{each.first, each.second}.overlaps(static_cast<const std::byte*>(memory), bytes);
   });
   gpu().memory[static_cast<const std::byte*>(memory)] = made;
   return api::success;
 }
 void free_pages(const std::byte* at, const allocation& what) {
   auto* const memory = const_cast<std::byte*>(at);
-  if (what.is_mapped || what.is_hosts) return;  // its addresses are reserved, or not ours
+  if (what.is_mapped || what.is_host_memory) return;  // reserved addresses, or the program's own
   if (what.file < 0 && !what.is_opened) return std::free(memory);
   ::munmap(memory, whole_pages(what.size));
   if (what.file >= 0) ::close(what.file);
 }
 
 void check_unused(const std::byte* at, std::size_t bytes, const char* otherwise) {
-  if (gpu().broken != 0) return;  // nothing of it will be done
+  if (gpu().broken != 0) return;  // no command will be done
   for (stream* on : all_streams()) {
     for (command& each : on->commands) {
       for (const range& used : each.touches) {
-        if (!used.meets(at, bytes)) continue;
+        if (!used.overlaps(at, bytes)) continue;
         complain(otherwise);
-        each.work = nullptr;  // whoever has that memory next keeps it
+        each.work = nullptr;  // the memory's next user must find it unchanged
       }
     }
   }
 }
 
-int give(void* memory, api::place where) {
+int give(void* memory, api::memory_type type) {
   const auto found = gpu().memory.find(static_cast<const std::byte*>(memory));
-  if (found == gpu().memory.end() || found->second.where != where || found->second.is_opened ||
-      found->second.is_mapped || found->second.is_hosts) {
-    complain("memory is released that was not taken");
+  if (found == gpu().memory.end() || found->second.type != type || found->second.is_opened ||
+      found->second.is_mapped || found->second.is_host_memory) {
+    complain("memory is released that was not allocated");
     return api::invalid_value;
   }
   check_unused(found->first, found->second.size, "memory is released under pending work");
@@ -327,7 +330,7 @@ int give(void* memory, api::place where) {
     check_unused(at, other.size, "memory is released under pending work of another process");
     other.is_orphan = true;
   }
-  // As cudaFree does; but what colls has enqueued stays, to be complained of.
+  // As cudaFree does. Work of colls stays pending, so that a missing wait is found.
   for (stream* on : all_streams()) {
     if (on->is_users) run_until(*on, on->commands.size());
   }
@@ -338,7 +341,7 @@ int give(void* memory, api::place where) {
   return api::success;
 }
 
-/// What a kernel may touch: all device memory that its arguments point to.
+/// The memory that a kernel may access: all that its arguments point to.
 std::vector<range> pointed_to(const void* closure, std::size_t bytes, int device) {
   std::vector<range> all;
   for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
@@ -346,7 +349,7 @@ std::vector<range> pointed_to(const void* closure, std::size_t bytes, int device
     std::memcpy(&pointer, static_cast<const std::byte*>(closure) + at, sizeof pointer);
     const auto* const found = find(pointer);
     for (const auto& [begin, size] : gpu().released) {
-      const bool is_gone = found == nullptr && range{begin, size}.meets(pointer, 1);
+      const bool is_gone = found == nullptr && range{begin, size}.overlaps(pointer, 1);
       if (is_gone) complain("a kernel works on memory that was released");
     }
     if (found == nullptr) continue;
@@ -427,10 +430,10 @@ void break_devices(int status) {
   gpu().broken = status;
 }
 
-int take_of_pool(void*& memory, std::size_t bytes) {
+int allocate_from_pool(void*& memory, std::size_t bytes) {
   const std::lock_guard lock(gpu().guard);
-  const int result = take(memory, bytes, api::place::device);
-  gpu().memory[static_cast<const std::byte*>(memory)].is_pools = true;
+  const int result = take(memory, bytes, api::memory_type::device);
+  gpu().memory[static_cast<const std::byte*>(memory)].is_from_pool = true;
   return result;
 }
 
@@ -446,7 +449,7 @@ void enqueue(void* on, void (*work)(void*), void* argument) {
   const std::lock_guard lock(gpu().guard);
   enqueue(stream_ref{on}, {[work, argument] { work(argument); }, {}, nullptr, 0, nullptr});
 }
-void enqueue_meeting(void* on, const void* meeting, std::function<bool()> step,
+void enqueue_barrier(void* on, const void* barrier, std::function<bool()> step,
                      const std::vector<span>& uses) {
   std::vector<range> touches;
   for (const span& each : uses) {
@@ -454,7 +457,7 @@ void enqueue_meeting(void* on, const void* meeting, std::function<bool()> step,
     touches.push_back({static_cast<const std::byte*>(each.first), each.bytes});
   }
   enqueue(stream_ref{on},
-          {{}, std::move(touches), nullptr, 0, nullptr, nullptr, std::move(step), meeting});
+          {{}, std::move(touches), nullptr, 0, nullptr, nullptr, std::move(step), barrier});
 }
 std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(gpu().guard); }
 int fault_of(const char* function) {
@@ -527,8 +530,8 @@ status identify(int device, device_id& id) {
   id.words[0] = static_cast<std::byte>(gpu().what.hidden + device + 1);
   return now.status();
 }
-status reach(int device) {
-  const entry now("reach");
+status enable_peer_access(int device) {
+  const entry now("enable_peer_access");
   if (now.failed()) return now.status();
   return device == current || gpu().what.peers ? success : not_supported;
 }
@@ -537,15 +540,15 @@ status is_in_use(bool& used, int device) {
   used = gpu().used.count(device) != 0;
   return now.status();
 }
-status can_reach(bool& can, int, int) {
-  const entry now("can_reach");
+status can_access_peer(bool& can, int, int) {
+  const entry now("can_access_peer");
   can = gpu().what.peers;
   return now.status();
 }
 status link_rank(int& rank, int device, int other) {
   const entry now("link_rank");
   const int nodes = gpu().what.nodes;
-  rank = device % nodes != other % nodes && !gpu().what.alike ? 1 : 0;
+  rank = device % nodes != other % nodes && !gpu().what.equal_links ? 1 : 0;
   return now.status();
 }
 status host_node(int& node, int device) {
@@ -555,7 +558,7 @@ status host_node(int& node, int device) {
 }
 status synchronize_device() {
   const entry now("synchronize_device");
-  // Work of users is done; what colls has enqueued stays, to be complained of.
+  // Users' work is done. Work of colls stays pending, so that a missing wait is found.
   for (stream* on : all_streams()) {
     if (!on->is_users || on->device != current) continue;
     if (run_until(*on, on->commands.size())) continue;
@@ -573,34 +576,34 @@ std::uint64_t process() {
 
 status allocate(void*& memory, std::size_t bytes) {
   const entry now("allocate");
-  return now.failed() ? now.status() : take(memory, bytes, place::device);
+  return now.failed() ? now.status() : take(memory, bytes, memory_type::device);
 }
 status release(void* memory) {
   const entry now("release");
-  return give(memory, place::device);
+  return give(memory, memory_type::device);
 }
 status allocate_pinned(void*& memory, std::size_t bytes) {
   const entry now("allocate_pinned");
-  return now.failed() ? now.status() : take(memory, bytes, place::pinned);
+  return now.failed() ? now.status() : take(memory, bytes, memory_type::pinned);
 }
 status release_pinned(void* memory) {
   const entry now("release_pinned");
-  return give(memory, place::pinned);
+  return give(memory, memory_type::pinned);
 }
 status pin(void* memory, std::size_t bytes) {
   const entry now("pin");
   if (now.failed()) return now.status();
   if (!gpu().what.pins) return not_supported;
   make_context(current);
-  stand_in::allocation made{bytes, place::pinned, current, ++gpu().allocated};
-  made.is_hosts = true;
+  stand_in::allocation made{bytes, memory_type::pinned, current, ++gpu().allocated};
+  made.is_host_memory = true;
   gpu().memory[static_cast<const std::byte*>(memory)] = made;
   return success;
 }
 status unpin(void* memory) {
   const entry now("unpin");
   const auto found = gpu().memory.find(static_cast<const std::byte*>(memory));
-  if (found == gpu().memory.end() || !found->second.is_hosts) {
+  if (found == gpu().memory.end() || !found->second.is_host_memory) {
     complain("memory is unpinned that was not pinned");
     return invalid_value;
   }
@@ -612,7 +615,7 @@ status locate(const void* memory, location& found) {
   const entry now("locate");
   if (now.failed()) return now.status();
   const auto* const known = find(memory);
-  found = known != nullptr ? location{known->second.where, known->second.device} : location{};
+  found = known != nullptr ? location{known->second.type, known->second.device} : location{};
   return success;
 }
 
@@ -622,7 +625,7 @@ status find_allocation(const void* memory, allocation& found) {
   needs_context("find_allocation");
   const auto* const known = find(memory);
   if (known == nullptr) return invalid_value;
-  if (known->second.device != current) complain("an allocation of another device is asked for");
+  if (known->second.device != current) complain("an allocation of another device is queried");
   found = {const_cast<std::byte*>(known->first), known->second.size, known->second.number};
   return success;
 }
@@ -631,7 +634,7 @@ status share(memory_handle& shared, void* base) {
   if (now.failed()) return now.status();
   const auto* const known = find(base);
   if (known == nullptr || known->first != base || known->second.is_opened ||
-      known->second.is_mapped || known->second.is_pools) {
+      known->second.is_mapped || known->second.is_from_pool) {
     return invalid_value;
   }
   const std::uint64_t words[] = {known->second.number, static_cast<std::uint64_t>(::getpid())};
@@ -647,13 +650,13 @@ status open(void*& base, const memory_handle& shared) {
   if (words[1] != static_cast<std::uint64_t>(::getpid())) return invalid_handle;
   const std::uint64_t number = words[0];
   const stand_in::allocation* owners = nullptr;
-  const std::byte* place_there = nullptr;
+  const std::byte* address_there = nullptr;
   int times = 1;
   for (const auto& [at, each] : gpu().memory) {
     if (each.number != number) continue;
     if (!each.is_opened) {
       owners = &each;
-      place_there = at;
+      address_there = at;
     }
     times += each.is_opened ? 1 : 0;
   }
@@ -663,15 +666,16 @@ status open(void*& base, const memory_handle& shared) {
     return already_mapped;
   }
   for (const auto& [at, each] : gpu().memory) {
-    // Of two processes, that is the one that opens; of more, nobody knows which has it open.
+    // With two processes, such memory is open in the one that opens now; with more it is not known
+    // where it is open.
     if (gpu().processes != 2 || !each.is_orphan || each.device != owners->device) continue;
-    if (!each.shares_block(place_there, owners->size)) continue;
-    ++gpu().calls["open where it has freed memory open"];
+    if (!each.shares_block(address_there, owners->size)) continue;
+    ++gpu().calls["open refused because of freed memory"];
     return already_mapped;
   }
-  stand_in::allocation opened{owners->size, place::device, owners->device, number};
+  stand_in::allocation opened{owners->size, memory_type::device, owners->device, number};
   opened.is_opened = true;
-  opened.owners = place_there;
+  opened.owner_address = address_there;
   base = map_file(owners->file, owners->size);
   gpu().memory[static_cast<const std::byte*>(base)] = opened;
   return success;
@@ -694,8 +698,8 @@ status can_export(bool& can, int) {
   can = gpu().what.descriptors;
   return now.status();
 }
-status find_unit(std::size_t& bytes, int) {
-  const entry now("find_unit");
+status find_granularity(std::size_t& bytes, int) {
+  const entry now("find_granularity");
   bytes = unit;
   return now.status();
 }
@@ -721,7 +725,7 @@ status export_physical(int& file, physical memory) {
   if (now.failed()) return now.status();
   const auto found = gpu().handles.find(memory.handle);
   if (found == gpu().handles.end()) return invalid_value;
-  file = ::fcntl(found->second.file, F_DUPFD, 0);  // CUDA promises no more
+  file = ::fcntl(found->second.file, F_DUPFD, 0);  // CUDA does not promise FD_CLOEXEC
   return success;
 }
 status import_physical(physical& made, int file) {
@@ -739,7 +743,7 @@ status drop_physical(physical memory) {
   const entry now("drop_physical");
   const auto found = gpu().handles.find(memory.handle);
   if (found == gpu().handles.end()) {
-    complain("a handle is dropped that there is not");
+    complain("a handle is dropped that does not exist");
     return invalid_value;
   }
   ::close(found->second.file);
@@ -760,7 +764,7 @@ status unreserve(void* addresses, std::size_t bytes) {
   const auto found = gpu().reserved.find(static_cast<std::byte*>(addresses));
   if (found == gpu().reserved.end() || found->second != bytes ||
       gpu().memory.count(found->first) != 0) {
-    complain("addresses are given back that were not reserved, or are in use");
+    complain("addresses are unreserved that were not reserved, or are in use");
     return invalid_value;
   }
   ::munmap(addresses, bytes);
@@ -781,7 +785,7 @@ status map(void* addresses, std::size_t bytes, physical memory) {
   if (::mmap(addresses, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
     return out_of_memory;
   }
-  stand_in::allocation made{bytes, place::device, device, ++gpu().allocated};
+  stand_in::allocation made{bytes, memory_type::device, device, ++gpu().allocated};
   made.is_opened = is_imported;
   made.is_mapped = true;
   gpu().memory[place->first] = made;
@@ -799,15 +803,15 @@ status unmap(void* addresses, std::size_t bytes) {
   gpu().memory.erase(found);
   return now.status();
 }
-status let_in(int device, void* addresses, std::size_t bytes) {
-  const entry now("let_in");
+status set_access(int device, void* addresses, std::size_t bytes) {
+  const entry now("set_access");
   if (now.failed()) return now.status();
   const auto found = gpu().memory.find(static_cast<std::byte*>(addresses));
   if (found == gpu().memory.end() || !found->second.is_mapped || found->second.size != bytes ||
       (device != found->second.device && !gpu().what.peers)) {
     return invalid_value;
   }
-  found->second.lets_in.push_back(device);
+  found->second.accessible_from.push_back(device);
   ::mprotect(addresses, bytes, PROT_READ | PROT_WRITE);
   return success;
 }
@@ -821,7 +825,8 @@ status make_stream(stream_ref& made) {
 }
 status destroy_stream(stream_ref on) {
   const entry now("destroy_stream");
-  // It gets on without a name; but colls has none go but those that wait, and say that they have.
+  // In CUDA the stream would still do its work. But colls destroys only streams whose pending
+  // commands wait for others and write that they have done so.
   const auto is_work = [](const command& each) {
     return each.waits == nullptr && each.writes == nullptr;
   };
@@ -835,14 +840,14 @@ status destroy_stream(stream_ref on) {
 status query(stream_ref on) {
   const entry now("query");
   if (now.failed()) return now.status();
-  // A stream gets on by itself.
+  // A stream makes progress by itself.
   if (chance(20)) run_until(of(on), of(on).commands.size());
   return of(on).commands.empty() ? success : not_ready;
 }
 status synchronize(stream_ref on) {
   const entry now("synchronize");
   if (!run_until(of(on), of(on).commands.size()) && gpu().broken == 0) {
-    complain("a stream is waited for that cannot get on");
+    complain("a stream is waited for that cannot make progress");
   }
   return now.status();
 }
@@ -903,7 +908,7 @@ status copy(void* to, const void* from, std::size_t bytes, stream_ref on) {
   check_range("the source of a copy", from, bytes, of(on).device);
   for (const void* const side : {static_cast<const void*>(to), from}) {
     const auto* const known = find(side);
-    if (known != nullptr && known->second.where == place::pinned &&
+    if (known != nullptr && known->second.type == memory_type::pinned &&
         known->second.device != of(on).device) {
       complain("memory was pinned by another device than the one that copies it");
     }
@@ -920,8 +925,7 @@ status clear(void* to, std::size_t bytes, stream_ref on) {
   const entry now("clear");
   if (now.failed()) return now.status();
   check_range("what is cleared", to, bytes, of(on).device);
-  // Of copies CUDA's guide says that they may be of any device's stream, of kernels that they may
-  // not.
+  // CUDA's guide permits copies on a stream of another device, but no kernels.
   if (of(on).device != current) complain("memory is cleared by another device's stream");
   enqueue(on, {[=] { std::memset(to, 0, bytes); },
                {{static_cast<const std::byte*>(to), bytes}},
@@ -950,9 +954,9 @@ status call(void (*function)(void*), void* argument, stream_ref on) {
   enqueue(on, {[=] { function(argument); }, {}, nullptr, 0, nullptr, nullptr, {}, nullptr, true});
   return success;
 }
-/// Somebody waits for this number: the streams that will write it get on, sooner or later. Where
-/// nobody knows which (a function of the host writes it, or this is another mapping of the page),
-/// any of them does.
+/// The caller waits for this number, so sooner or later the streams that will write it make
+/// progress. If these are not known (a host function writes it, or this is another mapping of the
+/// page), any stream does.
 std::uint32_t read(const std::uint32_t* pinned) {
   const std::lock_guard lock(gpu().guard);
   if (!chance(50)) {

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A STAND-IN for the CUDA runtime, on host memory: no GPU takes part, and nothing that passes with
-// it says that it works on one. It shows whether colls waits for what it has to wait for. Streams
-// do their work as late as they may (when somebody waits for it) or at once, by a seed, in any
-// order that their events allow; device memory is host memory that nothing has copied to yet.
+// A STAND-IN for the CUDA runtime, on host memory. No GPU takes part: a test that passes with it
+// does not show that anything works on a GPU. It shows whether colls waits for everything that it
+// must wait for. Streams do their work as late as possible (when it is waited for) or at once, by a
+// seed, in any order that their events allow. Device memory is host memory with undefined contents.
 
 #include <cstdint>
 #include <functional>
@@ -18,66 +18,68 @@ namespace stand_in {
 struct machine {
   int devices = 1;
   std::uint64_t seed = 1;
-  int eager_percent = 20;     // how often somebody's work is done before anybody waits for it
-  bool streams_write = true;  // false: colls takes the callback of the host instead
+  int eager_percent = 20;     // how often work is done before it is waited for
+  bool streams_write = true;  // false: colls uses host functions instead
   bool processes = false;     // every rank counts as a process of its own,
-  int ranks_of_each = 1;      // or so many
+  int ranks_of_each = 1;      // or every so many ranks
   bool ipc = true;            // processes may open each other's memory
-  bool peers = true;          // devices may work in each other's memory
-  int nodes = 1;              // device d is next to node d % nodes of the host,
-  bool alike = false;         // over whose links others are reached as quickly as those beside it
+  bool peers = true;          // devices may access each other's memory
+  int nodes = 1;              // device d is attached to NUMA node d % nodes,
+  bool equal_links = false;   // links between nodes are as fast as links within a node
   bool descriptors = true;    // memory can have descriptors
-  bool pins = true;           // streams may write to memory that the program has
-  int hidden = 0;             // GPUs that this process does not see, before those that it numbers
+  bool pins = true;           // the program's own memory can be pinned
+  int hidden = 0;             // GPUs that this process does not see, before its device 0
 };
 
-/// A new machine. Nothing of the last one is used any more.
+/// Starts a new machine. Nothing of the last one may be used any more.
 void boot(machine what);
 
-/// What CUDA forbids, or colls promises not to do, and was done all the same: memory that was
-/// released or unmapped under pending work, copies beyond an allocation, to memory that is not
-/// pinned, work in another process's memory after that has freed it or this one has closed it, ...
+/// What was done although CUDA forbids it or colls promises not to do it: memory was released or
+/// unmapped under pending work, a copy went beyond an allocation or to memory that is not pinned,
+/// work used another process's memory after its owner had freed it or this process had closed it,
+/// ...
 std::vector<std::string> complaints();
 
-/// Commands of streams that have not been done.
+/// The number of commands of streams that have not been done.
 std::size_t pending();
-/// Allocations that live, and those of other processes that are open; handles of physical memory
-/// and addresses that were reserved.
+/// The number of live allocations, opened allocations of other processes, handles of physical
+/// memory and reserved address ranges.
 std::size_t allocations();
-/// Descriptors of physical memory that this process has open, by export or passed.
+/// The number of open descriptors of physical memory in this process, exported or received.
 std::size_t descriptors();
-/// Calls of a function of the seam since boot.
+/// The number of calls of a function of runtime_api.hpp since boot.
 int calls(const char* function);
-/// Threads of the last kernel that was launched since.
+/// The number of threads of the last kernel that was launched since boot.
 std::size_t launched_threads();
 
-/// The n-th call of this function from now on fails (once).
+/// Makes the nth call of this function from now on fail, once.
 void fail(const char* function, int status, int nth = 1);
-/// A sticky error: from now on the devices do nothing, and say this.
+/// A sticky error: from now on the devices do nothing, and report this status.
 void break_devices(int status);
 
-/// As cudaMallocAsync: device memory that other devices and processes do not get at.
-int take_of_pool(void*& memory, std::size_t bytes);
+/// As cudaMallocAsync: device memory that other devices and processes cannot access.
+int allocate_from_pool(void*& memory, std::size_t bytes);
 
-/// A user's stream, its kernels and their end.
+/// Makes a user's stream, gives it work, and waits until its work is done.
 void* make_stream(int device = 0);
 void enqueue(void* stream, void (*work)(void*), void* argument);
 void synchronize(void* stream);
-/// What it gets goes into a graph from now on, or no longer.
+/// Begins or ends the capture of a stream into a graph.
 void capture(void* stream, bool begins);
 
-// For the stand-ins of what stands on CUDA; they hold the lock.
+// For stand-ins of libraries that use CUDA. The caller holds the lock.
 
 std::unique_lock<std::recursive_mutex> lock();
 struct span {
   const void* first;
   std::size_t bytes;
 };
-/// Work of a stream that is done when `step()` says so, which is asked once its turn has come. Who
-/// waits for it gets other streams on up to their part in the meeting.
-void enqueue_meeting(void* stream, const void* meeting, std::function<bool()> step,
+/// Gives a stream a command that is done when `step()` returns true. `step` is called once the
+/// command is the stream's first. A wait for the command first runs the other streams up to their
+/// commands with the same `barrier`.
+void enqueue_barrier(void* stream, const void* barrier, std::function<bool()> step,
                      const std::vector<span>& uses);
-/// Counts a call of a function, and says what it must fail with.
+/// Counts a call of a function, and returns the status with which it must fail, or success.
 int fault_of(const char* function);
 int draw(int below);
 void note(std::string complaint);

@@ -40,11 +40,11 @@ struct clique;
 struct comm {
   std::shared_ptr<clique> of;
   int rank = 0;
-  int device = 0;  // the one that was in use when it was made
+  int device = 0;  // the thread's device when it was made
   bool is_dead = false;
   bool is_final = false;
   std::function<void()> late;  // enqueues the last call
-  int polls = 0;               // until it is taken
+  int polls = 0;               // until the call is accepted
   std::size_t collectives = 0;
   std::map<int, std::size_t> sends;
   std::map<int, std::size_t> receives;
@@ -52,7 +52,7 @@ struct comm {
 struct clique {
   int size = 0;
   std::vector<comm*> ranks;
-  // By their number: what has got to the front of its stream.
+  // By number: the parts that have become the first of their stream.
   std::map<std::size_t, std::map<int, shared_part>> collectives;
   std::map<std::pair<int, int>, std::map<std::size_t, shared_part>> sent;
   std::map<std::pair<int, int>, std::map<std::size_t, shared_part>> awaited;
@@ -60,7 +60,7 @@ struct clique {
 
 struct state {
   std::vector<int> versions;
-  std::size_t asked = 0;
+  std::size_t version_queries = 0;
   int late_percent = 0;
   bool has_blocks = true;
   int broken = 0;
@@ -68,7 +68,7 @@ struct state {
   int mismatches = 0;
   std::uint64_t ids = 0;
   std::map<std::string, std::shared_ptr<clique>> cliques;
-  std::vector<std::unique_ptr<comm>> comms;  // kept: a handle that is dead is known as such
+  std::vector<std::unique_ptr<comm>> comms;  // kept, to detect the use of dead handles
   std::map<int, std::vector<std::string>> calls;
 };
 state& nccl() {
@@ -146,7 +146,7 @@ void reduce(const part& how, const std::vector<const void*>& in, void* out, std:
   }
 }
 
-/// Blocks of so many bytes as `count` says that a rank reads, and that it writes.
+/// The number of blocks of `count` elements that a rank reads, and that it writes.
 std::size_t blocks_read(const part& one, int rank, std::size_t ranks) {
   const bool is_root = one.other == rank;
   if (one.what == "recv") return 0;
@@ -162,8 +162,9 @@ std::size_t blocks_written(const part& one, int rank, std::size_t ranks) {
   return one.what == "all_gather" || one.what == "all_to_all" ? ranks : 1;
 }
 
-/// All ranks are there: their inputs are read before anything is written.
-void meet(const std::map<int, shared_part>& by_rank) {
+/// Does a collective at which all ranks have arrived. All inputs are read before an output is
+/// written.
+void run_collective(const std::map<int, shared_part>& by_rank) {
   const part& how = *by_rank.begin()->second;
   std::vector<std::vector<std::byte>> copies;
   std::vector<const void*> in;
@@ -201,7 +202,7 @@ void meet(const std::map<int, shared_part>& by_rank) {
   }
 }
 
-/// The part's turn has come on its rank.
+/// Called when the part is the first of its rank's stream.
 void arrive(clique& of, int rank, std::size_t number, const shared_part& one) {
   if (one->what == "send" || one->what == "recv") {
     const bool sends = one->what == "send";
@@ -216,31 +217,31 @@ void arrive(clique& of, int rank, std::size_t number, const shared_part& one) {
     if (source.is_done || target.is_done) return;
     if (source.count != target.count) {
       ++nccl().mismatches;
-      source.other = -2;  // never meets anybody
+      source.other = -2;  // it matches no receive any more
       return;
     }
     std::memcpy(target.out, source.in, source.count);
     source.is_done = target.is_done = true;
     return;
   }
-  auto& met = of.collectives[number];
-  met[rank] = one;
-  if (static_cast<int>(met.size()) < of.size || one->is_done) return;
-  for (const auto& [other, theirs] : met) {
+  auto& arrived = of.collectives[number];
+  arrived[rank] = one;
+  if (static_cast<int>(arrived.size()) < of.size || one->is_done) return;
+  for (const auto& [other, theirs] : arrived) {
     if (theirs->agrees(*one)) continue;
     ++nccl().mismatches;
     return;
   }
-  meet(met);
+  run_collective(arrived);
 }
 
 void enqueue(comm& by, colls::stream_ref on, std::vector<shared_part> parts) {
   std::vector<span> uses;
   std::vector<std::size_t> numbers;
-  std::string said = parts.size() == 1 ? "" : "(";
+  std::string description = parts.size() == 1 ? "" : "(";
   for (const shared_part& one : parts) {
-    if (said.size() > 1) said += " ";
-    said += one->what;
+    if (description.size() > 1) description += " ";
+    description += one->what;
     const std::size_t bytes = one->count * size_of(one->type);
     const auto ranks = static_cast<std::size_t>(by.of->size);
     const std::size_t read = bytes * blocks_read(*one, by.rank, ranks);
@@ -254,7 +255,7 @@ void enqueue(comm& by, colls::stream_ref on, std::vector<shared_part> parts) {
                       : one->what == "recv" ? by.receives[one->other]++
                                             : by.collectives++);
   }
-  nccl().calls[by.rank].push_back(parts.size() == 1 ? said : said + ")");
+  nccl().calls[by.rank].push_back(parts.size() == 1 ? description : description + ")");
   const auto step = [&by, parts, numbers] {
     bool done = true;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -263,25 +264,25 @@ void enqueue(comm& by, colls::stream_ref on, std::vector<shared_part> parts) {
     }
     return done || by.is_dead;
   };
-  enqueue_meeting(on.handle, by.of.get(), step, uses);
+  enqueue_barrier(on.handle, by.of.get(), step, uses);
 }
 
-/// NCCL goes to the communicator's device itself, but not in every call of one rank.
+/// NCCL selects the communicator's device itself, but not in every call of a single rank.
 void needs_device(const comm& of) {
   int current = 0;
   (void)colls::cuda::api::current_device(current);
   if (current != of.device) note("NCCL is called while another device is in use");
 }
 
-/// A call on a communicator: whether it may be made now.
+/// The communicator of a call, or null if the call may not be made now.
 comm* usable(api::comm_ref by) {
   auto* const known = static_cast<comm*>(by.handle);
   if (known == nullptr || known->is_dead || known->is_final) {
-    note("NCCL is called on a communicator that is none");
+    note("NCCL is called on a communicator that does not exist");
     return nullptr;
   }
   if (known->polls > 0 || static_cast<int>(known->of->ranks.size()) < known->of->size) {
-    note("NCCL is called before it has taken the last call");
+    note("NCCL is called before it has accepted the last call");
     return nullptr;
   }
   return known;
@@ -366,7 +367,7 @@ const char* text(status of) {
 status version(int& found) {
   const auto held = lock();
   const auto& all = nccl().versions;
-  found = all[nccl().asked < all.size() ? nccl().asked++ : all.size() - 1];
+  found = all[nccl().version_queries < all.size() ? nccl().version_queries++ : all.size() - 1];
   return fault_of("nccl_version");
 }
 status make_id(unique_id& made) {
@@ -381,7 +382,7 @@ status make_comm(comm_ref& made, int ranks, const unique_id& id, int rank) {
   if (const int fault = fault_of("nccl_make_comm"); fault != 0) return fault;
   auto& of = nccl().cliques[id.bytes];
   if (of == nullptr) of = std::make_shared<clique>();
-  if (of->size != 0 && of->size != ranks) note("ranks have different ideas of a clique");
+  if (of->size != 0 && of->size != ranks) note("ranks make one communicator with different sizes");
   of->size = ranks;
   nccl().comms.push_back(std::make_unique<comm>());
   comm& one = *nccl().comms.back();
@@ -401,7 +402,7 @@ status async_error(comm_ref by, status& found) {
   }
   auto* const known = static_cast<comm*>(by.handle);
   if (known == nullptr || known->is_dead) {
-    note("a communicator that is none is asked how it is");
+    note("the status of a communicator that does not exist is queried");
     return invalid_argument;
   }
   found = nccl().broken;
@@ -416,7 +417,7 @@ status async_error(comm_ref by, status& found) {
 status abort(comm_ref by) {
   const auto held = lock();
   auto* const known = static_cast<comm*>(by.handle);
-  if (known == nullptr || known->is_dead) note("what is aborted is no communicator");
+  if (known == nullptr || known->is_dead) note("a communicator is aborted that does not exist");
   if (known != nullptr) known->is_dead = true;
   ++nccl().aborted;
   return success;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A user of the stand-in: fills device memory on a stream of its own and calls every collective on
-// what that stream will have written, as on a GPU one does.
+// A user of the stand-in. It fills device memory on its own stream and calls every collective on
+// what that stream has still to write, as programs for a GPU do.
 
 #include <doctest/doctest.h>
 
@@ -25,7 +25,7 @@ using device_calls::compose;
 using device_calls::number;
 using device_calls::value;
 
-/// Device memory as whoever awaited the call may read it now.
+/// Compares device memory, which may be read once the call has been awaited.
 template <class T, class Make>
 void expect(const char* what, const T* got, std::size_t count, Make want) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -44,17 +44,17 @@ class user {
     how.stream = {stream_};
     return how;
   }
-  /// Does it on the user's stream, when that gets there.
+  /// Does this on the user's stream, after the work that the stream has.
   void later(std::function<void()> work) {
     work_.push_back(std::move(work));
     enqueue(
         stream_, [](void* one) { (*static_cast<std::function<void()>*>(one))(); }, &work_.back());
   }
-  /// What comes on the user's stream after this waits until `open`.
+  /// Later work of the user's stream waits until `open` is true.
   void hold(const bool& open) const {
     const auto guard = lock();
     const auto is_open = [&open] { return open; };
-    enqueue_meeting(stream_, &open, is_open, {});
+    enqueue_barrier(stream_, &open, is_open, {});
   }
   template <class T, class Make>
   colls::cuda::device_buffer<T> filled(std::size_t count, Make make) {
@@ -69,7 +69,7 @@ class user {
   colls::cuda::device_buffer<number> numbers(std::size_t count, int rank) {
     return filled<number>(count, [rank](std::size_t i) { return value(rank, i); });
   }
-  /// Memory that the stream still overwrites: a result may not come there before.
+  /// Memory that the stream has still to overwrite: no result may be written there before.
   colls::cuda::device_buffer<number> used(std::size_t count) {
     return filled<number>(count, [](std::size_t) { return number{-5}; });
   }
@@ -94,7 +94,7 @@ class user {
 };
 
 /// Calls whose callers' streams wait for the end of other calls, or get work that waits for the
-/// call itself: none of that holds up the call that is waited for.
+/// call itself. None of that delays the call that is awaited.
 template <class Communicator>
 colls::task<> calls_that_streams_wait_for(Communicator& gpu, std::size_t n) {
   const auto sum = [&gpu](std::size_t i) {
@@ -157,13 +157,13 @@ colls::task<> calls_that_streams_wait_for(Communicator& gpu, std::size_t n) {
   }
 }
 
-/// Every call on `n` elements, its results read at once.
+/// Makes every call on `n` elements, and reads each result as soon as the call has ended.
 template <class Communicator>
 colls::task<> every_collective(Communicator& gpu, std::size_t n) {
   user by(gpu.net().device());
   co_await device_calls::every_call(by, gpu, n);
 }
-/// Calls that are refused.
+/// Makes calls that must be refused.
 template <class Communicator>
 colls::task<> every_refusal(Communicator& gpu) {
   user by(gpu.net().device());
@@ -173,7 +173,7 @@ colls::task<> every_refusal(Communicator& gpu) {
   co_await gpu.barrier();
 }
 
-/// The same while the thread uses another device than the communicator's, of two.
+/// Makes every call while the thread uses the other one of two devices, and the communicator's own.
 template <class Communicator>
 colls::task<> calls_from_another_device(Communicator& gpu) {
   const int own = gpu.net().device();

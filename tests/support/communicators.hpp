@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Communicators of all ranks on this thread, for tests that call on them one by one.
+// The communicators of all ranks on this thread, for tests that make the calls of one rank after
+// another.
 
 #include <colls/colls.hpp>
 #include <doctest/doctest.h>
@@ -21,7 +22,7 @@ class communicators {
   int size() const { return static_cast<int>(all_.size()); }
   colls::inproc_world& world() { return world_; }
 
-  /// Turns the world until nothing moves any more.
+  /// Polls the world until it makes no more progress.
   void settle() {
     while (world_.poll()) {
     }
@@ -32,7 +33,7 @@ class communicators {
     return colls::sync_wait(world_, std::forward<Operation>(operation));
   }
 
-  /// Calls `make(communicator)` on every rank and awaits all.
+  /// Calls `make(communicator)` for every rank, and then awaits all operations.
   template <class Make>
   void all(const Make& make) {
     std::vector<decltype(make(all_[0]))> started;
@@ -40,7 +41,7 @@ class communicators {
     for (auto& each : started) wait(each);
   }
 
-  /// Whether a barrier of all ranks still works.
+  /// Checks that a barrier of all ranks still succeeds.
   void check_good() {
     all([](colls::inproc::communicator& comm) { return comm.barrier(); });
   }
@@ -50,7 +51,7 @@ class communicators {
   std::vector<colls::inproc::communicator> all_;
 };
 
-/// How the operation failed: waits for its end, and a code of 0 says that it did not fail.
+/// Waits until the operation has ended and returns its failure, with code 0 if it succeeded.
 template <class Operation>
 colls::failure failure_of(communicators& all, Operation& operation) {
   try {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Counts the program's allocations, and may refuse one. Sanitizers have their own malloc: under
-// them SANITIZED is defined and nothing is counted. To be included by one file of a program.
+// Counts the program's allocations, and refuses one on request. Sanitizers have their own malloc:
+// with them SANITIZED is defined and nothing is counted. Only one file of a program may include
+// this.
 
 #include <atomic>
 #include <cstddef>
@@ -19,7 +20,7 @@
 static std::atomic<std::size_t> allocations;
 static std::atomic<std::size_t> blocks_in_use;
 static std::atomic<std::size_t> longest_allocation;
-/// 1: the next allocation is refused, 2: the one after it, ...; 0: none is.
+/// Counts down with each allocation; the allocation that brings it to 0 is refused. 0: none is.
 static std::atomic<std::size_t> refused_allocation;
 
 #if !defined(SANITIZED)
@@ -29,7 +30,7 @@ static bool is_refused(std::size_t size) {
   return refused_allocation != 0 && --refused_allocation == 0;
 }
 
-// Every allocation of the program comes through here, those of operator new too.
+// Every allocation of the program calls these functions, also those of operator new.
 extern "C" {
 void* __libc_malloc(std::size_t size);                     // NOLINT
 void* __libc_calloc(std::size_t count, std::size_t size);  // NOLINT

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Every call on memory of devices, compared with what it should leave, for whoever has the devices:
-// a GPU or a stand-in. Its user has `on_stream()`, options; `holding(values)`, a buffer of the
-// device that the stream has still to write; `expect(what, buffer, values)`, a task that reads it
-// past the stream; `capture(begins)`, of the stream.
+// Makes every call on device memory and compares the results with the expected ones, on a GPU or on
+// the stand-in. The tests take a user, which has
+// - `on_stream()`: options with the user's stream,
+// - `holding(values)`: a device buffer with these values, which the stream has still to write,
+// - `expect(what, buffer, values)`: a task that compares a buffer, and reads it without following
+//   the stream,
+// - `capture(begins)`: begins or ends the capture of the stream into a graph.
 
 #include <colls/cuda/attach.hpp>
 
@@ -16,7 +19,7 @@ namespace device_calls {
 
 using number = std::int64_t;
 
-/// a and b of x -> a x + b, modulo 2^64: combining them does not commute.
+/// The function x -> a x + b, modulo 2^64. Composing does not commute.
 struct affine {
   std::uint64_t a;
   std::uint64_t b;
@@ -28,7 +31,7 @@ struct compose {
   }
 };
 
-/// What element i of a rank is at first.
+/// The initial value of a rank's element i.
 inline number value(int rank, std::size_t i) {
   return static_cast<number>((static_cast<std::size_t>(rank) + 2) * (i * 7919 + 17) % 100'003);
 }
@@ -45,11 +48,11 @@ std::vector<T> made(std::size_t count, const At& at) {
   for (std::size_t i = 0; i < count; ++i) all[i] = at(i);
   return all;
 }
-/// Those of a rank, from its `from`-th on.
+/// The initial values of a rank's `count` elements from element `from` on.
 inline std::vector<number> numbers(int rank, std::size_t count, std::size_t from = 0) {
   return made<number>(count, [&](std::size_t i) { return value(rank, from + i); });
 }
-/// The sums of those of ranks [0, ranks).
+/// The sums of the initial values of ranks [0, ranks).
 inline std::vector<number> sums(int ranks, std::size_t count, std::size_t from = 0) {
   return made<number>(count, [&](std::size_t i) {
     number all = 0;
@@ -57,10 +60,10 @@ inline std::vector<number> sums(int ranks, std::size_t count, std::size_t from =
     return all;
   });
 }
-/// What no call may leave where it has a result.
+/// Values that no call may leave in its output.
 inline std::vector<number> stale(std::size_t count) { return std::vector<number>(count, -5); }
 
-/// What ends `make()`, which gives something to await; none: nothing did.
+/// Awaits the result of `make()` and returns the code of the error that it throws, or `errc{}`.
 template <class Make>
 colls::task<colls::errc> code_of(Make make) {
   try {
@@ -87,8 +90,8 @@ colls::task<> every_reduction(User& by, Communicator& gpu, std::size_t n) {
     auto in = by.holding(mine);
     auto out = by.holding(stale(n));
     co_await gpu.all_reduce(in.span(), out.span(), how);
-    co_await by.expect("all_reduce apart", out, sum);
-    co_await by.expect("all_reduce apart, in", in, mine);
+    co_await by.expect("all_reduce out of place", out, sum);
+    co_await by.expect("all_reduce out of place, in", in, mine);
   }
   {
     auto data = by.holding(made<affine>(n, [me](std::size_t i) { return line(me, i); }));
@@ -133,7 +136,7 @@ colls::task<> every_reduction(User& by, Communicator& gpu, std::size_t n) {
   co_await by.expect("exscan", before, of_those_before);
 }
 
-/// Blocks of `n`, and such of counts of their own: rank r has r * n / 2 + n % 3.
+/// Calls on blocks of `n` elements, and on blocks of r * n / 2 + n % 3 elements for rank r.
 template <class User, class Communicator>
 colls::task<> every_block(User& by, Communicator& gpu, std::size_t n) {
   const int p = gpu.size();
@@ -147,7 +150,7 @@ colls::task<> every_block(User& by, Communicator& gpu, std::size_t n) {
     counts.push_back(r * n / 2 + n % 3);
     offsets.push_back(offsets.back() + counts.back());
   }
-  // Of every rank in turn `count` elements, from its `from`-th on.
+  // `count` elements of every rank in rank order, from each rank's element `from` on.
   const auto of_all = [p](std::size_t count, std::size_t from) {
     std::vector<number> all;
     for (int r = 0; r < p; ++r) {
@@ -205,7 +208,7 @@ colls::task<> every_block(User& by, Communicator& gpu, std::size_t n) {
     auto both = by.holding(numbers(me, n * ranks));
     co_await gpu.all_to_all(both.span(), both.span(), how);
     co_await by.expect("all_to_all in place", both, of_all(n, mine * n));
-    // Rank i sends to rank j what j counts.
+    // Each rank sends `counts[j]` elements to rank j.
     auto sent = by.holding(numbers(me, offsets.back()));
     const std::vector<std::size_t> same(ranks, counts[mine]);
     auto got = by.holding(stale(counts[mine] * ranks));
@@ -241,7 +244,7 @@ colls::task<> every_message(User& by, Communicator& gpu, std::size_t n) {
   co_await by.expect("send and recv", again, numbers(0, n));
 }
 
-/// Every call on `n` elements, its results read at once.
+/// Makes every call on `n` elements, and reads each result as soon as the call has ended.
 template <class User, class Communicator>
 colls::task<> every_call(User& by, Communicator& gpu, std::size_t n) {
   co_await every_reduction(by, gpu, n);

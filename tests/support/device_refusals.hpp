@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Calls on memory of devices that are refused before a byte is sent, by the users of
+// Calls on device memory that are refused before a byte is sent, with a user as in
 // device_calls.hpp.
 
 #include <colls/cuda/memory.hpp>
@@ -11,22 +11,23 @@
 
 namespace device_calls {
 
-/// What may not be in a call, and what it ends with.
+/// An invalid argument, and the code with which the call that has it ends.
 struct refusal {
   const char* what;
   colls::errc code;
 };
 
-/// Calls that are refused, each on all ranks; the next one is good.
+/// Makes calls that must be refused on all ranks, and then a valid one. Returns those that do not
+/// end with invalid_argument.
 template <class User, class Communicator>
 colls::task<std::vector<refusal>> refusals(User& by, Communicator& gpu) {
   constexpr std::size_t n = 100;
-  constexpr std::size_t beyond = std::size_t{1} << 37;  // past all that a device has
+  constexpr std::size_t beyond = std::size_t{1} << 37;  // more than a device has
   auto good = by.holding(numbers(gpu.rank(), n));
   std::vector<number> host(n);
   const colls::cuda::pinned_buffer<number> pinned(n);
   number* freed = nullptr;
-  co_await gpu.barrier();  // to free waits for kernels, which may wait for ranks
+  co_await gpu.barrier();  // freeing waits for kernels, which may wait for other ranks
   {
     const colls::cuda::device_buffer<number> gone(std::size_t{1} << 20);
     freed = gone.data();
@@ -62,10 +63,10 @@ colls::task<std::vector<refusal>> refusals(User& by, Communicator& gpu) {
     const colls::errc moved = co_await code_of(moving);
     all.push_back({wrong.what, moved});
   }
-  const auto apart = [&gpu, whole, &host, of, &how] {
+  const auto out_of_place = [&gpu, whole, &host, of, &how] {
     return gpu.all_reduce(whole, of(host.data(), n), colls::plus(), how);
   };
-  const colls::errc of_out = co_await code_of(apart);
+  const colls::errc of_out = co_await code_of(out_of_place);
   all.push_back({"an output in host memory", of_out});
 
   by.capture(true);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// System calls of this program that a signal interrupts: every first try of each, while `begin` is
-// in force, ends with EINTR. To be included once a program.
+// System calls that are interrupted by a signal: while an object of type `begin` exists, every
+// second system call fails with EINTR. Only one file of a program may include this.
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -19,11 +19,11 @@ namespace interrupted {
 inline bool active = false;
 inline int count = 0;
 
-/// Whether this try is to end with EINTR: each second one is.
-inline bool last = false;
+/// Whether this system call fails with EINTR: every second one does.
+inline bool last_failed = false;
 inline bool now() {
-  last = active && !last;
-  if (!last) return false;
+  last_failed = active && !last_failed;
+  if (!last_failed) return false;
   ++count;
   errno = EINTR;
   return true;
@@ -32,7 +32,7 @@ inline bool now() {
 struct begin {
   begin() {
     active = true;
-    last = false;
+    last_failed = false;
     count = 0;
   }
   ~begin() { active = false; }
@@ -41,35 +41,35 @@ struct begin {
 }  // namespace interrupted
 
 extern "C" {
-ssize_t read(int fd, void* into, std::size_t size) {
-  return interrupted::now() ? -1 : ::syscall(SYS_read, fd, into, size);
+ssize_t read(int fd, void* data, std::size_t size) {
+  return interrupted::now() ? -1 : ::syscall(SYS_read, fd, data, size);
 }
-ssize_t write(int fd, const void* from, std::size_t size) {
-  return interrupted::now() ? -1 : ::syscall(SYS_write, fd, from, size);
+ssize_t write(int fd, const void* data, std::size_t size) {
+  return interrupted::now() ? -1 : ::syscall(SYS_write, fd, data, size);
 }
-ssize_t pread(int fd, void* into, std::size_t size, off_t at) {
-  return interrupted::now() ? -1 : ::syscall(SYS_pread64, fd, into, size, at);
+ssize_t pread(int fd, void* data, std::size_t size, off_t offset) {
+  return interrupted::now() ? -1 : ::syscall(SYS_pread64, fd, data, size, offset);
 }
-ssize_t pwrite(int fd, const void* from, std::size_t size, off_t at) {
-  return interrupted::now() ? -1 : ::syscall(SYS_pwrite64, fd, from, size, at);
+ssize_t pwrite(int fd, const void* data, std::size_t size, off_t offset) {
+  return interrupted::now() ? -1 : ::syscall(SYS_pwrite64, fd, data, size, offset);
 }
 int ftruncate(int fd, off_t size) noexcept {
   return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_ftruncate, fd, size));
 }
 int fsync(int fd) { return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
-int flock(int fd, int how) noexcept {
-  return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_flock, fd, how));
+int flock(int fd, int operation) noexcept {
+  return interrupted::now() ? -1 : static_cast<int>(::syscall(SYS_flock, fd, operation));
 }
-int open(const char* path, int how, ...) {
+int open(const char* path, int flags, ...) {
   mode_t mode = 0;
-  if ((how & O_CREAT) != 0) {
+  if ((flags & O_CREAT) != 0) {
     std::va_list rest;
-    va_start(rest, how);
+    va_start(rest, flags);
     mode = va_arg(rest, mode_t);
     va_end(rest);
   }
   return interrupted::now() ? -1
-                            : static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, how, mode));
+                            : static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return interrupted::now() ? -1 : ::syscall(SYS_sendmsg, fd, message, flags);
@@ -77,10 +77,10 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
   return interrupted::now() ? -1 : ::syscall(SYS_recvmsg, fd, message, flags);
 }
-/// That of TCP goes on nevertheless.
-int connect(int fd, const sockaddr* where, socklen_t size) {
-  if (!interrupted::now()) return static_cast<int>(::syscall(SYS_connect, fd, where, size));
-  if (where->sa_family != AF_UNIX) (void)::syscall(SYS_connect, fd, where, size);
+/// An interrupted connect of TCP continues in the background.
+int connect(int fd, const sockaddr* address, socklen_t size) {
+  if (!interrupted::now()) return static_cast<int>(::syscall(SYS_connect, fd, address, size));
+  if (address->sa_family != AF_UNIX) (void)::syscall(SYS_connect, fd, address, size);
   errno = EINTR;
   return -1;
 }

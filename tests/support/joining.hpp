@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the tests of joining share: an engine, tasks on it, and strangers who speak raw bytes.
+// What the tests of joining share: an engine, tasks on it, and connections that send raw bytes.
 
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/coroutine/sync_wait.hpp>
@@ -30,21 +30,22 @@ using colls::time_point;
 
 struct bench {
   boost::asio::io_context io;
-  std::shared_ptr<engine> owned = engine::of(io.get_executor());
+  std::shared_ptr<engine> owned = engine::get(io.get_executor());
   engine& on = *owned;
 
+  /// The time `pause` from now.
   time_point in(time_point pause) const { return on.now() + pause; }
 
   template <class Task>
   auto run(Task work) {
     return colls::sync_wait(on, std::move(work));
   }
-  /// All of them beside each other.
+  /// Runs all tasks concurrently.
   void run_all(std::vector<task<>> work) {
-    colls::when_all together(std::move(work));
-    colls::sync_wait(on, together);
+    colls::when_all all(std::move(work));
+    colls::sync_wait(on, all);
   }
-  /// Lets everything on the engine move for a while.
+  /// Runs the engine for a while.
   void turn(time_point pause) { colls::sync_wait(on, on.sleep_until(in(pause))); }
 };
 
@@ -59,7 +60,7 @@ inline int free_port() {
   return probe.local().port();
 }
 
-/// The error of a task, or nothing.
+/// The failure in an exception, if there is one.
 inline std::optional<colls::failure> error_of(const std::exception_ptr& thrown) {
   if (!thrown) return std::nullopt;
   try {
@@ -69,7 +70,7 @@ inline std::optional<colls::failure> error_of(const std::exception_ptr& thrown) 
   }
 }
 
-/// Runs `work` and keeps its error.
+/// Runs `work` and stores its failure.
 inline task<> keep_error(task<> work, std::optional<colls::failure>* into) {
   try {
     co_await work;
@@ -86,29 +87,31 @@ task<> keep(task<Value> work, std::optional<Value>* into, std::optional<colls::f
   }
 }
 
-/// A connection that knows nothing of colls.
-inline task<std::shared_ptr<colls::stream>> connect(engine& on, endpoint where) {
-  auto link = std::make_shared<colls::stream>(on);
-  link->deadline(on.now() + 5 * seconds);
-  co_await link->connect(where);
-  co_return link;
+/// A TCP connection without a handshake.
+inline task<std::shared_ptr<colls::stream>> connect(engine& on, endpoint address) {
+  auto client = std::make_shared<colls::stream>(on);
+  client->set_deadline(on.now() + 5 * seconds);
+  co_await client->connect(address);
+  co_return client;
 }
 
-inline task<> say(colls::stream& to, std::string text) {
+/// Writes the text and ignores errors.
+inline task<> say(colls::stream& dest, std::string text) {
   const auto done = co_await colls::detail::attempt(
-      to.write({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+      dest.write({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
   (void)done;
 }
 
-/// Everything the other side says until it hangs up, or until the deadline: then "..." is appended.
-inline task<std::string> listen(colls::stream& from, time_point deadline) {
+/// Everything that the peer sends until it closes the connection, or until the deadline: then "..."
+/// is appended.
+inline task<std::string> listen(colls::stream& source, time_point deadline) {
   std::string all;
-  from.deadline(deadline);
+  source.set_deadline(deadline);
   for (;;) {
     std::byte piece[256];
     std::size_t count = 0;
     const auto done =
-        co_await colls::detail::attempt(from.read_some({piece, sizeof piece}, &count));
+        co_await colls::detail::attempt(source.read_some({piece, sizeof piece}, &count));
     if (!done) {
       if (done.ec == errc::timeout) all += "...";
       co_return all;
@@ -126,7 +129,8 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// As many files as this process has open, and `more`; while it lives.
+/// While it exists, this process may have open the files that it has open now, and `more` further
+/// ones.
 class file_limit {
  public:
   explicit file_limit(int more) {
@@ -135,8 +139,8 @@ class file_limit {
     for (int free = 0; free <= more; ++next) {
       if (::fcntl(next, F_GETFD) < 0) ++free;
     }
-    const rlimit few{static_cast<rlim_t>(next - 1), before_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const rlimit lower{static_cast<rlim_t>(next - 1), before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &lower) == 0);
   }
   ~file_limit() { CHECK(::setrlimit(RLIMIT_NOFILE, &before_) == 0); }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a process of its own writes to stdout and stderr, for tests of the log.
+// The output of a child process on stdout and stderr, for tests of the log.
 
 #include <doctest/doctest.h>
 
@@ -32,7 +32,8 @@ inline std::string drain(int descriptor) {
   return all;
 }
 
-/// What a process of its own writes, with these variables set, since the level is read once.
+/// Runs `body` in a child process with these variables set, and returns its output. The child is
+/// needed because a process reads the log level only once.
 inline output in_process(std::initializer_list<std::pair<const char*, std::string>> variables,
                          const std::function<void()>& body) {
   int out[2];

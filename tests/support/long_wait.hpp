@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A wait for what nobody posts, as for a device, and how often its thread slept meanwhile.
+// A wait for a condition that must be polled, as for a device, and how often the thread slept in
+// it.
 
 #include <colls/coroutine/sync_wait.hpp>
 
 #include <sys/resource.h>
 
-/// Comes about at the n-th look.
-class long_wait : colls::watched {
+/// Ends at the n-th poll.
+class long_wait : colls::polled_condition {
  public:
-  explicit long_wait(int looks) : looks_(looks) {}
+  explicit long_wait(int polls) : polls_left_(polls) {}
 
   bool start(colls::completion& done) {
     done_ = &done;
@@ -21,13 +22,13 @@ class long_wait : colls::watched {
   void result() const {}
 
  private:
-  bool look() noexcept override {
-    if (--looks_ > 0) return false;
+  bool poll() noexcept override {
+    if (--polls_left_ > 0) return false;
     done_->post();
     return true;
   }
 
-  int looks_;
+  int polls_left_;
   colls::completion* done_ = nullptr;
 };
 
@@ -37,7 +38,7 @@ inline long sleeps_of_this_thread() {
   return used.ru_nvcsw;
 }
 
-/// Sleeps of a driver that finds nothing at 3000 looks.
+/// The number of sleeps of a driver during 3000 polls without progress.
 template <class Driver>
 long sleeps_in_a_long_wait(Driver& driver) {
   long_wait device(3000);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks without a facade, for the tests of what lies below it: communicators and calls by hand.
+// Ranks without communicator objects, for tests of the folders below call/: communicator states and
+// operation records are made by hand.
 
 #include <colls/channel/channel.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>
@@ -33,7 +34,7 @@ class ranks {
     return *states_[static_cast<std::size_t>(rank)];
   }
 
-  /// Turns the world until nothing moves any more.
+  /// Polls the world until it makes no more progress.
   void settle() {
     while (world_->poll()) {
     }
@@ -44,17 +45,17 @@ class ranks {
   std::vector<std::unique_ptr<colls::communicator_state>> states_;
 };
 
-/// One rank's side of one call. `count` makes its fingerprint.
+/// One rank's part in one call. Calls with different counts have different fingerprints.
 class call {
  public:
   using channel = colls::basic_channel<colls::inproc_transport>;
 
   call(ranks& all, int rank, std::uint64_t count = 0) : net_((*all.world())[rank]) {
     colls::fingerprint print;
-    print.what = colls::collective::all_reduce;
+    print.operation = colls::collective::all_reduce;
     print.count = count;
     record_.communicator = &all[rank];
-    record_.what = print.what;
+    record_.operation = print.operation;
     record_.sequence = all[rank].take_sequence(print);
     record_.hash = hash_of(print);
     record_.started = net_.now();
@@ -93,15 +94,15 @@ class direct {
   colls::operation_record record_;
 };
 
-/// Starts an operation at once and keeps it, as the facade does.
+/// Starts an operation at once and owns it, as calls on a communicator do.
 template <colls::startable Operation>
 class started : colls::completion {
  public:
   template <class Request>
-  started(ranks& all, Request&& wanted)
+  started(ranks& all, Request&& request)
       : completion([](completion& self) noexcept { static_cast<started&>(self).ended_ = true; },
                    &all.world()->queue()),
-        operation_(std::forward<Request>(wanted)) {
+        operation_(std::forward<Request>(request)) {
     ended_ = operation_.start(*this);
   }
 
@@ -115,7 +116,7 @@ class started : colls::completion {
 template <class Request>
 started(ranks&, Request&&) -> started<colls::detail::awaited<std::remove_cvref_t<Request>>>;
 
-/// How an operation has ended that throws where it has failed.
+/// The error code of an operation that has ended; its `result()` throws if it has failed.
 template <class Operation>
 std::error_code outcome(const Operation& ended) {
   try {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Whether memory is lent, and whether a process may read the memory of another one of its user here,
-// not only of its children.
+// A communicator for exposures without an operation, and whether the kernel lets a process read the
+// memory of another process of the same user that is not its child (CMA).
 
 #include <colls/matching/operation_record.hpp>
 
@@ -11,19 +11,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/// The communicator of a loan that no operation makes.
-inline colls::communicator_state& of_nothing() {
-  static colls::communicator_state made(999, 0, 1, nullptr);
-  return made;
+/// The communicator of an exposure that belongs to no operation.
+inline colls::communicator_state& unrelated_communicator() {
+  static colls::communicator_state state(999, 0, 1, nullptr);
+  return state;
 }
 
 inline bool kernel_lets_read() {
-  int ours = 7;
+  int value = 7;
   const pid_t reader = ::fork();
   if (reader == 0) {
     int got = 0;
     const iovec here{&got, sizeof got};
-    const iovec there{&ours, sizeof ours};
+    const iovec there{&value, sizeof value};
     ::_exit(::process_vm_readv(::getppid(), &here, 1, &there, 1, 0) == sizeof got ? 0 : 1);
   }
   int status = -1;

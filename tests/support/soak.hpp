@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What tests of many operations share: what the process uses, how often it allocates, and a round
-// of calls. To be included by one file of a program.
+// What tests of many operations share: the resources that the process uses, the number of its
+// allocations, and a round of calls. Only one file of a program may include this.
 
 #include <colls/colls.hpp>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Code that runs one instruction at a time, so that whatever another thread could do between any two
-// of them happens there. x86-64 alone.
+// Runs code one instruction at a time, so that a test can do between any two instructions what
+// another thread could do there. Only for x86-64.
 
 #include <doctest/doctest.h>
 
@@ -17,13 +17,14 @@ inline void (*before_next)(void* context, unsigned step);
 inline void* context;
 inline unsigned steps;
 
-/// Runs `work`; `between(n)` is called after its n-th instruction. How many there were.
+/// Runs `work` and calls `between(n)` after its n-th instruction. Returns the number of
+/// instructions.
 template <class Between, class Work>
 unsigned run(Between between, Work work) {
   constexpr unsigned long long trap_flag = 0x100;
   steps = 0;
   context = &between;
-  before_next = [](void* of, unsigned step) { (*static_cast<Between*>(of))(step); };
+  before_next = [](void* self, unsigned step) { (*static_cast<Between*>(self))(step); };
   struct sigaction trap{};
   struct sigaction before{};
   trap.sa_handler = [](int) { before_next(context, steps++); };
@@ -35,16 +36,16 @@ unsigned run(Between between, Work work) {
   return steps;
 }
 
-/// Runs `work` again and again while `write(first)` lets it see one of two values, so that for any
-/// two of its first 2^16 instructions there is a run in which they see different ones, either way.
+/// Runs `work` repeatedly while `write(first)` switches between two values, so that for any two of
+/// its first 2^16 instructions there is a run in which they see different values, in either order.
 template <class Write, class Work>
 void with_either(Write write, Work work) {
   constexpr unsigned bits = 16;
   for (unsigned bit = 0; bit < bits; ++bit) {
     for (const unsigned odd : {0U, 1U}) {
-      const auto at = [&](unsigned step) { write(((step >> bit) & 1U) == odd); };
-      at(0);
-      CHECK(work([&](auto each) { return run(at, each); }) < 1U << bits);
+      const auto between = [&](unsigned step) { write(((step >> bit) & 1U) == odd); };
+      between(0);
+      CHECK(work([&](auto each) { return run(between, each); }) < 1U << bits);
     }
   }
 }

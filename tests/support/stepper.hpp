@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The least driver: a run queue, and an operation that ends at its next turn.
+// A minimal driver: a run queue, and an operation that ends when the queue runs next.
 
 #include <colls/coroutine/completion.hpp>
 
@@ -24,7 +24,7 @@ class stepper {
 
   colls::run_queue& queue() { return queue_; }
   bool poll() { return queue_.run(); }
-  // Nothing outside of the queue can end anything here.
+  // Nothing but the queue can end an operation of this driver.
   void idle(unsigned) { std::abort(); }
   void enter() { ++entered_; }
   void leave() { --entered_; }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The communicators of all ranks of a world in this process: for tests.
+// The communicators of all ranks of a world in this process, for tests.
 
 #include "tcp_world.hpp"
 
@@ -13,11 +13,12 @@ using communicator = colls::world;
 /// The communicators of all ranks of a world.
 template <class World>
 struct ranks {
-  template <class... How>
-  explicit ranks(int size, How... how) : world(size, how...) {
+  template <class... Args>
+  explicit ranks(int size, Args... args) : world(size, args...) {
     for (int rank = 0; rank < size; ++rank) {
-      all.push_back(communicator(std::make_unique<colls::detail::core<colls::tcp_transport>>(
-          world.shared(rank), 0, rank, size, nullptr, false)));
+      all.push_back(
+          communicator(std::make_unique<colls::detail::core<colls::interprocess_transport>>(
+              world.shared(rank), 0, rank, size, nullptr, false)));
     }
   }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// All ranks of a world in this process, on one engine, with TCP or shared memory between them: for
+// All ranks of a world in this process, on one engine, connected by TCP or shared memory, for
 // tests.
 
 #include <colls/bootstrap/form_world.hpp>
@@ -18,26 +18,26 @@ class tcp_world {
  public:
   explicit tcp_world(int size, const char* transport = "tcp", const char* reads = "",
                      const char* congestion = "", bool checksum = false)
-      : engine_(colls::engine::of(context_.get_executor())) {
+      : engine_(colls::engine::get(context_.get_executor())) {
     std::vector<colls::task<>> joins;
     nets_.resize(static_cast<std::size_t>(size));
-    // A listening socket that is handed over: no other test can have its port.
-    colls::listener door;
-    (void)door.listen({boost::asio::ip::make_address("127.0.0.1"), 0});
-    const int port = door.local().port();
-    const int shared = ::dup(door.descriptor());
+    // Rank 0 inherits a listening socket, so that no other test can take its port.
+    colls::listener acceptor;
+    (void)acceptor.listen({boost::asio::ip::make_address("127.0.0.1"), 0});
+    const int port = acceptor.local().port();
+    const int store_fd = ::dup(acceptor.descriptor());
     for (int rank = 0; rank < size; ++rank) {
-      colls::config how;
-      how.rank = rank;
-      how.size = size;
-      how.address = "tcp://127.0.0.1:" + std::to_string(port);
-      how.transport = transport;
-      how.reads = reads;
-      how.congestion = congestion;
-      how.checksum = checksum;
-      how.join_timeout = std::chrono::seconds(20);
-      if (rank == 0) how.store_fd = shared;
-      joins.push_back(join(how));
+      colls::config cfg;
+      cfg.rank = rank;
+      cfg.size = size;
+      cfg.address = "tcp://127.0.0.1:" + std::to_string(port);
+      cfg.transport = transport;
+      cfg.reads = reads;
+      cfg.congestion = congestion;
+      cfg.checksum = checksum;
+      cfg.join_timeout = std::chrono::seconds(20);
+      if (rank == 0) cfg.store_fd = store_fd;
+      joins.push_back(join(cfg));
     }
     colls::sync_wait(*engine_, colls::when_all(std::move(joins)));
   }
@@ -52,11 +52,13 @@ class tcp_world {
   }
 
   int size() const { return static_cast<int>(nets_.size()); }
-  colls::tcp_transport& operator[](int rank) { return *nets_[static_cast<std::size_t>(rank)]; }
-  const std::shared_ptr<colls::tcp_transport>& shared(int rank) {
+  colls::interprocess_transport& operator[](int rank) {
+    return *nets_[static_cast<std::size_t>(rank)];
+  }
+  const std::shared_ptr<colls::interprocess_transport>& shared(int rank) {
     return nets_[static_cast<std::size_t>(rank)];
   }
-  /// As if the rank's process had died: its sockets close without a word.
+  /// As if the rank's process had died: its sockets close without a goodbye.
   void kill(int rank) { nets_[static_cast<std::size_t>(rank)].reset(); }
 
   colls::engine& on() { return *engine_; }
@@ -67,17 +69,17 @@ class tcp_world {
   void leave() { engine_->leave(); }
 
  private:
-  colls::task<> join(colls::config how) {
-    const int rank = how.rank;
-    auto who = std::make_shared<colls::membership>();
-    *who = co_await colls::meet(*engine_, how);
+  colls::task<> join(colls::config cfg) {
+    const int rank = cfg.rank;
+    auto info = std::make_shared<colls::world_info>();
+    *info = co_await colls::form_world(*engine_, cfg);
     nets_[static_cast<std::size_t>(rank)] =
-        std::make_shared<colls::tcp_transport>(engine_, std::move(who));
+        std::make_shared<colls::interprocess_transport>(engine_, std::move(info));
   }
 
   boost::asio::io_context context_{1};
   std::shared_ptr<colls::engine> engine_;
-  std::vector<std::shared_ptr<colls::tcp_transport>> nets_;
+  std::vector<std::shared_ptr<colls::interprocess_transport>> nets_;
 };
 
 class shm_world : public tcp_world {
@@ -85,7 +87,7 @@ class shm_world : public tcp_world {
   explicit shm_world(int size, const char* reads = "") : tcp_world(size, "shm", reads) {}
 };
 
-/// The same two with checksums.
+/// Worlds over TCP and over shared memory with checksums.
 class checked_tcp_world : public tcp_world {
  public:
   explicit checked_tcp_world(int size) : tcp_world(size, "tcp", "", "", true) {}

@@ -78,12 +78,12 @@ bool same_parameters(const net& one, const net& other) {
   return true;
 }
 
-// A world of one.
+// Runs a world of one rank.
 void alone(const std::function<void(colls::world&)>& rank_main) {
   REQUIRE(run_tcp(1, rank_main) == std::vector{0});
 }
 
-// What docs/training.md has beside the lines of torch.distributed, by three ranks.
+// The calls that docs/training.md puts beside those of torch.distributed, made by three ranks.
 void as_in_torch_distributed(colls::world& world, const std::string& path) {
   const auto expect = [](bool good, const char* what) {
     if (!good) throw std::logic_error(what);
@@ -91,7 +91,7 @@ void as_in_torch_distributed(colls::world& world, const std::string& path) {
   net module(6);
   torch::optim::SGD optimizer(module->parameters(), 0.1);
   const torch::Tensor x = torch::ones({4, 4});
-  expect(world.rank() < world.size() && world.local_rank() < world.local_size(), "its place");
+  expect(world.rank() < world.size() && world.local_rank() < world.local_size(), "the ranks");
   {
     auto model = colls::ddp::data_parallel(module, world);
     torch::Tensor loss = model(x).sum();
@@ -114,13 +114,13 @@ void as_in_torch_distributed(colls::world& world, const std::string& path) {
       {.compression = colls::ddp::compression::bfloat16},
       {.drive = colls::ddp::drive::hooks},
   };
-  for (const colls::ddp::options& how : all) {
-    auto model = colls::ddp::data_parallel(module, world, how);
+  for (const colls::ddp::options& opts : all) {
+    auto model = colls::ddp::data_parallel(module, world, opts);
     model(x).sum().backward();
   }
   const std::vector ranks{0, 2};
   colls::world some = colls::sync_wait(world, world.group(ranks));
-  expect(bool(some) == (world.rank() != 1), "who is in the group");
+  expect(bool(some) == (world.rank() != 1), "the members of the group");
   if (some) {
     auto model = colls::ddp::data_parallel(module, some);
     model(x).sum().backward();
@@ -144,45 +144,45 @@ void as_in_torch_distributed(colls::world& world, const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("stopped and gone on, training ends with the bits of a run in one go") {
+TEST_CASE("training that is stopped and resumed ends with the same bits as a run in one go") {
   const folder here;
   torch::manual_seed(3);
   const points data;
-  std::vector<net> whole, parts;
-  for (auto* const nets : {&whole, &parts}) {
+  std::vector<net> full, parts;
+  for (auto* const nets : {&full, &parts}) {
     for (int rank = 0; rank < 2; ++rank) {
       torch::manual_seed(5);
       nets->push_back(net(6));
     }
   }
-  const auto of = [](const std::vector<net>& nets, const colls::world& world) {
+  const auto net_of = [](const std::vector<net>& nets, const colls::world& world) {
     return nets[static_cast<std::size_t>(world.rank())];
   };
   const std::vector<int> good{0, 0};
   CHECK(run_tcp(2, [&](colls::world& world) {
-          train(world, data, of(whole, world), here / "w", false, 3);
+          train(world, data, net_of(full, world), here / "w", false, 3);
         }) == good);
   CHECK(run_tcp(2, [&](colls::world& world) {
-          train(world, data, of(parts, world), here / "p", false, 1);
+          train(world, data, net_of(parts, world), here / "p", false, 1);
         }) == good);
-  CHECK_FALSE(same_parameters(parts[0], whole[0]));
-  parts = {net(6), net(6)};  // other weights: those of the checkpoint count
+  CHECK_FALSE(same_parameters(parts[0], full[0]));
+  parts = {net(6), net(6)};  // other weights, which the checkpoint replaces
   CHECK(run_tcp(2, [&](colls::world& world) {
-          train(world, data, of(parts, world), here / "p", true, 3);
+          train(world, data, net_of(parts, world), here / "p", true, 3);
         }) == good);
-  CHECK(same_parameters(parts[0], whole[0]));
-  CHECK(same_parameters(parts[1], whole[0]));
-  // And the file is one that libtorch reads by itself.
+  CHECK(same_parameters(parts[0], full[0]));
+  CHECK(same_parameters(parts[1], full[0]));
+  // libtorch reads the file by itself.
   net plain(6);
   torch::load(plain, here / "p");
-  CHECK(same_parameters(plain, whole[0]));
+  CHECK(same_parameters(plain, full[0]));
 }
 
-TEST_CASE("values come back into the memory where the module has its own, buffers too") {
+TEST_CASE("parameters and buffers are loaded into the module's own memory") {
   const folder here;
   alone([&](colls::world& world) {
     net one(5), other(5);
-    one->forward(torch::randn({7, 4}));  // moves the mean of the batch norm
+    one->forward(torch::randn({7, 4}));  // changes the running mean of the batch norm
     torch::optim::Adam from(one->parameters()), into(other->parameters());
     const sampler_state at{10, 2, UINT64_MAX, 3, 1};
     colls::ddp::save_checkpoint(world, here / "f", *one, from, at);
@@ -194,7 +194,9 @@ TEST_CASE("values come back into the memory where the module has its own, buffer
   });
 }
 
-TEST_CASE("what does not fit is one error that names file and parameter, and changes nothing") {
+TEST_CASE(
+    "a checkpoint that does not fit is one error that names file and parameter, and changes "
+    "nothing") {
   const folder here;
   alone([&](colls::world& world) {
     net mine(5), narrow(4);
@@ -217,15 +219,15 @@ TEST_CASE("what does not fit is one error that names file and parameter, and cha
     net before(5);
     torch::load(before, here / "mine");
 
-    const auto refused = [&](const char* name, const std::string& words, auto& by) {
+    const auto refused = [&](const char* name, const std::string& words, auto& any_optimizer) {
       try {
-        colls::ddp::load_checkpoint(world, here / name, *mine, by);
+        colls::ddp::load_checkpoint(world, here / name, *mine, any_optimizer);
         FAIL("no error: " << name);
       } catch (const colls::error& thrown) {
-        const std::string said = thrown.what();
-        CAPTURE(said);
+        const std::string message = thrown.what();
+        CAPTURE(message);
         CHECK(thrown.code() == colls::errc::file_failed);
-        CHECK(said.find((here / name) + ": " + words) != said.npos);
+        CHECK(message.find((here / name) + ": " + words) != message.npos);
       }
       CHECK(same_parameters(mine, before));
     };
@@ -264,7 +266,7 @@ TEST_CASE("what does not fit is one error that names file and parameter, and cha
   });
 }
 
-TEST_CASE("what the page on training has beside torch.distributed does what it says") {
+TEST_CASE("the counterparts of torch.distributed in docs/training.md work") {
   const folder here;
   CHECK(run_tcp(3, [&](colls::world& world) { as_in_torch_distributed(world, here / "f"); }) ==
         std::vector{0, 0, 0});

@@ -25,7 +25,7 @@ using colls::ddp::options;
 using statuses = std::vector<int>;
 using torch::Tensor;
 
-// Ranks on threads check by exceptions: the first one ends the test, and the others with it.
+// Ranks on threads check by exceptions: the first exception ends the test on all ranks.
 void expect(bool good, const std::string& what) {
   if (!good) throw std::logic_error(what);
 }
@@ -43,7 +43,7 @@ bool says(const failure& why, const std::string& words) {
   return std::string(why.detail).find(words) != std::string::npos;
 }
 
-/// Two layers, and one that is used if somebody asks for it.
+/// Two layers, and a third that a forward pass may leave out.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(int hidden = 16)
       : first(register_module("first", torch::nn::Linear(6, hidden))),
@@ -57,12 +57,12 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// The same on every rank and in every run, whatever libtorch's own generator gives.
+/// Numbers that are the same on every rank and in every run, unlike those of libtorch's generator.
 Tensor numbers(torch::IntArrayRef shape, double seed, torch::ScalarType type = torch::kFloat) {
   std::int64_t count = 1;
   for (const std::int64_t each : shape) count *= each;
-  const Tensor at = torch::arange(count, torch::TensorOptions(torch::kDouble));
-  return torch::sin(at * 1.7 + seed).reshape(shape).to(type);
+  const Tensor index = torch::arange(count, torch::TensorOptions(torch::kDouble));
+  return torch::sin(index * 1.7 + seed).reshape(shape).to(type);
 }
 void fill(torch::nn::Module& net, double seed) {
   const torch::NoGradGuard no_graph;
@@ -86,13 +86,13 @@ void expect_close(const std::vector<Tensor>& got, const std::vector<Tensor>& wan
   expect(got.size() == wanted.size(), what);
   for (std::size_t i = 0; i < got.size(); ++i) {
     expect(got[i].defined() && got[i].sizes() == wanted[i].sizes(), what + ": its shape");
-    const Tensor apart = (got[i] - wanted[i]).abs();
-    const double off = apart.numel() == 0 ? 0 : apart.max().item<double>();
+    const Tensor difference = (got[i] - wanted[i]).abs();
+    const double off = difference.numel() == 0 ? 0 : difference.max().item<double>();
     expect(off <= tolerance,
            what + ": tensor " + std::to_string(i) + " is off by " + std::to_string(off));
   }
 }
-/// Bit for bit rank 0's.
+/// Expects that these tensors have the same bits as rank 0's.
 void expect_equal_everywhere(colls::world& ranks, const std::vector<Tensor>& mine,
                              const std::string& what) {
   for (const Tensor& each : mine) {
@@ -101,7 +101,7 @@ void expect_equal_everywhere(colls::world& ranks, const std::vector<Tensor>& min
     expect(torch::equal(copy, each.detach()), what);
   }
 }
-/// Rank r's part of a batch: not the same number for all ranks.
+/// A rank's part of a batch. The parts have different numbers of samples.
 Tensor part(const Tensor& batch, int rank, int size) {
   const std::int64_t n = batch.size(0);
   const std::int64_t begin = rank == 0 ? 0 : n * rank / size + 1;
@@ -112,17 +112,17 @@ Tensor loss_of(Net& net, const Tensor& x, bool with_extra = true) {
   return net->forward(x, with_extra).square().mean();
 }
 
-TEST_CASE("training on several ranks is training on the whole batch") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+TEST_CASE("training on several ranks is training on the full batch") {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     for (const int size : {1, 2, 3}) {
       const auto main = [&](colls::world& ranks) {
         Net alone;
         fill(*alone, 0);
         torch::optim::Adam one(alone->parameters(), 0.01);
         Net net;
-        fill(*net, ranks.rank());  // rank 0's are taken
-        auto model = data_parallel(net, ranks, {.drive = how, .first_bucket_bytes = 100});
-        expect(model.rank() == ranks.rank() && model.size() == size, "its place");
+        fill(*net, ranks.rank());  // rank 0's values are used
+        auto model = data_parallel(net, ranks, {.drive = mode, .first_bucket_bytes = 100});
+        expect(model.rank() == ranks.rank() && model.size() == size, "rank and size");
         expect_close(net->parameters(), alone->parameters(), 0, "the parameters at first");
         torch::optim::Adam all(net->parameters(), 0.01);
         for (int step = 0; step < 8; ++step) {
@@ -168,19 +168,19 @@ TEST_CASE("modules of other types train as well") {
 }
 
 TEST_CASE("another shape on one rank is one clear error on all, and nothing is overwritten") {
-  std::vector<std::string> said(3);
+  std::vector<std::string> details(3);
   const auto main = [&](colls::world& ranks) {
     Net net(ranks.rank() == 2 ? 8 : 16);
     fill(*net, ranks.rank());
     const auto before = net->first->weight.detach().clone();
     const failure why = failure_of([&] { data_parallel(net, ranks); });
     expect(why.code == errc::mismatch && why.culprit == 2, "the code and the rank");
-    said[static_cast<std::size_t>(ranks.rank())] = why.detail;
+    details[static_cast<std::size_t>(ranks.rank())] = why.detail;
     expect(torch::equal(net->first->weight.detach(), before), "it is untouched");
     colls::sync_wait(ranks, ranks.barrier());
   };
   CHECK(run_tcp(3, main) == statuses{0, 0, 0});
-  for (const std::string& each : said) {
+  for (const std::string& each : details) {
     CHECK(each == "parameter 'first.weight' is float [16, 6] on rank 0 and float [8, 6] on rank 2");
   }
 }
@@ -212,21 +212,21 @@ TEST_CASE("what cannot be trained is refused before anything is sent") {
 TEST_CASE("options that differ are an error on all ranks, whichever they are") {
   const auto main = [](colls::world& ranks) {
     const bool one = ranks.rank() == 1;
-    const auto refused = [&](const options& how, const char* words) {
+    const auto refused = [&](const options& opts, const char* words) {
       Net net;
-      const failure why = failure_of([&] { data_parallel(net, ranks, how); });
+      const failure why = failure_of([&] { data_parallel(net, ranks, opts); });
       expect(why.code == errc::mismatch && says(why, words), words);
     };
     refused({.bucket_bytes = one ? 7u : 8u},
             "option 'bucket_bytes' is 8 on rank 0 and 7 on rank 1");
     refused({.drive = drive::hooks, .allow_unused = one}, "'allow_unused' is 0 on rank 0 and 1");
-    // This is seen by the call that duplicates the world: it is the last one.
+    // The call that duplicates the world detects this and revokes the world: it comes last.
     refused({.drive = one ? drive::thread : drive::hooks}, "");
   };
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
-TEST_CASE("an unused parameter is named by backward(), and allowed if one says so") {
+TEST_CASE("an unused parameter is named by backward(), unless the options allow it") {
   const auto main = [](colls::world& ranks) {
     const Tensor x = numbers({4, 6}, ranks.rank());
     {
@@ -240,9 +240,9 @@ TEST_CASE("an unused parameter is named by backward(), and allowed if one says s
     Net net;
     auto model = data_parallel(net, ranks, {.allow_unused = true});
     loss_of(net, x, false).backward();
-    expect(!net->extra->weight.grad().defined(), "used by nobody: it has no gradient");
+    expect(!net->extra->weight.grad().defined(), "used by no rank: it has no gradient");
     loss_of(net, x, ranks.rank() == 0).backward();
-    expect(net->extra->weight.grad().defined(), "used by rank 0: all have the gradient");
+    expect(net->extra->weight.grad().defined(), "used by rank 0: all ranks have the gradient");
     expect_equal_everywhere(ranks, gradients(*net), "the gradients on all ranks");
     Net alone = copy_of(net);
     loss_of(alone, numbers({4, 6}, 0)).backward();
@@ -252,7 +252,7 @@ TEST_CASE("an unused parameter is named by backward(), and allowed if one says s
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
-TEST_CASE("a gradient that nobody has taken away counts where a later step does not reach it") {
+TEST_CASE("a gradient that was not cleared counts if a later step does not reach it") {
   const auto main = [](colls::world& ranks) {
     for (const bool by_rank_0 : {true, false}) {
       Net net, alone;
@@ -275,7 +275,7 @@ TEST_CASE("a gradient that nobody has taken away counts where a later step does 
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
-TEST_CASE("gradients that gather while it is quiet are averaged by the next backward") {
+TEST_CASE("gradients that accumulate under no_sync are averaged by the next backward") {
   const auto main = [](colls::world& ranks) {
     Net alone;
     fill(*alone, 0);
@@ -301,16 +301,16 @@ TEST_CASE("gradients that gather while it is quiet are averaged by the next back
       share(pieces.back()).backward();
       expect_close(gradients(*net), gradients(*alone), 1e-6, "the gradients");
     }
-    // What only gathered and was not reached by the last backward counts all the same.
+    // A gradient that accumulated, but that the last backward did not reach, counts as well.
     net->zero_grad();
     const Tensor x = numbers({4, 6}, 1);
     {
       const auto quiet = model.no_sync();
       loss_of(net, x).backward();
     }
-    const Tensor gathered = net->extra->weight.grad().clone();
+    const Tensor accumulated = net->extra->weight.grad().clone();
     loss_of(net, x, false).backward();
-    expect_close({net->extra->weight.grad()}, {gathered}, 1e-6, "what had gathered");
+    expect_close({net->extra->weight.grad()}, {accumulated}, 1e-6, "the accumulated gradient");
   };
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
@@ -322,7 +322,7 @@ TEST_CASE("a rank without a batch takes part and holds the average") {
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad();
-      // In the first step rank 0 has none, whose order of gradients counts.
+      // In the first step rank 0 is idle, although its order of gradients orders the buckets.
       const bool idle = ranks.rank() == step % 3;
       if (idle) {
         model.take_part();
@@ -340,7 +340,8 @@ TEST_CASE("a rank without a batch takes part and holds the average") {
   CHECK(run_tcp(3, main) == statuses{0, 0, 0});
 }
 
-TEST_CASE("buffers are rank 0's at the start and after each backward, unless one says otherwise") {
+TEST_CASE(
+    "buffers are rank 0's at the start and after each backward, unless the options say otherwise") {
   const auto main = [](colls::world& ranks) {
     for (const bool broadcast : {true, false}) {
       torch::nn::BatchNorm1d norm(5);
@@ -358,7 +359,7 @@ TEST_CASE("buffers are rank 0's at the start and after each backward, unless one
       const bool equal = torch::equal(first[0], norm->buffers()[0]);
       expect(equal == (broadcast || ranks.rank() == 0), "the running mean");
       expect(norm->num_batches_tracked.item<std::int64_t>() == 3, "the number of batches");
-      expect(norm->running_mean[0].item<float>() != 1, "it runs");
+      expect(norm->running_mean[0].item<float>() != 1, "it is updated");
     }
   };
   CHECK(run_tcp(2, main) == statuses{0, 0});
@@ -400,7 +401,7 @@ TEST_CASE("a rank that leaves is named by backward() on the others") {
       if (ranks.rank() != 1) {
         const failure why = failure_of([&] { loss_of(net, x).backward(); });
         expect(why.code == errc::closed && why.culprit == 1, "the code and the rank");
-        // And nothing more can be done.
+        // After that every call fails.
         expect(failure_of([&] { loss_of(net, x).backward(); }).culprit == 1, "again");
       }
     }
@@ -409,11 +410,11 @@ TEST_CASE("a rank that leaves is named by backward() on the others") {
   CHECK(run_tcp(3, main) == statuses{0, 0, 0});
 }
 
-// Calls `then` when the backward of the tensor's loss comes by, in the middle of it.
-template <class Then>
-Tensor in_backward(const Tensor& value, Then then) {
-  value.register_hook([then](Tensor gradient) {
-    then();
+// Calls `callback` when the backward pass reaches this tensor.
+template <class Callback>
+Tensor in_backward(const Tensor& value, Callback callback) {
+  value.register_hook([callback](Tensor gradient) {
+    callback();
     return gradient;
   });
   return value;
@@ -424,11 +425,11 @@ Tensor loss_with(Net& net, const Tensor& x, const std::function<void()>& in_the_
   return (y + 0.1 * net->extra(y)).square().mean();
 }
 
-TEST_CASE("an exception inside backward() ends the step on all ranks, which learn whose it was") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+TEST_CASE("an exception inside backward() ends the step on all ranks, and names the rank") {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     const auto main = [&](colls::world& ranks) {
       Net net;
-      auto model = data_parallel(net, ranks, {.drive = how, .first_bucket_bytes = 1});
+      auto model = data_parallel(net, ranks, {.drive = mode, .first_bucket_bytes = 1});
       const Tensor x = numbers({4, 6}, 0);
       loss_of(net, x).backward();
       colls::sync_wait(ranks, ranks.barrier());  // all ranks have ended this step
@@ -437,14 +438,14 @@ TEST_CASE("an exception inside backward() ends the step on all ranks, which lear
         expect(says(why, "an exception ended backward() in the middle of a step"), "the reason");
       };
       if (ranks.rank() == 1) {
-        std::string said;
+        std::string message;
         try {
           loss_with(net, x, [] { throw std::runtime_error("the user's own"); }).backward();
         } catch (const std::runtime_error& thrown) {
-          said = thrown.what();
+          message = thrown.what();
         }
-        expect(said.find("the user's own") == 0, "its own error");
-        // It catches its error and goes on for as long as it likes.
+        expect(message.find("the user's own") == 0, "its own error");
+        // This rank catches its error and continues.
         colls::sync_wait(ranks, ranks.barrier());
       } else {
         check(failure_of([&] { loss_of(net, x).backward(); }));
@@ -457,13 +458,15 @@ TEST_CASE("an exception inside backward() ends the step on all ranks, which lear
   }
 }
 
-TEST_CASE("a wrapper that goes away inside backward() leaves the module as it is, nobody waiting") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+TEST_CASE(
+    "a wrapper that is destroyed inside backward() leaves the module unchanged and no rank "
+    "waiting") {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     const auto main = [&](colls::world& ranks) {
       Net net;
       const auto x = numbers({4, 6}, 0);
       std::optional<data_parallel<NetImpl, colls::world>> model;
-      model.emplace(net, ranks, options{.drive = how, .first_bucket_bytes = 1});
+      model.emplace(net, ranks, options{.drive = mode, .first_bucket_bytes = 1});
       loss_of(net, x).backward();
       colls::sync_wait(ranks, ranks.barrier());  // all ranks have ended this step
       net->zero_grad();
@@ -483,14 +486,14 @@ TEST_CASE("a wrapper that goes away inside backward() leaves the module as it is
 }
 
 TEST_CASE("two models of one world train in turn and in one backward") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     const auto main = [&](colls::world& ranks) {
       Net one(8), other(8), alone_one(8), alone_other(8);
       for (auto* const net : {&one, &alone_one}) fill(**net, 0);
       for (auto* const net : {&other, &alone_other}) fill(**net, 9);
-      auto first = data_parallel(one, ranks, {.drive = how, .first_bucket_bytes = 64});
-      auto second = data_parallel(other, ranks, {.drive = how, .first_bucket_bytes = 64});
-      // The second one judges what the first one makes, as in a generative adversarial network.
+      auto first = data_parallel(one, ranks, {.drive = mode, .first_bucket_bytes = 64});
+      auto second = data_parallel(other, ranks, {.drive = mode, .first_bucket_bytes = 64});
+      // The second model judges what the first makes, as in a generative adversarial network.
       const auto both = [](Net& maker, Net& judge, const Tensor& x) {
         return judge->forward(torch::cat({maker->forward(x), x.slice(1, 0, 3)}, 1)).square().mean();
       };
@@ -518,9 +521,9 @@ TEST_CASE("a penalty on a gradient, and a backward that keeps its graph") {
     auto model = data_parallel(net, ranks);
     const Tensor batch = numbers({8, 6}, 3);
     const Tensor mine = batch.chunk(ranks.size())[ranks.rank()];
-    const auto penalised = [](Net& of, Tensor x) {
+    const auto penalised = [](Net& network, Tensor x) {
       x = x.detach().requires_grad_(true);
-      const Tensor y = of->forward(x);
+      const Tensor y = network->forward(x);
       const Tensor slope = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
       return y.square().mean() + slope.square().sum(1).mean();
     };
@@ -545,31 +548,32 @@ TEST_CASE("a penalty on a gradient, and a backward that keeps its graph") {
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
-/// Computes its forward again in backward, in a backward of its own, to keep less in memory.
+/// Computes its forward again in backward, by a nested backward, to keep less in memory.
 struct recomputed : torch::autograd::Function<recomputed> {
   using part = std::function<Tensor(Tensor)>;
-  static Tensor forward(torch::autograd::AutogradContext* kept, const Tensor& x, const part* of) {
-    kept->save_for_backward({x});
-    kept->saved_data["part"] = reinterpret_cast<std::int64_t>(of);
-    return (*of)(x);
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        const part* stage) {
+    context->save_for_backward({x});
+    context->saved_data["part"] = reinterpret_cast<std::int64_t>(stage);
+    return (*stage)(x);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* kept,
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradient) {
-    const auto* const of = reinterpret_cast<const part*>(kept->saved_data["part"].toInt());
+    const auto* const stage = reinterpret_cast<const part*>(context->saved_data["part"].toInt());
     const torch::AutoGradMode with_graph(true);
-    const Tensor x = kept->get_saved_variables()[0].detach().requires_grad_(true);
-    torch::autograd::backward({(*of)(x)}, {gradient[0]});
+    const Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    torch::autograd::backward({(*stage)(x)}, {gradient[0]});
     return {x.grad(), Tensor()};
   }
 };
 
 TEST_CASE("a backward inside backward is a part of the same step") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     const auto main = [&](colls::world& ranks) {
       Net net, alone;
       fill(*net, 0);
       fill(*alone, 0);
-      auto model = data_parallel(net, ranks, {.drive = how, .first_bucket_bytes = 1});
+      auto model = data_parallel(net, ranks, {.drive = mode, .first_bucket_bytes = 1});
       const recomputed::part inner = [&](const Tensor& x) {
         return net->second(torch::tanh(net->first(x)));
       };
@@ -612,8 +616,8 @@ struct OddImpl : torch::nn::Module {
 };
 TORCH_MODULE(Odd);
 
-TEST_CASE("parameters that are turned, empty, single, shared, frozen or whole numbers") {
-  for (const drive how : {drive::thread, drive::hooks}) {
+TEST_CASE("parameters that are transposed, empty, single, shared, frozen or integers") {
+  for (const drive mode : {drive::thread, drive::hooks}) {
     const auto main = [&](colls::world& ranks) {
       Odd net, alone;
       if (ranks.rank() != 0) {
@@ -621,23 +625,24 @@ TEST_CASE("parameters that are turned, empty, single, shared, frozen or whole nu
         for (auto& each : net->parameters()) each.zero_();
         net->mask.zero_();
       }
-      auto model = data_parallel(net, ranks, {.drive = how});
+      auto model = data_parallel(net, ranks, {.drive = mode});
       expect_close(net->parameters(), alone->parameters(), 0, "rank 0's values");
-      expect(net->mask.all().item<bool>() && net->counts.sum().item<int>() == 2, "of any type");
+      expect(net->mask.all().item<bool>() && net->counts.sum().item<int>() == 2,
+             "buffers and frozen parameters of other types, too");
       for (int step = 0; step < 3; ++step) {
         net->zero_grad();
         alone->zero_grad();
         model(numbers({2, 6}, ranks.rank())).backward();
-        Tensor whole = alone->forward(numbers({2, 6}, 0));
+        Tensor full = alone->forward(numbers({2, 6}, 0));
         for (int rank = 1; rank < ranks.size(); ++rank) {
-          whole = whole + alone->forward(numbers({2, 6}, rank));
+          full = full + alone->forward(numbers({2, 6}, rank));
         }
-        (whole / ranks.size()).backward();
+        (full / ranks.size()).backward();
         expect_close({net->turned.grad(), net->sliced.grad(), net->scalar.grad()},
                      {alone->turned.grad(), alone->sliced.grad(), alone->scalar.grad()}, 1e-4,
                      "the gradients");
         expect(net->turned.grad().strides() == net->turned.strides(), "laid out as the parameter");
-        expect(net->empty.grad().numel() == 0, "nothing of nothing");
+        expect(net->empty.grad().numel() == 0, "an empty gradient");
         expect(!net->frozen.grad().defined(), "frozen");
       }
     };
@@ -645,7 +650,8 @@ TEST_CASE("parameters that are turned, empty, single, shared, frozen or whole nu
   }
 }
 
-TEST_CASE("what is converted after the start is refused, and not left out in silence") {
+TEST_CASE(
+    "a parameter or gradient that is converted after the start is refused, not silently left out") {
   CHECK(run_tcp(1, [](colls::world& ranks) {
           Net net;
           auto model = data_parallel(net, ranks);
@@ -672,17 +678,18 @@ TEST_CASE("what is converted after the start is refused, and not left out in sil
         }) == statuses{0});
 }
 
-TEST_CASE("gradients that travel as 16 bits are nearly those of the whole batch, the same bits") {
+TEST_CASE(
+    "gradients that are sent in 16 bits are nearly those of the full batch, with the same bits") {
   using colls::ddp::compression;
   for (const auto& [format, tolerance] :
        {std::pair(compression::bfloat16, 1e-2), std::pair(compression::float16, 1e-3)}) {
-    const options how{.compression = format};
+    const options opts{.compression = format};
     const double off = tolerance;
     const auto main = [&](colls::world& ranks) {
       Net net, alone;
       fill(*net, 0);
       fill(*alone, 0);
-      auto model = data_parallel(net, ranks, how);
+      auto model = data_parallel(net, ranks, opts);
       for (int step = 0; step < 3; ++step) {
         net->zero_grad();
         alone->zero_grad();
@@ -699,7 +706,7 @@ TEST_CASE("gradients that travel as 16 bits are nearly those of the whole batch,
   }
 }
 
-TEST_CASE("an empty batch counts for nothing, though its mean is no number") {
+TEST_CASE("an empty batch counts for nothing, although its mean is NaN") {
   const auto main = [](colls::world& ranks) {
     Net net, alone;
     fill(*net, 0);
@@ -716,7 +723,7 @@ TEST_CASE("an empty batch counts for nothing, though its mean is no number") {
   CHECK(run_tcp(3, main) == statuses{0, 0, 0});
 }
 
-TEST_CASE("asking a model in eval mode disturbs no training") {
+TEST_CASE("a forward pass in eval mode does not disturb training") {
   const auto main = [](colls::world& ranks) {
     torch::nn::Sequential net(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8),
                               torch::nn::Dropout(0.5), torch::nn::Linear(8, 3));
@@ -729,12 +736,12 @@ TEST_CASE("asking a model in eval mode disturbs no training") {
       optimizer.step();
       model->eval();
       const torch::NoGradGuard no_graph;
-      // Only one rank asks, and no rank waits for another.
+      // Only one rank calls the model, and no rank waits for another.
       if (ranks.rank() == 1) model->forward(numbers({3, 6}, 0));
-      const Tensor answer = model->forward(numbers({5, 6}, 1));
-      expect_equal_everywhere(ranks, {answer}, "all ranks answer the same");
+      const Tensor result = model->forward(numbers({5, 6}, 1));
+      expect_equal_everywhere(ranks, {result}, "all ranks get the same result");
     }
-    // Backward in eval mode: what the mean of the batch norm runs is left alone.
+    // Backward in eval mode leaves the running mean of the batch norm as it is.
     const Tensor mean = net->named_buffers()["1.running_mean"].clone();
     net->zero_grad();
     model->forward(numbers({8, 6}, ranks.rank())).square().mean().backward();
@@ -752,7 +759,7 @@ TEST_CASE("the first bucket's all_reduce begins before the last gradient is read
         data_parallel(net, ranks, {.first_bucket_bytes = 1, .bucket_bytes = 1, .trace = &seen});
     const Tensor x = numbers({4, 6}, 0);
     loss_of(net, x).backward();
-    // The first layer's gradients are not there before this: it waits for the first bucket's sum.
+    // The callback waits for the first bucket's sum before the first layer has gradients.
     bool begun = false;
     loss_with(net, x, [&] {
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -769,7 +776,7 @@ TEST_CASE("the first bucket's all_reduce begins before the last gradient is read
   CHECK(run_tcp(2, main) == statuses{0, 0});
 }
 
-TEST_CASE("one step can be drawn") {
+TEST_CASE("a step records its timeline") {
   const auto main = [](colls::world& ranks) {
     colls::ddp::timeline seen;
     Net net;

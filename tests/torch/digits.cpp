@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// What train_mnist reads, draws and prints; this file needs no libtorch.
+// Tests what train_mnist reads, draws and prints. This file needs no libtorch.
 #include "../../examples/train_mnist/dataset.hpp"
 #include "../../examples/train_mnist/layer_table.hpp"
 
@@ -76,35 +76,39 @@ TEST_CASE("IDX files, raw and compressed") {
   }
 }
 
-TEST_CASE("files that are wrong are errors that name them") {
+TEST_CASE("invalid files are errors that name them") {
   const folder here;
   const std::string i = here / "i", l = here / "l";
-  const auto said = [&](const bytes& images, const bytes& names) {
+  const auto error_with = [&](const bytes& images, const bytes& names) {
     put(i, images);
     put(l, names);
     return error_of([&] { mnist::read_idx(i, l); });
   };
-  CHECK(said(pictures(3), labels(3)) == "no error");
-  CHECK(said(cut(pictures(3), 1000), labels(3)) ==
+  CHECK(error_with(pictures(3), labels(3)) == "no error");
+  CHECK(error_with(cut(pictures(3), 1000), labels(3)) ==
         i + ": ends after 984 of 2352 bytes: is it truncated?");
-  CHECK(said(cut(pictures(3), 10), labels(3)) ==
+  CHECK(error_with(cut(pictures(3), 10), labels(3)) ==
         i + ": ends after 6 of 12 bytes: is it truncated?");
-  CHECK(said({}, labels(3)) == i + ": ends after 0 of 4 bytes: is it truncated?");
-  CHECK(said(idx(8, {3, 28, 28}, 2353), labels(3)) == i + ": goes on after the 2352 bytes of data");
-  CHECK(said(labels(3), labels(3)) == i + ": is no IDX file of bytes in 3 dimensions (pictures)");
-  CHECK(said(idx(13, {3, 28, 28}, 2352), labels(3)) ==
+  CHECK(error_with({}, labels(3)) == i + ": ends after 0 of 4 bytes: is it truncated?");
+  CHECK(error_with(idx(8, {3, 28, 28}, 2353), labels(3)) ==
+        i + ": goes on after the 2352 bytes of data");
+  CHECK(error_with(labels(3), labels(3)) ==
         i + ": is no IDX file of bytes in 3 dimensions (pictures)");
-  CHECK(said(pictures(3), pictures(3)) == l + ": is no IDX file of bytes in 1 dimensions (labels)");
-  CHECK(said(idx(8, {3, 32, 28}, 3 * 32 * 28), labels(3)) ==
+  CHECK(error_with(idx(13, {3, 28, 28}, 2352), labels(3)) ==
+        i + ": is no IDX file of bytes in 3 dimensions (pictures)");
+  CHECK(error_with(pictures(3), pictures(3)) ==
+        l + ": is no IDX file of bytes in 1 dimensions (labels)");
+  CHECK(error_with(idx(8, {3, 32, 28}, 3 * 32 * 28), labels(3)) ==
         i + ": its pictures are 32 x 28, this network takes 28 x 28");
-  CHECK(said(pictures(0), labels(0)) == i + ": has no pictures");
-  CHECK(said(pictures(3), labels(4)) == l + ": has 4 labels for the 3 pictures of " + i);
-  CHECK(said(pictures(3), cut(labels(3), 9)) == l + ": ends after 1 of 3 bytes: is it truncated?");
+  CHECK(error_with(pictures(0), labels(0)) == i + ": has no pictures");
+  CHECK(error_with(pictures(3), labels(4)) == l + ": has 4 labels for the 3 pictures of " + i);
+  CHECK(error_with(pictures(3), cut(labels(3), 9)) ==
+        l + ": ends after 1 of 3 bytes: is it truncated?");
   bytes eleven = labels(3);
   eleven.back() = 11;
-  CHECK(said(pictures(3), eleven) == l + ": label 2 is 11, no digit");
-  // The head says 2^32 - 1 pictures, 3 TB: nothing is believed before it is there.
-  CHECK(said(idx(8, {UINT32_MAX, 28, 28}, 5000), labels(3)) ==
+  CHECK(error_with(pictures(3), eleven) == l + ": label 2 is 11, no digit");
+  // The header announces 2^32 - 1 pictures, 3 TB. Memory is allocated only for data that is there.
+  CHECK(error_with(idx(8, {UINT32_MAX, 28, 28}, 5000), labels(3)) ==
         i + ": ends after 5000 of 3367254359280 bytes: is it truncated?");
   files::remove(l);
   CHECK(error_of([&] { mnist::read_idx(here / "none", l); }) ==
@@ -141,7 +145,7 @@ TEST_CASE("drawn digits are the same for a seed, all ten come, and no two are al
   CHECK(different.size() == one.size());
 }
 
-TEST_CASE("what is trained on and what is tested with") {
+TEST_CASE("the samples of training and of tests") {
   const folder here;
   mnist::settings want;
   want.data = here.path;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Runs examples/train_mnist by colls-run: few steps on drawn digits, on MNIST's where COLLS_MNIST
-says the folder that holds them.
+"""Runs examples/train_mnist by colls-run: few steps on drawn digits, and on MNIST's if COLLS_MNIST
+names the folder that holds them.
 
 usage: train_mnist.py BUILD_DIR
 """
@@ -98,7 +98,7 @@ def output(folder):
 
 
 def same_losses(folder):
-    """Whatever the number of ranks, of pieces, and who drives; also in a short last batch."""
+    """Equal for any number of ranks and pieces and each driver, also in a short last batch."""
     want = [*SMALL, "--dropout", "0", "--limit", "193"]  # the ninth batch is a single sample
     log = folder / "log"
     run(1, *want, "--plain", "--log", log)
@@ -116,7 +116,7 @@ def same_losses(folder):
 
 
 def dropout(folder):
-    """Its stream is the rank's own: a run repeats itself, and two ranks drop other things."""
+    """Each rank has its own random stream: a run is repeatable, and two ranks drop different elements."""
     log = folder / "log"
     seen = []
     for ranks in (2, 2, 1):
@@ -126,7 +126,7 @@ def dropout(folder):
 
 
 def resume(folder):
-    """Stopped after an epoch with 2 ranks, gone on with 3: the losses of a run in one go."""
+    """Stopped after an epoch with 2 ranks and resumed with 3: the losses of a run in one go."""
     want = ["--holdout", "40", "--batch", "24", "--limit", "100", "--dropout", "0"]
     whole, parts = folder / "whole", folder / "parts"
     checkpoint = ["--checkpoint", folder / "state"]
@@ -135,7 +135,7 @@ def resume(folder):
     out, _ = run(3, *want, "--epochs", "3", "--log", parts, *checkpoint, "--resume")
     line(r"resumed from .*: epoch 2, step 0$", out)
     close(losses(parts), losses(whole), 1e-3)
-    # Everything is done: nothing is trained any more.
+    # All epochs are done: the program trains no more.
     before = (folder / "state").read_bytes()
     out, _ = run(1, *want, "--epochs", "3", *checkpoint, "--resume")
     line(r"accuracy", out)
@@ -143,7 +143,7 @@ def resume(folder):
 
 
 def resume_bits(folder):
-    """With as many ranks, and dropout, even the bits are those of a run in one go."""
+    """With the same number of ranks, and dropout, even the bits are those of a run in one go."""
     want = [*SMALL[:-1], "2", "--limit", "72"]
     whole, parts = folder / "whole", folder / "parts"
     first, _ = run(2, *want, "--log", whole)
@@ -154,7 +154,7 @@ def resume_bits(folder):
 
 
 def killed(folder):
-    """A rank is killed in the middle of an epoch: the others say who, and --resume goes on."""
+    """A rank is killed in the middle of an epoch: the others name it, and --resume goes on."""
     want = ["--holdout", "40", "--batch", "24", "--limit", "600"]
     log, state = folder / "log", folder / "state"
     job = start(3, *want, "--epochs", "100", "--log", log, "--checkpoint", state)
@@ -237,7 +237,7 @@ def main():
     if "COLLS_MNIST" in os.environ:
         tests.append(real_digits)
     else:
-        print("skipped: COLLS_MNIST does not say where MNIST's digits are")
+        print("skipped: COLLS_MNIST does not name the folder of MNIST's digits")
     skipped = real_digits not in tests
     failed = 0
     for test in tests:

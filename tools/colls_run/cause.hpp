@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Which of the ranks that fail in one moment is the cause, and which failed because of it.
+// Decides which of several ranks that fail at about the same time is the cause of the failure.
 
 #include "report.hpp"
 
@@ -21,23 +21,25 @@ namespace launcher {
 struct failed_child {
   int local = 0;   // rank on this node
   int status = 0;  // 0: it ended without leaving the world
-  std::chrono::steady_clock::time_point when;
+  std::chrono::steady_clock::time_point time;
 };
 
-/// A process closes its connections before its death can be seen: a rank that fails by that news
-/// may be seen first. So the cause is looked for among those that fail in the same moment.
+/// The first of several related failures. A dying process closes its connections before its parent
+/// sees its death, so a rank that fails because of the closed connection may be seen first. The
+/// cause is therefore chosen among all ranks that fail within a short time.
 class cause {
  public:
   explicit cause(boost::asio::io_context& io) : timer_(io) {}
 
   /// Whether a local rank still runs.
   std::function<bool(int local)> running;
-  /// Called for each that failed, in the order of their guilt.
-  std::function<void(const failed_child&)> tell;
+  /// Called for each failed rank, the cause first.
+  std::function<void(const failed_child&)> report;
 
-  /// The store heard that this one failed: the first it heard of is the one. `died`: its connection
-  /// ended without a goodbye, so that its exit status does not clear it. Otherwise others gave it up,
-  /// by a deadline for one, and may go on: that it ends much later has another cause.
+  /// The store has reported that this rank failed; the first reported rank is the suspect. With
+  /// `died` its connection ended without a goodbye, so exit status 0 does not clear it. Otherwise
+  /// other ranks gave it up, for example after a deadline, and may continue: if it ends much later,
+  /// that has another cause.
   void suspect(int local, bool died) {
     if (died) {
       if (died_ < 0) died_ = local;
@@ -48,67 +50,68 @@ class cause {
   }
   bool has_suspect() const { return died_ >= 0 || blamed() >= 0; }
 
-  /// A rank has exited with status 0. It is no failure of its own, but the cause of others' if it
-  /// was suspected of having died.
-  void ended_well(const failed_child& it) {
+  /// A rank has exited with status 0. This is not a failure in itself. If the rank is suspected of
+  /// having died, it is the cause of other ranks' failures.
+  void exited_well(const failed_child& it) {
     if (blamed_ == it.local) blamed_ = -1;
     if (died_ != it.local || found_) return;
-    silent_ = it;
-    if (!waiting_.empty()) settle();
+    silent_exit_ = it;
+    if (!waiting_.empty()) decide();
   }
 
   void failed(const failed_child& it) {
     waiting_.push_back(it);
-    if (found_ || innocence(it) == 0 || (it.local == died_ && blamed() < 0)) {
-      settle();
+    if (found_ || order_of_blame(it) == 0 || (it.local == died_ && blamed() < 0)) {
+      decide();
     } else if (waiting_.size() == 1) {
-      settle_in(std::chrono::milliseconds(50));
+      decide_after(std::chrono::milliseconds(50));
     }
   }
 
   /// Decides now.
-  void settle() {
+  void decide() {
     if (waiting_.empty()) return;
     timer_.cancel();
     found_ = true;
-    if (silent_) waiting_.push_back(*std::exchange(silent_, std::nullopt));
+    if (silent_exit_) waiting_.push_back(*std::exchange(silent_exit_, std::nullopt));
     const auto first = std::min_element(waiting_.begin(), waiting_.end(),
                                         [this](const failed_child& a, const failed_child& b) {
-                                          return innocence(a) < innocence(b);
+                                          return order_of_blame(a) < order_of_blame(b);
                                         });
     std::rotate(waiting_.begin(), first, first + 1);
-    for (const failed_child& it : std::exchange(waiting_, {})) tell(it);
+    for (const failed_child& it : std::exchange(waiting_, {})) report(it);
   }
 
  private:
   using clock = std::chrono::steady_clock;
 
-  /// The one that others gave up, while an end may follow from that; -1: none.
+  /// The rank that others gave up, for as long as its end may follow from that; -1: none.
   int blamed() const { return clock::now() - blamed_at_ < std::chrono::seconds(5) ? blamed_ : -1; }
 
-  // The lower, the sooner it is the cause; of equals the first is. Ranks that are given up, and those
-  // that give up, may end without a goodbye, but no crash, SIGKILL or exit code 0 follows from that.
-  int innocence(const failed_child& it) const {
-    if (it.local == died_ && (is_own_doing(it.status) || it.status == 0)) return 0;
+  // The rank with the lowest value is the cause; among equals the first is. A rank that is given
+  // up, or that gives up another one, may end without a goodbye, but it does not crash, exit with
+  // code 0 or end by SIGKILL because of that.
+  int order_of_blame(const failed_child& it) const {
+    if (it.local == died_ && (is_independent_failure(it.status) || it.status == 0)) return 0;
     if (it.local == blamed()) return 1;
     if (it.local == died_) return 2;
-    return is_own_doing(it.status) ? 3 : 4;
+    return is_independent_failure(it.status) ? 3 : 4;
   }
 
   bool runs(int suspect) const { return suspect >= 0 && running(suspect); }
 
-  void settle_in(std::chrono::milliseconds moment) {
+  void decide_after(std::chrono::milliseconds moment) {
     timer_.expires_after(moment);
     timer_.async_wait([this, moment](boost::system::error_code ec) {
       if (ec) return;
       const bool awaited = (runs(died_) || runs(blamed())) && moment.count() < 200;
-      awaited ? settle_in(std::chrono::milliseconds(200)) : settle();
+      awaited ? decide_after(std::chrono::milliseconds(200)) : decide();
     });
   }
 
   boost::asio::steady_timer timer_;
   std::vector<failed_child> waiting_;
-  std::optional<failed_child> silent_;  // the one that died, if it exited with status 0
+  std::optional<failed_child> silent_exit_;  // of `died_`, if it exited with status 0
   int died_ = -1;
   int blamed_ = -1;
   clock::time_point blamed_at_;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The launcher's ends of what connects it to the guard and to the local ranks.
+// The launcher's ends of its connections to the guard and to the local ranks.
 
 #include <colls/driver/socket.hpp>
 
@@ -19,7 +19,7 @@ struct connections {
   colls::detail::descriptor control;                // to the guard
   colls::detail::descriptor signals;                // a signalfd
   std::vector<colls::detail::descriptor> out, err;  // by local rank
-  colls::detail::descriptor input;                  // rank 0's, if a terminal feeds it
+  colls::detail::descriptor input;                  // of rank 0, if it comes from a terminal
 };
 
 }  // namespace launcher

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the launchers of a world have in common: the store of node 0, and the news of failed ranks.
+// Connects the launchers of a world through the store of node 0, which distributes failures of
+// ranks.
 
 #include "options.hpp"
 #include "report.hpp"
@@ -20,106 +21,110 @@
 
 namespace launcher {
 
-/// Node 0's launcher serves the store to all ranks and announces its own failures there; those of
-/// other nodes report theirs. Each hears what the store announces, which also sees ranks go.
+/// The launcher of node 0 hosts the store for all ranks and announces the failures of its own ranks
+/// there. The launchers of other nodes report theirs. Every launcher receives what the store
+/// announces; the store itself notices ranks that disconnect.
 class failure_channel final : colls::failure_listener {
  public:
-  failure_channel(colls::engine& on, const options& how, const world& w,
-                  const colls::listener& served)
-      : engine_(on), options_(how), world_(w), tasks_(on) {
-    if (served.is_open()) {
-      at_ = served.local();
-      server_.emplace(on, mine(), colls::secret(w.secret));
-      const int copy = ::fcntl(served.descriptor(), F_DUPFD_CLOEXEC, 3);
+  failure_channel(colls::engine& driver, const options& opts, const world& w,
+                  const colls::listener& listener)
+      : engine_(driver), options_(opts), world_(w), tasks_(driver) {
+    if (listener.is_open()) {
+      store_endpoint_ = listener.local();
+      server_.emplace(driver, make_hello(), colls::secret(w.secret));
+      const int copy = ::fcntl(listener.descriptor(), F_DUPFD_CLOEXEC, 3);
       const std::error_code ec = copy < 0 ? colls::detail::last_error() : server_->adopt(copy);
       if (ec) throw start_error(fmt::format("cannot serve the ranks: {}", ec.message()));
     }
     tasks_.start(attach());
   }
 
-  /// The store says that a rank has failed, also one of this node, or (-1) node 0's launcher has.
-  /// `died`: it was in the world, or missed there, and ended without a goodbye.
-  std::function<void(int rank, const std::string& why, bool died)> on_failure;
+  /// Called when the store reports that a rank has failed, which may be a rank of this node, or
+  /// that the launcher of node 0 has failed (-1). With `died` the rank had joined, or other ranks
+  /// waited for it to join, and it ended without a goodbye.
+  std::function<void(int rank, const std::string& reason, bool died)> on_failure;
 
   /// A rank of this node has failed.
-  void announce(int rank, const std::string& how) {
-    const std::string why = fmt::format("{} (host {})", how, host_name());
-    failed_at_ = std::min(failed_at_, engine_.now());
-    if (server_) return server_->announce_failure(rank, why);
-    colls::failure told(colls::errc::peer_failed);
-    told.culprit = rank;
-    told.say("%s", why.c_str());
-    unreported_.push_back(told);
+  void announce(int rank, const std::string& status) {
+    const std::string reason = fmt::format("{} (host {})", status, host_name());
+    failure_time_ = std::min(failure_time_, engine_.now());
+    if (server_) return server_->announce_failure(rank, reason);
+    colls::failure failed(colls::errc::peer_failed);
+    failed.culprit = rank;
+    failed.set_detail("%s", reason.c_str());
+    unreported_.push_back(failed);
     report();
   }
 
-  /// A rank of this node has ended with exit code 0: those that wait for it to join need not. Node
-  /// 0's launcher decides, for its server knows which ranks have come.
-  void ended_well(int rank) {
-    if (server_) return look_for(rank);
+  /// A rank of this node has ended with exit code 0, so no other rank needs to wait for it to join.
+  /// The launcher of node 0 decides, because its server knows which ranks have joined.
+  void exited_well(int rank) {
+    if (server_) return check_joined(rank);
     ended_.push_back(rank);
     report();
   }
 
-  /// Of a rank that came to the store and has failed: the one that it missed there, which had ended
-  /// with exit code 0 before anything showed that these are ranks of colls.
-  std::optional<int> missed_by(int rank) const {
-    return server_ && server_->has_come(rank) ? missed_ : std::nullopt;
+  /// Returns the rank for which failed rank `rank` may have waited in the store: one that ended
+  /// with exit code 0 before any connection showed that the processes are ranks of colls.
+  std::optional<int> absent_peer_of(int rank) const {
+    return server_ && server_->has_joined(rank) ? missed_ : std::nullopt;
   }
 
-  /// Whether this launcher has to stay although its own ranks have ended: asked again and again.
+  /// Returns whether this launcher has to stay although its own ranks have ended. The launcher
+  /// polls it until it returns false.
   bool needed() {
     if (options_.nodes == 1) return false;
     const colls::time_point now = engine_.now();
     const auto patience = static_cast<colls::time_point>((options_.grace + 5) * 1e9);
-    if (failed_at_ != colls::never && now > failed_at_ + patience) return false;
+    if (failure_time_ != colls::never && now > failure_time_ + patience) return false;
     if (server_ && server_->present() > 0) {
       idle_since_ = colls::never;
       return true;
     }
     idle_since_ = std::min(idle_since_, now);
     if (now > idle_since_ + 2 * colls::seconds) return false;
-    if (!server_) return reporting_ || (has_news() && !locked_out_);
-    if (store_ && !std::exchange(saying_over_, true)) tasks_.start(say_over());
-    return !over_;
+    if (!server_) return reporting_ || (has_reports() && !rejected_);
+    if (store_ && !std::exchange(announcing_end_, true)) tasks_.start(announce_end());
+    return !end_announced_;
   }
 
  private:
   static constexpr const char* over_key = "colls-run/over";
-  // How many lists of ranks that ended with exit code 0 were reported, and the lists.
+  // The number of reported lists of ranks that ended with exit code 0, and the lists themselves.
   static constexpr const char* ended_key = "colls-run/ended";
   static std::string ended_list_key(std::int64_t number) {
     return fmt::format("{}/{}", ended_key, number);
   }
 
-  colls::hello mine() const {
+  colls::hello make_hello() const {
     colls::hello me;
-    me.what = colls::purpose::store;
+    me.purpose = colls::connection_purpose::store;
     me.job = world_.job_hash;
     me.world = options_.size();
     me.checksum = world_.checksum;
     return me;
   }
 
-  // Tries until it succeeds or the launcher ends. The ranks meet the same obstacles and name them.
+  // Tries until it succeeds or the launcher ends. The ranks run into the same errors and report
+  // them.
   colls::task<> attach() {
     colls::secret shared(world_.secret);
-    const auto place = colls::detail::parse_address(world_.store);
+    const auto address = colls::detail::parse_address(world_.store);
     colls::time_point pause = 5 * colls::milliseconds;
     int refusals = 0;
     while (!store_) {
-      std::vector<colls::endpoint> all;
+      std::vector<colls::endpoint> candidates;
       if (server_) {
-        all.push_back(at_);
+        candidates.push_back(store_endpoint_);
       } else {
-        for (const auto& address : colls::detail::addresses_of(place.host)) {
-          all.emplace_back(address, static_cast<std::uint16_t>(place.port));
+        for (const auto& host : colls::detail::resolve_host(address.host)) {
+          candidates.emplace_back(host, static_cast<std::uint16_t>(address.port));
         }
       }
-      for (const colls::endpoint& where : all) {
+      for (const colls::endpoint& candidate : candidates) {
         try {
-          store_ = co_await colls::detail::dial_store(engine_, where, mine(), shared, colls::never,
-                                                      10 * colls::seconds);
+          store_ = co_await colls::detail::dial_store_once(engine_, candidate, make_hello(), shared,
+                                                           colls::never, 10 * colls::seconds);
           break;
         } catch (const colls::error& failed) {
           colls::log_debug("the store: %s", failed.what());
@@ -131,47 +136,47 @@ class failure_channel final : colls::failure_listener {
         }
       }
       if (refusals >= 3) {
-        locked_out_ = true;
+        rejected_ = true;
         co_return;
       }
       pause = std::min<colls::time_point>(2 * pause, 100 * colls::milliseconds);
       if (!store_) co_await engine_.sleep_until(engine_.now() + pause);
     }
     store_->listen_for_failures(this);
-    colls::log_debug("this launcher hears of failures from the store of node 0");
+    colls::log_debug("this launcher receives failures from the store of node 0");
     report();
     if (!server_) {
-      co_await wait_for_the_end();
+      co_await wait_for_end();
     } else if (options_.nodes > 1) {
-      co_await hear_of_ended();
+      co_await receive_exit_reports();
     }
   }
 
-  // Node 0: those that other launchers report.
-  colls::task<> hear_of_ended() {
+  // Node 0: receives the ranks that other launchers report.
+  colls::task<> receive_exit_reports() {
     try {
       for (std::int64_t number = 1;; ++number) {
         const std::string list = co_await store_->get(ended_list_key(number), colls::never - 1);
         std::istringstream ranks(list);
-        for (int rank = -1; ranks >> rank;) look_for(rank);
+        for (int rank = -1; ranks >> rank;) check_joined(rank);
       }
     } catch (const colls::error& lost) {
       colls::log_debug("the store: %s", lost.what());
     }
   }
 
-  // Node 0: that rank has ended with exit code 0. If it has not come, the ranks that have wait for it.
-  // Where none has, these are no ranks of colls, or some come later.
-  void look_for(int rank) {
+  // Node 0: the rank has ended with exit code 0. If it has not joined, the ranks that have joined
+  // wait for it. If none has joined, the processes are not ranks of colls, or some join later.
+  void check_joined(int rank) {
     const bool is_known = std::find(absent_.begin(), absent_.end(), rank) != absent_.end();
     if (rank < 0 || rank >= options_.size() || is_known) return;
-    if (!missed_ && !server_->has_come(rank)) missed_ = rank;
+    if (!missed_ && !server_->has_joined(rank)) missed_ = rank;
     absent_.push_back(rank);
-    if (!std::exchange(looking_, true)) tasks_.start(tell_of_absent());
+    if (!std::exchange(checking_absent_, true)) tasks_.start(announce_absent());
   }
-  colls::task<> tell_of_absent() {
+  colls::task<> announce_absent() {
     for (;;) {
-      std::erase_if(absent_, [this](int rank) { return server_->has_come(rank); });
+      std::erase_if(absent_, [this](int rank) { return server_->has_joined(rank); });
       if (server_->present() > 0) {
         for (const int rank : std::exchange(absent_, {})) {
           server_->announce_failure(rank, "it ended (exit code 0) and had not joined");
@@ -180,47 +185,49 @@ class failure_channel final : colls::failure_listener {
       if (absent_.empty()) break;
       co_await engine_.sleep_until(engine_.now() + 100 * colls::milliseconds);
     }
-    looking_ = false;
+    checking_absent_ = false;
   }
 
-  // Node 0's launcher ends last, and says so; without that word something has ended it.
-  colls::task<> wait_for_the_end() {
+  // The launcher of node 0 ends last and announces its end. If the connection closes without this
+  // announcement, that launcher has failed.
+  colls::task<> wait_for_end() {
     try {
       co_await store_->get(over_key, colls::never - 1);
     } catch (const colls::error& lost) {
-      if (on_failure)
+      if (on_failure) {
         on_failure(-1, fmt::format("the launcher of node 0 is gone ({})", lost.record().detail),
                    true);
+      }
     }
   }
-  colls::task<> say_over() {
+  colls::task<> announce_end() {
     try {
       co_await store_->set(over_key, "yes");
     } catch (const colls::error& lost) {
       colls::log_debug("the store: %s", lost.what());
     }
-    over_ = true;
+    end_announced_ = true;
   }
 
-  bool has_news() const { return !unreported_.empty() || !ended_.empty(); }
+  bool has_reports() const { return !unreported_.empty() || !ended_.empty(); }
 
   void report() {
-    if (store_ && !reporting_ && has_news()) tasks_.start(send_reports());
+    if (store_ && !reporting_ && has_reports()) tasks_.start(send_reports());
   }
 
   colls::task<> send_reports() {
     reporting_ = true;
-    while (has_news()) {
-      const colls::time_point soon = engine_.now() + 5 * colls::seconds;
+    while (has_reports()) {
+      const colls::time_point deadline = engine_.now() + 5 * colls::seconds;
       try {
         if (!unreported_.empty()) {
-          const colls::failure why = unreported_.front();
+          const colls::failure failed = unreported_.front();
           unreported_.erase(unreported_.begin());
-          co_await store_->report_failure(why, soon);
+          co_await store_->report_failure(failed, deadline);
         } else {
           const std::string list = fmt::format("{}", fmt::join(std::exchange(ended_, {}), " "));
-          const std::int64_t number = co_await store_->add(ended_key, 1, soon);
-          co_await store_->set(ended_list_key(number), list, soon);
+          const std::int64_t number = co_await store_->add(ended_key, 1, deadline);
+          co_await store_->set(ended_list_key(number), list, deadline);
         }
       } catch (const colls::error& lost) {
         colls::log_debug("the store: %s", lost.what());
@@ -229,36 +236,36 @@ class failure_channel final : colls::failure_listener {
     reporting_ = false;
   }
 
-  void rank_failed(int rank, const colls::reported_failure& report) override {
+  void rank_failed(int rank, const colls::reported_failure& reported) override {
     if (rank < 0) return;
-    const colls::failure& why = report;
-    // A communicator that was given up is no death: here it only tells whom to suspect.
-    const bool died = why.code == colls::errc::peer_failed;
+    const colls::failure& failed = reported;
+    // A revoked communicator is no death; here it only identifies a suspect.
+    const bool died = failed.code == colls::errc::peer_failed;
     const int local = rank - options_.first_rank();
     if (!died && (local < 0 || local >= options_.local_size)) return;
-    if (died) failed_at_ = std::min(failed_at_, engine_.now());
-    // Where no rank has joined, these are no ranks of colls: one that has ended is not missed.
-    const bool missed = !server_ || server_->has_come(rank) || server_->present() > 0;
-    if (on_failure) on_failure(rank, why.detail, died && missed);
+    if (died) failure_time_ = std::min(failure_time_, engine_.now());
+    // If no rank has joined, the processes are not ranks of colls, and none waits for another.
+    const bool awaited = !server_ || server_->has_joined(rank) || server_->present() > 0;
+    if (on_failure) on_failure(rank, failed.detail, died && awaited);
   }
 
   colls::engine& engine_;
   const options& options_;
   const world& world_;
-  colls::endpoint at_;
+  colls::endpoint store_endpoint_;
   std::optional<colls::store_server> server_;
   std::shared_ptr<colls::tcp_store> store_;
-  std::optional<int> missed_;  // ended with exit code 0, the first that had not come to the store
+  std::optional<int> missed_;  // the first rank that ended with exit code 0 and had not joined
   std::vector<colls::failure> unreported_;
-  std::vector<int> ended_;   // with exit code 0, and not reported yet
-  std::vector<int> absent_;  // node 0: ended with exit code 0, and maybe have not come
-  bool looking_ = false;     // for these
+  std::vector<int> ended_;        // with exit code 0, not reported yet
+  std::vector<int> absent_;       // node 0: ended with exit code 0, perhaps before they joined
+  bool checking_absent_ = false;  // `announce_absent` runs
   bool reporting_ = false;
-  bool locked_out_ = false;  // another secret, another version
-  bool saying_over_ = false;
-  bool over_ = false;
+  bool rejected_ = false;  // the store refused this launcher: another secret or version
+  bool announcing_end_ = false;
+  bool end_announced_ = false;
   colls::time_point idle_since_ = colls::never;
-  colls::time_point failed_at_ = colls::never;
+  colls::time_point failure_time_ = colls::never;
   colls::task_group tasks_;  // last: its tasks use all of the above
 };
 

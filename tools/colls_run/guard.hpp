@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The guard: a small process between the launcher and the ranks. It starts them, says how they end,
-// and when the launcher is gone, however that came about, it leaves no process of theirs behind.
+// The guard: a small process between the launcher and the ranks. It starts the ranks and reports
+// how they end. When the launcher has ended for any reason, the guard ends every process of the
+// ranks.
 
 #include "process_tree.hpp"
 
@@ -27,33 +28,33 @@
 
 namespace launcher {
 
-/// From the guard: what happened to a local rank. To the guard: what to do.
+/// From the guard: an event of a local rank. To the guard: a command.
 struct message {
   enum class kind : int {
     started,       // rank, value: pid
     not_started,   // rank, value: errno
     ended,         // rank, value: as waitpid gives it
-    nobody_left,   // no rank and no process of theirs is left
+    all_ended,     // no rank is left, and no process that a rank started
     signal_ranks,  // value: signal, to the process group of every live rank
     signal_all,    // value: signal, to every process that descends from a rank
   };
-  kind what{};
+  kind type{};
   int rank = 0;
   int value = 0;
 };
 
 struct rank_start {
   int input = -1, output = -1, errors = -1;  // become 0, 1 and 2
-  std::vector<std::string> environment;      // the whole of it
+  std::vector<std::string> environment;      // complete, nothing is inherited
 };
 
 struct start_plan {
   std::vector<std::string> command;
   std::vector<rank_start> ranks;
-  std::vector<int> not_for_guard;  // the launcher's descriptors; they close with the launcher
-  std::span<char> title;           // where argv lies: what ps shows
-  sigset_t mask{};                 // the ranks' signal mask and limit on open files: as before us
-  rlimit files{};
+  std::vector<int> not_for_guard;  // descriptors of the launcher that the guard closes
+  std::span<char> title;           // the memory of argv, which ps shows
+  sigset_t mask{};                 // the ranks' signal mask, as the launcher found it
+  rlimit files{};                  // the ranks' limit on open files, as the launcher found it
 };
 
 class guard {
@@ -61,9 +62,9 @@ class guard {
   guard(const start_plan& plan, int control) : plan_(plan), control_(control) {}
 
   [[noreturn]] void run() {
-    // No Ctrl-C, and no kill of the launcher's group, reaches this process; a leader has its own.
+    // In its own process group the guard gets no Ctrl-C and no signal to the launcher's group.
     (void)::setpgid(0, 0);
-    take_name("colls-guard");
+    set_name("colls-guard");
     for (const int descriptor : plan_.not_for_guard) ::close(descriptor);
     if (!adopt_orphans()) ::_exit(1);
     sigset_t every;
@@ -74,10 +75,10 @@ class guard {
     sigaddset(&deaths, SIGCHLD);
     child_signals_ = ::signalfd(-1, &deaths, SFD_NONBLOCK | SFD_CLOEXEC);
     epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-    if (!watch(child_signals_, of_child_signals) || !watch(control_, of_control)) ::_exit(1);
+    if (!watch(child_signals_, child_signal_tag) || !watch(control_, control_tag)) ::_exit(1);
     start();
-    detach_from_files();
-    for (;;) turn();
+    close_files();
+    for (;;) run_once();
   }
 
  private:
@@ -85,43 +86,44 @@ class guard {
     pid_t pid = 0;  // 0: not running
     int handle = -1;
   };
-  static constexpr std::uint64_t of_control = ~0ULL, of_child_signals = ~1ULL;
+  static constexpr std::uint64_t control_tag = ~0ULL, child_signal_tag = ~1ULL;
 
-  // Whoever kills the launcher by its name must not take the guard with it.
-  void take_name(const char* name) {
+  // A user that kills the launcher by its name must not kill the guard with it.
+  void set_name(const char* name) {
     (void)::prctl(PR_SET_NAME, name);  // fails only for a wrong address
     std::fill(plan_.title.begin(), plan_.title.end(), '\0');
     if (!plan_.title.empty()) std::strncpy(plan_.title.data(), name, plan_.title.size() - 1);
   }
 
-  bool watch(int descriptor, std::uint64_t who) {
+  bool watch(int descriptor, std::uint64_t tag) {
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u64 = who;
+    event.data.u64 = tag;
     return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0;
   }
 
-  void tell(message::kind what, int rank = 0, int value = 0) {
-    const message out{what, rank, value};
-    (void)::send(control_, &out, sizeof out, MSG_NOSIGNAL);  // `obey` finds out who is gone
+  void notify(message::kind type, int rank = 0, int value = 0) {
+    const message out{type, rank, value};
+    // If the launcher is gone, `handle_command` notices it.
+    (void)::send(control_, &out, sizeof out, MSG_NOSIGNAL);
   }
 
   void start() {
     children_.resize(plan_.ranks.size());
     for (std::size_t i = 0; i < children_.size(); ++i) {
       char byte;
-      if (::recv(control_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;  // nobody wants them
+      if (::recv(control_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;  // no launcher any more
       const int rank = static_cast<int>(i);
       const int failed = spawn(plan_.ranks[i], children_[i]);
-      if (failed != 0) return tell(message::kind::not_started, rank, failed);
-      tell(message::kind::started, rank, children_[i].pid);
-      // Without a watch its death is seen by SIGCHLD.
+      if (failed != 0) return notify(message::kind::not_started, rank, failed);
+      notify(message::kind::started, rank, children_[i].pid);
+      // If the handle cannot be watched, SIGCHLD reports the death.
       if (children_[i].handle >= 0) (void)watch(children_[i].handle, i);
     }
   }
 
-  // The guard must not keep a pipe open that others wait to see closed.
-  void detach_from_files() {
+  // The guard must not keep a pipe open whose end another process waits for.
+  void close_files() {
     for (const rank_start& rank : plan_.ranks) {
       for (const int descriptor : {rank.input, rank.output, rank.errors}) {
         if (descriptor > 2) ::close(descriptor);
@@ -134,8 +136,8 @@ class guard {
     if (null >= 0) ::close(null);
   }
 
-  // 0, or the errno of what failed: fork or exec.
-  int spawn(const rank_start& rank, child& made) {
+  // Returns 0, or the errno of the fork or exec that failed.
+  int spawn(const rank_start& rank, child& result) {
     int report[2];
     if (::pipe2(report, O_CLOEXEC) != 0) return errno;
     const pid_t parent = ::getpid();
@@ -147,29 +149,29 @@ class guard {
       return failed;
     }
     if (pid == 0) {
-      become(rank, parent);
+      exec_rank(rank, parent);
       const int failed = errno;
-      // Where this fails the exit status says it.
+      // If this fails, the exit status tells the guard.
       [[maybe_unused]] const ssize_t wrote = ::write(report[1], &failed, sizeof failed);
       ::_exit(127);
     }
-    (void)::setpgid(pid, pid);  // the child does so, too: whoever comes first
+    (void)::setpgid(pid, pid);  // the child does the same: either may run first
     ::close(report[1]);
     int failed = 0;
     const bool executed = ::read(report[0], &failed, sizeof failed) == 0;
     ::close(report[0]);
     if (!executed) {
-      (void)::waitpid(pid, nullptr, 0);  // how it ended is known
+      (void)::waitpid(pid, nullptr, 0);  // the reason is known already
       return failed;
     }
-    made.pid = pid;
-    made.handle = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+    result.pid = pid;
+    result.handle = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
     return 0;
   }
 
-  // Returns only where something has failed, with errno.
-  void become(const rank_start& rank, pid_t parent) {
-    (void)::setpgid(0, 0);  // the guard does so, too: whoever comes first
+  // Returns only after a failure, with errno set.
+  void exec_rank(const rank_start& rank, pid_t parent) {
+    (void)::setpgid(0, 0);  // the guard does the same: either may run first
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
     if (::getppid() != parent) ::_exit(127);
     if (::setrlimit(RLIMIT_NOFILE, &plan_.files) != 0 || ::dup2(rank.input, 0) < 0 ||
@@ -187,37 +189,38 @@ class guard {
     ::execvp(command[0], command.data());
   }
 
-  void turn() {
+  void run_once() {
     epoll_event events[64];
     const int count = ::epoll_wait(epoll_, events, 64, orphaned_ ? 100 : -1);
-    // In the order of the deaths: who died first is the cause, the others may follow from it.
+    // In the order of the deaths: the first one is the cause, the others may follow from it.
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 < children_.size()) reap(children_[events[i].data.u64]);
     }
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.u64 == of_control) obey();
+      if (events[i].data.u64 == control_tag) handle_command();
     }
     signalfd_siginfo ignored;
     while (::read(child_signals_, &ignored, sizeof ignored) > 0) {
     }
     const bool empty = reap_others();
-    if (orphaned_ && (empty || ::time(nullptr) > give_up_)) ::_exit(0);
+    if (orphaned_ && (empty || ::time(nullptr) > deadline_)) ::_exit(0);
     if (killing_ && !empty) signal_descendants(SIGKILL);
-    if (empty && !std::exchange(said_empty_, true)) tell(message::kind::nobody_left);
+    if (empty && !std::exchange(reported_empty_, true)) notify(message::kind::all_ended);
   }
 
-  void reap(child& of) {
+  void reap(child& rank) {
     int status = 0;
-    if (of.pid > 0 && ::waitpid(of.pid, &status, WNOHANG) == of.pid) ended(of, status);
+    if (rank.pid > 0 && ::waitpid(rank.pid, &status, WNOHANG) == rank.pid) ended(rank, status);
   }
 
-  void ended(child& of, int status) {
-    of.pid = 0;
-    if (of.handle >= 0) ::close(std::exchange(of.handle, -1));
-    tell(message::kind::ended, static_cast<int>(&of - children_.data()), status);
+  void ended(child& rank, int status) {
+    rank.pid = 0;
+    if (rank.handle >= 0) ::close(std::exchange(rank.handle, -1));
+    notify(message::kind::ended, static_cast<int>(&rank - children_.data()), status);
   }
 
-  // Orphans that came to us, and ranks if the kernel gives no handles. True: no child is left.
+  // Reaps adopted orphans, and ranks for which the kernel gives no handle. Returns whether no child
+  // is left.
   bool reap_others() {
     for (;;) {
       int status = 0;
@@ -229,19 +232,19 @@ class guard {
     }
   }
 
-  void obey() {
-    message order;
-    if (::recv(control_, &order, sizeof order, 0) != sizeof order) {
-      (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, control_, nullptr);  // it is watched
+  void handle_command() {
+    message command;
+    if (::recv(control_, &command, sizeof command, 0) != sizeof command) {
+      (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, control_, nullptr);  // cannot fail: it is watched
       orphaned_ = killing_ = true;
-      give_up_ = ::time(nullptr) + 10;
-    } else if (order.what == message::kind::signal_ranks) {
+      deadline_ = ::time(nullptr) + 10;
+    } else if (command.type == message::kind::signal_ranks) {
       for (const child& rank : children_) {
-        if (rank.pid > 0) (void)::kill(-rank.pid, order.value);  // it may be gone
+        if (rank.pid > 0) (void)::kill(-rank.pid, command.value);  // the group may be gone
       }
-    } else if (order.what == message::kind::signal_all) {
-      killing_ |= order.value == SIGKILL;
-      signal_descendants(order.value);
+    } else if (command.type == message::kind::signal_all) {
+      killing_ |= command.value == SIGKILL;
+      signal_descendants(command.value);
     }
   }
 
@@ -250,14 +253,15 @@ class guard {
   int epoll_ = -1;
   int child_signals_ = -1;
   std::vector<child> children_;
-  bool killing_ = false;   // from now on nothing below us may live
+  bool killing_ = false;   // from now on every descendant is killed
   bool orphaned_ = false;  // the launcher is gone
-  bool said_empty_ = false;
-  std::time_t give_up_ = 0;
+  bool reported_empty_ = false;
+  std::time_t deadline_ = 0;
 };
 
-/// Forks the guard, which starts the ranks at once. Gives the launcher's end of their socket, or -1
-/// and errno. The caller has no threads and has blocked the signals that it waits for.
+/// Forks the guard, which starts the ranks at once. Returns the launcher's end of their socket, or
+/// -1 with errno set. The caller must have no other threads, and must have blocked the signals that
+/// it waits for.
 inline int start_guard(const start_plan& plan, pid_t& pid) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The job from its first process to its last: outputs, signals, and what follows a failure.
+// Supervises the processes of a job: their output, signals, and the end of the job after a failure.
 
 #include "cause.hpp"
 #include "connections.hpp"
@@ -13,7 +13,7 @@
 #include "rank_output.hpp"
 #include "report.hpp"
 #include "terminal_input.hpp"
-#include "watched.hpp"
+#include "watched_descriptor.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -27,27 +27,27 @@ class job {
  public:
   using clock = std::chrono::steady_clock;
 
-  job(boost::asio::io_context& io, colls::engine& on, const options& how, connections with)
+  job(boost::asio::io_context& io, colls::engine& driver, const options& opts, connections ends)
       : io_(io),
-        engine_(on),
-        options_(how),
-        guard_(with.guard),
-        control_(std::move(with.control)),
-        signals_(std::move(with.signals)),
-        from_guard_(engine_, control_.get(), EPOLLIN, [this] { hear(); }),
-        from_outside_(engine_, signals_.get(), EPOLLIN, [this] { take_signal(); }),
+        engine_(driver),
+        options_(opts),
+        guard_(ends.guard),
+        control_(std::move(ends.control)),
+        signals_(std::move(ends.signals)),
+        guard_watch_(engine_, control_.get(), EPOLLIN, [this] { read_guard_messages(); }),
+        signal_watch_(engine_, signals_.get(), EPOLLIN, [this] { read_signals(); }),
         cause_(io),
         ending_(io),
         outputs_(engine_),
-        began_(with.began) {
-    for (int i = 0; i < how.local_size; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      const std::string prefix = how.prefix ? fmt::format("[{}] ", how.first_rank() + i) : "";
-      const auto reader = [&](colls::detail::descriptor& pipe, sink& to) {
-        return std::make_unique<rank_output>(engine_, std::move(pipe), to, prefix);
+        began_(ends.began) {
+    for (int i = 0; i < opts.local_size; ++i) {
+      const auto local = static_cast<std::size_t>(i);
+      const std::string prefix = opts.prefix ? fmt::format("[{}] ", opts.first_rank() + i) : "";
+      const auto reader = [&](colls::detail::descriptor& pipe, sink& destination) {
+        return std::make_unique<rank_output>(engine_, std::move(pipe), destination, prefix);
       };
-      ranks_.push_back({.out = reader(with.out[at], outputs_.out()),
-                        .err = reader(with.err[at], outputs_.err())});
+      ranks_.push_back({.out = reader(ends.out[local], outputs_.out()),
+                        .err = reader(ends.err[local], outputs_.err())});
     }
     outputs_.on_change([this] {
       for (rank_state& rank : ranks_) {
@@ -55,47 +55,48 @@ class job {
         rank.err->sink_changed();
       }
     });
-    if (with.input) input_.emplace(engine_, std::move(with.input));
+    if (ends.input) input_.emplace(engine_, std::move(ends.input));
     cause_.running = [this](int local) { return ranks_[static_cast<std::size_t>(local)].running; };
-    cause_.tell = [this](const failed_child& it) { failed(it); };
-    ending_.entered = [this](stage now) { entered(now); };
-    from_guard_.enable();
-    from_outside_.enable();
+    cause_.report = [this](const failed_child& it) { failed(it); };
+    ending_.entered = [this](stage current) { entered(current); };
+    guard_watch_.enable();
+    signal_watch_.enable();
   }
 
   /// Called for every rank of this node that fails, the cause first.
-  std::function<void(int rank, const std::string& how)> on_failure;
-  /// A rank has ended with exit code 0.
+  std::function<void(int rank, const std::string& reason)> on_failure;
+  /// Called when a rank has ended with exit code 0.
   std::function<void(int rank)> on_success;
-  /// The rank that one which has failed may have waited for: it never joined.
-  std::function<std::optional<int>(int rank)> missed_by;
-  /// Whether other nodes need this launcher after its last rank has ended.
+  /// Returns the rank for which a failed rank may have waited because it never joined.
+  std::function<std::optional<int>(int rank)> absent_peer_of;
+  /// Returns whether other nodes need this launcher after its last rank has ended.
   std::function<bool()> needed;
 
-  /// The store says that a rank has failed, or (-1) node 0's launcher has. `died`: a connection
-  /// ended without a goodbye.
-  void told_of_failure(int rank, const std::string& why, bool died) {
+  /// The store reports that a rank has failed, or that the launcher of node 0 has failed (-1). With
+  /// `died` the connection of the rank ended without a goodbye.
+  void handle_reported_failure(int rank, const std::string& reason, bool died) {
     if (first_failure_) return;
     const int local = rank - options_.first_rank();
     if (rank >= 0 && local >= 0 && local < options_.local_size) {
-      // Its exit is seen in a moment, or was.
-      const auto& ended_well = ranks_[static_cast<std::size_t>(local)].ended_well;
-      if (!ended_well || died) cause_.suspect(local, died);
-      if (ended_well) cause_.ended_well(*ended_well);
+      // The guard reports its exit soon, or has done so.
+      const auto& exited_well = ranks_[static_cast<std::size_t>(local)].exited_well;
+      if (!exited_well || died) cause_.suspect(local, died);
+      if (exited_well) cause_.exited_well(*exited_well);
       return;
     }
     if (!cause_.has_suspect()) {
       first_failure_ = 1;
-      in_short_ = rank < 0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
-      say(rank < 0 ? fmt::format("colls-run: {}", why)
-                   : fmt::format("colls-run: rank {}, on another node, failed: {}", rank, why));
+      summary_ = rank < 0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
+      print(rank < 0
+                ? fmt::format("colls-run: {}", reason)
+                : fmt::format("colls-run: rank {}, on another node, failed: {}", rank, reason));
     }
-    begin_to_end();
+    begin_ending();
   }
 
-  /// Turns everything until no process is left and all output is written. The exit status.
+  /// Runs until no process is left and all output is written. Returns the exit status.
   int run() {
-    while (!nobody_left_ || !outputs_.empty() || (needed && needed())) {
+    while (!finished_ || !outputs_.empty() || (needed && needed())) {
       io_.run_one();
     }
     return first_failure_.value_or(0);
@@ -105,55 +106,55 @@ class job {
   struct rank_state {
     pid_t pid = 0;
     bool running = false;
-    std::optional<failed_child> ended_well = {};  // with exit status 0
+    std::optional<failed_child> exited_well = {};  // set once it has ended with exit status 0
     std::unique_ptr<rank_output> out, err;
   };
 
-  void say(const std::string& line) { outputs_.say(line); }
+  void print(const std::string& line) { outputs_.print(line); }
 
-  void order(message::kind what, int signal) {
-    const message out{what, 0, signal};
-    // That the guard is gone is seen where its words are read.
+  void command_guard(message::kind type, int signal) {
+    const message out{type, 0, signal};
+    // If the guard is gone, `read_guard_messages` notices it.
     (void)::send(control_.get(), &out, sizeof out, MSG_NOSIGNAL);
   }
 
-  // --- what the guard says ---------------------------------------------------------------------
+  // --- messages of the guard -------------------------------------------------------------------
 
-  void hear() {
-    message heard;
+  void read_guard_messages() {
+    message in;
     ssize_t size = 0;
-    while ((size = ::recv(control_.get(), &heard, sizeof heard, MSG_DONTWAIT)) == sizeof heard) {
-      const auto at = static_cast<std::size_t>(heard.rank);
-      switch (heard.what) {
+    while ((size = ::recv(control_.get(), &in, sizeof in, MSG_DONTWAIT)) == sizeof in) {
+      const auto local = static_cast<std::size_t>(in.rank);
+      switch (in.type) {
         case message::kind::started:
-          ranks_[at].pid = heard.value;
-          ranks_[at].running = true;
+          ranks_[local].pid = in.value;
+          ranks_[local].running = true;
           ++started_;
           break;
         case message::kind::not_started:
-          not_started(heard.rank, heard.value);
+          not_started(in.rank, in.value);
           break;
         case message::kind::ended:
-          ended(heard.rank, heard.value);
+          ended(in.rank, in.value);
           break;
-        case message::kind::nobody_left:
+        case message::kind::all_ended:
           finish();
           break;
         default:
           break;
       }
     }
-    if (size == 0) from_guard_.enable(false);  // SIGCHLD tells the rest
+    if (size == 0) guard_watch_.enable(false);  // the guard is gone: SIGCHLD reports the rest
   }
 
   void not_started(int rank, int error) {
     first_failure_ = error == ENOENT ? 127 : 126;
     rank += options_.first_rank();
-    say(started_ == 0 && error != EAGAIN && error != ENOMEM
-            ? why_not_started(options_.command[0], error)
-            : fmt::format(
-                  "colls-run: cannot start rank {}: {}{}", rank, ::strerror(error),
-                  error == EAGAIN ? ": there are as many processes as may be (ulimit -u)" : ""));
+    print(started_ == 0 && error != EAGAIN && error != ENOMEM
+              ? explain_start_failure(options_.command[0], error)
+              : fmt::format(
+                    "colls-run: cannot start rank {}: {}{}", rank, ::strerror(error),
+                    error == EAGAIN ? ": the limit on processes is reached (ulimit -u)" : ""));
     if (on_failure) on_failure(rank, "could not be started");
     ending_.enter(stage::killing);
   }
@@ -166,23 +167,23 @@ class job {
     it.err->drain();
     const failed_child end{local, status, clock::now()};
     if (status != 0) {
-      if (!is_own_doing(status)) suspect_what_it_missed(options_.first_rank() + local);
+      if (!is_independent_failure(status)) suspect_absent_peer(options_.first_rank() + local);
       cause_.failed(end);
     } else {
-      it.ended_well = end;
-      cause_.ended_well(end);
+      it.exited_well = end;
+      cause_.exited_well(end);
       if (on_success) on_success(options_.first_rank() + local);
     }
-    if (left() == 0) ending_.no_rank_left();
+    if (remaining() == 0) ending_.no_rank_left();
   }
 
-  void suspect_what_it_missed(int rank) {
-    const std::optional<int> absent = missed_by ? missed_by(rank) : std::nullopt;
-    if (absent) told_of_failure(*absent, "", true);
+  void suspect_absent_peer(int rank) {
+    const std::optional<int> absent = absent_peer_of ? absent_peer_of(rank) : std::nullopt;
+    if (absent) handle_reported_failure(*absent, "", true);
   }
 
   void failed(const failed_child& it) {
-    if (on_failure) on_failure(options_.first_rank() + it.local, how_it_ended(it.status));
+    if (on_failure) on_failure(options_.first_rank() + it.local, describe_exit(it.status));
     if (!first_failure_) explain_first(it);
   }
 
@@ -190,99 +191,99 @@ class job {
     const int rank = options_.first_rank() + it.local;
     const int status = it.status;
     first_failure_ = exit_status(status);
-    const bool of_our_signal =
-        interrupted_ != 0 && (!WIFSIGNALED(status) || ending_.now() == stage::killing ||
+    const bool by_signal_to_launcher =
+        interrupted_ != 0 && (!WIFSIGNALED(status) || ending_.current() == stage::killing ||
                               WTERMSIG(status) == interrupted_);
-    in_short_ = fmt::format("{}rank {} ({})",
-                            of_our_signal ? signal_name(interrupted_) + ", " : std::string(), rank,
-                            how_it_ended(status));
-    if (!of_our_signal) {
-      const rank_state& of = ranks_[static_cast<std::size_t>(it.local)];
-      const std::chrono::duration<double> lived = it.when - began_;
-      const auto& last = of.err->last_lines();
-      say(explain({rank, of.pid, status, lived.count(), last, outputs_.broken()}));
+    summary_ =
+        fmt::format("{}rank {} ({})", by_signal_to_launcher ? signal_name(interrupted_) + ", " : "",
+                    rank, describe_exit(status));
+    if (!by_signal_to_launcher) {
+      const rank_state& state = ranks_[static_cast<std::size_t>(it.local)];
+      const std::chrono::duration<double> lifetime = it.time - began_;
+      const auto& last = state.err->last_lines();
+      print(explain({rank, state.pid, status, lifetime.count(), last, outputs_.broken()}));
     }
-    begin_to_end();
+    begin_ending();
   }
 
   // --- the end ---------------------------------------------------------------------------------
 
-  // Also those of which the guard has yet to say that they started.
-  int left() const { return options_.local_size - ended_; }
+  // Includes ranks whose start the guard has not reported yet.
+  int remaining() const { return options_.local_size - ended_; }
 
-  void begin_to_end() {
-    if (options_.keep_going || left() == 0) return;
+  void begin_ending() {
+    if (options_.keep_going || remaining() == 0) return;
     ending_.begin(std::chrono::duration<double>(options_.grace));
   }
 
-  void entered(stage now) {
-    if (now == stage::terminating) {
-      say_who_gets("SIGTERM");
-      order(message::kind::signal_all, SIGTERM);
-      order(message::kind::signal_all, SIGCONT);
-    } else if (now == stage::killing) {
-      say_who_gets("SIGKILL");
-      order(message::kind::signal_all, SIGKILL);
-    } else if (now == stage::given_up) {
-      say("colls-run: some processes do not even end by SIGKILL; leaving them to the system");
+  void entered(stage current) {
+    if (current == stage::terminating) {
+      print_receivers("SIGTERM");
+      command_guard(message::kind::signal_all, SIGTERM);
+      command_guard(message::kind::signal_all, SIGCONT);
+    } else if (current == stage::killing) {
+      print_receivers("SIGKILL");
+      command_guard(message::kind::signal_all, SIGKILL);
+    } else if (current == stage::abandoned) {
+      print("colls-run: some processes do not end even after SIGKILL; leaving them to the system");
       finish();
     }
   }
 
-  void say_who_gets(const char* signal) {
-    std::vector<int> who;
+  void print_receivers(const char* signal) {
+    std::vector<int> running;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (ranks_[i].running) who.push_back(options_.first_rank() + static_cast<int>(i));
+      if (ranks_[i].running) running.push_back(options_.first_rank() + static_cast<int>(i));
     }
-    if (!who.empty()) {
-      say(fmt::format("colls-run: {} to what still runs: rank {}", signal, listed(who)));
+    if (!running.empty()) {
+      print(fmt::format("colls-run: {} to what still runs: rank {}", signal, rank_list(running)));
     } else if (ended_ > 0) {
-      say(fmt::format("colls-run: {} to the processes that ranks left behind", signal));
+      print(fmt::format("colls-run: {} to the processes that ranks left behind", signal));
     }
   }
 
   void finish() {
-    if (std::exchange(nobody_left_, true)) return;
-    cause_.settle();
+    if (std::exchange(finished_, true)) return;
+    cause_.decide();
     ending_.stop();
     for (rank_state& rank : ranks_) {
       rank.out->finish();
       rank.err->finish();
     }
-    if (!in_short_.empty() && (started_ > 1 || interrupted_ != 0)) {
-      say(fmt::format("colls-run: exit status {}: {} was the first to fail", *first_failure_,
-                      in_short_));
+    if (!summary_.empty() && (started_ > 1 || interrupted_ != 0)) {
+      print(fmt::format("colls-run: exit status {}: {} was the first to fail", *first_failure_,
+                        summary_));
     }
-    // The guard ends when it finds nobody at the other end.
-    from_guard_.enable(false);
+    // The guard ends when the launcher closes its end of the socket.
+    guard_watch_.enable(false);
     control_ = {};
   }
 
   // --- signals ---------------------------------------------------------------------------------
 
-  void take_signal() {
+  void read_signals() {
     signalfd_siginfo got;
     while (::read(signals_.get(), &got, sizeof got) == sizeof got) {
       const int signal = static_cast<int>(got.ssi_signo);
       if (signal == SIGCHLD) {
         child_ended();
       } else if (signal == SIGTSTP) {
-        order(message::kind::signal_ranks, SIGSTOP);
+        command_guard(message::kind::signal_ranks, SIGSTOP);
         (void)::kill(::getpid(), SIGSTOP);  // a process may stop itself
       } else if (signal == SIGCONT) {
-        order(message::kind::signal_ranks, SIGCONT);
+        command_guard(message::kind::signal_ranks, SIGCONT);
         if (input_) input_->resume();
       } else if (signal == SIGUSR1 || signal == SIGUSR2) {
-        order(message::kind::signal_ranks, signal);
+        command_guard(message::kind::signal_ranks, signal);
       } else {
-        asked_to_end(signal);
+        end_on_signal(signal);
       }
     }
   }
 
-  void asked_to_end(int signal) {
-    if (nobody_left_) {
-      // Only output that nobody takes, or another node, keeps us.
+  void end_on_signal(int signal) {
+    if (finished_) {
+      // The launcher waits only for unread output or for another node.
       ::_exit(128 + signal);
     }
     if (signal == SIGINT && interrupted_ == SIGINT) {
@@ -290,20 +291,20 @@ class job {
       return;
     }
     interrupted_ = signal;
-    say(fmt::format("colls-run: {} sent to {} ranks{}", signal_name(signal), left(),
-                    signal == SIGINT ? "; once more kills them" : ""));
-    order(message::kind::signal_ranks, signal);
-    begin_to_end();
+    print(fmt::format("colls-run: {} sent to {} ranks{}", signal_name(signal), remaining(),
+                      signal == SIGINT ? "; once more kills them" : ""));
+    command_guard(message::kind::signal_ranks, signal);
+    begin_ending();
   }
 
-  // The guard ends last. If it was killed, its children are ours now.
+  // The guard ends last. If it was killed, the launcher has adopted its children.
   void child_ended() {
     for (;;) {
       const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
-      if (pid == guard_ && !nobody_left_) {
+      if (pid == guard_ && !finished_) {
         guard_killed_ = true;
         if (!first_failure_) first_failure_ = 1;
-        say("colls-run: the process that guards the ranks was killed; ending them");
+        print("colls-run: the process that guards the ranks was killed; ending them");
       }
       if (pid <= 0) {
         if (guard_killed_ && pid < 0 && errno == ECHILD) return finish();
@@ -319,8 +320,8 @@ class job {
   pid_t guard_;
   colls::detail::descriptor control_;
   colls::detail::descriptor signals_;
-  watched from_guard_;
-  watched from_outside_;
+  watched_descriptor guard_watch_;
+  watched_descriptor signal_watch_;
   cause cause_;
   ending ending_;
   outputs outputs_;
@@ -329,11 +330,11 @@ class job {
   clock::time_point began_;
   int started_ = 0;
   int ended_ = 0;
-  int interrupted_ = 0;               // the signal that asked us to end
-  std::optional<int> first_failure_;  // its exit status
-  std::string in_short_;              // who failed first, for the last line
+  int interrupted_ = 0;               // the signal that ended the job
+  std::optional<int> first_failure_;  // exit status of the first failure
+  std::string summary_;               // the first rank to fail, for the last line
   bool guard_killed_ = false;
-  bool nobody_left_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace launcher

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the command line of colls-run says: torchrun's flags with mpirun's aliases.
+// The command line of colls-run: torchrun's flags with mpirun's aliases.
 
 #include <colls/os/cpu_affinity.hpp>
 
@@ -21,7 +21,7 @@
 
 namespace launcher {
 
-/// A mistake of whoever typed the command: one line, exit status 2.
+/// A mistake in the command line: printed in one line, exit status 2.
 struct usage_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -62,9 +62,9 @@ its output ends at a terminal. Rank 0 has the terminal's input, the others /dev/
 OMP_NUM_THREADS is 1 where it is not set and N is more than 1.
 
 Signals (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to every rank; a second Ctrl-C kills.
-When a rank fails the others are told at once; those that have not ended after --grace seconds get
-SIGTERM, and 3 seconds later SIGKILL. The exit status is that of the rank that failed first, 128 + n
-if signal n ended it; 127 and 126: the program was not found, could not be started.)";
+When a rank fails, the others are notified at once; those that have not ended after --grace seconds
+get SIGTERM, and 3 seconds later SIGKILL. The exit status is that of the rank that failed first, or
+128 + n if signal n ended it; 127: the program was not found; 126: it could not be started.)";
 
 struct formatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -72,7 +72,7 @@ struct formatter : CLI::Formatter {
   }
 };
 
-inline int number(const std::string& option, const std::string& text, int low, int high) {
+inline int parse_number(const std::string& option, const std::string& text, int low, int high) {
   int value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, ec] = std::from_chars(text.data(), end, value);
@@ -106,13 +106,14 @@ inline int processes(const std::string& text) {
     if (text == "auto") return colls::detail::cores();
     throw usage_error("--nproc-per-node gpu: no GPU here");
   }
-  return number("--nproc-per-node", text, 1, 65536);
+  return parse_number("--nproc-per-node", text, 1, 65536);
 }
 
-/// Splits argv where the program's name stands and spells our own part as CLI11 wants it:
-/// torchrun's underscores become hyphens, mpirun's -np becomes -n.
-inline std::vector<std::string> own_part(const CLI::App& app, const std::vector<std::string>& all,
-                                         std::vector<std::string>& command) {
+/// Splits argv before the program's name and returns the part for colls-run as CLI11 expects it:
+/// torchrun's underscores become hyphens, mpirun's -np becomes -n. The rest becomes `command`.
+inline std::vector<std::string> own_arguments(const CLI::App& app,
+                                              const std::vector<std::string>& all,
+                                              std::vector<std::string>& command) {
   std::vector<std::string> own;
   std::size_t i = 0;
   for (; i < all.size(); ++i) {
@@ -199,17 +200,18 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   option("--master-port", port, "PORT", "Its port (default 29500; for one node one that is free)");
   option("--rdzv-id", o.job, "NAME",
          "A name for the job, equal on all nodes, if others have the same secret and port");
-  app.add_flag("--standalone", standalone, "One node, nothing to agree on with others (default)");
+  app.add_flag("--standalone", standalone, "One node: nothing to agree on with others (default)");
   option("-x", o.exported, "VAR[=VALUE]", "Set a variable for the ranks; repeat for more");
-  option("--grace", grace, "SECONDS", "How long others may live after a rank failed (default 5)");
-  app.add_flag("--keep-going", o.keep_going, "Let the others live after a rank failed");
+  option("--grace", grace, "SECONDS",
+         "How long the others may run after a rank has failed (default 5)");
+  app.add_flag("--keep-going", o.keep_going, "Let the others run on after a rank has failed");
   app.add_flag("--no-prefix", no_prefix, "Print lines without [rank] before them");
   bool ignored = false;
   app.add_flag("--no-python,--oversubscribe,--allow-run-as-root", ignored,
-               "For command lines of torchrun and mpirun: accepted, changes nothing");
+               "Accepted for command lines of torchrun and mpirun; without effect");
   app.footer(detail::examples);
 
-  std::vector<std::string> own = detail::own_part(app, arguments, o.command);
+  std::vector<std::string> own = detail::own_arguments(app, arguments, o.command);
   std::reverse(own.begin(), own.end());
   help = app.help();
   try {
@@ -217,8 +219,8 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   } catch (const CLI::CallForHelp&) {
     throw;
   } catch (const CLI::ArgumentMismatch& wrong) {
-    const std::string said = wrong.what();  // begins with the option's name
-    throw usage_error(fmt::format("{} is given twice", said.substr(0, said.find(':'))));
+    const std::string message = wrong.what();  // begins with the option's name
+    throw usage_error(fmt::format("{} is given twice", message.substr(0, message.find(':'))));
   } catch (const CLI::ParseError& wrong) {
     throw usage_error(wrong.what());
   }
@@ -228,13 +230,15 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   if (nodes.find(':') != std::string::npos) {
     throw usage_error(fmt::format("--nnodes {}: a range is not supported, pass one number", nodes));
   }
-  o.nodes = detail::number("--nnodes", nodes, 1, 65536);
+  o.nodes = detail::parse_number("--nnodes", nodes, 1, 65536);
   if (standalone && o.nodes > 1) {
     throw usage_error(fmt::format("--standalone is one node, --nnodes {} are more", o.nodes));
   }
-  if (!node_rank.empty()) o.node_rank = detail::number("--node-rank", node_rank, 0, o.nodes - 1);
+  if (!node_rank.empty()) {
+    o.node_rank = detail::parse_number("--node-rank", node_rank, 0, o.nodes - 1);
+  }
   if (!port.empty()) {
-    o.master_port = detail::number("--master-port", port, o.nodes > 1 ? 1 : 0, 65535);
+    o.master_port = detail::parse_number("--master-port", port, o.nodes > 1 ? 1 : 0, 65535);
   }
   const char* const end = grace.data() + grace.size();
   const auto [stop, ec] = std::from_chars(grace.data(), end, o.grace);

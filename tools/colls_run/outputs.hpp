@@ -12,25 +12,25 @@ namespace launcher {
 
 class outputs {
  public:
-  explicit outputs(colls::engine& on) : out_(on, 1) {
-    // One terminal or one file for both: one queue, so that lines stay whole.
-    if (!same_file(1, 2)) err_.emplace(on, 2);
+  explicit outputs(colls::engine& driver) : out_(driver, 1) {
+    // If both are one terminal or file, they share a queue, so that lines are not mixed.
+    if (!same_file(1, 2)) err_.emplace(driver, 2);
   }
 
   sink& out() { return out_; }
   sink& err() { return err_ ? *err_ : out_; }
 
-  /// A line of the launcher itself.
-  void say(const std::string& line) {
+  /// Prints a line of the launcher itself.
+  void print(const std::string& line) {
     err().line({}, line);
-    err().settle();
+    err().update();
   }
   bool empty() { return out_.empty() && err().empty(); }
-  /// Nobody reads what the ranks print.
+  /// Returns whether an output failed, for example because its reader has closed it.
   bool broken() { return out_.broken() != 0 || err().broken() != 0; }
-  void on_change(const std::function<void()>& call) {
-    out_.on_change(call);
-    err().on_change(call);
+  void on_change(const std::function<void()>& callback) {
+    out_.on_change(callback);
+    err().on_change(callback);
   }
 
  private:

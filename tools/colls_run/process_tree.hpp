@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The processes below one of ours, as /proc shows them: also those that left its process group.
+// The descendants of a process, as /proc shows them, including those that left its process group.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -27,21 +27,21 @@ struct process {
 
 namespace detail {
 
-inline bool read_process(pid_t pid, process& into) {
+inline bool read_process(pid_t pid, process& result) {
   const int file = ::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
   char text[512];
   const ssize_t size = ::read(file, text, sizeof text - 1);
   ::close(file);
   if (size <= 0) return false;
-  // pid (name) state parent ...; the name may hold anything, also blanks and parentheses.
+  // "pid (name) state parent ..."; the name may contain anything, also blanks and parentheses.
   const std::string_view all(text, static_cast<std::size_t>(size));
   const auto open = all.find('('), close = all.rfind(')');
   if (open == all.npos || close == all.npos || close + 4 >= all.size()) return false;
-  into.pid = pid;
-  into.name = all.substr(open + 1, close - open - 1);
-  into.zombie = all[close + 2] == 'Z';
-  into.parent = std::atoi(std::string(all.substr(close + 4, 12)).c_str());
+  result.pid = pid;
+  result.name = all.substr(open + 1, close - open - 1);
+  result.zombie = all[close + 2] == 'Z';
+  result.parent = std::atoi(std::string(all.substr(close + 4, 12)).c_str());
   return true;
 }
 
@@ -67,13 +67,16 @@ inline std::vector<process> descendants(pid_t root) {
   return all;
 }
 
-/// Sends the signal to every process below this one. A process that forks meanwhile can leave a
-/// child behind: whoever kills repeats this until nothing is left.
+/// Sends the signal to every descendant of this process. A process that forks meanwhile can leave a
+/// child behind: to kill all of them, the caller repeats this until none is left.
 inline void signal_descendants(int signal) {
-  for (const process& it : descendants(::getpid())) (void)::kill(it.pid, signal);  // or it is gone
+  for (const process& it : descendants(::getpid())) {
+    (void)::kill(it.pid, signal);  // it may have ended
+  }
 }
 
-/// Processes below this one whose parents end become its children, so that none gets away.
+/// Makes this process the parent of every descendant whose own parent ends, so that it can find and
+/// end all of them.
 inline bool adopt_orphans() { return ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0; }
 
 }  // namespace launcher

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What one rank writes to one of its outputs, cut into lines.
+// Reads one output of one rank and splits it into lines.
 
 #include "sink.hpp"
 
@@ -12,18 +12,19 @@
 
 namespace launcher {
 
-/// What a carriage return has left visible of a line.
+/// The part of a line that is visible on a terminal: what follows its last carriage return.
 inline std::string_view visible(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   return line.substr(line.rfind('\r') + 1);
 }
 
-/// Reads a rank's pipe and hands whole lines to the sink, each behind the rank's prefix; a line
-/// longer than 64 KiB comes in pieces. Keeps the last lines for the explanation of a failure.
+/// Reads a rank's pipe and passes complete lines to the sink, each after the rank's prefix. A line
+/// longer than 64 KiB is split. Keeps the last lines for the explanation of a failure.
 class rank_output final : colls::engine::watcher {
  public:
-  rank_output(colls::engine& on, colls::detail::descriptor pipe, sink& to, std::string prefix)
-      : engine_(on), pipe_(std::move(pipe)), sink_(to), prefix_(std::move(prefix)) {
+  rank_output(colls::engine& driver, colls::detail::descriptor pipe, sink& destination,
+              std::string prefix)
+      : engine_(driver), pipe_(std::move(pipe)), sink_(destination), prefix_(std::move(prefix)) {
     resume();
   }
   rank_output(const rank_output&) = delete;
@@ -32,8 +33,8 @@ class rank_output final : colls::engine::watcher {
 
   const std::deque<std::string>& last_lines() const { return last_; }
 
-  /// The sink has room again or has broken: the rank then finds its pipe closed, as it would
-  /// without a launcher.
+  /// Called when the sink has room again, or is broken. If it is broken, the rank finds its pipe
+  /// closed, as it would without a launcher.
   void sink_changed() {
     if (sink_.broken() != 0) {
       close();
@@ -42,22 +43,22 @@ class rank_output final : colls::engine::watcher {
     }
   }
 
-  /// The rank has ended: takes what is still in the pipe. Others may go on writing to it.
+  /// The rank has ended: reads what is still in the pipe. Its descendants may continue to write.
   void drain() {
     for (int i = 0; i < 64 && pipe_ && read_once(); ++i) {
     }
-    cut_last_line();
-    sink_.settle();
+    end_last_line();
+    sink_.update();
   }
 
-  /// Nobody is left who could write.
+  /// No process is left that could write to the pipe.
   void finish() {
     drain();
     close();
   }
 
  private:
-  static constexpr std::size_t longest = 64 * 1024;
+  static constexpr std::size_t max_line_size = 64 * 1024;
   static constexpr std::size_t kept_lines = 5;
   static constexpr std::size_t kept_bytes = 400;
 
@@ -73,12 +74,12 @@ class rank_output final : colls::engine::watcher {
   }
 
   void ready(std::uint32_t) override {
-    // A few reads at a time, so that one busy rank does not keep the others waiting.
+    // A few reads at a time, so that a rank that writes much does not delay the others.
     for (int i = 0; i < 4 && pipe_ && read_once(); ++i) {
     }
-    if (!pipe_) cut_last_line();
+    if (!pipe_) end_last_line();
     if (sink_.terminal()) sink_.live(this, prefix_, visible(partial_));
-    sink_.settle();
+    sink_.update();
     if (pipe_ && sink_.full()) pause();
   }
 
@@ -86,14 +87,14 @@ class rank_output final : colls::engine::watcher {
     char bytes[16 * 1024];
     const ssize_t size = ::read(pipe_.get(), bytes, sizeof bytes);
     if (size > 0) {
-      take({bytes, static_cast<std::size_t>(size)});
+      split_lines({bytes, static_cast<std::size_t>(size)});
       return true;
     }
     if (size == 0 || (errno != EAGAIN && errno != EINTR)) close();
     return false;
   }
 
-  void take(std::string_view text) {
+  void split_lines(std::string_view text) {
     for (auto end = text.find('\n'); end != text.npos; end = text.find('\n')) {
       if (partial_.empty()) {
         emit(text.substr(0, end));
@@ -106,19 +107,19 @@ class rank_output final : colls::engine::watcher {
     }
     partial_.append(text);
     if (sink_.terminal()) partial_.erase(0, partial_.size() - visible_tail());
-    while (partial_.size() >= longest) {
-      emit(std::string_view(partial_).substr(0, longest));
-      partial_.erase(0, longest);
+    while (partial_.size() >= max_line_size) {
+      emit(std::string_view(partial_).substr(0, max_line_size));
+      partial_.erase(0, max_line_size);
     }
   }
 
-  // How many bytes at the end of the unfinished line a terminal would still show.
+  // The number of bytes at the end of the unfinished line that a terminal would still show.
   std::size_t visible_tail() const {
     const std::string_view shown = visible(partial_);
     return static_cast<std::size_t>(partial_.data() + partial_.size() - shown.data());
   }
 
-  void cut_last_line() {
+  void end_last_line() {
     if (!partial_.empty()) emit(std::exchange(partial_, {}));
   }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How a rank ended, in words.
+// Describes the end of a rank and of the job in words.
 
 #include <fmt/format.h>
 
@@ -24,22 +24,22 @@ inline std::string signal_name(int number) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
 }
 
-/// The exit status for a rank that failed, as a shell would give it: 128 + n for signal n; 1 for one
-/// that exited with 0 and had not left the world.
+/// The exit status of colls-run for a rank that failed, as a shell reports it: 128 + n for signal
+/// n. It is 1 for a rank that exited with 0 and had not left the world.
 inline int exit_status(int status) {
   if (status == 0) return 1;
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/// Not what a rank does because another has failed.
-inline bool is_own_doing(int status) {
+/// Returns whether the status cannot be the consequence of another rank's failure.
+inline bool is_independent_failure(int status) {
   if (!WIFSIGNALED(status)) return false;
   const int number = WTERMSIG(status);
   return number == SIGKILL || number == SIGSEGV || number == SIGBUS || number == SIGILL ||
          number == SIGFPE;
 }
 
-inline std::string how_it_ended(int status) {
+inline std::string describe_exit(int status) {
   if (status == 0) return "exit code 0 without leaving the world";
   if (!WIFSIGNALED(status)) return fmt::format("exit code {}", WEXITSTATUS(status));
   return fmt::format("killed by {}{}", signal_name(WTERMSIG(status)),
@@ -57,20 +57,20 @@ struct failed_rank {
   int status = 0;
   double seconds = 0;
   const std::deque<std::string>& last_lines;
-  bool output_closed = false;  // nobody reads what the ranks print
+  bool output_closed = false;  // the reader of the launcher's output has closed it
 };
 
-/// The first failure as one block of lines.
+/// Describes the first failure in one block of lines.
 inline std::string explain(const failed_rank& it) {
   const int signal = WIFSIGNALED(it.status) ? WTERMSIG(it.status) : 0;
   std::string text =
       fmt::format("colls-run: rank {} failed: {}\n    host {}, pid {}, {:.3f} s after the start",
-                  it.rank, how_it_ended(it.status), host_name(), it.pid, it.seconds);
+                  it.rank, describe_exit(it.status), host_name(), it.pid, it.seconds);
   if (signal == SIGKILL) {
-    text += "\n    not by colls-run: somebody did, or the kernel, out of memory (dmesg)";
+    text += "\n    not by colls-run: by another process, or by the kernel, out of memory (dmesg)";
   }
   if (signal == SIGPIPE && it.output_closed) {
-    text += "\n    whoever read the output of colls-run has gone";
+    text += "\n    the reader of colls-run's output has closed it";
   }
   text += it.last_lines.empty() ? "\n    it wrote nothing to stderr"
                                 : "\n    its last lines on stderr:";
@@ -78,8 +78,8 @@ inline std::string explain(const failed_rank& it) {
   return text;
 }
 
-/// Why the first rank could not be executed.
-inline std::string why_not_started(const std::string& program, int error) {
+/// Describes why the first rank could not be executed.
+inline std::string explain_start_failure(const std::string& program, int error) {
   struct stat found{};
   const bool is_there = ::stat(program.c_str(), &found) == 0;
   const bool is_file = is_there && S_ISREG(found.st_mode);
@@ -98,8 +98,8 @@ inline std::string why_not_started(const std::string& program, int error) {
   return fmt::format("colls-run: {}: {}{}", program, ::strerror(error), hint);
 }
 
-/// Ranks in ascending order: "0, 2, 5-9".
-inline std::string listed(const std::vector<int>& ranks) {
+/// Formats ranks that are in ascending order: "0, 2, 5-9".
+inline std::string rank_list(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t first = 0; first < ranks.size();) {
     std::size_t last = first;

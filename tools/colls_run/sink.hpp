@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Where the ranks' output goes: whole lines, never a blocking write, one live line on a terminal.
+// Writes the ranks' output: complete lines, never a blocking write, one live line on a terminal.
 
 #include <colls/driver/engine.hpp>
 
@@ -19,8 +19,8 @@
 
 namespace launcher {
 
-/// As much of the text as fits into `columns`. Escape sequences and the later bytes of a UTF-8
-/// character take no room and are kept whole.
+/// Returns as much of the text as fits into `columns`. Escape sequences, and the bytes of a UTF-8
+/// character after its first, take no room and are not split.
 inline std::string_view fit(std::string_view text, std::size_t columns) {
   bool escape = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -36,14 +36,14 @@ inline std::string_view fit(std::string_view text, std::size_t columns) {
   return text;
 }
 
-/// One of the launcher's own outputs. Who reads it slowly holds up the ranks, never the launcher.
+/// One of the launcher's own outputs. A slow reader delays the ranks, but never the launcher.
 class sink final : colls::engine::watcher {
  public:
-  sink(colls::engine& on, int descriptor) : engine_(on), descriptor_(descriptor) {
-    struct stat about{};
-    const bool is_file = ::fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode);
-    // What a pipe with room takes without blocking.
-    piece_ = is_file ? std::numeric_limits<std::size_t>::max() : 4096;
+  sink(colls::engine& driver, int descriptor) : engine_(driver), descriptor_(descriptor) {
+    struct stat status{};
+    const bool is_file = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+    // A pipe that has room takes so many bytes without blocking.
+    max_write_ = is_file ? std::numeric_limits<std::size_t>::max() : 4096;
     terminal_ = ::isatty(descriptor) != 0;
   }
   ~sink() { watch(false); }
@@ -51,19 +51,20 @@ class sink final : colls::engine::watcher {
   sink& operator=(const sink&) = delete;
 
   bool terminal() const { return terminal_; }
-  bool full() const { return left() > high_water; }
-  bool empty() const { return left() == 0; }
-  /// The errno of a failed write; nothing is written after it. 0: good.
+  bool full() const { return unwritten() > high_water; }
+  bool empty() const { return unwritten() == 0; }
+  /// The errno of a failed write, after which nothing is written any more; 0: no failure.
   int broken() const { return broken_; }
-  /// Called when there is room again, and when the sink breaks.
-  void on_change(std::function<void()> call) { on_change_ = std::move(call); }
+  /// Sets the function that is called when there is room again, and when a write fails.
+  void on_change(std::function<void()> callback) { on_change_ = std::move(callback); }
 
   void line(std::string_view prefix, std::string_view text) {
     if (std::exchange(live_shown_, false)) queue_ += "\r\x1b[K";
     queue_.append(prefix).append(text).push_back('\n');
   }
 
-  /// Shows an unfinished line in the last row of the terminal, until `owner` ends or changes it.
+  /// Shows an unfinished line in the last row of the terminal until `owner` completes or changes
+  /// it.
   void live(const void* owner, std::string_view prefix, std::string_view text) {
     if (text.empty() && owner != live_owner_) return;
     live_owner_ = owner;
@@ -72,8 +73,8 @@ class sink final : colls::engine::watcher {
     live_changed_ = true;
   }
 
-  /// Ends a group of calls: brings the live line back and writes what can be written.
-  void settle() {
+  /// Ends a group of calls: shows the live line again and writes as much as possible.
+  void update() {
     if (live_changed_ || (!live_shown_ && !live_.empty())) {
       if (live_shown_) queue_ += "\r\x1b[K";
       queue_ += fit(live_, columns());
@@ -86,7 +87,7 @@ class sink final : colls::engine::watcher {
  private:
   static constexpr std::size_t high_water = 1 << 20;
 
-  std::size_t left() const { return queue_.size() - written_; }
+  std::size_t unwritten() const { return queue_.size() - written_; }
 
   std::size_t columns() const {
     winsize size{};
@@ -96,13 +97,13 @@ class sink final : colls::engine::watcher {
 
   void flush() {
     const bool was_full = full();
-    while (left() > 0 && broken_ == 0) {
+    while (unwritten() > 0 && broken_ == 0) {
       pollfd room{descriptor_, POLLOUT, 0};
       ssize_t wrote = -1;
       if (::poll(&room, 1, 0) == 0) {
         errno = EAGAIN;
       } else {
-        wrote = ::write(descriptor_, queue_.data() + written_, std::min(left(), piece_));
+        wrote = ::write(descriptor_, queue_.data() + written_, std::min(unwritten(), max_write_));
       }
       if (wrote >= 0) {
         written_ += static_cast<std::size_t>(wrote);
@@ -112,13 +113,13 @@ class sink final : colls::engine::watcher {
         broken_ = errno;
       }
     }
-    if (broken_ != 0 || left() == 0) {
+    if (broken_ != 0 || unwritten() == 0) {
       queue_.clear();
       written_ = 0;
     } else if (written_ > high_water) {
       queue_.erase(0, std::exchange(written_, 0));
     }
-    watch(left() > 0);
+    watch(unwritten() > 0);
     if (on_change_ && (broken_ != 0 || (was_full && !full()))) on_change_();
   }
 
@@ -136,7 +137,7 @@ class sink final : colls::engine::watcher {
 
   colls::engine& engine_;
   int descriptor_;
-  std::size_t piece_;
+  std::size_t max_write_;
   bool terminal_;
   bool watched_ = false;
   int broken_ = 0;

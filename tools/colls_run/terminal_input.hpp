@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What is typed at the terminal, carried to rank 0: as a background process group, the rank itself
-// would be stopped when it reads.
+// Forwards the terminal's input to rank 0. The rank is in a background process group, so the kernel
+// would stop it if it read from the terminal itself.
 
-#include "watched.hpp"
+#include "watched_descriptor.hpp"
 
 #include <colls/driver/socket.hpp>
 
@@ -15,54 +15,54 @@ namespace launcher {
 
 class terminal_input {
  public:
-  /// `to` is the writing end of rank 0's standard input.
-  terminal_input(colls::engine& on, colls::detail::descriptor to)
-      : to_(std::move(to)),
-        typed_(on, 0, EPOLLIN, [this] { read(); }),
-        room_(on, to_.get(), EPOLLOUT, [this] { write(); }) {
+  /// `pipe` is the writing end of rank 0's standard input.
+  terminal_input(colls::engine& driver, colls::detail::descriptor pipe)
+      : pipe_(std::move(pipe)),
+        terminal_watch_(driver, 0, EPOLLIN, [this] { read(); }),
+        pipe_watch_(driver, pipe_.get(), EPOLLOUT, [this] { write(); }) {
     resume();
   }
 
-  /// The launcher may have come to the foreground.
+  /// Reads again: the launcher may have come to the foreground.
   void resume() {
-    if (to_ && waiting_.empty()) typed_.enable();
+    if (pipe_ && pending_.empty()) terminal_watch_.enable();
   }
 
  private:
   void read() {
-    typed_.enable(false);
-    // In the background reading would stop the launcher; SIGCONT brings us back here.
+    terminal_watch_.enable(false);
+    // In the background a read would stop the launcher. SIGCONT calls `resume`.
     if (::tcgetpgrp(0) != ::getpgrp()) return;
     char bytes[4096];
     const ssize_t size = ::read(0, bytes, sizeof bytes);
     if (size > 0) {
-      waiting_.assign(bytes, static_cast<std::size_t>(size));
+      pending_.assign(bytes, static_cast<std::size_t>(size));
       write();
     } else if (size == 0 || (errno != EINTR && errno != EAGAIN)) {
       end();
     } else {
-      typed_.enable();
+      terminal_watch_.enable();
     }
   }
 
   void write() {
-    const ssize_t wrote = ::write(to_.get(), waiting_.data(), waiting_.size());
+    const ssize_t wrote = ::write(pipe_.get(), pending_.data(), pending_.size());
     if (wrote < 0 && errno != EAGAIN) return end();
-    if (wrote > 0) waiting_.erase(0, static_cast<std::size_t>(wrote));
-    room_.enable(!waiting_.empty());
-    typed_.enable(waiting_.empty());
+    if (wrote > 0) pending_.erase(0, static_cast<std::size_t>(wrote));
+    pipe_watch_.enable(!pending_.empty());
+    terminal_watch_.enable(pending_.empty());
   }
 
   void end() {
-    typed_.enable(false);
-    room_.enable(false);
-    to_ = {};
+    terminal_watch_.enable(false);
+    pipe_watch_.enable(false);
+    pipe_ = {};
   }
 
-  colls::detail::descriptor to_;
-  watched typed_;
-  watched room_;
-  std::string waiting_;
+  colls::detail::descriptor pipe_;
+  watched_descriptor terminal_watch_;
+  watched_descriptor pipe_watch_;
+  std::string pending_;
 };
 
 }  // namespace launcher

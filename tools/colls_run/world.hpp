@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the ranks are told: their place, where to meet, and the secret that they share.
+// Makes the environment of the ranks: their rank and place, the address of the store, the secret.
 
 #include "options.hpp"
 
@@ -15,12 +15,12 @@
 
 namespace launcher {
 
-/// Something outside of the command line is wrong: one line, exit status 1.
+/// An error outside of the command line: printed in one line, exit status 1.
 struct start_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The secret of all nodes, as their ranks would read it; empty: none was given.
+/// The secret of all nodes, read as a rank would read it; empty: none was given.
 inline std::string common_secret() {
   const auto look = [](void*, const char* name) -> const char* { return std::getenv(name); };
   try {
@@ -30,7 +30,8 @@ inline std::string common_secret() {
   }
 }
 
-/// Whether this launcher's own connection to the store has checksums, as its ranks' have.
+/// Returns whether this launcher's own connection to the store has checksums, as those of its
+/// ranks.
 inline bool common_checksum() {
   const char* const text = std::getenv("COLLS_CHECKSUM");
   try {
@@ -40,22 +41,23 @@ inline bool common_checksum() {
   }
 }
 
-/// Binds what node 0 serves the others at. The port is bound before any rank hears of it.
-inline colls::listener serve_at(const options& o, const std::string& host, int port) {
-  std::string why;
-  const auto addresses = colls::detail::addresses_of(host, &why);
-  if (addresses.empty()) throw start_error(fmt::format("--master-addr {}: {}", host, why));
-  colls::listener made;
+/// Binds the listener at which node 0 serves the store, before any rank is told its port.
+inline colls::listener listen_at(const options& o, const std::string& host, int port) {
+  std::string reason;
+  const auto addresses = colls::detail::resolve_host(host, &reason);
+  if (addresses.empty()) throw start_error(fmt::format("--master-addr {}: {}", host, reason));
+  colls::listener listener;
   std::error_code ec;
   for (const auto& address : addresses) {
     if (o.nodes > 1 && address.is_loopback() && address.to_string() != host &&
         host != "localhost") {
       throw start_error(fmt::format(
-          "--master-addr {} is {} on this node, where no other reaches it: pass its number", host,
-          address.to_string()));
+          "--master-addr {} is {} on this node, which no other node can reach: pass a numeric "
+          "address",
+          host, address.to_string()));
     }
-    ec = made.listen({address, static_cast<std::uint16_t>(port)});
-    if (!ec) return made;
+    ec = listener.listen({address, static_cast<std::uint16_t>(port)});
+    if (!ec) return listener;
   }
   if (ec == std::errc::address_in_use) {
     throw start_error(
@@ -69,7 +71,7 @@ inline colls::listener serve_at(const options& o, const std::string& host, int p
   throw start_error(fmt::format("cannot listen at {} port {}: {}", host, port, ec.message()));
 }
 
-/// What every rank's environment has in common with the others'.
+/// The settings that are equal on all ranks.
 struct world {
   std::string secret;
   std::string job;
@@ -78,22 +80,22 @@ struct world {
   bool checksum = false;
 };
 
-/// Where this world's ranks meet; `served` becomes the socket for that if this is node 0.
-inline world meet(const options& o, colls::listener& served) {
-  world made;
-  made.checksum = common_checksum();
+/// Determines the settings of all ranks. On node 0 `listener` becomes the socket of the store.
+inline world make_world(const options& o, colls::listener& listener) {
+  world result;
+  result.checksum = common_checksum();
   std::string host = o.master_addr.empty() ? "127.0.0.1" : o.master_addr;
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
   const int port = o.nodes > 1 && o.master_port == 0 ? 29500 : o.master_port;
   if (o.nodes == 1) {
-    made.secret = colls::detail::draw_secret();
-    made.job = colls::detail::draw_secret().substr(0, 16);
+    result.secret = colls::detail::draw_secret();
+    result.job = colls::detail::draw_secret().substr(0, 16);
   } else {
-    made.secret = common_secret();
-    made.job = o.job.empty() ? fmt::format("port {}", port) : o.job;
-    if (made.secret.empty()) {
+    result.secret = common_secret();
+    result.job = o.job.empty() ? fmt::format("port {}", port) : o.job;
+    if (result.secret.empty()) {
       throw usage_error(fmt::format(
           "--nnodes {} needs a secret that is equal on all nodes: set COLLS_SECRET_FILE to a file "
           "that only you can read (head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE; copy "
@@ -101,18 +103,19 @@ inline world meet(const options& o, colls::listener& served) {
           o.nodes));
     }
   }
-  made.job_hash = colls::detail::hash_of(made.job);
+  result.job_hash = colls::detail::hash_of(result.job);
   if (o.node_rank == 0) {
-    served = serve_at(o, host, port);
-    const colls::endpoint at = served.local();
-    made.store = "tcp://" + colls::detail::host_and_port(at.address().to_string(), at.port());
+    listener = listen_at(o, host, port);
+    const colls::endpoint local = listener.local();
+    result.store =
+        "tcp://" + colls::detail::host_and_port(local.address().to_string(), local.port());
   } else {
-    made.store = "tcp://" + colls::detail::host_and_port(host, port);
+    result.store = "tcp://" + colls::detail::host_and_port(host, port);
   }
-  return made;
+  return result;
 }
 
-/// The whole environment of one local rank, as execve wants it.
+/// The complete environment of one local rank, as execve expects it.
 inline std::vector<std::string> environment_of(int local_rank, const options& o, const world& w) {
   std::map<std::string, std::string> all;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
@@ -139,9 +142,9 @@ inline std::vector<std::string> environment_of(int local_rank, const options& o,
   set("COLLS_SECRET", w.secret);
   all.erase("COLLS_TERMINAL");
   if (::isatty(STDOUT_FILENO) != 0) set("COLLS_TERMINAL", "1");
-  std::vector<std::string> made;
-  for (const auto& [name, text] : all) made.push_back(text);
-  return made;
+  std::vector<std::string> entries;
+  for (const auto& [name, text] : all) entries.push_back(text);
+  return entries;
 }
 
 }  // namespace launcher

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What each collective is given on every rank, and what must be there afterwards.
+// The input of each collective on every rank, and the result that every rank must hold afterwards.
 
 #include "options.hpp"
 
@@ -20,33 +20,34 @@ class job {
  public:
   virtual ~job() = default;
   virtual colls::operation<> start(communicator& comm) = 0;
-  /// Whether all ranks hold what they should.
-  virtual bool is_right() const = 0;
-  /// Of `data`, an address on `rank`: the first element of the whole vector there, or -1.
+  /// Returns whether all ranks hold the right result.
+  virtual bool is_correct() const = 0;
+  /// Returns which element of the whole vector lies at address `data` of `rank`, or -1.
   virtual std::int64_t element_at(int rank, const std::byte* data) const = 0;
 };
 
-/// A whole vector of n elements, cut as evenly as possible where ranks have shares of it.
+/// A collective on a vector of n elements. Where ranks have shares of it, these are as equal as
+/// possible.
 template <class T>
 class typed_job final : public job {
  public:
-  typed_job(const options& how, std::uint64_t n)
-      : what_(how.what()),
-        ranks_(how.ranks),
+  typed_job(const options& opts, std::uint64_t n)
+      : operation_(opts.operation()),
+        ranks_(opts.ranks),
         n_(n),
-        root_(how.root),
-        phantom_(how.is_phantom()),
-        parts_(n, how.ranks) {
-    call_.algorithm = how.how();
-    call_.segment = how.segment;
-    call_.radix = how.radix;
+        root_(opts.root),
+        phantom_(opts.is_phantom()),
+        shares_(n, opts.ranks) {
+    call_.algorithm = opts.pinned_algorithm();
+    call_.segment = opts.segment;
+    call_.radix = opts.radix;
     if (n % index(ranks_) != 0) {
-      for (int rank = 0; rank < ranks_; ++rank) counts_.push_back(parts_.count(rank));
+      for (int rank = 0; rank < ranks_; ++rank) counts_.push_back(shares_.count(rank));
     }
     for (int rank = 0; rank < ranks_ && !phantom_; ++rank) {
       in_.emplace_back(in_size(rank));
       for (std::size_t i = 0; i < in_.back().size(); ++i) {
-        in_.back()[i] = part(rank, in_offset(rank) + i);
+        in_.back()[i] = input(rank, in_offset(rank) + i);
       }
       out_.emplace_back(out_size(rank), T(-1.0F));
     }
@@ -58,7 +59,7 @@ class typed_job final : public job {
     const std::span<T> in(in_data(rank), in_size(rank));
     const std::span<T> out(out_data(rank), out_size(rank));
     const bool equal = counts_.empty();
-    switch (what_) {
+    switch (operation_) {
       case collective::barrier:
         return comm.barrier(call_);
       case collective::broadcast:
@@ -84,27 +85,28 @@ class typed_job final : public job {
                      : comm.scatter_v(in, counts_, out, root_, call_);
       case collective::all_to_all: {
         if (equal) return comm.all_to_all(in, out, call_);
-        const std::vector<std::size_t> mine(index(ranks_), parts_.count(rank));
-        return comm.all_to_all_v(in, counts_, out, mine, call_);
+        const std::vector<std::size_t> receive_counts(index(ranks_), shares_.count(rank));
+        return comm.all_to_all_v(in, counts_, out, receive_counts, call_);
       }
       default:
         throw refusal("that collective is not simulated");
     }
   }
 
-  bool is_right() const override {
-    if (what_ == colls::collective::scan || what_ == colls::collective::exscan)
-      return scans_right();
-    // Where ranks hold sums, one sum over all ranks serves all of them.
-    const bool sums = what_ == colls::collective::all_reduce ||
-                      what_ == colls::collective::reduce ||
-                      what_ == colls::collective::reduce_scatter;
+  bool is_correct() const override {
+    if (operation_ == colls::collective::scan || operation_ == colls::collective::exscan) {
+      return is_scan_correct();
+    }
+    // If ranks hold sums, the sum over all ranks is computed once.
+    const bool sums = operation_ == colls::collective::all_reduce ||
+                      operation_ == colls::collective::reduce ||
+                      operation_ == colls::collective::reduce_scatter;
     std::vector<T> total;
-    if (sums) total = summed(ranks_ - 1);
+    if (sums) total = sum_of_inputs(ranks_ - 1);
     for (int rank = 0; rank < ranks_; ++rank) {
-      const std::vector<T>& held = gets(rank) ? out_[index(rank)] : in_[index(rank)];
+      const std::vector<T>& held = has_output(rank) ? out_[index(rank)] : in_[index(rank)];
       for (std::size_t i = 0; i < held.size(); ++i) {
-        if (!(held[i] == wanted(rank, i, total))) return false;
+        if (!(held[i] == expected(rank, i, total))) return false;
       }
     }
     return true;
@@ -126,11 +128,11 @@ class typed_job final : public job {
   using collective = colls::collective;
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  std::size_t share(int rank) const { return parts_.count(rank); }
+  std::size_t share(int rank) const { return shares_.count(rank); }
   bool is_root(int rank) const { return rank == root_; }
-  // What a rank brings: the whole vector, its share of it, or nothing.
+  // Elements of a rank's input: the whole vector, its share of it, or none.
   std::size_t in_size(int rank) const {
-    switch (what_) {
+    switch (operation_) {
       case collective::all_gather:
       case collective::gather:
         return share(rank);
@@ -141,12 +143,12 @@ class typed_job final : public job {
     }
   }
   std::size_t in_offset(int rank) const {
-    const bool gathers = what_ == collective::all_gather || what_ == collective::gather;
-    return gathers ? parts_.offset(rank) : 0;
+    const bool gathers = operation_ == collective::all_gather || operation_ == collective::gather;
+    return gathers ? shares_.offset(rank) : 0;
   }
-  // What it gets besides, where that is not in place.
+  // Elements of a rank's output; 0 if the operation is in place.
   std::size_t out_size(int rank) const {
-    switch (what_) {
+    switch (operation_) {
       case collective::all_gather:
         return n_;
       case collective::gather:
@@ -160,23 +162,24 @@ class typed_job final : public job {
         return 0;
     }
   }
-  bool gets(int rank) const {
-    switch (what_) {
+  bool has_output(int rank) const {
+    switch (operation_) {
       case collective::all_gather:
       case collective::scatter:
       case collective::reduce_scatter:
       case collective::all_to_all:
         return true;
       default:
-        return what_ == collective::gather && is_root(rank);
+        return operation_ == collective::gather && is_root(rank);
     }
   }
   std::size_t out_offset(int rank) const {
-    const bool scatters = what_ == collective::scatter || what_ == collective::reduce_scatter;
-    return scatters ? parts_.offset(rank) : 0;
+    const bool scatters =
+        operation_ == collective::scatter || operation_ == collective::reduce_scatter;
+    return scatters ? shares_.offset(rank) : 0;
   }
 
-  // Phantom buffers have addresses that nothing looks at, the same on every rank.
+  // Phantom buffers have equal addresses on every rank, and are never accessed.
   T* in_data(int rank) const {
     return phantom_ ? reinterpret_cast<T*>(std::uintptr_t{1} << 44)
                     : const_cast<T*>(in_[index(rank)].data());
@@ -186,79 +189,79 @@ class typed_job final : public job {
                     : const_cast<T*>(out_[index(rank)].data());
   }
 
-  // Small whole numbers, whose sums are exact in every order.
-  static T part(int rank, std::size_t i) {
+  // Small integers, whose sums are exact in every order.
+  static T input(int rank, std::size_t i) {
     return static_cast<T>(static_cast<float>((i * 7 + index(rank) * 3 + i / 13) % 13 + 1));
   }
-  std::vector<T> summed(int last) const {
+  std::vector<T> sum_of_inputs(int last) const {
     std::vector<double> sum(n_);
     for (int rank = 0; rank <= last; ++rank) {
-      for (std::size_t i = 0; i < n_; ++i) sum[i] += static_cast<double>(to_float(part(rank, i)));
+      for (std::size_t i = 0; i < n_; ++i) sum[i] += static_cast<double>(to_float(input(rank, i)));
     }
     std::vector<T> total;
-    for (const double each : sum) total.push_back(static_cast<T>(static_cast<float>(each)));
+    for (const double value : sum) total.push_back(static_cast<T>(static_cast<float>(value)));
     return total;
   }
   static float to_float(T value) { return static_cast<float>(value); }
 
-  T wanted(int rank, std::size_t i, const std::vector<T>& total) const {
-    switch (what_) {
+  T expected(int rank, std::size_t i, const std::vector<T>& total) const {
+    switch (operation_) {
       case collective::all_reduce:
         return total[i];
       case collective::reduce:
-        return is_root(rank) ? total[i] : part(rank, i);
+        return is_root(rank) ? total[i] : input(rank, i);
       case collective::reduce_scatter:
-        return total[parts_.offset(rank) + i];
+        return total[shares_.offset(rank) + i];
       case collective::broadcast:
-        return part(root_, i);
+        return input(root_, i);
       case collective::all_gather:
-        return part(holder(i), i);
+        return input(owner_of(i), i);
       case collective::gather:
-        return is_root(rank) ? part(holder(i), i) : part(rank, parts_.offset(rank) + i);
+        return is_root(rank) ? input(owner_of(i), i) : input(rank, shares_.offset(rank) + i);
       case collective::scatter:
-        return part(root_, parts_.offset(rank) + i);
+        return input(root_, shares_.offset(rank) + i);
       case collective::all_to_all: {
-        const std::size_t each = share(rank);
-        return part(static_cast<int>(i / each), parts_.offset(rank) + i % each);
+        const std::size_t block = share(rank);
+        return input(static_cast<int>(i / block), shares_.offset(rank) + i % block);
       }
       default:
-        return part(rank, i);
+        return input(rank, i);
     }
   }
-  // The rank whose share element i is in.
-  int holder(std::size_t i) const {
+  // The rank whose share contains element i.
+  int owner_of(std::size_t i) const {
     int low = 0;
     for (int high = ranks_; high - low > 1;) {
       const int middle = low + (high - low) / 2;
-      (parts_.offset(middle) <= i ? low : high) = middle;
+      (shares_.offset(middle) <= i ? low : high) = middle;
     }
     return low;
   }
 
-  bool scans_right() const {
+  bool is_scan_correct() const {
     std::vector<double> sum(n_);
-    const bool before = what_ == collective::exscan;
+    const bool exclusive = operation_ == collective::exscan;
     for (int rank = 0; rank < ranks_; ++rank) {
       for (std::size_t i = 0; i < n_; ++i) {
         const double lower = sum[i];
-        sum[i] += static_cast<double>(to_float(part(rank, i)));
-        const T want = before && rank == 0
-                           ? part(0, i)
-                           : static_cast<T>(static_cast<float>(before ? lower : sum[i]));
-        if (!(in_[index(rank)][i] == want)) return false;
+        sum[i] += static_cast<double>(to_float(input(rank, i)));
+        const T right = exclusive && rank == 0
+                            ? input(0, i)
+                            : static_cast<T>(static_cast<float>(exclusive ? lower : sum[i]));
+        if (!(in_[index(rank)][i] == right)) return false;
       }
     }
     return true;
   }
 
-  collective what_;
+  collective operation_;
   int ranks_;
   std::size_t n_;
   int root_;
   bool phantom_;
-  colls::partition parts_;
+  colls::partition shares_;
   colls::options call_;
-  std::vector<std::size_t> counts_;  // where the shares are not equal
+  std::vector<std::size_t> counts_;  // empty if the shares are equal
   std::vector<std::vector<T>> in_;
   std::vector<std::vector<T>> out_;
 };
@@ -267,12 +270,12 @@ inline std::size_t size_of(const std::string& dtype) {
   return dtype == "double" ? 8 : dtype == "bfloat16" ? 2 : 4;
 }
 
-inline std::unique_ptr<job> make_job(const options& how) {
-  const std::uint64_t n = how.elements(size_of(how.dtype));
-  if (how.dtype == "double") return std::make_unique<typed_job<double>>(how, n);
-  if (how.dtype == "int32") return std::make_unique<typed_job<std::int32_t>>(how, n);
-  if (how.dtype == "bfloat16") return std::make_unique<typed_job<colls::bfloat16>>(how, n);
-  return std::make_unique<typed_job<float>>(how, n);
+inline std::unique_ptr<job> make_job(const options& opts) {
+  const std::uint64_t n = opts.elements(size_of(opts.dtype));
+  if (opts.dtype == "double") return std::make_unique<typed_job<double>>(opts, n);
+  if (opts.dtype == "int32") return std::make_unique<typed_job<std::int32_t>>(opts, n);
+  if (opts.dtype == "bfloat16") return std::make_unique<typed_job<colls::bfloat16>>(opts, n);
+  return std::make_unique<typed_job<float>>(opts, n);
 }
 
 }  // namespace sim

@@ -16,7 +16,7 @@
 
 namespace sim {
 
-/// What the user asked for cannot be done: one line, exit status 2.
+/// A request of the user that cannot be carried out: printed in one line, exit status 2.
 struct refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -41,26 +41,26 @@ struct options {
 
   bool is_phantom() const { return payload == "phantom"; }
 
-  colls::collective what() const {
+  colls::collective operation() const {
     for (int i = 1; i <= static_cast<int>(colls::collective::exscan); ++i) {
       const auto known = static_cast<colls::collective>(i);
       if (known != colls::collective::split && name(known) == collective) return known;
     }
     throw refusal("no collective is named " + collective);
   }
-  colls::algorithm how() const {
+  colls::algorithm pinned_algorithm() const {
     if (const auto known = colls::algorithm_of(algorithm)) return *known;
     throw refusal("no algorithm is named " + algorithm);
   }
-  /// Elements of the whole vector.
+  /// The number of elements of the whole vector.
   std::uint64_t elements(std::size_t size) const {
-    if (what() == colls::collective::barrier) return 0;
+    if (operation() == colls::collective::barrier) return 0;
     if (count && bytes) throw refusal("give --count or --bytes, not both");
     if (count) {
       if (*count > (std::uint64_t{1} << 43) / size) throw refusal("--count is too large");
       return *count;
     }
-    if (!bytes) throw refusal("say how much: --count N elements, or --bytes N");
+    if (!bytes) throw refusal("a size is missing: --count N elements, or --bytes N");
     if (*bytes > std::uint64_t{1} << 43) throw refusal("--bytes is too large");
     if (*bytes % size != 0) {
       throw refusal("--bytes " + std::to_string(*bytes) + " is no multiple of " +
@@ -69,59 +69,58 @@ struct options {
     return *bytes / size;
   }
   colls::simulated_world::settings world() const {
-    colls::simulated_world::settings made;
-    made.network = network;
-    made.network.wiring = colls::simulated::topology::parse(topology);
-    made.seed = seed;
-    made.phantom = is_phantom();
-    made.traced = !trace.empty() || !draw.empty();
-    if (plan.empty()) return made;
+    colls::simulated_world::settings result;
+    result.network = network;
+    result.network.wiring = colls::simulated::topology::parse(topology);
+    result.seed = seed;
+    result.phantom = is_phantom();
+    result.traced = !trace.empty() || !draw.empty();
+    if (plan.empty()) return result;
     std::ifstream file(plan);
     const std::string text(std::istreambuf_iterator<char>(file), {});
     if (!file || std::filesystem::is_directory(plan)) throw refusal("cannot read the plan " + plan);
-    made.plan = colls::simulated::plan::parse(text);
-    return made;
+    result.plan = colls::simulated::fault_plan::parse(text);
+    return result;
   }
 };
 
-inline void declare(CLI::App& app, options& given) {
-  // CLI11 takes -1 for the largest number that there is.
+inline void declare(CLI::App& app, options& opts) {
+  // CLI11 reads -1 as the largest unsigned number.
   const CLI::Validator natural(
       [](std::string& text) {
-        const bool is_one = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-        return is_one ? std::string() : "'" + text + "' is no number from 0 on";
+        const bool is_natural = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+        return is_natural ? std::string() : "'" + text + "' is not a natural number";
       },
       "");
-  app.add_option("collective", given.collective, "all_reduce, broadcast, barrier, ...")->required();
-  app.add_option("--algorithm", given.algorithm, "A name, or auto")->capture_default_str();
-  app.add_option("--ranks", given.ranks)->required();
-  app.add_option("--count", given.count, "Elements of the whole vector")->check(natural);
-  app.add_option("--bytes", given.bytes, "The same in bytes: 8, 64K, 16M")
+  app.add_option("collective", opts.collective, "all_reduce, broadcast, barrier, ...")->required();
+  app.add_option("--algorithm", opts.algorithm, "A name, or auto")->capture_default_str();
+  app.add_option("--ranks", opts.ranks)->required();
+  app.add_option("--count", opts.count, "Elements of the whole vector")->check(natural);
+  app.add_option("--bytes", opts.bytes, "The same in bytes: 8, 64K, 16M")
       ->transform(CLI::AsSizeValue(false));
-  app.add_option("--dtype", given.dtype)
+  app.add_option("--dtype", opts.dtype)
       ->check(CLI::IsMember({"float", "double", "int32", "bfloat16"}))
       ->capture_default_str();
-  app.add_option("--root", given.root)->capture_default_str();
-  app.add_option("--segment", given.segment,
-                 "Bytes of a pipelined piece; 0: the algorithm's choice")
+  app.add_option("--root", opts.root)->capture_default_str();
+  app.add_option("--segment", opts.segment, "Bytes of a pipelined piece; 0: the algorithm's choice")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  app.add_option("--radix", given.radix, "Of bruck, dissemination, knomial_tree; 0: the choice")
+  app.add_option("--radix", opts.radix, "Of bruck, dissemination, knomial_tree; 0: the default")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--latency-us", given.network.latency_us)->capture_default_str();
-  app.add_option("--overhead-us", given.network.overhead_us, "Of each message, at either end")
+  app.add_option("--latency-us", opts.network.latency_us)->capture_default_str();
+  app.add_option("--overhead-us", opts.network.overhead_us, "Of each message, at either end")
       ->capture_default_str();
-  app.add_option("--bandwidth", given.network.bandwidth, "GB/s of a link")->capture_default_str();
-  app.add_option("--topology", given.topology, "flat, nodes:8, fat_tree:16:4, torus:8x8x4")
+  app.add_option("--bandwidth", opts.network.bandwidth, "GB/s of a link")->capture_default_str();
+  app.add_option("--topology", opts.topology, "flat, nodes:8, fat_tree:16:4, torus:8x8x4")
       ->capture_default_str();
-  app.add_option("--seed", given.seed)->check(natural)->capture_default_str();
-  app.add_option("--payload", given.payload, "phantom: messages have lengths and no bytes")
+  app.add_option("--seed", opts.seed)->check(natural)->capture_default_str();
+  app.add_option("--payload", opts.payload, "phantom: messages have lengths but no bytes")
       ->check(CLI::IsMember({"real", "phantom"}))
       ->capture_default_str();
-  app.add_option("--plan", given.plan, "A file that says what goes wrong");
-  app.add_option("--trace", given.trace, "For Perfetto or chrome://tracing");
-  app.add_option("--draw", given.draw, "A picture (SVG) of the messages of 2 to 32 ranks");
+  app.add_option("--plan", opts.plan, "A file with a plan of faults");
+  app.add_option("--trace", opts.trace, "Write a trace for Perfetto or chrome://tracing");
+  app.add_option("--draw", opts.draw, "Write a picture (SVG) of the messages of 2 to 32 ranks");
 }
 
 }  // namespace sim

@@ -2,115 +2,119 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// One simulated run from the first call to the end of the last.
+// Runs one collective on all ranks of a simulated world.
 
 #include "job.hpp"
 
+#include <algorithm>
 #include <optional>
 
 namespace sim {
 
-/// All ranks call once at the same time; the plan may strike some of them. Algorithms are chosen by
-/// `costs`, if they are given.
-class simulation final : colls::simulated_world::director {
+/// All ranks call once at the same virtual time. The plan may inject faults into some of them. If
+/// `costs` are given, algorithms are chosen by them.
+class simulation final : colls::simulated_world::fault_handler {
  public:
-  simulation(const options& how, job& what, const std::optional<colls::network_cost>& costs = {})
-      : world_(how.ranks, how.world()), what_(what) {
-    for (const auto& each : how.world().plan.faults) {
-      if (each.what == colls::simulated::fault::kind::wrong_argument) {
-        throw refusal("here all ranks call alike: a plan with wrong_argument is for the sim tests");
+  simulation(const options& opts, job& work, const std::optional<colls::network_cost>& costs = {})
+      : world_(opts.ranks, opts.world()), job_(work) {
+    for (const auto& planned : opts.world().plan.faults) {
+      if (planned.type == colls::simulated::fault::kind::wrong_argument) {
+        throw refusal("wrong_argument is not supported: all ranks make the same call here");
       }
     }
-    world_.direct_by(static_cast<director&>(*this));
-    const auto ranks = static_cast<std::size_t>(how.ranks);
+    world_.set_fault_handler(static_cast<fault_handler&>(*this));
+    const auto ranks = static_cast<std::size_t>(opts.ranks);
     comms_.reserve(ranks);
-    for (int rank = 0; rank < how.ranks; ++rank) {
+    for (int rank = 0; rank < opts.ranks; ++rank) {
       comms_.push_back(colls::simulated::join(world_, rank));
       if (costs) comms_.back().set_costs(*costs);
     }
-    world_.run_until([&] { return world_.is_silent(); });
-    world_.forget_counts();
+    world_.run_until([&] { return world_.is_quiescent(); });
+    world_.reset_counters();
     began_ = ended_ = world_.time();
-    ends_ = std::vector<end>(ranks);
+    completions_ = std::vector<call_completion>(ranks);
     calls_.resize(ranks);
-    for (int rank = 0; rank < how.ranks; ++rank) begin(rank);
-    silent_ = !world_.run_until([&] { return under_way_ == 0; });
+    for (int rank = 0; rank < opts.ranks; ++rank) begin(rank);
+    stuck_ = !world_.run_until([&] { return in_flight_ == 0; });
   }
 
   const colls::simulated_world& world() const { return world_; }
-  /// What a rank that no fault has struck calls on.
+  /// The communicator of a rank that no fault has destroyed.
   const communicator& comm_of(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
   colls::simulated::ticks duration() const { return ended_ - began_; }
-  /// Ranks that nothing can help any more, and for whom they wait.
-  std::string stuck() { return silent_ ? world_.waiting() : std::string(); }
+  /// If no event is left and calls have not ended: the waiting ranks, and for which ranks they
+  /// wait.
+  std::string stuck_report() { return stuck_ ? world_.waiting_report() : std::string(); }
 
-  /// Calls `visit(failure)` for each rank whose call failed.
-  template <class Visit>
-  void each_failure(Visit visit) const {
+  /// Calls `callback(failure)` for each rank whose call failed.
+  template <class Callback>
+  void for_each_failure(Callback callback) const {
     for (const auto& call : calls_) {
-      if (call && call->why().code != colls::errc{}) visit(call->why());
+      if (call && call->reason().code != colls::errc{}) callback(call->reason());
     }
   }
-  bool is_whole() const {
-    bool whole = !silent_;
-    for (const auto& call : calls_) whole = whole && call && call->why().code == colls::errc{};
-    return whole;
+  /// Returns whether the calls of all ranks have ended without an error.
+  bool has_succeeded() const {
+    return !stuck_ && std::all_of(calls_.begin(), calls_.end(), [](const auto& call) {
+      return call && call->reason().code == colls::errc{};
+    });
   }
 
  private:
   using fault = colls::simulated::fault;
 
-  struct end : colls::completion {
-    simulation* of = nullptr;
-    bool waited_for = false;
+  struct call_completion : colls::completion {
+    simulation* owner = nullptr;
+    bool pending = false;
   };
 
   void begin(int rank) {
-    auto& waiting = ends_[static_cast<std::size_t>(rank)];
-    waiting.of = this;
-    waiting.become(
+    auto& done = completions_[static_cast<std::size_t>(rank)];
+    done.owner = this;
+    done.bind(
         [](colls::completion& self) noexcept {
-          static_cast<end&>(self).of->ended(static_cast<end&>(self));
+          auto& completed = static_cast<call_completion&>(self);
+          completed.owner->ended(completed);
         },
         colls::completion(nullptr, &world_[rank].queue()));
     auto& call = calls_[static_cast<std::size_t>(rank)];
-    call.emplace(what_.start(comms_[static_cast<std::size_t>(rank)]));
-    waiting.waited_for = true;
-    ++under_way_;
-    if (call->start(waiting)) ended(waiting);
+    call.emplace(job_.start(comms_[static_cast<std::size_t>(rank)]));
+    done.pending = true;
+    ++in_flight_;
+    if (call->start(done)) ended(done);
   }
-  void ended(end& rank) {
-    if (!std::exchange(rank.waited_for, false)) return;
-    --under_way_;
+  void ended(call_completion& done) {
+    if (!std::exchange(done.pending, false)) return;
+    --in_flight_;
     ended_ = world_.time();
   }
 
-  void strike(const fault& what) override {
-    const auto rank = static_cast<std::size_t>(what.rank);
-    switch (what.what) {
+  void handle(const fault& injected) override {
+    const auto rank = static_cast<std::size_t>(injected.rank);
+    switch (injected.type) {
       case fault::kind::destroy:
         comms_[rank] = {};
         break;
       case fault::kind::cancel:
-        drop(rank);
+        cancel(rank);
         break;
       default:
-        drop(rank);
+        cancel(rank);
         comms_[rank] = {};
     }
   }
-  void drop(std::size_t rank) {
+  void cancel(std::size_t rank) {
     calls_[rank].reset();
-    ended(ends_[rank]);
+    ended(completions_[rank]);
   }
 
   colls::simulated_world world_;
-  job& what_;
+  job& job_;
   std::vector<communicator> comms_;
-  std::vector<end> ends_;
+  std::vector<call_completion> completions_;
   std::vector<std::optional<colls::operation<>>> calls_;
-  std::size_t under_way_ = 0;
-  bool silent_ = false;
+  std::size_t in_flight_ = 0;
+  bool stuck_ = false;
   colls::simulated::ticks began_ = 0;
   colls::simulated::ticks ended_ = 0;
 };

@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// binomial_tree: ceil(log2 p) rounds, for short buffers. Thakur, Rabenseifner, Gropp (2005).
+// binomial_tree: collectives over a binomial tree, for short buffers. They take ceil(log2 p)
+// rounds, where p is the number of ranks. Thakur, Rabenseifner, Gropp (2005).
 
 #include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::binomial_tree {
 
-/// Ends on no rank before all ranks have called it: word goes up to rank 0 and down again. 2(p-1)
-/// empty messages.
+/// Returns on no rank before all ranks have called it. Empty messages travel up the tree to rank 0
+/// and down again, 2(p-1) messages in total.
 template <channel Channel>
 task<> barrier(Channel net) {
   const pattern::knomial_tree tree(net.rank(), net.size(), 0, 2);
@@ -23,92 +24,96 @@ task<> barrier(Channel net) {
   for (int k = tree.children; k-- > 0;) co_await net.send(tree.child(k), token);
 }
 
-/// Afterwards `data` of every rank holds what `data` of the root held. p-1 messages of the whole
-/// buffer, at most ceil(log2 p) from one rank.
+/// Afterwards `data` of every rank holds what `data` of the root held. All ranks together send p-1
+/// messages of the whole buffer. One rank sends at most ceil(log2 p) of them.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
-  return knomial_tree::spread(net, data, root, 2);
+  return knomial_tree::broadcast_radix(net, data, root, 2);
 }
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is not looked at. `in` is only read;
-/// on the root it may be `out`. p-1 messages of the whole buffer. An operation that does not
-/// commute is folded in rank order: in the tree around rank 0, which sends the sum on to the root.
+/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
+/// may be `out` on the root. All ranks together send p-1 messages of the whole buffer. If the
+/// operation does not commute, the tree is built around rank 0, so that the sum is folded in rank
+/// order; rank 0 then sends the sum to the root.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  return knomial_tree::sum_up(net, in, out, root, op, 2);
+  return knomial_tree::reduce_radix(net, in, out, root, op, 2);
 }
 
-/// Afterwards chunk r of `all` on the root holds `mine` of rank r; elsewhere `all` is not looked
-/// at. On the root `mine` may be exactly its chunk. p-1 messages; a chunk travels once for each
-/// level of the tree above its rank.
+/// Afterwards chunk r of `all` on the root holds `own` of rank r; elsewhere `all` is ignored. On
+/// the root, `own` may be exactly the root's chunk of `all`. All ranks together send p-1 messages.
+/// A chunk travels once for each level of the tree above its rank.
 template <channel Channel, buffer Data>
-task<> gather(Channel net, Data mine, Data all, partition parts, int root) {
+task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);
-  const rotated order(parts, root);
+  const rotated_partition order(parts, root);
   if (tree.parent < 0) {
-    net.copy(bytes(chunks(all, parts)[root]), bytes(mine));
+    net.copy(bytes(chunks(all, parts)[root]), bytes(own));
     for (int k = 0; k < tree.children; ++k) {
-      const auto place = order.in(all, tree.child_range(k));
-      if (place.whole()) {
-        co_await net.recv(tree.child(k), bytes(place.head));
+      const auto range = order.range(all, tree.child_range(k));
+      if (range.is_contiguous()) {
+        co_await net.recv(tree.child(k), bytes(range.head));
         continue;
       }
-      const std::size_t head = bytes(place.head).size;
+      const std::size_t head = bytes(range.head).size;
       scratch memory = net.scratch_like(all, order.count(tree.child_range(k)));
       co_await net.recv(tree.child(k), memory.all());
-      net.copy(bytes(place.head), {memory.data(), head});
-      net.copy(bytes(place.tail), {memory.data() + head, bytes(place.tail).size});
+      net.copy(bytes(range.head), {memory.data(), head});
+      net.copy(bytes(range.tail), {memory.data() + head, bytes(range.tail).size});
     }
     co_return;
   }
   if (tree.children == 0) {
-    co_await net.send(tree.parent, bytes(mine));
+    co_await net.send(tree.parent, bytes(own));
     co_return;
   }
-  scratch memory = net.scratch_like(mine, order.count(tree.range()));
-  const Data held = placed(mine, memory.data(), order.count(tree.range()));
-  net.copy(bytes(held.subspan(0, mine.size())), bytes(mine));
+  scratch memory = net.scratch_like(own, order.count(tree.range()));
+  const Data subtree = typed_view(own, memory.data(), order.count(tree.range()));
+  net.copy(bytes(subtree.subspan(0, own.size())), bytes(own));
   for (int k = 0; k < tree.children; ++k) {
-    const std::size_t at = order.count({tree.relative, tree.child_range(k).first});
-    co_await net.recv(tree.child(k), bytes(held.subspan(at, order.count(tree.child_range(k)))));
+    const std::size_t offset = order.count({tree.relative, tree.child_range(k).first});
+    co_await net.recv(tree.child(k),
+                      bytes(subtree.subspan(offset, order.count(tree.child_range(k)))));
   }
-  co_await net.send(tree.parent, bytes(held));
+  co_await net.send(tree.parent, bytes(subtree));
 }
 
-/// Afterwards `mine` on rank r holds chunk r of `all` on the root; elsewhere `all` is not looked
-/// at. On the root `mine` may be exactly its chunk. The messages of gather, the other way.
+/// Afterwards `own` on rank r holds chunk r of `all` on the root; elsewhere `all` is ignored. On
+/// the root, `own` may be exactly the root's chunk of `all`. Sends the same messages as `gather`,
+/// but in the other direction.
 template <channel Channel, buffer Data>
-task<> scatter(Channel net, Data all, Data mine, partition parts, int root) {
+task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);
-  const rotated order(parts, root);
+  const rotated_partition order(parts, root);
   if (tree.parent < 0) {
     for (int k = tree.children; k-- > 0;) {
-      const auto place = order.in(all, tree.child_range(k));
-      if (place.whole()) {
-        co_await net.send(tree.child(k), bytes(place.head));
+      const auto range = order.range(all, tree.child_range(k));
+      if (range.is_contiguous()) {
+        co_await net.send(tree.child(k), bytes(range.head));
         continue;
       }
-      const std::size_t head = bytes(place.head).size;
+      const std::size_t head = bytes(range.head).size;
       scratch memory = net.scratch_like(all, order.count(tree.child_range(k)));
-      net.copy({memory.data(), head}, bytes(place.head));
-      net.copy({memory.data() + head, bytes(place.tail).size}, bytes(place.tail));
+      net.copy({memory.data(), head}, bytes(range.head));
+      net.copy({memory.data() + head, bytes(range.tail).size}, bytes(range.tail));
       co_await net.send(tree.child(k), memory.all());
     }
-    net.copy(bytes(mine), bytes(chunks(all, parts)[root]));
+    net.copy(bytes(own), bytes(chunks(all, parts)[root]));
     co_return;
   }
   if (tree.children == 0) {
-    co_await net.recv(tree.parent, bytes(mine));
+    co_await net.recv(tree.parent, bytes(own));
     co_return;
   }
-  scratch memory = net.scratch_like(mine, order.count(tree.range()));
-  const Data held = placed(mine, memory.data(), order.count(tree.range()));
-  co_await net.recv(tree.parent, bytes(held));
+  scratch memory = net.scratch_like(own, order.count(tree.range()));
+  const Data subtree = typed_view(own, memory.data(), order.count(tree.range()));
+  co_await net.recv(tree.parent, bytes(subtree));
   for (int k = tree.children; k-- > 0;) {
-    const std::size_t at = order.count({tree.relative, tree.child_range(k).first});
-    co_await net.send(tree.child(k), bytes(held.subspan(at, order.count(tree.child_range(k)))));
+    const std::size_t offset = order.count({tree.relative, tree.child_range(k).first});
+    co_await net.send(tree.child(k),
+                      bytes(subtree.subspan(offset, order.count(tree.child_range(k)))));
   }
-  net.copy(bytes(mine), bytes(held.subspan(0, mine.size())));
+  net.copy(bytes(own), bytes(subtree.subspan(0, own.size())));
 }
 
 }  // namespace colls::binomial_tree

@@ -2,49 +2,54 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// bruck: few messages, each of many blocks, for short blocks. Bruck, Ho, Kipnis, Upfal, Weathersby,
-// "Efficient algorithms for all-to-all communications in multiport message-passing systems" (1997).
+// bruck: all_gather and all_to_all with few messages of many blocks each, for short blocks. Bruck,
+// Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
+// message-passing systems" (1997).
 //
-// Block i of a rank is that of the rank i ahead; k is the channel's radix.
+// In the comments, p is the number of ranks and k is the channel's radix. Ranks are counted in a
+// circle: block i of a rank belongs to the rank that is i ranks ahead, modulo p.
 
 #include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::bruck {
 
-/// Before, rank r holds chunk r in its place in `data`; afterwards every rank holds all chunks.
-/// ceil(log_k p) rounds, in which a rank gets from up to k-1 ranks ahead what they know; it sends
-/// p-1 chunks in all.
+/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
+/// chunks. In each of ceil(log_k p) rounds, a rank receives from up to k-1 ranks ahead the chunks
+/// that these ranks hold. Every rank sends p-1 chunks in total.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
-  const rotated order(parts, net.rank());
+  const rotated_partition order(parts, net.rank());
   scratch memory = net.scratch_like(data, data.size());
-  const Data work = placed(data, memory.data(), data.size());
+  const Data work = typed_view(data, memory.data(), data.size());
   const chunks block(work, order);
   net.copy(bytes(block[0]), bytes(chunks(data, parts)[net.rank()]));
-  for (int known = 1; known < net.size(); known = circle.after(known)) {
-    // What the rank j steps ahead knows and we do not; we send as much.
-    const auto theirs = [&](int j) {
+  for (int known = 1; known < net.size(); known = circle.next_step(known)) {
+    // Returns the blocks that the rank j steps ahead holds and this rank does not hold. This rank
+    // sends the same number of blocks to the rank j steps behind.
+    const auto missing_blocks = [&](int j) {
       const int missing = net.size() - j * known;
       return pattern::rank_range{j * known, j * known + (known < missing ? known : missing)};
     };
     const auto send = [&](int j) {
-      const pattern::rank_range ours{0, theirs(j).size()};
-      return net.send(circle.behind(j * known), bytes(block[ours]));
+      const pattern::rank_range held{0, missing_blocks(j).size()};
+      return net.send(circle.behind(j * known), bytes(block[held]));
     };
     const auto recv = [&](int j) {
-      return net.recv(circle.ahead(j * known), bytes(block[theirs(j)]));
+      return net.recv(circle.ahead(j * known), bytes(block[missing_blocks(j)]));
     };
     const int last = circle.peers(known) + 1;
     co_await when_all(each_of(1, last, send), each_of(1, last, recv));
   }
-  order.turn_back(net, data, work);
+  order.unrotate(net, data, work);
 }
 
-/// The blocks that travel in one round: those whose distance has the digit j at `step` go j steps.
-class travellers {
+/// The blocks that travel in one round. The distance of a block, which is the number of ranks that
+/// it has to move, is written in base k. A block moves j * `step` ranks in this round if j is the
+/// digit of its distance for `step`. A block with the digit 0 stays.
+class travelling_blocks {
  public:
-  travellers(const pattern::dissemination& circle, int step) {
+  travelling_blocks(const pattern::dissemination& circle, int step) {
     for (int j = 1; j <= circle.peers(step); ++j) {
       for (int i = j * step; i < circle.size; ++i) {
         if (i / step % circle.radix == j) blocks_.push_back(static_cast<std::size_t>(i));
@@ -53,12 +58,13 @@ class travellers {
     }
   }
 
-  /// In the order of their peers.
+  /// Returns the blocks, ordered by the peers to which they are sent.
   const detail::recycled_vector<std::size_t>& blocks() const { return blocks_; }
-  /// How many there are for each peer, as offsets.
-  const detail::recycled_vector<std::size_t>& of_peers() const { return first_; }
-  /// The bytes for each peer, as offsets, if the blocks have these lengths.
-  detail::recycled_vector<std::size_t> bytes(
+  /// Returns the position of each peer's first block in `blocks()`, followed by the number of
+  /// blocks.
+  const detail::recycled_vector<std::size_t>& peer_offsets() const { return first_; }
+  /// Returns the positions of `peer_offsets` in bytes, if `lengths` are the lengths of the blocks.
+  detail::recycled_vector<std::size_t> byte_offsets(
       const detail::recycled_vector<std::uint64_t>& lengths) const {
     detail::recycled_vector<std::size_t> offsets{0};
     for (std::size_t j = 1; j < first_.size(); ++j) {
@@ -77,78 +83,84 @@ class travellers {
   detail::recycled_vector<std::size_t> first_{0};
 };
 
-/// One message to each peer of the round and one from it: a chunk of `out` and one of `in`, by the
-/// offsets of both.
+/// Sends each peer of the round a chunk of `out` and receives a chunk of `in` from each peer. The
+/// offsets say where the chunks begin.
 template <channel Channel>
 auto exchange(const Channel& net, int step, any_buffer out,
-              const detail::recycled_vector<std::size_t>& leaving, any_buffer in,
-              const detail::recycled_vector<std::size_t>& coming) {
+              const detail::recycled_vector<std::size_t>& out_offsets, any_buffer in,
+              const detail::recycled_vector<std::size_t>& in_offsets) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
   const int peers = circle.peers(step);
-  const chunks to(out, partition::from_offsets(leaving.data(), peers));
-  const chunks from(in, partition::from_offsets(coming.data(), peers));
-  const auto send = [&](int j) { return net.send(circle.ahead((j + 1) * step), bytes(to[j])); };
-  const auto recv = [&](int j) { return net.recv(circle.behind((j + 1) * step), bytes(from[j])); };
+  const chunks outgoing(out, partition::from_offsets(out_offsets.data(), peers));
+  const chunks incoming(in, partition::from_offsets(in_offsets.data(), peers));
+  const auto send = [&](int j) {
+    return net.send(circle.ahead((j + 1) * step), bytes(outgoing[j]));
+  };
+  const auto recv = [&](int j) {
+    return net.recv(circle.behind((j + 1) * step), bytes(incoming[j]));
+  };
   return when_all(each_of(0, peers, send), each_of(0, peers, recv));
 }
 
-/// Brings the blocks to their ranks, and those that end here into `arriving`. What takes a block's
-/// place on its way has as far to go from there. Where ranks have blocks of lengths of their own, a
-/// message of those goes ahead of each message of blocks: Fan, Gilray, Pascucci, Huang, Micinski,
-/// Kumar, "Optimizing the Bruck algorithm for non-uniform all-to-all communication" (2022).
+/// Moves all blocks to their destinations, from this round on, and copies the blocks for this rank
+/// to `arriving`. A received block replaces the sent block that has the same distance left to
+/// travel. Unless all blocks have the same length, each message of blocks is preceded by a message
+/// with their lengths: Fan, Gilray, Pascucci, Huang, Micinski, Kumar, "Optimizing the Bruck
+/// algorithm for non-uniform all-to-all communication" (2022).
 template <channel Channel, buffer Data>
-task<> bring(Channel net, detail::recycled_vector<mutable_bytes>& block, int step, bool one_length,
-             chunks<Data, partition> arriving) {
+task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int step,
+             bool is_one_length, chunks<Data, partition> arriving) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
   if (step >= net.size()) {
     for (int i = 1; i < net.size(); ++i) {
-      const int from = circle.behind(i);
-      const mutable_bytes came = block[static_cast<std::size_t>(i)];
-      const mutable_bytes place = bytes(arriving[from]);
-      if (came.size != place.size) {
-        failure why(errc::mismatch);
-        why.say("rank %d sends %zu bytes, rank %d expects %zu of it", from, came.size, net.rank(),
-                place.size);
-        net.revoke(why);
-        throw error(why);
+      const int source = circle.behind(i);
+      const mutable_bytes received = block[static_cast<std::size_t>(i)];
+      const mutable_bytes expected = bytes(arriving[source]);
+      if (received.size != expected.size) {
+        failure reason(errc::mismatch);
+        reason.set_detail("rank %d sends %zu bytes, rank %d expects %zu of it", source,
+                          received.size, net.rank(), expected.size);
+        net.revoke(reason);
+        throw error(reason);
       }
-      net.copy(place, came);
+      net.copy(expected, received);
     }
     co_return;
   }
-  const travellers go(circle, step);
-  detail::recycled_vector<std::uint64_t> leaving;
-  for (const std::size_t i : go.blocks()) leaving.push_back(block[i].size);
-  detail::recycled_vector<std::uint64_t> coming = leaving;
-  if (!one_length) {
-    const any_buffer ours(leaving.data(), leaving.size(), sizeof(std::uint64_t));
-    const any_buffer theirs(coming.data(), coming.size(), sizeof(std::uint64_t));
-    co_await exchange(net, step, ours, go.of_peers(), theirs, go.of_peers());
+  const travelling_blocks moves(circle, step);
+  detail::recycled_vector<std::uint64_t> out_lengths;
+  for (const std::size_t i : moves.blocks()) out_lengths.push_back(block[i].size);
+  detail::recycled_vector<std::uint64_t> in_lengths = out_lengths;
+  if (!is_one_length) {
+    const any_buffer sent(out_lengths.data(), out_lengths.size(), sizeof(std::uint64_t));
+    const any_buffer received(in_lengths.data(), in_lengths.size(), sizeof(std::uint64_t));
+    co_await exchange(net, step, sent, moves.peer_offsets(), received, moves.peer_offsets());
   }
-  const detail::recycled_vector<std::size_t> out = go.bytes(leaving);
-  const detail::recycled_vector<std::size_t> in = go.bytes(coming);
+  const detail::recycled_vector<std::size_t> out = moves.byte_offsets(out_lengths);
+  const detail::recycled_vector<std::size_t> in = moves.byte_offsets(in_lengths);
   scratch outgoing = net.scratch_bytes(out.back());
   scratch incoming = net.scratch_bytes(in.back());
   std::byte* at = outgoing.data();
-  for (const std::size_t i : go.blocks()) {
+  for (const std::size_t i : moves.blocks()) {
     net.copy({at, block[i].size}, block[i]);
     at += block[i].size;
   }
   co_await exchange(net, step, any_buffer(outgoing.data(), out.back(), 1), out,
                     any_buffer(incoming.data(), in.back(), 1), in);
   at = incoming.data();
-  for (std::size_t k = 0; k < coming.size(); ++k) {
-    block[go.blocks()[k]] = {at, coming[k]};
-    at += coming[k];
+  for (std::size_t k = 0; k < in_lengths.size(); ++k) {
+    block[moves.blocks()[k]] = {at, in_lengths[k]};
+    at += in_lengths[k];
   }
-  co_await bring(net, block, circle.after(step), one_length, arriving);
+  co_await route(net, block, circle.next_step(step), is_one_length, arriving);
 }
 
-/// Afterwards chunk i of `out` holds the chunk of `in` that rank i had for this rank; `in` is only
+/// Afterwards chunk i of `out` holds the chunk that rank i's `in` had for this rank. `in` is only
 /// read and does not overlap `out`. Chunk i of this rank's `in_parts` is as long as this rank's
-/// chunk of the `out_parts` on rank i. ceil(log_k p) rounds of at most k-1 messages, in which a
-/// chunk travels once for each digit of its distance that is not 0; twice as many rounds and
-/// messages unless all chunks of all ranks are of one length (`partition::blocks`).
+/// chunk of the `out_parts` on rank i. Takes ceil(log_k p) rounds of at most k-1 messages per rank,
+/// in which a chunk travels once for each non-zero digit of its distance in base k. Takes twice as
+/// many rounds and messages unless all chunks of all ranks have the same length
+/// (`partition::blocks`).
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());
@@ -157,7 +169,7 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
   detail::recycled_vector<mutable_bytes> block;
   for (int i = 0; i < net.size(); ++i) block.push_back(bytes(outgoing[ring.ahead(i)]));
   net.copy(bytes(arriving[net.rank()]), block[0]);
-  co_await bring(net, block, 1, in_parts.is_blocks(), arriving);
+  co_await route(net, block, 1, in_parts.is_blocks(), arriving);
 }
 
 }  // namespace colls::bruck

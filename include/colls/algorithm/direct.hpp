@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct: nothing is sent but where the data lies. For ranks that see each other's memory; what a
-// rank does not lend goes by messages, the same way.
+// direct: reductions of ranks that access each other's memory. Ranks tell each other where their
+// buffers lie and fold (combine) the inputs in place. A buffer is accessed in shared memory that
+// all processes of a machine map, as a copy in a bounce buffer, or by cross memory attach (CMA), in
+// which the kernel reads another process's private memory. Messages carry data that a rank cannot
+// expose in one of these ways.
 
 #include <colls/algorithm/direct_data_movement.hpp>
 #include <colls/algorithm/direct_short.hpp>
@@ -14,329 +17,339 @@
 
 namespace colls::direct {
 
-using whole::add_up;
-using whole::apart;
+using direct_short::fold_parts;
+using direct_short::no_alias;
 
-/// Leaves in `sum` the sum in rank order of a chunk: `own` here, `offset` elements into the input
-/// of every other rank. The input of rank `aliased` lies where `sum` does. One pass over all
-/// inputs, piece by piece; the same goes to `second` unless that is null, and each piece is
-/// followed by `deliver(first, count)` while it is in the cache.
+/// Leaves in `sum` the sum, in rank order, of `own` of this rank and of the parts that begin
+/// `offset` elements into the inputs of the other ranks. All inputs must be mapped. The input of
+/// rank `aliased` lies in the memory of `sum`. Makes one pass over all inputs, piece by piece. Also
+/// writes the sum to `second` unless `second` is null. Calls `deliver(first, count)` after each
+/// piece, while that piece of the sum is in the cache.
 template <channel Channel, buffer Data, class Op, class Deliver>
-task<> fold_seen(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
-                 int aliased, Op op, std::byte* second, Deliver deliver) {
+task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
+                   Data sum, int aliased, Op op, std::byte* second, Deliver deliver) {
   const std::size_t element = element_size(own);
-  const std::size_t longest = std::max(element, peers.cached);
+  const std::size_t longest = std::max(element, window.piece_bytes);
   const scratch memory(net.scratch_bytes(aliased > 1 ? longest : 0));
   detail::recycled_vector<const void*> parts(static_cast<std::size_t>(net.size()));
   const auto work = [&](std::size_t at, std::size_t n) {
     for (int rank = 0; rank < net.size(); ++rank) {
-      parts[static_cast<std::size_t>(rank)] = rank == net.rank()
-                                                  ? bytes(own.subspan(at, n)).data
-                                                  : peers.in_of(rank) + (offset + at) * element;
+      parts[static_cast<std::size_t>(rank)] =
+          rank == net.rank() ? bytes(own.subspan(at, n)).data
+                             : window.remote_in(rank) + (offset + at) * element;
     }
-    std::byte* const also = second == nullptr ? nullptr : second + at * element;
-    add_up(net, sum.subspan(at, n), parts, aliased, memory.data(), op, also);
+    std::byte* const copy = second == nullptr ? nullptr : second + at * element;
+    fold_parts(net, sum.subspan(at, n), parts, aliased, memory.data(), op, copy);
     deliver(at, n);
   };
-  co_await peers.in_pieces(own.size(), element, work);
+  co_await window.for_each_piece(own.size(), element, work);
 }
 
-/// The same where some inputs come as messages, in `sum`'s own memory; `sum` may be `own`.
+/// Leaves the same sum in `sum` as `fold_mapped`, but receives as messages the inputs that this
+/// rank cannot access. `sum` may be `own`.
 template <channel Channel, buffer Data, class Op>
-task<> fold_mixed(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
-                  Op op) {
-  const int mine = net.rank();
+task<> fold_mixed(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
+                  Data sum, Op op) {
+  const int own_rank = net.rank();
   const std::size_t element = element_size(own);
   const bool in_place = own.data() == sum.data();
-  const scratch memory(net.scratch_like(own, in_place && mine > 1 ? own.size() : 0));
-  const Data lower = in_place && mine > 1 ? placed(own, memory.data(), own.size()) : sum;
+  const scratch memory(net.scratch_like(own, in_place && own_rank > 1 ? own.size() : 0));
+  const Data lower = in_place && own_rank > 1 ? typed_view(own, memory.data(), own.size()) : sum;
   const auto part = [&](int rank, std::size_t at, std::size_t n) {
-    return placed(own, peers.in_of(rank) + (offset + at) * element, n);
+    return typed_view(own, window.remote_in(rank) + (offset + at) * element, n);
   };
   Data partial = own;
   int next = 1;
-  if (mine == 1) {
+  if (own_rank == 1) {
     const auto work = [&](std::size_t at, std::size_t n) {
       net.reduce(sum.subspan(at, n), part(0, at, n), own.subspan(at, n), op);
     };
-    if (peers.sees_in(0)) {
-      co_await peers.in_pieces(own.size(), element, work);
+    if (window.accesses_in(0)) {
+      co_await window.for_each_piece(own.size(), element, work);
     } else {
       co_await net.recv_reduce(0, own, sum, op, incoming::left);
     }
     partial = sum;
     next = 2;
-  } else if (mine > 1) {
+  } else if (own_rank > 1) {
     const auto work = [&](std::size_t at, std::size_t n) {
       net.copy(bytes(lower.subspan(at, n)), bytes(part(0, at, n)));
     };
-    if (peers.sees_in(0)) {
-      co_await peers.in_pieces(own.size(), element, work);
+    if (window.accesses_in(0)) {
+      co_await window.for_each_piece(own.size(), element, work);
     } else {
       co_await net.recv(0, bytes(lower));
     }
     partial = lower;
   }
   for (int rank = next; rank < net.size(); ++rank) {
-    const Data into = rank < mine ? lower : sum;
+    const Data dest = rank < own_rank ? lower : sum;
     const auto work = [&](std::size_t at, std::size_t n) {
-      net.reduce(into.subspan(at, n), partial.subspan(at, n), part(rank, at, n), op);
+      net.reduce(dest.subspan(at, n), partial.subspan(at, n), part(rank, at, n), op);
     };
-    if (rank == mine) {
-      net.reduce(into, partial, own, op);
-    } else if (peers.sees_in(rank)) {
-      co_await peers.in_pieces(own.size(), element, work);
+    if (rank == own_rank) {
+      net.reduce(dest, partial, own, op);
+    } else if (window.accesses_in(rank)) {
+      co_await window.for_each_piece(own.size(), element, work);
     } else {
-      co_await net.recv_reduce(rank, partial, into, op, incoming::right);
+      co_await net.recv_reduce(rank, partial, dest, op, incoming::right);
     }
-    partial = into;
+    partial = dest;
   }
 }
 
+/// Returns whether this rank can access the inputs of all other ranks.
 template <channel Channel>
-bool sees_all(const Channel& net, const lending<Channel>& peers) {
+bool accesses_all(const Channel& net, const shared_window<Channel>& window) {
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peer != net.rank() && !peers.sees_in(peer)) return false;
+    if (peer != net.rank() && !window.accesses_in(peer)) return false;
   }
   return true;
 }
 
-/// `fold_seen` where this rank sees all inputs, else `fold_mixed`. What was read of a peer but
-/// `root` is not read again.
+/// Runs `fold_mapped` if this rank can access all inputs, else `fold_mixed`. With `fold_mapped`,
+/// this rank also touches the input lines that it has read (see `detail::touch_lines`), because no
+/// rank reads them again. The lines of `root` are not touched.
 template <channel Channel, buffer Data, class Op>
-task<> fold(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
+task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
             int aliased, Op op, int root) {
-  if (!sees_all(net, peers)) return fold_mixed(net, peers, own, offset, sum, op);
-  const auto leave = [net, &peers, offset, root, element = element_size(own)](std::size_t at,
-                                                                              std::size_t n) {
+  if (!accesses_all(net, window)) return fold_mixed(net, window, own, offset, sum, op);
+  const auto touch_inputs = [net, &window, offset, root, element = element_size(own)](
+                                std::size_t at, std::size_t n) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank() || peer == root) continue;
-      peers.leave(peer, (offset + at) * element, n * element);
+      window.touch_input(peer, (offset + at) * element, n * element);
     }
   };
-  return fold_seen(net, peers, own, offset, sum, aliased, op, nullptr, leave);
+  return fold_mapped(net, window, own, offset, sum, aliased, op, nullptr, touch_inputs);
 }
 
-/// Whether inputs of so many bytes are read in memory of a rank's own: in shorter ones a word about
-/// each takes longer, and the sums of longer ones have left the cache when a root reads them.
-inline bool is_read_by_all(std::size_t bytes) { return bytes >= 64 * 1024; }
-inline bool is_read_at_root(std::size_t bytes, int ranks) {
+/// Returns whether inputs of this size in private memory are read by CMA. For shorter inputs, the
+/// messages by which the ranks agree on CMA take longer than CMA saves.
+inline bool prefers_cma(std::size_t bytes) { return bytes >= 64 * 1024; }
+/// Returns whether inputs of this size are read by CMA if only the root reads them.
+inline bool prefers_cma_at_root(std::size_t bytes, int ranks) {
   return static_cast<std::size_t>(ranks - 1) * bytes > 128 * 1024;
 }
 
-/// Leaves in `sum` the sum in rank order of `own` and of what every other rank has `offset`
-/// elements into its input; says how many elements it has made before some could not be read.
-/// Inputs come into the cache a window of each at a time.
+/// Leaves in `sum` the sum, in rank order, of `own` and of the parts that begin `offset` elements
+/// into the inputs of the other ranks. Reads one block of every rank's input at a time, so that the
+/// blocks fit into the cache. Returns the number of finished elements, which is less than all if
+/// some input cannot be read.
 template <channel Channel, buffer Data, class Op>
-task<std::size_t> fold_windows(Channel net, lending<Channel>& peers, Data own, std::size_t offset,
-                               Data sum, int aliased, Op op) {
+task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, Data own,
+                                  std::size_t offset, Data sum, int aliased, Op op) {
   const std::size_t element = element_size(own);
   const auto others = static_cast<std::size_t>(net.size() - 1);
-  const std::size_t window =
-      std::min(own.size(), elements_in(lending<Channel>::read_at_once / others, element));
-  const scratch memory(net.scratch_bytes((others + (aliased > 1 ? 1 : 0)) * window * element));
+  const std::size_t block =
+      std::min(own.size(), elements_in(shared_window<Channel>::cma_block_bytes / others, element));
+  const scratch memory(net.scratch_bytes((others + (aliased > 1 ? 1 : 0)) * block * element));
   detail::recycled_vector<const void*> parts(others + 1);
-  for (std::size_t at = 0; at < own.size(); at += window) {
-    const std::size_t n = std::min(window, own.size() - at);
+  for (std::size_t at = 0; at < own.size(); at += block) {
+    const std::size_t n = std::min(block, own.size() - at);
     std::byte* free = memory.data();
     for (int rank = 0; rank < net.size(); ++rank) {
-      const bool mine = rank == net.rank();
-      const Data part = mine ? own.subspan(at, n) : placed(own, free, n);
+      const bool is_own = rank == net.rank();
+      const Data part = is_own ? own.subspan(at, n) : typed_view(own, free, n);
       parts[static_cast<std::size_t>(rank)] = part.data();
-      if (mine) continue;
-      if (!co_await peers.copy_some(part, rank, (offset + at) * element)) co_return at;
-      free += window * element;
+      if (is_own) continue;
+      if (!co_await window.get_block(part, rank, (offset + at) * element)) co_return at;
+      free += block * element;
     }
-    add_up(net, sum.subspan(at, n), parts, aliased, free, op);
-    if (peers.is_turn_over(n * element)) co_await peers.others_turn();
+    fold_parts(net, sum.subspan(at, n), parts, aliased, free, op);
+    if (window.should_yield(n * element)) co_await window.yield_to_others();
   }
   co_return own.size();
 }
 
-/// The same to the end, when nobody is in what another one lends any more. What this rank does not
-/// see, or cannot read, is sent.
+/// Leaves the same sum in `sum` as `fold_cma_blocks`, and ends the window. Receives as messages the
+/// inputs that this rank cannot access or read.
 template <channel Channel, buffer Data, class Op>
-task<> fold_read(Channel net, lending<Channel>& peers, Data own, std::size_t offset, Data sum,
-                 int aliased, Op op) {
+task<> fold_cma(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
+                int aliased, Op op) {
   const std::size_t element = element_size(own);
   std::size_t done = 0;
-  if (sees_all(net, peers)) {
-    if (peers.reads()) {
-      done = co_await fold_windows(net, peers, own, offset, sum, aliased, op);
+  if (accesses_all(net, window)) {
+    if (window.uses_cma()) {
+      done = co_await fold_cma_blocks(net, window, own, offset, sum, aliased, op);
     } else {
-      co_await fold(net, peers, own, offset, sum, aliased, op, net.rank());
+      co_await fold(net, window, own, offset, sum, aliased, op, net.rank());
       done = own.size();
     }
     if (done == own.size()) {
-      co_await peers.end();
+      co_await window.end();
       co_return;
     }
   }
-  const whole::room taken(net, own, net.size());
+  const direct_short::part_scratch received(net, own, net.size());
   const auto part = [&](int rank) {
     const std::size_t before = static_cast<std::size_t>(rank) * bytes(own).size;
-    return rank == net.rank() ? own : placed(own, taken.data() + before, own.size());
+    return rank == net.rank() ? own : typed_view(own, received.data() + before, own.size());
   };
-  const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
-  const auto take = [&](int peer) { return net.recv(peer, bytes(part(peer))); };
-  const auto copy = [&]() -> task<> {
+  const auto needs_recv = [&](int peer) { return !window.accesses_in(peer); };
+  const auto recv = [&](int peer) { return net.recv(peer, bytes(part(peer))); };
+  const auto get_all = [&]() -> task<> {
     for (int peer = 0; peer < net.size(); ++peer) {
-      if (peer != net.rank() && !unseen(peer)) {
-        co_await peers.copy_in(part(peer), peer, offset * element);
+      if (peer != net.rank() && !needs_recv(peer)) {
+        co_await window.get(part(peer), peer, offset * element);
       }
     }
   };
-  co_await when_all(peers.with_those(unseen, take), net.beside(copy()));
-  co_await peers.end();
+  co_await when_all(window.for_each_peer(needs_recv, recv), net.concurrent(get_all()));
+  co_await window.end();
   detail::recycled_vector<const void*> parts(static_cast<std::size_t>(net.size()));
   for (int rank = 0; rank < net.size(); ++rank) {
     parts[static_cast<std::size_t>(rank)] = bytes(part(rank)).data + done * element;
   }
-  std::byte* const spare = taken.data() + static_cast<std::size_t>(net.rank()) * bytes(own).size;
-  add_up(net, sum.subspan(done, own.size() - done), parts, aliased, spare, op);
+  std::byte* const spare = received.data() + static_cast<std::size_t>(net.rank()) * bytes(own).size;
+  fold_parts(net, sum.subspan(done, own.size() - done), parts, aliased, spare, op);
 }
 
-/// This rank's chunk of `in` goes to whoever does not see it.
+/// Sends chunk r of `in` to each rank r to which this rank does not expose that chunk.
 template <channel Channel, buffer Data>
-task<> give_chunks(Channel net, lending<Channel>& peers, Data in, partition parts) {
+task<> send_chunks(Channel net, shared_window<Channel>& window, Data in, partition parts) {
   const chunks chunk(in, parts);
-  const auto blind = [&](int peer) { return !peers.lends_in(peer); };
-  const auto give = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
-  co_await peers.with_those(blind, give);
+  const auto needs_send = [&](int peer) { return !window.exposes_in(peer); };
+  const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
+  co_await window.for_each_peer(needs_send, send);
 }
 
-/// The sum of this rank's chunk, and then to every rank's `out`. `lent`: peers work in this one.
+/// Folds this rank's chunk and writes or sends the sum to every rank's `out`. `exposes_out` says
+/// that peers write to `out` itself and not to a bounce buffer.
 template <channel Channel, buffer Data, class Op>
-task<> sum_for_all(Channel net, Channel results, lending<Channel>& peers, Data in, Data out,
-                   bool lent, partition parts, Op op) {
+task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& window, Data in,
+                        Data out, bool exposes_out, partition parts, Op op) {
   const std::size_t offset = parts.offset(net.rank());
   const Data own = chunks(in, parts)[net.rank()];
   const Data sum = chunks(out, parts)[net.rank()];
   const std::size_t element = element_size(out);
-  const auto seen_from = [&](int peer) {
-    while (peer < net.size() && (peer == net.rank() || !peers.sees_out(peer))) ++peer;
+  const auto next_accessed = [&](int peer) {
+    while (peer < net.size() && (peer == net.rank() || !window.accesses_out(peer))) ++peer;
     return peer;
   };
-  const int first = seen_from(0);
-  int next = first;  // the pass that adds up serves those before it
+  const int first = next_accessed(0);
+  int next = first;  // the fold itself has written to the accessed peers before `next`
   const auto spread = [&](std::size_t at, std::size_t n) {
-    for (int peer = next; peer < net.size(); peer = seen_from(peer + 1)) {
-      const Data there = placed(sum, peers.out_of(peer) + (offset + at) * element, n);
-      net.copy(bytes(there), bytes(sum.subspan(at, n)));
+    for (int peer = next; peer < net.size(); peer = next_accessed(peer + 1)) {
+      const Data dest = typed_view(sum, window.remote_out(peer) + (offset + at) * element, n);
+      net.copy(bytes(dest), bytes(sum.subspan(at, n)));
     }
   };
-  if (sees_all(net, peers)) {
-    next = seen_from(first + 1);
-    if (first == net.size() || lent || in.data() == out.data()) {
-      const int aliased = in.data() == out.data() ? net.rank() : apart;
+  if (accesses_all(net, window)) {
+    next = next_accessed(first + 1);
+    if (first == net.size() || exposes_out || in.data() == out.data()) {
+      const int aliased = in.data() == out.data() ? net.rank() : no_alias;
       std::byte* const second =
-          first < net.size() ? peers.out_of(first) + offset * element : nullptr;
-      co_await fold_seen(net, peers, own, offset, sum, aliased, op, second, spread);
+          first < net.size() ? window.remote_out(first) + offset * element : nullptr;
+      co_await fold_mapped(net, window, own, offset, sum, aliased, op, second, spread);
     } else {
-      // A copy does not read the lines that it writes whole, as a sum does: nobody had them here.
-      const Data there = placed(sum, peers.out_of(first) + offset * element, sum.size());
-      const auto home = [&](std::size_t at, std::size_t n) {
-        net.copy(bytes(sum.subspan(at, n)), bytes(there.subspan(at, n)));
+      // The lines of `sum` are not yet in this core's cache. A fold would read these lines before
+      // it writes them, but a copy of whole lines does not. So this rank folds into the first
+      // peer's output and then copies from there to `sum`.
+      const Data dest = typed_view(sum, window.remote_out(first) + offset * element, sum.size());
+      const auto copy_and_spread = [&](std::size_t at, std::size_t n) {
+        net.copy(bytes(sum.subspan(at, n)), bytes(dest.subspan(at, n)));
         spread(at, n);
       };
-      const int aliased = peers.is_in_place(first) ? first : apart;
-      co_await fold_seen(net, peers, own, offset, there, aliased, op, nullptr, home);
+      const int aliased = window.is_in_place(first) ? first : no_alias;
+      co_await fold_mapped(net, window, own, offset, dest, aliased, op, nullptr, copy_and_spread);
     }
   } else {
-    co_await fold_mixed(net, peers, own, offset, sum, op);
-    co_await peers.in_pieces(sum.size(), element, spread);
+    co_await fold_mixed(net, window, own, offset, sum, op);
+    co_await window.for_each_piece(sum.size(), element, spread);
   }
-  const auto blind = [&](int peer) { return !peers.sees_out(peer); };
-  const auto give = [&](int peer) { return results.send(peer, bytes(sum)); };
-  co_await peers.with_those(blind, give);
+  const auto needs_send = [&](int peer) { return !window.accesses_out(peer); };
+  const auto send = [&](int peer) { return results.send(peer, bytes(sum)); };
+  co_await window.for_each_peer(needs_send, send);
 }
 
-/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
-/// only read, and may be `out`. Each rank adds up one chunk, reading it where it lies, and writes
-/// it to all: each input is read once and each output written once. What a rank does not lend it
-/// copies to a desk for those who read it there, and takes the sums from the desk. Where peers see
-/// neither, 2(p-1)/p of the buffer is sent by each rank.
+/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum. `in` is
+/// only read, and may be `out`. Each rank folds one chunk where the inputs lie and writes the sum
+/// to all outputs, so each input is read once and each output is written once. A rank whose buffers
+/// are not in shared memory copies its input to a bounce buffer and the sums out of the bounce
+/// buffer. If there is no bounce buffer either, messages carry the data, and each rank sends
+/// 2(p-1)/p of the buffer, where p is the number of ranks.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
   const partition parts(out.size(), net.size());
   const chunks inputs(in, parts);
   const chunks sums(out, parts);
-  const desk<Channel> copies(net, bytes(in), bytes(out));
-  lending<Channel> peers(net, copies.in(), copies.out());
+  const exposed_buffers<Channel> buffers(net, bytes(in), bytes(out));
+  shared_window<Channel> window(net, buffers.in(), buffers.out());
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peers.lends_in(peer)) copies.bring(net, bytes(inputs[peer]));
+    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(inputs[peer]));
   }
-  co_await peers.begin(bytes(in).size);
+  co_await window.begin(bytes(in).size);
   const Channel results = net.lane(net.width());
-  const auto blind = [&](int peer) { return !peers.lends_out(peer); };
-  const auto take = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
-  co_await when_all(
-      net.beside(give_chunks(net, peers, in, parts)),
-      net.beside(sum_for_all(net, results, peers, in, out, !copies.has_out(), parts, op)),
-      peers.with_those(blind, take));
-  co_await peers.end();
+  const auto needs_recv = [&](int peer) { return !window.exposes_out(peer); };
+  const auto recv = [&](int peer) { return results.recv(peer, bytes(sums[peer])); };
+  co_await when_all(net.concurrent(send_chunks(net, window, in, parts)),
+                    net.concurrent(reduce_own_chunk(net, results, window, in, out,
+                                                    !buffers.bounces_out(), parts, op)),
+                    window.for_each_peer(needs_recv, recv));
+  co_await window.end();
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peers.lends_out(peer)) copies.fetch(net, bytes(sums[peer]));
+    if (window.exposes_out(peer)) buffers.copy_out(net, bytes(sums[peer]));
   }
 }
-/// Piece by piece of what a desk holds.
+/// Does the same as `all_reduce_in_chunks`, but in pieces that fit into a bounce buffer.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
   const std::size_t chunk = partition(in.size(), net.size()).longest() * element_size(in);
-  const int count = std::max(pieces_of(desk<Channel>::size, in), net.segments(chunk));
+  const int count =
+      std::max(pieces_of(exposed_buffers<Channel>::max_bytes, in), net.segments(chunk));
   const partition pieces(in.size(), count);
   const auto piece = [&](Channel lane, int k) {
     const std::size_t at = pieces.offset(k);
     const std::size_t n = pieces.count(k);
     return all_reduce_in_chunks(lane, in.subspan(at, n), out.subspan(at, n), op);
   };
-  co_await in_lanes(net, net.width(), count, piece);
+  co_await run_in_lanes(net, net.width(), count, piece);
 }
 
-/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
-/// only read, and may be `out`. A short input goes to all ranks.
+/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum. `in` is
+/// only read, and may be `out`. Short inputs are sent to all ranks.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
-task<> all_reduce_apart(Channel net, Data in, Data out, Op op) {
-  if (goes_whole(collective::all_reduce, bytes(in).size, net.size())) {
-    return in_one_step<whole::all_reduce<Channel, Data, Op>>(net, in, out, op);
+  requires shared_window_transport<typename Channel::transport_type>
+task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
+  if (is_short_vector(collective::all_reduce, bytes(in).size, net.size())) {
+    return run_frameless<direct_short::all_reduce<Channel, Data, Op>>(net, in, out, op);
   }
   return all_reduce_in_pieces(net, in, out, op);
 }
 
-/// The same in place.
+/// Afterwards every rank holds the same sum in `data`, with the bits of the sequential sum.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce(Channel net, Data data, Op op) {
-  return all_reduce_apart(net, data, data, op);
+  return all_reduce_out_of_place(net, data, data, op);
 }
 
-/// Afterwards rank r holds the finished chunk r in `out`, with the bits of the sequential sum; `in`
-/// is only read, and `out` may be exactly this rank's chunk of it. Every rank reads its chunk where
-/// it lies, or is sent it.
+/// Does the reduce_scatter of long vectors. Every rank reads its chunk of each input where the
+/// input lies, or receives that chunk as a message.
 template <channel Channel, buffer Data, class Op>
-task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op op) {
+task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op op) {
   if (net.size() == 1) {
     net.copy(bytes(out), bytes(in));
     co_return;
   }
-  const bool reads = is_read_by_all(bytes(in).size);
-  const auto copies = desk<Channel>::of_many(net, bytes(in));
-  lending<Channel> peers(net, copies.in(), copies.spent(),
-                         reads ? readers::all_to_add : readers::nobody);
-  if (reads) peers.lend_to_all_or_none();
+  const bool may_use_cma = prefers_cma(bytes(in).size);
+  const auto buffers = exposed_buffers<Channel>::for_three_or_more(net, bytes(in));
+  shared_window<Channel> window(net, buffers.in(), buffers.writable_in(),
+                                may_use_cma ? readers::all_to_reduce : readers::none);
+  if (may_use_cma) window.expose_to_all_or_none();
   const chunks chunk(in, parts);
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peers.lends_in(peer)) copies.bring(net, bytes(chunk[peer]));
+    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(chunk[peer]));
   }
-  co_await peers.begin(bytes(in).size);
+  co_await window.begin(bytes(in).size);
   const std::size_t start = parts.offset(net.rank());
-  if (peers.all_read([&](int peer) { return bytes(chunk[peer]); })) {
+  if (window.all_use_cma([&](int peer) { return bytes(chunk[peer]); })) {
     const Data own = chunk[net.rank()];
-    const int aliased = own.data() == out.data() ? net.rank() : apart;
-    co_await fold_read(net, peers, own, start, out, aliased, op);
+    const int aliased = own.data() == out.data() ? net.rank() : no_alias;
+    co_await fold_cma(net, window, own, start, out, aliased, op);
     co_return;
   }
   const int segments = net.segments(parts.longest() * element_size(in));
@@ -345,77 +358,83 @@ task<> reduce_scatter_lent(Channel net, Data in, Data out, partition parts, Op o
     const std::size_t offset = part.offset(lane.rank());
     const Data own = chunks(in, part)[lane.rank()];
     const Data sum = out.subspan(offset - start, own.size());
-    const int aliased = own.data() == sum.data() ? lane.rank() : apart;
-    co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
-                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op, lane.rank())));
+    const int aliased = own.data() == sum.data() ? lane.rank() : no_alias;
+    co_await when_all(
+        lane.concurrent(send_chunks(lane, window, in, part)),
+        lane.concurrent(fold(lane, window, own, offset, sum, aliased, op, lane.rank())));
   };
-  co_await in_lanes(net, net.width(), segments, piece);
-  co_await peers.end();
+  co_await run_in_lanes(net, net.width(), segments, piece);
+  co_await window.end();
 }
+/// Afterwards `out` on rank r holds chunk r of the sum, with the bits of the sequential sum. `in`
+/// is only read, and `out` may be exactly this rank's chunk of `in`.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
-  if (goes_whole(collective::reduce_scatter, bytes(in).size, net.size())) {
-    return in_one_step<whole::reduce_scatter<Channel, Data, Op>>(net, in, out, parts, op);
+  if (is_short_vector(collective::reduce_scatter, bytes(in).size, net.size())) {
+    return run_frameless<direct_short::reduce_scatter<Channel, Data, Op>>(net, in, out, parts, op);
   }
-  return reduce_scatter_lent(net, in, out, parts, op);
+  return reduce_scatter_long(net, in, out, parts, op);
 }
 
-/// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
-/// is not looked at. `in` is only read; on the root it may be `out`. The root adds up what it sees,
-/// and is sent the rest.
+/// Does a reduce in which the root folds all inputs. The root reads the inputs that it can access
+/// and receives the others as messages.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
-  const auto lent = [&](int peer) {
+  const auto exposed = [&](int peer) {
     return !at_root && peer == root ? const_bytes(bytes(in)) : const_bytes();
   };
   const auto nothing = [](int) { return const_bytes(); };
-  const bool reads = is_read_at_root(bytes(in).size, net.size());
-  lending<Channel> peers(net, lent, nothing, reads ? readers::all_to_add : readers::nobody);
+  const bool may_use_cma = prefers_cma_at_root(bytes(in).size, net.size());
+  shared_window<Channel> window(net, exposed, nothing,
+                                may_use_cma ? readers::all_to_reduce : readers::none);
   const auto extent = [&](int) { return bytes(in).size; };
-  constexpr pattern::rank_range nobody{0, 0};
-  co_await peers.begin(extent, at_root ? nobody : one_round::only(root),
-                       at_root ? one_round::all(net) : nobody);
+  constexpr pattern::rank_range no_rank{0, 0};
+  co_await window.begin(extent, at_root ? no_rank : multi_send_recv::one_rank(root),
+                        at_root ? multi_send_recv::all_ranks(net) : no_rank);
   if (at_root) {
-    const int aliased = in.data() == out.data() ? root : apart;
-    if (reads) {
-      co_await fold_read(net, peers, in, 0, out, aliased, op);
+    const int aliased = in.data() == out.data() ? root : no_alias;
+    if (may_use_cma) {
+      co_await fold_cma(net, window, in, 0, out, aliased, op);
       co_return;
     }
-    co_await fold(net, peers, in, 0, out, aliased, op, root);
-  } else if (!peers.lends_in(root)) {
+    co_await fold(net, window, in, 0, out, aliased, op, root);
+  } else if (!window.exposes_in(root)) {
     co_await net.send(root, bytes(in));
   }
-  co_await peers.end();
+  co_await window.end();
 }
 
-/// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
-/// is not looked at. `in` is only read; on the root it may be `out`. Each rank adds up one chunk,
-/// in the root's memory if it sees that, else it sends it; where there are two, and the root does
-/// not see the other's, that one sends its whole input.
+/// Does the reduce of long vectors. Each rank folds one chunk, in the root's memory if the rank can
+/// access that memory. Otherwise the rank sends the sum to the root. If there are only two ranks
+/// and the root cannot access the other rank's input, that rank sends its whole input. CMA is not
+/// used, because the sums would have left the cache by the time the root reads them.
 template <channel Channel, buffer Data, class Op>
-task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
+task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
   if (net.size() == 1) {
     net.copy(bytes(out), bytes(in));
     co_return;
   }
-  const auto copies =
-      desk<Channel>::of_many(net, bytes(in), at_root ? bytes(out) : mutable_bytes());
-  lending<Channel> peers(net, copies.in(), at_root ? copies.out() : copies.spent());
+  const auto buffers = exposed_buffers<Channel>::for_three_or_more(
+      net, bytes(in), at_root ? bytes(out) : mutable_bytes());
+  shared_window<Channel> window(net, buffers.in(), at_root ? buffers.out() : buffers.writable_in());
   const partition parts(in.size(), net.size());
   const chunks chunk(in, parts);
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peers.lends_in(peer)) copies.bring(net, bytes(chunk[peer]));
+    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(chunk[peer]));
   }
-  co_await peers.begin(bytes(in).size);
+  co_await window.begin(bytes(in).size);
   const std::size_t element = element_size(in);
-  // Of two ranks the root has less to do than to send its half and to take in the sum.
-  const auto root_reads = [&] { return at_root ? peers.sees_in(1 - root) : peers.lends_in(root); };
-  if (net.size() == 2 && !root_reads()) {
+  // Between two ranks, the root does less work if it folds everything than if it sends a half and
+  // receives a sum.
+  const auto root_can_read = [&] {
+    return at_root ? window.accesses_in(1 - root) : window.exposes_in(root);
+  };
+  if (net.size() == 2 && !root_can_read()) {
     co_await linear::reduce(net, in, out, root, op);
-    co_await peers.end();
+    co_await window.end();
     co_return;
   }
   const int segments = net.segments(parts.longest() * element);
@@ -424,47 +443,49 @@ task<> reduce_lent(Channel net, Data in, Data out, int root, Op op) {
     const Channel results = lane.lane(lane.width());
     const std::size_t offset = part.offset(lane.rank());
     const Data own = chunks(in, part)[lane.rank()];
-    if (!at_root && sees_all(lane, peers) && peers.sees_out(root)) {
-      const Data there = placed(own, peers.out_of(root) + offset * element, own.size());
-      const int aliased = peers.is_in_place(root) ? root : apart;
-      co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
-                        lane.beside(fold(lane, peers, own, offset, there, aliased, op, root)));
+    if (!at_root && accesses_all(lane, window) && window.accesses_out(root)) {
+      const Data dest = typed_view(own, window.remote_out(root) + offset * element, own.size());
+      const int aliased = window.is_in_place(root) ? root : no_alias;
+      co_await when_all(lane.concurrent(send_chunks(lane, window, in, part)),
+                        lane.concurrent(fold(lane, window, own, offset, dest, aliased, op, root)));
       co_return;
     }
     const scratch memory(lane.scratch_like(own, at_root ? 0 : own.size()));
-    const Data sum = at_root ? chunks(out, part)[root] : placed(own, memory.data(), own.size());
-    const int aliased = own.data() == sum.data() ? root : apart;
-    const auto blind = [&](int peer) { return at_root && !peers.lends_out(peer); };
-    const auto take = [&](int peer) { return results.recv(peer, bytes(chunks(out, part)[peer])); };
-    co_await when_all(lane.beside(give_chunks(lane, peers, in, part)),
-                      lane.beside(fold(lane, peers, own, offset, sum, aliased, op, root)),
-                      peers.with_those(blind, take));
+    const Data sum = at_root ? chunks(out, part)[root] : typed_view(own, memory.data(), own.size());
+    const int aliased = own.data() == sum.data() ? root : no_alias;
+    const auto needs_recv = [&](int peer) { return at_root && !window.exposes_out(peer); };
+    const auto recv = [&](int peer) { return results.recv(peer, bytes(chunks(out, part)[peer])); };
+    co_await when_all(lane.concurrent(send_chunks(lane, window, in, part)),
+                      lane.concurrent(fold(lane, window, own, offset, sum, aliased, op, root)),
+                      window.for_each_peer(needs_recv, recv));
     if (at_root) co_return;
-    if (peers.sees_out(root)) {
-      const auto spread = [&](std::size_t at, std::size_t n) {
-        net.copy({peers.out_of(root) + (offset + at) * element, n * element},
+    if (window.accesses_out(root)) {
+      const auto write = [&](std::size_t at, std::size_t n) {
+        net.copy({window.remote_out(root) + (offset + at) * element, n * element},
                  bytes(sum.subspan(at, n)));
       };
-      co_await peers.in_pieces(sum.size(), element, spread);
+      co_await window.for_each_piece(sum.size(), element, write);
     } else {
       co_await results.send(root, bytes(sum));
     }
   };
-  co_await in_lanes(net, net.width(), segments, piece);
-  co_await peers.end();
+  co_await run_in_lanes(net, net.width(), segments, piece);
+  co_await window.end();
   if (!at_root) co_return;
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peers.lends_out(peer)) copies.fetch(net, bytes(chunks(out, parts)[peer]));
+    if (window.exposes_out(peer)) buffers.copy_out(net, bytes(chunks(out, parts)[peer]));
   }
 }
+/// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
+/// is ignored. `in` is only read, and may be `out` on the root.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  if (goes_whole(collective::reduce, bytes(in).size, net.size())) {
-    return in_one_step<whole::reduce<Channel, Data, Op>>(net, in, out, root, op);
+  if (is_short_vector(collective::reduce, bytes(in).size, net.size())) {
+    return run_frameless<direct_short::reduce<Channel, Data, Op>>(net, in, out, root, op);
   }
-  if (goes_to_root(bytes(in).size, net.size())) return reduce_at_root(net, in, out, root, op);
-  return reduce_lent(net, in, out, root, op);
+  if (is_reduced_at_root(bytes(in).size, net.size())) return reduce_at_root(net, in, out, root, op);
+  return reduce_long(net, in, out, root, op);
 }
 
 }  // namespace colls::direct

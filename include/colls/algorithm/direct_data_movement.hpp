@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_copies: what moves data without summing it, where ranks see each other's memory: each
-// reads or writes it where it lies.
+// direct_data_movement: collectives without a reduction, of ranks that access each other's memory.
+// Each rank reads or writes the data where it lies: in shared memory, or in another process's
+// private memory, which the kernel reads by cross memory attach (CMA).
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
@@ -13,218 +14,239 @@
 
 namespace colls::direct {
 
-/// Who reads what a root has.
+/// Returns which ranks read the root's private memory at the same time.
 inline readers readers_of_root(int ranks) { return ranks == 2 ? readers::one : readers::all; }
-/// Shorter ones than these a root sends as fast as the kernel reads them.
-inline constexpr std::size_t read_of_root = 32 * 1024;
-/// Longer blocks than these the kernel copies as fast as a rank does to its desk.
-inline constexpr std::size_t copied_by_blocks = 64 * 1024;
+/// The length in bytes from which a broadcast reads the root's buffer by CMA. The root sends a
+/// shorter buffer as fast as the kernel reads it.
+inline constexpr std::size_t min_cma_broadcast_bytes = 32 * 1024;
+/// The length in bytes up to which a rank copies its blocks to a bounce buffer. The kernel reads a
+/// longer block as fast as the rank would copy it.
+inline constexpr std::size_t max_bounced_block_bytes = 64 * 1024;
 
-/// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
-/// this rank's chunk of `out`. Each rank copies what it sees of the others and is sent the rest.
+/// Does the all_gather of long vectors. Each rank copies the inputs that it can access and receives
+/// the others as messages.
 template <channel Channel, buffer Data>
-task<> all_gather_lent(Channel net, Data in, Data out, partition parts) {
+task<> all_gather_long(Channel net, Data in, Data out, partition parts) {
   const chunks chunk(out, parts);
   if (net.size() == 1) {
     net.copy(bytes(chunk[0]), bytes(in));
     co_return;
   }
-  lending<Channel> peers(net, bytes(in), const_bytes(), readers::all);
+  shared_window<Channel> window(net, bytes(in), const_bytes(), readers::all);
   const auto extent = [&](int peer) { return bytes(chunk[peer]).size; };
-  co_await peers.begin(extent, one_round::all(net), one_round::all(net));
-  const auto give = [&](int peer) { return net.send(peer, bytes(in)); };
-  const auto take = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
-  const auto copy = [&]() -> task<> {
+  co_await window.begin(extent, multi_send_recv::all_ranks(net), multi_send_recv::all_ranks(net));
+  const auto send = [&](int peer) { return net.send(peer, bytes(in)); };
+  const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
+  const auto get_all = [&]() -> task<> {
     net.copy(bytes(chunk[net.rank()]), bytes(in));
-    // Each begins with its neighbour, so that not all read the same memory at once.
+    // Each rank begins with its neighbour, so that the ranks do not all read the same memory at
+    // once.
     for (int i = 1; i < net.size(); ++i) {
       const int peer = (net.rank() + i) % net.size();
-      if (peers.sees_in(peer)) co_await peers.copy_in(chunk[peer], peer);
+      if (window.accesses_in(peer)) co_await window.get(chunk[peer], peer);
     }
   };
-  const auto blind = [&](int peer) { return !peers.lends_in(peer); };
-  const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
-  co_await when_all(peers.with_those(blind, give), peers.with_those(unseen, take),
-                    net.beside(copy()));
-  co_await peers.end();
+  const auto needs_send = [&](int peer) { return !window.exposes_in(peer); };
+  const auto needs_recv = [&](int peer) { return !window.accesses_in(peer); };
+  co_await when_all(window.for_each_peer(needs_send, send), window.for_each_peer(needs_recv, recv),
+                    net.concurrent(get_all()));
+  co_await window.end();
 }
+/// Afterwards chunk r of `out` on every rank holds `in` of rank r. `in` is only read, and may be
+/// exactly this rank's chunk of `out`.
 template <channel Channel, buffer Data>
-  requires lending_transport<typename Channel::transport_type>
-task<> all_gather_apart(Channel net, Data in, Data out, partition parts) {
-  if (goes_whole(collective::all_gather, bytes(out).size, net.size())) {
-    return in_one_step<whole::all_gather<Channel, Data>>(net, in, out, parts);
+  requires shared_window_transport<typename Channel::transport_type>
+task<> all_gather_out_of_place(Channel net, Data in, Data out, partition parts) {
+  if (is_short_vector(collective::all_gather, bytes(out).size, net.size())) {
+    return run_frameless<direct_short::all_gather<Channel, Data>>(net, in, out, parts);
   }
-  return all_gather_lent(net, in, out, parts);
+  return all_gather_long(net, in, out, parts);
 }
-/// The same where rank r holds chunk r in its place in `data`.
+/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
+/// chunks.
 template <channel Channel, buffer Data>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> all_gather(Channel net, Data data, partition parts) {
-  return all_gather_apart(net, chunks(data, parts)[net.rank()], data, parts);
+  return all_gather_out_of_place(net, chunks(data, parts)[net.rank()], data, parts);
 }
 
-/// Afterwards `data` of every rank holds what `data` of the root held: each copies it from there,
-/// or is sent it.
+/// Does the broadcast of long vectors. Each rank copies the root's buffer if it can access that
+/// buffer, else receives it as a message.
 template <channel Channel, buffer Data>
-task<> broadcast_lent(Channel net, Data data, int root) {
-  const bool from_here = net.rank() == root;
-  const bool is_sent = bytes(data).size < read_of_root;
-  const readers own = is_sent ? readers::nobody : readers_of_root(net.size());
-  lending<Channel> peers(net, from_here ? bytes(data) : mutable_bytes(), const_bytes(), own);
+task<> broadcast_long(Channel net, Data data, int root) {
+  const bool at_root = net.rank() == root;
+  const bool is_sent = bytes(data).size < min_cma_broadcast_bytes;
+  const readers cma_readers = is_sent ? readers::none : readers_of_root(net.size());
+  shared_window<Channel> window(net, at_root ? bytes(data) : mutable_bytes(), const_bytes(),
+                                cma_readers);
   const auto extent = [&](int) { return bytes(data).size; };
-  const pattern::rank_range told = from_here ? one_round::all(net) : pattern::rank_range{0, 0};
-  co_await peers.begin(extent, told, one_round::only(root));
-  if (from_here) {
-    const auto blind = [&](int peer) { return !peers.lends_in(peer); };
-    const auto give = [&](int peer) { return net.send(peer, bytes(data)); };
-    co_await peers.with_those(blind, give);
-  } else if (peers.sees_in(root)) {
-    co_await peers.copy_in(data, root);
+  const pattern::rank_range dests =
+      at_root ? multi_send_recv::all_ranks(net) : pattern::rank_range{0, 0};
+  co_await window.begin(extent, dests, multi_send_recv::one_rank(root));
+  if (at_root) {
+    const auto needs_send = [&](int peer) { return !window.exposes_in(peer); };
+    const auto send = [&](int peer) { return net.send(peer, bytes(data)); };
+    co_await window.for_each_peer(needs_send, send);
+  } else if (window.accesses_in(root)) {
+    co_await window.get(data, root);
   } else {
     co_await net.recv(root, bytes(data));
   }
-  co_await peers.end();
+  co_await window.end();
 }
+/// Afterwards `data` of every rank holds what `data` of the root held.
 template <channel Channel, buffer Data>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> broadcast(Channel net, Data data, int root) {
-  if (goes_whole(collective::broadcast, bytes(data).size, net.size())) {
-    return in_one_step<whole::broadcast<Channel, Data>>(net, data, root);
+  if (is_short_vector(collective::broadcast, bytes(data).size, net.size())) {
+    return run_frameless<direct_short::broadcast<Channel, Data>>(net, data, root);
   }
-  return broadcast_lent(net, data, root);
+  return broadcast_long(net, data, root);
 }
 
-/// Afterwards chunk r of `all` on the root holds `mine` of rank r; elsewhere `all` is not looked
-/// at. On the root `mine` may be exactly its chunk. Each rank writes where the root sees it, or the
-/// root reads where it sees the rank's, or a message brings it.
+/// Does the gather of long vectors. Each rank writes to the root's buffer if it can access that
+/// buffer. Otherwise the root reads the rank's buffer if it can, else the rank sends a message.
 template <channel Channel, buffer Data>
-task<> gather_lent(Channel net, Data mine, Data all, partition parts, int root) {
+task<> gather_long(Channel net, Data own, Data all, partition parts, int root) {
   const bool at_root = net.rank() == root;
   const chunks chunk(all, parts);
-  const std::size_t element = element_size(mine);
-  const auto in = [&](int peer) { return peer == root ? const_bytes(bytes(mine)) : const_bytes(); };
+  const std::size_t element = element_size(own);
+  const auto in = [&](int peer) { return peer == root ? const_bytes(bytes(own)) : const_bytes(); };
   const auto out = [&](int peer) { return at_root ? bytes(chunk[peer]) : mutable_bytes(); };
-  lending<Channel> peers(net, in, out, readers::one);
+  shared_window<Channel> window(net, in, out, readers::one);
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
-  const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
-  co_await peers.begin(extent, with, with);
+  const pattern::rank_range peers =
+      at_root ? multi_send_recv::all_ranks(net) : multi_send_recv::one_rank(root);
+  co_await window.begin(extent, peers, peers);
   if (at_root) {
-    const auto sent = [&](int peer) { return !peers.lends_out(peer) && !peers.sees_in(peer); };
-    const auto take = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
-    const auto read = [&]() -> task<> {
-      net.copy(bytes(chunk[root]), bytes(mine));
+    const auto needs_recv = [&](int peer) {
+      return !window.exposes_out(peer) && !window.accesses_in(peer);
+    };
+    const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
+    const auto get_all = [&]() -> task<> {
+      net.copy(bytes(chunk[root]), bytes(own));
       for (int peer = 0; peer < net.size(); ++peer) {
-        if (peer == root || peers.lends_out(peer) || !peers.sees_in(peer)) continue;
-        co_await peers.copy_in(chunk[peer], peer);
+        if (peer == root || window.exposes_out(peer) || !window.accesses_in(peer)) continue;
+        co_await window.get(chunk[peer], peer);
       }
     };
-    co_await when_all(peers.with_those(sent, take), net.beside(read()));
-  } else if (peers.sees_out(root)) {
-    co_await peers.copy_out(peers.out_of(root), mine);
-  } else if (!peers.lends_in(root)) {
-    co_await net.send(root, bytes(mine));
+    co_await when_all(window.for_each_peer(needs_recv, recv), net.concurrent(get_all()));
+  } else if (window.accesses_out(root)) {
+    co_await window.put(window.remote_out(root), own);
+  } else if (!window.exposes_in(root)) {
+    co_await net.send(root, bytes(own));
   }
-  co_await peers.end();
+  co_await window.end();
 }
+/// Afterwards chunk r of `all` on the root holds `own` of rank r; elsewhere `all` is ignored. On
+/// the root, `own` may be exactly the root's chunk of `all`.
 template <channel Channel, buffer Data>
-  requires lending_transport<typename Channel::transport_type>
-task<> gather(Channel net, Data mine, Data all, partition parts, int root) {
-  if (goes_whole(collective::gather, parts.total() * element_size(mine), net.size())) {
-    return in_one_step<whole::gather<Channel, Data>>(net, mine, all, parts, root);
+  requires shared_window_transport<typename Channel::transport_type>
+task<> gather(Channel net, Data own, Data all, partition parts, int root) {
+  if (is_short_vector(collective::gather, parts.total() * element_size(own), net.size())) {
+    return run_frameless<direct_short::gather<Channel, Data>>(net, own, all, parts, root);
   }
-  return gather_lent(net, mine, all, parts, root);
+  return gather_long(net, own, all, parts, root);
 }
 
-/// Afterwards `mine` on rank r holds chunk r of `all` on the root; elsewhere `all` is not looked
-/// at. On the root `mine` may be exactly its chunk. Each rank reads where it sees the root's, or
-/// the root writes where it sees the rank's, or a message brings it.
+/// Does the scatter of long vectors. Each rank reads the root's buffer if it can access that
+/// buffer. Otherwise the root writes to the rank's buffer if it can, else the root sends a message.
 template <channel Channel, buffer Data>
-task<> scatter_lent(Channel net, Data all, Data mine, partition parts, int root) {
+task<> scatter_long(Channel net, Data all, Data own, partition parts, int root) {
   const bool at_root = net.rank() == root;
   const chunks chunk(all, parts);
-  const std::size_t element = element_size(mine);
+  const std::size_t element = element_size(own);
   const auto in = [&](int peer) {
     return at_root ? const_bytes(bytes(chunk[peer])) : const_bytes();
   };
-  const auto out = [&](int peer) { return peer == root ? bytes(mine) : mutable_bytes(); };
-  lending<Channel> peers(net, in, out, readers_of_root(net.size()));
+  const auto out = [&](int peer) { return peer == root ? bytes(own) : mutable_bytes(); };
+  shared_window<Channel> window(net, in, out, readers_of_root(net.size()));
   const auto extent = [&](int peer) { return parts.count(at_root ? peer : net.rank()) * element; };
-  const pattern::rank_range with = at_root ? one_round::all(net) : one_round::only(root);
-  co_await peers.begin(extent, with, with);
+  const pattern::rank_range peers =
+      at_root ? multi_send_recv::all_ranks(net) : multi_send_recv::one_rank(root);
+  co_await window.begin(extent, peers, peers);
   if (at_root) {
-    const auto sent = [&](int peer) { return !peers.lends_in(peer) && !peers.sees_out(peer); };
-    const auto give = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
-    const auto write = [&]() -> task<> {
-      net.copy(bytes(mine), bytes(chunk[root]));
+    const auto needs_send = [&](int peer) {
+      return !window.exposes_in(peer) && !window.accesses_out(peer);
+    };
+    const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
+    const auto put_all = [&]() -> task<> {
+      net.copy(bytes(own), bytes(chunk[root]));
       for (int peer = 0; peer < net.size(); ++peer) {
-        if (peer == root || peers.lends_in(peer) || !peers.sees_out(peer)) continue;
-        co_await peers.copy_out(peers.out_of(peer), chunk[peer]);
+        if (peer == root || window.exposes_in(peer) || !window.accesses_out(peer)) continue;
+        co_await window.put(window.remote_out(peer), chunk[peer]);
       }
     };
-    co_await when_all(peers.with_those(sent, give), net.beside(write()));
-  } else if (peers.sees_in(root)) {
-    co_await peers.copy_in(mine, root);
-  } else if (!peers.lends_out(root)) {
-    co_await net.recv(root, bytes(mine));
+    co_await when_all(window.for_each_peer(needs_send, send), net.concurrent(put_all()));
+  } else if (window.accesses_in(root)) {
+    co_await window.get(own, root);
+  } else if (!window.exposes_out(root)) {
+    co_await net.recv(root, bytes(own));
   }
-  co_await peers.end();
+  co_await window.end();
 }
+/// Afterwards `own` on rank r holds chunk r of `all` on the root; elsewhere `all` is ignored. On
+/// the root, `own` may be exactly the root's chunk of `all`.
 template <channel Channel, buffer Data>
-  requires lending_transport<typename Channel::transport_type>
-task<> scatter(Channel net, Data all, Data mine, partition parts, int root) {
-  if (goes_whole(collective::scatter, parts.total() * element_size(mine), net.size())) {
-    return in_one_step<whole::scatter<Channel, Data>>(net, all, mine, parts, root);
+  requires shared_window_transport<typename Channel::transport_type>
+task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
+  if (is_short_vector(collective::scatter, parts.total() * element_size(own), net.size())) {
+    return run_frameless<direct_short::scatter<Channel, Data>>(net, all, own, parts, root);
   }
-  return scatter_lent(net, all, mine, parts, root);
+  return scatter_long(net, all, own, parts, root);
 }
 
-/// Afterwards chunk i of `out` holds the chunk of `in` that rank i had for this rank; `in` is only
-/// read and does not overlap `out`. Each rank reads what it sees of the others and is sent the
-/// rest.
+/// Does the all_to_all of long vectors. Each rank copies its chunks from the inputs that it can
+/// access and receives the other chunks as messages.
 template <channel Channel, buffer Data>
-task<> all_to_all_lent(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
+task<> all_to_all_long(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const chunks outgoing(in, in_parts);
   const chunks arriving(out, out_parts);
-  // With counts of its own each rank compares them by messages.
-  const bool equal = in_parts.is_blocks() && out_parts.is_blocks();
-  const bool at_desks = equal && in_parts.longest() * element_size(in) <= copied_by_blocks;
-  const auto copies =
-      desk<Channel>::of_many(net, at_desks ? const_bytes(bytes(in)) : const_bytes());
-  const auto lent = [&](int peer) {
-    return equal ? copies.in(bytes(outgoing[peer])) : const_bytes();
+  // Chunks of different lengths are sent as messages, because the receiver of a message checks that
+  // both ranks passed the same count.
+  const bool is_equal = in_parts.is_blocks() && out_parts.is_blocks();
+  const bool may_bounce =
+      is_equal && in_parts.longest() * element_size(in) <= max_bounced_block_bytes;
+  const auto buffers = exposed_buffers<Channel>::for_three_or_more(
+      net, may_bounce ? const_bytes(bytes(in)) : const_bytes());
+  const auto readable = [&](int peer) {
+    return is_equal ? buffers.in(bytes(outgoing[peer])) : const_bytes();
   };
-  const auto spent = [&](int peer) {
-    return equal ? copies.spent(bytes(outgoing[peer])) : mutable_bytes();
+  const auto writable = [&](int peer) {
+    return is_equal ? buffers.writable_in(bytes(outgoing[peer])) : mutable_bytes();
   };
-  lending<Channel> peers(net, lent, spent, equal ? readers::all : readers::nobody);
+  shared_window<Channel> window(net, readable, writable, is_equal ? readers::all : readers::none);
   for (int peer = 0; peer < net.size(); ++peer) {
-    if (peers.lends_in(peer)) copies.bring(net, bytes(outgoing[peer]));
+    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(outgoing[peer]));
   }
   const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
-  co_await peers.begin(extent, one_round::all(net), one_round::all(net));
-  const auto blind = [&](int peer) { return !peers.lends_in(peer); };
-  const auto unseen = [&](int peer) { return !peers.sees_in(peer); };
-  const auto give = [&](int peer) { return net.send(peer, bytes(outgoing[peer])); };
-  const auto take = [&](int peer) { return net.recv(peer, bytes(arriving[peer])); };
-  const auto read = [&]() -> task<> {
+  co_await window.begin(extent, multi_send_recv::all_ranks(net), multi_send_recv::all_ranks(net));
+  const auto needs_send = [&](int peer) { return !window.exposes_in(peer); };
+  const auto needs_recv = [&](int peer) { return !window.accesses_in(peer); };
+  const auto send = [&](int peer) { return net.send(peer, bytes(outgoing[peer])); };
+  const auto recv = [&](int peer) { return net.recv(peer, bytes(arriving[peer])); };
+  const auto get_all = [&]() -> task<> {
     net.copy(bytes(arriving[net.rank()]), bytes(outgoing[net.rank()]));
     for (int i = 1; i < net.size(); ++i) {
       const int peer = (net.rank() + i) % net.size();
-      if (peers.sees_in(peer)) co_await peers.copy_in(arriving[peer], peer);
+      if (window.accesses_in(peer)) co_await window.get(arriving[peer], peer);
     }
   };
-  co_await when_all(peers.with_those(blind, give), peers.with_those(unseen, take),
-                    net.beside(read()));
-  co_await peers.end();
+  co_await when_all(window.for_each_peer(needs_send, send), window.for_each_peer(needs_recv, recv),
+                    net.concurrent(get_all()));
+  co_await window.end();
 }
+/// Afterwards chunk i of `out` holds the chunk that rank i's `in` had for this rank. `in` is only
+/// read and does not overlap `out`.
 template <channel Channel, buffer Data>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   if (in_parts.is_blocks() && out_parts.is_blocks() &&
-      goes_whole(collective::all_to_all, bytes(in).size, net.size())) {
-    return in_one_step<whole::all_to_all<Channel, Data>>(net, in, in_parts, out, out_parts);
+      is_short_vector(collective::all_to_all, bytes(in).size, net.size())) {
+    return run_frameless<direct_short::all_to_all<Channel, Data>>(net, in, in_parts, out,
+                                                                  out_parts);
   }
-  return all_to_all_lent(net, in, in_parts, out, out_parts);
+  return all_to_all_long(net, in, in_parts, out, out_parts);
 }
 
 }  // namespace colls::direct

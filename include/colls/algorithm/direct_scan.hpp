@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_scans: prefix sums where ranks see each other's memory: each makes those of a chunk for
-// all.
+// direct_scan: prefix sums (scan and exscan) of ranks that access each other's memory. Each rank
+// computes the prefix sums of one chunk for all ranks.
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
@@ -13,102 +13,106 @@
 
 namespace colls::direct {
 
-/// Runs `piece(lane, part of data)` for all of `data`, two pieces at a time.
-template <channel Channel, buffer Data, class Piece>
-task<> in_unlent_pieces(Channel net, Data data, Piece piece) {
-  const int pieces = pieces_of(unlent_piece, data);
+/// Runs `scan_piece(lane, part of data)` for all pieces of `data`, `net.lanes()` pieces at a time.
+template <channel Channel, buffer Data, class ScanPiece>
+task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
+  const int pieces = pieces_of(scan_chain_piece, data);
   const partition parts(data.size(), pieces);
-  const auto one = [=](Channel lane, int k) {
-    return piece(lane, data.subspan(parts.offset(k), parts.count(k)));
+  const auto piece = [=](Channel lane, int k) {
+    return scan_piece(lane, data.subspan(parts.offset(k), parts.count(k)));
   };
-  return in_lanes(net, net.lanes(), pieces, one);
+  return run_in_lanes(net, net.lanes(), pieces, piece);
 }
 
-/// Each rank makes the prefixes of one chunk for all, where the parts lie: `sum_up(of, at, count)`
-/// replaces by sums `count` elements from `at` on of the parts `of(rank)`. Where some rank does not
-/// lend its buffer to all, they go down a chain: `hop(lane, piece)`.
-template <channel Channel, buffer Data, class SumUp, class Hop>
-task<> prefixes(Channel net, Data data, SumUp sum_up, Hop hop) {
+/// Computes the prefix sums of this rank's chunk for all ranks, where the data lies. Calls
+/// `scan_ranks(part, at, count)`, which replaces `count` elements of each `part(rank)`, from
+/// element `at` on, by their prefix sums. If some rank cannot expose its buffer to all others, the
+/// data instead travels down a chain of ranks, by calls of `scan_piece(lane, piece)`.
+template <channel Channel, buffer Data, class ScanRanks, class ScanPiece>
+task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_piece) {
   if (net.size() == 1) co_return;
-  const int mine = net.rank();
-  lending<Channel> peers(net, bytes(data), const_bytes());
-  peers.lend_to_all_or_none();
-  const Channel down = net.lane(net.lanes());
-  if (!peers.lends_in(mine == 0 ? 1 : 0)) {
-    // Who lends nothing knows how it will go.
-    co_await when_all(peers.begin(bytes(data).size), in_unlent_pieces(down, data, hop));
-    peers.leave_untouched();
+  const int own_rank = net.rank();
+  shared_window<Channel> window(net, bytes(data), const_bytes());
+  window.expose_to_all_or_none();
+  const Channel chain = net.lane(net.lanes());
+  if (!window.exposes_in(own_rank == 0 ? 1 : 0)) {
+    // A rank that exposes nothing already knows that the data will travel down the chain, so it
+    // starts the chain at once.
+    co_await when_all(window.begin(bytes(data).size), scan_in_pieces(chain, data, scan_piece));
+    window.end_unused();
     co_return;
   }
-  co_await peers.begin(bytes(data).size);
-  if (!peers.all_lend()) {
-    peers.leave_untouched();
-    co_await in_unlent_pieces(down, data, hop);
+  co_await window.begin(bytes(data).size);
+  if (!window.all_expose()) {
+    window.end_unused();
+    co_await scan_in_pieces(chain, data, scan_piece);
     co_return;
   }
   const partition parts(data.size(), net.size());
-  const std::size_t offset = parts.offset(mine) * element_size(data);
-  const std::size_t n = parts.count(mine);
-  const auto of = [&](int rank) {
-    if (rank == mine) return chunks(data, parts)[mine];
-    return placed(data, peers.in_of(rank) + offset, n);
+  const std::size_t offset = parts.offset(own_rank) * element_size(data);
+  const std::size_t n = parts.count(own_rank);
+  const auto part = [&](int rank) {
+    if (rank == own_rank) return chunks(data, parts)[own_rank];
+    return typed_view(data, window.remote_in(rank) + offset, n);
   };
-  const auto work = [&](std::size_t at, std::size_t count) { sum_up(of, at, count); };
-  co_await peers.in_pieces(n, element_size(data), work);
-  co_await peers.end();
+  const auto work = [&](std::size_t at, std::size_t count) { scan_ranks(part, at, count); };
+  co_await window.for_each_piece(n, element_size(data), work);
+  co_await window.end();
 }
 
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r, with the bits of the sequential
-/// sum.
+/// Does the scan of vectors that are not short.
 template <channel Channel, buffer Data, class Op>
-task<> scan_lent(Channel net, Data data, Op op) {
-  const auto sum_up = [&](const auto& of, std::size_t at, std::size_t count) {
-    Data before = of(0).subspan(at, count);
+task<> scan_long(Channel net, Data data, Op op) {
+  const auto scan_ranks = [&](const auto& part, std::size_t at, std::size_t count) {
+    Data before = part(0).subspan(at, count);
     for (int rank = 1; rank < net.size(); ++rank) {
-      const Data own = of(rank).subspan(at, count);
+      const Data own = part(rank).subspan(at, count);
       net.reduce(own, before, own, op);
       before = own;
     }
   };
-  const auto hop = [&](Channel lane, Data piece) { return linear::scan(lane, piece, op); };
-  co_await prefixes(net, data, sum_up, hop);
+  const auto scan_piece = [&](Channel lane, Data piece) { return linear::scan(lane, piece, op); };
+  co_await prefix_sums(net, data, scan_ranks, scan_piece);
 }
+/// Afterwards `data` on rank r holds the sum over ranks 0 to r, with the bits of the sequential
+/// sum.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> scan(Channel net, Data data, Op op) {
-  if (goes_whole(collective::scan, bytes(data).size, net.size())) {
-    return in_one_step<whole::scan<Channel, Data, Op>>(net, data, data, op);
+  if (is_short_vector(collective::scan, bytes(data).size, net.size())) {
+    return run_frameless<direct_short::scan<Channel, Data, Op>>(net, data, data, op);
   }
-  return scan_lent(net, data, op);
+  return scan_long(net, data, op);
 }
 
-/// Afterwards `data` on rank r > 0 holds the sum over the ranks before r, with the bits of the
-/// sequential sum; that of rank 0 stays as it was.
+/// Does the exscan of vectors that are not short.
 template <channel Channel, buffer Data, class Op>
-task<> exscan_lent(Channel net, Data data, Op op) {
+task<> exscan_long(Channel net, Data data, Op op) {
   const int last = net.size() - 1;
-  const std::size_t longest = std::max(element_size(data), lending<Channel>::cached);
+  const std::size_t longest = std::max(element_size(data), shared_window<Channel>::piece_bytes);
   const scratch memory(net.scratch_bytes(2 * longest));
-  const auto sum_up = [&](const auto& of, std::size_t at, std::size_t count) {
-    Data before = of(0).subspan(at, count);
+  const auto scan_ranks = [&](const auto& part, std::size_t at, std::size_t count) {
+    Data before = part(0).subspan(at, count);
     for (int rank = 1; rank <= last; ++rank) {
-      const Data own = of(rank).subspan(at, count);
-      const Data next = placed(data, memory.data() + (rank % 2 != 0 ? 0 : longest), count);
+      const Data own = part(rank).subspan(at, count);
+      const Data next = typed_view(data, memory.data() + (rank % 2 != 0 ? 0 : longest), count);
       if (rank < last) net.reduce(next, before, own, op);
       net.copy(bytes(own), bytes(before));
       before = next;
     }
   };
-  const auto hop = [&](Channel lane, Data piece) { return linear::exscan(lane, piece, op); };
-  co_await prefixes(net, data, sum_up, hop);
+  const auto scan_piece = [&](Channel lane, Data piece) { return linear::exscan(lane, piece, op); };
+  co_await prefix_sums(net, data, scan_ranks, scan_piece);
 }
+/// Afterwards `data` on rank r > 0 holds the sum over the ranks before r, with the bits of the
+/// sequential sum. `data` on rank 0 is unchanged.
 template <channel Channel, buffer Data, class Op>
-  requires lending_transport<typename Channel::transport_type>
+  requires shared_window_transport<typename Channel::transport_type>
 task<> exscan(Channel net, Data data, Op op) {
-  if (goes_whole(collective::exscan, bytes(data).size, net.size())) {
-    return in_one_step<whole::exscan<Channel, Data, Op>>(net, data, op);
+  if (is_short_vector(collective::exscan, bytes(data).size, net.size())) {
+    return run_frameless<direct_short::exscan<Channel, Data, Op>>(net, data, op);
   }
-  return exscan_lent(net, data, op);
+  return exscan_long(net, data, op);
 }
 
 }  // namespace colls::direct

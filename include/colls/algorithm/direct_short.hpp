@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// whole: collectives of short vectors in one round. Each part goes to all who need it at once, and
-// who needs a sum adds it up itself, in rank order. Each is a step.
+// direct_short: collectives of short vectors in one round. Every rank sends its data at once to all
+// ranks that need it. A rank that needs a sum folds (combines) all inputs itself, in rank order.
+// All algorithms here are frameless, that is, one transport operation with local work before and
+// after it. p is the number of ranks.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
@@ -12,42 +14,43 @@
 
 #include <optional>
 
-namespace colls::whole {
+namespace colls::direct_short {
 
-using one_round::all;
-using one_round::only;
-using one_round::round;
-using one_round::share_upwards;
-using one_round::share_with_all;
+using multi_send_recv::all_ranks;
+using multi_send_recv::exchange;
+using multi_send_recv::exchange_upwards;
+using multi_send_recv::exchange_with_all;
+using multi_send_recv::one_rank;
 
-/// No input lies where the sum goes.
-inline constexpr int apart = -1;
+/// Passed instead of a rank to say that no input lies in the memory of the sum.
+inline constexpr int no_alias = -1;
 
-/// sum = parts[0] (+) parts[1] (+) ..., where `sum` may be part `aliased`; `second` gets the same
-/// unless it is null. The parts before that one are added up in `spare`, unless all are at once.
+/// Computes sum = parts[0] (+) parts[1] (+) ..., where `sum` may be the part with the index
+/// `aliased`. Also writes the sum to `second` unless `second` is null. If the operation cannot fold
+/// all parts at once, folds the parts before `aliased` in `spare`.
 template <channel Channel, buffer Data, class Op>
-void add_up(const Channel& net, const Data& sum, std::span<const void*> parts, int aliased,
-            void* spare, const Op& op, void* second = nullptr) {
+void fold_parts(const Channel& net, const Data& sum, std::span<const void*> parts, int aliased,
+                void* spare, const Op& op, void* second = nullptr) {
   if (parts.size() == 1) {
     return net.copy(bytes(sum), {static_cast<const std::byte*>(parts[0]), bytes(sum).size});
   }
-  if (aliased > 1 && !folds<Data>(op)) {
+  if (aliased > 1 && !has_fold<Data>(op)) {
     const auto before = static_cast<std::size_t>(aliased);
-    net.reduce(placed(sum, spare, sum.size()), parts.first(before), op);
+    net.reduce(typed_view(sum, spare, sum.size()), parts.first(before), op);
     parts = parts.subspan(before - 1);
     parts[0] = spare;
   }
   net.reduce(sum, parts, op, second);
 }
-/// Leaves in `sum` the sum over the ranks before `ranks`, of which each has its part in its place
-/// in `taken`, but this rank's is `own`. `sum` may be `own`.
+/// Leaves in `sum` the sum over the first `ranks` ranks. Block r of `received` holds the part of
+/// rank r, except that this rank's part is `own`. `sum` may be `own`.
 template <channel Channel, buffer Data, class Op>
-void add_up_taken(const Channel& net, const Data& own, std::byte* taken, int ranks, const Data& sum,
-                  const Op& op) {
+void fold_received(const Channel& net, const Data& own, std::byte* received, int ranks,
+                   const Data& sum, const Op& op) {
   const std::size_t size = bytes(own).size;
   const auto part = [&](int rank) {
-    std::byte* const there = taken + static_cast<std::size_t>(rank) * size;
-    return rank == net.rank() ? own : placed(own, there, own.size());
+    std::byte* const block = received + static_cast<std::size_t>(rank) * size;
+    return rank == net.rank() ? own : typed_view(own, block, own.size());
   };
   if (ranks == 2) return net.reduce(sum, part(0), part(1), op);
   detail::recycled_vector<const void*> parts(static_cast<std::size_t>(ranks));
@@ -55,12 +58,12 @@ void add_up_taken(const Channel& net, const Data& own, std::byte* taken, int ran
     parts[static_cast<std::size_t>(rank)] = part(rank).data();
   }
   const bool in_place = net.rank() < ranks && own.data() == sum.data();
-  add_up(net, sum, parts, in_place ? net.rank() : apart, taken, op);
+  fold_parts(net, sum, parts, in_place ? net.rank() : no_alias, received, op);
 }
-/// Room for such parts.
-struct room {
+/// Scratch memory for the parts of the first `ranks` ranks.
+struct part_scratch {
   template <channel Channel, buffer Data>
-  room(const Channel& net, const Data& part, int ranks)
+  part_scratch(const Channel& net, const Data& part, int ranks)
       : memory(net.scratch_bytes(ranks > 1 ? static_cast<std::size_t>(ranks) * bytes(part).size
                                            : 0)) {}
   std::byte* data() const { return memory.data(); }
@@ -68,19 +71,20 @@ struct room {
   scratch memory;
 };
 
-/// Ends on no rank before all ranks have called it. p(p-1) empty messages.
+/// A barrier, which no rank leaves before all ranks have entered it. The ranks send p(p-1) empty
+/// messages.
 template <channel Channel>
 class barrier {
  public:
   explicit barrier(const Channel&) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    return share_with_all(net, const_bytes(), nullptr);
+    return exchange_with_all(net, const_bytes(), nullptr);
   }
   void finish(const Channel&, const auto&) const {}
 };
 
-/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum; `in` is
-/// only read, and may be `out`. p(p-1) messages of the whole input.
+/// An all_reduce that leaves the same sum in `out` of every rank, with the bits of the sequential
+/// sum. `in` is only read, and may be `out`. The ranks send p(p-1) messages of the whole input.
 template <channel Channel, buffer Data, class Op>
 class all_reduce {
  public:
@@ -88,21 +92,22 @@ class all_reduce {
       : in_(in), out_(out), op_(op) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     parts_.emplace(net, in_, net.size());
-    return share_with_all(net, bytes(in_), parts_->data());
+    return exchange_with_all(net, bytes(in_), parts_->data());
   }
   void finish(const Channel& net, const auto&) const {
-    add_up_taken(net, in_, parts_->data(), net.size(), out_, op_);
+    fold_received(net, in_, parts_->data(), net.size(), out_, op_);
   }
 
  private:
   Data in_;
   Data out_;
   Op op_;
-  std::optional<room> parts_;
+  std::optional<part_scratch> parts_;
 };
 
-/// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
-/// is not looked at. `in` is only read; on the root it may be `out`. p-1 messages.
+/// A reduce that leaves the sum in `out` of the root, with the bits of the sequential sum;
+/// elsewhere `out` is ignored. `in` is only read, and may be `out` on the root. The ranks send p-1
+/// messages.
 template <channel Channel, buffer Data, class Op>
 class reduce {
  public:
@@ -110,13 +115,15 @@ class reduce {
       : in_(in), out_(out), op_(op), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     parts_.emplace(net, in_, net.rank() == root_ ? net.size() : 0);
-    const mutable_bytes zeroth{parts_->data(), bytes(in_).size};
+    const mutable_bytes first{parts_->data(), bytes(in_).size};
     return net.rank() == root_
-               ? round(net, round_gives(), round_takes::blocks(all(net), zeroth))
-               : round(net, round_gives::same(only(root_), bytes(in_)), round_takes());
+               ? exchange(net, multi_send_buffers(),
+                          multi_recv_buffers::blocks(all_ranks(net), first))
+               : exchange(net, multi_send_buffers::same(one_rank(root_), bytes(in_)),
+                          multi_recv_buffers());
   }
   void finish(const Channel& net, const auto&) const {
-    if (net.rank() == root_) add_up_taken(net, in_, parts_->data(), net.size(), out_, op_);
+    if (net.rank() == root_) fold_received(net, in_, parts_->data(), net.size(), out_, op_);
   }
 
  private:
@@ -124,11 +131,12 @@ class reduce {
   Data out_;
   Op op_;
   int root_;
-  std::optional<room> parts_;
+  std::optional<part_scratch> parts_;
 };
 
-/// Afterwards rank r holds the finished chunk r in `out`, with the bits of the sequential sum; `in`
-/// is only read, and `out` may be exactly this rank's chunk of it. p(p-1) messages of a chunk.
+/// A reduce_scatter that leaves chunk r of the sum in `out` of rank r, with the bits of the
+/// sequential sum. `in` is only read, and `out` may be exactly this rank's chunk of `in`. The ranks
+/// send p(p-1) messages of one chunk.
 template <channel Channel, buffer Data, class Op>
 class reduce_scatter {
  public:
@@ -136,13 +144,14 @@ class reduce_scatter {
                  const Op& op)
       : in_(in), own_(chunks(in, parts)[net.rank()]), out_(out), parts_(parts), op_(op) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    taken_.emplace(net, own_, net.size());
-    const mutable_bytes zeroth{taken_->data(), bytes(own_).size};
-    return round(net, round_gives::chunks(all(net), bytes(in_), parts_, element_size(in_)),
-                 round_takes::blocks(all(net), zeroth));
+    received_.emplace(net, own_, net.size());
+    const mutable_bytes first{received_->data(), bytes(own_).size};
+    return exchange(
+        net, multi_send_buffers::chunks(all_ranks(net), bytes(in_), parts_, element_size(in_)),
+        multi_recv_buffers::blocks(all_ranks(net), first));
   }
   void finish(const Channel& net, const auto&) const {
-    add_up_taken(net, own_, taken_->data(), net.size(), out_, op_);
+    fold_received(net, own_, received_->data(), net.size(), out_, op_);
   }
 
  private:
@@ -151,11 +160,12 @@ class reduce_scatter {
   Data out_;
   partition parts_;
   Op op_;
-  std::optional<room> taken_;
+  std::optional<part_scratch> received_;
 };
 
-/// Afterwards `out` on rank r holds the sum over ranks 0 to r, with the bits of the sequential sum;
-/// `in` is only read, and may be `out`. Each rank sends to all after it: p(p-1)/2 messages.
+/// A scan that leaves the sum over ranks 0 to r in `out` of rank r, with the bits of the sequential
+/// sum. `in` is only read, and may be `out`. Each rank sends to all ranks above it, so the ranks
+/// send p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class scan {
  public:
@@ -163,48 +173,49 @@ class scan {
       : in_(in), out_(out), op_(op) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     parts_.emplace(net, in_, net.rank() + 1);
-    return share_upwards(net, bytes(in_), parts_->data());
+    return exchange_upwards(net, bytes(in_), parts_->data());
   }
   void finish(const Channel& net, const auto&) const {
-    add_up_taken(net, in_, parts_->data(), net.rank() + 1, out_, op_);
+    fold_received(net, in_, parts_->data(), net.rank() + 1, out_, op_);
   }
 
  private:
   Data in_;
   Data out_;
   Op op_;
-  std::optional<room> parts_;
+  std::optional<part_scratch> parts_;
 };
-/// Afterwards `data` on rank r > 0 holds the sum over the ranks before r, with the bits of the
-/// sequential sum; that of rank 0 stays as it was. p(p-1)/2 messages.
+/// An exscan that leaves the sum over the ranks before r in `data` of rank r > 0, with the bits of
+/// the sequential sum. `data` on rank 0 is unchanged. The ranks send p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class exscan {
  public:
   exscan(const Channel&, const Data& data, const Op& op) : data_(data), op_(op) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     parts_.emplace(net, data_, net.rank() + 1);
-    return share_upwards(net, bytes(data_), parts_->data());
+    return exchange_upwards(net, bytes(data_), parts_->data());
   }
   void finish(const Channel& net, const auto&) const {
-    if (net.rank() > 0) add_up_taken(net, data_, parts_->data(), net.rank(), data_, op_);
+    if (net.rank() > 0) fold_received(net, data_, parts_->data(), net.rank(), data_, op_);
   }
 
  private:
   Data data_;
   Op op_;
-  std::optional<room> parts_;
+  std::optional<part_scratch> parts_;
 };
 
-/// Afterwards chunk r of `out` on every rank holds `in` of rank r; `in` is only read, and may be
-/// this rank's chunk of `out`. p(p-1) messages.
+/// An all_gather that leaves `in` of rank r in chunk r of `out` on every rank. `in` is only read,
+/// and may be exactly this rank's chunk of `out`. The ranks send p(p-1) messages.
 template <channel Channel, buffer Data>
 class all_gather {
  public:
   all_gather(const Channel&, const Data& in, const Data& out, const partition& parts)
       : in_(in), out_(out), parts_(parts) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    return round(net, round_gives::same(all(net), bytes(in_)),
-                 round_takes::chunks(all(net), bytes(out_), parts_, element_size(out_)));
+    return exchange(
+        net, multi_send_buffers::same(all_ranks(net), bytes(in_)),
+        multi_recv_buffers::chunks(all_ranks(net), bytes(out_), parts_, element_size(out_)));
   }
   void finish(const Channel& net, const auto&) const {
     net.copy(bytes(chunks(out_, parts_)[net.rank()]), bytes(in_));
@@ -216,15 +227,17 @@ class all_gather {
   partition parts_;
 };
 
-/// Afterwards `data` of every rank holds what `data` of the root held. p-1 messages.
+/// A broadcast that copies `data` of the root to `data` of every rank. The root sends p-1 messages.
 template <channel Channel, buffer Data>
 class broadcast {
  public:
   broadcast(const Channel&, const Data& data, int root) : data_(data), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
     return net.rank() == root_
-               ? round(net, round_gives::same(all(net), bytes(data_)), round_takes())
-               : round(net, round_gives(), round_takes::same(only(root_), bytes(data_)));
+               ? exchange(net, multi_send_buffers::same(all_ranks(net), bytes(data_)),
+                          multi_recv_buffers())
+               : exchange(net, multi_send_buffers(),
+                          multi_recv_buffers::same(one_rank(root_), bytes(data_)));
   }
   void finish(const Channel&, const auto&) const {}
 
@@ -233,57 +246,63 @@ class broadcast {
   int root_;
 };
 
-/// Afterwards chunk r of `data` on the root holds `mine` of rank r; elsewhere `data` is not looked
-/// at. On the root `mine` may be exactly its chunk. p-1 messages.
+/// A gather that leaves `own` of rank r in chunk r of `all` on the root; elsewhere `all` is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`. The ranks send p-1
+/// messages.
 template <channel Channel, buffer Data>
 class gather {
  public:
-  gather(const Channel&, const Data& mine, const Data& data, const partition& parts, int root)
-      : mine_(mine), data_(data), parts_(parts), root_(root) {}
+  gather(const Channel&, const Data& own, const Data& all, const partition& parts, int root)
+      : own_(own), all_(all), parts_(parts), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    // The others write meanwhile.
-    if (net.rank() == root_) net.copy(bytes(chunks(data_, parts_)[root_]), bytes(mine_));
+    // The root copies its own chunk before it starts to receive, because the other ranks send
+    // meanwhile.
+    if (net.rank() == root_) net.copy(bytes(chunks(all_, parts_)[root_]), bytes(own_));
     return net.rank() == root_
-               ? round(net, round_gives(),
-                       round_takes::chunks(all(net), bytes(data_), parts_, element_size(mine_)))
-               : round(net, round_gives::same(only(root_), bytes(mine_)), round_takes());
+               ? exchange(net, multi_send_buffers(),
+                          multi_recv_buffers::chunks(all_ranks(net), bytes(all_), parts_,
+                                                     element_size(own_)))
+               : exchange(net, multi_send_buffers::same(one_rank(root_), bytes(own_)),
+                          multi_recv_buffers());
   }
   void finish(const Channel&, const auto&) const {}
 
  private:
-  Data mine_;
-  Data data_;
+  Data own_;
+  Data all_;
   partition parts_;
   int root_;
 };
 
-/// Afterwards `mine` on rank r holds chunk r of `data` on the root; elsewhere `data` is not looked
-/// at. On the root `mine` may be exactly its chunk. p-1 messages.
+/// A scatter that leaves chunk r of `all` on the root in `own` of rank r; elsewhere `all` is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends p-1
+/// messages.
 template <channel Channel, buffer Data>
 class scatter {
  public:
-  scatter(const Channel&, const Data& data, const Data& mine, const partition& parts, int root)
-      : data_(data), mine_(mine), parts_(parts), root_(root) {}
+  scatter(const Channel&, const Data& all, const Data& own, const partition& parts, int root)
+      : all_(all), own_(own), parts_(parts), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    return net.rank() == root_
-               ? round(net,
-                       round_gives::chunks(all(net), bytes(data_), parts_, element_size(mine_)),
-                       round_takes())
-               : round(net, round_gives(), round_takes::same(only(root_), bytes(mine_)));
+    return net.rank() == root_ ? exchange(net,
+                                          multi_send_buffers::chunks(all_ranks(net), bytes(all_),
+                                                                     parts_, element_size(own_)),
+                                          multi_recv_buffers())
+                               : exchange(net, multi_send_buffers(),
+                                          multi_recv_buffers::same(one_rank(root_), bytes(own_)));
   }
   void finish(const Channel& net, const auto&) const {
-    if (net.rank() == root_) net.copy(bytes(mine_), bytes(chunks(data_, parts_)[root_]));
+    if (net.rank() == root_) net.copy(bytes(own_), bytes(chunks(all_, parts_)[root_]));
   }
 
  private:
-  Data data_;
-  Data mine_;
+  Data all_;
+  Data own_;
   partition parts_;
   int root_;
 };
 
-/// Afterwards chunk i of `out` holds the chunk of `in` that rank i had for this rank; `in` is only
-/// read and does not overlap `out`. p(p-1) messages.
+/// An all_to_all that leaves in chunk i of `out` the chunk that rank i's `in` had for this rank.
+/// `in` is only read and does not overlap `out`. The ranks send p(p-1) messages.
 template <channel Channel, buffer Data>
 class all_to_all {
  public:
@@ -291,12 +310,13 @@ class all_to_all {
              const partition& out_parts)
       : in_(in), out_(out), in_parts_(in_parts), out_parts_(out_parts) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    return round(net, round_gives::chunks(all(net), bytes(in_), in_parts_, element_size(in_)),
-                 round_takes::chunks(all(net), bytes(out_), out_parts_, element_size(out_)));
+    return exchange(
+        net, multi_send_buffers::chunks(all_ranks(net), bytes(in_), in_parts_, element_size(in_)),
+        multi_recv_buffers::chunks(all_ranks(net), bytes(out_), out_parts_, element_size(out_)));
   }
   void finish(const Channel& net, const auto&) const {
-    const int mine = net.rank();
-    net.copy(bytes(chunks(out_, out_parts_)[mine]), bytes(chunks(in_, in_parts_)[mine]));
+    const int rank = net.rank();
+    net.copy(bytes(chunks(out_, out_parts_)[rank]), bytes(chunks(in_, in_parts_)[rank]));
   }
 
  private:
@@ -306,4 +326,4 @@ class all_to_all {
   partition out_parts_;
 };
 
-}  // namespace colls::whole
+}  // namespace colls::direct_short

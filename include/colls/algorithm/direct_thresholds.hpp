@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_thresholds: the sizes at which `direct` changes how it goes. They are functions of values in
-// the fingerprint, so all ranks agree.
+// direct_thresholds: the sizes at which the `direct` algorithms switch between methods. All ranks
+// make the same decision, because it depends only on values that are equal on all ranks.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -12,11 +12,12 @@
 
 namespace colls {
 
-/// Whether `direct` sends each part of a vector to those who need it at once, in one round: that
-/// takes less than to tell where it lies. `bytes`: of the whole vector, of one rank for all_to_all.
-constexpr bool goes_whole(collective what, std::uint64_t bytes, int ranks) {
+/// Returns whether `direct` sends the data of a call in one round to all ranks that need it. For
+/// short vectors that takes less time than telling the peers where the data lies. `bytes` is the
+/// size of the whole vector, or of one rank's vector for all_to_all.
+constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) {
   const auto p = static_cast<std::uint64_t>(ranks);
-  switch (what) {
+  switch (coll) {
     case collective::barrier:
       return true;
     case collective::all_gather:
@@ -34,14 +35,16 @@ constexpr bool goes_whole(collective what, std::uint64_t bytes, int ranks) {
   }
 }
 
-/// Whether the root of a reduce by `direct` takes in all inputs, which lie in its cache together,
-/// and adds them up alone: fewer messages. Of two ranks each has half to do in lent memory.
-constexpr bool goes_to_root(std::uint64_t bytes, int ranks) {
+/// Returns whether the root of a reduce by `direct` folds all inputs alone. While all inputs
+/// together fit into the root's cache, that takes fewer messages than sharing the work. Between two
+/// ranks the limit is lower, because each rank can do half of the work in shared memory.
+constexpr bool is_reduced_at_root(std::uint64_t bytes, int ranks) {
   if (ranks == 2) return bytes <= 32 * 1024;
   return static_cast<std::uint64_t>(ranks - 1) * bytes < 256 * 1024;
 }
 
-/// In pieces of so many bytes `direct` sends a scan down a chain where buffers are not lent.
-inline constexpr std::size_t unlent_piece = 2 * 1024 * 1024;
+/// The size in bytes of the pieces in which `direct` sends a scan down a chain of ranks, if some
+/// rank does not expose its buffer.
+inline constexpr std::size_t scan_chain_piece = 2 * 1024 * 1024;
 
 }  // namespace colls

@@ -2,61 +2,65 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// double_tree: two binary trees, each for one half of the data, in which whoever has children in
-// one has none in the other: all links are busy in both directions. Pipelined, for long buffers and
-// many ranks. Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction
-// and scan" (2009).
+// double_tree: pipelined collectives over two binary trees, each of which carries one half of the
+// data, for long buffers and many ranks. An inner rank of one tree is a leaf of the other tree, so
+// all connections are busy in both directions. Sanders, Speck, Träff, "Two-tree algorithms for full
+// bandwidth broadcast, reduction and scan" (2009). p is the number of ranks.
 
 #include <colls/algorithm/pipeline.hpp>
 
 namespace colls::double_tree {
 
-/// Runs `piece(lane, offset, count, node)` for the segments of both halves of a buffer like `data`,
-/// `node` being this rank's place in the tree of that half.
+/// Runs `piece(lane, offset, count, node)` for the segments of both halves of a buffer like `data`.
+/// `node` is this rank's node in the tree that carries the segment's half.
 template <channel Channel, buffer Data, class Piece>
 task<> in_both_trees(Channel net, Data data, int root, Piece piece) {
   const pattern::double_tree trees(net.rank(), net.size(), root);
   const partition halves(data.size(), 2);
   const auto half = [&](int i, pattern::in_order_node node) {
     const std::size_t start = halves.offset(i);
-    const auto segment = [=](Channel lane, std::size_t at, std::size_t n) {
-      return piece(lane, start + at, n, node);
+    const auto segment = [=](Channel lane, std::size_t offset, std::size_t n) {
+      return piece(lane, start + offset, n, node);
     };
     const Channel lane = net.lane(i * net.width());
-    return net.beside(pipeline::in_segments(lane, chunks(data, halves)[i], segment));
+    return net.concurrent(pipeline::in_segments(lane, chunks(data, halves)[i], segment));
   };
   co_await when_all(half(0, trees.first), half(1, trees.second));
 }
 
-/// Afterwards `data` of every rank holds what `data` of the root held. p-1 messages a segment.
+/// Afterwards `data` of every rank holds what `data` of the root held. All ranks together send p-1
+/// messages per segment.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
-  const auto piece = [=](Channel lane, std::size_t at, std::size_t n, pattern::in_order_node node) {
-    return pipeline::down(lane, data.subspan(at, n), node);
+  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
+                         pattern::in_order_node node) {
+    return pipeline::down(lane, data.subspan(offset, n), node);
   };
   return in_both_trees(net, data, root, piece);
 }
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is not looked at. `in` is only read;
-/// on the root it may be `out`. p-1 messages a segment. The order is that of the ranks from the
-/// root on, around: the operation has to commute.
+/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
+/// may be `out` on the root. All ranks together send p-1 messages per segment. The operation must
+/// commute, because ranks are folded in the circular order that begins at the root.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   const Data sum = net.rank() == root ? out : in;
-  const auto piece = [=](Channel lane, std::size_t at, std::size_t n, pattern::in_order_node node) {
-    return pipeline::up(lane, in.subspan(at, n), sum.subspan(at, n), node, op);
+  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
+                         pattern::in_order_node node) {
+    return pipeline::up(lane, in.subspan(offset, n), sum.subspan(offset, n), node, op);
   };
   return in_both_trees(net, in, root, piece);
 }
 
-/// Afterwards every rank holds the same sum in `data`, folded in rank order, so the operation need
-/// not commute: up to rank 0 and down again, 2(p-1) messages a segment.
+/// Afterwards every rank holds the same sum in `data`. The sum is folded in rank order, so the
+/// operation need not commute. The data travels up to rank 0 and down again, in 2(p-1) messages per
+/// segment.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
-  const auto piece = [=](Channel lane, std::size_t at, std::size_t n,
+  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
                          pattern::in_order_node node) -> task<> {
-    const Data part = data.subspan(at, n);
+    const Data part = data.subspan(offset, n);
     co_await pipeline::up(lane, part, part, node, op);
     co_await pipeline::down(lane, part, node);
   };

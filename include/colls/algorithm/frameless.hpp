@@ -2,31 +2,34 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// step: an algorithm that is one operation of the transport and some work after it. Calls run it
-// without a coroutine (`step_call`), algorithms with one.
+// frameless: algorithms that consist of one transport operation with some local work before and
+// after it. A call runs such an algorithm without a coroutine frame (see `frameless_call`). Another
+// algorithm runs it as a coroutine.
 
 #include <colls/channel/channel.hpp>
 
 namespace colls {
 
-/// Made in its place of the channel and what the algorithm works on. `request(net)` takes what
-/// memory it needs and gives what is awaited, once; `finish(net, operation)` does what is left when
-/// that has ended.
-template <class Step, class Channel>
-concept step = requires(Step& one, const Channel& net) { one.request(net); };
+/// Satisfied by an object that is constructed from the channel and the algorithm's arguments.
+/// `request(net)` is called once. It allocates the memory that the algorithm needs and returns the
+/// operation to await. `finish(net, operation)` does the remaining work after the operation has
+/// completed.
+template <class Algorithm, class Channel>
+concept frameless = requires(Algorithm& algo, const Channel& net) { algo.request(net); };
 
-/// What a step awaits.
-template <class Step, class Channel>
-using step_operation =
-    detail::awaited<decltype(std::declval<Step&>().request(std::declval<const Channel&>()))>;
+/// The type of the operation that a frameless algorithm awaits.
+template <class Algorithm, class Channel>
+using frameless_operation =
+    detail::awaited<decltype(std::declval<Algorithm&>().request(std::declval<const Channel&>()))>;
 
-template <class Step, channel Channel, class... With>
-  requires step<Step, Channel>
-task<> in_one_step(Channel net, With... with) {
-  Step made(net, with...);
-  step_operation<Step, Channel> operation(made.request(net));
+/// Runs a frameless algorithm as a coroutine.
+template <class Algorithm, channel Channel, class... Args>
+  requires frameless<Algorithm, Channel>
+task<> run_frameless(Channel net, Args... args) {
+  Algorithm algo(net, args...);
+  frameless_operation<Algorithm, Channel> operation(algo.request(net));
   co_await operation;
-  made.finish(net, operation);
+  algo.finish(net, operation);
 }
 
 }  // namespace colls

@@ -2,36 +2,38 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// hierarchical: what crosses from host to host is sent once for each host, by all its ranks
-// together. Karonis and others, "Exploiting hierarchy in parallel computer networks to optimize
-// collective operation performance" (2000), and with all ranks of a node at work: Träff, Hunold,
-// "Decomposing MPI collectives for exploiting multi-lane communication" (2020).
+// hierarchical: an all_reduce that sends data only once per machine to other machines. A node is
+// the ranks of one machine. Karonis and others, "Exploiting hierarchy in parallel computer networks
+// to optimize collective operation performance" (2000). All ranks of a node take part in the
+// exchange between nodes, as in Träff, Hunold, "Decomposing MPI collectives for exploiting
+// multi-lane communication" (2020).
 
 #include <colls/algorithm/circulant.hpp>
 
 namespace colls::hierarchical {
 
-/// Afterwards every rank holds the same sum in `data`. A node's ranks sum up one chunk each, ranks
-/// with the same number on their nodes sum these up across, and every node gathers the results;
-/// ranks that the smallest node has no counterpart of take no chunk. The operation has to commute.
+/// Afterwards every rank holds the same sum in `data`. First, each rank of a node reduces one chunk
+/// within the node. Then ranks with the same local rank reduce this chunk between nodes. Finally,
+/// every node gathers the results. A rank whose local rank does not exist on the smallest node
+/// reduces no chunk. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {
-  const Channel inside = net.on_node(0);
-  const int sharing = net.nodes().smallest();
+  const Channel intra_node = net.intra_node(0);
+  const int sharing = net.nodes().min_node_size();
   const partition shares(data.size(), sharing);
   detail::recycled_vector<std::size_t> offsets;
-  for (int i = 0; i <= inside.size(); ++i) {
+  for (int i = 0; i <= intra_node.size(); ++i) {
     offsets.push_back(i < sharing ? shares.offset(i) : data.size());
   }
-  const partition parts = partition::from_offsets(offsets.data(), inside.size());
-  const Data mine = chunks(data, parts)[inside.rank()];
-  co_await circulant::reduce_scatter(inside, data, mine, parts, op);
-  if (inside.rank() < sharing) {
-    const Channel across = net.across_nodes(0);
-    co_await circulant::all_reduce(across, mine, op);
+  const partition parts = partition::from_offsets(offsets.data(), intra_node.size());
+  const Data own = chunks(data, parts)[intra_node.rank()];
+  co_await circulant::reduce_scatter(intra_node, data, own, parts, op);
+  if (intra_node.rank() < sharing) {
+    const Channel inter_node = net.inter_node(0);
+    co_await circulant::all_reduce(inter_node, own, op);
   }
-  co_await circulant::all_gather(inside, data, parts);
+  co_await circulant::all_gather(intra_node, data, parts);
 }
 
 }  // namespace colls::hierarchical

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// knomial_tree: up to k-1 children a level, for short buffers: fewer levels than a binomial tree,
-// k = 2. Wilkins and others, "Generalized collective algorithms for the exascale era" (2023).
+// knomial_tree: broadcast and reduce over trees in which a rank has up to k-1 children per level,
+// for short buffers. Such a tree has fewer levels than a binomial tree, which is the case k = 2.
+// Wilkins and others, "Generalized collective algorithms for the exascale era" (2023). p is the
+// number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/pattern/trees.hpp>
@@ -11,20 +13,22 @@
 
 namespace colls::knomial_tree {
 
+/// Does a broadcast over a tree with k = `radix`.
 template <channel Channel, buffer Data>
-task<> spread(Channel net, Data data, int root, int radix) {
+task<> broadcast_radix(Channel net, Data data, int root, int radix) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, radix);
   if (tree.parent >= 0) co_await net.recv(tree.parent, bytes(data));
   for (int k = tree.children; k-- > 0;) co_await net.send(tree.child(k), bytes(data));
 }
 
+/// Does a reduce over a tree with k = `radix`.
 template <channel Channel, buffer Data, class Op>
-task<> sum_up(Channel net, Data in, Data out, int root, Op op, int radix) {
+task<> reduce_radix(Channel net, Data in, Data out, int root, Op op, int radix) {
   const int top = is_commutative(op) ? root : 0;
   const pattern::knomial_tree tree(net.rank(), net.size(), top, radix);
   const bool at_root = net.rank() == root;
   scratch memory = net.scratch_like(in, tree.children > 0 && !at_root ? in.size() : 0);
-  const Data sum = at_root ? out : placed(in, memory.data(), in.size());
+  const Data sum = at_root ? out : typed_view(in, memory.data(), in.size());
   Data partial = in;
   for (int k = 0; k < tree.children; ++k) {
     co_await net.recv_reduce(tree.child(k), partial, sum, op, incoming::right);
@@ -40,19 +44,21 @@ task<> sum_up(Channel net, Data in, Data out, int root, Op op, int radix) {
   }
 }
 
-/// Afterwards `data` of every rank holds what `data` of the root held. p-1 messages of the whole
-/// buffer, at most (k-1) ceil(log_k p) from one rank.
+/// Afterwards `data` of every rank holds what `data` of the root held. All ranks together send p-1
+/// messages of the whole buffer. One rank sends at most (k-1) ceil(log_k p) of them, where k is the
+/// channel's radix.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
-  return spread(net, data, root, net.radix());
+  return broadcast_radix(net, data, root, net.radix());
 }
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is not looked at. `in` is only read;
-/// on the root it may be `out`. p-1 messages of the whole buffer. An operation that does not
-/// commute is folded in rank order: in the tree around rank 0, which sends the sum on to the root.
+/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
+/// may be `out` on the root. All ranks together send p-1 messages of the whole buffer. If the
+/// operation does not commute, the tree is built around rank 0, so that the sum is folded in rank
+/// order; rank 0 then sends the sum to the root.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  return sum_up(net, in, out, root, op, net.radix());
+  return reduce_radix(net, in, out, root, op, net.radix());
 }
 
 }  // namespace colls::knomial_tree

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// meeting: collectives of ranks that one thread turns: the last to come does the work of all.
-// Each is a step.
+// last_arriver: collectives of ranks that run on one thread. The last rank that arrives at the
+// completion barrier, where the others wait, does the work of all ranks. All algorithms here are
+// frameless, that is, one transport operation with local work before and after it.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/typed_view.hpp>
@@ -11,22 +12,24 @@
 #include <bit>
 #include <span>
 
-namespace colls::at_meeting {
+namespace colls::last_arriver {
 
-/// Ends on no rank before all ranks have called it, where they run on one thread. No messages.
+/// A barrier, which no rank leaves before all ranks have entered it. All ranks must run on one
+/// thread. Sends no messages.
 template <channel Channel>
 class barrier {
  public:
   explicit barrier(const Channel&) {}
-  auto request(const Channel& net) const { return net.meet(nullptr); }
-  void finish(const Channel&, auto& all) const {
-    if (all.is_last()) all.release();
+  auto request(const Channel& net) const { return net.arrive(nullptr); }
+  void finish(const Channel&, auto& arrivals) const {
+    if (arrivals.is_last()) arrivals.release();
   }
 };
 
-/// How the last to come adds up a piece of what all ranks have: from `parts` to `sum`, which lies
-/// at `sums[0]`. It may write to the others of `sums` too, and says how many, from the first, have
-/// it.
+/// An order in which the last arriver folds (combines) one piece of all inputs. `add` folds `parts`
+/// into `sum`, which lies at `sums[0]`, and may also write to other elements of `sums`. It returns
+/// how many elements at the front of `sums` hold the result. This order folds one rank after the
+/// other.
 struct in_rank_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
@@ -36,20 +39,23 @@ struct in_rank_order {
     return 2;
   }
 };
-/// With the bits of recursive_doubling, in which all of a group make its sum: here the first does.
-struct in_doubled_groups {
+/// The order that gives the bits of the algorithm recursive_doubling. In that algorithm, every rank
+/// of a group computes the group's sum. Here the sum is computed once, in the memory of the group's
+/// first rank.
+struct recursive_doubling_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
                          std::span<void* const> sums, const Op& op) {
-    // A corner of the hypercube is a rank; each of the first ones is two.
+    // Each of the first `doubled` corners of the hypercube stands for two ranks, and each other
+    // corner for one rank.
     const std::size_t corners = std::bit_floor(parts.size());
     const std::size_t doubled = parts.size() - corners;
     const auto first_of = [&](std::size_t corner) {
       return corner < doubled ? 2 * corner : corner + doubled;
     };
-    const auto join = [&](std::size_t left, void* mine, void* theirs) {
-      const auto here = [&](void* place) { return placed(sum, place, sum.size()); };
-      net.reduce(here(sums[left]), here(mine), here(theirs), op);
+    const auto join = [&](std::size_t dest, void* left, void* right) {
+      const auto piece = [&](void* memory) { return typed_view(sum, memory, sum.size()); };
+      net.reduce(piece(sums[dest]), piece(left), piece(right), op);
     };
     for (std::size_t at = 0; at < 2 * doubled; at += 2) join(at, parts[at], parts[at + 1]);
     for (std::size_t group = 1; group < corners; group *= 2) {
@@ -65,41 +71,42 @@ struct in_doubled_groups {
   }
 };
 
-/// Afterwards every rank holds the same sum in `out`, where all ranks run on one thread; `in` is
-/// only read, and may be `out`. The last to come adds up all inputs where they are, piece by piece
-/// of the cache's size, and writes each piece to all. No messages.
-template <channel Channel, buffer Data, class Op, class Sum = in_rank_order>
+/// An all_reduce that leaves the same sum in `out` of every rank. `in` is only read, and may be
+/// `out`. All ranks must run on one thread. The last arriver folds all inputs where they lie, in
+/// pieces that fit into the cache, and writes each piece to all outputs. Sends no messages.
+template <channel Channel, buffer Data, class Op, class Order = in_rank_order>
 class all_reduce {
  public:
   all_reduce(const Channel&, const Data& in, const Data& out, const Op& op)
       : in_(in), out_(out), op_(op) {}
-  auto request(const Channel& net) { return net.meet(this); }
-  void finish(const Channel& net, auto& all) const {
-    if (!all.is_last()) return;
-    add_up(net, all);
-    all.release();
+  auto request(const Channel& net) { return net.arrive(this); }
+  void finish(const Channel& net, auto& arrivals) const {
+    if (!arrivals.is_last()) return;
+    reduce_all(net, arrivals);
+    arrivals.release();
   }
 
  private:
-  void add_up(const Channel& net, const auto& all) const {
+  void reduce_all(const Channel& net, const auto& arrivals) const {
     const auto ranks = static_cast<std::size_t>(net.size());
     if (ranks == 1) return net.copy(bytes(out_), bytes(in_));
     detail::recycled_vector<void*> places(2 * ranks);
     const std::span parts(places.data(), ranks);
     const std::span sums(places.data() + ranks, ranks);
-    const auto note = [&](int rank, const all_reduce& one) {
-      parts[static_cast<std::size_t>(rank)] = one.in_.data();
-      sums[static_cast<std::size_t>(rank)] = one.out_.data();
+    const auto add_rank = [&](int rank, const all_reduce& call) {
+      parts[static_cast<std::size_t>(rank)] = call.in_.data();
+      sums[static_cast<std::size_t>(rank)] = call.out_.data();
     };
-    note(net.rank(), *this);
-    all.each_other(
-        [&](int rank, const void* theirs) { note(rank, *static_cast<const all_reduce*>(theirs)); });
-    constexpr std::size_t cached = 16 * 1024;
-    const std::size_t step = elements_in(cached, element_size(out_));
+    add_rank(net.rank(), *this);
+    arrivals.for_each_other([&](int rank, const void* remote) {
+      add_rank(rank, *static_cast<const all_reduce*>(remote));
+    });
+    constexpr std::size_t piece_bytes = 16 * 1024;
+    const std::size_t step = elements_in(piece_bytes, element_size(out_));
     for (std::size_t left = out_.size(); left > 0;) {
-      const Data sum = placed(out_, sums[0], step < left ? step : left);
+      const Data sum = typed_view(out_, sums[0], step < left ? step : left);
       const const_bytes piece = bytes(sum);
-      std::size_t rank = Sum::add(net, sum, parts, sums, op_);
+      std::size_t rank = Order::add(net, sum, parts, sums, op_);
       for (; rank < ranks; ++rank) {
         net.copy({static_cast<std::byte*>(sums[rank]), piece.size}, piece);
       }
@@ -113,10 +120,10 @@ class all_reduce {
   Data out_;
   Op op_;
 };
-/// The same in place, as a coroutine.
+/// Runs `all_reduce` in place, as a coroutine. Afterwards every rank holds the same sum in `data`.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce_in_place(Channel net, Data data, Op op) {
-  return in_one_step<all_reduce<Channel, Data, Op>>(net, data, data, op);
+  return run_frameless<all_reduce<Channel, Data, Op>>(net, data, data, op);
 }
 
-}  // namespace colls::at_meeting
+}  // namespace colls::last_arriver

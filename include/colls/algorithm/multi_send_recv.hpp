@@ -2,54 +2,61 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// one_round: messages from each rank to many and from many to each, all at once.
+// multi_send_recv: exchanges in which a rank sends to and receives from many ranks at once. They
+// are a single operation on transports that support this, else one operation per message.
 
 #include <colls/channel/channel.hpp>
 
-namespace colls::one_round {
+namespace colls::multi_send_recv {
 
-/// Every rank, or one: with whom a round is. Nobody sends to itself.
+/// Returns all ranks, or one rank, as the peers of an exchange. No rank sends to itself, even if it
+/// is in the range.
 template <channel Channel>
-pattern::rank_range all(const Channel& net) {
+pattern::rank_range all_ranks(const Channel& net) {
   return {0, net.size()};
 }
-inline pattern::rank_range only(int rank) { return {rank, rank + 1}; }
+inline pattern::rank_range one_rank(int rank) { return {rank, rank + 1}; }
 
-/// What `round` is where the transport has none.
+/// Does the same as `exchange`, on transports that have no single operation for it.
 template <channel Channel>
-task<> round_by_messages(Channel net, round_gives give, round_takes take) {
-  const auto with_each = [&](const auto& side, const auto& make) {
+task<> exchange_by_messages(Channel net, multi_send_buffers sends, multi_recv_buffers recvs) {
+  const auto for_each_peer = [&](const auto& side, const auto& make) {
     using operation = detail::awaited<decltype(make(0))>;
     detail::recycled_vector<operation> operations;
-    operations.reserve(static_cast<std::size_t>(side.most()));
-    side.each(net.rank(), [&](int peer) { operations.emplace_back(make(peer)); });
+    operations.reserve(static_cast<std::size_t>(side.max_count()));
+    side.for_each(net.rank(), [&](int peer) { operations.emplace_back(make(peer)); });
     return when_all(std::move(operations));
   };
-  const auto send = [&](int peer) { return net.send(peer, give.of(peer)); };
-  const auto recv = [&](int peer) { return net.recv(peer, take.of(peer)); };
-  co_await when_all(with_each(give, send), with_each(take, recv));
+  const auto send = [&](int peer) { return net.send(peer, sends.buffer_for(peer)); };
+  const auto recv = [&](int peer) { return net.recv(peer, recvs.buffer_for(peer)); };
+  co_await when_all(for_each_peer(sends, send), for_each_peer(recvs, recv));
 }
-/// Sends what `give` has, and ends when `take` is filled.
+/// Sends the messages of `sends` and receives the messages of `recvs`. Completes when all of them
+/// are done.
 template <channel Channel>
-[[gnu::always_inline]] inline auto round(Channel net, const round_gives& give,
-                                         const round_takes& take) {
-  if constexpr (round_transport<typename Channel::transport_type>) {
-    return net.round(give, take);
+[[gnu::always_inline]] inline auto exchange(Channel net, const multi_send_buffers& sends,
+                                            const multi_recv_buffers& recvs) {
+  if constexpr (multi_send_recv_transport<typename Channel::transport_type>) {
+    return net.multi_send_recv(sends, recvs);
   } else {
-    return round_by_messages(net, give, take);
+    return exchange_by_messages(net, sends, recvs);
   }
 }
-/// `parts` gets what the other ranks give as `mine`, each in the place of its rank.
+/// Sends `own` to all other ranks. Afterwards block r of `blocks` holds what rank r sent, except
+/// for this rank's own block.
 template <channel Channel>
-[[gnu::always_inline]] inline auto share_with_all(Channel net, const_bytes mine, std::byte* parts) {
-  return round(net, round_gives::same(all(net), mine),
-               round_takes::blocks(all(net), {parts, mine.size}));
+[[gnu::always_inline]] inline auto exchange_with_all(Channel net, const_bytes own,
+                                                     std::byte* blocks) {
+  return exchange(net, multi_send_buffers::same(all_ranks(net), own),
+                  multi_recv_buffers::blocks(all_ranks(net), {blocks, own.size}));
 }
-/// The same to the ranks after this one, from those before it.
+/// Sends `own` to all ranks above this one. Afterwards block r of `blocks` holds what rank r sent,
+/// for each rank r below this one.
 template <channel Channel>
-[[gnu::always_inline]] inline auto share_upwards(Channel net, const_bytes mine, std::byte* parts) {
-  return round(net, round_gives::same({net.rank() + 1, net.size()}, mine),
-               round_takes::blocks({0, net.rank()}, {parts, mine.size}));
+[[gnu::always_inline]] inline auto exchange_upwards(Channel net, const_bytes own,
+                                                    std::byte* blocks) {
+  return exchange(net, multi_send_buffers::same({net.rank() + 1, net.size()}, own),
+                  multi_recv_buffers::blocks({0, net.rank()}, {blocks, own.size}));
 }
 
-}  // namespace colls::one_round
+}  // namespace colls::multi_send_recv

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// neighbour_exchange: each rank exchanges with its two neighbours by turns.
+// neighbour_exchange: an all_gather in which each rank exchanges chunks with its two neighbours
+// alternately.
 
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
@@ -10,17 +11,18 @@
 
 namespace colls::neighbour_exchange {
 
-/// Afterwards `data` of every rank holds all chunks: p/2 rounds, all but the first of two chunks. p has
-/// to be even. Chen, Zhang, Yuan, "Performance evaluation of allgather algorithms on terascale Linux
-/// cluster with fast Ethernet" (2005).
+/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
+/// chunks. The number of ranks p must be even. Takes p/2 rounds, in which a rank sends one chunk in
+/// the first round and two chunks in each later round. Chen, Zhang, Yuan, "Performance evaluation
+/// of allgather algorithms on terascale Linux cluster with fast Ethernet" (2005).
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::neighbours pair(net.rank(), net.size());
   const chunks chunk(data, parts);
   for (int round = 0; round < net.size() / 2; ++round) {
     const int partner = pair.partner(round);
-    co_await when_all(net.send(partner, bytes(chunk[pair.given(round)])),
-                      net.recv(partner, bytes(chunk[pair.taken(round)])));
+    co_await when_all(net.send(partner, bytes(chunk[pair.sent(round)])),
+                      net.recv(partner, bytes(chunk[pair.received(round)])));
   }
 }
 

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pairwise: the exchange of everything, with one peer after the other. Thakur, Rabenseifner, Gropp,
-// "Optimization of collective communication operations in MPICH" (2005).
+// pairwise: all_to_all and reduce_scatter in which each rank exchanges data with one peer after the
+// other. Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
+// MPICH" (2005). p is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -12,10 +13,10 @@
 
 namespace colls::pairwise {
 
-/// Afterwards chunk i of `out` holds the chunk of `in` that rank i had for this rank; `in` is only
+/// Afterwards chunk i of `out` holds the chunk that rank i's `in` had for this rank. `in` is only
 /// read and does not overlap `out`. Chunk i of this rank's `in_parts` is as long as this rank's
-/// chunk of the `out_parts` on rank i. p-1 rounds, in each of them one message out and one in, so
-/// that no link is asked for more than one at a time; every byte travels once.
+/// chunk of the `out_parts` on rank i. Takes p-1 rounds, in each of which a rank sends one message
+/// and receives one. Every byte travels once.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());
@@ -23,15 +24,17 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
   const chunks arriving(out, out_parts);
   net.copy(bytes(arriving[ring.rank]), bytes(outgoing[ring.rank]));
   for (int step = 1; step < net.size(); ++step) {
-    const int to = ring.ahead(step);
-    const int from = ring.back(step);
-    co_await when_all(net.send(to, bytes(outgoing[to])), net.recv(from, bytes(arriving[from])));
+    const int dest = ring.ahead(step);
+    const int source = ring.behind(step);
+    co_await when_all(net.send(dest, bytes(outgoing[dest])),
+                      net.recv(source, bytes(arriving[source])));
   }
 }
 
-/// Afterwards rank r holds the finished chunk r in `out`, folded in rank order, so the operation
-/// need not commute; `in` is only read, and `out` may be exactly this rank's chunk of it. p-1
-/// rounds of one message out and one in; every chunk travels once.
+/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. The sum is folded in rank
+/// order, so the operation need not commute. `in` is only read, and `out` may be exactly this
+/// rank's chunk of `in`. Takes p-1 rounds, in each of which a rank sends one message and receives
+/// one. Every chunk travels once.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::ring ring(net.rank(), net.size());
@@ -39,20 +42,21 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const Data own = outgoing[ring.rank];
   const bool is_last = ring.rank + 1 == ring.size;
   scratch memory = net.scratch_like(own, is_last ? 0 : own.size());
-  const Data upper = placed(own, memory.data(), own.size());
+  const Data upper = typed_view(own, memory.data(), own.size());
   Data lower = own;
-  // Chunks come from the ranks below this one downwards, then from the highest one downwards; those
-  // of the ranks above are summed apart.
+  // Chunks arrive in descending order of their ranks: first from the ranks below this one, then
+  // from the highest rank down to the rank above this one. The chunks of the ranks above are summed
+  // in `upper`.
   for (int step = 1; step < ring.size; ++step) {
-    const int to = ring.ahead(step);
-    const int from = ring.back(step);
-    const auto send = [&] { return net.send(to, bytes(outgoing[to])); };
-    if (from == ring.size - 1) {
-      co_await when_all(send(), net.recv(from, bytes(upper)));
-    } else if (from > ring.rank) {
-      co_await when_all(send(), net.recv_reduce(from, upper, upper, op, incoming::left));
+    const int dest = ring.ahead(step);
+    const int source = ring.behind(step);
+    const auto send = [&] { return net.send(dest, bytes(outgoing[dest])); };
+    if (source == ring.size - 1) {
+      co_await when_all(send(), net.recv(source, bytes(upper)));
+    } else if (source > ring.rank) {
+      co_await when_all(send(), net.recv_reduce(source, upper, upper, op, incoming::left));
     } else {
-      co_await when_all(send(), net.recv_reduce(from, lower, out, op, incoming::left));
+      co_await when_all(send(), net.recv_reduce(source, lower, out, op, incoming::left));
       lower = out;
     }
   }

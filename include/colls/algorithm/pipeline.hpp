@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pipeline: what chains and binary trees share. Segments of a buffer follow each other, several at
-// a time: each lane runs the same coroutine over its segments as over a whole buffer.
+// pipeline: the parts that chains and binary trees share. A buffer is cut into segments that follow
+// each other through the chain or tree. Several segments are in flight at a time, one in each lane.
+// Each lane runs on a segment the coroutine that would otherwise run on the whole buffer.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -20,16 +21,17 @@ task<> in_segments(Channel net, const Data& data, Piece piece) {
   const auto segment = [=](Channel lane, int k) {
     return piece(lane, parts.offset(k), parts.count(k));
   };
-  return in_lanes(net, net.width(), segments, segment);
+  return run_in_lanes(net, net.width(), segments, segment);
 }
 
-/// To the root: afterwards `out` of the rank without a parent holds the sum left (+) own (+) right
-/// of all ranks below it; elsewhere `out` is not looked at. `in` is only read and may be `out`.
+/// Sends data up to the root. Afterwards `out` of the rank without a parent holds the sum of all
+/// ranks, where each rank combines left (+) own (+) right. Elsewhere `out` is ignored. `in` is only
+/// read, and may be `out`.
 template <channel Channel, buffer Data, class Op>
 task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
-  const bool inner = node.parent >= 0 && (node.left >= 0 || node.right >= 0);
-  scratch memory = net.scratch_like(in, inner ? in.size() : 0);
-  const Data sum = inner ? placed(in, memory.data(), in.size()) : out;
+  const bool is_inner = node.parent >= 0 && (node.left >= 0 || node.right >= 0);
+  scratch memory = net.scratch_like(in, is_inner ? in.size() : 0);
+  const Data sum = is_inner ? typed_view(in, memory.data(), in.size()) : out;
   Data partial = in;
   if (node.left >= 0) {
     co_await net.recv_reduce(node.left, partial, sum, op, incoming::left);
@@ -46,8 +48,8 @@ task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
   }
 }
 
-/// From the root: afterwards `data` of every rank holds what that of the rank without a parent
-/// held.
+/// Sends data down from the root. Afterwards `data` of every rank holds what `data` of the rank
+/// without a parent held.
 template <channel Channel, buffer Data>
 task<> down(Channel net, Data data, pattern::in_order_node node) {
   if (node.parent >= 0) co_await net.recv(node.parent, bytes(data));

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recursive_halving: partners exchange halves of what they still sum up, so that few rounds move
-// few bytes. Rabenseifner, "Optimization of collective reduction operations" (2004).
+// recursive_halving: reductions in which partners exchange halves of the vector that they still
+// have to reduce, so that few rounds move few bytes. Rabenseifner, "Optimization of collective
+// reduction operations" (2004). p is the number of ranks, and 2^k is the largest power of two that
+// is not greater than p.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -12,76 +14,78 @@
 
 namespace colls::recursive_halving {
 
-/// Afterwards rank r holds the finished chunk r in `out`; `in` is only read, and `out` may be
-/// exactly this rank's chunk of it. log2 p rounds, in which a rank sends (p-1)/p of the buffer;
-/// when p is no power of two, p - 2^k ranks give their whole buffer to a neighbour first and get
-/// their chunk from it. Distant ranks are summed before close ones, so the operation has to
-/// commute.
+/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
+/// may be exactly this rank's chunk of `in`. Takes k rounds, in which a rank sends (p-1)/p of the
+/// buffer in total. If p is not a power of two, p - 2^k ranks first send their whole buffer to a
+/// neighbour and receive their chunk from the neighbour at the end. The operation must commute,
+/// because distant ranks are summed before close ones.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());
-  if (cube.gives_to >= 0) {
-    co_await net.send(cube.gives_to, bytes(in));
-    co_await net.recv(cube.gives_to, bytes(out));
+  if (cube.fold_dest >= 0) {
+    co_await net.send(cube.fold_dest, bytes(in));
+    co_await net.recv(cube.fold_dest, bytes(out));
     co_return;
   }
   chunks sum(in, parts);
   if (net.size() == 1) net.copy(bytes(out), bytes(in));
-  // Sums lie here from the first message on, the last one in `out` if it is of one chunk.
-  const bool takes = cube.takes_from >= 0;
+  // `work` holds the partial sums from the first received message on. The last sum is written to
+  // `out` instead if it is a single chunk.
+  const bool is_fold_dest = cube.fold_source >= 0;
   const pattern::rank_range summed =
-      cube.held(takes || cube.rounds < 1 ? cube.rounds : cube.rounds - 1);
-  const std::size_t room = sum[summed].size();
-  scratch memory = net.scratch_like(in, room);
-  const chunks work(placed(in, memory.data(), room), parts, summed.first);
-  if (takes) {
-    co_await net.recv_reduce(cube.takes_from, in, work[summed], op, incoming::left);
+      cube.held(is_fold_dest || cube.rounds < 1 ? cube.rounds : cube.rounds - 1);
+  const std::size_t count = sum[summed].size();
+  scratch memory = net.scratch_like(in, count);
+  const chunks work(typed_view(in, memory.data(), count), parts, summed.first);
+  if (is_fold_dest) {
+    co_await net.recv_reduce(cube.fold_source, in, work[summed], op, incoming::left);
     sum = work;
   }
   for (int round = cube.rounds; round-- > 0;) {
     const pattern::rank_range keep = cube.held(round);
-    const pattern::rank_range give = cube.partner_held(round);
+    const pattern::rank_range sent = cube.partner_held(round);
     const Data kept = keep.size() == 1 ? out : work[keep];
     const int partner = cube.partner(round);
-    co_await when_all(net.send(partner, bytes(sum[give])),
+    co_await when_all(net.send(partner, bytes(sum[sent])),
                       net.recv_reduce(partner, sum[keep], kept, op, incoming::left));
     sum = work;
   }
-  if (!takes) co_return;
-  co_await net.send(cube.takes_from, bytes(sum[cube.takes_from]));
+  if (!is_fold_dest) co_return;
+  co_await net.send(cube.fold_source, bytes(sum[cube.fold_source]));
   net.copy(bytes(out), bytes(sum[net.rank()]));
 }
 
-/// Afterwards every rank holds the same sum in `data`, folded in rank order, so the operation need
-/// not commute: a reduce_scatter that begins between neighbours, and its way back. 2 log2 p rounds,
-/// in which a rank sends 2(p-1)/p of the buffer; when p is no power of two, p - 2^k ranks give
-/// their part to a neighbour first and get the sum from it.
+/// Afterwards every rank holds the same sum in `data`. The sum is folded in rank order, so the
+/// operation need not commute. Does a reduce_scatter that begins between neighbours, and then the
+/// same rounds in reverse order. These are 2k rounds, in which a rank sends 2(p-1)/p of the buffer
+/// in total. If p is not a power of two, p - 2^k ranks first send their input to a neighbour and
+/// receive the sum from the neighbour at the end.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());
-  if (cube.gives_to >= 0) {
-    co_await net.send(cube.gives_to, bytes(data));
-    co_await net.recv(cube.gives_to, bytes(data));
+  if (cube.fold_dest >= 0) {
+    co_await net.send(cube.fold_dest, bytes(data));
+    co_await net.recv(cube.fold_dest, bytes(data));
     co_return;
   }
-  if (cube.takes_from >= 0) {
-    co_await net.recv_reduce(cube.takes_from, data, data, op, incoming::left);
+  if (cube.fold_source >= 0) {
+    co_await net.recv_reduce(cube.fold_source, data, data, op, incoming::left);
   }
   const chunks chunk(data, partition(data.size(), 1 << cube.rounds));
   for (int round = 0; round < cube.rounds; ++round) {
     const int partner = cube.partner(round);
     const Data kept = chunk[cube.kept(round)];
     const incoming side = partner < net.rank() ? incoming::left : incoming::right;
-    co_await when_all(net.send(partner, bytes(chunk[cube.given(round)])),
+    co_await when_all(net.send(partner, bytes(chunk[cube.sent(round)])),
                       net.recv_reduce(partner, kept, kept, op, side));
   }
   for (int round = cube.rounds; round-- > 0;) {
     const int partner = cube.partner(round);
     co_await when_all(net.send(partner, bytes(chunk[cube.kept(round)])),
-                      net.recv(partner, bytes(chunk[cube.given(round)])));
+                      net.recv(partner, bytes(chunk[cube.sent(round)])));
   }
-  if (cube.takes_from >= 0) co_await net.send(cube.takes_from, bytes(data));
+  if (cube.fold_source >= 0) co_await net.send(cube.fold_source, bytes(data));
 }
 
 }  // namespace colls::recursive_halving

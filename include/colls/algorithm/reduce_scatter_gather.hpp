@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reduce_scatter_gather: a reduce of long buffers, made of a reduce_scatter and a gather.
+// reduce_scatter_gather: a reduce of long buffers, which does a reduce_scatter and then a gather.
 
 #include <colls/algorithm/binomial_tree.hpp>
 #include <colls/algorithm/circulant.hpp>
@@ -10,10 +10,11 @@
 
 namespace colls::reduce_scatter_gather {
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is not looked at. `in` is only read;
-/// on the root it may be `out`. Every rank finishes a chunk over the circulant graph, and a
-/// binomial tree gathers them. The operation has to commute. Rabenseifner, "Optimization of
-/// collective reduction operations" (2004), has recursive halving for the first part.
+/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
+/// may be `out` on the root. Every rank reduces a chunk over the circulant graph, and then the
+/// chunks are gathered over a binomial tree. The operation must commute. Rabenseifner,
+/// "Optimization of collective reduction operations" (2004), uses recursive halving for the first
+/// part.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
@@ -21,9 +22,9 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
   const std::size_t length = parts.count(net.rank());
   scratch memory = net.scratch_like(in, at_root ? 0 : length);
-  const Data mine = at_root ? chunks(out, parts)[root] : placed(in, memory.data(), length);
-  co_await circulant::reduce_scatter(net, in, mine, parts, op);
-  co_await binomial_tree::gather(net, mine, out, parts, root);
+  const Data own = at_root ? chunks(out, parts)[root] : typed_view(in, memory.data(), length);
+  co_await circulant::reduce_scatter(net, in, own, parts, op);
+  co_await binomial_tree::gather(net, own, out, parts, root);
 }
 
 }  // namespace colls::reduce_scatter_gather

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ring: each rank sends to the next one only. Optimal in bytes, for long buffers.
+// ring: collectives in which each rank sends only to the next rank, for long buffers. They send the
+// fewest bytes possible. Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+// workstations" (2009).
 //
-// A chunk travels as segments, several at a time: each lane runs the same coroutine over the
-// segments that it takes, as if they were the whole. Patarasuk, Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations" (2009).
+// A chunk is cut into segments, and several segments are in flight at a time, one in each lane.
+// Each lane runs on a segment the coroutine that would otherwise run on whole chunks. p is the
+// number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -15,10 +17,11 @@
 
 namespace colls::ring {
 
-/// Afterwards rank r holds the finished chunk r in `out`; its other chunks are scratch. `in` is
-/// only read, and may be `out`. Sends (p-1)/p of the buffer in p-1 rounds. The fold starts at
-/// another rank for each chunk, so the operation has to commute. One lane: `parts` may be a
-/// segment.
+/// Afterwards chunk r of `out` on rank r holds chunk r of the sum over all ranks. The contents of
+/// the other chunks of `out` are unspecified. `in` is only read, and may be `out`. Takes p-1
+/// rounds, in which a rank sends (p-1)/p of the buffer in total. The operation must commute,
+/// because the fold of each chunk starts at a different rank. Runs in one lane, and `parts` may
+/// describe one segment of the chunks.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts, Op op) {
@@ -27,17 +30,19 @@ task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts,
   const chunks chunk(out, parts);
   if (net.size() == 1) net.copy(bytes(chunk[0]), bytes(own[0]));
   for (int step = 1; step < net.size(); ++step) {
-    // What we absorbed one step ago, at first our own; then what the previous rank gathered.
-    const Data partial = step == 1 ? own[ring.back(step)] : chunk[ring.back(step)];
-    const Data mine = own[ring.back(step + 1)];
-    const Data sum = chunk[ring.back(step + 1)];
+    // Sends the partial sum of the previous step, or a chunk of this rank's input in the first
+    // step.
+    const Data partial = step == 1 ? own[ring.behind(step)] : chunk[ring.behind(step)];
+    const Data own_part = own[ring.behind(step + 1)];
+    const Data sum = chunk[ring.behind(step + 1)];
     co_await when_all(net.send(ring.next, bytes(partial)),
-                      net.recv_reduce(ring.prev, mine, sum, op, incoming::left));
+                      net.recv_reduce(ring.prev, own_part, sum, op, incoming::left));
   }
 }
 
-/// The same, but `in` is only read and the finished chunk goes to `out`, which may be exactly this
-/// rank's chunk of `in`: partial sums alternate between two scratches. One lane.
+/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
+/// may be exactly this rank's chunk of `in`. Partial sums alternate between two scratch buffers.
+/// Runs in one lane.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, Op op) {
@@ -46,20 +51,20 @@ task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, O
   if (net.size() == 1) net.copy(bytes(out), bytes(chunk[0]));
   scratch even = net.scratch_like(in, net.size() > 3 ? parts.longest() : 0);
   scratch odd = net.scratch_like(in, net.size() > 2 ? parts.longest() : 0);
-  Data partial = chunk[ring.back(1)];
+  Data partial = chunk[ring.behind(1)];
   for (int step = 1; step < net.size(); ++step) {
-    const Data mine = chunk[ring.back(step + 1)];
+    const Data own_part = chunk[ring.behind(step + 1)];
     scratch& spare = step % 2 == 0 ? even : odd;
-    const Data sum = step + 1 == net.size() ? out : placed(in, spare.data(), mine.size());
+    const Data sum = step + 1 == net.size() ? out : typed_view(in, spare.data(), own_part.size());
     co_await when_all(net.send(ring.next, bytes(partial)),
-                      net.recv_reduce(ring.prev, mine, sum, op, incoming::left));
+                      net.recv_reduce(ring.prev, own_part, sum, op, incoming::left));
     partial = sum;
   }
 }
 
-/// Afterwards rank r holds the finished chunk r in `out`; `in` is only read, and `out` may be
-/// exactly this rank's chunk of it. Sends all of `in` but one chunk, in p-1 rounds. The operation
-/// has to commute.
+/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
+/// may be exactly this rank's chunk of `in`. Takes p-1 rounds, in which a rank sends all of `in`
+/// except one chunk. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -70,37 +75,38 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
     const std::size_t at = part.offset(lane.rank()) - start;
     return reduce_scatter_segment(lane, in, out.subspan(at, part.count(lane.rank())), part, op);
   };
-  co_await in_lanes(net, net.width(), segments, piece);
+  co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Each chunk goes once around, from the rank that holds it. One lane.
+/// Sends each chunk once around the ring, beginning at the rank that holds the chunk. Runs in one
+/// lane.
 template <channel Channel, buffer Data>
 task<> all_gather_segment(Channel net, Data data, partition parts) {
   const pattern::ring ring(net.rank(), net.size());
   const chunks chunk(data, parts);
   for (int step = 1; step < net.size(); ++step) {
-    co_await when_all(net.send(ring.next, bytes(chunk[ring.back(step - 1)])),
-                      net.recv(ring.prev, bytes(chunk[ring.back(step)])));
+    co_await when_all(net.send(ring.next, bytes(chunk[ring.behind(step - 1)])),
+                      net.recv(ring.prev, bytes(chunk[ring.behind(step)])));
   }
 }
 
-/// Before, rank r holds chunk r in its place in `data`; afterwards every rank holds all chunks.
-/// p-1 rounds; a rank sends all chunks but that of the next rank.
+/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
+/// chunks. Takes p-1 rounds, in which a rank sends all chunks except that of the next rank.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const int segments = net.segments(parts.longest() * element_size(data));
   const auto piece = [=](Channel lane, int k) {
     return all_gather_segment(lane, data, parts.segment(k, segments));
   };
-  co_await in_lanes(net, net.width(), segments, piece);
+  co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Afterwards every rank holds the same sum in `out`; `in` is only read, and may be `out`. 2(p-1)
-/// rounds, in which a rank sends 2(p-1)/p of the buffer: no all_reduce sends less. The operation
-/// has to commute.
+/// Afterwards every rank holds the same sum in `out`. `in` is only read, and may be `out`. Takes
+/// 2(p-1) rounds, in which a rank sends 2(p-1)/p of the buffer in total. No all_reduce sends less.
+/// The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
-task<> all_reduce_apart(Channel net, Data in, Data out, Op op) {
+task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
   const partition parts(out.size(), net.size());
   const int segments = net.segments(parts.longest() * element_size(out));
   const auto piece = [=](Channel lane, int k) -> task<> {
@@ -108,14 +114,14 @@ task<> all_reduce_apart(Channel net, Data in, Data out, Op op) {
     co_await reduce_scatter_to_chunks(lane, in, out, part, op);
     co_await all_gather_segment(lane, out, part);
   };
-  co_await in_lanes(net, net.width(), segments, piece);
+  co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// The same in place.
+/// Afterwards every rank holds the same sum in `data`. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {
-  return all_reduce_apart(net, data, data, op);
+  return all_reduce_out_of_place(net, data, data, op);
 }
 
 }  // namespace colls::ring

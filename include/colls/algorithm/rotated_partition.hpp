@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// rotated: the chunks of all ranks in the order of a circle that begins with one of them.
+// rotated_partition: the chunks of all ranks in a circular order that begins at a given rank.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -11,13 +11,14 @@
 
 namespace colls {
 
-/// A partition in the order first, first + 1, ... around: block i is the chunk of rank first + i.
-class rotated {
+/// A partition in the circular order first, first + 1, .... Block i is the chunk of rank first + i,
+/// modulo the number of ranks.
+class rotated_partition {
  public:
-  rotated(partition parts, int first)
+  rotated_partition(partition parts, int first)
       : parts_(parts), first_(first), start_(parts.offset(first)), wrap_(parts.total() - start_) {}
 
-  /// Elements of the blocks before this one; i may be one past the last.
+  /// Returns the number of elements in the blocks before block i. i may be one past the last block.
   std::size_t offset(int i) const {
     const int rank = first_ + i;
     return rank <= parts_.ranks() ? parts_.offset(rank) - start_
@@ -28,15 +29,16 @@ class rotated {
     return offset(blocks.last) - offset(blocks.first);
   }
 
-  /// Where blocks lie in a buffer in rank order: in one piece, or around its end in two.
+  /// A range of blocks in a buffer that is in rank order. The range is one piece, or two pieces if
+  /// it wraps around the end of the buffer.
   template <buffer Data>
-  struct place {
+  struct wrapped_range {
     Data head;
     Data tail;
-    bool whole() const { return tail.size() == 0; }
+    bool is_contiguous() const { return tail.size() == 0; }
   };
   template <buffer Data>
-  place<Data> in(const Data& all, pattern::rank_range blocks) const {
+  wrapped_range<Data> range(const Data& all, pattern::rank_range blocks) const {
     const std::size_t start = offset(blocks.first);
     const std::size_t end = offset(blocks.last);
     if (start >= wrap_) return {all.subspan(start - wrap_, end - start), all.subspan(0, 0)};
@@ -44,23 +46,24 @@ class rotated {
     return {all.subspan(start_ + start, head_end - start), all.subspan(0, end - head_end)};
   }
 
-  /// Copies all chunks from rank order to this order, and back.
+  /// Copies all chunks from rank order to this order.
   template <channel Channel, buffer Data>
-  void turn(const Channel& net, const Data& to, const Data& in_rank_order) const {
-    net.copy(bytes(to.subspan(0, wrap_)), bytes(in_rank_order.subspan(start_, wrap_)));
-    net.copy(bytes(to.subspan(wrap_, start_)), bytes(in_rank_order.subspan(0, start_)));
+  void rotate(const Channel& net, const Data& dest, const Data& in_rank_order) const {
+    net.copy(bytes(dest.subspan(0, wrap_)), bytes(in_rank_order.subspan(start_, wrap_)));
+    net.copy(bytes(dest.subspan(wrap_, start_)), bytes(in_rank_order.subspan(0, start_)));
   }
+  /// Copies all chunks from this order to rank order.
   template <channel Channel, buffer Data>
-  void turn_back(const Channel& net, const Data& in_rank_order, const Data& from) const {
-    net.copy(bytes(in_rank_order.subspan(start_, wrap_)), bytes(from.subspan(0, wrap_)));
-    net.copy(bytes(in_rank_order.subspan(0, start_)), bytes(from.subspan(wrap_, start_)));
+  void unrotate(const Channel& net, const Data& in_rank_order, const Data& source) const {
+    net.copy(bytes(in_rank_order.subspan(start_, wrap_)), bytes(source.subspan(0, wrap_)));
+    net.copy(bytes(in_rank_order.subspan(0, start_)), bytes(source.subspan(wrap_, start_)));
   }
 
  private:
   partition parts_;
   int first_;
-  std::size_t start_;  // elements before the first block, in rank order
-  std::size_t wrap_;   // and from there on
+  std::size_t start_;  // the number of elements before block 0, in rank order
+  std::size_t wrap_;   // the number of elements from block 0 to the end
 };
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// selection_query: what the choice of an algorithm may depend on.
+// selection_query: the values on which the choice of an algorithm depends, and sets of algorithms.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -11,33 +11,35 @@
 
 namespace colls {
 
-/// What a choice may depend on: values that are in the fingerprint, and nothing local.
-struct question {
-  collective what = collective::none;
-  std::uint64_t bytes = 0;  // of the whole vector; all_to_all: of one rank's
+/// The values on which the choice of an algorithm may depend. All ranks have the same values,
+/// because the ranks compare them as part of a call's fingerprint.
+struct selection_query {
+  collective operation = collective::none;
+  std::uint64_t bytes = 0;  // of the whole vector, or of one rank's for all_to_all
   int ranks = 1;
   bool commutative = true;
-  colls::order sum = colls::order::any;
+  order reduction_order = order::any;
   bool reduces = false;
 
-  friend constexpr bool operator==(const question&, const question&) = default;
+  friend constexpr bool operator==(const selection_query&, const selection_query&) = default;
 };
 
-/// Some algorithms.
+/// A set of algorithms.
 class algorithm_set {
  public:
-  constexpr void add(algorithm how) { bits_ |= bit(how); }
-  constexpr bool has(algorithm how) const { return (bits_ & bit(how)) != 0; }
-  template <class Visit>
-  constexpr void each(const Visit& visit) const {
+  constexpr void add(algorithm algo) { bits_ |= bit(algo); }
+  constexpr bool has(algorithm algo) const { return (bits_ & bit(algo)) != 0; }
+  /// Calls `visitor(algorithm)` for each algorithm of the set, in the order of their numbers.
+  template <class Visitor>
+  constexpr void for_each(const Visitor& visitor) const {
     for (int i = 1; i < 32; ++i) {
-      if (has(static_cast<algorithm>(i))) visit(static_cast<algorithm>(i));
+      if (has(static_cast<algorithm>(i))) visitor(static_cast<algorithm>(i));
     }
   }
   friend constexpr bool operator==(const algorithm_set&, const algorithm_set&) = default;
 
  private:
-  static constexpr std::uint32_t bit(algorithm how) { return 1u << static_cast<unsigned>(how); }
+  static constexpr std::uint32_t bit(algorithm algo) { return 1u << static_cast<unsigned>(algo); }
 
   std::uint32_t bits_ = 0;
 };

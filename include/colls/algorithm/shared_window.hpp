@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the ranks of one operation see of each other's buffers, and how they stay out of them once
-// the operation is over.
+// shared_window: gives the ranks of one operation access to each other's buffers, as the windows of
+// MPI do, until the operation ends. A rank accesses a peer's buffer in shared memory that both map,
+// or reads a peer's private memory by cross memory attach (CMA), a system call.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/cache_lines.hpp>
+#include <colls/base/function_ref.hpp>
 #include <colls/channel/channel.hpp>
 
 #include <algorithm>
@@ -16,337 +18,384 @@
 
 namespace colls::direct {
 
-/// What a rank tells each other one before any data moves: where its buffers lie for that one.
-/// Zeros where they lie in memory of its own, unless that one may read an input there: then
-/// messages carry the data.
-struct card {
-  std::uint64_t ticket = 0;
+/// What a rank sends to each peer before any data moves. It tells the peer where the rank's buffers
+/// lie. `in` and `out` are offsets in memory that the peer has mapped, or 0 for a buffer that the
+/// peer cannot access and whose data is sent by messages. `in` may also be an address in the rank's
+/// private memory, which the peer reads by CMA.
+struct window_descriptor {
+  std::uint64_t remote_key = 0;
   std::uint64_t in = 0;
   std::uint64_t out = 0;
 };
 
-/// What peers see of a rank's input and output: themselves where they are lent, else a desk that
-/// holds copies; themselves, too, where there is none. Destroyed after what was lent of it.
+/// The input and output of a rank as its peers access them. These are the buffers themselves if
+/// they lie in shared memory, else copies in a bounce buffer, if there is one. This object must
+/// outlive the window that exposes the buffers.
 template <channel Channel>
-class desk {
-  using memory_type = typename Channel::transport_type::desk;
+class exposed_buffers {
+  using memory_type = typename Channel::transport_type::bounce_buffer;
 
  public:
-  static constexpr std::size_t size = memory_type::size;
+  static constexpr std::size_t max_bytes = memory_type::size;
 
-  desk(const Channel& net, const_bytes in, mutable_bytes out) : desk(in, out) {
-    const auto is_seen = [&](const_bytes data) { return data.size == 0 || net.net().lends(data); };
-    const bool sees_in = is_seen(in);
-    const bool sees_out = is_seen(out);
-    if ((sees_in && sees_out) || in.size > size) return;
-    memory_.emplace(net.net());
-    if (memory_->data() == nullptr) return;
-    has_in_ = !sees_in;
-    has_out_ = !sees_out;
+  exposed_buffers(const Channel& net, const_bytes in, mutable_bytes out)
+      : exposed_buffers(in, out) {
+    const auto is_shared = [&](const_bytes data) {
+      return data.size == 0 || net.net().can_expose(data);
+    };
+    const bool is_in_shared = is_shared(in);
+    const bool is_out_shared = is_shared(out);
+    if ((is_in_shared && is_out_shared) || in.size > max_bytes) return;
+    bounce_.emplace(net.net());
+    if (bounce_->data() == nullptr) return;
+    bounces_in_ = !is_in_shared;
+    bounces_out_ = !is_out_shared;
   }
-  /// Of two ranks each would wait until the other one has made its copies: they make none.
-  static desk of_many(const Channel& net, const_bytes in, mutable_bytes out = {}) {
+  /// Makes an object that uses no bounce buffer if there are only two ranks. A bounce buffer would
+  /// not pay then, because each rank would wait until its peer has made its copy.
+  static exposed_buffers for_three_or_more(const Channel& net, const_bytes in,
+                                           mutable_bytes out = {}) {
     if (net.size() > 2) return {net, in, out};
     return {in, out};
   }
 
-  /// What to lend.
-  const_bytes in() const { return has_in_ ? const_bytes(memory_->data(), in_.size) : in_; }
+  /// Returns the memory that the window should expose.
+  const_bytes in() const { return bounces_in_ ? const_bytes(bounce_->data(), in_.size) : in_; }
   const_bytes in(const_bytes part) const {
-    return has_in_ ? place(part.data - in_.data, part.size) : part;
+    return bounces_in_ ? bounced(part.data - in_.data, part.size) : part;
   }
-  mutable_bytes out() const { return has_out_ ? mutable_bytes(memory_->data(), out_.size) : out_; }
-  /// Of the input, for who alone reads a part of it and may write there then.
-  mutable_bytes spent() const { return spent(in_); }
-  mutable_bytes spent(const_bytes part) const {
-    return has_in_ ? place(part.data - in_.data, part.size) : mutable_bytes();
+  mutable_bytes out() const {
+    return bounces_out_ ? mutable_bytes(bounce_->data(), out_.size) : out_;
   }
-  bool has_out() const { return has_out_; }
+  /// Returns the bounce buffer's copy of the input, or nothing if there is no copy. Only one peer
+  /// reads each part of the copy, so that peer may overwrite the part after reading.
+  mutable_bytes writable_in() const { return writable_in(in_); }
+  mutable_bytes writable_in(const_bytes part) const {
+    return bounces_in_ ? bounced(part.data - in_.data, part.size) : mutable_bytes();
+  }
+  bool bounces_out() const { return bounces_out_; }
 
-  /// Copies a part of the input there, and one of the output from there.
-  void bring(const Channel& net, const_bytes part) const {
-    if (!has_in_) return;
-    net.copy(place(part.data - in_.data, part.size), part);
+  /// Copies a part of the input to the bounce buffer, if the input has a copy there.
+  void copy_in(const Channel& net, const_bytes part) const {
+    if (!bounces_in_) return;
+    net.copy(bounced(part.data - in_.data, part.size), part);
     net.record().bytes += part.size;
   }
-  void fetch(const Channel& net, mutable_bytes part) const {
-    if (!has_out_) return;
-    net.copy(part, place(part.data - out_.data, part.size));
+  /// Copies a part of the output from the bounce buffer, if the output has a copy there.
+  void copy_out(const Channel& net, mutable_bytes part) const {
+    if (!bounces_out_) return;
+    net.copy(part, bounced(part.data - out_.data, part.size));
     net.record().bytes += part.size;
   }
 
  private:
-  desk(const_bytes in, mutable_bytes out) : in_(in), out_(out) {}
+  exposed_buffers(const_bytes in, mutable_bytes out) : in_(in), out_(out) {}
 
-  mutable_bytes place(std::ptrdiff_t offset, std::size_t length) const {
-    return {memory_->data() + offset, length};
+  mutable_bytes bounced(std::ptrdiff_t offset, std::size_t length) const {
+    return {bounce_->data() + offset, length};
   }
 
-  std::optional<memory_type> memory_;
+  std::optional<memory_type> bounce_;
   const_bytes in_;
   mutable_bytes out_;
-  bool has_in_ = false;
-  bool has_out_ = false;
+  bool bounces_in_ = false;
+  bool bounces_out_ = false;
 };
 
-/// One rank's part in an operation whose ranks work in each other's buffers. All cards are read,
-/// and with them all fingerprints compared, before anything is touched. When it is destroyed nobody
-/// writes to this rank's buffers any more, and what is still read there is not used, however the
-/// operation has ended.
+/// One rank's part in an operation whose ranks access each other's buffers. No buffer is touched
+/// before this rank has received the descriptors of its peers, which also compares the fingerprints
+/// of all calls. After the destructor has returned, no peer writes to this rank's buffers, and a
+/// peer discards whatever it still reads from them. This holds even if the operation fails.
 template <channel Channel>
-  requires lending_transport<typename Channel::transport_type>
-class lending {
+  requires shared_window_transport<typename Channel::transport_type>
+class shared_window {
   using transport_type = typename Channel::transport_type;
 
  public:
-  /// Elements are worked on in pieces of about so many bytes, which stay in the nearest cache;
-  /// between two pieces a rank looks whether all others are still there.
-  static constexpr std::size_t cached = 32 * 1024;
-  /// Longer pieces take the kernel less time for each byte until they leave a core's own cache.
-  static constexpr std::size_t read_at_once = 256 * 1024;
+  /// The approximate size of the pieces on which ranks work, which fit into the L1 cache. After
+  /// each piece, a rank checks whether all peers still expose their buffers.
+  static constexpr std::size_t piece_bytes = 32 * 1024;
+  /// The number of bytes that one system call reads by CMA. Longer reads cost less per byte, as
+  /// long as they fit into a core's own cache.
+  static constexpr std::size_t cma_block_bytes = 256 * 1024;
 
-  /// `in(peer)` and `out(peer)`: what that one may read here, and what it may write. Inputs
-  /// are lent in memory of this rank's own, too, if some ranks are the `own` ones that read it.
+  /// Makes a window in which `peer` may read `in(peer)` and write `out(peer)` of this rank.
+  /// `cma_readers` says which ranks may read an input in private memory.
   template <std::invocable<int> In, std::invocable<int> Out>
-  lending(Channel net, const In& in, const Out& out, readers own = readers::nobody)
+  shared_window(Channel net, const In& in, const Out& out, readers cma_readers = readers::none)
       : net_(net),
-        loan_(net.net(), *net.record().communicator),
-        given_(static_cast<std::size_t>(net.size())),
-        seen_(given_.size()),
-        views_(given_.size()),
-        read_(own == readers::nobody ? 0 : given_.size()) {
+        exposure_(net.net(), *net.record().communicator),
+        local_(static_cast<std::size_t>(net.size())),
+        remote_(local_.size()),
+        views_(local_.size()),
+        cma_(cma_readers == readers::none ? 0 : local_.size()) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank()) continue;
-      card& mine = given_[index(peer)];
+      window_descriptor& local = local_[index(peer)];
       const const_bytes input = in(peer);
-      mine.in = loan_.place_for(net.world_rank(peer), input);
-      mine.out = loan_.place_for(net.world_rank(peer), out(peer));
-      if (mine.in == 0 && !read_.empty()) {
-        mine.in = loan_.address_for(net.world_rank(peer), input, own);
-        read_[index(peer)].lent = input;
+      local.in = exposure_.offset_for(net.world_rank(peer), input);
+      local.out = exposure_.offset_for(net.world_rank(peer), out(peer));
+      if (local.in == 0 && !cma_.empty()) {
+        local.in = exposure_.address_for(net.world_rank(peer), input, cma_readers);
+        cma_[index(peer)].exposed = input;
       }
-      if (mine.in != 0 || mine.out != 0) mine.ticket = loan_.ticket();
-      if (mine.ticket == 0) mine = {};
+      if (local.in != 0 || local.out != 0) local.remote_key = exposure_.remote_key();
+      if (local.remote_key == 0) local = {};
     }
   }
-  /// The same for all.
-  lending(Channel net, const_bytes in, const_bytes out, readers own = readers::nobody)
-      : lending(net, [&](int) { return in; }, [&](int) { return out; }, own) {}
-  lending(const lending&) = delete;
-  lending& operator=(const lending&) = delete;
+  /// Makes a window that exposes the same buffers to all peers.
+  shared_window(Channel net, const_bytes in, const_bytes out, readers cma_readers = readers::none)
+      : shared_window(net, [&](int) { return in; }, [&](int) { return out; }, cma_readers) {}
+  shared_window(const shared_window&) = delete;
+  shared_window& operator=(const shared_window&) = delete;
 
-  /// Before the ranks tell each other: who does not lend an input to all others lends none, so that
-  /// all of them see the same.
-  void lend_to_all_or_none() {
-    const auto lent = [](const card& mine) { return mine.in != 0; };
-    const auto others = std::count_if(given_.begin(), given_.end(), lent);
-    if (others == net_.size() - 1) return;
-    for (card& mine : given_) without_input(mine);
+  /// Exposes the input to no peer unless it can be exposed to all peers, so that every peer gets
+  /// the same answer. Must be called before `begin`.
+  void expose_to_all_or_none() {
+    const auto is_exposed = [](const window_descriptor& local) { return local.in != 0; };
+    const auto peers = std::count_if(local_.begin(), local_.end(), is_exposed);
+    if (peers == net_.size() - 1) return;
+    for (window_descriptor& local : local_) drop_input(local);
   }
-  /// Afterwards: whether every rank lends an input to all others.
-  bool all_lend() const {
+  /// Returns whether every rank exposes its input to all other ranks. Must be called after `begin`,
+  /// and only if all ranks have called `expose_to_all_or_none`.
+  bool all_expose() const {
     for (int peer = 0; peer < net_.size(); ++peer) {
       if (peer == net_.rank()) continue;
-      if (!lends_in(peer) || !sees_in(peer)) return false;
+      if (!exposes_in(peer) || !accesses_in(peer)) return false;
     }
     return true;
   }
-  /// The same, and some of them lie in memory of a rank's own, of which a peer reads `part(peer)`.
-  /// Where not all lend, messages carry what lies there.
+  /// Returns whether the ranks may read inputs by CMA. That is the case if every rank exposes its
+  /// input to all other ranks and some input lies in private memory. `part(peer)` is the part of
+  /// this rank's input that `peer` then reads. If some rank does not expose its input, all inputs
+  /// in private memory are treated as not exposed, and messages carry their data.
   template <class Part>
-  bool all_read(const Part& part) {
-    if (!reads() && std::none_of(given_.begin(), given_.end(), is_own)) return false;
-    if (all_lend()) {
-      for (int peer = 0; peer < net_.size(); ++peer) read_[index(peer)].lent = part(peer);
+  bool all_use_cma(const Part& part) {
+    if (!uses_cma() && std::none_of(local_.begin(), local_.end(), is_private)) return false;
+    if (all_expose()) {
+      for (int peer = 0; peer < net_.size(); ++peer) cma_[index(peer)].exposed = part(peer);
       return true;
     }
     for (int peer = 0; peer < net_.size(); ++peer) {
-      for (card* const one : {&given_[index(peer)], &seen_[index(peer)]}) {
-        if (is_own(*one)) without_input(*one);
+      for (window_descriptor* const side : {&local_[index(peer)], &remote_[index(peer)]}) {
+        if (is_private(*side)) drop_input(*side);
       }
-      if (seen_[index(peer)].ticket == 0) views_[index(peer)] = nullptr;
+      if (remote_[index(peer)].remote_key == 0) views_[index(peer)] = nullptr;
     }
     return false;
   }
 
-  /// Whether some peer's input lies in memory of its own.
-  bool reads() const { return std::any_of(seen_.begin(), seen_.end(), is_own); }
+  /// Returns whether the input of some peer lies in that peer's private memory.
+  bool uses_cma() const { return std::any_of(remote_.begin(), remote_.end(), is_private); }
 
-  /// After `begin`, instead of `end`: all ranks know that nobody touches what is lent.
-  void leave_untouched() { loan_.settle(); }
+  /// Ends the operation without the exchange of `end`. May be called if all ranks know that no
+  /// buffer was accessed.
+  void end_unused() { exposure_.complete(); }
 
-  /// Cards that are under way.
+  /// The operation that exchanges the window descriptors and then maps the peers' buffers.
   template <class Extent>
-  class opening {
+  class key_exchange {
    public:
-    opening(lending& of, const Extent& extent, const round_gives& given, const round_takes& seen)
-        : of_(of),
+    key_exchange(shared_window& window, const Extent& extent, const multi_send_buffers& sends,
+                 const multi_recv_buffers& recvs)
+        : window_(window),
           extent_(extent),
-          given_(given),
-          seen_(seen),
-          cards_(one_round::round(of.net_, given, seen)) {}
-    bool start(completion& done) { return cards_.start(done); }
+          sends_(sends),
+          recvs_(recvs),
+          messages_(multi_send_recv::exchange(window.net_, sends, recvs)) {}
+    bool start(completion& done) { return messages_.start(done); }
     void result() {
-      detail::unwrap_result(cards_);
-      const auto count = [&](int) { of_.net_.record().in_place += sizeof(card); };
-      given_.each(of_.net_.rank(), count);
-      seen_.each(of_.net_.rank(), count);
-      of_.see(extent_);
+      detail::unwrap_result(messages_);
+      operation_record& record = window_.net_.record();
+      const auto count = [&](int) { record.bytes_in_place += sizeof(window_descriptor); };
+      sends_.for_each(window_.net_.rank(), count);
+      recvs_.for_each(window_.net_.rank(), count);
+      window_.map_peers(extent_);
     }
 
    private:
-    lending& of_;
+    shared_window& window_;
     Extent extent_;
-    round_gives given_;
-    round_takes seen_;
-    detail::awaited<decltype(one_round::round(std::declval<Channel&>(), round_gives(),
-                                              round_takes()))>
-        cards_;
+    multi_send_buffers sends_;
+    multi_recv_buffers recvs_;
+    detail::awaited<decltype(multi_send_recv::exchange(std::declval<Channel&>(),
+                                                       multi_send_buffers(), multi_recv_buffers()))>
+        messages_;
   };
-  /// Tells those ranks and hears those, of whose memory this rank touches `extent(peer)` bytes from
-  /// each place on.
+  /// Sends descriptors to the ranks `dests` and receives the descriptors of the ranks `sources`.
+  /// This rank touches at most `extent(peer)` bytes of each buffer of a peer.
   template <class Extent>
-  opening<Extent> begin(const Extent& extent, pattern::rank_range told, pattern::rank_range heard) {
-    return {*this, extent, round_gives::blocks(told, zeroth(given_)),
-            round_takes::blocks(heard, zeroth(seen_))};
+  key_exchange<Extent> begin(const Extent& extent, pattern::rank_range dests,
+                             pattern::rank_range sources) {
+    return {*this, extent, multi_send_buffers::blocks(dests, block_of_rank_0(local_)),
+            multi_recv_buffers::blocks(sources, block_of_rank_0(remote_))};
   }
-  /// All tell all.
-  auto begin(std::size_t extent) {
-    const auto of = [=](int) { return extent; };
-    return begin(of, one_round::all(net_), one_round::all(net_));
-  }
-
-  /// Whether `peer` works in this rank's buffer, and this rank in `peer`'s.
-  bool lends_in(int peer) const { return given_[index(peer)].in != 0; }
-  bool lends_out(int peer) const { return given_[index(peer)].out != 0; }
-  bool sees_in(int peer) const { return seen_[index(peer)].in != 0; }
-  bool sees_out(int peer) const { return seen_[index(peer)].out != 0; }
-  /// Whether `peer` reads and writes the same buffer.
-  bool is_in_place(int peer) const { return seen_[index(peer)].in == seen_[index(peer)].out; }
-
-  std::byte* in_of(int peer) const { return views_[index(peer)]->at(seen_[index(peer)].in, 0); }
-  std::byte* out_of(int peer) const { return views_[index(peer)]->at(seen_[index(peer)].out, 0); }
-
-  /// After `peer`'s input from byte `from` on was read, in a visit, and nobody needs it any more:
-  /// where that one lends its output there.
-  void leave(int peer, std::size_t from, std::size_t size) const {
-    if (sees_out(peer) && is_in_place(peer)) detail::leave_lines(out_of(peer) + from, size);
+  /// Exchanges descriptors with all ranks. This rank touches at most `size` bytes of each buffer.
+  auto begin(std::size_t size) {
+    const auto extent = [=](int) { return size; };
+    return begin(extent, multi_send_recv::all_ranks(net_), multi_send_recv::all_ranks(net_));
   }
 
-  /// While it lives, and if it is good, peers' memory may be touched. Not across a suspension.
-  class visit {
+  /// Returns whether this rank exposes its input, or its output, to `peer`.
+  bool exposes_in(int peer) const { return local_[index(peer)].in != 0; }
+  bool exposes_out(int peer) const { return local_[index(peer)].out != 0; }
+  /// Returns whether this rank can access the input, or the output, of `peer`.
+  bool accesses_in(int peer) const { return remote_[index(peer)].in != 0; }
+  bool accesses_out(int peer) const { return remote_[index(peer)].out != 0; }
+  /// Returns whether the input and output of `peer` are the same buffer.
+  bool is_in_place(int peer) const { return remote_[index(peer)].in == remote_[index(peer)].out; }
+
+  /// Returns the address at which this process has mapped the input, or the output, of `peer`.
+  std::byte* remote_in(int peer) const {
+    return views_[index(peer)]->at(remote_[index(peer)].in, 0);
+  }
+  std::byte* remote_out(int peer) const {
+    return views_[index(peer)]->at(remote_[index(peer)].out, 0);
+  }
+
+  /// Touches the cache lines of a part of `peer`'s input, if `peer` exposes that part for writing
+  /// (see `detail::touch_lines`). Must be called within an access epoch, after the last read of
+  /// that part.
+  void touch_input(int peer, std::size_t offset, std::size_t size) const {
+    if (accesses_out(peer) && is_in_place(peer)) {
+      detail::touch_lines(remote_out(peer) + offset, size);
+    }
+  }
+
+  /// A scope in which this rank may touch its peers' memory, if the object converts to true. The
+  /// object must not live across a suspension.
+  class access_epoch {
    public:
-    explicit visit(const lending& of) : of_(of) {
-      of_.each_view([](auto& view, const card&) { view.raise(); });
+    explicit access_epoch(const shared_window& window) : window_(window) {
+      window_.for_each_view([](auto& view, const window_descriptor&) { view.enter(); });
       std::atomic_thread_fence(std::memory_order_seq_cst);
-      of_.each_view([&](auto& view, const card& lent) { good_ &= view.is_open(lent.ticket); });
+      window_.for_each_view([&](auto& view, const window_descriptor& remote) {
+        valid_ &= view.is_open(remote.remote_key);
+      });
     }
-    visit(const visit&) = delete;
-    visit& operator=(const visit&) = delete;
-    ~visit() {
-      of_.each_view([](auto& view, const card&) { view.lower(); });
+    access_epoch(const access_epoch&) = delete;
+    access_epoch& operator=(const access_epoch&) = delete;
+    ~access_epoch() {
+      window_.for_each_view([](auto& view, const window_descriptor&) { view.leave(); });
     }
-    explicit operator bool() const { return good_; }
-    /// Whether what was read meanwhile is what the peers lent: a peer that ends early
-    /// closes its ticket before it takes pages away.
-    bool is_still_good() const {
+    explicit operator bool() const { return valid_; }
+    /// Returns whether the data read so far is what the peers exposed. A peer that aborts the
+    /// operation closes its remote key before it replaces the pages, so the key is then no longer
+    /// open.
+    bool is_still_valid() const {
       std::atomic_thread_fence(std::memory_order_acquire);
-      bool good = good_;
-      of_.each_view([&](auto& view, const card& lent) { good &= view.is_open(lent.ticket); });
-      return good;
+      bool valid = valid_;
+      window_.for_each_view([&](auto& view, const window_descriptor& remote) {
+        valid &= view.is_open(remote.remote_key);
+      });
+      return valid;
     }
 
    private:
-    const lending& of_;
-    bool good_ = true;
+    const shared_window& window_;
+    bool valid_ = true;
   };
 
-  /// `work(first, count)` inside a visit for all of `count` elements, piece by piece. Other
-  /// operations of this thread get their turn between some of the pieces.
-  template <class Work>
-  task<> in_pieces(std::size_t count, std::size_t element, Work work) {
-    const std::size_t step = elements_in(cached, element);
+  /// Calls `work(first, count)` for all `count` elements, piece by piece, each within an access
+  /// epoch. Lets other operations of this thread run between some of the pieces.
+  task<> for_each_piece(std::size_t count, std::size_t element,
+                        function_ref<void(std::size_t, std::size_t)> work) {
+    const std::size_t step = elements_in(piece_bytes, element);
     const int next = (net_.rank() + 1) % net_.size();
     for (std::size_t at = 0; at < count; at += step) {
       const std::size_t n = std::min(step, count - at);
       bool good = false;
       {
-        const visit inside(*this);
-        good = static_cast<bool>(inside);
+        const access_epoch epoch(*this);
+        good = static_cast<bool>(epoch);
         if (good) {
           work(at, n);
-          good = inside.is_still_good();
+          good = epoch.is_still_valid();
         }
       }
-      if (!good) co_await word_of_end(next);
+      if (!good) co_await await_revocation(next);
       net_.record().bytes += n * element;
-      net_.record().in_place += n * element;
-      if (is_turn_over(n * element)) co_await others_turn();
+      net_.record().bytes_in_place += n * element;
+      if (should_yield(n * element)) co_await yield_to_others();
     }
   }
 
-  /// Copies a peer's elements here, those from byte `from` of its input on, or ours there.
+  /// Copies elements of a peer's input, from byte `offset` on, to `dest`.
   template <buffer Data>
-  task<> copy_in(Data here, int peer, std::size_t from = 0) {
-    if (is_own(seen_[index(peer)])) return read_in(bytes(here), peer, from);
-    return copy_seen(here, peer, from, true);
+  task<> get(Data dest, int peer, std::size_t offset = 0) {
+    if (is_private(remote_[index(peer)])) return cma_get(bytes(dest), peer, offset);
+    return get_mapped(dest, peer, offset, true);
   }
-  /// Copies so many as lie in the cache, perhaps not for the last time; false: they cannot be read.
+  /// Copies elements that fit into the cache from a peer's input. The same elements may be read
+  /// again later. Returns false if the elements cannot be read.
   template <buffer Data>
-  task<bool> copy_some(Data here, int peer, std::size_t from) {
-    if (is_own(seen_[index(peer)])) co_return co_await read_once(bytes(here), peer, from);
-    co_await copy_seen(here, peer, from, false);
+  task<bool> get_block(Data dest, int peer, std::size_t offset) {
+    if (is_private(remote_[index(peer)])) co_return co_await cma_read(bytes(dest), peer, offset);
+    co_await get_mapped(dest, peer, offset, false);
     co_return true;
   }
+  /// Copies `source` to a peer's memory.
   template <buffer Data>
-  task<> copy_out(std::byte* there, Data here) {
-    const std::size_t element = element_size(here);
+  task<> put(std::byte* dest, Data source) {
+    const std::size_t element = element_size(source);
     const auto work = [&](std::size_t at, std::size_t n) {
-      net_.copy({there + at * element, n * element}, bytes(here.subspan(at, n)));
+      net_.copy({dest + at * element, n * element}, bytes(source.subspan(at, n)));
     };
-    co_await in_pieces(here.size(), element, work);
+    co_await for_each_piece(source.size(), element, work);
   }
 
-  /// After so many bytes more, whether other operations of this thread get their turn.
-  bool is_turn_over(std::size_t size) {
-    worked_ += size;
-    if (worked_ < turn) return false;
-    worked_ = 0;
+  /// Counts `size` more bytes of work and returns whether other operations of this thread should
+  /// run now.
+  bool should_yield(std::size_t size) {
+    bytes_since_yield_ += size;
+    if (bytes_since_yield_ < yield_interval) return false;
+    bytes_since_yield_ = 0;
     return true;
   }
-  task<> others_turn() {
-    co_await others_first{};
-    net_.require_good();
+  task<> yield_to_others() {
+    co_await yield{};
+    net_.throw_if_failed();
   }
 
-  /// Says that this rank has left its peers' buffers, and waits until they have left its own.
+  /// Tells the peers that this rank no longer accesses their buffers, and waits until the peers no
+  /// longer access this rank's buffers. Then sends and receives as messages the data that could not
+  /// be read by CMA.
   task<> end() {
-    const bool reads = !read_.empty();
-    const mutable_bytes lacks = reads ? mutable_bytes(&read_[0].lacks, 1) : mutable_bytes();
-    const mutable_bytes asked = reads ? mutable_bytes(&read_[0].is_asked, 1) : mutable_bytes();
-    const std::size_t stride = reads ? sizeof(reading) : 0;
-    const auto told = round_gives::spaced(one_round::all(net_), lacks, stride);
-    const auto heard = round_takes::spaced(one_round::all(net_), asked, stride);
-    co_await one_round::round(net_, told.among(seen_[0].ticket, sizeof(card)),
-                              heard.among(given_[0].ticket, sizeof(card)));
-    bool is_short = false;
+    const bool may_use_cma = !cma_.empty();
+    const mutable_bytes missing =
+        may_use_cma ? mutable_bytes(&cma_[0].is_missing, 1) : mutable_bytes();
+    const mutable_bytes wanted =
+        may_use_cma ? mutable_bytes(&cma_[0].is_wanted, 1) : mutable_bytes();
+    const std::size_t stride = may_use_cma ? sizeof(cma_transfer) : 0;
+    const auto sends =
+        multi_send_buffers::spaced(multi_send_recv::all_ranks(net_), missing, stride);
+    const auto recvs = multi_recv_buffers::spaced(multi_send_recv::all_ranks(net_), wanted, stride);
+    co_await multi_send_recv::exchange(
+        net_, sends.where_nonzero(remote_[0].remote_key, sizeof(window_descriptor)),
+        recvs.where_nonzero(local_[0].remote_key, sizeof(window_descriptor)));
+    bool is_incomplete = false;
     for (int peer = 0; peer < net_.size(); ++peer) {
-      const auto word = [&](const card& of) { return of.ticket != 0 ? lacks.size : 0; };
-      net_.record().in_place += word(seen_[index(peer)]) + word(given_[index(peer)]);
-      is_short |= reads && is_unread(peer);
+      const auto message_bytes = [&](const window_descriptor& side) {
+        return side.remote_key != 0 ? missing.size : 0;
+      };
+      net_.record().bytes_in_place +=
+          message_bytes(remote_[index(peer)]) + message_bytes(local_[index(peer)]);
+      is_incomplete |= may_use_cma && has_missing(peer);
     }
-    if (is_short) co_await send_unread();
-    loan_.settle();
+    if (is_incomplete) co_await send_missing();
+    exposure_.complete();
   }
 
-  /// `make(peer)` for every other rank that `picks(peer)`, all at once.
-  template <class Pick, class Make>
-  auto with_those(const Pick& picks, const Make& make) const {
+  /// Returns an operation that runs `make(peer)` concurrently for every other rank for which
+  /// `predicate(peer)` is true.
+  template <class Predicate, class Make>
+  auto for_each_peer(const Predicate& predicate, const Make& make) const {
     using operation = detail::awaited<decltype(make(0))>;
     std::vector<operation, detail::recycling_allocator<operation>> operations;
     for (int peer = 0; peer < net_.size(); ++peer) {
-      if (peer == net_.rank() || !picks(peer)) continue;
-      if (operations.empty()) operations.reserve(given_.size());
+      if (peer == net_.rank() || !predicate(peer)) continue;
+      if (operations.empty()) operations.reserve(local_.size());
       operations.emplace_back(make(peer));
     }
     return when_all(std::move(operations));
@@ -355,110 +404,116 @@ class lending {
  private:
   template <class T>
   using list = std::vector<T, detail::recycling_allocator<T>>;
-  static constexpr std::size_t turn = 4 * 1024 * 1024;
+  static constexpr std::size_t yield_interval = 4 * 1024 * 1024;
 
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
-  /// What a peer reads here in this rank's own memory, and this rank there.
-  struct reading {
-    const_bytes lent;
-    mutable_bytes missing;  // what could not be read
-    std::byte lacks{};      // this rank has to be sent it
-    std::byte is_asked{};   // the peer has to be sent it
+  /// The state of CMA between this rank and one peer, in both directions.
+  struct cma_transfer {
+    const_bytes exposed;
+    mutable_bytes missing;   // the destination of data that this rank could not read
+    std::byte is_missing{};  // nonzero if the peer must send that data
+    std::byte is_wanted{};   // nonzero if this rank must send `exposed`
   };
 
   template <class Extent>
-  void see(const Extent& extent) {
+  void map_peers(const Extent& extent) {
     for (int peer = 0; peer < net_.size(); ++peer) {
-      const card& theirs = seen_[index(peer)];
-      if (theirs.ticket == 0) continue;
+      const window_descriptor& remote = remote_[index(peer)];
+      if (remote.remote_key == 0) continue;
       auto* const view = net_.net().view_of(net_.world_rank(peer));
-      const auto is_there = [&](std::uint64_t place) {
-        return place == 0 || view->at(place, extent(peer)) != nullptr;
+      const auto is_mapped = [&](std::uint64_t offset) {
+        return offset == 0 || view->at(offset, extent(peer)) != nullptr;
       };
-      const bool right =
-          view != nullptr && is_there(theirs.out) &&
-          (is_own(theirs) ? !read_.empty() && view->reads_owner() : is_there(theirs.in));
-      if (!right) throw error(errc::protocol_error, "a rank lends memory that nobody has mapped");
+      const bool is_accessible =
+          view != nullptr && is_mapped(remote.out) &&
+          (is_private(remote) ? !cma_.empty() && view->can_read_owner() : is_mapped(remote.in));
+      if (!is_accessible) {
+        throw error(errc::protocol_error, "a peer exposes memory that is not mapped here");
+      }
       views_[index(peer)] = view;
     }
   }
 
-  static bool is_own(const card& of) { return transport_type::view::is_own(of.in); }
-  bool is_unread(int peer) const {
-    const reading& of = read_[index(peer)];
-    return of.lacks != std::byte{} || of.is_asked != std::byte{};
+  static bool is_private(const window_descriptor& side) {
+    return transport_type::view::is_private(side.in);
   }
-  static void without_input(card& of) {
-    of.in = 0;
-    if (of.out == 0) of.ticket = 0;
+  bool has_missing(int peer) const {
+    const cma_transfer& transfer = cma_[index(peer)];
+    return transfer.is_missing != std::byte{} || transfer.is_wanted != std::byte{};
+  }
+  static void drop_input(window_descriptor& side) {
+    side.in = 0;
+    if (side.out == 0) side.remote_key = 0;
   }
 
   template <buffer Data>
-  task<> copy_seen(Data here, int peer, std::size_t from, bool is_last) {
-    const std::size_t element = element_size(here);
+  task<> get_mapped(Data dest, int peer, std::size_t offset, bool is_last_read) {
+    const std::size_t element = element_size(dest);
     const auto work = [&](std::size_t at, std::size_t n) {
-      const std::size_t first = from + at * element;
-      net_.copy(bytes(here.subspan(at, n)), {in_of(peer) + first, n * element});
-      if (is_last) leave(peer, first, n * element);
+      const std::size_t first = offset + at * element;
+      net_.copy(bytes(dest.subspan(at, n)), {remote_in(peer) + first, n * element});
+      if (is_last_read) touch_input(peer, first, n * element);
     };
-    co_await in_pieces(here.size(), element, work);
+    co_await for_each_piece(dest.size(), element, work);
   }
 
-  // What is read while the ticket is open is what the peer lends: who ends early closes it first.
-  // False: it cannot be read.
-  task<bool> read_once(mutable_bytes here, int peer, std::size_t from) {
-    const card& theirs = seen_[index(peer)];
+  // Reads from a peer's private memory. Returns false if the data cannot be read. The data is what
+  // the peer exposed if the remote key is still open after the read, because a peer that aborts the
+  // operation first closes the key.
+  task<bool> cma_read(mutable_bytes dest, int peer, std::size_t offset) {
+    const window_descriptor& remote = remote_[index(peer)];
     const auto& view = *views_[index(peer)];
-    const bool has_read = !view.read(here, theirs.in + from);
+    const bool has_read = !view.read(dest, remote.in + offset);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!view.is_open(theirs.ticket)) co_await word_of_end(peer);
-    if (has_read) net_.record().bytes += here.size;
+    if (!view.is_open(remote.remote_key)) co_await await_revocation(peer);
+    if (has_read) net_.record().bytes += dest.size;
     co_return has_read;
   }
 
-  task<> read_in(mutable_bytes here, int peer, std::size_t from) {
-    for (std::size_t at = 0; at < here.size; at += read_at_once) {
-      const std::size_t size = std::min(read_at_once, here.size - at);
-      if (!co_await read_once({here.data + at, size}, peer, from + at)) {
-        read_[index(peer)].missing = here;
-        read_[index(peer)].lacks = std::byte{1};
+  task<> cma_get(mutable_bytes dest, int peer, std::size_t offset) {
+    for (std::size_t at = 0; at < dest.size; at += cma_block_bytes) {
+      const std::size_t size = std::min(cma_block_bytes, dest.size - at);
+      if (!co_await cma_read({dest.data + at, size}, peer, offset + at)) {
+        cma_[index(peer)].missing = dest;
+        cma_[index(peer)].is_missing = std::byte{1};
         co_return;
       }
-      if (is_turn_over(size)) co_await others_turn();
+      if (should_yield(size)) co_await yield_to_others();
     }
   }
 
-  task<> send_unread() {
-    const auto lacks = [&](int peer) { return read_[index(peer)].lacks != std::byte{}; };
-    const auto is_asked = [&](int peer) { return read_[index(peer)].is_asked != std::byte{}; };
-    const auto take = [&](int peer) { return net_.recv(peer, read_[index(peer)].missing); };
-    const auto give = [&](int peer) {
-      loan_.unread(net_.world_rank(peer));
-      return net_.send(peer, read_[index(peer)].lent);
+  task<> send_missing() {
+    const auto is_missing = [&](int peer) { return cma_[index(peer)].is_missing != std::byte{}; };
+    const auto is_wanted = [&](int peer) { return cma_[index(peer)].is_wanted != std::byte{}; };
+    const auto recv = [&](int peer) { return net_.recv(peer, cma_[index(peer)].missing); };
+    const auto send = [&](int peer) {
+      exposure_.disable_reads(net_.world_rank(peer));
+      return net_.send(peer, cma_[index(peer)].exposed);
     };
-    co_await when_all(with_those(is_asked, give), with_those(lacks, take));
+    co_await when_all(for_each_peer(is_wanted, send), for_each_peer(is_missing, recv));
   }
 
-  // A peer has given the operation up and says why.
-  task<> word_of_end(int peer) { co_await net_.lane(nobodys_lane).recv(peer, mutable_bytes()); }
+  // Called after a peer has abandoned the operation. This receive never gets a message, and fails
+  // with the reason when the peer's revocation arrives.
+  task<> await_revocation(int peer) { co_await net_.lane(unused_lane).recv(peer, mutable_bytes()); }
 
-  static mutable_bytes zeroth(list<card>& all) {
-    return {reinterpret_cast<std::byte*>(all.data()), sizeof(card)};
+  static mutable_bytes block_of_rank_0(list<window_descriptor>& all) {
+    return {reinterpret_cast<std::byte*>(all.data()), sizeof(window_descriptor)};
   }
-  template <class Use>
-  void each_view(Use use) const {
+  template <class Visitor>
+  void for_each_view(Visitor visitor) const {
     for (std::size_t i = 0; i < views_.size(); ++i) {
-      if (views_[i] != nullptr) use(*views_[i], seen_[i]);
+      if (views_[i] != nullptr) visitor(*views_[i], remote_[i]);
     }
   }
 
   Channel net_;
-  typename transport_type::loan loan_;
-  list<card> given_;  // what this rank told
-  list<card> seen_;   // what it was told
+  typename transport_type::exposure exposure_;
+  list<window_descriptor> local_;   // the descriptors that this rank sends
+  list<window_descriptor> remote_;  // the descriptors that this rank receives
   list<typename transport_type::view*> views_;
-  list<reading> read_;  // nothing, unless inputs may be read
-  std::size_t worked_ = 0;
+  list<cma_transfer> cma_;  // by peer; empty unless inputs may be read by CMA
+  std::size_t bytes_since_yield_ = 0;
 };
 
 }  // namespace colls::direct

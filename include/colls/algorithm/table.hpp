@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Which algorithms do which collective: one line each. A new algorithm is its file and its line.
+// table: the list of algorithms of each collective. To add an algorithm, write its file and add one
+// line here.
 
 #include <colls/algorithm/binomial_tree.hpp>
 #include <colls/algorithm/bruck.hpp>
@@ -32,333 +33,356 @@
 
 namespace colls {
 
-/// What an algorithm asks of the operation or of the ranks, beyond what its collective does.
+/// What an algorithm requires of the operation or of the number of ranks, beyond what its
+/// collective requires.
 enum class needs : std::uint8_t { nothing, commutative, even_ranks };
 
-/// One of the algorithms of a collective.
-struct offer {
-  algorithm how = algorithm::automatic;
-  needs what = needs::nothing;
-  order sums = order::any;  // rank: with the bits of the sequential sum
+/// The description of one algorithm of a collective.
+struct algorithm_info {
+  algorithm id = algorithm::automatic;
+  needs requirement = needs::nothing;
+  order reduction_order = order::any;  // rank: sums have the bits of the sequential sum
 };
 
 namespace detail {
 
-/// Names a channel type without one.
+/// Passes a channel type to a generic lambda.
 template <class Channel>
-struct over {};
+struct channel_tag {};
 
-// An algorithm, compiled for a channel when somebody asks for its address there.
-#define COLLS_OVER(...) []<class Channel>(over<Channel>) { return &__VA_ARGS__; }
+// Expands to a lambda that returns the address of the algorithm for a channel type. The algorithm
+// is instantiated only for the channel types with which the lambda is called.
+#define COLLS_ALGORITHM(...) []<class Channel>(channel_tag<Channel>) { return &__VA_ARGS__; }
 
-/// Calls `see(offer, address_over)` for each algorithm of the collective.
-template <collective What, class See>
-constexpr void each_algorithm(See see) {
+/// Calls `visitor(algorithm_info, address)` for each algorithm of the collective that works on
+/// every transport. `address(channel_tag<Channel>())` returns a pointer to the algorithm's
+/// function.
+template <collective What, class Visitor>
+constexpr void for_each_algorithm(Visitor visitor) {
   using op = any_op;
   using data = any_buffer;
   if constexpr (What == collective::barrier) {
-    see({algorithm::linear}, COLLS_OVER(linear::barrier<Channel>));
-    see({algorithm::dissemination}, COLLS_OVER(dissemination::barrier<Channel>));
-    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::barrier<Channel>));
+    visitor({algorithm::linear}, COLLS_ALGORITHM(linear::barrier<Channel>));
+    visitor({algorithm::dissemination}, COLLS_ALGORITHM(dissemination::barrier<Channel>));
+    visitor({algorithm::binomial_tree}, COLLS_ALGORITHM(binomial_tree::barrier<Channel>));
   }
   if constexpr (What == collective::broadcast) {
-    see({algorithm::linear}, COLLS_OVER(linear::broadcast<Channel, data>));
-    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::broadcast<Channel, data>));
-    see({algorithm::knomial_tree}, COLLS_OVER(knomial_tree::broadcast<Channel, data>));
-    see({algorithm::scatter_all_gather}, COLLS_OVER(scatter_all_gather::broadcast<Channel, data>));
-    see({algorithm::chain}, COLLS_OVER(chain::broadcast<Channel, data>));
-    see({algorithm::double_tree}, COLLS_OVER(double_tree::broadcast<Channel, data>));
-    see({algorithm::circulant}, COLLS_OVER(circulant::broadcast<Channel, data>));
+    visitor({algorithm::linear}, COLLS_ALGORITHM(linear::broadcast<Channel, data>));
+    visitor({algorithm::binomial_tree}, COLLS_ALGORITHM(binomial_tree::broadcast<Channel, data>));
+    visitor({algorithm::knomial_tree}, COLLS_ALGORITHM(knomial_tree::broadcast<Channel, data>));
+    visitor({algorithm::scatter_all_gather},
+            COLLS_ALGORITHM(scatter_all_gather::broadcast<Channel, data>));
+    visitor({algorithm::chain}, COLLS_ALGORITHM(chain::broadcast<Channel, data>));
+    visitor({algorithm::double_tree}, COLLS_ALGORITHM(double_tree::broadcast<Channel, data>));
+    visitor({algorithm::circulant}, COLLS_ALGORITHM(circulant::broadcast<Channel, data>));
   }
   if constexpr (What == collective::all_reduce) {
-    see({algorithm::linear, needs::nothing, order::rank},
-        COLLS_OVER(linear::all_reduce<Channel, data, op>));
-    see({algorithm::ring, needs::commutative}, COLLS_OVER(ring::all_reduce<Channel, data, op>));
-    see({algorithm::recursive_doubling},
-        COLLS_OVER(recursive_doubling::all_reduce<Channel, data, op>));
-    see({algorithm::recursive_halving},
-        COLLS_OVER(recursive_halving::all_reduce<Channel, data, op>));
-    see({algorithm::double_tree}, COLLS_OVER(double_tree::all_reduce<Channel, data, op>));
-    see({algorithm::circulant, needs::commutative},
-        COLLS_OVER(circulant::all_reduce<Channel, data, op>));
-    see({algorithm::hierarchical, needs::commutative},
-        COLLS_OVER(hierarchical::all_reduce<Channel, data, op>));
+    visitor({algorithm::linear, needs::nothing, order::rank},
+            COLLS_ALGORITHM(linear::all_reduce<Channel, data, op>));
+    visitor({algorithm::ring, needs::commutative},
+            COLLS_ALGORITHM(ring::all_reduce<Channel, data, op>));
+    visitor({algorithm::recursive_doubling},
+            COLLS_ALGORITHM(recursive_doubling::all_reduce<Channel, data, op>));
+    visitor({algorithm::recursive_halving},
+            COLLS_ALGORITHM(recursive_halving::all_reduce<Channel, data, op>));
+    visitor({algorithm::double_tree}, COLLS_ALGORITHM(double_tree::all_reduce<Channel, data, op>));
+    visitor({algorithm::circulant, needs::commutative},
+            COLLS_ALGORITHM(circulant::all_reduce<Channel, data, op>));
+    visitor({algorithm::hierarchical, needs::commutative},
+            COLLS_ALGORITHM(hierarchical::all_reduce<Channel, data, op>));
   }
   if constexpr (What == collective::reduce) {
-    see({algorithm::linear, needs::nothing, order::rank},
-        COLLS_OVER(linear::reduce<Channel, data, op>));
-    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::reduce<Channel, data, op>));
-    see({algorithm::knomial_tree}, COLLS_OVER(knomial_tree::reduce<Channel, data, op>));
-    see({algorithm::reduce_scatter_gather, needs::commutative},
-        COLLS_OVER(reduce_scatter_gather::reduce<Channel, data, op>));
-    see({algorithm::chain}, COLLS_OVER(chain::reduce<Channel, data, op>));
-    see({algorithm::double_tree, needs::commutative},
-        COLLS_OVER(double_tree::reduce<Channel, data, op>));
+    visitor({algorithm::linear, needs::nothing, order::rank},
+            COLLS_ALGORITHM(linear::reduce<Channel, data, op>));
+    visitor({algorithm::binomial_tree}, COLLS_ALGORITHM(binomial_tree::reduce<Channel, data, op>));
+    visitor({algorithm::knomial_tree}, COLLS_ALGORITHM(knomial_tree::reduce<Channel, data, op>));
+    visitor({algorithm::reduce_scatter_gather, needs::commutative},
+            COLLS_ALGORITHM(reduce_scatter_gather::reduce<Channel, data, op>));
+    visitor({algorithm::chain}, COLLS_ALGORITHM(chain::reduce<Channel, data, op>));
+    visitor({algorithm::double_tree, needs::commutative},
+            COLLS_ALGORITHM(double_tree::reduce<Channel, data, op>));
   }
   if constexpr (What == collective::reduce_scatter) {
-    see({algorithm::linear, needs::nothing, order::rank},
-        COLLS_OVER(linear::reduce_scatter<Channel, data, op>));
-    see({algorithm::ring, needs::commutative}, COLLS_OVER(ring::reduce_scatter<Channel, data, op>));
-    see({algorithm::recursive_halving, needs::commutative},
-        COLLS_OVER(recursive_halving::reduce_scatter<Channel, data, op>));
-    see({algorithm::circulant, needs::commutative},
-        COLLS_OVER(circulant::reduce_scatter<Channel, data, op>));
-    see({algorithm::pairwise}, COLLS_OVER(pairwise::reduce_scatter<Channel, data, op>));
+    visitor({algorithm::linear, needs::nothing, order::rank},
+            COLLS_ALGORITHM(linear::reduce_scatter<Channel, data, op>));
+    visitor({algorithm::ring, needs::commutative},
+            COLLS_ALGORITHM(ring::reduce_scatter<Channel, data, op>));
+    visitor({algorithm::recursive_halving, needs::commutative},
+            COLLS_ALGORITHM(recursive_halving::reduce_scatter<Channel, data, op>));
+    visitor({algorithm::circulant, needs::commutative},
+            COLLS_ALGORITHM(circulant::reduce_scatter<Channel, data, op>));
+    visitor({algorithm::pairwise}, COLLS_ALGORITHM(pairwise::reduce_scatter<Channel, data, op>));
   }
   if constexpr (What == collective::all_gather) {
-    see({algorithm::linear}, COLLS_OVER(linear::all_gather<Channel, data>));
-    see({algorithm::ring}, COLLS_OVER(ring::all_gather<Channel, data>));
-    see({algorithm::recursive_doubling}, COLLS_OVER(recursive_doubling::all_gather<Channel, data>));
-    see({algorithm::circulant}, COLLS_OVER(circulant::all_gather<Channel, data>));
-    see({algorithm::bruck}, COLLS_OVER(bruck::all_gather<Channel, data>));
-    see({algorithm::neighbour_exchange, needs::even_ranks},
-        COLLS_OVER(neighbour_exchange::all_gather<Channel, data>));
+    visitor({algorithm::linear}, COLLS_ALGORITHM(linear::all_gather<Channel, data>));
+    visitor({algorithm::ring}, COLLS_ALGORITHM(ring::all_gather<Channel, data>));
+    visitor({algorithm::recursive_doubling},
+            COLLS_ALGORITHM(recursive_doubling::all_gather<Channel, data>));
+    visitor({algorithm::circulant}, COLLS_ALGORITHM(circulant::all_gather<Channel, data>));
+    visitor({algorithm::bruck}, COLLS_ALGORITHM(bruck::all_gather<Channel, data>));
+    visitor({algorithm::neighbour_exchange, needs::even_ranks},
+            COLLS_ALGORITHM(neighbour_exchange::all_gather<Channel, data>));
   }
   if constexpr (What == collective::gather) {
-    see({algorithm::linear}, COLLS_OVER(linear::gather<Channel, data>));
-    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::gather<Channel, data>));
+    visitor({algorithm::linear}, COLLS_ALGORITHM(linear::gather<Channel, data>));
+    visitor({algorithm::binomial_tree}, COLLS_ALGORITHM(binomial_tree::gather<Channel, data>));
   }
   if constexpr (What == collective::scatter) {
-    see({algorithm::linear}, COLLS_OVER(linear::scatter<Channel, data>));
-    see({algorithm::binomial_tree}, COLLS_OVER(binomial_tree::scatter<Channel, data>));
+    visitor({algorithm::linear}, COLLS_ALGORITHM(linear::scatter<Channel, data>));
+    visitor({algorithm::binomial_tree}, COLLS_ALGORITHM(binomial_tree::scatter<Channel, data>));
   }
   if constexpr (What == collective::all_to_all) {
-    see({algorithm::linear}, COLLS_OVER(linear::all_to_all<Channel, data>));
-    see({algorithm::pairwise}, COLLS_OVER(pairwise::all_to_all<Channel, data>));
-    see({algorithm::bruck}, COLLS_OVER(bruck::all_to_all<Channel, data>));
+    visitor({algorithm::linear}, COLLS_ALGORITHM(linear::all_to_all<Channel, data>));
+    visitor({algorithm::pairwise}, COLLS_ALGORITHM(pairwise::all_to_all<Channel, data>));
+    visitor({algorithm::bruck}, COLLS_ALGORITHM(bruck::all_to_all<Channel, data>));
   }
   if constexpr (What == collective::scan) {
-    see({algorithm::linear, needs::nothing, order::rank},
-        COLLS_OVER(linear::scan<Channel, data, op>));
-    see({algorithm::recursive_doubling}, COLLS_OVER(recursive_doubling::scan<Channel, data, op>));
-    see({algorithm::chain, needs::nothing, order::rank},
-        COLLS_OVER(chain::scan<Channel, data, op>));
+    visitor({algorithm::linear, needs::nothing, order::rank},
+            COLLS_ALGORITHM(linear::scan<Channel, data, op>));
+    visitor({algorithm::recursive_doubling},
+            COLLS_ALGORITHM(recursive_doubling::scan<Channel, data, op>));
+    visitor({algorithm::chain, needs::nothing, order::rank},
+            COLLS_ALGORITHM(chain::scan<Channel, data, op>));
   }
   if constexpr (What == collective::exscan) {
-    see({algorithm::linear, needs::nothing, order::rank},
-        COLLS_OVER(linear::exscan<Channel, data, op>));
-    see({algorithm::recursive_doubling}, COLLS_OVER(recursive_doubling::exscan<Channel, data, op>));
-    see({algorithm::chain, needs::nothing, order::rank},
-        COLLS_OVER(chain::exscan<Channel, data, op>));
+    visitor({algorithm::linear, needs::nothing, order::rank},
+            COLLS_ALGORITHM(linear::exscan<Channel, data, op>));
+    visitor({algorithm::recursive_doubling},
+            COLLS_ALGORITHM(recursive_doubling::exscan<Channel, data, op>));
+    visitor({algorithm::chain, needs::nothing, order::rank},
+            COLLS_ALGORITHM(chain::exscan<Channel, data, op>));
   }
 }
 
-/// The same for those that take ranks which meet.
-template <collective What, class See>
-constexpr void each_meeting_algorithm(See see) {
+/// Calls `visitor` in the same way for the algorithms that require `completion_barrier_transport`.
+template <collective What, class Visitor>
+constexpr void for_each_last_arriver_algorithm(Visitor visitor) {
   if constexpr (What == collective::barrier) {
-    see({algorithm::direct}, COLLS_OVER(in_one_step<at_meeting::barrier<Channel>, Channel>));
+    visitor({algorithm::direct},
+            COLLS_ALGORITHM(run_frameless<last_arriver::barrier<Channel>, Channel>));
   }
   if constexpr (What == collective::all_reduce) {
-    see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(at_meeting::all_reduce_in_place<Channel, any_buffer, any_op>));
+    visitor({algorithm::direct, needs::nothing, order::rank},
+            COLLS_ALGORITHM(last_arriver::all_reduce_in_place<Channel, any_buffer, any_op>));
   }
 }
 
-/// The same for those that take ranks which lend each other their buffers.
-template <collective What, class See>
-constexpr void each_lending_algorithm(See see) {
+/// Calls `visitor` in the same way for the algorithms that require `shared_window_transport`.
+template <collective What, class Visitor>
+constexpr void for_each_window_algorithm(Visitor visitor) {
   using op = any_op;
   using data = any_buffer;
   if constexpr (What == collective::barrier) {
-    see({algorithm::direct}, COLLS_OVER(in_one_step<whole::barrier<Channel>, Channel>));
+    visitor({algorithm::direct},
+            COLLS_ALGORITHM(run_frameless<direct_short::barrier<Channel>, Channel>));
   }
   if constexpr (What == collective::broadcast) {
-    see({algorithm::direct}, COLLS_OVER(direct::broadcast<Channel, data>));
+    visitor({algorithm::direct}, COLLS_ALGORITHM(direct::broadcast<Channel, data>));
   }
   if constexpr (What == collective::all_reduce) {
-    see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(direct::all_reduce<Channel, data, op>));
+    visitor({algorithm::direct, needs::nothing, order::rank},
+            COLLS_ALGORITHM(direct::all_reduce<Channel, data, op>));
   }
   if constexpr (What == collective::reduce) {
-    see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(direct::reduce<Channel, data, op>));
+    visitor({algorithm::direct, needs::nothing, order::rank},
+            COLLS_ALGORITHM(direct::reduce<Channel, data, op>));
   }
   if constexpr (What == collective::reduce_scatter) {
-    see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(direct::reduce_scatter<Channel, data, op>));
+    visitor({algorithm::direct, needs::nothing, order::rank},
+            COLLS_ALGORITHM(direct::reduce_scatter<Channel, data, op>));
   }
   if constexpr (What == collective::all_gather) {
-    see({algorithm::direct}, COLLS_OVER(direct::all_gather<Channel, data>));
+    visitor({algorithm::direct}, COLLS_ALGORITHM(direct::all_gather<Channel, data>));
   }
   if constexpr (What == collective::gather) {
-    see({algorithm::direct}, COLLS_OVER(direct::gather<Channel, data>));
+    visitor({algorithm::direct}, COLLS_ALGORITHM(direct::gather<Channel, data>));
   }
   if constexpr (What == collective::scatter) {
-    see({algorithm::direct}, COLLS_OVER(direct::scatter<Channel, data>));
+    visitor({algorithm::direct}, COLLS_ALGORITHM(direct::scatter<Channel, data>));
   }
   if constexpr (What == collective::all_to_all) {
-    see({algorithm::direct}, COLLS_OVER(direct::all_to_all<Channel, data>));
+    visitor({algorithm::direct}, COLLS_ALGORITHM(direct::all_to_all<Channel, data>));
   }
   if constexpr (What == collective::scan) {
-    see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(direct::scan<Channel, data, op>));
+    visitor({algorithm::direct, needs::nothing, order::rank},
+            COLLS_ALGORITHM(direct::scan<Channel, data, op>));
   }
   if constexpr (What == collective::exscan) {
-    see({algorithm::direct, needs::nothing, order::rank},
-        COLLS_OVER(direct::exscan<Channel, data, op>));
+    visitor({algorithm::direct, needs::nothing, order::rank},
+            COLLS_ALGORITHM(direct::exscan<Channel, data, op>));
   }
 }
 
-#undef COLLS_OVER
+#undef COLLS_ALGORITHM
 
-/// Calls `visit.operator()<What>()` for a collective that is known at run time.
-template <class Visit>
-constexpr void with_collective(collective what, Visit visit) {
-  const auto among = [&]<collective... What>() {
-    ((what == What ? visit.template operator()<What>() : void()), ...);
+/// Calls `visitor.operator()<What>()`, where `What` is `coll` as a template argument.
+template <class Visitor>
+constexpr void with_collective(collective coll, Visitor visitor) {
+  const auto dispatch = [&]<collective... What>() {
+    ((coll == What ? visitor.template operator()<What>() : void()), ...);
   };
-  among.template
+  dispatch.template
   operator()<collective::barrier, collective::broadcast, collective::all_reduce, collective::reduce,
              collective::reduce_scatter, collective::all_gather, collective::gather,
              collective::scatter, collective::all_to_all, collective::scan, collective::exscan>();
 }
 
-/// Whether an algorithm does that collective on some transport, with an operation that commutes or
-/// does not.
-constexpr bool offers(collective what, algorithm how, bool commutes) {
+/// Returns whether the collective has the algorithm on at least one transport. If `commutes` is
+/// false, algorithms that require a commutative operation do not count.
+constexpr bool has_algorithm(collective coll, algorithm algo, bool commutes) {
   bool found = false;
-  const auto see = [&](const offer& one, auto) {
-    found |= one.how == how && (commutes || one.what != needs::commutative);
+  const auto visitor = [&](const algorithm_info& info, auto) {
+    found |= info.id == algo && (commutes || info.requirement != needs::commutative);
   };
-  with_collective(what, [&]<collective What>() {
-    each_algorithm<What>(see);
-    each_meeting_algorithm<What>(see);
-    each_lending_algorithm<What>(see);
+  with_collective(coll, [&]<collective What>() {
+    for_each_algorithm<What>(visitor);
+    for_each_last_arriver_algorithm<What>(visitor);
+    for_each_window_algorithm<What>(visitor);
   });
   return found;
 }
 
-/// Why an algorithm cannot do a call, or null.
-inline const char* refusal(const offer& candidate, const question& call) {
-  if (candidate.what == needs::commutative && !call.commutative) {
+/// Returns why the algorithm cannot do the call, or null if it can.
+inline const char* refusal(const algorithm_info& info, const selection_query& query) {
+  if (info.requirement == needs::commutative && !query.commutative) {
     return "it sums in an order of its own, and this operation is not commutative";
   }
-  if (candidate.what == needs::even_ranks && call.ranks % 2 != 0) {
+  if (info.requirement == needs::even_ranks && query.ranks % 2 != 0) {
     return "it needs an even number of ranks";
   }
-  if (call.sum == order::rank && candidate.sums != order::rank && call.reduces) {
+  if (query.reduction_order == order::rank && info.reduction_order != order::rank &&
+      query.reduces) {
     return "it does not give the bits of the sequential order, which order::rank and operations "
            "that are not associative ask for; linear does";
   }
   return nullptr;
 }
 
-/// An algorithm over a channel.
+/// An algorithm and its function for one channel type.
 template <class Function>
-struct row : offer {
+struct algorithm_entry : algorithm_info {
   Function* run = nullptr;
 };
 
-/// A collective that is one step (algorithm/frameless.hpp) by that algorithm.
-template <collective What, class Step, algorithm How = algorithm::direct>
-struct as_step {};
+/// Associates a collective and an algorithm with the class of the algorithm's frameless form, which
+/// needs no coroutine (see algorithm/frameless.hpp).
+template <collective What, class Algorithm, algorithm Id = algorithm::direct>
+struct frameless_entry {};
 
-/// Such lines.
-template <class... Lines>
-struct steps;
-template <collective... What, class... Step, algorithm... How>
-struct steps<as_step<What, Step, How>...> : as_step<What, Step, How>... {
-  static constexpr bool has(collective what, algorithm how) {
-    return ((what == What && how == How) || ...);
+/// A list of `frameless_entry`.
+template <class... Entries>
+struct frameless_entries;
+template <collective... What, class... Algorithm, algorithm... Id>
+struct frameless_entries<frameless_entry<What, Algorithm, Id>...>
+    : frameless_entry<What, Algorithm, Id>... {
+  static constexpr bool has(collective coll, algorithm algo) {
+    return ((coll == What && algo == Id) || ...);
   }
-  template <collective Wanted, algorithm By>
-  static constexpr auto of() {
-    return step_of<Wanted, By>(static_cast<const steps*>(nullptr));
+  /// Returns a `std::type_identity` of the entry's class, or void if the list has no such entry.
+  template <collective Coll, algorithm Algo>
+  static constexpr auto find() {
+    return type_of<Coll, Algo>(static_cast<const frameless_entries*>(nullptr));
   }
 
  private:
-  template <collective Wanted, algorithm By, class Found>
-  static constexpr std::type_identity<Found> step_of(const as_step<Wanted, Found, By>*) {
+  template <collective Coll, algorithm Algo, class Found>
+  static constexpr std::type_identity<Found> type_of(const frameless_entry<Coll, Found, Algo>*) {
     return {};
   }
-  template <collective Wanted, algorithm By>
-  static constexpr void step_of(const void*) {}
+  template <collective Coll, algorithm Algo>
+  static constexpr void type_of(const void*) {}
 };
 
-/// The algorithms over a channel, with types erased: compiled once per transport and program.
+/// The algorithms for one channel type. They work on buffers and operations whose types are erased,
+/// so they are compiled once per transport and program.
 template <channel Channel>
-struct catalogue {
+struct algorithm_table {
   using op = any_op;
   using data = any_buffer;
   using transport = typename Channel::transport_type;
-  static constexpr bool lends = lending_transport<transport>;
-  static constexpr bool meets = meeting_transport<transport>;
-  static constexpr bool sends_rounds = lends && round_transport<transport>;
+  static constexpr bool has_windows = shared_window_transport<transport>;
+  static constexpr bool has_completion_barrier = completion_barrier_transport<transport>;
+  static constexpr bool has_short_direct = has_windows && multi_send_recv_transport<transport>;
 
-  template <collective What, class See>
-  static constexpr void each(See see) {
-    each_algorithm<What>(see);
-    if constexpr (meets) {
-      each_meeting_algorithm<What>(see);
+  template <collective What, class Visitor>
+  static constexpr void for_each(Visitor visitor) {
+    for_each_algorithm<What>(visitor);
+    if constexpr (has_completion_barrier) {
+      for_each_last_arriver_algorithm<What>(visitor);
     }
-    if constexpr (lends) each_lending_algorithm<What>(see);
+    if constexpr (has_windows) for_each_window_algorithm<What>(visitor);
   }
-  /// Those that can do a call.
-  static algorithm_set legal(const question& call) {
-    algorithm_set found;
-    with_collective(call.what, [&]<collective What>() {
-      each<What>([&](const offer& one, auto) {
-        if (refusal(one, call) == nullptr) found.add(one.how);
+  /// Returns the algorithms that can do the call.
+  static algorithm_set legal(const selection_query& query) {
+    algorithm_set result;
+    with_collective(query.operation, [&]<collective What>() {
+      for_each<What>([&](const algorithm_info& info, auto) {
+        if (refusal(info, query) == nullptr) result.add(info.id);
       });
     });
-    return found;
+    return result;
   }
 
+  /// Returns the algorithms of the collective as an array.
   template <collective What, class Function>
-  static constexpr auto rows() {
+  static constexpr auto entries() {
     constexpr std::size_t n = [] {
       std::size_t count = 0;
-      each<What>([&](const offer&, auto) { ++count; });
+      for_each<What>([&](const algorithm_info&, auto) { ++count; });
       return count;
     }();
-    std::array<row<Function>, n> made;
+    std::array<algorithm_entry<Function>, n> result;
     std::size_t i = 0;
-    each<What>(
-        [&](const offer& one, auto address) { made[i++] = {one, address(over<Channel>())}; });
-    return made;
+    for_each<What>([&](const algorithm_info& info, auto address) {
+      result[i++] = {info, address(channel_tag<Channel>())};
+    });
+    return result;
   }
 
-  static constexpr auto barrier = rows<collective::barrier, task<>(Channel)>();
-  static constexpr auto broadcast = rows<collective::broadcast, task<>(Channel, data, int)>();
-  static constexpr auto all_reduce = rows<collective::all_reduce, task<>(Channel, data, op)>();
-  /// Of those, the ones that read another buffer than they write: no copy before.
-  static constexpr auto all_reduce_apart = [] {
-    using apart = row<task<>(Channel, data, data, op)>;
-    constexpr apart by_ring{{algorithm::ring, needs::commutative},
-                            &ring::all_reduce_apart<Channel, data, op>};
-    if constexpr (lends) {
-      constexpr apart in_place{{algorithm::direct, needs::nothing, order::rank},
-                               &direct::all_reduce_apart<Channel, data, op>};
-      return std::array{by_ring, in_place};
+  static constexpr auto barrier = entries<collective::barrier, task<>(Channel)>();
+  static constexpr auto broadcast = entries<collective::broadcast, task<>(Channel, data, int)>();
+  static constexpr auto all_reduce = entries<collective::all_reduce, task<>(Channel, data, op)>();
+  /// The all_reduce algorithms that read one buffer and write another. They need no copy before
+  /// they start.
+  static constexpr auto all_reduce_out_of_place = [] {
+    using entry = algorithm_entry<task<>(Channel, data, data, op)>;
+    constexpr entry by_ring{{algorithm::ring, needs::commutative},
+                            &ring::all_reduce_out_of_place<Channel, data, op>};
+    if constexpr (has_windows) {
+      constexpr entry by_direct{{algorithm::direct, needs::nothing, order::rank},
+                                &direct::all_reduce_out_of_place<Channel, data, op>};
+      return std::array{by_ring, by_direct};
     } else {
       return std::array{by_ring};
     }
   }();
-  static constexpr auto reduce = rows<collective::reduce, task<>(Channel, data, data, int, op)>();
+  static constexpr auto reduce =
+      entries<collective::reduce, task<>(Channel, data, data, int, op)>();
   static constexpr auto reduce_scatter =
-      rows<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();
+      entries<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();
   static constexpr auto all_gather =
-      rows<collective::all_gather, task<>(Channel, data, partition)>();
-  /// The one that leaves it to the algorithm to put this rank's chunk into its place.
-  static constexpr auto all_gather_apart = [] {
-    using apart = row<task<>(Channel, data, data, partition)>;
-    if constexpr (lends) {
-      return std::array{apart{{algorithm::direct}, &direct::all_gather_apart<Channel, data>}};
+      entries<collective::all_gather, task<>(Channel, data, partition)>();
+  /// The all_gather algorithms that copy this rank's chunk to its position in the result. They need
+  /// no copy before they start.
+  static constexpr auto all_gather_out_of_place = [] {
+    using entry = algorithm_entry<task<>(Channel, data, data, partition)>;
+    if constexpr (has_windows) {
+      return std::array{
+          entry{{algorithm::direct}, &direct::all_gather_out_of_place<Channel, data>}};
     } else {
-      return std::array<apart, 0>();
+      return std::array<entry, 0>();
     }
   }();
   static constexpr auto gather =
-      rows<collective::gather, task<>(Channel, data, data, partition, int)>();
+      entries<collective::gather, task<>(Channel, data, data, partition, int)>();
   static constexpr auto scatter =
-      rows<collective::scatter, task<>(Channel, data, data, partition, int)>();
+      entries<collective::scatter, task<>(Channel, data, data, partition, int)>();
   static constexpr auto all_to_all =
-      rows<collective::all_to_all, task<>(Channel, data, partition, data, partition)>();
-  static constexpr auto scan = rows<collective::scan, task<>(Channel, data, op)>();
-  static constexpr auto exscan = rows<collective::exscan, task<>(Channel, data, op)>();
+      entries<collective::all_to_all, task<>(Channel, data, partition, data, partition)>();
+  static constexpr auto scan = entries<collective::scan, task<>(Channel, data, op)>();
+  static constexpr auto exscan = entries<collective::exscan, task<>(Channel, data, op)>();
 
-  /// The same where the collective is a template's argument.
+  /// Returns the array of algorithms of the collective `What`.
   template <collective What>
   static constexpr const auto& algorithms() {
     if constexpr (What == collective::barrier) return barrier;
@@ -374,44 +398,48 @@ struct catalogue {
     if constexpr (What == collective::exscan) return exscan;
   }
 
-  using at_a_meeting =
-      steps<as_step<collective::barrier, at_meeting::barrier<Channel>>,
-            as_step<collective::all_reduce, at_meeting::all_reduce<Channel, data, op>>,
-            as_step<collective::all_reduce,
-                    at_meeting::all_reduce<Channel, data, op, at_meeting::in_doubled_groups>,
-                    algorithm::recursive_doubling>>;
-  using in_a_round =
-      steps<as_step<collective::barrier, whole::barrier<Channel>>,
-            as_step<collective::broadcast, whole::broadcast<Channel, data>>,
-            as_step<collective::all_reduce, whole::all_reduce<Channel, data, op>>,
-            as_step<collective::reduce, whole::reduce<Channel, data, op>>,
-            as_step<collective::reduce_scatter, whole::reduce_scatter<Channel, data, op>>,
-            as_step<collective::all_gather, whole::all_gather<Channel, data>>,
-            as_step<collective::gather, whole::gather<Channel, data>>,
-            as_step<collective::scatter, whole::scatter<Channel, data>>,
-            as_step<collective::all_to_all, whole::all_to_all<Channel, data>>,
-            as_step<collective::scan, whole::scan<Channel, data, op>>,
-            as_step<collective::exscan, whole::exscan<Channel, data, op>>>;
-  using in_one_step = std::conditional_t<meets, at_a_meeting,
-                                         std::conditional_t<sends_rounds, in_a_round, steps<>>>;
+  using last_arriver_entries = frameless_entries<
+      frameless_entry<collective::barrier, last_arriver::barrier<Channel>>,
+      frameless_entry<collective::all_reduce, last_arriver::all_reduce<Channel, data, op>>,
+      frameless_entry<
+          collective::all_reduce,
+          last_arriver::all_reduce<Channel, data, op, last_arriver::recursive_doubling_order>,
+          algorithm::recursive_doubling>>;
+  using direct_short_entries = frameless_entries<
+      frameless_entry<collective::barrier, direct_short::barrier<Channel>>,
+      frameless_entry<collective::broadcast, direct_short::broadcast<Channel, data>>,
+      frameless_entry<collective::all_reduce, direct_short::all_reduce<Channel, data, op>>,
+      frameless_entry<collective::reduce, direct_short::reduce<Channel, data, op>>,
+      frameless_entry<collective::reduce_scatter, direct_short::reduce_scatter<Channel, data, op>>,
+      frameless_entry<collective::all_gather, direct_short::all_gather<Channel, data>>,
+      frameless_entry<collective::gather, direct_short::gather<Channel, data>>,
+      frameless_entry<collective::scatter, direct_short::scatter<Channel, data>>,
+      frameless_entry<collective::all_to_all, direct_short::all_to_all<Channel, data>>,
+      frameless_entry<collective::scan, direct_short::scan<Channel, data, op>>,
+      frameless_entry<collective::exscan, direct_short::exscan<Channel, data, op>>>;
+  /// The frameless algorithms of the transport.
+  using frameless_list = std::conditional_t<
+      has_completion_barrier, last_arriver_entries,
+      std::conditional_t<has_short_direct, direct_short_entries, frameless_entries<>>>;
 
-  /// Whether a call that is done so is one step.
-  static constexpr bool is_one_step(const plan& by, const question& call) {
-    if (!in_one_step::has(call.what, by.how)) return false;
-    return meets || goes_whole(call.what, call.bytes, call.ranks);
+  /// Returns whether the chosen algorithm does the call in its frameless form.
+  static constexpr bool is_frameless(const algorithm_choice& choice, const selection_query& query) {
+    if (!frameless_list::has(query.operation, choice.id)) return false;
+    return has_completion_barrier || is_short_vector(query.operation, query.bytes, query.ranks);
   }
-  /// That step (`std::type_identity`), or void.
-  template <collective What, algorithm How>
-  static constexpr auto step() {
-    return in_one_step::template of<What, How>();
+  /// Returns a `std::type_identity` of the frameless algorithm, or void if there is none.
+  template <collective What, algorithm Id>
+  static constexpr auto frameless_type() {
+    return frameless_list::template find<What, Id>();
   }
 };
 
-/// The row of an algorithm, or null where it does not do that collective.
+/// Returns the entry of an algorithm, or null if the collective does not have it.
 template <class Function, std::size_t N>
-constexpr const row<Function>* find(const std::array<row<Function>, N>& rows, algorithm how) {
-  for (const row<Function>& candidate : rows) {
-    if (candidate.how == how) return &candidate;
+constexpr const algorithm_entry<Function>* find(
+    const std::array<algorithm_entry<Function>, N>& entries, algorithm algo) {
+  for (const algorithm_entry<Function>& entry : entries) {
+    if (entry.id == algo) return &entry;
   }
   return nullptr;
 }

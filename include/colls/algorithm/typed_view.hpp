@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// placed: working memory seen as a buffer of the type that an algorithm was given, and its pieces.
+// typed_view: treats working memory as a buffer of the type that an algorithm was given, and
+// divides buffers into pieces.
 
 #include <colls/base/buffer.hpp>
 
 namespace colls {
 
-/// `count` elements like those of `data`, at `memory`.
+/// Returns a buffer at `memory` with `count` elements of the type of `data`'s elements.
 template <buffer Data>
-constexpr Data placed(const Data& data, void* memory, std::size_t count) {
+constexpr Data typed_view(const Data& data, void* memory, std::size_t count) {
   if constexpr (std::same_as<element_t<Data>, any_element>) {
     return Data(memory, count, data.element_size());
   } else {
@@ -18,11 +19,12 @@ constexpr Data placed(const Data& data, void* memory, std::size_t count) {
   }
 }
 
-/// How many elements of that size are a piece of so many bytes; at least one.
+/// Returns the number of elements that fit into a piece of `bytes` bytes, but at least one.
 constexpr std::size_t elements_in(std::size_t bytes, std::size_t element) {
   return element < bytes ? bytes / element : 1;
 }
-/// How many such pieces hold `data`; at least one.
+/// Returns the number of pieces of at most `bytes` bytes into which `data` is divided, at least
+/// one.
 template <buffer Data>
 constexpr int pieces_of(std::size_t bytes, const Data& data) {
   const std::size_t step = elements_in(bytes, element_size(data));

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// algorithm_choice: how a call is done, and what that costs.
+// algorithm_choice: the algorithm and the parameters selected for a call, and their cost.
 
 #include <colls/base/algorithm_names.hpp>
 #include <colls/base/network_cost.hpp>
@@ -12,16 +12,17 @@
 
 namespace colls {
 
-/// How a call will be done; equal on all ranks.
-struct plan {
-  colls::algorithm how = colls::algorithm::linear;
-  std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: chunks travel whole
-  int lanes = 1;            // pieces in flight
-  int radix = 4;            // of the algorithms that have one
+/// The algorithm of a call and its parameters; equal on all ranks.
+struct algorithm_choice {
+  colls::algorithm id = colls::algorithm::linear;
+  std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: chunks are not cut
+  int lanes = 1;            // pieces in flight at a time
+  int radix = 4;            // of algorithms that have a radix
 
-  friend constexpr bool operator==(const plan&, const plan&) = default;
+  friend constexpr bool operator==(const algorithm_choice&, const algorithm_choice&) = default;
 };
 
+/// The predicted cost of a call: messages and bytes of all ranks together, and its time.
 struct cost {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The words of colls: the names that options, programs, messages and headers share.
+// Names of collectives, algorithms and options, shared by options, programs, messages and headers.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace colls {
 
-/// What a call does. The numbers travel in fingerprints and never change.
+/// The operation of a call. The values are part of the wire format and never change.
 enum class collective : std::uint8_t {
   none = 0,
   barrier,
@@ -35,7 +35,8 @@ enum class collective : std::uint8_t {
   attach,
 };
 
-/// How it is done. `automatic` (`auto` in programs and JSON) leaves the choice to `tuning`.
+/// The algorithm of a call. `automatic` (`auto` in programs and JSON) leaves the choice to
+/// `tuning`. The values are part of the wire format and never change.
 enum class algorithm : std::uint8_t {
   automatic = 0,
   linear,
@@ -58,23 +59,27 @@ enum class algorithm : std::uint8_t {
   native,
 };
 
-/// `any` lets the algorithm sum in its own order; `rank` asks for the bits of the sequential sum.
+/// The order in which inputs are combined. `any` lets the algorithm choose; `rank` gives the bits
+/// of the sequential sum in rank order.
 enum class order : std::uint8_t { any = 0, rank };
 
-/// With a wide accumulator: what travels between ranks. `accumulate` rounds once at the end,
-/// `storage` halves the bytes and rounds at each hop, and with `order::rank` after each addition.
+/// The type of partial sums in messages, for an accumulate type wider than the elements.
+/// `accumulate` rounds once at the end. `storage` halves the bytes and rounds at each hop; with
+/// `order::rank` it rounds after each addition.
 enum class wire : std::uint8_t { accumulate = 0, storage };
 
-constexpr const char* name(collective what) {
+/// Returns the name of a collective as in messages, programs and JSON.
+constexpr const char* name(collective coll) {
   constexpr const char* names[] = {
       "none",   "barrier", "broadcast",  "all_reduce", "reduce", "reduce_scatter", "all_gather",
       "gather", "scatter", "all_to_all", "scan",       "exscan", "split",          "send",
       "recv",   "measure", "send_recv",  "group",      "dup",    "attach"};
-  const auto index = static_cast<std::size_t>(what);
+  const auto index = static_cast<std::size_t>(coll);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }
 
-constexpr const char* name(algorithm how) {
+/// Returns the name of an algorithm as in messages, programs and JSON.
+constexpr const char* name(algorithm algo) {
   constexpr const char* names[] = {"auto",
                                    "linear",
                                    "ring",
@@ -94,21 +99,21 @@ constexpr const char* name(algorithm how) {
                                    "hierarchical",
                                    "direct",
                                    "native"};
-  const auto index = static_cast<std::size_t>(how);
+  const auto index = static_cast<std::size_t>(algo);
   return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";
 }
 
-/// The algorithm of that name, or nothing.
+/// Returns the algorithm with that name, or nothing.
 constexpr std::optional<algorithm> algorithm_of(std::string_view text) {
   for (int i = 0; i <= static_cast<int>(algorithm::native); ++i) {
-    const auto how = static_cast<algorithm>(i);
-    if (text == name(how)) return how;
+    const auto algo = static_cast<algorithm>(i);
+    if (text == name(algo)) return algo;
   }
   return std::nullopt;
 }
 
 class communicator_state;
-class match;
+class tag_matcher;
 struct failure;
 struct operation_record;
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Buffers: where memory lies is part of a buffer's type; bytes are what transports move.
+// Buffers: the memory space is part of a buffer's type; transports see buffers as bytes.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -12,33 +12,33 @@
 
 namespace colls {
 
-/// Memory spaces.
+/// Memory spaces: memory of the host, and memory of a GPU.
 struct host_memory {};
 struct device_memory {};
 
-/// Bytes that a receive may write: a pointer and a size, kept apart from std::span because
-/// coroutine frames reload a span as one 16-byte unit (a store-forwarding stall).
+/// Bytes that a receive may write: a pointer and a size. It is not a std::span because coroutine
+/// frames reload a span as one 16-byte unit (a store-forwarding stall).
 struct mutable_bytes {
   std::byte* data = nullptr;
   std::size_t size = 0;
 };
 
-/// Bytes that a send reads.
+/// Bytes that a send may read: a pointer and a size.
 struct const_bytes {
   const std::byte* data = nullptr;
   std::size_t size = 0;
 
   constexpr const_bytes() = default;
-  constexpr const_bytes(const std::byte* from, std::size_t bytes) : data(from), size(bytes) {}
+  constexpr const_bytes(const std::byte* first, std::size_t bytes) : data(first), size(bytes) {}
   constexpr const_bytes(mutable_bytes other) : data(other.data), size(other.size) {}
 };
 
-/// A CUDA stream by its handle; a plain struct so that no CUDA header is needed to name one.
+/// A CUDA stream by its handle. A plain struct, which needs no CUDA header.
 struct stream_ref {
   void* handle = nullptr;
 };
 
-/// `count` elements in a GPU's memory.
+/// `count` elements in the memory of a GPU. Does not own them.
 template <class T>
 struct device_span {
   using element_type = T;
@@ -62,11 +62,11 @@ inline constexpr bool std::ranges::enable_borrowed_range<colls::device_span<T>> 
 
 namespace colls {
 
-/// The element type of an `any_buffer`: known only by its size.
+/// The element type of an `any_buffer`, of which only the size is known.
 struct any_element {};
 
-/// Host memory whose element type was erased: what algorithms get from the facade, so that each is
-/// compiled once per transport.
+/// A buffer in host memory whose element type is erased. Communicators pass it to algorithms, so
+/// each algorithm is compiled once per transport.
 class any_buffer {
  public:
   using element_type = any_element;
@@ -92,7 +92,7 @@ class any_buffer {
 template <class Buffer>
 using element_t = typename Buffer::element_type;
 
-/// What algorithms ask of a buffer: contiguous elements that can be cut.
+/// The requirements of algorithms on a buffer: contiguous elements that can be cut into parts.
 template <class Buffer>
 concept buffer = requires(const Buffer& data, std::size_t n) {
   typename Buffer::element_type;
@@ -101,6 +101,7 @@ concept buffer = requires(const Buffer& data, std::size_t n) {
   data.data();
 };
 
+/// The memory space of a type of buffer.
 template <class Buffer>
 struct memory_space {
   using type = host_memory;
@@ -112,7 +113,7 @@ struct memory_space<device_span<T>> {
 template <class Buffer>
 using memory_space_t = typename memory_space<Buffer>::type;
 
-/// The memory that the communicators of a transport work on; specialised where it is a device's.
+/// The memory space of a transport's communicators; specialised for transports of device memory.
 template <class Transport>
 struct transport_memory {
   using type = host_memory;
@@ -120,6 +121,7 @@ struct transport_memory {
 template <class Transport>
 using transport_memory_t = typename transport_memory<Transport>::type;
 
+/// Returns the bytes of one element of a buffer.
 template <class Buffer>
 constexpr std::size_t element_size(const Buffer& data) {
   if constexpr (std::same_as<element_t<Buffer>, any_element>) {
@@ -129,7 +131,7 @@ constexpr std::size_t element_size(const Buffer& data) {
   }
 }
 
-/// The bytes of a buffer.
+/// Returns the bytes of a buffer.
 template <buffer Buffer>
 mutable_bytes bytes(const Buffer& data) {
   return {
@@ -137,8 +139,8 @@ mutable_bytes bytes(const Buffer& data) {
       data.size() * element_size(data)};
 }
 
-/// A buffer seen through a partition: `chunks{data, parts}[r]` is the share of rank r, and a range
-/// of ranks gives theirs in one piece. The buffer begins with the chunk of rank `first`.
+/// A buffer cut by a partition: `chunks{data, parts}[r]` is the chunk of rank r, and a range of
+/// ranks gives their chunks as one buffer. The buffer begins with the chunk of rank `first`.
 template <buffer Data, class Partition>
 class chunks {
  public:
@@ -151,8 +153,8 @@ class chunks {
   template <class Ranks>
     requires requires(const Ranks& ranks) { ranks.first < ranks.last; }
   Data operator[](const Ranks& ranks) const {
-    const std::size_t at = parts_.offset(ranks.first);
-    return data_.subspan(at - start_, parts_.offset(ranks.last) - at);
+    const std::size_t offset = parts_.offset(ranks.first);
+    return data_.subspan(offset - start_, parts_.offset(ranks.last) - offset);
   }
 
  private:

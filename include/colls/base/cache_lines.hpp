@@ -2,27 +2,28 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Cache lines that one core writes and another one reads, again and again.
+// Transfer of cache lines that one core writes and another core reads repeatedly.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls::detail {
 
-/// Some caches hand a modified line over whole to who reads it, if those who read such lines also
-/// write them; else the next write of the first core has to ask for each line again. Writes a byte
-/// into each line that begins in what this core has read and nobody needs any more.
-inline void leave_lines(std::byte* from, std::size_t size) {
+/// Writes a byte into each cache line that begins in a buffer which this core has read and whose
+/// contents are no longer needed. Some caches transfer ownership of a modified line to its reader
+/// if readers usually write such lines too. Otherwise the next write of the first core must request
+/// each line again.
+inline void touch_lines(std::byte* data, std::size_t size) {
 #if defined(__x86_64__)
-  static const bool are_handed_over = __builtin_cpu_is("amd") != 0;
+  static const bool migrates_lines = __builtin_cpu_is("amd") != 0;
 #else
-  constexpr bool are_handed_over = false;
+  constexpr bool migrates_lines = false;
 #endif
-  if (!are_handed_over) return;
+  if (!migrates_lines) return;
   constexpr std::size_t line = 64;
-  const std::size_t first = (line - reinterpret_cast<std::uintptr_t>(from) % line) % line;
-  for (std::size_t at = first; at < size; at += line) {
-    *static_cast<volatile std::byte*>(from + at) = std::byte{};
+  const std::size_t first = (line - reinterpret_cast<std::uintptr_t>(data) % line) % line;
+  for (std::size_t offset = first; offset < size; offset += line) {
+    *static_cast<volatile std::byte*>(data + offset) = std::byte{};
   }
 }
 

@@ -2,29 +2,29 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// compiler: how functions are marked: those that kernels are made of, and those that one file of a
-// program may compile for all others.
+// compiler: macros that mark functions for GPU kernels and for separate compilation.
 
-/// The function runs on the CPU and in GPU kernels.
+/// Marks a function that runs on the CPU and in GPU kernels.
 #ifdef __CUDACC__
 #define COLLS_HOST_DEVICE __host__ __device__
 #else
 #define COLLS_HOST_DEVICE
 #endif
 
-/// Before a template that runs where its arguments' functions do: nvcc is not to ask for both.
+/// Goes before a host and device template that runs wherever its arguments' functions run. It
+/// disables nvcc's check that those functions exist on both sides.
 #ifdef __CUDACC__
 #define COLLS_ANYWHERE _Pragma("nv_exec_check_disable")
 #else
 #define COLLS_ANYWHERE
 #endif
 
-/// Host and device, and part of a loop that is compiled for several instruction sets: a call would
-/// leave the loop's set.
+/// Marks a host and device function in loops that are compiled for several instruction sets. It is
+/// always inlined, since a call would leave the instruction set of the loop.
 #define COLLS_INLINE [[gnu::always_inline]] COLLS_HOST_DEVICE
 
-/// Functions without templates are inline, unless one file of the program compiles them for all
-/// others: see <colls/source.hpp>.
+/// Marks non-template functions of `.ipp` files: inline, unless one file of the program compiles
+/// them for all others (see <colls/source.hpp>).
 #ifdef COLLS_SEPARATE_COMPILATION
 #define COLLS_ONCE
 #else

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Element types: which ones travel, and the numbers by which ranks compare them.
+// Element types: the types that collectives accept, and the numbers by which ranks compare them.
 
 #include <colls/base/half.hpp>
 
@@ -11,7 +11,7 @@
 
 namespace colls {
 
-/// A value and where it is: what min_loc and max_loc compare.
+/// A value and its index: the element type of `min_loc` and `max_loc`.
 template <class T>
 struct value_index {
   T value;
@@ -31,8 +31,8 @@ concept range_like = requires(T& t) {
   t.size();
 };
 
-/// What colls takes a type of another library for, which has its bits and its meaning: CUDA's
-/// halves for float16 and bfloat16 (<colls/cuda/half.cuh>).
+/// The type of colls that has the representation and meaning of another library's type T: float16
+/// and bfloat16 for CUDA's halves (<colls/cuda/half.cuh>).
 template <class T>
 struct counterpart {
   using type = T;
@@ -43,7 +43,7 @@ using counterpart_t = typename counterpart<T>::type;
 template <class T>
 concept number = std::is_arithmetic_v<T> || half_type<T>;
 
-/// std::complex by its structure, since its header is large.
+/// Recognises std::complex by its structure, since its header is large.
 template <class T>
 inline constexpr bool is_complex = false;
 template <template <class> class Complex, std::floating_point T>
@@ -60,24 +60,24 @@ inline constexpr bool is_value_index = false;
 template <class T>
 inline constexpr bool is_value_index<value_index<T>> = true;
 
-/// `static constexpr const char* name`; a data member of that name is something else.
+/// Whether T has `static constexpr const char* name`. A data member `name` does not count.
 template <class T>
 concept named = std::convertible_to<decltype(T::name), const char*> &&
                 requires { typename std::bool_constant<(T::name[0] != 0)>; };
 
-/// FNV-1a, the same with every compiler.
+/// An FNV-1a hash, equal for all compilers.
 class name_hash {
  public:
-  constexpr name_hash& add(std::uint64_t word) {
-    for (int i = 0; i < 8; ++i) add_byte(static_cast<std::uint32_t>(word >> (8 * i)) & 0xffu);
+  constexpr name_hash& add(std::uint64_t number) {
+    for (int i = 0; i < 8; ++i) add_byte(static_cast<std::uint32_t>(number >> (8 * i)) & 0xffu);
     return *this;
   }
   constexpr name_hash& add(const char* text) {
     for (; *text != 0; ++text) add_byte(static_cast<unsigned char>(*text));
     return *this;
   }
-  /// A number that no built-in type or operation has.
-  constexpr std::uint32_t of_user() const { return hash_ | 0x8000'0000u; }
+  /// Returns a number that no built-in type or operation has.
+  constexpr std::uint32_t user_id() const { return hash_ | 0x8000'0000u; }
 
  private:
   constexpr void add_byte(std::uint32_t byte) { hash_ = (hash_ ^ byte) * 16777619u; }
@@ -85,7 +85,7 @@ class name_hash {
   std::uint32_t hash_ = 2166136261u;
 };
 
-/// A built-in type is its kind and its size in bytes.
+/// The number of a built-in type consists of its kind and its size in bytes.
 enum class type_kind : std::uint32_t {
   boolean = 1,
   signed_integer,
@@ -102,23 +102,24 @@ constexpr std::uint32_t id_of(type_kind kind, std::size_t size) {
   return static_cast<std::uint32_t>(kind) << 8 | static_cast<std::uint32_t>(size);
 }
 
-/// The 80-bit format of x87 has the size of another one.
+/// Whether T is the 80-bit format of x87, whose size is that of another format.
 template <class T>
 inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 
 }  // namespace detail
 
-/// What collectives move: every arithmetic type, std::complex, float16, bfloat16, and any trivially
-/// copyable type that is no pointer, array, range or span.
+/// The element types of collectives: every arithmetic type, std::complex, float16, bfloat16, and
+/// any trivially copyable type that is not a pointer, array, range or span.
 template <class T>
 concept supported_type =
     std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
     !std::is_null_pointer_v<T> && !std::is_array_v<T> && !detail::range_like<T>;
 
-/// The number of a type in fingerprints, equal on all ranks whatever compiled them: built-in types
-/// have fixed ones (`long` and `long long` of one size the same), other types one made of their
-/// size, their alignment and, where they have it, their `static constexpr const char* name`.
+/// Returns the number of a type in fingerprints, which does not depend on the compiler. Built-in
+/// types have fixed numbers; `long` and `long long` of the same size have the same. The number of
+/// any other type is a hash of its size, its alignment and its `static constexpr const char* name`,
+/// if it has one.
 template <supported_type T>
 constexpr std::uint32_t type_id() {
   using detail::id_of;
@@ -147,11 +148,11 @@ constexpr std::uint32_t type_id() {
     detail::name_hash hash;
     hash.add(sizeof(T)).add(alignof(T));
     if constexpr (detail::named<T>) hash.add(static_cast<const char*>(T::name));
-    return hash.of_user();
+    return hash.user_id();
   }
 }
 
-/// What programs, messages and JSON call a built-in type; any other is a "user type".
+/// Returns the name of a built-in type in programs, messages and JSON; "user type" for any other.
 constexpr const char* type_name(std::uint32_t id) {
   using detail::id_of;
   using detail::type_kind;

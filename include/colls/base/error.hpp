@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What can go wrong, as an error_code, as a record that explains it, and as an exception.
+// Errors: error codes, the failure record that explains one, and the exception.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -15,7 +15,7 @@
 
 namespace colls {
 
-/// Every error of colls. The numbers are stable; `== std::errc::timed_out` and the like work.
+/// The errors of colls. The values are stable; comparisons such as `== std::errc::timed_out` work.
 enum class errc {
   peer_failed = 1,
   revoked,
@@ -49,25 +49,25 @@ enum class errc {
 
 namespace detail {
 
-struct errc_words {
+struct errc_text {
   const char* name;
   const char* hint;
 };
 
-constexpr errc_words words(errc code) {
+constexpr errc_text text_of(errc code) {
   switch (code) {
     case errc::peer_failed:
       return {"peer_failed", "that rank died or was cut off: see its own output"};
     case errc::revoked:
-      return {"revoked", "a rank gave this communicator up: see the reason it gave"};
+      return {"revoked", "a rank revoked this communicator: see its reason"};
     case errc::mismatch:
       return {"mismatch",
               "every rank must make the same calls in the same order on a communicator, with the "
               "same count, type, op, root and algorithm"};
     case errc::protocol_error:
       return {"protocol_error",
-              "the bytes on a link made no sense: is every rank the same colls, and the network "
-              "sound?"};
+              "invalid bytes arrived on a connection: does every rank run the same colls, and is "
+              "the network sound?"};
     case errc::timeout:
       return {"timeout",
               "no progress before the deadline: a rank is late or did not call; options.timeout "
@@ -75,7 +75,7 @@ constexpr errc_words words(errc code) {
     case errc::cancelled:
       return {"cancelled", "the operation was dropped or cancelled before it had finished"};
     case errc::closed:
-      return {"closed", "a communicator that this operation needs was closed"};
+      return {"closed", "the communicator of this operation was closed"};
     case errc::invalid_argument:
       return {"invalid_argument", "nothing was sent and the communicator is still good"};
     case errc::not_applicable:
@@ -85,7 +85,7 @@ constexpr errc_words words(errc code) {
     case errc::truncated:
       return {"truncated", "the message is longer than the buffer posted for it"};
     case errc::not_enough_memory:
-      return {"not_enough_memory", "the memory for it could not be allocated"};
+      return {"not_enough_memory", "memory could not be allocated"};
     case errc::user_op_failed:
       return {"user_op_failed", "the user's reduction threw an exception"};
     case errc::unreachable:
@@ -93,7 +93,7 @@ constexpr errc_words words(errc code) {
     case errc::join_failed:
       return {"join_failed", "check the launcher's variables, or pass a colls::config"};
     case errc::join_timeout:
-      return {"join_timeout", "not every rank came in time: were all of them started?"};
+      return {"join_timeout", "not all ranks joined in time: were all of them started?"};
     case errc::auth_failed:
       return {"auth_failed",
               "the secrets differ: give every node the same COLLS_SECRET or COLLS_SECRET_FILE"};
@@ -122,8 +122,8 @@ constexpr errc_words words(errc code) {
       return {"no_device", "check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES"};
     case errc::device_failed:
       return {"device_failed",
-              "a call of CUDA went wrong; after an error of a kernel the process can use that "
-              "device no more"};
+              "a CUDA call failed; after a kernel error the process cannot use that device any "
+              "more"};
     case errc::crypto_failed:
       return {"crypto_failed",
               "joining needs OpenSSL's SHA-256 and HMAC, and random numbers: look at OPENSSL_CONF "
@@ -135,7 +135,7 @@ constexpr errc_words words(errc code) {
 class category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "colls"; }
-  std::string message(int value) const override { return words(static_cast<errc>(value)).name; }
+  std::string message(int value) const override { return text_of(static_cast<errc>(value)).name; }
   std::error_condition default_error_condition(int value) const noexcept override;
 };
 
@@ -148,28 +148,30 @@ inline std::error_code make_error_code(errc code) noexcept {
   return {static_cast<int>(code), error_category()};
 }
 
-/// One failure, explained. Trivially copyable: it travels to the other ranks as it is.
+/// The record of one failure. Trivially copyable: its bytes are sent to other ranks.
 struct failure {
   errc code{};
-  std::int32_t culprit = -1;     // rank in the world; -1: nobody in particular
-  std::int32_t observer = -1;    // rank in the world of who saw it first
-  std::int32_t waited_for = -1;  // rank in the world that this rank waited for
+  std::int32_t culprit = -1;     // rank in the world that caused it; -1: no particular rank
+  std::int32_t observer = -1;    // rank in the world that detected it first
+  std::int32_t waited_for = -1;  // rank in the world for which this rank waited
   std::uint32_t communicator = 0;
   collective operation = collective::none;
-  bool refused = false;  // the call was wrong: nothing was sent, its communicator is still good
+  bool refused = false;  // invalid call: nothing was sent, its communicator stays usable
   std::uint8_t reserved[2] = {};
   std::uint64_t sequence = 0;
   std::uint64_t bytes_done = 0;      // sent and received
-  std::uint64_t bytes_expected = 0;  // of a message; 0: its number is not known, as of a collective
+  std::uint64_t bytes_expected = 0;  // of a message; 0: unknown, as for collectives
   std::int64_t elapsed_ns = 0;
   char address[64] = {};  // of the culprit, as host:port
   char detail[320] = {};  // one sentence
 
   failure() = default;
-  explicit failure(errc what, const char* sentence = "") : code(what) { say("%s", sentence); }
+  explicit failure(errc reason, const char* sentence = "") : code(reason) {
+    set_detail("%s", sentence);
+  }
 
-  /// Writes the sentence, cut to fit.
-  [[gnu::format(printf, 2, 3)]] failure& say(const char* pattern, ...) {
+  /// Formats `detail` as printf does, truncated to fit.
+  [[gnu::format(printf, 2, 3)]] failure& set_detail(const char* pattern, ...) {
     std::va_list args;
     va_start(args, pattern);
     std::vsnprintf(detail, sizeof detail, pattern, args);
@@ -181,17 +183,17 @@ static_assert(std::is_trivially_copyable_v<failure>);
 
 namespace detail {
 
-/// A line of text that is cut where it does not fit.
+/// A line of text in a fixed buffer, truncated to fit.
 class line {
  public:
   [[gnu::format(printf, 2, 3)]] line& add(const char* pattern, ...) {
     std::va_list args;
     va_start(args, pattern);
-    const int wrote = std::vsnprintf(text_ + size_, sizeof text_ - size_, pattern, args);
+    const int length = std::vsnprintf(text_ + size_, sizeof text_ - size_, pattern, args);
     va_end(args);
     const std::size_t room = sizeof text_ - 1 - size_;
-    if (wrote > 0) {
-      const auto wanted = static_cast<std::size_t>(wrote);
+    if (length > 0) {
+      const auto wanted = static_cast<std::size_t>(length);
       size_ += wanted < room ? wanted : room;
     }
     return *this;
@@ -203,20 +205,22 @@ class line {
   std::size_t size_ = 0;
 };
 
-/// What to do, or "": where a call was not refused, a wrong argument has other consequences.
-constexpr const char* hint(const failure& why) {
-  return why.code == errc::invalid_argument && !why.refused ? "" : words(why.code).hint;
+/// Returns the advice for a failure. It is empty for an invalid argument of a call that was not
+/// refused, whose hint would not be true.
+constexpr const char* hint(const failure& reason) {
+  return reason.code == errc::invalid_argument && !reason.refused ? "" : text_of(reason.code).hint;
 }
 
 }  // namespace detail
 
-/// One line: who, what, why, what to do; what `error::what()` gives.
-std::string to_text(const failure& why);
+/// Returns the text of `error::what()`: one line with the rank, the operation, the reason and a
+/// hint.
+std::string to_text(const failure& reason);
 
-/// What every failed operation throws: the code, and the record that explains it.
+/// The exception of every failed operation: the error code, and the record that explains it.
 class error : public std::system_error {
  public:
-  explicit error(const failure& why);
+  explicit error(const failure& reason);
   explicit error(errc code, const char* sentence = "");
 
   const failure& record() const noexcept { return record_; }
@@ -227,8 +231,8 @@ class error : public std::system_error {
   std::string text_;
 };
 
-/// What an operation fails with whose body threw that.
-failure failure_of(const std::exception_ptr& thrown) noexcept;
+/// Returns the failure of an operation whose body threw this exception.
+failure failure_of(const std::exception_ptr& cause) noexcept;
 
 }  // namespace colls
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Failures in words: the second half of error.hpp.
+// Implementation of error.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/error.hpp>
@@ -37,12 +37,12 @@ COLLS_ONCE std::error_condition category::default_error_condition(int value) con
   }
 }
 
-/// Whether the sentence names the culprit itself.
-inline bool begins_with_culprit(const failure& why) {
+/// Returns whether the detail begins with the name of the culprit.
+inline bool names_culprit(const failure& reason) {
   line name;
-  name.add("rank %d ", why.culprit);
-  return why.address[0] == 0 &&
-         std::strncmp(why.detail, name.text(), std::strlen(name.text())) == 0;
+  name.add("rank %d ", reason.culprit);
+  return reason.address[0] == 0 &&
+         std::strncmp(reason.detail, name.text(), std::strlen(name.text())) == 0;
 }
 
 }  // namespace colls::detail
@@ -54,40 +54,44 @@ COLLS_ONCE const std::error_category& error_category() noexcept {
   return instance;
 }
 
-COLLS_ONCE std::string to_text(const failure& why) {
-  detail::line to;
-  to.add("colls: ");
-  if (why.observer >= 0) to.add("rank %d: ", why.observer);
-  if (why.operation != collective::none) {
-    to.add("%s", colls::name(why.operation));
-    if (why.sequence != 0) to.add(" #%llu", static_cast<unsigned long long>(why.sequence));
-    if (why.communicator != 0) to.add(" on communicator %x", why.communicator);
-    to.add(" failed: ");
+COLLS_ONCE std::string to_text(const failure& reason) {
+  detail::line message;
+  message.add("colls: ");
+  if (reason.observer >= 0) message.add("rank %d: ", reason.observer);
+  if (reason.operation != collective::none) {
+    message.add("%s", colls::name(reason.operation));
+    if (reason.sequence != 0)
+      message.add(" #%llu", static_cast<unsigned long long>(reason.sequence));
+    if (reason.communicator != 0) message.add(" on communicator %x", reason.communicator);
+    message.add(" failed: ");
   }
-  to.add("%s", detail::words(why.code).name);
-  if (why.culprit >= 0 && !detail::begins_with_culprit(why)) {
-    to.add(": rank %d", why.culprit);
-    if (why.address[0] != 0) to.add(" (%.63s)", why.address);
+  message.add("%s", detail::text_of(reason.code).name);
+  if (reason.culprit >= 0 && !detail::names_culprit(reason)) {
+    message.add(": rank %d", reason.culprit);
+    if (reason.address[0] != 0) message.add(" (%.63s)", reason.address);
   }
-  if (why.detail[0] != 0) to.add(": %.319s", why.detail);
-  if (why.waited_for >= 0 && why.culprit < 0) to.add("; waited for rank %d", why.waited_for);
-  if (why.bytes_expected != 0) {
-    to.add("; %llu of %llu bytes done", static_cast<unsigned long long>(why.bytes_done),
-           static_cast<unsigned long long>(why.bytes_expected));
-  } else if (why.bytes_done != 0) {
-    to.add("; %llu bytes sent and received", static_cast<unsigned long long>(why.bytes_done));
+  if (reason.detail[0] != 0) message.add(": %.319s", reason.detail);
+  if (reason.waited_for >= 0 && reason.culprit < 0)
+    message.add("; waited for rank %d", reason.waited_for);
+  if (reason.bytes_expected != 0) {
+    message.add("; %llu of %llu bytes done", static_cast<unsigned long long>(reason.bytes_done),
+                static_cast<unsigned long long>(reason.bytes_expected));
+  } else if (reason.bytes_done != 0) {
+    message.add("; %llu bytes sent and received",
+                static_cast<unsigned long long>(reason.bytes_done));
   }
-  if (why.elapsed_ns != 0) to.add(" after %.3f s", static_cast<double>(why.elapsed_ns) * 1e-9);
-  const char* const hint = detail::hint(why);
-  if (hint[0] != 0) to.add(". Hint: %s", hint);
-  return to.text();
+  if (reason.elapsed_ns != 0)
+    message.add(" after %.3f s", static_cast<double>(reason.elapsed_ns) * 1e-9);
+  const char* const hint = detail::hint(reason);
+  if (hint[0] != 0) message.add(". Hint: %s", hint);
+  return message.text();
 }
 
-COLLS_ONCE failure failure_of(const std::exception_ptr& thrown) noexcept {
+COLLS_ONCE failure failure_of(const std::exception_ptr& cause) noexcept {
   try {
-    std::rethrow_exception(thrown);
-  } catch (const error& known) {
-    return known.record();
+    std::rethrow_exception(cause);
+  } catch (const error& failed) {
+    return failed.record();
   } catch (const std::bad_alloc&) {
     return failure(errc::not_enough_memory);
   } catch (const std::exception& other) {
@@ -97,8 +101,8 @@ COLLS_ONCE failure failure_of(const std::exception_ptr& thrown) noexcept {
   }
 }
 
-COLLS_ONCE error::error(const failure& why)
-    : std::system_error(make_error_code(why.code)), record_(why), text_(to_text(why)) {}
+COLLS_ONCE error::error(const failure& reason)
+    : std::system_error(make_error_code(reason.code)), record_(reason), text_(to_text(reason)) {}
 
 COLLS_ONCE error::error(errc code, const char* sentence) : error(failure(code, sentence)) {}
 

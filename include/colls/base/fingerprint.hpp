@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The fingerprint of a call: everything that must be equal on all ranks, and its hash.
+// The fingerprint of a call: all arguments that must be equal on all ranks, and their hash.
 
 #include <colls/base/error.hpp>
 #include <colls/base/op.hpp>
@@ -11,11 +11,12 @@
 
 namespace colls {
 
-/// What all ranks must agree on. It travels as it is when two ranks differ, else only its hash.
+/// The arguments of a call on which all ranks must agree. Messages carry its hash; the fingerprint
+/// itself is sent only when two ranks differ.
 struct fingerprint {
-  collective what = collective::none;
-  algorithm how = algorithm::automatic;
-  order sum = order::any;
+  collective operation = collective::none;
+  colls::algorithm algorithm = colls::algorithm::automatic;
+  colls::order order = colls::order::any;
   colls::wire wire = colls::wire::accumulate;
   std::int32_t root = -1;
   std::uint32_t type = 0;
@@ -25,30 +26,30 @@ struct fingerprint {
   std::uint32_t lanes = 1;
   std::uint32_t radix = 0;
   std::uint64_t count = 0;
-  std::uint64_t shape = 0;  // hash of all counts (v-calls) or of all parts' sizes (grouped)
+  std::uint64_t shape = 0;  // hash of all counts (v-calls) or of the sizes of all parts (groups)
   std::uint64_t segment = 0;
 
   [[gnu::always_inline]] friend bool operator==(const fingerprint&, const fingerprint&) = default;
 };
 static_assert(sizeof(fingerprint) == 56 && std::is_trivially_copyable_v<fingerprint>);
 
-/// Mixes one more word into a hash (the finaliser of MurmurHash3).
-constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
-  hash = (hash ^ word) + 0x9e3779b97f4a7c15ULL;
+/// Mixes one more number into a hash (the finaliser of MurmurHash3).
+constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
+  hash = (hash ^ number) + 0x9e3779b97f4a7c15ULL;
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
   hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
   return hash ^ (hash >> 31);
 }
 
-/// Never 0, which stands for "no fingerprint" on the wire.
+/// Returns the hash of a fingerprint. It is never 0, which means "no fingerprint" on the wire.
 inline std::uint64_t hash_of(const fingerprint& call) {
   std::uint64_t hash = 0;
-  // One multiplication a word, whose high half is folded back, and a good mix at the end.
-  const auto add = [&](std::uint64_t word) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+  // One multiplication per 8 bytes, whose high half is folded back, and a good mix at the end.
+  const auto add = [&](std::uint64_t number) {
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   };
-  // Member by member: words read from memory would wait for the members that were just stored.
+  // Members are read one by one: an 8-byte load would stall on members that were stored separately.
   const auto both = [](std::uint32_t high, std::uint32_t low) {
     return std::uint64_t{high} << 32 | low;
   };
@@ -57,7 +58,8 @@ inline std::uint64_t hash_of(const fingerprint& call) {
     ((all = all << 8 | static_cast<std::uint8_t>(kind)), ...);
     return all;
   };
-  add(both(kinds(call.what, call.how, call.sum, call.wire), static_cast<std::uint32_t>(call.root)));
+  add(both(kinds(call.operation, call.algorithm, call.order, call.wire),
+           static_cast<std::uint32_t>(call.root)));
   add(both(call.type, call.element_size));
   add(both(call.accumulate, call.op));
   add(both(call.lanes, call.radix));
@@ -69,15 +71,17 @@ inline std::uint64_t hash_of(const fingerprint& call) {
 
 namespace detail {
 
-/// "all_reduce of 10 x float, plus, ring" for messages.
-void describe(line& to, const fingerprint& call);
+/// Appends a description of a call, such as "all_reduce of 10 x float, plus, ring".
+void describe(line& out, const fingerprint& call);
 
-/// The sentence of a mismatch: both sides by name, and in what they differ.
-void say_difference(failure& why, int rank, const fingerprint& one, int other_rank,
-                    const fingerprint& other);
+/// Sets the detail of a mismatch: the calls of both ranks, and the fields in which they differ.
+void describe_mismatch(failure& reason, int rank, const fingerprint& call, int other_rank,
+                       const fingerprint& other_call);
 
-/// The same where `rank` has gone on so far that it does not remember its side.
-void say_forgotten(failure& why, int rank, int other_rank, const fingerprint& other);
+/// Sets the detail of a mismatch with a call of `rank` that is so old that `rank` no longer has its
+/// fingerprint.
+void describe_forgotten_call(failure& reason, int rank, int other_rank,
+                             const fingerprint& other_call);
 
 }  // namespace detail
 

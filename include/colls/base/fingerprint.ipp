@@ -2,62 +2,63 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What differs, in words: the second half of fingerprint.hpp.
+// Implementation of fingerprint.hpp: the text of a mismatch.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/fingerprint.hpp>
 
 namespace colls::detail {
 
-COLLS_ONCE void describe(line& to, const fingerprint& call) {
-  to.add("%s", colls::name(call.what));
+COLLS_ONCE void describe(line& out, const fingerprint& call) {
+  out.add("%s", colls::name(call.operation));
   if (call.type != 0 || call.count != 0) {
-    to.add(" of %llu x %s", static_cast<unsigned long long>(call.count), type_name(call.type));
+    out.add(" of %llu x %s", static_cast<unsigned long long>(call.count), type_name(call.type));
     if (type_name(call.type)[0] == 'u' && type_name(call.type)[1] == 's') {
-      to.add(" (%u bytes)", call.element_size);
+      out.add(" (%u bytes)", call.element_size);
     }
   }
-  if (call.op != 0) to.add(", %s", op_name(call.op));
+  if (call.op != 0) out.add(", %s", op_name(call.op));
   if (call.accumulate != 0 && call.accumulate != call.type) {
-    to.add(" in %s", type_name(call.accumulate));
+    out.add(" in %s", type_name(call.accumulate));
   }
-  if (call.root >= 0) to.add(", root %d", call.root);
-  if (call.how != algorithm::automatic) to.add(", %s", colls::name(call.how));
+  if (call.root >= 0) out.add(", root %d", call.root);
+  if (call.algorithm != algorithm::automatic) out.add(", %s", colls::name(call.algorithm));
 }
 
-COLLS_ONCE void say_difference(failure& why, int rank, const fingerprint& one, int other_rank,
-                               const fingerprint& other) {
+COLLS_ONCE void describe_mismatch(failure& reason, int rank, const fingerprint& call,
+                                  int other_rank, const fingerprint& other_call) {
   line first;
   line second;
   line differ;
-  describe(first, one);
-  describe(second, other);
-  const auto add = [&](bool differs, const char* what) {
-    if (differs) differ.add("%s%s", differ.text()[0] == 0 ? "" : ", ", what);
+  describe(first, call);
+  describe(second, other_call);
+  const auto add = [&](bool differs, const char* field) {
+    if (differs) differ.add("%s%s", differ.text()[0] == 0 ? "" : ", ", field);
   };
-  if (one.what != other.what) {
-    why.say("rank %d called %.100s, rank %d called %.100s; they differ in collective", rank,
-            first.text(), other_rank, second.text());
+  if (call.operation != other_call.operation) {
+    reason.set_detail("rank %d called %.100s, rank %d called %.100s; they differ in collective",
+                      rank, first.text(), other_rank, second.text());
     return;
   }
-  add(one.count != other.count || one.shape != other.shape, "count");
-  add(one.type != other.type || one.element_size != other.element_size, "type");
-  add(one.op != other.op, "op");
-  add(one.root != other.root, "root");
-  add(one.how != other.how, "algorithm");
-  add(one.accumulate != other.accumulate || one.wire != other.wire, "accumulate type");
-  add(one.segment != other.segment || one.lanes != other.lanes, "segment");
-  add(one.radix != other.radix, "radix");
-  add(one.sum != other.sum, "order");
-  why.say("rank %d called %.100s, rank %d called %.100s; they differ in %.60s", rank, first.text(),
-          other_rank, second.text(), differ.text());
+  add(call.count != other_call.count || call.shape != other_call.shape, "count");
+  add(call.type != other_call.type || call.element_size != other_call.element_size, "type");
+  add(call.op != other_call.op, "op");
+  add(call.root != other_call.root, "root");
+  add(call.algorithm != other_call.algorithm, "algorithm");
+  add(call.accumulate != other_call.accumulate || call.wire != other_call.wire, "accumulate type");
+  add(call.segment != other_call.segment || call.lanes != other_call.lanes, "segment");
+  add(call.radix != other_call.radix, "radix");
+  add(call.order != other_call.order, "order");
+  reason.set_detail("rank %d called %.100s, rank %d called %.100s; they differ in %.60s", rank,
+                    first.text(), other_rank, second.text(), differ.text());
 }
 
-COLLS_ONCE void say_forgotten(failure& why, int rank, int other_rank, const fingerprint& other) {
+COLLS_ONCE void describe_forgotten_call(failure& reason, int rank, int other_rank,
+                                        const fingerprint& other_call) {
   line known;
-  describe(known, other);
-  why.say("rank %d called %.100s, rank %d called something else, many calls ago", other_rank,
-          known.text(), rank);
+  describe(known, other_call);
+  reason.set_detail("rank %d called %.100s, rank %d called something else, many calls ago",
+                    other_rank, known.text(), rank);
 }
 
 }  // namespace colls::detail

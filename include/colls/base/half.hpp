@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// float16 and bfloat16: two-byte storage types that calculate through float.
+// float16 and bfloat16: two-byte storage types whose arithmetic is done in float.
 
 #include <colls/base/compiler.hpp>
 
@@ -14,8 +14,8 @@ namespace colls {
 
 namespace detail {
 
-// All conversions are free of branches, so that loops over them become vector code, and use no
-// operation that would change a NaN, so that they are constant expressions for every value.
+// The conversions have no branches, so compilers vectorise loops over them. They use no operation
+// that could change a NaN, so they are constant expressions for every value.
 
 COLLS_INLINE constexpr std::uint32_t bits_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
@@ -24,9 +24,9 @@ COLLS_INLINE constexpr float float_of(std::uint32_t bits) {
   return __builtin_bit_cast(float, bits);
 }
 
-/// `yes ? a : b`, which a compiler must not turn into a branch.
-COLLS_INLINE constexpr std::uint32_t select(bool yes, std::uint32_t a, std::uint32_t b) {
-  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(yes);
+/// Returns `condition ? a : b` without a branch.
+COLLS_INLINE constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
+  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (a & mask) | (b & ~mask);
 }
 
@@ -34,7 +34,7 @@ COLLS_INLINE constexpr float binary16_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
   const std::uint32_t rebias = (127u - 15u) << 23;
-  // Infinity and NaN have the largest exponent in both formats, hence the second step.
+  // Infinity and NaN have the largest exponent in both formats, hence the doubled bias.
   const std::uint32_t normal = (magnitude << 13) + select(magnitude < 0x7c00u, rebias, 2 * rebias);
   const std::uint32_t subnormal =
       bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
@@ -46,7 +46,7 @@ COLLS_INLINE constexpr std::uint16_t binary16_from_float(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fff'ffffu;
   const std::uint32_t smallest_normal = (127u - 14u) << 23;
-  // Adding 1/2 moves the bits that stay to the end of the significand and rounds the others off.
+  // Adding 1/2 moves the bits that stay to the end of the significand and rounds off the others.
   const bool small = magnitude < smallest_normal;
   const std::uint32_t subnormal =
       bits_of(float_of(select(small, magnitude, 0)) + 0.5f) - bits_of(0.5f);
@@ -71,8 +71,9 @@ COLLS_INLINE constexpr std::uint16_t brain16_from_float(float value) {
 
 }  // namespace detail
 
-/// IEEE 754 binary16. Converts to float exactly and on its own, from float explicitly and rounded
-/// to nearest even; infinities, subnormal numbers and NaN stay what they are. Compares as float.
+/// IEEE 754 binary16. The conversion to float is implicit and exact. The conversion from float is
+/// explicit and rounds to nearest even. Infinities, subnormal numbers and NaN are preserved.
+/// Comparisons are those of float.
 class float16 {
  public:
   float16() = default;
@@ -91,7 +92,8 @@ class float16 {
   std::uint16_t bits_;
 };
 
-/// The upper half of a float: its range with 8 bits of precision. Converts and compares as float16.
+/// The upper half of a float: its range with 8 bits of precision. Conversions and comparisons are
+/// like those of float16.
 class bfloat16 {
  public:
   bfloat16() = default;
@@ -158,13 +160,13 @@ COLLS_HOST_DEVICE constexpr T& operator/=(T& a, T b) {
 
 namespace detail {
 
-/// What both formats have in common with float: numeric_limits by precision and exponent range.
+/// std::numeric_limits of a two-byte format with this precision and exponent range.
 template <class Half, int Digits, int MaxExponent>
 class half_limits : public std::numeric_limits<float> {
   static constexpr int fraction = Digits - 1;
   static constexpr unsigned infinite = (2u * MaxExponent - 1) << fraction;
 
-  COLLS_HOST_DEVICE static constexpr Half of(unsigned bits) {
+  COLLS_HOST_DEVICE static constexpr Half from_bits(unsigned bits) {
     return Half::from_bits(static_cast<std::uint16_t>(bits));
   }
 
@@ -178,19 +180,23 @@ class half_limits : public std::numeric_limits<float> {
   static constexpr int max_exponent10 = (MaxExponent * 30103 - 1) / 100000;
   static constexpr int min_exponent10 = (min_exponent - 1) * 30103 / 100000;
 
-  COLLS_HOST_DEVICE static constexpr Half min() noexcept { return of(1u << fraction); }
-  COLLS_HOST_DEVICE static constexpr Half max() noexcept { return of(infinite - 1); }
-  COLLS_HOST_DEVICE static constexpr Half lowest() noexcept { return of(0x8000u | (infinite - 1)); }
+  COLLS_HOST_DEVICE static constexpr Half min() noexcept { return from_bits(1u << fraction); }
+  COLLS_HOST_DEVICE static constexpr Half max() noexcept { return from_bits(infinite - 1); }
+  COLLS_HOST_DEVICE static constexpr Half lowest() noexcept {
+    return from_bits(0x8000u | (infinite - 1));
+  }
   COLLS_HOST_DEVICE static constexpr Half epsilon() noexcept {
     return Half(1.0f / (1 << fraction));
   }
   COLLS_HOST_DEVICE static constexpr Half round_error() noexcept { return Half(0.5f); }
-  COLLS_HOST_DEVICE static constexpr Half infinity() noexcept { return of(infinite); }
+  COLLS_HOST_DEVICE static constexpr Half infinity() noexcept { return from_bits(infinite); }
   COLLS_HOST_DEVICE static constexpr Half quiet_NaN() noexcept {
-    return of(infinite | (1u << (fraction - 1)));
+    return from_bits(infinite | (1u << (fraction - 1)));
   }
-  COLLS_HOST_DEVICE static constexpr Half signaling_NaN() noexcept { return of(infinite | 1u); }
-  COLLS_HOST_DEVICE static constexpr Half denorm_min() noexcept { return of(1u); }
+  COLLS_HOST_DEVICE static constexpr Half signaling_NaN() noexcept {
+    return from_bits(infinite | 1u);
+  }
+  COLLS_HOST_DEVICE static constexpr Half denorm_min() noexcept { return from_bits(1u); }
 };
 
 }  // namespace detail

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// An intrusive table of message nodes: first in, first out for each key, no allocation per node.
+// key_table: an intrusive hash table of messages, first in, first out for each key. Nodes need no
+// allocation.
 
 #include <algorithm>
 #include <bit>
@@ -12,8 +13,9 @@
 
 namespace colls {
 
-/// What pairs a send with a receive: FIFO for each (peer, communicator, sequence, lane).
-/// Point-to-point messages have `lane` == `point_to_point` and their tag as sequence.
+/// The matching key of a message. Sends and receives with equal keys match in the order in which
+/// they were posted. Point-to-point messages have `lane == point_to_point` and their tag as
+/// `sequence`.
 struct message_key {
   std::int32_t peer = -1;  // rank in the world
   std::uint32_t communicator = 0;
@@ -25,14 +27,14 @@ struct message_key {
   friend bool operator==(const message_key&, const message_key&) = default;
 };
 
-/// Base of what a key_table holds. Leaves its table by itself.
-struct keyed {
+/// Base class of the nodes of a `key_table`. The owner removes a node before destroying it.
+struct key_table_node {
   message_key key;
-  keyed* next = nullptr;
-  keyed* prev = nullptr;
+  key_table_node* next = nullptr;
+  key_table_node* prev = nullptr;
 };
 
-/// Buckets of doubly linked nodes, in order of arrival.
+/// A hash table whose buckets are doubly linked lists of nodes in the order of insertion.
 template <class Node>
 class key_table {
  public:
@@ -44,53 +46,55 @@ class key_table {
     link(buckets_[slot(node.key)], node);
     ++count_;
   }
-  /// Memory for one more node, which is then added without asking for any.
+  /// Allocates memory for one more node, so adding that node does not allocate.
   void make_room() {
     if (count_ >= 2 * buckets_.size()) rehash(4 * buckets_.size());
   }
-  /// Before the oldest node of its key that `which` picks, or behind all of them.
-  template <class Which>
-  void insert(Node& node, Which which) {
-    Node* const at = find_if(node.key, which);
-    if (at == nullptr) return push_back(node);
+  /// Inserts a node before the oldest node of its key that satisfies `predicate`, or after all
+  /// nodes if there is none.
+  template <class Predicate>
+  void insert(Node& node, Predicate predicate) {
+    Node* const next = find_if(node.key, predicate);
+    if (next == nullptr) return push_back(node);
     make_room();
-    keyed*& before = at->prev != nullptr ? at->prev->next : buckets_[slot(node.key)].first;
-    node.prev = at->prev;
-    node.next = at;
+    key_table_node*& before =
+        next->prev != nullptr ? next->prev->next : buckets_[slot(node.key)].first;
+    node.prev = next->prev;
+    node.next = next;
     before = &node;
-    at->prev = &node;
+    next->prev = &node;
     ++count_;
   }
 
-  /// The oldest node with that key, or null.
+  /// Returns the oldest node with that key, or null.
   Node* find(const message_key& key) const {
     return find_if(key, [](const Node&) { return true; });
   }
-  template <class Which>
-  Node* find_if(const message_key& key, Which which) const {
+  template <class Predicate>
+  Node* find_if(const message_key& key, Predicate predicate) const {
     if (count_ == 0) return nullptr;
-    for (keyed* at = buckets_[slot(key)].first; at != nullptr; at = at->next) {
-      if (at->key == key && which(static_cast<Node&>(*at))) return static_cast<Node*>(at);
+    for (key_table_node* it = buckets_[slot(key)].first; it != nullptr; it = it->next) {
+      if (it->key == key && predicate(static_cast<Node&>(*it))) return static_cast<Node*>(it);
     }
     return nullptr;
   }
 
-  /// The first node that `which` picks, of whatever key, or null. A pass over all begins with
-  /// `home` 0, and goes on there at the next call, whatever is removed meanwhile; it need not see
-  /// what is added. No `all_of` comes between.
-  template <class Which>
-  Node* find_from(std::size_t& home, Which which) {
-    if (home == 0) shrink();
-    for (; count_ != 0 && home < buckets_.size(); ++home) {
-      for (keyed* at = buckets_[home].first; at != nullptr; at = at->next) {
-        if (which(static_cast<Node&>(*at))) return static_cast<Node*>(at);
+  /// Returns a node of any key that satisfies `predicate`, or null. A pass over all nodes begins
+  /// with `index` 0 and continues with the same variable. Nodes may be removed between calls; nodes
+  /// added between calls may be missed. `all_of` must not be called during a pass.
+  template <class Predicate>
+  Node* find_next(std::size_t& index, Predicate predicate) {
+    if (index == 0) shrink();
+    for (; count_ != 0 && index < buckets_.size(); ++index) {
+      for (key_table_node* it = buckets_[index].first; it != nullptr; it = it->next) {
+        if (predicate(static_cast<Node&>(*it))) return static_cast<Node*>(it);
       }
     }
     return nullptr;
   }
 
   void remove(Node& node) { unlink(buckets_[slot(node.key)], node); }
-  /// `other`, of the same key, takes the place of `node`.
+  /// Replaces `node` by `other`, which has the same key.
   void replace(Node& node, Node& other) {
     bucket& home = buckets_[slot(node.key)];
     other.prev = node.prev;
@@ -100,66 +104,66 @@ class key_table {
     node.next = node.prev = nullptr;
   }
 
-  /// Removes the oldest node with that key and gives it, or null.
+  /// Removes the oldest node with that key and returns it, or null.
   Node* take(const message_key& key) {
     if (count_ == 0) return nullptr;
     bucket& home = buckets_[slot(key)];
-    for (keyed* at = home.first; at != nullptr; at = at->next) {
-      if (!(at->key == key)) continue;
-      unlink(home, *at);
-      return static_cast<Node*>(at);
+    for (key_table_node* it = home.first; it != nullptr; it = it->next) {
+      if (!(it->key == key)) continue;
+      unlink(home, *it);
+      return static_cast<Node*>(it);
     }
     return nullptr;
   }
 
-  /// Where a node with that key would be looked for, and the first that would be looked at, or
-  /// null: whoever sees a key coming may fetch their memory in time.
-  const void* home(const message_key& key) const {
+  /// Returns the address of the bucket of a key, and of the first node in it, or null: for
+  /// prefetching them before the key is looked up.
+  const void* bucket_address(const message_key& key) const {
     return count_ == 0 ? nullptr : &buckets_[slot(key)];
   }
-  const void* first_at_home(const message_key& key) const {
+  const void* bucket_head(const message_key& key) const {
     return count_ == 0 ? nullptr : buckets_[slot(key)].first;
   }
 
-  /// Whether `test` is true of every node; it asks no further once it is not.
-  template <class Test>
-  bool all_of(Test test) {
+  /// Returns whether `predicate` is true for all nodes; stops at the first for which it is false.
+  template <class Predicate>
+  bool all_of(Predicate predicate) {
     if (count_ == 0) return true;
-    shrink();  // drivers ask at each poll
+    shrink();  // called at each poll, so empty buckets matter
     for (const bucket& home : buckets_) {
-      for (keyed* at = home.first; at != nullptr; at = at->next) {
-        if (!test(static_cast<Node&>(*at))) return false;
+      for (key_table_node* it = home.first; it != nullptr; it = it->next) {
+        if (!predicate(static_cast<Node&>(*it))) return false;
       }
     }
     return true;
   }
 
-  /// Calls `visit` for every node; `visit` may remove the node it is given.
-  template <class Visit>
-  void each(Visit visit) {
+  /// Calls `callback` for all nodes. It may remove the node that it receives.
+  template <class Callback>
+  void for_each(Callback callback) {
     for (bucket& home : buckets_) {
-      for (keyed* at = home.first; at != nullptr;) {
-        keyed* const following = at->next;
-        visit(static_cast<Node&>(*at));
-        at = following;
+      for (key_table_node* it = home.first; it != nullptr;) {
+        key_table_node* const following = it->next;
+        callback(static_cast<Node&>(*it));
+        it = following;
       }
     }
   }
 
  private:
   struct bucket {
-    keyed* first = nullptr;
-    keyed* last = nullptr;
+    key_table_node* first = nullptr;
+    key_table_node* last = nullptr;
   };
 
-  static void link(bucket& home, keyed& node) {
+  static void link(bucket& home, key_table_node& node) {
     node.prev = home.last;
     node.next = nullptr;
     (home.last != nullptr ? home.last->next : home.first) = &node;
     home.last = &node;
   }
 
-  void unlink(bucket& home, keyed& node) {
+  void unlink(bucket& home, key_table_node& node) {
     (node.prev != nullptr ? node.prev->next : home.first) = node.next;
     (node.next != nullptr ? node.next->prev : home.last) = node.prev;
     node.next = node.prev = nullptr;
@@ -173,11 +177,12 @@ class key_table {
     return static_cast<std::size_t>(mixed >> 40) & (buckets_.size() - 1);
   }
 
-  // Where many nodes were, few are not looked for everywhere.
+  // Reduces the number of buckets after most nodes have gone, which shortens passes over all nodes.
   void shrink() {
     if (buckets_.size() > 64 && 16 * count_ < buckets_.size()) rehash(std::bit_ceil(count_));
   }
-  // To that many buckets, at least 8. Memory is asked for where there were never so many.
+  // Changes the number of buckets, which is at least 8. Allocates only beyond the largest number so
+  // far.
   [[gnu::noinline]] void rehash(std::size_t wanted) {
     wanted = std::max<std::size_t>(wanted, 8);
     buckets_.reserve(wanted);
@@ -188,10 +193,10 @@ class key_table {
       all.last = home.last;
     }
     buckets_.assign(wanted, {});
-    for (keyed* at = all.first; at != nullptr;) {
-      keyed* const following = at->next;
-      link(buckets_[slot(at->key)], *at);
-      at = following;
+    for (key_table_node* it = all.first; it != nullptr;) {
+      key_table_node* const following = it->next;
+      link(buckets_[slot(it->key)], *it);
+      it = following;
     }
   }
 

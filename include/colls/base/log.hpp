@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What colls says while it works: lines on stderr or where the installed writer takes them, never on
-// stdout.
+// Logging: lines written to stderr or to the installed writer, never to stdout.
 
 #include <atomic>
 #include <cstdarg>
@@ -12,8 +11,8 @@
 
 namespace colls {
 
-/// COLLS_LOG: `warn` (the default) says what a user should act on, `info` once-per-job facts,
-/// `debug` each connection. `off` is silent.
+/// Levels of COLLS_LOG. `warn` (the default) writes what a user should act on, `info` also what
+/// happens once per job, `debug` also each connection. `off` writes nothing.
 enum class log_level { off, warn, info, debug };
 
 namespace detail {
@@ -21,24 +20,25 @@ namespace detail {
 log_level parse_log_level(const char* text);
 bool is_log_level(const char* text);
 
-/// The rank of this process as a launcher says it, before anything was joined.
-const char* launched_rank(const char* unknown);
+/// Returns the rank that a launcher's environment variables give to this process, or `fallback`.
+/// It is known before the process joins a world.
+const char* launcher_rank(const char* fallback);
 
-/// Writes whole lines, in one piece, so that those of several processes do not mix.
+/// Writes complete lines with one write, so lines of several processes do not mix.
 using log_writer = void (*)(const char* lines, std::size_t size) noexcept;
 
 inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
-  // What cannot be logged is lost: the log has no log.
+  // A line that cannot be written is lost: there is no other place to report it.
   (void)std::fwrite(lines, 1, size, stderr);
 }
 
-/// Takes all lines of this process. `os/log_writer.hpp` replaces it.
+/// Receives all lines of this process. `os/log_writer.hpp` replaces it.
 inline constinit std::atomic<log_writer> installed_log_writer = &write_to_stderr;
 
-/// Formats one line and gives it to the installed writer.
-void write_log(const char* kind, const char* pattern, std::va_list args);
+/// Formats one line, which begins with `prefix`, and passes it to the installed writer.
+void write_log(const char* prefix, const char* pattern, std::va_list args);
 
-/// COLLS_LOG, read once.
+/// The level in COLLS_LOG, which is read once.
 class log_settings {
  public:
   static const log_settings& instance();
@@ -52,12 +52,12 @@ class log_settings {
 
 }  // namespace detail
 
-/// Whether lines of that level are written: COLLS_LOG is read once, at the first question.
+/// Returns whether lines of that level are written. The first call reads COLLS_LOG.
 inline bool log_enabled(log_level level) {
   return level <= detail::log_settings::instance().level();
 }
 
-/// Writes a line, as printf does, where COLLS_LOG asks for warnings, as it does by default.
+/// Writes a line at level `warn`, formatted as by printf.
 [[gnu::format(printf, 1, 2)]] inline void log_warn(const char* pattern, ...) {
   if (!log_enabled(log_level::warn)) return;
   std::va_list args;
@@ -66,7 +66,8 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// The same at `info`: what happened once, such as who joined how.
+/// Writes a line at level `info`, formatted as by printf: a fact of the job, such as how a rank
+/// joined.
 [[gnu::format(printf, 1, 2)]] inline void log_info(const char* pattern, ...) {
   if (!log_enabled(log_level::info)) return;
   std::va_list args;
@@ -75,7 +76,7 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// The same at `debug`: each attempt, too.
+/// Writes a line at level `debug`, formatted as by printf: details such as each attempt to connect.
 [[gnu::format(printf, 1, 2)]] inline void log_debug(const char* pattern, ...) {
   if (!log_enabled(log_level::debug)) return;
   std::va_list args;

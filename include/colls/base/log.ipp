@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How lines are written: the second half of log.hpp.
+// Implementation of log.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/log.hpp>
@@ -12,7 +12,7 @@
 
 namespace colls::detail {
 
-/// Whether the text begins with that level, in letters of either case.
+/// Returns whether the text begins with the name of a level, ignoring case.
 COLLS_ONCE bool is_level(const char* text, const char* level) {
   for (; *level != 0; ++text, ++level) {
     if ((*text | 0x20) != *level) return false;
@@ -33,27 +33,27 @@ COLLS_ONCE bool is_log_level(const char* text) {
          parse_log_level(text) != log_level::warn;
 }
 
-COLLS_ONCE const char* launched_rank(const char* unknown) {
+COLLS_ONCE const char* launcher_rank(const char* fallback) {
   for (const char* variable :
        {"COLLS_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
     const char* const value = std::getenv(variable);
     if (value != nullptr && *value != 0) return value;
   }
-  return unknown;
+  return fallback;
 }
 
-COLLS_ONCE void write_log(const char* kind, const char* pattern, std::va_list args) {
+COLLS_ONCE void write_log(const char* prefix, const char* pattern, std::va_list args) {
   char text[1400];
-  int at = std::snprintf(text, sizeof text, "colls: [%s] %s", launched_rank("-"), kind);
-  const int wrote =
-      std::vsnprintf(text + at, sizeof text - 1 - static_cast<std::size_t>(at), pattern, args);
-  if (wrote > 0) at += wrote;
-  if (at > static_cast<int>(sizeof text) - 2) at = static_cast<int>(sizeof text) - 2;
-  text[at++] = '\n';
-  installed_log_writer.load()(text, static_cast<std::size_t>(at));
+  int size = std::snprintf(text, sizeof text, "colls: [%s] %s", launcher_rank("-"), prefix);
+  const int length =
+      std::vsnprintf(text + size, sizeof text - 1 - static_cast<std::size_t>(size), pattern, args);
+  if (length > 0) size += length;
+  if (size > static_cast<int>(sizeof text) - 2) size = static_cast<int>(sizeof text) - 2;
+  text[size++] = '\n';
+  installed_log_writer.load()(text, static_cast<std::size_t>(size));
 }
 
-/// For what is wrong with the settings themselves.
+/// Writes a warning at any level; used for errors in the settings of the log itself.
 [[gnu::format(printf, 1, 2)]] COLLS_ONCE void warn_always(const char* pattern, ...) {
   std::va_list args;
   va_start(args, pattern);
@@ -62,14 +62,14 @@ COLLS_ONCE void write_log(const char* kind, const char* pattern, std::va_list ar
 }
 
 COLLS_ONCE const log_settings& log_settings::instance() {
-  static const log_settings only;
-  return only;
+  static const log_settings settings;
+  return settings;
 }
 
 COLLS_ONCE log_settings::log_settings() : level_(parse_log_level(std::getenv("COLLS_LOG"))) {
   const char* const text = std::getenv("COLLS_LOG");
   if (is_log_level(text)) return;
-  warn_always("COLLS_LOG=%.100s is none of off, warn, info, debug; it counts as warn", text);
+  warn_always("COLLS_LOG=%.100s is none of off, warn, info, debug; warn is used", text);
 }
 
 }  // namespace colls::detail

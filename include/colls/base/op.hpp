@@ -40,7 +40,7 @@ struct multiplies : detail::builtin_op<2> {
   }
 };
 
-/// The smaller one, as IEEE 754-2019 has it: a NaN among the inputs is the result, -0 < +0.
+/// The smaller value, as defined by IEEE 754-2019: if an input is NaN, so is the result; -0 < +0.
 struct minimum : detail::builtin_op<3> {
   COLLS_ANYWHERE
   template <detail::ordered T>
@@ -49,7 +49,7 @@ struct minimum : detail::builtin_op<3> {
   }
 };
 
-/// The larger one; NaN and zeros as with minimum.
+/// The larger value; NaN and zeros as for `minimum`.
 struct maximum : detail::builtin_op<4> {
   COLLS_ANYWHERE
   template <detail::ordered T>
@@ -58,7 +58,7 @@ struct maximum : detail::builtin_op<4> {
   }
 };
 
-/// The bits that both have; of integers, as the next two.
+/// Bitwise AND, of integers.
 struct bit_and : detail::builtin_op<5> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -67,7 +67,7 @@ struct bit_and : detail::builtin_op<5> {
   }
 };
 
-/// The bits that either has.
+/// Bitwise OR, of integers.
 struct bit_or : detail::builtin_op<6> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -76,7 +76,7 @@ struct bit_or : detail::builtin_op<6> {
   }
 };
 
-/// The bits that one of them has and the other has not.
+/// Bitwise XOR, of integers.
 struct bit_xor : detail::builtin_op<7> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -85,7 +85,7 @@ struct bit_xor : detail::builtin_op<7> {
   }
 };
 
-/// 1 if neither is 0, else 0.
+/// Logical AND: 1 if neither input is 0, otherwise 0.
 struct logical_and : detail::builtin_op<8> {
   template <detail::number T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
@@ -95,7 +95,7 @@ struct logical_and : detail::builtin_op<8> {
   }
 };
 
-/// 0 if both are 0, else 1.
+/// Logical OR: 0 if both inputs are 0, otherwise 1.
 struct logical_or : detail::builtin_op<9> {
   template <detail::number T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
@@ -105,8 +105,8 @@ struct logical_or : detail::builtin_op<9> {
   }
 };
 
-/// The smallest value and where it is; of equal ones that with the smallest index. NaN counts as
-/// the smallest.
+/// The smallest value and its index; among equal values, the smallest index. NaN counts as the
+/// smallest value.
 struct min_loc : detail::builtin_op<10> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -115,8 +115,8 @@ struct min_loc : detail::builtin_op<10> {
   }
 };
 
-/// The largest value and where it is; of equal ones that with the smallest index. NaN counts as the
-/// largest.
+/// The largest value and its index; among equal values, the smallest index. NaN counts as the
+/// largest value.
 struct max_loc : detail::builtin_op<11> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -125,8 +125,8 @@ struct max_loc : detail::builtin_op<11> {
   }
 };
 
-/// The sum divided by the number of ranks. Integers wrap in the sum and round toward zero; a wider
-/// accumulate type keeps the sum from wrapping.
+/// The sum divided by the number of ranks. Sums of integers wrap around, and the quotient is
+/// rounded toward zero; a wider accumulate type avoids the wrap.
 struct average : detail::builtin_op<12> {
   template <class T>
   using accumulate = detail::wide<T>;
@@ -153,7 +153,7 @@ struct average : detail::builtin_op<12> {
   }
 };
 
-/// The sum of each rank's input times `scale`, which may be another number on each rank.
+/// The sum of each rank's input times `scale`, which may differ between ranks.
 template <class Scale>
 struct pre_multiplied_sum : detail::builtin_op<13> {
   template <class T>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the built-in operations are made of: which types they take, and their arithmetic.
+// The arithmetic of the built-in operations, and concepts for the types that they accept.
 
 #include <colls/base/element_type.hpp>
 
@@ -11,7 +11,7 @@ namespace colls::detail {
 template <class T>
 concept integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-/// Integers wrap around: they calculate in an unsigned type that is not promoted to int.
+/// Converts an integer to an unsigned type that is not promoted to int, so arithmetic wraps around.
 template <integer T>
 COLLS_INLINE constexpr auto wrapping(T value) {
   return static_cast<decltype(std::make_unsigned_t<T>() + 0u)>(value);
@@ -45,7 +45,7 @@ concept averageable = addable<T> && !std::is_same_v<T, bool> &&
                       (number<T> || complex_number<T> || requires(const T& x) {
                         { x / 1 } -> result_for<T>;
                       });
-/// Integers are not scaled by fractions.
+/// Whether a number can be scaled by a Scale. Integers are scaled only by integers.
 template <class T, class Scale>
 concept scales_number = number<Scale> && (complex_number<T> || (integer<T> && integer<Scale>) ||
                                           half_type<T> || std::is_floating_point_v<T>);
@@ -64,10 +64,11 @@ COLLS_INLINE constexpr bool is_nan(const T& x) {
     return x != x;
   }
 }
-/// A number for each pattern of bits that orders halves, with NaN at the end that wins.
+/// Returns an integer key that orders values of a two-byte format like the values themselves, with
+/// NaN at the winning end.
 template <bool Least, half_type T>
 COLLS_INLINE constexpr std::int16_t order_key(T x) {
-  // Patterns order like the numbers, once those of negative numbers are turned round.
+  // Bit patterns order like the numbers, once those of negative numbers are inverted.
   const auto bits = static_cast<std::int16_t>(x.bits());
   const auto key = static_cast<std::int16_t>(bits ^ ((bits >> 15) & 0x7fff));
   constexpr std::int16_t winner = Least ? -0x8000 : 0x7fff;
@@ -84,7 +85,8 @@ COLLS_INLINE constexpr bool is_negative(T x) {
   }
 }
 
-/// Whether the left one is the minimum (Least) or maximum; without branches, for vector code.
+/// Returns whether `left` is the minimum (Least) or the maximum of both. It has no branches, so
+/// loops over it are vectorised.
 COLLS_ANYWHERE
 template <bool Least, class T>
 COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {
@@ -112,7 +114,7 @@ COLLS_INLINE constexpr bool left_wins(const value_index<T>& left, const value_in
          (left.value == right.value && before);
 }
 
-/// Sums of halves are kept in float.
+/// The default accumulate type of sums: float for two-byte formats, otherwise T.
 template <class T>
 using wide = std::conditional_t<half_type<T>, float, T>;
 

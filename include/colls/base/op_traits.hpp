@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What an operation of a reduction is: prepare (once per input), combine, and finish (once per
-// result, with the number of ranks). Combine gets the lower rank's part on its left.
+// The requirements on the operation of a reduction. It has up to three steps: prepare (once per
+// input), combine, and finish (once per result, with the number of ranks). The left argument of
+// combine comes from the lower rank.
 
 #include <colls/base/op_arithmetic.hpp>
 
@@ -11,7 +12,7 @@ namespace colls {
 
 namespace detail {
 
-/// The base of built-in operations: their fixed numbers.
+/// The base class of built-in operations, with their fixed number.
 template <std::uint32_t Number>
 struct builtin_op {
   static constexpr bool commutative = true;
@@ -20,7 +21,7 @@ struct builtin_op {
 template <class Op>
 concept is_builtin_op = requires { requires std::is_base_of_v<builtin_op<Op::op_number>, Op>; };
 
-/// A callable of class type that says that it commutes; the rest it has from the callable.
+/// A callable declared as commutative; everything else is inherited from the callable.
 template <class Function>
 struct commuting : Function {
   static constexpr bool commutative = true;
@@ -33,7 +34,7 @@ struct function_pointer {
   constexpr Result operator()(Left left, Right right) const { return call(left, right); }
 };
 
-// Class members of the callable's type; a data member of the same name is something else.
+// Read from static members of the operation's type; a data member of the same name does not count.
 template <class Op>
 inline constexpr bool commutes = false;
 template <class Op>
@@ -56,12 +57,12 @@ inline constexpr bool combines = requires(const Op& op, const T& x) {
   { op(x, x) } -> result_for<T>;
 };
 
-/// What an operation gets of elements of type T: their counterparts, if it is a built-in one or
-/// takes no T.
+/// The type in which an operation receives elements of type T: the counterpart of T for a built-in
+/// operation or one that does not accept T, otherwise T.
 template <class T, class Op>
 using combined_as = std::conditional_t<is_builtin_op<Op> || !combines<Op, T>, counterpart_t<T>, T>;
 
-/// The type in which an operation combines elements of type T if nobody says otherwise.
+/// The default accumulate type of an operation for elements of type T.
 template <class Op, class T>
 struct default_accumulate {
   using type = T;
@@ -74,8 +75,8 @@ struct default_accumulate<Op, T> {
 
 }  // namespace detail
 
-/// Says that a callable commutes: combine(a, b) equals combine(b, a). A plain callable is taken to
-/// be associative but not commutative, so that its parts are combined in rank order.
+/// Declares a callable as commutative: combine(a, b) equals combine(b, a). Other callables are
+/// assumed to be associative but not commutative, and inputs are combined in rank order.
 template <class Function>
   requires std::is_class_v<Function>
 constexpr auto commutative(Function function) {
@@ -87,17 +88,17 @@ constexpr auto commutative(Result (*function)(Left, Right)) {
   return detail::commuting<pointer>{pointer{function}};
 }
 
-/// An operation that combines elements of type T: a callable (T, T) -> T that can be called when it
-/// is const. Its type may have `static constexpr bool commutative, associative`, `static constexpr
+/// An operation that combines elements of type T: a callable (T, T) -> T that can be called when
+/// const. Its type may have `static constexpr bool commutative, associative`, `static constexpr
 /// const char* name`, `T prepare(T)` for every input, `T finish(T, int ranks)` for every result.
 template <class Op, class T>
 concept reduction_for = supported_type<T> && detail::combines<Op, T>;
 
-/// An operation that may also take its inputs in another order.
+/// An operation that may combine its inputs in any order.
 template <class Op, class T>
 concept commutative_for = reduction_for<Op, T> && detail::commutes<Op>;
 
-/// A type in which elements of type T can be combined: each converts to the other.
+/// A type in which elements of type T can be combined: both types convert to each other.
 template <class Accumulate, class T>
 concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
                           requires(const Accumulate& wide, const T& narrow) {
@@ -108,7 +109,8 @@ concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
 template <class Op, class T>
 using default_accumulate_t = typename detail::default_accumulate<Op, T>::type;
 
-/// Explains in one sentence why an operation cannot be used, then is false; else true.
+/// Returns whether an operation can be used for elements of type T. If not, compilation fails with
+/// one sentence that explains why.
 template <class Op, class T, class Accumulate = default_accumulate_t<Op, T>>
 constexpr bool check_reduction() {
   static_assert(supported_type<T>,
@@ -124,8 +126,8 @@ constexpr bool check_reduction() {
   return accumulator_for<Accumulate, T> && reduction_for<Op, Accumulate>;
 }
 
-/// The number of an operation in fingerprints: fixed for the built-in ones; of any other callable
-/// it is made of its traits and its name.
+/// Returns the number of an operation in fingerprints: a fixed number for a built-in operation,
+/// otherwise a hash of the operation's traits and its name.
 template <class Op>
 constexpr std::uint32_t op_id() {
   if constexpr (detail::is_builtin_op<Op>) {
@@ -134,7 +136,7 @@ constexpr std::uint32_t op_id() {
     detail::name_hash hash;
     hash.add(detail::commutes<Op> ? 1 : 0).add(detail::associates<Op> ? 1 : 0);
     if constexpr (detail::named<Op>) hash.add(static_cast<const char*>(Op::name));
-    return hash.of_user();
+    return hash.user_id();
   }
 }
 template <class Op>
@@ -142,7 +144,8 @@ constexpr std::uint32_t op_id(const Op&) {
   return op_id<Op>();
 }
 
-/// What programs, messages and JSON call a built-in operation; any other is a "user operation".
+/// Returns the name of a built-in operation in programs, messages and JSON; "user operation" for
+/// any other.
 constexpr const char* op_name(std::uint32_t id) {
   constexpr const char* names[] = {
       "none",    "plus",    "multiplies", "minimum",           "maximum",

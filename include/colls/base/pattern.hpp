@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Rank arithmetic: who talks to whom in which round. No pattern keeps a table or any state of size
-// p, and "no rank" is -1.
+// Communication patterns: the ranks that exchange messages in each round, by arithmetic. No pattern
+// keeps a table or state of size p. "No rank" is -1.
 
 #include <bit>
 
@@ -18,21 +18,21 @@ struct rank_range {
   friend constexpr bool operator==(const rank_range&, const rank_range&) = default;
 };
 
-/// Bits that a number which is not negative needs: floor(log2(number)) + 1, or 0 for 0.
+/// Returns the bits needed for a non-negative number: floor(log2(number)) + 1, or 0 for 0.
 constexpr int bit_width(int number) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(number)));
 }
 
-/// Rounds in which what every rank knows can double until it is all: ceil(log2(size)).
+/// Returns the rounds in which doubling the known parts reaches all ranks: ceil(log2(size)).
 constexpr int doubling_rounds(int size) { return bit_width(size - 1); }
 
-/// rank + step on a circle of `size` ranks; any step, also a negative one.
-constexpr int around(int rank, int step, int size) {
-  const int at = rank - size + step % size;  // never overflows
-  return at < 0 ? (at < -size ? at + 2 * size : at + size) : at;
+/// Returns (rank + step) modulo `size`. `step` may be any number.
+constexpr int shifted_rank(int rank, int step, int size) {
+  const int shifted = rank - size + step % size;  // never overflows
+  return shifted < 0 ? (shifted < -size ? shifted + 2 * size : shifted + size) : shifted;
 }
 
-/// The ranks on a circle.
+/// The neighbours of a rank on a ring.
 struct ring {
   int rank;
   int size;
@@ -45,14 +45,14 @@ struct ring {
         next(my_rank + 1 == ranks ? 0 : my_rank + 1),
         prev(my_rank == 0 ? ranks - 1 : my_rank - 1) {}
 
-  constexpr int back(int step) const { return around(rank, -step, size); }
-  constexpr int ahead(int step) const { return around(rank, step, size); }
+  constexpr int behind(int step) const { return shifted_rank(rank, -step, size); }
+  constexpr int ahead(int step) const { return shifted_rank(rank, step, size); }
 };
 
-/// Neighbours on a circle of an even number of ranks, by turns: the pair (0, 1), (2, 3), ... that a
-/// rank is in, the other neighbour, and so on. After the first round a rank has its pair's parts,
-/// and then passes on the two that it got in the round before: pairs come alternately from both
-/// sides, each one further away.
+/// Neighbour exchange on a ring of an even number of ranks. A rank alternates between its two
+/// neighbours, beginning within the pairs (0, 1), (2, 3), ... After the first round it has the
+/// parts of its pair. In each later round it sends the two parts that it received in the round
+/// before, so it receives the parts of one pair from alternating sides, from ever further away.
 struct neighbours {
   int rank;
   int size;
@@ -60,62 +60,63 @@ struct neighbours {
   constexpr neighbours(int my_rank, int ranks) : rank(my_rank), size(ranks) {}
 
   constexpr int partner(int round) const {
-    return around(rank, rank % 2 == round % 2 ? 1 : -1, size);
+    return shifted_rank(rank, rank % 2 == round % 2 ? 1 : -1, size);
   }
-  constexpr rank_range taken(int round) const {
+  constexpr rank_range received(int round) const {
     if (round == 0) return {partner(0), partner(0) + 1};
     return pair(round);
   }
-  constexpr rank_range given(int round) const {
+  constexpr rank_range sent(int round) const {
     if (round == 0) return {rank, rank + 1};
     return pair(round - 1);
   }
 
  private:
-  // The two ranks whose parts have come in this round, or after round 0 are there.
+  // The two ranks whose parts are received in this round, or are present after round 0.
   constexpr rank_range pair(int round) const {
-    const int first = rank % 2 == 0 ? -1 : 1;  // where the pair of round 1 lies
-    const int away = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
-    const int low = around(rank - rank % 2, 2 * away, size);
+    const int first = rank % 2 == 0 ? -1 : 1;  // direction of the pair of round 1
+    const int distance = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
+    const int low = shifted_rank(rank - rank % 2, 2 * distance, size);
     return {low, low + 2};
   }
 };
 
-/// A hypercube of the largest power of two of ranks, for recursive doubling and halving. The other
-/// ranks fold first: of the neighbours (0, 1), (2, 3), ... the even one gives its part to the odd
-/// one and gets the result from it at the end. A corner stands for consecutive ranks, and so do the
-/// corners that it has met, hence combining in rank order is: the lower rank's part on the left.
+/// A hypercube over the largest power of two of ranks, for recursive doubling and halving. The
+/// remaining ranks fold first: in the pairs (0, 1), (2, 3), ... the even rank sends its part to the
+/// odd rank and receives the result from it at the end. A corner stands for consecutive ranks, and
+/// so do the corners with which it has exchanged. Parts are therefore combined in rank order if the
+/// lower rank's part is on the left.
 class hypercube {
  public:
   int rounds;
-  int gives_to;    // this rank only gives and gets; else -1
-  int takes_from;  // the neighbour whose part this rank takes over; else -1
+  int fold_dest;    // the neighbour to which this rank sends its part; -1: this rank is a corner
+  int fold_source;  // the neighbour whose part this rank receives; -1: none
 
   constexpr hypercube(int rank, int size)
-      : rounds(bit_width(size) - 1), gives_to(-1), takes_from(-1), folded_(size - (1 << rounds)) {
+      : rounds(bit_width(size) - 1), fold_dest(-1), fold_source(-1), folded_(size - (1 << rounds)) {
     if (rank >= 2 * folded_) {
       corner_ = rank - folded_;
     } else {
       corner_ = rank / 2;
-      (rank % 2 == 0 ? gives_to : takes_from) = rank ^ 1;
+      (rank % 2 == 0 ? fold_dest : fold_source) = rank ^ 1;
     }
   }
 
-  /// Whom to exchange with in this round.
+  /// Returns the rank with which this corner exchanges in this round.
   constexpr int partner(int round) const { return rank_of(corner_ ^ (1 << round)); }
   constexpr bool is_partner_lower(int round) const { return (corner_ >> round & 1) != 0; }
-  /// The ranks whose parts this corner has before this round, if rounds count up.
+  /// Returns the ranks whose parts this corner has before this round, if rounds count up.
   constexpr rank_range held(int round) const { return range(corner_, round); }
-  /// The ranks whose parts the partner has then.
+  /// Returns the ranks whose parts the partner has before this round.
   constexpr rank_range partner_held(int round) const {
     return range(corner_ ^ (1 << round), round);
   }
 
-  /// Of 2^rounds chunks that halve in every round, rounds counting up: those that this corner keeps
-  /// after this round, and those that it has given to the partner. So the first exchange, of the
+  /// For 2^rounds chunks that are halved in each round, rounds counting up: the chunks that this
+  /// corner keeps in this round, and those that it sends to the partner. The first exchange, of the
   /// longest half, is between neighbours.
   constexpr rank_range kept(int round) const { return half(corner_, round); }
-  constexpr rank_range given(int round) const { return half(corner_ ^ (1 << round), round); }
+  constexpr rank_range sent(int round) const { return half(corner_ ^ (1 << round), round); }
 
  private:
   constexpr int rank_of(int corner) const {
@@ -138,26 +139,31 @@ class hypercube {
   int corner_;
 };
 
-/// Rounds of steps 1, k, k^2, ... below the size, k being the radix: in each of them a rank meets
-/// the ranks that are 1, 2, ..., k-1 steps away on the circle. What every rank knows grows k-fold,
-/// and a distance is covered by the digits of its number in that radix.
+/// Dissemination in rounds of steps 1, k, k^2, ... below the size, where k is the radix. In each
+/// round a rank exchanges with the ranks that are 1, 2, ..., k-1 steps away on the ring. The number
+/// of parts that a rank has grows k-fold per round. A distance is covered by its digits in that
+/// radix.
 struct dissemination {
   int rank;
   int size;
   int radix;
 
-  constexpr int after(int step) const { return step > (size - 1) / radix ? size : step * radix; }
-  /// How many ranks are met on each side.
+  /// Returns the step of the next round; `size` or more: there is none.
+  constexpr int next_step(int step) const {
+    return step > (size - 1) / radix ? size : step * radix;
+  }
+  /// Returns the number of peers on each side in the round of this step.
   constexpr int peers(int step) const {
     const int within = (size - 1) / step;
     return within < radix - 1 ? within : radix - 1;
   }
-  constexpr int ahead(int steps) const { return around(rank, steps, size); }
-  constexpr int behind(int steps) const { return around(rank, -steps, size); }
+  constexpr int ahead(int steps) const { return shifted_rank(rank, steps, size); }
+  constexpr int behind(int steps) const { return shifted_rank(rank, -steps, size); }
 };
 
-/// The same without the wrap, for prefix sums: before round k a rank has the sum of the (up to) 2^k
-/// ranks that end with itself; it sends that to `to` and puts what it gets from `from` on its left.
+/// Recursive doubling without wrap-around, for prefix sums. Before round k a rank has the sum of up
+/// to 2^k ranks, the last of which is itself. It sends that sum to `dest`, and combines the sum
+/// from `source` on the left.
 struct prefix {
   int rank;
   int size;
@@ -166,10 +172,10 @@ struct prefix {
   constexpr prefix(int my_rank, int ranks)
       : rank(my_rank), size(ranks), rounds(doubling_rounds(ranks)) {}
 
-  constexpr int to(int round) const {
+  constexpr int dest(int round) const {
     return rank < size - (1 << round) ? rank + (1 << round) : -1;
   }
-  constexpr int from(int round) const { return rank >= (1 << round) ? rank - (1 << round) : -1; }
+  constexpr int source(int round) const { return rank >= (1 << round) ? rank - (1 << round) : -1; }
 };
 
 }  // namespace colls::pattern

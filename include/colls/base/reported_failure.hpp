@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reported_failure: a failure in the words of another rank, the store or the launcher.
+// reported_failure: a failure reported by another rank, the store or the launcher.
 
 #include <colls/base/error.hpp>
 
@@ -14,52 +14,53 @@
 
 namespace colls {
 
-/// It always has a reason, so a communicator that fails for it has one. Whatever a peer sent, its
-/// ranks are ranks of the world or -1, and its texts end.
+/// A checked failure record. It always has an error code, so a communicator that fails because of
+/// it has a reason. Whatever a peer sent, its ranks are ranks of the world or -1, and its texts are
+/// terminated.
 class reported_failure {
  public:
-  /// What this process reports. Without a reason it is a `protocol_error`.
-  explicit reported_failure(const failure& why) : why_(why) {
-    if (!is_reason(why_.code)) why_.code = errc::protocol_error;
+  /// A failure reported by this process. Without a valid error code it becomes a `protocol_error`.
+  explicit reported_failure(const failure& report) : reason_(report) {
+    if (!is_reason(reason_.code)) reason_.code = errc::protocol_error;
   }
 
-  /// The bytes of a failure from a process of the same wire version, in a world of `size` ranks.
-  /// Nothing if no rank of colls would send them: they have another length, or name no reason.
+  /// Reads the bytes of a failure from a process of the same wire version, in a world of `size`
+  /// ranks. Returns nothing if their length is wrong or they contain no valid error code.
   static std::optional<reported_failure> parse(std::span<const std::byte> bytes, int size) {
-    failure why;
-    if (bytes.size() != sizeof why) return std::nullopt;
-    std::memcpy(static_cast<void*>(&why), bytes.data(), sizeof why);
-    why.refused = false;
-    if (!is_reason(why.code)) return std::nullopt;
-    for (std::int32_t* const rank : {&why.culprit, &why.observer, &why.waited_for}) {
+    failure report;
+    if (bytes.size() != sizeof report) return std::nullopt;
+    std::memcpy(static_cast<void*>(&report), bytes.data(), sizeof report);
+    report.refused = false;
+    if (!is_reason(report.code)) return std::nullopt;
+    for (std::int32_t* const rank : {&report.culprit, &report.observer, &report.waited_for}) {
       if (*rank < 0 || *rank >= size) *rank = -1;
     }
-    end(why.address);
-    end(why.detail);
-    return reported_failure(why);
+    terminate(report.address);
+    terminate(report.detail);
+    return reported_failure(report);
   }
-  /// What `parse` reads.
-  static std::string_view bytes_of(const failure& why) {
-    return {reinterpret_cast<const char*>(&why), sizeof why};
+  /// Returns the bytes of a failure, as read by `parse`.
+  static std::string_view bytes_of(const failure& report) {
+    return {reinterpret_cast<const char*>(&report), sizeof report};
   }
 
-  operator const failure&() const { return why_; }
-  const failure& why() const { return why_; }
+  operator const failure&() const { return reason_; }
+  const failure& reason() const { return reason_; }
 
  private:
   static bool is_reason(errc code) {
     return code >= errc::peer_failed && code <= errc::crypto_failed;
   }
-  // Of a text that is to be part of one line.
+  // Terminates a text and replaces control characters, so it can be part of one line.
   template <std::size_t Size>
-  static void end(char (&text)[Size]) {
+  static void terminate(char (&text)[Size]) {
     text[Size - 1] = 0;
-    for (char* at = text; *at != 0; ++at) {
-      if (static_cast<unsigned char>(*at) < ' ') *at = ' ';
+    for (char* c = text; *c != 0; ++c) {
+      if (static_cast<unsigned char>(*c) < ' ') *c = ' ';
     }
   }
 
-  failure why_;
+  failure reason_;
 };
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_buffer: elements in memory that ranks of one host may share.
+// shared_buffer: elements in memory that ranks of one host can share.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/element_type.hpp>
@@ -22,13 +22,14 @@ inline constexpr char registered_and_freed[] =
 inline constexpr char registered_elsewhere[] =
     "a buffer was registered with another communicator: register it with this one";
 
-/// `size` bytes of zeros of this process alone; null: there is no memory.
-inline std::shared_ptr<std::byte> own_memory(std::size_t size) {
+/// Allocates `size` zero bytes in private memory of this process. Returns null if there is not
+/// enough memory.
+inline std::shared_ptr<std::byte> allocate_private_memory(std::size_t size) {
   constexpr std::align_val_t line{64};
-  auto* const made = static_cast<std::byte*>(::operator new(size, line, std::nothrow));
-  if (made == nullptr) return nullptr;
-  std::memset(made, 0, size);
-  return {made, [](std::byte* memory) { ::operator delete(memory, line); }};
+  auto* const block = static_cast<std::byte*>(::operator new(size, line, std::nothrow));
+  if (block == nullptr) return nullptr;
+  std::memset(block, 0, size);
+  return {block, [](std::byte* memory) { ::operator delete(memory, line); }};
 }
 
 }  // namespace detail
@@ -36,15 +37,15 @@ inline std::shared_ptr<std::byte> own_memory(std::size_t size) {
 template <supported_type T, class Memory = host_memory>
 class registered_buffer;
 
-/// What `comm.allocate<T>(n)` gives: `size()` elements, all zero bytes at first. A range like any
-/// other: give it, or a part of it, to any call on any communicator. It lives as long as this
-/// object, which is kept until the operations on it have ended. Of a device's memory it is for
-/// calls and kernels: this process cannot look into it.
+/// The result of `comm.allocate<T>(n)`: `size()` elements, initially all zero bytes. It is a range:
+/// pass it, or a part of it, to any call on any communicator. This object owns the memory and must
+/// outlive the operations on it. Device memory is for calls and kernels; the host cannot access its
+/// elements.
 template <supported_type T, class Memory = host_memory>
 class shared_buffer {
  public:
   using value_type = T;
-  static constexpr bool is_hosts = std::is_same_v<Memory, host_memory>;
+  static constexpr bool is_host = std::is_same_v<Memory, host_memory>;
 
   shared_buffer() = default;
   shared_buffer(std::shared_ptr<std::byte> memory, std::size_t count)
@@ -61,37 +62,37 @@ class shared_buffer {
   const T* data() const { return reinterpret_cast<const T*>(memory_.get()); }
   std::size_t size() const { return count_; }
   T* begin()
-    requires is_hosts
+    requires is_host
   {
     return data();
   }
   T* end()
-    requires is_hosts
+    requires is_host
   {
     return data() + count_;
   }
   const T* begin() const
-    requires is_hosts
+    requires is_host
   {
     return data();
   }
   const T* end() const
-    requires is_hosts
+    requires is_host
   {
     return data() + count_;
   }
   T& operator[](std::size_t i)
-    requires is_hosts
+    requires is_host
   {
     return data()[i];
   }
   const T& operator[](std::size_t i) const
-    requires is_hosts
+    requires is_host
   {
     return data()[i];
   }
   device_span<T> span()
-    requires(!is_hosts)
+    requires(!is_host)
   {
     return {data(), count_};
   }
@@ -103,43 +104,43 @@ class shared_buffer {
   std::size_t count_ = 0;
 };
 
-/// What `comm.register_buffer(memory)` gives: elements of memory from `allocate` for calls on that
-/// communicator. Copied freely; it does not keep the memory. A call with one whose memory was
-/// freed, or on another communicator, is `invalid_argument` and sends nothing.
+/// The result of `comm.register_buffer(memory)`: elements of memory from `allocate`, for calls on
+/// that communicator. It can be copied and does not own the memory. A call with a buffer whose
+/// memory was freed, or on another communicator, is `invalid_argument` and sends nothing.
 template <supported_type T, class Memory>
 class registered_buffer {
  public:
   using value_type = T;
-  static constexpr bool is_hosts = std::is_same_v<Memory, host_memory>;
+  static constexpr bool is_host = std::is_same_v<Memory, host_memory>;
 
   registered_buffer() = default;
-  registered_buffer(const shared_buffer<T, Memory>& of, std::size_t first, std::size_t count,
+  registered_buffer(const shared_buffer<T, Memory>& source, std::size_t first, std::size_t count,
                     const void* owner)
-      : memory_(of.memory_),
-        data_(const_cast<T*>(of.data()) + first),
+      : memory_(source.memory_),
+        data_(const_cast<T*>(source.data()) + first),
         count_(count),
         owner_(owner) {}
 
   T* data() const { return data_; }
   std::size_t size() const { return count_; }
   T* begin() const
-    requires is_hosts
+    requires is_host
   {
     return data_;
   }
   T* end() const
-    requires is_hosts
+    requires is_host
   {
     return data_ + count_;
   }
   T& operator[](std::size_t i) const
-    requires is_hosts
+    requires is_host
   {
     return data_[i];
   }
 
-  /// Null: a call of that communicator may use it.
-  const char* wrong_with(const void* communicator) const {
+  /// Returns why a call on that communicator cannot use this buffer; null if it can.
+  const char* usage_error(const void* communicator) const {
     if (owner_ != communicator) return detail::registered_elsewhere;
     return memory_.expired() ? detail::registered_and_freed : nullptr;
   }

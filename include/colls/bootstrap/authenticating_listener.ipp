@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How strangers are let in: the second half of authenticating_listener.hpp.
+// Authenticating and evicting connections: implementation of authenticating_listener.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/authenticating_listener.hpp>
@@ -18,29 +18,31 @@ namespace colls {
 namespace detail {
 
 inline constexpr time_point eviction_pause = milliseconds;
-inline constexpr time_point longest_burst = 64 * eviction_pause;
+inline constexpr time_point max_burst = 64 * eviction_pause;
 
-/// One line a minute about all strangers at all doors of this process.
-COLLS_ONCE void tell_of_strangers(const endpoint& where, const char* what) {
+/// Writes at most one line a minute for all listeners of this process.
+COLLS_ONCE void log_rejection(const endpoint& address, const char* reason) {
   static std::mutex guard;
   static rate_limited_log log{60};
   const std::lock_guard lock(guard);
-  log.warn("turned away at %s: %s", text_of(where).c_str(), what);
+  log.warn("turned away at %s: %s", text_of(address).c_str(), reason);
 }
 
 }  // namespace detail
 
-COLLS_ONCE door::door(engine& on, listener& at, const hello& mine, const secret& shared, host& to,
-                      time_point patience)
-    : engine_(on),
-      listener_(at),
-      mine_(mine),
-      shared_(shared),
-      host_(to),
-      patience_(patience),
-      most_(std::clamp(2 * mine.world, 64, 1024)),
-      last_sweep_(on.now()),
-      tasks_(on) {
+COLLS_ONCE authenticating_listener::authenticating_listener(engine& driver, listener& socket,
+                                                            const hello& local, const secret& key,
+                                                            handler& receiver,
+                                                            time_point proof_timeout)
+    : engine_(driver),
+      listener_(socket),
+      local_(local),
+      key_(key),
+      handler_(receiver),
+      proof_timeout_(proof_timeout),
+      max_pending_(std::clamp(2 * local.world, 64, 1024)),
+      last_sweep_(driver.now()),
+      tasks_(driver) {
   engine_.watch(listener_.descriptor(), EPOLLIN, *this);
   try {
     engine_.add(static_cast<engine::source&>(*this), false);
@@ -50,142 +52,145 @@ COLLS_ONCE door::door(engine& on, listener& at, const hello& mine, const secret&
   }
 }
 
-COLLS_ONCE door::~door() {
+COLLS_ONCE authenticating_listener::~authenticating_listener() {
   engine_.remove(static_cast<engine::source&>(*this));
   engine_.unwatch(listener_.descriptor(), *this);
 }
 
-COLLS_ONCE std::string door::lack() const {
-  return lack_ != 0 && engine_.now() - lacked_ < 10 * seconds ? std::strerror(lack_)
-                                                              : std::string();
+COLLS_ONCE std::string authenticating_listener::accept_error() const {
+  return accept_error_ != 0 && engine_.now() - accept_error_time_ < 10 * seconds
+             ? std::strerror(accept_error_)
+             : std::string();
 }
 
-COLLS_ONCE void door::ready(std::uint32_t) {
-  // Those that come in this turn keep their places in it, and most of the others do: a process that
-  // seldom gets a core must not close connections before it has looked at what they say.
-  int old = pending_strangers();
-  const int kept = old - most_ / 8;
-  // Bounded, so that a flood does not keep the thread from its work.
+COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
+  // Connections that are accepted in this call are not evicted in it, and most of the older ones
+  // are not: a process that seldom gets a core must not close connections before it has read from
+  // them.
+  int old = pending_count();
+  const int kept = old - max_pending_ / 8;
+  // The number is bounded: a flood must not keep the thread from its other work.
   for (int accepted = 0; accepted < 64; ++accepted) {
-    const bool full = pending_strangers() >= most_;
+    const bool full = pending_count() >= max_pending_;
     if (full && old <= kept) return;
-    if (full && !may_evict(old)) return rest(5 * milliseconds);
+    if (full && !may_evict(old)) return pause(5 * milliseconds);
     detail::descriptor socket = listener_.accept();
     if (!socket) {
-      if (!detail::is_lack(errno)) return;
+      if (!detail::is_resource_exhausted(errno)) return;
       const int error = errno;
       if (!may_evict(old)) return refuse(error);
       evict(old);
       continue;
     }
-    // A rank of another user comes by TCP. Whatever else that user wants, it has no place here.
+    // Ranks of other users connect by TCP, so this process is not one of them.
     if (shm::is_local(socket.get()) && !detail::is_own_user(socket.get())) {
-      ++turned_away_;
+      ++rejected_;
       continue;
     }
     if (full) evict(old);
     try {
-      strangers_.push_back({std::make_unique<stream>(engine_, std::move(socket)), awake_});
+      pending_.push_back({std::make_unique<stream>(engine_, std::move(socket)), active_time_});
     } catch (const error&) {
       return refuse(ENOSPC);
     } catch (const std::bad_alloc&) {
       return refuse(ENOMEM);
     }
     try {
-      tasks_.start(greet(std::prev(strangers_.end())));
+      tasks_.start(authenticate(std::prev(pending_.end())));
     } catch (const std::bad_alloc&) {
-      strangers_.pop_back();
+      pending_.pop_back();
       return refuse(ENOMEM);
     }
   }
 }
 
-COLLS_ONCE void door::refuse(int error) {
-  lack_ = error;
-  lacked_ = engine_.now();
-  const hello_bytes answer = write_hello(refusal(purpose::no_descriptor, mine_.rank));
+COLLS_ONCE void authenticating_listener::refuse(int error) {
+  accept_error_ = error;
+  accept_error_time_ = engine_.now();
+  const hello_bytes answer = write_hello(refusal(connection_purpose::no_descriptor, local_.rank));
   spare_.refuse(listener_, [&](int socket) {
-    ++turned_away_;
+    ++rejected_;
     hello_bytes unread;
-    // What is not read when a connection is closed resets it, and may cost the peer the answer.
+    // Closing a connection with unread data resets it, and the peer may lose the answer.
     (void)::recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
-    // A peer that the answer does not reach finds the connection closed.
+    // If the answer does not reach the peer, the peer finds the connection closed.
     (void)::send(socket, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
-  const std::string why = std::string("no connection can be taken: ") + std::strerror(error);
-  detail::tell_of_strangers(listener_.local(), why.c_str());
-  rest(100 * milliseconds);
+  const std::string reason = std::string("no connection can be accepted: ") + std::strerror(error);
+  detail::log_rejection(listener_.local(), reason.c_str());
+  pause(100 * milliseconds);
 }
 
-COLLS_ONCE void door::rest(time_point span) {
-  rests_until_ = engine_.now() + span;
-  listen(false);
+COLLS_ONCE void authenticating_listener::pause(time_point span) {
+  paused_until_ = engine_.now() + span;
+  set_listening(false);
   try {
-    tasks_.start(wake_at(rests_until_));
+    tasks_.start(wake_at(paused_until_));
   } catch (const std::bad_alloc&) {
-    // The next sweep after that time opens the door.
+    // The first sweep after that time resumes listening.
   }
 }
 
-COLLS_ONCE task<> door::wake_at(time_point due) { co_await engine_.sleep_until(due); }
+COLLS_ONCE task<> authenticating_listener::wake_at(time_point time) {
+  co_await engine_.sleep_until(time);
+}
 
-COLLS_ONCE task<> door::greet(place who) {
-  std::unique_ptr<stream> guest;
+COLLS_ONCE task<> authenticating_listener::authenticate(pending_iterator slot) {
+  std::unique_ptr<stream> connection;
   hello peer;
   {
-    const taken_place taken(*this, who);
+    const pending_slot guard(*this, slot);
     try {
-      peer = co_await challenge(*who->link, mine_, shared_);
-      guest = std::move(who->link);
+      peer = co_await challenge(*slot->connection, local_, key_);
+      connection = std::move(slot->connection);
     } catch (const error& thrown) {
-      ++turned_away_;
-      // A few that come and leave may be ranks that ended, or computed, before they were in.
-      if (who->evicted) {
-        detail::tell_of_strangers(listener_.local(),
-                                  "so many come that they take each other's place");
-      } else if (thrown.record().code != errc::closed || ++gone_ % 64 == 0) {
-        detail::tell_of_strangers(listener_.local(), thrown.record().detail);
+      ++rejected_;
+      // A few peers that disconnect may be ranks that ended, or computed, during the handshake.
+      if (slot->evicted) {
+        detail::log_rejection(listener_.local(), "too many connections: some are evicted");
+      } else if (thrown.record().code != errc::closed || ++disconnects_ % 64 == 0) {
+        detail::log_rejection(listener_.local(), thrown.record().detail);
       }
     } catch (const std::bad_alloc&) {
-      ++turned_away_;
+      ++rejected_;
     }
   }
-  if (guest) host_.enter(std::move(guest), peer);
+  if (connection) handler_.handle_peer(std::move(connection), peer);
 }
 
-COLLS_ONCE bool door::may_evict(int old) {
+COLLS_ONCE bool authenticating_listener::may_evict(int old) {
   const time_point time = engine_.now();
-  next_eviction_ = std::max(next_eviction_, time - detail::longest_burst);
+  next_eviction_ = std::max(next_eviction_, time - detail::max_burst);
   return old > 0 && next_eviction_ <= time;
 }
 
-COLLS_ONCE void door::evict(int& old) {
+COLLS_ONCE void authenticating_listener::evict(int& old) {
   std::uint32_t draw = 0;
   detail::fill_random(&draw, sizeof draw);
   auto skip = draw % static_cast<std::uint32_t>(old);
-  for (stranger& it : strangers_) {
+  for (pending_connection& it : pending_) {
     if (it.evicted || skip-- > 0) continue;
     it.evicted = true;
     ++evicted_;
     --old;
     next_eviction_ += detail::eviction_pause;
-    return it.link->close();
+    return it.connection->close();
   }
 }
 
-COLLS_ONCE void door::listen(bool wanted) {
+COLLS_ONCE void authenticating_listener::set_listening(bool wanted) {
   if (listening_ == wanted) return;
   listening_ = wanted;
   engine_.rewatch(listener_.descriptor(), wanted ? static_cast<std::uint32_t>(EPOLLIN) : 0U, *this);
 }
 
-COLLS_ONCE void door::sweep(time_point now) {
-  awake_ += std::min<time_point>(now - last_sweep_, 200 * milliseconds);
+COLLS_ONCE void authenticating_listener::sweep(time_point now) {
+  active_time_ += std::min<time_point>(now - last_sweep_, 200 * milliseconds);
   last_sweep_ = now;
-  for (stranger& it : strangers_) {
-    if (it.link && awake_ - it.came >= patience_) it.link->close();
+  for (pending_connection& it : pending_) {
+    if (it.connection && active_time_ - it.accepted >= proof_timeout_) it.connection->close();
   }
-  if (now >= rests_until_) listen(true);
+  if (now >= paused_until_) set_listening(true);
 }
 
 }  // namespace colls

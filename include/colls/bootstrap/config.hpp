@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Who this process is in its world, and where that world meets.
+// colls::config: the rank of this process, and where the ranks of its world meet.
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
@@ -14,91 +14,93 @@
 
 namespace colls {
 
-/// What joining needs to know. `environment()` fills it from the launcher's variables; a program
-/// may as well write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
-/// Equal on all ranks: size, address, secret, job, insecure, transport, checksum. Trivially
-/// copyable: g++ 12 breaks other aggregates that are written inside a co_await expression.
+/// The parameters of joining. `environment()` fills it from the variables of the launcher; a
+/// program can also write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
+/// Must be equal on all ranks: size, address, secret, job, insecure, transport, checksum. It is
+/// trivially copyable because g++ 12 miscompiles other aggregates inside a co_await expression.
 struct config {
   int rank = -1;
   int size = -1;
-  int local_rank = -1;  // the launcher's words, or -1: who shares a host is found out
+  int local_rank = -1;  // this and the next three: from the launcher, or -1 (then detected)
   int local_size = -1;
   int node = -1;
   int nodes = -1;
-  /// `tcp://host:port` or `tcp://[::1]:port`: rank 0 serves there. `file:///path`: on one host or a
-  /// shared file system. `env://`: as the launcher's variables say. Empty with size 1.
+  /// `tcp://host:port` or `tcp://[::1]:port`: rank 0 hosts the store there. `file:///path`: a file
+  /// on one host or on a shared file system. `env://`: from the launcher's variables. Empty with
+  /// size 1.
   fixed_text<1024> address = {};
-  /// Every process of the job proves that it knows it. May be empty where ranks of one user meet on
-  /// loopback (rank 0 draws one then), and with `insecure`.
+  /// Every process of the job proves that it knows the secret. It may be empty if ranks of one user
+  /// meet on loopback (rank 0 then generates one), and with `insecure`.
   fixed_text<1024> secret = {};
-  fixed_text<256> job = {};                               // keeps jobs apart that meet at one port
-  time_span join_timeout = time_span::of(300 * seconds);  // how long joining may take
-  time_span timeout = time_span::of(600 * seconds);       // an operation, without a byte
+  fixed_text<256> job = {};  // separates jobs that use one port
+  time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
+  time_span timeout =
+      time_span::from_nanoseconds(600 * seconds);  // of an operation without progress
   bool insecure = false;
-  fixed_text<64> source = "config";  // who said all this
-  /// Congestion control of links over TCP (`reno`), which the system has to grant; empty: the
-  /// system's.
+  fixed_text<64> source = "config";  // origin of these values, for messages
+  /// Congestion control of connections over TCP (`reno`), which the system must permit; empty: the
+  /// default of the system.
   fixed_text<16> congestion = {};
   /// `hybrid` (or empty): shared memory inside a host, TCP between hosts. `tcp`: TCP alone. `shm`:
   /// shared memory, or an error.
   fixed_text<8> transport = {};
-  /// Whether this rank reads what other ranks of its host have in memory of their own, by the
-  /// kernel: `always` or `never`, where it may; empty: where that is fast enough.
+  /// Whether this rank reads the private memory of other ranks of its host by cross memory attach:
+  /// `always` (where the kernel permits it) or `never`; empty: where it is fast enough.
   fixed_text<8> reads = {};
-  /// Whether what travels has checksums (CRC32C): frames on sockets, in shared memory and on the
-  /// store's connections, not memory that is read or written in place.
+  /// Whether frames on sockets, in shared memory and on the store's connections have checksums
+  /// (CRC32C). Memory that is read or written in place has none.
   bool checksum = false;
   port_list ports = {};   // tried in this order instead of the port in `address`
-  bool served = false;    // a launcher serves the store at `address`
-  bool own_file = false;  // the file in `address` belongs to this job alone
-  int store_fd = -1;      // rank 0: a socket that listens at `address` already
+  bool served = false;    // a launcher hosts the store at `address`
+  bool own_file = false;  // only this job uses the file in `address`
+  int store_fd = -1;      // rank 0: a socket that already listens at `address`
 
-  /// A world of this process alone.
+  /// Returns the config of a world that consists of this process.
   static config single() {
-    config alone;
-    alone.rank = 0;
-    alone.size = 1;
-    alone.source = "config::single()";
-    return alone;
+    config result;
+    result.rank = 0;
+    result.size = 1;
+    result.source = "config::single()";
+    return result;
   }
 };
 static_assert(std::is_trivially_copyable_v<config>);
 
 namespace detail {
 
-/// A `config::address`, taken apart.
-struct meeting_place {
+/// The parts of a `config::address`.
+struct store_address {
   enum class kind { environment, tcp, file } kind = kind::tcp;
   std::string host;
   int port = 0;
   std::string path;
 };
 
-/// The number that `text` is, whole and within the limits, or -1.
-inline long parse_number(const std::string& text, long most) {
+/// Returns the decimal number in `text`, or -1 if it is none or exceeds `max`.
+inline long parse_number(const std::string& text, long max) {
   if (text.empty() || text.size() > 10) return -1;
   for (const char c : text) {
     if (c < '0' || c > '9') return -1;
   }
   const long value = std::strtol(text.c_str(), nullptr, 10);
-  return value <= most ? value : -1;
+  return value <= max ? value : -1;
 }
 
-inline meeting_place parse_address(std::string_view given) {
-  const std::string address(given);
-  meeting_place place;
+inline store_address parse_address(std::string_view text) {
+  const std::string address(text);
+  store_address result;
   if (address == "env://") {
-    place.kind = meeting_place::kind::environment;
-    return place;
+    result.kind = store_address::kind::environment;
+    return result;
   }
   if (address.starts_with("file://")) {
-    place.kind = meeting_place::kind::file;
-    place.path = address.substr(7);
-    if (!place.path.starts_with("/")) {
+    result.kind = store_address::kind::file;
+    result.path = address.substr(7);
+    if (!result.path.starts_with("/")) {
       raise(errc::join_failed, "the address '%s' needs an absolute path: file:///path",
             address.c_str());
     }
-    return place;
+    return result;
   }
   if (!address.starts_with("tcp://")) {
     raise(errc::join_failed,
@@ -110,30 +112,30 @@ inline meeting_place parse_address(std::string_view given) {
   if (colon == std::string::npos) {
     raise(errc::join_failed, "the address '%s' has no port: tcp://host:port", address.c_str());
   }
-  place.host = rest.substr(0, colon);
-  if (place.host.starts_with("[") && place.host.ends_with("]")) {
-    place.host = place.host.substr(1, place.host.size() - 2);
-  } else if (place.host.find(':') != std::string::npos) {
+  result.host = rest.substr(0, colon);
+  if (result.host.starts_with("[") && result.host.ends_with("]")) {
+    result.host = result.host.substr(1, result.host.size() - 2);
+  } else if (result.host.find(':') != std::string::npos) {
     raise(errc::join_failed,
           "the address '%s' needs brackets round its IPv6 part: tcp://[::1]:port", address.c_str());
   }
-  if (place.host.find_first_of("[]") != std::string::npos) {
-    raise(errc::join_failed, "the address '%s' has brackets that are no IPv6 address's",
+  if (result.host.find_first_of("[]") != std::string::npos) {
+    raise(errc::join_failed, "the address '%s' has brackets without an IPv6 address",
           address.c_str());
   }
   const long port = parse_number(rest.substr(colon + 1), 65535);
-  if (place.host.empty() || port < 0) {
+  if (result.host.empty() || port < 0) {
     raise(errc::join_failed, "the address '%s' has no host or no port: tcp://host:port",
           address.c_str());
   }
-  place.port = static_cast<int>(port);
-  return place;
+  result.port = static_cast<int>(port);
+  return result;
 }
 
-/// host:port as it is written in addresses and messages; the host may have its brackets already.
+/// Returns host:port as in addresses and messages. An IPv6 host may already have brackets.
 inline std::string host_and_port(const std::string& host, int port) {
-  const bool six = host.find(':') != std::string::npos && !host.starts_with("[");
-  return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  const bool needs_brackets = host.find(':') != std::string::npos && !host.starts_with("[");
+  return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 }  // namespace detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Addresses: names into numbers, which address of this host others can dial, and dialling.
+// Resolving host names and connecting to the store.
 
 #include <colls/bootstrap/tcp_store.hpp>
 
@@ -10,21 +10,21 @@ namespace colls {
 
 namespace detail {
 
-/// All addresses of a host; numbers are never looked up. Empty: the name is unknown, `*why` says
-/// how. A name is looked up by the system, which may block.
-std::vector<boost::asio::ip::address> addresses_of(const std::string& host,
-                                                   std::string* why = nullptr);
+/// Returns all addresses of a host; empty if the name is unknown, with the reason in `*reason`. A
+/// numeric address is not looked up. A name is resolved by the system, which may block.
+std::vector<boost::asio::ip::address> resolve_host(const std::string& host,
+                                                   std::string* reason = nullptr);
 
-/// The address of this host from which packets to `target` leave; nothing is sent.
-std::optional<boost::asio::ip::address> address_towards(const endpoint& target);
+/// Returns the source address of packets to `target`. Sends nothing.
+std::optional<boost::asio::ip::address> source_address_for(const endpoint& target);
 
-/// A pause that grows to `longest`, with jitter so that ranks do not come in step.
-class back_off {
+/// Pauses that double up to a maximum, with jitter that keeps ranks from dialling in step.
+class exponential_backoff {
  public:
-  time_point next(time_point longest) {
+  time_point next(time_point max_pause) {
     std::uint32_t draw = 0;
     fill_random(&draw, sizeof draw);
-    step_ = std::min(step_, longest);
+    step_ = std::min(step_, max_pause);
     const time_point pause = step_ / 2 + static_cast<time_point>(draw) % step_;
     step_ *= 2;
     return pause;
@@ -34,61 +34,64 @@ class back_off {
   time_point step_ = 10 * milliseconds;
 };
 
-/// One try: connects, which sets `*connected`, asks for the local key if there is no other, proves,
-/// hears the verdict. Throws what they throw. `key` becomes what was proved, and must stay alive.
-task<std::shared_ptr<tcp_store>> dial_store(engine& on, const endpoint& where, const hello& mine,
-                                            secret& key, time_point deadline, time_point patience,
-                                            bool* connected = nullptr);
+/// Dials the store once: connects (which sets `*connected`), fetches the local secret if there is
+/// no other, proves it and waits for the verdict. Throws the errors of these steps. `key` becomes
+/// the proved secret. The arguments must outlive the task.
+task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, const endpoint& address,
+                                                 const hello& local, secret& key,
+                                                 time_point deadline, time_point default_timeout,
+                                                 bool* connected = nullptr);
 
-/// How reaching a store goes: what went wrong last, and whether it is worth another try.
-struct attempts {
-  const char* what;
+/// The errors of repeated attempts to dial a store, and whether another attempt makes sense.
+struct dial_errors {
+  const char* address;
   failure last{errc::unreachable};
-  failure lack{};  // what a store said when it could not take the connection
-  time_point lacked = 0;
+  failure refusal{};  // of a store that has reached its limit on open files
+  time_point refusal_time = 0;
   bool connected = false;
 
-  bool hopeless() const {
+  bool is_permanent() const {
     return last.code == errc::rank_taken || last.code == errc::world_complete ||
            last.code == errc::join_failed || last.code == errc::insecure_bind ||
            last.code == errc::crypto_failed;
   }
-  /// What listens there is of another job, or of none that this process may enter.
+  /// Returns whether the peer at that address belongs to another job, or does not accept this
+  /// process.
   bool is_refused() const {
     return last.code == errc::version_mismatch || last.code == errc::auth_failed;
   }
-  void note(const failure& why, time_point now) {
-    last = why;
-    if (why.code == errc::too_many_files) {
-      lack = why;
-      lacked = now;
+  void record(const failure& reason, time_point now) {
+    last = reason;
+    if (reason.code == errc::too_many_files) {
+      refusal = reason;
+      refusal_time = now;
     }
-    log_debug("store at %s: %s", what, why.detail);
+    log_debug("store at %s: %s", address, reason.detail);
   }
-  /// What a store has just said of itself explains more than connections that came to nothing.
-  const failure& reason(time_point now) const {
-    const bool is_recent = lack.code == errc::too_many_files && now - lacked < 5 * seconds;
-    return is_recent && !hopeless() && !is_refused() ? lack : last;
+  /// Returns the error to report. A recent refusal explains more than a failed connection.
+  const failure& best_reason(time_point now) const {
+    const bool is_recent = refusal.code == errc::too_many_files && now - refusal_time < 5 * seconds;
+    return is_recent && !is_permanent() && !is_refused() ? refusal : last;
   }
-  /// In a crowd of strangers a connection may be dropped again and again before it is served.
-  time_point longest_pause() const {
+  /// Returns the maximum pause, which is short if the store evicts connections during a flood.
+  time_point max_pause() const {
     const bool dropped = connected && last.code == errc::unreachable;
     return (dropped ? 50 : 500) * milliseconds;
   }
 };
 
-task<std::shared_ptr<tcp_store>> reach_store(engine& on, std::string host, port_list ports,
-                                             hello mine, secret& key, time_point deadline,
-                                             time_point patience);
+task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::string host, port_list ports,
+                                            hello local, secret& key, time_point deadline,
+                                            time_point default_timeout);
 
 }  // namespace detail
 
-/// Reaches the store at `place` (tcp://host:port), trying every address of the host, and
-/// `ports` instead of its port if there are any, again and again until the deadline. `key` becomes
-/// what was proved, and must stay alive.
-task<std::shared_ptr<tcp_store>> reach_store(engine& on, const detail::meeting_place& place,
-                                             const port_list& ports, const hello& mine, secret& key,
-                                             time_point deadline, time_point patience);
+/// Dials the store at `address` (tcp://host:port) until the deadline. It tries every address of the
+/// host, and `ports` instead of the port if there are any. `key` becomes the proved secret. The
+/// arguments must outlive the task.
+task<std::shared_ptr<tcp_store>> dial_store(engine& driver, const detail::store_address& address,
+                                            const port_list& ports, const hello& local, secret& key,
+                                            time_point deadline, time_point default_timeout);
 
 }  // namespace colls
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Environment variables, and what their values mean.
+// Parsing of environment variables.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/os/descriptor.hpp>
@@ -21,14 +21,14 @@ namespace colls {
 
 namespace detail {
 
-/// A way to look a variable up: a function, so that tests can play any launcher.
+/// Access to variables by a function, which lets tests imitate any launcher.
 struct variables {
-  const char* (*look)(void* context, const char* name);
+  const char* (*lookup)(void* context, const char* name);
   void* context;
 
-  /// Null if it is not set, or set to nothing.
+  /// Returns null if the variable is not set or empty.
   const char* get(const char* name) const {
-    const char* const value = look(context, name);
+    const char* const value = lookup(context, name);
     return value == nullptr || *value == 0 ? nullptr : value;
   }
   std::string text(const char* name) const {
@@ -41,17 +41,17 @@ struct variables {
     }
     return false;
   }
-  /// -1 if it is not set; throws if it is no number.
-  int number(const char* name, long most = 100'000'000) const {
+  /// Returns -1 if the variable is not set. Throws if it is not a number up to `max`.
+  int number(const char* name, long max = 100'000'000) const {
     const char* const value = get(name);
     if (value == nullptr) return -1;
-    const long parsed = parse_number(value, most);
-    if (parsed < 0) raise(errc::join_failed, "%s=%.60s is no number up to %ld", name, value, most);
+    const long parsed = parse_number(value, max);
+    if (parsed < 0) raise(errc::join_failed, "%s=%.60s is no number up to %ld", name, value, max);
     return static_cast<int>(parsed);
   }
 };
 
-/// "30", "1.5s", "500ms", "10min", "2h"; throws for anything else.
+/// Parses "30", "1.5s", "500ms", "10min" or "2h". Throws for anything else.
 inline time_span parse_duration(const char* name, const std::string& text) {
   char* unit = nullptr;
   const double value = std::strtod(text.c_str(), &unit);
@@ -66,9 +66,10 @@ inline time_span parse_duration(const char* name, const std::string& text) {
     raise(errc::join_failed, "%s=%.60s is no time such as 30, 1.5s, 500ms, 10min", name,
           text.c_str());
   }
-  return time_span::of(static_cast<time_point>(total));
+  return time_span::from_nanoseconds(static_cast<time_point>(total));
 }
 
+/// Parses a boolean: 1, true, yes, on; 0, false, no, off, or empty. Throws for anything else.
 inline bool parse_switch(const char* name, const std::string& text) {
   for (const char* yes : {"1", "true", "yes", "on"}) {
     if (text == yes) return true;
@@ -79,17 +80,17 @@ inline bool parse_switch(const char* name, const std::string& text) {
   raise(errc::join_failed, "%s=%.60s is neither 1 nor 0", name, text.c_str());
 }
 
-/// The secret in a file that nobody else can read.
+/// Reads the secret from a file that only its owner can read.
 inline std::string read_secret_file(const std::string& path) {
   const int file = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
-  struct stat found{};
-  if (file < 0 || ::fstat(file, &found) != 0) {
+  struct stat facts{};
+  if (file < 0 || ::fstat(file, &facts) != 0) {
     raise(errc::join_failed, "COLLS_SECRET_FILE=%s: %s", path.c_str(), std::strerror(errno));
   }
   char text[1100];
   const ssize_t size = uninterrupted([&] { return ::read(file, text, sizeof text); });
   ::close(file);
-  if ((found.st_mode & 077) != 0) {
+  if ((facts.st_mode & 077) != 0) {
     raise(errc::auth_failed, "COLLS_SECRET_FILE=%s can be read by others: chmod 600 it",
           path.c_str());
   }
@@ -104,11 +105,12 @@ inline std::string read_secret_file(const std::string& path) {
   return secret;
 }
 
-/// What COLLS_SECRET says, or the file that COLLS_SECRET_FILE names; empty: neither is set.
-inline std::string read_secret(const variables& from) {
-  const std::string secret = from.text("COLLS_SECRET");
+/// Returns COLLS_SECRET, or the content of the file that COLLS_SECRET_FILE names; empty if neither
+/// is set.
+inline std::string read_secret(const variables& env) {
+  const std::string secret = env.text("COLLS_SECRET");
   if (secret.size() > 1023) raise(errc::join_failed, "COLLS_SECRET is longer than 1023 bytes");
-  const char* const file = from.get("COLLS_SECRET_FILE");
+  const char* const file = env.get("COLLS_SECRET_FILE");
   if (file == nullptr) return secret;
   if (!secret.empty()) {
     raise(errc::join_failed, "COLLS_SECRET and COLLS_SECRET_FILE are both set: keep one");
@@ -116,8 +118,8 @@ inline std::string read_secret(const variables& from) {
   return read_secret_file(file);
 }
 
-/// Ports for a job that was told a port which its launcher keeps for itself: all ranks try these
-/// in this order. Below the range from which systems choose ports on their own.
+/// Returns ports for a job whose launcher uses the announced port itself. All ranks try them in
+/// this order. They lie below the range of ephemeral ports.
 inline port_list derived_ports(const std::string& job, int port) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : job + ":" + std::to_string(port)) {

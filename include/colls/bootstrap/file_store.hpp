@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A store in a file that all processes see: by it ranks meet where no address is known.
+// A store in a shared file, by which ranks find each other without an address.
 
 #include <colls/bootstrap/file_store_header.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -12,75 +12,78 @@
 
 namespace colls {
 
-/// A store whose keys are appended to one file, under its lock. Rank 0 makes the file (and takes it
-/// away with the store); the others wait for it. It also carries a secret, so that only those who
-/// may read it can join.
+/// A store that appends its keys to a file, under a file lock. Rank 0 creates the file and removes
+/// it with the store; the other ranks wait for it. The file also contains a secret: only processes
+/// with permission to read it can join.
 class file_store final : public store {
  public:
   struct options {
     int world = 0;
     std::uint64_t job = 0;
-    bool replace_abandoned = false;  // else an abandoned file is `errc::stale_store`
+    bool replace_abandoned = false;  // if not, an abandoned file is `errc::stale_store`
   };
 
-  /// Rank 0. Throws `join_failed` (the directory, no regular file of this user), `stale_store`,
-  /// `rank_taken` (its maker lives, or another process makes it at this moment).
-  static std::shared_ptr<file_store> create(engine& on, const std::string& path,
-                                            const options& how);
+  /// Creates the file, on rank 0. Throws `join_failed` (no usable directory, not a regular file of
+  /// this user), `stale_store`, or `rank_taken` (the process that created the file lives, or
+  /// another process is creating it).
+  static std::shared_ptr<file_store> create(engine& driver, const std::string& path,
+                                            const options& opts);
 
-  /// The others: waits for the file until the deadline. Throws `join_failed` (directory, rights, no
-  /// regular file of this user, another world), `stale_store`, `join_timeout`.
-  static task<std::shared_ptr<file_store>> open(engine& on, const std::string& path,
-                                                const options& how, time_point deadline);
+  /// Waits for the file until the deadline, on the other ranks. Throws `join_failed` (no usable
+  /// directory, wrong permissions, not a regular file of this user, another world), `stale_store`,
+  /// or `join_timeout`.
+  static task<std::shared_ptr<file_store>> open(engine& driver, const std::string& path,
+                                                const options& opts, time_point deadline);
 
   ~file_store() override;
 
-  secret shared_secret(bool insecure) const { return secret(head_.secret, insecure); }
-  /// When the store goes, its (then empty) directory goes too.
-  void remove_directory_too() { directory_too_ = true; }
+  /// Returns the secret that the file contains.
+  secret shared_secret(bool insecure) const { return secret(header_.secret, insecure); }
+  /// Makes the destructor also remove the directory of the file, if it is empty then.
+  void remove_directory_too() { removes_directory_ = true; }
 
  private:
-  file_store(engine& on, std::string path, detail::descriptor file,
-             const detail::store_file_head& head)
-      : engine_(on), path_(std::move(path)), file_(std::move(file)), head_(head) {}
+  file_store(engine& driver, std::string path, detail::descriptor file,
+             const detail::file_store_header& header)
+      : engine_(driver), path_(std::move(path)), file_(std::move(file)), header_(header) {}
 
   static void check_directory(const std::string& path);
 
-  // What is written there no other user can read.
+  // Returns whether the file is a regular file that only this user can read and write.
   static bool is_of_this_user_alone(int file);
 
-  /// The head of the file, if there is one whole.
-  static std::optional<detail::store_file_head> head_of(int file);
+  // Returns the header of the file, or nullopt if it is incomplete or invalid.
+  static std::optional<detail::file_store_header> read_header(int file);
 
   struct existing {
-    detail::descriptor file;  // none: nothing lies there
+    detail::descriptor file;  // closed if there is no file
     struct stat facts{};
   };
-  // What lies there. Throws if it is no regular file of this user.
-  static existing look_at(const std::string& path);
+  // Opens an existing file. Throws if it is not a regular file of this user.
+  static existing open_existing(const std::string& path);
 
-  // The new file gets its name, unless another process's store has it.
-  static void give_name(const std::string& fresh, const std::string& path, const options& how);
+  // Gives the new file its final name. Throws if a store of another process has it.
+  static void give_name(const std::string& fresh, const std::string& path, const options& opts);
 
-  static bool may_replace(const existing& old, const options& how);
+  static bool may_replace(const existing& old, const options& opts);
 
   [[noreturn]] static void explain_existing(const existing& old, const std::string& path);
 
-  static task<std::shared_ptr<file_store>> wait_for_file(engine& on, std::string path, options how,
-                                                         time_point deadline);
+  static task<std::shared_ptr<file_store>> wait_for_file(engine& driver, std::string path,
+                                                         options opts, time_point deadline);
 
-  // Takes in what others have appended. A record that is not whole is read again the next time, for
-  // its writer may have died and another may write there.
+  // Reads what other processes have appended. An incomplete record is read again the next time: if
+  // its writer has died, another process overwrites it.
   void refresh();
 
-  // Under the lock, after a refresh.
+  // The caller holds the lock and has called `refresh`.
   void append(const std::string& key, const std::string& value);
 
   class locked {
    public:
     explicit locked(int file) : file_(file) {}
     locked(const locked&) = delete;
-    // Fails only for a wrong descriptor.
+    // Fails only for an invalid descriptor.
     ~locked() {
       (void)detail::uninterrupted([this] { return ::flock(file_, LOCK_UN); });
     }
@@ -89,7 +92,7 @@ class file_store final : public store {
     int file_;
   };
 
-  // The lock itself never blocks the thread.
+  // Waits for the lock without blocking the thread.
   task<> lock(time_point deadline);
 
   task<> do_set(std::string key, std::string value, time_point deadline) override;
@@ -103,12 +106,12 @@ class file_store final : public store {
   engine& engine_;
   std::string path_;
   detail::descriptor file_;
-  detail::store_file_head head_;
+  detail::file_store_header header_;
   std::map<std::string, std::string> values_;
-  std::size_t end_ = sizeof(detail::store_file_head);  // of the records taken in
-  bool half_done_ = false;                             // something follows that is no whole record
-  pid_t maker_ = 0;                                    // of the file, if it is this process
-  bool directory_too_ = false;
+  std::size_t end_ = sizeof(detail::file_store_header);  // of the records read so far
+  bool has_partial_record_ = false;                      // after `end_`
+  pid_t creator_ = 0;                                    // this process, if it created the file
+  bool removes_directory_ = false;
 };
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How the file is read and written: the second half of file_store.hpp.
+// Creating, reading and writing the file: implementation of file_store.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/file_store.hpp>
@@ -12,17 +12,17 @@
 
 namespace colls::detail {
 
-inline int open_file(const std::string& path, int how, mode_t mode = 0) {
-  // What another user has put there, a FIFO for one, must not block this process.
+inline int open_file(const std::string& path, int flags, mode_t mode = 0) {
+  // A file of another user, such as a FIFO, must not block this process.
   constexpr int always = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-  return uninterrupted([&] { return ::open(path.c_str(), how | always, mode); });
+  return uninterrupted([&] { return ::open(path.c_str(), flags | always, mode); });
 }
 
 inline int try_lock(int file) {
   return uninterrupted([=] { return ::flock(file, LOCK_EX | LOCK_NB); });
 }
 
-/// Whether `path` is the name of that open file.
+/// Returns whether `path` is the name of the open file.
 inline bool is_at(const std::string& path, int file) {
   struct stat named{}, opened{};
   return ::lstat(path.c_str(), &named) == 0 && ::fstat(file, &opened) == 0 &&
@@ -50,16 +50,16 @@ inline const char* kind_of(mode_t mode) {
 
 namespace colls {
 
-COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std::string& path,
-                                                          const options& how) {
+COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& driver, const std::string& path,
+                                                          const options& opts) {
   check_directory(path);
-  auto head = detail::store_file_head::of_this_process();
-  head.world = how.world;
-  head.job = how.job;
-  detail::fill_random(&head.nonce, sizeof head.nonce);
-  std::snprintf(head.secret, sizeof head.secret, "%s", detail::draw_secret().c_str());
-  // Written whole under another name first, so that no rank sees half a head. The name cannot be
-  // foreseen, and a file that is there already is not this process's: another user may have it open.
+  auto header = detail::file_store_header::of_this_process();
+  header.world = opts.world;
+  header.job = opts.job;
+  detail::fill_random(&header.nonce, sizeof header.nonce);
+  std::snprintf(header.secret, sizeof header.secret, "%s", detail::draw_secret().c_str());
+  // The file is first written under another name, because no rank may see an incomplete header. The
+  // name is random, and an existing file is an error: another user may have it open.
   std::uint64_t name = 0;
   detail::fill_random(&name, sizeof name);
   char ending[32];
@@ -70,41 +70,42 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& on, const std:
     detail::raise(errc::join_failed, "cannot make %s: %s", fresh.c_str(), std::strerror(errno));
   }
   const bool is_own = is_of_this_user_alone(file.get());
-  const auto write = [&] { return ::write(file.get(), &head, sizeof head); };
-  if (!is_own || detail::uninterrupted(write) != sizeof head) {
-    const std::string why = is_own ? std::strerror(errno) : "it is not this user's alone";
-    (void)::unlink(fresh.c_str());  // it is reported as what could not be written
-    detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), why.c_str());
+  const auto write = [&] { return ::write(file.get(), &header, sizeof header); };
+  if (!is_own || detail::uninterrupted(write) != sizeof header) {
+    const std::string reason = is_own ? std::strerror(errno) : "other users have access to it";
+    (void)::unlink(fresh.c_str());  // the failed write is what is reported
+    detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), reason.c_str());
   }
   try {
-    give_name(fresh, path, how);
+    give_name(fresh, path, opts);
   } catch (...) {
-    (void)::unlink(fresh.c_str());  // what could not get its name is reported
+    (void)::unlink(fresh.c_str());  // the original error is reported
     throw;
   }
-  auto store = std::shared_ptr<file_store>(new file_store(on, path, std::move(file), head));
-  store->maker_ = ::getpid();
+  auto store = std::shared_ptr<file_store>(new file_store(driver, path, std::move(file), header));
+  store->creator_ = ::getpid();
   return store;
 }
 
-COLLS_ONCE task<std::shared_ptr<file_store>> file_store::open(engine& on, const std::string& path,
-                                                              const options& how,
+COLLS_ONCE task<std::shared_ptr<file_store>> file_store::open(engine& driver,
+                                                              const std::string& path,
+                                                              const options& opts,
                                                               time_point deadline) {
-  return wait_for_file(on, path, how, deadline);
+  return wait_for_file(driver, path, opts, deadline);
 }
 
 COLLS_ONCE file_store::~file_store() {
-  if (maker_ != ::getpid()) return;
-  // The file of another job may have this name by now, if this one was taken away.
+  if (creator_ != ::getpid()) return;
+  // If this file has been removed, a file of another job may have its name.
   if (detail::is_at(path_, file_.get())) (void)::unlink(path_.c_str());
-  // A directory that is not empty stays.
-  if (directory_too_) (void)::rmdir(path_.substr(0, path_.rfind('/')).c_str());
+  // A directory that is not empty remains.
+  if (removes_directory_) (void)::rmdir(path_.substr(0, path_.rfind('/')).c_str());
 }
 
 COLLS_ONCE void file_store::check_directory(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
-  struct stat found{};
-  if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
+  struct stat facts{};
+  if (::stat(directory.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
     detail::raise(errc::join_failed, "the directory of file://%s does not exist", path.c_str());
   }
   if (::access(directory.c_str(), W_OK | X_OK) != 0) {
@@ -114,30 +115,31 @@ COLLS_ONCE void file_store::check_directory(const std::string& path) {
 }
 
 COLLS_ONCE bool file_store::is_of_this_user_alone(int file) {
-  struct stat found{};
-  return ::fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == ::geteuid() &&
-         (found.st_mode & 077) == 0;
+  struct stat facts{};
+  return ::fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == ::geteuid() &&
+         (facts.st_mode & 077) == 0;
 }
 
-COLLS_ONCE std::optional<detail::store_file_head> file_store::head_of(int file) {
-  detail::store_file_head head;
-  const ssize_t got = detail::uninterrupted([&] { return ::pread(file, &head, sizeof head, 0); });
-  if (got != sizeof head || !head.is_sound()) return std::nullopt;
-  return head;
+COLLS_ONCE std::optional<detail::file_store_header> file_store::read_header(int file) {
+  detail::file_store_header header;
+  const ssize_t got =
+      detail::uninterrupted([&] { return ::pread(file, &header, sizeof header, 0); });
+  if (got != sizeof header || !header.is_sound()) return std::nullopt;
+  return header;
 }
 
-COLLS_ONCE file_store::existing file_store::look_at(const std::string& path) {
+COLLS_ONCE file_store::existing file_store::open_existing(const std::string& path) {
   existing it{detail::descriptor(detail::open_file(path, O_RDWR))};
   const int failed = it.file ? 0 : errno;
   if (failed == ENOENT) return it;
   if ((it.file ? ::fstat(it.file.get(), &it.facts) : ::lstat(path.c_str(), &it.facts)) != 0) {
     if (errno == ENOENT) return it;  // it has gone meanwhile
-    detail::raise(errc::join_failed, "cannot look at file://%s: %s", path.c_str(),
+    detail::raise(errc::join_failed, "cannot examine file://%s: %s", path.c_str(),
                   std::strerror(errno));
   }
   if (!S_ISREG(it.facts.st_mode) || it.facts.st_uid != ::geteuid()) {
     detail::raise(errc::join_failed,
-                  "file://%s is a %s of user %lld: it has to be a regular file of this process's "
+                  "file://%s is a %s of user %lld: it must be a regular file of this process's "
                   "user %lld",
                   path.c_str(), detail::kind_of(it.facts.st_mode),
                   static_cast<long long>(it.facts.st_uid), static_cast<long long>(::geteuid()));
@@ -150,16 +152,17 @@ COLLS_ONCE file_store::existing file_store::look_at(const std::string& path) {
 }
 
 COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::string& path,
-                                      const options& how) {
+                                      const options& opts) {
   while (::link(fresh.c_str(), path.c_str()) != 0) {
     if (errno != EEXIST) {
       detail::raise(errc::join_failed, "cannot make file://%s: %s", path.c_str(),
                     std::strerror(errno));
     }
-    const existing old = look_at(path);
+    const existing old = open_existing(path);
     if (!old.file) continue;  // it has gone meanwhile
-    if (!may_replace(old, how)) explain_existing(old, path);
-    // Only the process that has the old file's lock replaces it, and only while it has that name.
+    if (!may_replace(old, opts)) explain_existing(old, path);
+    // Only the process with the lock on the old file replaces it, and only if the name is
+    // unchanged.
     if (detail::try_lock(old.file.get()) != 0) {
       if (errno == EWOULDBLOCK) {
         detail::raise(errc::rank_taken, "another process is about to be rank 0 of file://%s",
@@ -173,112 +176,114 @@ COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::strin
     detail::raise(errc::join_failed, "cannot replace file://%s: %s", path.c_str(),
                   std::strerror(errno));
   }
-  (void)::unlink(fresh.c_str());  // a second name, which harms nothing where it stays
+  (void)::unlink(fresh.c_str());  // a second name, harmless if it remains
 }
 
-COLLS_ONCE bool file_store::may_replace(const existing& old, const options& how) {
+COLLS_ONCE bool file_store::may_replace(const existing& old, const options& opts) {
   if (old.facts.st_size == 0) return true;  // a name that mktemp reserved
-  const auto head = head_of(old.file.get());
-  if (!how.replace_abandoned || !head) return false;
-  // A file of our own in a local directory: one from before a reboot is abandoned too.
-  return head->is_abandoned() || detail::boot_id() != head->boot;
+  const auto header = read_header(old.file.get());
+  if (!opts.replace_abandoned || !header) return false;
+  // The file is in a local directory of this job: one from before a reboot is abandoned too.
+  return header->is_abandoned() || detail::boot_id() != header->boot;
 }
 
 COLLS_ONCE void file_store::explain_existing(const existing& old, const std::string& path) {
-  const auto head = head_of(old.file.get());
-  if (head && detail::boot_id() == head->boot && !head->is_abandoned()) {
+  const auto header = read_header(old.file.get());
+  if (header && detail::boot_id() == header->boot && !header->is_abandoned()) {
     detail::raise(errc::rank_taken, "process %lld of this host is rank 0 of %s",
-                  static_cast<long long>(head->pid), path.c_str());
+                  static_cast<long long>(header->pid), path.c_str());
   }
   detail::raise(errc::stale_store,
-                head ? "file://%s was left behind by an earlier job"
-                     : "file://%s exists and is no store of colls",
+                header ? "file://%s was left behind by an earlier job"
+                       : "file://%s exists and is not a store of colls",
                 path.c_str());
 }
 
-COLLS_ONCE task<std::shared_ptr<file_store>> file_store::wait_for_file(engine& on, std::string path,
-                                                                       options how,
+COLLS_ONCE task<std::shared_ptr<file_store>> file_store::wait_for_file(engine& driver,
+                                                                       std::string path,
+                                                                       options opts,
                                                                        time_point deadline) {
   check_directory(path);
   for (;;) {
-    existing it = look_at(path);
+    existing it = open_existing(path);
     detail::descriptor& file = it.file;
     if (file) {
-      const auto head = head_of(file.get());
-      const bool abandoned = head && head->is_abandoned();
-      const bool foreign = (!head && it.facts.st_size > 0) || (head && head->job != how.job);
-      if (foreign || (abandoned && !how.replace_abandoned)) {
+      const auto header = read_header(file.get());
+      const bool abandoned = header && header->is_abandoned();
+      const bool foreign = (!header && it.facts.st_size > 0) || (header && header->job != opts.job);
+      if (foreign || (abandoned && !opts.replace_abandoned)) {
         detail::raise(errc::stale_store, "file://%s %s", path.c_str(),
                       abandoned ? "belongs to a job whose rank 0 is gone"
-                      : head    ? "belongs to another job"
-                                : "exists and is no store of colls");
+                      : header  ? "belongs to another job"
+                                : "exists and is not a store of colls");
       }
-      if (head && !abandoned) {
+      if (header && !abandoned) {
         if (!is_of_this_user_alone(file.get())) {
           detail::raise(errc::join_failed,
                         "file://%s must belong to this user alone (mode 0600), for it carries "
                         "the job's secret",
                         path.c_str());
         }
-        if (head->world != how.world) {
+        if (header->world != opts.world) {
           detail::raise(errc::join_failed, "file://%s is of a world of %d ranks, this one has %d",
-                        path.c_str(), head->world, how.world);
+                        path.c_str(), header->world, opts.world);
         }
-        co_return std::shared_ptr<file_store>(new file_store(on, path, std::move(file), *head));
+        co_return std::shared_ptr<file_store>(
+            new file_store(driver, path, std::move(file), *header));
       }
     }
-    if (on.now() >= deadline) {
+    if (driver.now() >= deadline) {
       detail::raise(errc::join_timeout, "rank 0 did not make file://%s in time", path.c_str());
     }
-    co_await on.sleep_until(on.now() + 10 * milliseconds);
+    co_await driver.sleep_until(driver.now() + 10 * milliseconds);
   }
 }
 
 COLLS_ONCE void file_store::refresh() {
-  std::string news;
+  std::string unread;
   std::vector<char> piece(std::size_t{64} << 10);
   for (;;) {
-    const auto from = static_cast<off_t>(end_ + news.size());
+    const auto position = static_cast<off_t>(end_ + unread.size());
     const ssize_t got = detail::uninterrupted(
-        [&] { return ::pread(file_.get(), piece.data(), piece.size(), from); });
+        [&] { return ::pread(file_.get(), piece.data(), piece.size(), position); });
     if (got < 0) {
       detail::raise(errc::join_failed, "file://%s cannot be read: %s", path_.c_str(),
                     std::strerror(errno));
     }
     if (got == 0) break;
-    news.append(piece.data(), static_cast<std::size_t>(got));
+    unread.append(piece.data(), static_cast<std::size_t>(got));
   }
-  std::size_t at = 0;
-  while (news.size() - at >= 8) {
-    const auto* const sizes = reinterpret_cast<const std::byte*>(news.data() + at);
+  std::size_t offset = 0;
+  while (unread.size() - offset >= 8) {
+    const auto* const sizes = reinterpret_cast<const std::byte*>(unread.data() + offset);
     const auto key_size = detail::get_number<std::uint32_t>(sizes);
     const auto value_size = detail::get_number<std::uint32_t>(sizes + 4);
-    if (key_size > longest_key || value_size > longest_value) {
+    if (key_size > max_key_size || value_size > max_value_size) {
       detail::raise(errc::stale_store, "file://%s is broken", path_.c_str());
     }
-    if (news.size() - at - 8 < std::size_t{key_size} + value_size) break;
-    values_[news.substr(at + 8, key_size)] = news.substr(at + 8 + key_size, value_size);
-    at += 8 + std::size_t{key_size} + value_size;
+    if (unread.size() - offset - 8 < std::size_t{key_size} + value_size) break;
+    values_[unread.substr(offset + 8, key_size)] = unread.substr(offset + 8 + key_size, value_size);
+    offset += 8 + std::size_t{key_size} + value_size;
   }
-  end_ += at;
-  half_done_ = at < news.size();
+  end_ += offset;
+  has_partial_record_ = offset < unread.size();
 }
 
 COLLS_ONCE void file_store::append(const std::string& key, const std::string& value) {
-  if (key.size() > longest_key || value.size() > longest_value) {
+  if (key.size() > max_key_size || value.size() > max_value_size) {
     detail::raise(errc::invalid_argument, "a key of %zu bytes with a value of %zu: too long",
                   key.size(), value.size());
   }
-  const auto at = static_cast<off_t>(end_);
-  const bool cut =
-      !half_done_ || detail::uninterrupted([&] { return ::ftruncate(file_.get(), at); }) == 0;
+  const auto offset = static_cast<off_t>(end_);
+  const bool cut = !has_partial_record_ ||
+                   detail::uninterrupted([&] { return ::ftruncate(file_.get(), offset); }) == 0;
   std::array<std::byte, 8> sizes{};
   detail::put_number(&sizes[0], static_cast<std::uint32_t>(key.size()));
   detail::put_number(&sizes[4], static_cast<std::uint32_t>(value.size()));
   const std::string record =
       std::string(reinterpret_cast<const char*>(sizes.data()), sizes.size()) + key + value;
   const ssize_t wrote = !cut ? -1 : detail::uninterrupted([&] {
-    return ::pwrite(file_.get(), record.data(), record.size(), at);
+    return ::pwrite(file_.get(), record.data(), record.size(), offset);
   });
   if (wrote != static_cast<ssize_t>(record.size())) {
     detail::raise(errc::join_failed, "cannot write to file://%s: %s", path_.c_str(),
@@ -303,7 +308,7 @@ COLLS_ONCE task<> file_store::lock(time_point deadline) {
 
 COLLS_ONCE task<> file_store::do_set(std::string key, std::string value, time_point deadline) {
   co_await lock(deadline);
-  const locked until_the_end(file_.get());
+  const locked lock_guard(file_.get());
   refresh();
   append(key, value);
 }
@@ -317,12 +322,12 @@ COLLS_ONCE task<std::string> file_store::do_get(std::string key, time_point dead
 COLLS_ONCE task<std::int64_t> file_store::do_add(std::string key, std::int64_t amount,
                                                  time_point deadline) {
   co_await lock(deadline);
-  const locked until_the_end(file_.get());
+  const locked lock_guard(file_.get());
   refresh();
   const auto old = values_.find(key);
   const std::int64_t before =
       old == values_.end() ? 0 : std::strtoll(old->second.c_str(), nullptr, 10);
-  const std::int64_t sum = detail::sum_of(before, amount);
+  const std::int64_t sum = detail::wrapping_add(before, amount);
   append(key, std::to_string(sum));
   co_return sum;
 }
@@ -336,7 +341,7 @@ COLLS_ONCE task<> file_store::do_wait(std::vector<std::string> keys, time_point 
     }
     if (missing == nullptr) co_return;
     if (engine_.now() >= deadline) {
-      detail::raise(errc::timeout, "nobody has set '%.100s' in file://%.150s", missing->c_str(),
+      detail::raise(errc::timeout, "no process has set '%.100s' in file://%.150s", missing->c_str(),
                     path_.c_str());
     }
     co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
@@ -346,7 +351,7 @@ COLLS_ONCE task<> file_store::do_wait(std::vector<std::string> keys, time_point 
 COLLS_ONCE task<std::string> file_store::do_compare_set(std::string key, std::string expected,
                                                         std::string desired, time_point deadline) {
   co_await lock(deadline);
-  const locked until_the_end(file_.get());
+  const locked lock_guard(file_.get());
   refresh();
   const auto old = values_.find(key);
   const bool same = old == values_.end() ? expected.empty() : old->second == expected;
@@ -356,9 +361,9 @@ COLLS_ONCE task<std::string> file_store::do_compare_set(std::string key, std::st
 
 COLLS_ONCE task<std::string> file_store::do_check(std::vector<std::string> keys, time_point) {
   refresh();
-  std::string there;
-  for (const std::string& key : keys) there += values_.contains(key) ? '1' : '0';
-  co_return there;
+  std::string present;
+  for (const std::string& key : keys) present += values_.contains(key) ? '1' : '0';
+  co_return present;
 }
 
 }  // namespace colls

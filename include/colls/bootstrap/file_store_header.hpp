@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The file of a file store: its head, who made it, and the directory it may lie in.
+// The header of the file of a file store, and the directory of the file.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/handshake_messages.hpp>
@@ -16,42 +16,44 @@ namespace colls {
 
 namespace detail {
 
-/// The first bytes of a store's file.
-struct store_file_head {
+/// The first bytes of the file of a store.
+struct file_store_header {
   char magic[8] = {'C', 'O', 'L', 'L', 'S', 'F', 'S', '\n'};
   std::uint32_t version = wire_version;
   std::int32_t world = 0;
   std::uint64_t job = 0;
   std::uint64_t nonce = 0;
-  std::int64_t pid = 0;  // of who made it
+  std::int64_t pid = 0;  // of the process that created the file
   std::uint64_t started = 0;
   std::uint64_t process_space = 0;
   char boot[40] = {};
   char secret[72] = {};
 
+  /// Returns whether this is a header of this version.
   bool is_sound() const {
-    return std::memcmp(magic, store_file_head{}.magic, sizeof magic) == 0 &&
+    return std::memcmp(magic, file_store_header{}.magic, sizeof magic) == 0 &&
            version == wire_version && secret[sizeof secret - 1] == 0;
   }
-  /// Who made it is known to be gone.
+  /// Returns whether the process that created the file is known to have ended.
   bool is_abandoned() const {
-    const store_file_head mine = of_this_process();
-    if (std::memcmp(boot, mine.boot, sizeof boot) != 0) return false;
-    return process_space == mine.process_space && start_time_of(pid) != started;
+    const file_store_header local = of_this_process();
+    if (std::memcmp(boot, local.boot, sizeof boot) != 0) return false;
+    return process_space == local.process_space && start_time_of(pid) != started;
   }
-  static store_file_head of_this_process() {
-    store_file_head head;
-    head.pid = ::getpid();
-    head.started = start_time_of(head.pid);
-    struct stat space{};
-    if (::stat("/proc/self/ns/pid", &space) == 0) head.process_space = space.st_ino;
-    std::snprintf(head.boot, sizeof head.boot, "%s", boot_id().c_str());
-    return head;
+  static file_store_header of_this_process() {
+    file_store_header header;
+    header.pid = ::getpid();
+    header.started = start_time_of(header.pid);
+    struct stat facts{};
+    if (::stat("/proc/self/ns/pid", &facts) == 0) header.process_space = facts.st_ino;
+    std::snprintf(header.boot, sizeof header.boot, "%s", boot_id().c_str());
+    return header;
   }
 };
-static_assert(std::is_trivially_copyable_v<store_file_head>);
+static_assert(std::is_trivially_copyable_v<file_store_header>);
 
-/// Makes the directory of `path` for this user alone, or takes it if it is so already.
+/// Creates the directory of `path` with access for this user only. An existing one must be the
+/// same.
 inline void make_own_directory(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/'));
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {

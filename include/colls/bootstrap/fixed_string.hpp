@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Texts and lists that are held in place, so that what contains them can be copied as bytes.
+// Strings and lists with inline storage, which keep their owner trivially copyable.
 
 #include <colls/base/error.hpp>
 
@@ -18,25 +18,28 @@ namespace colls {
 
 namespace detail {
 
+/// Throws an error with a formatted detail.
 [[noreturn, gnu::format(printf, 2, 3)]] inline void raise(errc code, const char* pattern, ...) {
-  failure why(code);
+  failure reason(code);
   std::va_list args;
   va_start(args, pattern);
-  std::vsnprintf(why.detail, sizeof why.detail, pattern, args);
+  std::vsnprintf(reason.detail, sizeof reason.detail, pattern, args);
   va_end(args);
-  throw error(why);
+  throw error(reason);
 }
 
 }  // namespace detail
 
-/// A text of less than `Room` bytes. A longer one throws `invalid_argument`, without quoting it.
-template <std::size_t Room>
+/// A string of less than `Capacity` bytes. A longer one throws `invalid_argument` without quoting
+/// the text, which may be a secret.
+template <std::size_t Capacity>
 class fixed_text {
  public:
   constexpr fixed_text() = default;
   constexpr fixed_text(std::string_view text) : size_(text.size()) {
-    if (size_ >= Room) {
-      detail::raise(errc::invalid_argument, "a text of %zu bytes where %zu fit", size_, Room - 1);
+    if (size_ >= Capacity) {
+      detail::raise(errc::invalid_argument, "a text of %zu bytes where %zu fit", size_,
+                    Capacity - 1);
     }
     std::copy(text.begin(), text.end(), bytes_);
   }
@@ -49,8 +52,8 @@ class fixed_text {
   constexpr const char* data() const { return bytes_; }
   constexpr std::size_t size() const { return size_; }
   constexpr bool empty() const { return size_ == 0; }
-  constexpr bool starts_with(std::string_view part) const {
-    return std::string_view(*this).starts_with(part);
+  constexpr bool starts_with(std::string_view prefix) const {
+    return std::string_view(*this).starts_with(prefix);
   }
   template <std::convertible_to<std::string_view> Text>
   friend constexpr bool operator==(const fixed_text& a, const Text& b) {
@@ -58,11 +61,11 @@ class fixed_text {
   }
 
  private:
-  char bytes_[Room] = {};
+  char bytes_[Capacity] = {};
   std::size_t size_ = 0;
 };
 
-/// A few ports, in the order in which they are tried; what does not fit is left out.
+/// At most 16 ports, in the order in which they are tried. Further ports are ignored.
 class port_list {
  public:
   constexpr port_list() = default;

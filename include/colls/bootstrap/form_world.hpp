@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// meet: the processes of a job find each other. Everything of joining up to the first link.
+// form_world: bootstrap of a world, the part of joining before the first connection between ranks.
 
 #include <colls/bootstrap/world_info.hpp>
 
 namespace colls {
 
-/// Waits until all ranks of the world have come, within `given.join_timeout`. Afterwards every rank
-/// has the same node map and a listener that every other rank can reach and knows. A world of one
-/// opens nothing. Throws an error that names ranks, hosts and what to do.
-task<membership> meet(engine& on, config given);
+/// Waits until all ranks of the world have joined, at most `opts.join_timeout`. Afterwards every
+/// rank has the same node map, and a listener whose address all ranks know. A world of one opens no
+/// sockets. Throws an error that names the ranks, the hosts and a remedy.
+task<world_info> form_world(engine& driver, config opts);
 
 }  // namespace colls
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Ranks that share a file find rank 0 by it.
+// Bootstrap by a shared file: the ranks find the store of rank 0 by the file.
 
 #include <colls/bootstrap/file_store.hpp>
 #include <colls/bootstrap/rank0_store.hpp>
@@ -10,83 +10,85 @@
 
 namespace colls::detail {
 
-/// What a rank takes from the file: where rank 0 is, and the secret. Rank 0 is there already.
-struct file_meeting {
-  meeting_place place;
+/// The result of bootstrap by file: the address of the store, and the secret.
+struct file_bootstrap {
+  store_address address;
   secret key;
-  std::shared_ptr<store_server> server;  // rank 0's
-  std::shared_ptr<file_store> file;      // rank 0's: goes when nobody needs it any more
+  std::shared_ptr<store_server> server;  // on rank 0
+  std::shared_ptr<file_store> file;      // on rank 0, until all ranks have joined
 };
 
-/// Rank 0: whether all ranks run on this host; waits for them to say so.
-inline task<bool> is_everybody_here(engine& on, const config& cfg, file_store& file,
-                                    time_point deadline) {
-  const time_point began = on.now();
+/// On rank 0: waits until all ranks have published their nodes, and returns whether these are
+/// equal.
+inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_store& file,
+                                      time_point deadline) {
+  const time_point began = driver.now();
   std::vector<std::string> keys;
   for (int r = 0; r < cfg.size; ++r) keys.push_back(host_key(r));
-  const bool all_here = co_await in_time(file.wait(keys, deadline));
-  if (!all_here) {
-    const std::string there = co_await file.check(keys);
-    throw error(missing_ranks(cfg, there, on.now() - began, false, {}));
+  const bool all_joined = co_await ends_in_time(file.wait(keys, deadline));
+  if (!all_joined) {
+    const std::string present = co_await file.check(keys);
+    throw error(missing_ranks_failure(cfg, present, driver.now() - began, false, {}));
   }
-  const std::string here = rank_card::of_this_process().place() + " ";
+  const std::string own_host = rank_info::of_this_process().host_id() + " ";
   bool same = true;
   for (const std::string& key : keys) {
-    const std::string card = co_await file.get(key, deadline);
-    same = same && card.starts_with(here);
+    const std::string entry = co_await file.get(key, deadline);
+    same = same && entry.starts_with(own_host);
   }
   co_return same;
 }
 
-/// What is given must stay alive until the task has ended.
-inline task<file_meeting> meet_at_file(engine& on, const config& cfg, const std::string& path,
-                                       const hello& mine, time_point deadline) {
-  const file_store::options how{cfg.size, mine.job, cfg.own_file};
+/// The arguments must outlive the task.
+inline task<file_bootstrap> bootstrap_by_file(engine& driver, const config& cfg,
+                                              const std::string& path, const hello& local,
+                                              time_point deadline) {
+  const file_store::options opts{cfg.size, local.job, cfg.own_file};
   const bool one_host = cfg.own_file || is_one_host(cfg);
-  file_meeting found;
+  file_bootstrap result;
   std::shared_ptr<file_store> file;
   if (cfg.own_file) make_own_directory(path);
   if (cfg.rank == 0) {
-    file = found.file = file_store::create(on, path, how);
+    file = result.file = file_store::create(driver, path, opts);
     if (cfg.own_file) file->remove_directory_too();
   } else {
-    file = co_await file_store::open(on, path, how, deadline);
+    file = co_await file_store::open(driver, path, opts, deadline);
   }
-  found.key =
+  result.key =
       cfg.secret.empty() ? file->shared_secret(cfg.insecure) : secret(cfg.secret, cfg.insecure);
   if (!one_host) {
-    const rank_card mine_alone = rank_card::of_this_process();
-    const std::string card = mine_alone.place() + " " + std::to_string(mine_alone.nonce);
-    const std::string held = co_await file->compare_set(host_key(cfg.rank), {}, card, deadline);
-    if (held != card) {
+    const rank_info self = rank_info::of_this_process();
+    const std::string entry = self.host_id() + " " + std::to_string(self.nonce);
+    const std::string stored = co_await file->compare_set(host_key(cfg.rank), {}, entry, deadline);
+    if (stored != entry) {
       raise(errc::rank_taken, "another process is rank %d in file://%s", cfg.rank, path.c_str());
     }
   }
-  std::string where;
+  std::string store_text;
   if (cfg.rank == 0) {
     boost::asio::ip::address address = boost::asio::ip::address_v4::loopback();
     if (!one_host) {
-      const bool alone = co_await is_everybody_here(on, cfg, *file, deadline);
-      if (!alone) address = default_address();
+      const bool is_single_host = co_await are_all_ranks_local(driver, cfg, *file, deadline);
+      if (!is_single_host) address = default_address();
     }
-    found.server = std::make_shared<store_server>(on, mine, found.key);
-    if (const std::error_code ec = found.server->listen({address, 0})) {
+    result.server = std::make_shared<store_server>(driver, local, result.key);
+    if (const std::error_code ec = result.server->listen({address, 0})) {
       raise(listen_error(ec), "rank 0 cannot listen at %s: %s", address.to_string().c_str(),
             ec.message().c_str());
     }
-    where = "tcp://" + text_of(found.server->local());
-    co_await file->set("colls/store", where, deadline);
+    store_text = "tcp://" + text_of(result.server->local());
+    co_await file->set("colls/store", store_text, deadline);
   } else {
     const std::vector<std::string> key{"colls/store"};
-    const bool there = co_await in_time(file->wait(key, deadline));
-    if (!there) {
+    const bool is_published = co_await ends_in_time(file->wait(key, deadline));
+    if (!is_published) {
       raise(errc::join_timeout, "rank 0 did not write its address into file://%s in time",
             path.c_str());
     }
-    where = co_await file->get(key.front(), deadline + seconds);
+    store_text = co_await file->get(key.front(), deadline + seconds);
   }
-  found.place = parse_address(where);
-  co_return found;
+  result.address = parse_address(store_text);
+  co_return result;
 }
 
 }  // namespace colls::detail

@@ -2,20 +2,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How two processes of a job know each other: fixed-size messages, each side proves the secret.
+// The handshake that begins every connection: both sides prove that they know the job's secret.
+// All messages have a fixed size.
 //
 //   connecting            accepting
 //   HELLO (64 bytes) -->
-//                    <--  HELLO (64)      nothing if it was no HELLO, a refusal if of another job
+//                    <--  HELLO (64)      no answer to other bytes, a refusal to another job
 //   proof (32)       -->
 //                    <--  proof (32)      zeros if the proof was wrong
 //                    <--  verdict (16)
 //
-// So a peer that is turned away knows it, and takes a connection that ends for what it is: one that
-// gave its place to another. It dials again.
+// A refused peer therefore always learns the reason. If the connection just ends, the listener has
+// evicted it in favour of another one, and the peer dials again.
 //
-// A proof is HMAC-SHA256(secret, role, both HELLOs): the role stops reflection, the nonces stop
-// replay, and rank, world, job and version cannot be changed on the way.
+// A proof is HMAC-SHA256(secret, role, both HELLOs). The role prevents reflection, the nonces
+// prevent replay, and the HMAC protects rank, world, job and version against changes.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/handshake_messages.hpp>
@@ -28,20 +29,20 @@
 
 namespace colls {
 
-/// What all processes of a job know and nobody else. Wiped when it goes.
+/// The secret that all processes of a job share. The destructor overwrites its memory.
 class secret {
  public:
   static constexpr std::size_t drawn_size = 64;
 
   secret() = default;
-  /// An empty secret is good only with `insecure`.
+  /// An empty secret is valid only with `insecure`.
   explicit secret(std::string_view text, bool insecure = false)
       : text_(text), insecure_(insecure) {}
-  /// One that no user gave: of this job and this host alone.
+  /// Returns a secret that rank 0 generated, for this job on this host only.
   static secret drawn(std::string_view text) {
-    secret made(text);
-    made.drawn_ = true;
-    return made;
+    secret result(text);
+    result.drawn_ = true;
+    return result;
   }
   secret(const secret&) = default;
   secret& operator=(const secret&) = default;
@@ -50,7 +51,7 @@ class secret {
   bool empty() const { return text_.empty(); }
   bool insecure() const { return insecure_; }
   bool is_drawn() const { return drawn_; }
-  /// Whether connections may be made with it.
+  /// Returns whether connections may use it.
   bool is_good() const { return !text_.empty() || insecure_; }
   const std::string& text() const { return text_; }
 
@@ -62,16 +63,17 @@ class secret {
 
 namespace detail {
 
-/// Throws `crypto_failed` with what OpenSSL says of its last call.
+/// Throws `crypto_failed` with OpenSSL's reason why `call` failed.
 [[noreturn]] void raise_for_openssl(const char* call);
 
-/// Random bytes of the system; throws `crypto_failed` where it has none.
-void fill_random(void* into, std::size_t size);
+/// Fills `target` with random bytes of the system. Throws `crypto_failed` if the system has none.
+void fill_random(void* target, std::size_t size);
 
-/// The text of a fresh secret, `secret::drawn_size` bytes.
+/// Returns the text of a new random secret of `secret::drawn_size` bytes.
 std::string draw_secret();
 
-/// A result that does not throw: `co_await attempt(operation)` gives the error_code.
+/// Result of an operation that does not throw: `co_await attempt(operation)` returns the
+/// error_code.
 struct outcome {
   std::error_code ec;
   explicit operator bool() const { return !ec; }
@@ -88,12 +90,14 @@ class attempt {
   Operation operation_;
 };
 
-/// 64 bits of SHA-256: equal for equal texts on every machine. Throws `crypto_failed`.
+/// Returns 64 bits of the SHA-256 of `text`, equal on every machine. Throws `crypto_failed`.
 std::uint64_t hash_of(std::string_view text);
 
-inline mutable_bytes whole(auto& array) { return {array.data(), array.size()}; }
+/// Returns the bytes of an array as a buffer.
+inline mutable_bytes as_mutable_bytes(auto& array) { return {array.data(), array.size()}; }
 
-std::string text_of(const endpoint& where);
+/// Returns host:port.
+std::string text_of(const endpoint& address);
 
 }  // namespace detail
 
@@ -101,45 +105,50 @@ namespace detail {
 
 enum class role : char { connects = 'C', accepts = 'A' };
 
-/// Throws `crypto_failed`: without HMAC nothing is proved.
-proof_bytes make_proof(const secret& shared, role who, const hello_bytes& connecting,
+/// Returns the proof of the side `prover`. Throws `crypto_failed` if HMAC is not available.
+proof_bytes make_proof(const secret& key, role prover, const hello_bytes& connecting,
                        const hello_bytes& accepting);
 
-bool same_proof(const proof_bytes& a, const proof_bytes& b);
+/// Compares in constant time.
+bool proofs_equal(const proof_bytes& a, const proof_bytes& b);
 
-/// An address that no other host reaches.
-bool is_loopback(const boost::asio::ip::address& end);
+/// Returns whether the address is reachable on this host only.
+bool is_loopback(const boost::asio::ip::address& address);
 
-/// This process's HELLO for one connection: fresh nonce, honest flags.
-hello_bytes introduce(hello mine, const secret& shared);
+/// Returns this process's HELLO for one connection, with a new nonce and the flags for `key`.
+hello_bytes prepare_hello(hello local, const secret& key);
 
-/// What the accepting side answers to that HELLO: its own, which names the job, to its own job only.
-hello answer_to(const hello& peer, const hello& mine);
+/// Returns the accepting side's answer: its own HELLO, or a refusal if the peer has another job or
+/// version, so that the job is not disclosed.
+hello hello_answer(const hello& peer, const hello& local);
 
-/// What is wrong with the peer's HELLO; throws it.
-void compare(const hello& mine, const hello& peer, const secret& shared, const std::string& where);
+/// Throws if the peer's HELLO is not compatible with the local one.
+void check_compatible(const hello& local, const hello& peer, const secret& key,
+                      const std::string& address);
 
 }  // namespace detail
 
-/// The connecting side. Returns the peer's HELLO once it has proved the secret; `await_verdict`
-/// comes next. Throws `unreachable` (it hung up or belongs to another job: dial again),
-/// `too_many_files` (the peer's: dial again), `protocol_error` (no colls there), `timeout`,
-/// `version_mismatch`, `auth_failed`, `insecure_bind`, `crypto_failed`. Everything given must stay
-/// alive until the task has ended; the stream's
-/// deadline counts.
-task<hello> prove(stream& to, const hello& mine, const secret& shared);
+/// The connecting side of the handshake. Afterwards both sides have proved the secret, and the
+/// caller continues with `await_verdict`. Returns the peer's HELLO. Throws `unreachable` (the peer
+/// hung up or belongs to another job: dial again), `too_many_files` (the peer's limit: dial again),
+/// `protocol_error` (the peer is not colls), `timeout`, `version_mismatch`, `auth_failed`,
+/// `insecure_bind`, `crypto_failed`. The arguments must outlive the task. The deadline of the
+/// stream applies.
+task<hello> prove(stream& connection, const hello& local, const secret& key);
 
-/// The accepting side: returns the peer's HELLO once it has proved the secret; `give_verdict` comes
-/// next. Throws for every other peer (`closed`: it left without a word, or fell silent before its
-/// proof, as a rank may that ends or computes).
-task<hello> challenge(stream& from, const hello& mine, const secret& shared);
+/// The accepting side of the handshake. Afterwards both sides have proved the secret, and the
+/// caller continues with `give_verdict`. Returns the peer's HELLO. Throws for every other peer;
+/// `closed` if the peer sent nothing, or no proof, which a rank that ends or computes may also do.
+/// The arguments must outlive the task.
+task<hello> challenge(stream& connection, const hello& local, const secret& key);
 
-/// The accepting side's last word; `number` explains it (other_world: the size of ours).
-task<> give_verdict(stream& to, verdict what, std::int32_t number = 0);
+/// Sends the verdict of the accepting side. `number` explains it: for `other_world`, the size of
+/// the local world.
+task<> give_verdict(stream& connection, verdict result, std::int32_t number = 0);
 
-/// Waits for the verdict and returns `accepted` or `duplicate`; the others are thrown, as
-/// `rank_taken`, `world_complete`, `join_failed`, `unreachable` or `peer_failed`.
-task<verdict> await_verdict(stream& from, const hello& mine);
+/// Waits for the verdict. Returns `accepted` or `duplicate`; throws `rank_taken`, `world_complete`,
+/// `join_failed`, `unreachable` or `peer_failed` for the others.
+task<verdict> await_verdict(stream& connection, const hello& local);
 
 }  // namespace colls
 

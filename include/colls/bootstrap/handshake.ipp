@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How a handshake goes: the second half of handshake.hpp.
+// The messages of the handshake: implementation of handshake.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -24,16 +24,16 @@ COLLS_ONCE void raise_for_openssl(const char* call) {
   raise(errc::crypto_failed, "OpenSSL's %s failed (%s)", call, reason);
 }
 
-COLLS_ONCE void fill_random(void* into, std::size_t size) {
-  for (auto* at = static_cast<std::byte*>(into); size > 0;) {
-    const ssize_t got = ::getrandom(at, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
+COLLS_ONCE void fill_random(void* target, std::size_t size) {
+  for (auto* position = static_cast<std::byte*>(target); size > 0;) {
+    const ssize_t count = ::getrandom(position, size, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
       raise(errc::crypto_failed, "the system draws no random numbers: getrandom: %s",
             std::strerror(errno));
     }
-    at += got;
-    size -= static_cast<std::size_t>(got);
+    position += count;
+    size -= static_cast<std::size_t>(count);
   }
 }
 
@@ -58,75 +58,78 @@ COLLS_ONCE std::uint64_t hash_of(std::string_view text) {
   return get_number<std::uint64_t>(digest.data());
 }
 
-COLLS_ONCE std::string text_of(const endpoint& where) {
-  if (where.port() == 0) return "a local socket";
-  return host_and_port(where.address().to_string(), where.port());
+COLLS_ONCE std::string text_of(const endpoint& address) {
+  if (address.port() == 0) return "a local socket";
+  return host_and_port(address.address().to_string(), address.port());
 }
 
-COLLS_ONCE proof_bytes make_proof(const secret& shared, role who, const hello_bytes& connecting,
+COLLS_ONCE proof_bytes make_proof(const secret& key, role prover, const hello_bytes& connecting,
                                   const hello_bytes& accepting) {
   std::array<unsigned char, 16 + 2 * 64> transcript{};
   std::memcpy(transcript.data(), "colls proof ", 12);
-  transcript[12] = static_cast<unsigned char>(who);
+  transcript[12] = static_cast<unsigned char>(prover);
   std::memcpy(&transcript[16], connecting.data(), connecting.size());
   std::memcpy(&transcript[16 + 64], accepting.data(), accepting.size());
   proof_bytes proof{};
   unsigned int size = 0;
-  const unsigned char* const done = ::HMAC(
-      ::EVP_sha256(), shared.text().data(), static_cast<int>(shared.text().size()),
-      transcript.data(), transcript.size(), reinterpret_cast<unsigned char*>(proof.data()), &size);
-  if (done == nullptr || size != proof.size()) raise_for_openssl("HMAC-SHA256");
+  const unsigned char* const result = ::HMAC(
+      ::EVP_sha256(), key.text().data(), static_cast<int>(key.text().size()), transcript.data(),
+      transcript.size(), reinterpret_cast<unsigned char*>(proof.data()), &size);
+  if (result == nullptr || size != proof.size()) raise_for_openssl("HMAC-SHA256");
   return proof;
 }
 
-COLLS_ONCE bool same_proof(const proof_bytes& a, const proof_bytes& b) {
+COLLS_ONCE bool proofs_equal(const proof_bytes& a, const proof_bytes& b) {
   return ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-COLLS_ONCE bool is_loopback(const boost::asio::ip::address& end) {
-  const bool mapped = end.is_v6() && end.to_v6().is_v4_mapped();
-  return end.is_loopback() || (mapped && end.to_v6().to_bytes()[12] == 127);
+COLLS_ONCE bool is_loopback(const boost::asio::ip::address& address) {
+  const bool mapped = address.is_v6() && address.to_v6().is_v4_mapped();
+  return address.is_loopback() || (mapped && address.to_v6().to_bytes()[12] == 127);
 }
 
-COLLS_ONCE hello_bytes introduce(hello mine, const secret& shared) {
-  mine.has_secret = !shared.empty() && !shared.is_drawn();
-  fill_random(mine.nonce.data(), mine.nonce.size());
-  return write_hello(mine);
+COLLS_ONCE hello_bytes prepare_hello(hello local, const secret& key) {
+  local.has_secret = !key.empty() && !key.is_drawn();
+  fill_random(local.nonce.data(), local.nonce.size());
+  return write_hello(local);
 }
 
-COLLS_ONCE hello answer_to(const hello& peer, const hello& mine) {
-  if (peer.version != mine.version || peer.job != mine.job) return refusal(purpose::wrong_job);
-  hello answer = mine;
-  answer.what = peer.what;
+COLLS_ONCE hello hello_answer(const hello& peer, const hello& local) {
+  if (peer.version != local.version || peer.job != local.job)
+    return refusal(connection_purpose::wrong_job);
+  hello answer = local;
+  answer.purpose = peer.purpose;
   return answer;
 }
 
-COLLS_ONCE void compare(const hello& mine, const hello& peer, const secret& shared,
-                        const std::string& where) {
+COLLS_ONCE void check_compatible(const hello& local, const hello& peer, const secret& key,
+                                 const std::string& address) {
   if (peer.version == 0) {
     raise(errc::version_mismatch,
-          "%s runs on a machine with another number format (byte order, floats)", where.c_str());
+          "%s runs on a machine with another number format (byte order, floating point)",
+          address.c_str());
   }
-  if (peer.version != mine.version) {
-    raise(errc::version_mismatch, "%s speaks wire version %d, this process %d", where.c_str(),
-          peer.version, mine.version);
+  if (peer.version != local.version) {
+    raise(errc::version_mismatch, "%s speaks wire version %d, this process %d", address.c_str(),
+          peer.version, local.version);
   }
-  if (peer.what == purpose::no_descriptor) {
+  if (peer.purpose == connection_purpose::no_descriptor) {
     raise(errc::too_many_files, "%s has too many open files and cannot take a connection at %s",
           peer.rank < 0 ? "the launcher" : ("rank " + std::to_string(peer.rank)).c_str(),
-          where.c_str());
+          address.c_str());
   }
-  if (peer.job != mine.job || peer.what == purpose::wrong_job) {
-    raise(errc::unreachable, "%s belongs to another job: is its port in use twice?", where.c_str());
+  if (peer.job != local.job || peer.purpose == connection_purpose::wrong_job) {
+    raise(errc::unreachable, "%s belongs to another job: is its port in use twice?",
+          address.c_str());
   }
-  if (peer.what != mine.what) {
-    raise(errc::protocol_error, "%s takes connections for another purpose", where.c_str());
+  if (peer.purpose != local.purpose) {
+    raise(errc::protocol_error, "%s accepts connections for another purpose only", address.c_str());
   }
-  if (peer.has_secret != (!shared.empty() && !shared.is_drawn())) {
+  if (peer.has_secret != (!key.empty() && !key.is_drawn())) {
     raise(errc::auth_failed,
           peer.has_secret ? "%s has a secret and this process has none"
                           : "%s has no secret and this process has one",
-          where.c_str());
+          address.c_str());
   }
 }
 
@@ -134,129 +137,136 @@ COLLS_ONCE void compare(const hello& mine, const hello& peer, const secret& shar
 
 namespace colls {
 
-COLLS_ONCE task<hello> prove(stream& to, const hello& mine, const secret& shared) {
-  const std::string where = detail::text_of(to.remote());
-  if (!shared.is_good()) {
-    detail::raise(errc::insecure_bind, "no secret for a connection to %s", where.c_str());
+COLLS_ONCE task<hello> prove(stream& connection, const hello& local, const secret& key) {
+  const std::string address = detail::text_of(connection.remote());
+  if (!key.is_good()) {
+    detail::raise(errc::insecure_bind, "no secret for a connection to %s", address.c_str());
   }
-  const hello_bytes sent = detail::introduce(mine, shared);
-  hello_bytes got{};
-  detail::outcome done = co_await detail::attempt(to.write({sent.data(), sent.size()}));
-  if (done) done = co_await detail::attempt(to.read(detail::whole(got)));
+  const hello_bytes sent = detail::prepare_hello(local, key);
+  hello_bytes received{};
+  detail::outcome done = co_await detail::attempt(connection.write({sent.data(), sent.size()}));
+  if (done) done = co_await detail::attempt(connection.read(detail::as_mutable_bytes(received)));
   if (done.ec == errc::timeout) {
-    detail::raise(errc::timeout, "%s took the connection and said nothing", where.c_str());
+    detail::raise(errc::timeout, "%s accepted the connection and sent nothing", address.c_str());
   }
   if (!done) {
-    detail::raise(errc::unreachable, "%s hung up before it said who it is (%s)", where.c_str(),
+    detail::raise(errc::unreachable, "%s hung up before it sent its HELLO (%s)", address.c_str(),
                   done.ec.message().c_str());
   }
-  const std::optional<hello> peer = parse_hello(got);
+  const std::optional<hello> peer = parse_hello(received);
   if (!peer) {
-    detail::raise(errc::protocol_error, "what listens at %s is no colls", where.c_str());
+    detail::raise(errc::protocol_error, "%s is not a process of colls", address.c_str());
   }
-  detail::compare(mine, *peer, shared, where);
-  const proof_bytes proof = detail::make_proof(shared, detail::role::connects, sent, got);
-  proof_bytes theirs{};
-  done = co_await detail::attempt(to.write({proof.data(), proof.size()}));
-  if (done) done = co_await detail::attempt(to.read(detail::whole(theirs)));
+  detail::check_compatible(local, *peer, key, address);
+  const proof_bytes proof = detail::make_proof(key, detail::role::connects, sent, received);
+  proof_bytes peer_proof{};
+  done = co_await detail::attempt(connection.write({proof.data(), proof.size()}));
+  if (done) done = co_await detail::attempt(connection.read(detail::as_mutable_bytes(peer_proof)));
   if (done.ec == errc::timeout) {
-    detail::raise(errc::timeout, "%s did not answer to the proof of the secret", where.c_str());
+    detail::raise(errc::timeout, "%s did not answer to the proof of the secret", address.c_str());
   }
   if (!done) {
     detail::raise(errc::unreachable,
-                  "%s hung up before it answered to the proof of the secret (%s)", where.c_str(),
+                  "%s hung up before it answered to the proof of the secret (%s)", address.c_str(),
                   done.ec.message().c_str());
   }
-  if (detail::same_proof(theirs, {})) {
-    detail::raise(errc::auth_failed, "%s does not accept this process's secret", where.c_str());
+  if (detail::proofs_equal(peer_proof, {})) {
+    detail::raise(errc::auth_failed, "%s does not accept this process's secret", address.c_str());
   }
-  if (!detail::same_proof(theirs, detail::make_proof(shared, detail::role::accepts, sent, got))) {
-    detail::raise(errc::auth_failed, "%s does not know the secret", where.c_str());
+  if (!detail::proofs_equal(peer_proof,
+                            detail::make_proof(key, detail::role::accepts, sent, received))) {
+    detail::raise(errc::auth_failed, "%s does not know the secret", address.c_str());
   }
   co_return *peer;
 }
 
-COLLS_ONCE task<hello> challenge(stream& from, const hello& mine, const secret& shared) {
-  const std::string where = detail::text_of(from.remote());
-  if (!shared.is_good()) {
-    detail::raise(errc::insecure_bind, "no secret for a connection from %s", where.c_str());
+COLLS_ONCE task<hello> challenge(stream& connection, const hello& local, const secret& key) {
+  const std::string address = detail::text_of(connection.remote());
+  if (!key.is_good()) {
+    detail::raise(errc::insecure_bind, "no secret for a connection from %s", address.c_str());
   }
-  hello_bytes got{};
-  const detail::outcome first = co_await detail::attempt(from.read(detail::whole(got)));
-  if (first.ec == errc::closed && got[0] == std::byte{}) {
-    detail::raise(errc::closed, "%s came and left without a word", where.c_str());
+  hello_bytes received{};
+  const detail::outcome first =
+      co_await detail::attempt(connection.read(detail::as_mutable_bytes(received)));
+  if (first.ec == errc::closed && received[0] == std::byte{}) {
+    detail::raise(errc::closed, "%s closed the connection and sent nothing", address.c_str());
   }
-  const std::optional<hello> peer = parse_hello(got);
-  if (!first || !peer || is_refusal(peer->what)) {
-    detail::raise(errc::protocol_error, "%s %s", where.c_str(),
-                  !first ? "said too little" : "sent something else than colls");
+  const std::optional<hello> peer = parse_hello(received);
+  if (!first || !peer || is_refusal(peer->purpose)) {
+    detail::raise(errc::protocol_error, "%s %s", address.c_str(),
+                  !first ? "sent an incomplete HELLO" : "sent something that is not a HELLO");
   }
-  const hello answer = detail::answer_to(*peer, mine);
+  const hello answer = detail::hello_answer(*peer, local);
   const hello_bytes sent =
-      is_refusal(answer.what) ? write_hello(answer) : detail::introduce(answer, shared);
-  const detail::outcome answered = co_await detail::attempt(from.write({sent.data(), sent.size()}));
-  if (!answered) detail::raise(errc::closed, "%s left before it was answered", where.c_str());
-  hello expected = mine;
-  expected.what = peer->what;
-  detail::compare(expected, *peer, shared, where);
+      is_refusal(answer.purpose) ? write_hello(answer) : detail::prepare_hello(answer, key);
+  const detail::outcome answered =
+      co_await detail::attempt(connection.write({sent.data(), sent.size()}));
+  if (!answered)
+    detail::raise(errc::closed, "%s left before it received an answer", address.c_str());
+  hello expected = local;
+  expected.purpose = peer->purpose;
+  detail::check_compatible(expected, *peer, key, address);
   proof_bytes proof{};
-  const detail::outcome second = co_await detail::attempt(from.read(detail::whole(proof)));
-  if (!second) detail::raise(errc::closed, "%s left before it proved the secret", where.c_str());
-  if (!detail::same_proof(proof, detail::make_proof(shared, detail::role::connects, got, sent))) {
+  const detail::outcome second =
+      co_await detail::attempt(connection.read(detail::as_mutable_bytes(proof)));
+  if (!second) detail::raise(errc::closed, "%s left before it proved the secret", address.c_str());
+  if (!detail::proofs_equal(proof,
+                            detail::make_proof(key, detail::role::connects, received, sent))) {
     proof.fill(std::byte{});
-    (void)co_await detail::attempt(from.write({proof.data(), proof.size()}));
-    detail::raise(errc::auth_failed, "%s does not know the secret", where.c_str());
+    (void)co_await detail::attempt(connection.write({proof.data(), proof.size()}));
+    detail::raise(errc::auth_failed, "%s does not know the secret", address.c_str());
   }
-  const proof_bytes ours = detail::make_proof(shared, detail::role::accepts, got, sent);
-  const detail::outcome told = co_await detail::attempt(from.write({ours.data(), ours.size()}));
-  if (!told) detail::raise(errc::closed, "%s left before it was let in", where.c_str());
+  const proof_bytes own_proof = detail::make_proof(key, detail::role::accepts, received, sent);
+  const detail::outcome proof_sent =
+      co_await detail::attempt(connection.write({own_proof.data(), own_proof.size()}));
+  if (!proof_sent) detail::raise(errc::closed, "%s left before it was accepted", address.c_str());
   co_return *peer;
 }
 
-COLLS_ONCE task<> give_verdict(stream& to, verdict what, std::int32_t number) {
+COLLS_ONCE task<> give_verdict(stream& connection, verdict result, std::int32_t number) {
   verdict_bytes message{};
-  detail::put_number(&message[0], static_cast<std::uint8_t>(what));
+  detail::put_number(&message[0], static_cast<std::uint8_t>(result));
   detail::put_number(&message[4], number);
   detail::put_number(&message[12], detail::crc32c(0, message.data(), 12));
-  co_await to.write({message.data(), message.size()});
+  co_await connection.write({message.data(), message.size()});
 }
 
-COLLS_ONCE task<verdict> await_verdict(stream& from, const hello& mine) {
-  const std::string where = detail::text_of(from.remote());
+COLLS_ONCE task<verdict> await_verdict(stream& connection, const hello& local) {
+  const std::string address = detail::text_of(connection.remote());
   verdict_bytes message{};
-  const detail::outcome done = co_await detail::attempt(from.read(detail::whole(message)));
+  const detail::outcome done =
+      co_await detail::attempt(connection.read(detail::as_mutable_bytes(message)));
   if (!done) {
     detail::raise(done.ec == errc::timeout ? errc::timeout : errc::unreachable,
-                  "%s did not say whether rank %d may come in", where.c_str(), mine.rank);
+                  "%s did not say whether it accepts rank %d", address.c_str(), local.rank);
   }
   if (detail::get_number<std::uint32_t>(&message[12]) != detail::crc32c(0, message.data(), 12)) {
-    detail::raise(errc::protocol_error, "the verdict of %s came with a wrong checksum",
-                  where.c_str());
+    detail::raise(errc::protocol_error, "the verdict of %s has a wrong checksum", address.c_str());
   }
   const auto number = detail::get_number<std::int32_t>(&message[4]);
-  switch (const auto what = static_cast<verdict>(message[0])) {
+  switch (const auto result = static_cast<verdict>(message[0])) {
     case verdict::accepted:
     case verdict::duplicate:
-      co_return what;
+      co_return result;
     case verdict::rank_taken:
-      detail::raise(errc::rank_taken, "another living process is rank %d at %s", mine.rank,
-                    where.c_str());
+      detail::raise(errc::rank_taken, "another living process is rank %d at %s", local.rank,
+                    address.c_str());
     case verdict::world_complete:
       detail::raise(errc::world_complete,
-                    "the world at %s has had its rank %d, which is gone: too late to join",
-                    where.c_str(), mine.rank);
+                    "rank %d of the world at %s has already left: it is too late to join",
+                    local.rank, address.c_str());
     case verdict::other_world:
       detail::raise(errc::join_failed,
                     "the world at %s has %d ranks and this process (rank %d) was told %d",
-                    where.c_str(), number, mine.rank, mine.world);
-    case verdict::not_now:
-      detail::raise(errc::unreachable, "%s is leaving", where.c_str());
-    case verdict::given_up:
-      detail::raise(errc::peer_failed, "%s has lost the link to rank %d and given it up",
-                    where.c_str(), mine.rank);
+                    address.c_str(), number, local.rank, local.world);
+    case verdict::unavailable:
+      detail::raise(errc::unreachable, "%s is leaving", address.c_str());
+    case verdict::connection_failed:
+      detail::raise(errc::peer_failed, "%s has closed the failed connection to rank %d",
+                    address.c_str(), local.rank);
   }
-  detail::raise(errc::protocol_error, "%s gave a verdict that has no meaning", where.c_str());
-  co_return verdict::not_now;  // never reached: nvcc asks for it
+  detail::raise(errc::protocol_error, "%s sent an unknown verdict", address.c_str());
+  co_return verdict::unavailable;  // never reached; nvcc requires it
 }
 
 }  // namespace colls

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// HELLO, the first message on every connection: fixed in size, parsed by pure functions.
+// HELLO, the first message on every connection, and the verdict that ends a handshake. Both have
+// a fixed size and are parsed by functions without side effects.
 
 #include <array>
 #include <bit>
@@ -15,30 +16,30 @@
 
 namespace colls {
 
-/// Ranks work together only if this number is equal: it counts changes of what travels.
+/// Version of the wire format. Processes with different versions refuse to connect.
 inline constexpr std::uint16_t wire_version = 5;
 
-/// What a connection is for, so that links and the store can share a port; or, as an answer, why it
-/// is none.
-enum class purpose : std::uint8_t {
-  link = 1,
+/// Purpose of a connection: peer connections and store connections can share a port. The last two
+/// values occur only in answers and say why the connection is refused.
+enum class connection_purpose : std::uint8_t {
+  peer = 1,
   store,
-  wrong_job,      // the accepting side belongs to another job, or speaks another wire version
-  no_descriptor,  // it has too many open files for one more connection
+  wrong_job,      // the accepting side belongs to another job or has another wire version
+  no_descriptor,  // the accepting side has reached its limit on open files
 };
 
-/// Whether that is an answer alone.
-constexpr bool is_refusal(purpose what) {
-  return what == purpose::wrong_job || what == purpose::no_descriptor;
+/// Returns whether `purpose` occurs only in answers.
+constexpr bool is_refusal(connection_purpose purpose) {
+  return purpose == connection_purpose::wrong_job || purpose == connection_purpose::no_descriptor;
 }
 
-/// The first message on every connection, either way.
+/// The first message on every connection, in both directions.
 struct hello {
-  purpose what = purpose::link;
-  bool has_secret = false;  // one that a user gave
+  connection_purpose purpose = connection_purpose::peer;
+  bool has_secret = false;  // a secret that a user gave, not a generated one
   bool checksum = false;    // frames after the handshake have checksums
   std::uint16_t version = wire_version;
-  std::uint32_t link_set = 0;  // which of a rank's sets of links (dup makes further ones)
+  std::uint32_t link_set = 0;  // reserved: always 0, and not evaluated by the receiver
   std::uint64_t job = 0;
   std::int32_t rank = -1;  // in the world; -1: a launcher
   std::int32_t world = 0;
@@ -49,96 +50,97 @@ using hello_bytes = std::array<std::byte, 64>;
 using proof_bytes = std::array<std::byte, 32>;
 using verdict_bytes = std::array<std::byte, 16>;
 
-/// What the accepting side answers to a peer that has proved itself.
+/// Answer of the accepting side to a peer that has proved the secret.
 enum class verdict : std::uint8_t {
   accepted = 1,
-  duplicate,       // a link to that rank exists: use it
-  rank_taken,      // a living process has that rank
-  world_complete,  // the world had that rank, and it is gone
-  other_world,     // the sizes of the worlds differ
-  not_now,         // leaving, or not the one you think
-  given_up,        // the link to that rank has broken here, and every operation with it ended
+  duplicate,          // a connection to that rank exists: use it
+  rank_taken,         // a living process has that rank
+  world_complete,     // the process with that rank has already left the world
+  other_world,        // the world sizes differ
+  unavailable,        // the process is closing, or the peer is not one it expects
+  connection_failed,  // the connection to that rank has failed, and its operations have ended
 };
 
 namespace detail {
 
 template <class Number>
-void put_number(std::byte* into, Number value) {
+void put_number(std::byte* target, Number value) {
   for (std::size_t i = 0; i < sizeof value; ++i) {
-    into[i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i));
+    target[i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i));
   }
 }
 template <class Number>
-Number get_number(const std::byte* from) {
+Number get_number(const std::byte* source) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < sizeof(Number); ++i) {
-    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+    value |= std::to_integer<std::uint64_t>(source[i]) << (8 * i);
   }
   return static_cast<Number>(value);
 }
 
-// As PNG's: a text-mode transfer would mangle it.
+// Like the PNG signature: a text-mode transfer would corrupt it.
 inline constexpr unsigned char hello_magic[8] = {0x89, 'C', 'O', 'L', '\r', '\n', 0x1a, '\n'};
 
-// Payloads travel in the machine's own format, so both ends must have the same.
+// Payloads are sent in the native number format, which must be equal on both sides.
 inline constexpr std::uint8_t machine_format =
     (std::endian::native == std::endian::little ? 1 : 0) |
     (std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559 ? 2 : 0);
 
 }  // namespace detail
 
-/// The HELLO that turns a peer away: it says nothing of this job.
-inline hello refusal(purpose why, std::int32_t rank = -1) {
+/// Returns the HELLO that refuses a peer. It contains nothing about this job.
+inline hello refusal(connection_purpose reason, std::int32_t rank = -1) {
   hello answer;
-  answer.what = why;
+  answer.purpose = reason;
   answer.rank = rank;
   answer.world = rank + 2;
   return answer;
 }
 
-inline hello_bytes write_hello(const hello& from) {
-  hello_bytes into{};
-  std::memcpy(into.data(), detail::hello_magic, sizeof detail::hello_magic);
-  detail::put_number(&into[8], from.version);
-  detail::put_number(&into[10], static_cast<std::uint8_t>(from.what));
-  detail::put_number(
-      &into[11], static_cast<std::uint8_t>(detail::machine_format | (from.has_secret ? 0x80 : 0) |
-                                           (from.checksum ? 0x40 : 0)));
-  detail::put_number(&into[12], from.link_set);
-  detail::put_number(&into[16], from.job);
-  detail::put_number(&into[24], from.rank);
-  detail::put_number(&into[28], from.world);
-  std::memcpy(&into[32], from.nonce.data(), from.nonce.size());
-  return into;
+inline hello_bytes write_hello(const hello& message) {
+  hello_bytes bytes{};
+  std::memcpy(bytes.data(), detail::hello_magic, sizeof detail::hello_magic);
+  detail::put_number(&bytes[8], message.version);
+  detail::put_number(&bytes[10], static_cast<std::uint8_t>(message.purpose));
+  detail::put_number(&bytes[11], static_cast<std::uint8_t>(detail::machine_format |
+                                                           (message.has_secret ? 0x80 : 0) |
+                                                           (message.checksum ? 0x40 : 0)));
+  detail::put_number(&bytes[12], message.link_set);
+  detail::put_number(&bytes[16], message.job);
+  detail::put_number(&bytes[24], message.rank);
+  detail::put_number(&bytes[28], message.world);
+  std::memcpy(&bytes[32], message.nonce.data(), message.nonce.size());
+  return bytes;
 }
 
-/// Nothing unless the bytes are a HELLO. Of another version's (or another machine format's, which
-/// gives version 0) nothing but `version` may be believed.
-inline std::optional<hello> parse_hello(std::span<const std::byte> from) {
-  if (from.size() != std::tuple_size_v<hello_bytes> ||
-      std::memcmp(from.data(), detail::hello_magic, sizeof detail::hello_magic) != 0) {
+/// Parses a HELLO; returns nullopt if the bytes are none. If `version` differs from `wire_version`,
+/// only `version` is valid. It is 0 if the peer has another number format.
+inline std::optional<hello> parse_hello(std::span<const std::byte> bytes) {
+  if (bytes.size() != std::tuple_size_v<hello_bytes> ||
+      std::memcmp(bytes.data(), detail::hello_magic, sizeof detail::hello_magic) != 0) {
     return std::nullopt;
   }
-  hello to;
-  to.version = detail::get_number<std::uint16_t>(&from[8]);
-  const auto flags = std::to_integer<std::uint8_t>(from[11]);
-  if (to.version != wire_version) return to;
+  hello result;
+  result.version = detail::get_number<std::uint16_t>(&bytes[8]);
+  const auto flags = std::to_integer<std::uint8_t>(bytes[11]);
+  if (result.version != wire_version) return result;
   if ((flags & 0x3f) != detail::machine_format) {
-    to.version = 0;
-    return to;
+    result.version = 0;
+    return result;
   }
-  to.what = static_cast<purpose>(from[10]);
-  to.has_secret = (flags & 0x80) != 0;
-  to.checksum = (flags & 0x40) != 0;
-  to.link_set = detail::get_number<std::uint32_t>(&from[12]);
-  to.job = detail::get_number<std::uint64_t>(&from[16]);
-  to.rank = detail::get_number<std::int32_t>(&from[24]);
-  to.world = detail::get_number<std::int32_t>(&from[28]);
-  std::memcpy(to.nonce.data(), &from[32], to.nonce.size());
-  const bool sane = to.what >= purpose::link && to.what <= purpose::no_descriptor &&
-                    to.world >= 1 && to.rank >= -1 && to.rank < to.world &&
-                    (to.what != purpose::link || to.rank >= 0);
-  return sane ? std::optional(to) : std::nullopt;
+  result.purpose = static_cast<connection_purpose>(bytes[10]);
+  result.has_secret = (flags & 0x80) != 0;
+  result.checksum = (flags & 0x40) != 0;
+  result.link_set = detail::get_number<std::uint32_t>(&bytes[12]);
+  result.job = detail::get_number<std::uint64_t>(&bytes[16]);
+  result.rank = detail::get_number<std::int32_t>(&bytes[24]);
+  result.world = detail::get_number<std::int32_t>(&bytes[28]);
+  std::memcpy(result.nonce.data(), &bytes[32], result.nonce.size());
+  const bool sane = result.purpose >= connection_purpose::peer &&
+                    result.purpose <= connection_purpose::no_descriptor && result.world >= 1 &&
+                    result.rank >= -1 && result.rank < result.world &&
+                    (result.purpose != connection_purpose::peer || result.rank >= 0);
+  return sane ? std::optional(result) : std::nullopt;
 }
 
 }  // namespace colls

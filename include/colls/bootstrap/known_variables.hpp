@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// known_variables: the environment variables of colls, and a warning about others that begin with
-// COLLS_.
+// The names of the environment variables of colls, and a warning about unknown `COLLS_*` variables.
 
 namespace colls {
 
@@ -18,19 +17,19 @@ inline constexpr const char* known_variables[] = {
     "COLLS_SIM_SCENARIO", "COLLS_TRANSPORT",   "COLLS_READS",      "COLLS_CHECKSUM",
 };
 
-/// Changes of one letter that turn `a` into `b`.
+/// Returns the Levenshtein distance of `a` and `b`.
 int edit_distance(const char* a, const char* b);
 
-/// The known variable that `name` is most like, or null if it is like none.
+/// Returns the known variable whose name is nearest to `name`, or null if none is similar.
 const char* nearest_variable(const char* name);
 
 }  // namespace detail
 
-/// Warns of variables in `environment` that begin with COLLS_ and mean nothing, with the name that
-/// may have been meant. Returns how many there are.
+/// Warns about unknown `COLLS_*` variables in `environment` and suggests the nearest known name.
+/// Returns the number of unknown variables.
 int warn_about_unknown_variables(char** environment);
 
-/// The same for this process, once.
+/// Checks the environment of this process. Only the first call has an effect.
 void warn_about_unknown_variables();
 
 }  // namespace colls

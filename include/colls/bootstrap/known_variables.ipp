@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a wrong variable may have meant: the second half of known_variables.hpp.
+// Checking the names of variables: implementation of known_variables.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/log.hpp>
@@ -16,19 +16,19 @@
 namespace colls::detail {
 
 COLLS_ONCE int edit_distance(const char* a, const char* b) {
-  constexpr int longest = 64;
-  int row[longest + 1];
+  constexpr int max_width = 64;
+  int row[max_width + 1];
   const int width = static_cast<int>(std::strlen(b));
-  if (width > longest) return longest;
+  if (width > max_width) return max_width;
   for (int j = 0; j <= width; ++j) row[j] = j;
   for (int i = 1; *a != 0; ++a, ++i) {
     int diagonal = row[0];
     row[0] = i;
     for (int j = 1; j <= width; ++j) {
-      const int kept = diagonal + (*a == b[j - 1] ? 0 : 1);
+      const int replaced = diagonal + (*a == b[j - 1] ? 0 : 1);
       diagonal = row[j];
       const int shifted = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-      row[j] = kept < shifted ? kept : shifted;
+      row[j] = replaced < shifted ? replaced : shifted;
     }
   }
   return row[width];
@@ -63,9 +63,9 @@ COLLS_ONCE int warn_about_unknown_variables(char** environment) {
     if (is_known) continue;
     ++unknown;
     if (const char* const hint = detail::nearest_variable(name)) {
-      log_warn("the variable %s means nothing to colls: is %s meant?", name, hint);
+      log_warn("unknown variable %s: did you mean %s?", name, hint);
     } else {
-      log_warn("the variable %s means nothing to colls", name);
+      log_warn("unknown variable %s", name);
     }
   }
   return unknown;

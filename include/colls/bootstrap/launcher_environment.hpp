@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the launcher said, read from its variables: the innermost launcher wins.
+// Reading a config from the variables of the launcher. With nested launchers the innermost counts.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/environment_variables.hpp>
@@ -11,31 +11,31 @@ namespace colls {
 
 namespace detail {
 
-class launcher_reader {
+class launcher_environment_reader {
  public:
-  explicit launcher_reader(const variables& all) : env_(all) {}
+  explicit launcher_environment_reader(const variables& env) : env_(env) {}
 
   config read();
 
  private:
   void read_common();
 
-  /// Both or neither: a launcher that says one only is no launcher to guess about.
+  // Throws unless both are set.
   void read_pair(const char* rank, const char* size);
 
   void read_colls();
 
   void read_torchrun();
 
-  void read_mpi(const char* who, const char* rank, const char* size, const char* local_rank,
+  void read_mpi(const char* launcher, const char* rank, const char* size, const char* local_rank,
                 const char* local_size);
 
   void read_slurm();
 
-  // MASTER_ADDR and a port; false: there is no MASTER_ADDR.
+  // Takes the address from MASTER_ADDR and a port. Returns false if there is no MASTER_ADDR.
   bool use_master();
 
-  // On one host without an address: a file in a directory that belongs to this user and this job.
+  // For ranks of one host without an address: a file in a directory of this user and this job.
   void use_own_file(std::string job);
 
   void check() const;
@@ -47,27 +47,29 @@ class launcher_reader {
   const char* size_name_ = "size";
 };
 
-/// A variable of this process, or null; also the secret that was hidden from its children.
+/// Returns a variable of this process, or null. COLLS_SECRET is found also after
+/// `hide_secret_from_children`.
 const char* process_variable(const char* name);
-/// COLLS_SECRET has no value for the programs that this process starts from now on. It moves no
-/// other variable, so it needs what getenv needs: that no thread changes the environment meanwhile.
+/// Empties COLLS_SECRET in the environment, so programs that this process starts do not inherit it.
+/// It does not move other variables: as with getenv, no other thread may change the environment
+/// meanwhile.
 void hide_secret_from_children();
 
 }  // namespace detail
 
-/// What the launcher of this process says; `look(name)` gives a variable's value or null. Throws
-/// `join_failed`, naming the variables, where what it says is incomplete or contradicts itself.
-/// Without a launcher: a world of one.
-template <class Look>
-config environment(const Look& look) {
+/// Returns the config that the launcher's variables describe; a world of one without a launcher.
+/// `lookup(name)` returns the value of a variable or null. Throws `join_failed` and names the
+/// variables if they are incomplete or contradictory.
+template <class Lookup>
+config environment(const Lookup& lookup) {
   const auto call = [](void* context, const char* name) -> const char* {
-    return (*static_cast<const Look*>(context))(name);
+    return (*static_cast<const Lookup*>(context))(name);
   };
-  const detail::variables all{call, const_cast<void*>(static_cast<const void*>(&look))};
-  return detail::launcher_reader(all).read();
+  const detail::variables env{call, const_cast<void*>(static_cast<const void*>(&lookup))};
+  return detail::launcher_environment_reader(env).read();
 }
 
-/// The same from this process's environment.
+/// Returns the config that the environment of this process describes.
 inline config environment() {
   return environment([](const char* name) { return detail::process_variable(name); });
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What each launcher says: the second half of launcher_environment.hpp.
+// The variables of each launcher: implementation of launcher_environment.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
@@ -18,39 +18,39 @@
 
 namespace colls::detail {
 
-// The pointers to them are given away, so they stay where they are.
-struct kept_secrets {
+// A list, because callers hold pointers to the texts.
+struct hidden_secrets {
   std::mutex guard;
-  std::list<std::string> all;
+  std::list<std::string> texts;
 
-  static kept_secrets& of_this_process() {
-    static kept_secrets kept;
-    return kept;
+  static hidden_secrets& of_this_process() {
+    static hidden_secrets secrets;
+    return secrets;
   }
 };
 
 COLLS_ONCE const char* process_variable(const char* name) {
   const char* const value = std::getenv(name);
   if ((value != nullptr && *value != 0) || std::strcmp(name, "COLLS_SECRET") != 0) return value;
-  kept_secrets& kept = kept_secrets::of_this_process();
-  const std::lock_guard lock(kept.guard);
-  return kept.all.empty() ? value : kept.all.back().c_str();
+  hidden_secrets& hidden = hidden_secrets::of_this_process();
+  const std::lock_guard lock(hidden.guard);
+  return hidden.texts.empty() ? value : hidden.texts.back().c_str();
 }
 
 COLLS_ONCE void hide_secret_from_children() {
   static char empty[] = "COLLS_SECRET=";
   constexpr std::size_t size = sizeof empty - 1;
-  kept_secrets& kept = kept_secrets::of_this_process();
-  const std::lock_guard lock(kept.guard);
+  hidden_secrets& hidden = hidden_secrets::of_this_process();
+  const std::lock_guard lock(hidden.guard);
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, empty, size) != 0 || (*entry)[size] == 0) continue;
-    kept.all.emplace_back(*entry + size);
-    // Other threads may be reading variables: unsetenv would move those behind it.
+    hidden.texts.emplace_back(*entry + size);
+    // Other threads may read variables, and unsetenv would move those after this one.
     std::atomic_ref<char*>(*entry).store(empty, std::memory_order_release);
   }
 }
 
-COLLS_ONCE config launcher_reader::read() {
+COLLS_ONCE config launcher_environment_reader::read() {
   read_common();
   if (env_.any({"COLLS_RANK", "COLLS_WORLD_SIZE", "COLLS_STORE"})) {
     read_colls();
@@ -74,17 +74,16 @@ COLLS_ONCE config launcher_reader::read() {
           "run alone",
           env_.get("MASTER_ADDR"));
   } else {
-    config alone = config::single();
-    alone.source = "no launcher";
-    cfg_.rank = alone.rank;
-    cfg_.size = alone.size;
-    cfg_.source = alone.source;
+    const config single = config::single();
+    cfg_.rank = single.rank;
+    cfg_.size = single.size;
+    cfg_.source = "no launcher";
   }
   check();
   return std::move(cfg_);
 }
 
-COLLS_ONCE void launcher_reader::read_common() {
+COLLS_ONCE void launcher_environment_reader::read_common() {
   cfg_.secret = read_secret(env_);
   cfg_.job = env_.text("COLLS_JOB");
   cfg_.insecure = parse_switch("COLLS_INSECURE", env_.text("COLLS_INSECURE"));
@@ -100,7 +99,7 @@ COLLS_ONCE void launcher_reader::read_common() {
   port_ = env_.number("COLLS_PORT", 65535);
 }
 
-COLLS_ONCE void launcher_reader::read_pair(const char* rank, const char* size) {
+COLLS_ONCE void launcher_environment_reader::read_pair(const char* rank, const char* size) {
   rank_name_ = rank;
   size_name_ = size;
   cfg_.rank = env_.number(rank);
@@ -112,7 +111,7 @@ COLLS_ONCE void launcher_reader::read_pair(const char* rank, const char* size) {
   }
 }
 
-COLLS_ONCE void launcher_reader::read_colls() {
+COLLS_ONCE void launcher_environment_reader::read_colls() {
   cfg_.source = "colls-run";
   read_pair("COLLS_RANK", "COLLS_WORLD_SIZE");
   cfg_.local_rank = env_.number("COLLS_LOCAL_RANK");
@@ -129,7 +128,7 @@ COLLS_ONCE void launcher_reader::read_colls() {
   }
 }
 
-COLLS_ONCE void launcher_reader::read_torchrun() {
+COLLS_ONCE void launcher_environment_reader::read_torchrun() {
   const bool kubernetes =
       env_.get("RANK") == nullptr && env_.get("JOB_COMPLETION_INDEX") != nullptr;
   cfg_.source = kubernetes ? "Kubernetes" : "torchrun";
@@ -151,9 +150,10 @@ COLLS_ONCE void launcher_reader::read_torchrun() {
   }
 }
 
-COLLS_ONCE void launcher_reader::read_mpi(const char* who, const char* rank, const char* size,
-                                          const char* local_rank, const char* local_size) {
-  cfg_.source = who;
+COLLS_ONCE void launcher_environment_reader::read_mpi(const char* launcher, const char* rank,
+                                                      const char* size, const char* local_rank,
+                                                      const char* local_size) {
+  cfg_.source = launcher;
   read_pair(rank, size);
   cfg_.local_rank = env_.number(local_rank);
   cfg_.local_size = env_.number(local_size);
@@ -162,7 +162,8 @@ COLLS_ONCE void launcher_reader::read_mpi(const char* who, const char* rank, con
     raise(errc::join_failed,
           "%s started %d ranks, %s=%s of them here: across hosts pass (with -x or -genv) "
           "MASTER_ADDR=<host of rank 0>, MASTER_PORT and COLLS_SECRET_FILE",
-          who, cfg_.size, local_size, cfg_.local_size < 0 ? "?" : env_.text(local_size).c_str());
+          launcher, cfg_.size, local_size,
+          cfg_.local_size < 0 ? "?" : env_.text(local_size).c_str());
   }
   std::string job = env_.text("PMIX_NAMESPACE");
   if (job.empty()) job = env_.text("OMPI_MCA_ess_base_jobid");
@@ -170,11 +171,11 @@ COLLS_ONCE void launcher_reader::read_mpi(const char* who, const char* rank, con
   use_own_file(job);
 }
 
-COLLS_ONCE void launcher_reader::read_slurm() {
+COLLS_ONCE void launcher_environment_reader::read_slurm() {
   cfg_.source = "Slurm's srun";
   const char* const tasks =
       env_.get("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  // In a batch script, or a shell of salloc, the variables speak of ranks that nobody started.
+  // A batch script and a shell of salloc have the variables, but srun has not started any ranks.
   const std::string step = env_.text("SLURM_STEP_ID");
   const bool started = !step.empty() && step.size() < 9 && env_.get("SLURM_PROCID") != nullptr;
   if (!started) {
@@ -215,7 +216,7 @@ COLLS_ONCE void launcher_reader::read_slurm() {
   cfg_.address = "tcp://" + host_and_port(hosts.front(), port);
 }
 
-COLLS_ONCE bool launcher_reader::use_master() {
+COLLS_ONCE bool launcher_environment_reader::use_master() {
   const char* const host = env_.get("MASTER_ADDR");
   if (host == nullptr) return false;
   const int port = port_ > 0 ? port_ : env_.number("MASTER_PORT", 65535);
@@ -227,24 +228,24 @@ COLLS_ONCE bool launcher_reader::use_master() {
   return true;
 }
 
-COLLS_ONCE void launcher_reader::use_own_file(std::string job) {
+COLLS_ONCE void launcher_environment_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  // Where the system keeps a directory for this user, another one cannot take the name first.
+  // In a directory that the system keeps for this user, another user cannot take the name first.
   const std::string user = std::to_string(::geteuid());
-  const std::string kept = "/run/user/" + user;
-  const std::string parent = is_own_directory(kept) ? kept : "/tmp";
+  const std::string runtime = "/run/user/" + user;
+  const std::string parent = is_own_directory(runtime) ? runtime : "/tmp";
   cfg_.address = "file://" + parent + "/colls-" + user + "-" + job.substr(0, 100) + "/store";
   cfg_.own_file = true;
   cfg_.nodes = 1;
 }
 
-COLLS_ONCE void launcher_reader::check() const {
-  const auto compare = [&](const char* what, int part, int whole) {
-    if (part >= 0 && whole >= 0 && part >= whole) {
+COLLS_ONCE void launcher_environment_reader::check() const {
+  const auto compare = [&](const char* quantity, int value, int limit) {
+    if (value >= 0 && limit >= 0 && value >= limit) {
       raise(errc::join_failed, "%s: %s %d of %d makes no sense (%s=%d, %s=%d)", cfg_.source.c_str(),
-            what, part, whole, rank_name_, cfg_.rank, size_name_, cfg_.size);
+            quantity, value, limit, rank_name_, cfg_.rank, size_name_, cfg_.size);
     }
   };
   compare("rank", cfg_.rank, cfg_.size);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Slurm's shorthands: lists of hosts and of tasks per node.
+// Parsing of Slurm's compressed lists of hosts and of tasks per node.
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,34 +11,35 @@
 
 namespace colls::detail {
 
-/// The hosts that `node[003-7,9],gpu1` means, in order, at most `most`; none if it cannot be read.
-inline std::vector<std::string> expand_nodelist(const std::string& list, std::size_t most = 65536) {
-  std::vector<std::string> all;
-  std::vector<std::string> open{""};  // what the piece being read has grown to
-  std::size_t at = 0;
+/// Expands a list such as `node[003-7,9],gpu1`. Returns the hosts in order, at most `max` of them,
+/// or none if the list is malformed.
+inline std::vector<std::string> expand_nodelist(const std::string& list, std::size_t max = 65536) {
+  std::vector<std::string> hosts;
+  std::vector<std::string> open{""};  // expansions of the element being parsed
+  std::size_t position = 0;
   const auto finish = [&] {
     for (std::string& host : open) {
-      if (!host.empty() && all.size() < most) all.push_back(std::move(host));
+      if (!host.empty() && hosts.size() < max) hosts.push_back(std::move(host));
     }
     open.assign(1, "");
   };
-  while (at < list.size()) {
-    if (list[at] == ',') {
+  while (position < list.size()) {
+    if (list[position] == ',') {
       finish();
-      ++at;
+      ++position;
       continue;
     }
-    if (list[at] != '[') {
-      const std::size_t end = std::min(list.find_first_of(",[", at), list.size());
-      for (std::string& host : open) host.append(list, at, end - at);
-      at = end;
+    if (list[position] != '[') {
+      const std::size_t end = std::min(list.find_first_of(",[", position), list.size());
+      for (std::string& host : open) host.append(list, position, end - position);
+      position = end;
       continue;
     }
-    const std::size_t close = list.find(']', at);
+    const std::size_t close = list.find(']', position);
     if (close == std::string::npos) return {};
     std::vector<std::string> grown;
     for (const std::string& host : open) {
-      for (std::size_t range = at + 1; range < close && grown.size() < most;) {
+      for (std::size_t range = position + 1; range < close && grown.size() < max;) {
         const std::size_t end = std::min(list.find(',', range), close);
         const std::string low = list.substr(range, std::min(list.find('-', range), end) - range);
         const std::string high =
@@ -51,8 +52,7 @@ inline std::vector<std::string> expand_nodelist(const std::string& list, std::si
           return {};
         }
         const long last = std::strtol(high.c_str(), nullptr, 10);
-        for (long n = std::strtol(low.c_str(), nullptr, 10); n <= last && grown.size() < most;
-             ++n) {
+        for (long n = std::strtol(low.c_str(), nullptr, 10); n <= last && grown.size() < max; ++n) {
           std::string digits = std::to_string(n);
           if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
           grown.push_back(host + digits);
@@ -60,35 +60,35 @@ inline std::vector<std::string> expand_nodelist(const std::string& list, std::si
       }
     }
     open = std::move(grown);
-    at = close + 1;
+    position = close + 1;
   }
   finish();
-  return all;
+  return hosts;
 }
 
-/// How many tasks `2(x3),1` gives to node `node`; -1 if it does not say.
+/// Returns the number of tasks that a list such as `2(x3),1` gives to node `node`, or -1.
 inline int tasks_on_node(const std::string& text, int node) {
-  const char* at = text.c_str();
-  const auto take_number = [&at] {
+  const char* position = text.c_str();
+  const auto take_number = [&position] {
     char* end = nullptr;
-    const long found = *at >= '0' && *at <= '9' ? std::strtol(at, &end, 10) : 0;
-    if (found < 1 || found > 1'000'000'000) return -1;
-    at = end;
-    return static_cast<int>(found);
+    const long number = *position >= '0' && *position <= '9' ? std::strtol(position, &end, 10) : 0;
+    if (number < 1 || number > 1'000'000'000) return -1;
+    position = end;
+    return static_cast<int>(number);
   };
-  while (*at != 0) {
+  while (*position != 0) {
     const int tasks = take_number();
     int times = 1;
-    if (at[0] == '(' && at[1] == 'x') {
-      at += 2;
+    if (position[0] == '(' && position[1] == 'x') {
+      position += 2;
       times = take_number();
-      if (*at++ != ')') return -1;
+      if (*position++ != ')') return -1;
     }
     if (tasks < 0 || times < 0) return -1;
     if (node < times) return tasks;
     node -= times;
-    if (*at != ',') return -1;
-    ++at;
+    if (*position != ',') return -1;
+    ++position;
   }
   return -1;
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Stores: a few keys and values by which the processes of a job find each other.
+// store: keys and values by which the processes of a job exchange information.
 
 #include <colls/base/reported_failure.hpp>
 #include <colls/bootstrap/config.hpp>
@@ -16,36 +16,38 @@
 
 namespace colls {
 
-/// Who wants to know of ranks that died, or of a world that cannot form (rank -1).
+/// Receives the failures of ranks, and the failure of the world to form (rank -1).
 class failure_listener {
  public:
-  /// Called from a poll; must not destroy the store that calls.
-  virtual void rank_failed(int rank, const reported_failure& why) = 0;
+  /// Called while the engine polls. Must not destroy the calling store.
+  virtual void rank_failed(int rank, const reported_failure& report) = 0;
 
  protected:
   ~failure_listener() = default;
 };
 
-/// Keys and values that all processes of a job see. Every call may be awaited beside others; the
-/// texts are copied at the call. A deadline that passes is `errc::timeout`, a store that is gone
-/// `errc::unreachable`, a key or value beyond the limits `errc::invalid_argument`.
+/// Keys and values that all processes of a job see. Calls may be awaited concurrently, and copy
+/// their arguments. They throw `errc::timeout` after the deadline, `errc::unreachable` if the
+/// connection to the store is lost, and `errc::invalid_argument` for a key or value beyond the
+/// limits.
 class store {
  public:
-  static constexpr std::size_t longest_key = std::size_t{8} << 10;
-  static constexpr std::size_t longest_value = std::size_t{8} << 20;
-  static constexpr std::size_t most_keys = std::size_t{128} << 10;
-  static constexpr std::size_t most_bytes = std::size_t{256} << 20;  // of all values
+  static constexpr std::size_t max_key_size = std::size_t{8} << 10;
+  static constexpr std::size_t max_value_size = std::size_t{8} << 20;
+  static constexpr std::size_t max_keys = std::size_t{128} << 10;
+  static constexpr std::size_t max_bytes = std::size_t{256} << 20;  // of all values together
 
   virtual ~store() = default;
 
+  /// Sets the key.
   task<> set(std::string_view key, std::string_view value, time_point deadline = never) {
     return do_set(std::string(key), std::string(value), deadline);
   }
-  /// Waits until somebody has set the key.
+  /// Waits until the key exists and returns its value.
   task<std::string> get(std::string_view key, time_point deadline = never) {
     return do_get(std::string(key), deadline);
   }
-  /// Adds to the number that the key holds (0 before) and gives the sum.
+  /// Adds to the number that the key holds (0 if it does not exist) and returns the sum.
   task<std::int64_t> add(std::string_view key, std::int64_t amount, time_point deadline = never) {
     return do_add(std::string(key), amount, deadline);
   }
@@ -53,27 +55,28 @@ class store {
   task<> wait(std::span<const std::string> keys, time_point deadline = never) {
     return do_wait({keys.begin(), keys.end()}, deadline);
   }
-  /// Sets the key if it holds `expected` (empty: if it does not exist); gives what it holds then.
+  /// Sets the key if it holds `expected` (empty: if it does not exist). Returns the value
+  /// afterwards.
   task<std::string> compare_set(std::string_view key, std::string_view expected,
                                 std::string_view desired, time_point deadline = never) {
     return do_compare_set(std::string(key), std::string(expected), std::string(desired), deadline);
   }
-  /// Which of the keys exist, at once: '1' or '0' for each.
+  /// Returns '1' or '0' for each key: whether it exists. Does not wait.
   task<std::string> check(std::span<const std::string> keys, time_point deadline = never) {
     return do_check({keys.begin(), keys.end()}, deadline);
   }
 
-  /// Tells all processes that a rank has failed (-1: that the world cannot form).
-  virtual task<> report_failure(failure why, time_point deadline) {
-    (void)why;
+  /// Announces to all processes that a rank has failed (-1: that the world cannot form).
+  virtual task<> report_failure(failure reason, time_point deadline) {
+    (void)reason;
     (void)deadline;
     co_return;
   }
-  /// Who is told; failures that were announced before are told at once. Null: nobody.
+  /// Sets the listener for failures, or none (null). Earlier failures are passed to it at once.
   virtual void listen_for_failures(failure_listener*) {}
-  /// Whether something has come that was not read yet: news of a failure perhaps.
+  /// Returns whether there is unread input, which may announce a failure.
   virtual bool has_unread() const { return false; }
-  /// The orderly end: nothing may be called afterwards.
+  /// Leaves the store in order. No other call may follow.
   virtual task<> leave(time_point deadline) {
     (void)deadline;
     co_return;
@@ -91,8 +94,8 @@ class store {
 
 namespace detail {
 
-/// True: the work is done; false: its deadline has passed. Other errors are thrown.
-inline task<bool> in_time(task<> work) {
+/// Returns true if the work has ended, false if it threw `timeout`. Throws other errors.
+inline task<bool> ends_in_time(task<> work) {
   bool late = false;
   try {
     co_await work;
@@ -103,16 +106,16 @@ inline task<bool> in_time(task<> work) {
   co_return !late;
 }
 
-/// Of numbers that a store holds; it wraps around.
-inline std::int64_t sum_of(std::int64_t before, std::int64_t amount) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(before) +
+/// Adds numbers of a store, modulo 2^64.
+inline std::int64_t wrapping_add(std::int64_t value, std::int64_t amount) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) +
                                    static_cast<std::uint64_t>(amount));
 }
 
-/// What a store holds, and who waits for what it does not hold yet.
+/// The keys and values of a store, and the waiters for missing keys.
 class store_table {
  public:
-  /// Waits for keys; `ready` is called once, from the call that set the last of them.
+  /// Waits for keys. `ready` is called once, by the call that sets the last one.
   class waiter {
    public:
     virtual void ready() = 0;
@@ -132,12 +135,12 @@ class store_table {
 
   void set(const std::string& key, std::string value) {
     check_limits(key, value.size());
-    const auto [place, fresh] = values_.try_emplace(key);
+    const auto [entry, is_new] = values_.try_emplace(key);
     bytes_ += value.size();
-    bytes_ -= place->second.size();
-    place->second = std::move(value);
-    if (!fresh) return;
-    // `ready` may start another wait, so the list is taken apart first.
+    bytes_ -= entry->second.size();
+    entry->second = std::move(value);
+    if (!is_new) return;
+    // `ready` may start another wait, so the waiters leave the list first.
     const auto range = waiting_.equal_range(key);
     std::vector<waiter*> ready;
     for (auto it = range.first; it != range.second; ++it) {
@@ -150,7 +153,7 @@ class store_table {
   std::int64_t add(const std::string& key, std::int64_t amount) {
     const std::string* const old = find(key);
     const std::int64_t before = old == nullptr ? 0 : std::strtoll(old->c_str(), nullptr, 10);
-    const std::int64_t sum = sum_of(before, amount);
+    const std::int64_t sum = wrapping_add(before, amount);
     set(key, std::to_string(sum));
     return sum;
   }
@@ -165,38 +168,38 @@ class store_table {
   }
 
   std::string check(const std::vector<std::string>& keys) const {
-    std::string there;
-    for (const std::string& key : keys) there += find(key) != nullptr ? '1' : '0';
-    return there;
+    std::string present;
+    for (const std::string& key : keys) present += find(key) != nullptr ? '1' : '0';
+    return present;
   }
 
-  /// True: all keys exist already, and nobody waits.
-  bool wait(waiter& who, const std::vector<std::string>& keys) {
-    who.missing_ = 0;
+  /// Registers a waiter. Returns true if all keys exist, and the waiter is not registered then.
+  bool wait(waiter& target, const std::vector<std::string>& keys) {
+    target.missing_ = 0;
     for (const std::string& key : keys) {
       if (find(key) != nullptr) continue;
-      waiting_.emplace(key, &who);
-      ++who.missing_;
+      waiting_.emplace(key, &target);
+      ++target.missing_;
     }
-    return who.missing_ == 0;
+    return target.missing_ == 0;
   }
-  void forget(waiter& who) {
-    std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &who; });
+  void forget(waiter& target) {
+    std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &target; });
   }
 
  private:
   void check_limits(const std::string& key, std::size_t size) const {
     const std::string* const old = find(key);
-    if (key.size() > store::longest_key || size > store::longest_value) {
+    if (key.size() > store::max_key_size || size > store::max_value_size) {
       raise(errc::invalid_argument,
             "a key of %zu bytes with a value of %zu: the limits are %zu, %zu", key.size(), size,
-            store::longest_key, store::longest_value);
+            store::max_key_size, store::max_value_size);
     }
-    if (old == nullptr && values_.size() >= store::most_keys) {
-      raise(errc::invalid_argument, "the store holds its %zu keys", store::most_keys);
+    if (old == nullptr && values_.size() >= store::max_keys) {
+      raise(errc::invalid_argument, "the store holds its %zu keys", store::max_keys);
     }
-    if (bytes_ - (old == nullptr ? 0 : old->size()) + size > store::most_bytes) {
-      raise(errc::invalid_argument, "the store holds its %zu bytes", store::most_bytes);
+    if (bytes_ - (old == nullptr ? 0 : old->size()) + size > store::max_bytes) {
+      raise(errc::invalid_argument, "the store holds its %zu bytes", store::max_bytes);
     }
   }
 

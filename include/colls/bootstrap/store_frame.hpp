@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What travels on a store's connection once it is authenticated.
+// The frames on a connection to the store, which follow the handshake.
 
 #include <colls/base/log.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -13,9 +13,9 @@ namespace colls {
 
 namespace detail {
 
-/// What travels on a store's connection once it is authenticated: this, a key, a value.
+/// The header of a frame. A key and a value follow.
 struct store_frame {
-  enum class kind : std::uint8_t {
+  enum class opcode : std::uint8_t {
     enter = 1,
     set,
     get,
@@ -32,90 +32,93 @@ struct store_frame {
     bye,  // answers
   };
   static constexpr std::size_t size = 24;
-  static constexpr std::size_t longest_value = store::longest_value + store::longest_key + 64;
+  static constexpr std::size_t max_value_size = store::max_value_size + store::max_key_size + 64;
 
-  kind what{};
+  opcode op{};
   std::uint32_t id = 0;
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
   std::int64_t number = 0;
 };
 
-/// Bytes after a frame's head where the connecting side asked for checksums in its HELLO: that of
-/// key and value, and that of all before it.
-inline constexpr std::size_t store_sums = 8;
+/// Bytes of checksums after the header, if the connecting side requested checksums in its HELLO:
+/// one of key and value, and one of everything before it.
+inline constexpr std::size_t store_checksums_size = 8;
 
-inline std::uint32_t payload_sum(std::string_view key, std::string_view value) {
+inline std::uint32_t payload_checksum(std::string_view key, std::string_view value) {
   return crc32c(crc32c(0, key.data(), key.size()), value.data(), value.size());
 }
 
-/// All of it or, where there is no memory for that, nothing.
-inline void append_frame(std::string& to, store_frame head, std::string_view key,
-                         std::string_view value, bool checks = false) {
-  const std::size_t size = to.size() + store_frame::size + store_sums + key.size() + value.size();
-  if (to.capacity() < size) to.reserve(std::max(size, 2 * to.capacity()));
-  std::array<std::byte, store_frame::size + store_sums> bytes{};
-  put_number(&bytes[0], static_cast<std::uint8_t>(head.what));
-  put_number(&bytes[4], head.id);
+/// Appends a frame. If it throws `std::bad_alloc`, `buffer` is unchanged.
+inline void append_frame(std::string& buffer, store_frame header, std::string_view key,
+                         std::string_view value, bool has_checksums = false) {
+  const std::size_t size =
+      buffer.size() + store_frame::size + store_checksums_size + key.size() + value.size();
+  if (buffer.capacity() < size) buffer.reserve(std::max(size, 2 * buffer.capacity()));
+  std::array<std::byte, store_frame::size + store_checksums_size> bytes{};
+  put_number(&bytes[0], static_cast<std::uint8_t>(header.op));
+  put_number(&bytes[4], header.id);
   put_number(&bytes[8], static_cast<std::uint32_t>(key.size()));
   put_number(&bytes[12], static_cast<std::uint32_t>(value.size()));
-  put_number(&bytes[16], head.number);
-  if (checks) {
-    put_number(&bytes[24], payload_sum(key, value));
+  put_number(&bytes[16], header.number);
+  if (has_checksums) {
+    put_number(&bytes[24], payload_checksum(key, value));
     put_number(&bytes[28], crc32c(0, bytes.data(), 28));
   }
-  to.append(reinterpret_cast<const char*>(bytes.data()),
-            store_frame::size + (checks ? store_sums : 0));
-  to.append(key);
-  to.append(value);
+  buffer.append(reinterpret_cast<const char*>(bytes.data()),
+                store_frame::size + (has_checksums ? store_checksums_size : 0));
+  buffer.append(key);
+  buffer.append(value);
 }
 
-/// Nothing if no colls would send it.
-inline std::optional<store_frame> parse_store_frame(std::span<const std::byte> from) {
-  if (from.size() != store_frame::size) return std::nullopt;
-  store_frame to;
-  to.what = static_cast<store_frame::kind>(from[0]);
-  to.id = get_number<std::uint32_t>(&from[4]);
-  to.key_size = get_number<std::uint32_t>(&from[8]);
-  to.value_size = get_number<std::uint32_t>(&from[12]);
-  to.number = get_number<std::int64_t>(&from[16]);
-  using kind = store_frame::kind;
-  const bool known = (to.what >= kind::enter && to.what <= kind::goodbye) ||
-                     (to.what >= kind::reply && to.what <= kind::bye);
+/// Parses a header; returns nullopt if it is invalid.
+inline std::optional<store_frame> parse_store_frame(std::span<const std::byte> bytes) {
+  if (bytes.size() != store_frame::size) return std::nullopt;
+  store_frame result;
+  result.op = static_cast<store_frame::opcode>(bytes[0]);
+  result.id = get_number<std::uint32_t>(&bytes[4]);
+  result.key_size = get_number<std::uint32_t>(&bytes[8]);
+  result.value_size = get_number<std::uint32_t>(&bytes[12]);
+  result.number = get_number<std::int64_t>(&bytes[16]);
+  using opcode = store_frame::opcode;
+  const bool known = (result.op >= opcode::enter && result.op <= opcode::goodbye) ||
+                     (result.op >= opcode::reply && result.op <= opcode::bye);
   const bool fits =
-      to.key_size <= store::longest_key && to.value_size <= store_frame::longest_value;
-  return known && fits ? std::optional(to) : std::nullopt;
+      result.key_size <= store::max_key_size && result.value_size <= store_frame::max_value_size;
+  return known && fits ? std::optional(result) : std::nullopt;
 }
 
-/// A head that has come, and the checksum of the key and the value that follow.
-struct store_head {
+/// A received header, and the checksum of the key and the value that follow.
+struct received_frame {
   store_frame frame;
-  std::uint32_t sum = 0;
-  bool checks = false;
+  std::uint32_t checksum = 0;
+  bool has_checksums = false;
 
-  bool is_of(std::string_view key, std::string_view value) const {
-    return !checks || sum == payload_sum(key, value);
+  /// Returns whether the checksum matches.
+  bool matches(std::string_view key, std::string_view value) const {
+    return !has_checksums || checksum == payload_checksum(key, value);
   }
 };
 
-/// What a reader says of a frame with a wrong checksum.
+/// The error of a frame with a wrong checksum.
 inline std::error_code damaged_frame() { return std::make_error_code(std::errc::bad_message); }
-inline constexpr const char* damaged_store_frame =
-    "a frame on its connection to the store came with a wrong checksum";
+inline constexpr const char* damaged_store_frame_text =
+    "a frame on its connection to the store has a wrong checksum";
 
-inline void append_text(std::string& to, std::string_view text) {
+/// Appends the length of `text` and `text`.
+inline void append_string(std::string& buffer, std::string_view text) {
   std::array<std::byte, 4> size{};
   put_number(size.data(), static_cast<std::uint32_t>(text.size()));
-  to.append(reinterpret_cast<const char*>(size.data()), size.size());
-  to.append(text);
+  buffer.append(reinterpret_cast<const char*>(size.data()), size.size());
+  buffer.append(text);
 }
-inline std::string join_texts(const std::vector<std::string>& texts) {
+inline std::string join_strings(const std::vector<std::string>& texts) {
   std::string joined;
-  for (const std::string& text : texts) append_text(joined, text);
+  for (const std::string& text : texts) append_string(joined, text);
   return joined;
 }
-/// Nothing unless the lengths add up.
-inline std::optional<std::vector<std::string>> split_texts(std::string_view joined) {
+/// Splits what `join_strings` has joined; returns nullopt if the lengths do not fit.
+inline std::optional<std::vector<std::string>> split_strings(std::string_view joined) {
   std::vector<std::string> texts;
   while (!joined.empty()) {
     if (joined.size() < 4) return std::nullopt;
@@ -128,51 +131,52 @@ inline std::optional<std::vector<std::string>> split_texts(std::string_view join
   return texts;
 }
 
-/// The failure that a frame brings, in a world of `size` ranks.
-inline std::optional<reported_failure> read_failure(std::string_view value, int size) {
+/// Parses the failure in a frame, in a world of `size` ranks.
+inline std::optional<reported_failure> parse_failure(std::string_view value, int size) {
   return reported_failure::parse(std::as_bytes(std::span(value)), size);
 }
 
-/// A host that vanishes without a word is noticed within 15 s, also while nothing is said.
-inline void keep_alive(int fd) {
-  const int on = 1;
+/// Enables TCP keep-alive: an unreachable host is detected within 15 s, also on an idle connection.
+inline void enable_keep_alive(int fd) {
+  const int enabled = 1;
   const int seconds_idle = 5;
   const int probes = 2;
-  const bool asks =
-      ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) == 0 &&
+  const bool done =
+      ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &enabled, sizeof enabled) == 0 &&
       ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds_idle, sizeof seconds_idle) == 0 &&
       ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds_idle, sizeof seconds_idle) == 0 &&
       ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes) == 0;
-  if (!asks) log_warn("no keep-alive on a connection: %s", std::strerror(errno));
+  if (!done) log_warn("no keep-alive on a connection: %s", std::strerror(errno));
 }
 
-/// `protocol_error`: no colls would send it.
-inline task<outcome> read_head(stream& from, bool checks, store_head& into) {
-  std::array<std::byte, store_frame::size + store_sums> bytes{};
-  const std::size_t size = store_frame::size + (checks ? store_sums : 0);
-  const outcome done = co_await attempt(from.read({bytes.data(), size}));
+/// Reads a frame header. The outcome is `protocol_error` if it is invalid.
+inline task<outcome> read_frame_header(stream& connection, bool has_checksums,
+                                       received_frame& result) {
+  std::array<std::byte, store_frame::size + store_checksums_size> bytes{};
+  const std::size_t size = store_frame::size + (has_checksums ? store_checksums_size : 0);
+  const outcome done = co_await attempt(connection.read({bytes.data(), size}));
   if (!done) co_return done;
-  into.checks = checks;
-  into.sum = get_number<std::uint32_t>(&bytes[24]);
-  if (checks && get_number<std::uint32_t>(&bytes[28]) != crc32c(0, bytes.data(), 28)) {
+  result.has_checksums = has_checksums;
+  result.checksum = get_number<std::uint32_t>(&bytes[24]);
+  if (has_checksums && get_number<std::uint32_t>(&bytes[28]) != crc32c(0, bytes.data(), 28)) {
     co_return outcome{damaged_frame()};
   }
-  const auto head = parse_store_frame({bytes.data(), store_frame::size});
-  if (!head) co_return outcome{make_error_code(errc::protocol_error)};
-  into.frame = *head;
+  const auto header = parse_store_frame({bytes.data(), store_frame::size});
+  if (!header) co_return outcome{make_error_code(errc::protocol_error)};
+  result.frame = *header;
   co_return outcome{};
 }
 
-/// Reads `size` bytes into a string that grows as they come, never by what the peer announced.
-inline task<outcome> read_text(stream& from, std::string& into, std::size_t size) {
+/// Reads `size` bytes. The string grows with the received bytes, not with the announced size.
+inline task<outcome> read_string(stream& connection, std::string& result, std::size_t size) {
   constexpr std::size_t piece = std::size_t{64} << 10;
-  into.clear();
-  while (into.size() < size) {
-    const std::size_t had = into.size();
+  result.clear();
+  while (result.size() < size) {
+    const std::size_t had = result.size();
     const std::size_t more = std::min(piece, size - had);
-    into.resize(had + more);
-    const outcome done =
-        co_await attempt(from.read({reinterpret_cast<std::byte*>(into.data() + had), more}));
+    result.resize(had + more);
+    const outcome done = co_await attempt(
+        connection.read({reinterpret_cast<std::byte*>(result.data() + had), more}));
     if (!done) co_return done;
   }
   co_return outcome{};

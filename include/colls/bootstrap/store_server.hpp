@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The serving side of the tcp store, and its failure channel: rank 0 runs it, or the launcher.
+// The host side of the TCP store, which also distributes failures. Rank 0 or the launcher runs it.
 
 #include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/bootstrap/local_secret.hpp>
@@ -14,92 +14,94 @@
 
 namespace colls {
 
-/// Serves a store to one world. A rank whose connection ends without a goodbye is announced to all
-/// others as failed; nothing that a client does can end the server.
-class store_server final : door::host, engine::source {
+/// Hosts the store of one world. If the connection of a rank ends without a goodbye, the server
+/// announces its failure to all other ranks. No client can make the server fail.
+class store_server final : authenticating_listener::handler, engine::source {
  public:
-  /// `mine`: job, world, and the rank that serves (-1: a launcher).
-  store_server(engine& on, hello mine, const secret& shared);
+  /// `local` has the job, the world, and the rank that hosts the store (-1: a launcher).
+  store_server(engine& driver, hello local, const secret& key);
   store_server(const store_server&) = delete;
   store_server& operator=(const store_server&) = delete;
   ~store_server();
 
-  /// Port 0 lets the system choose. May be called for several addresses. On loopback it listens for
-  /// those that ask for the local key, too; where that cannot be and the secret is drawn, it fails.
-  std::error_code listen(const endpoint& where);
-  /// Takes over a socket that listens already.
-  std::error_code adopt(int listening);
+  /// Listens at an address; port 0 lets the system choose. May be called for several addresses. On
+  /// loopback it also opens the local socket that hands out the secret; if that fails and the
+  /// secret is a generated one, `listen` fails.
+  std::error_code listen(const endpoint& address);
+  /// Takes ownership of a socket that already listens.
+  std::error_code adopt(int socket);
 
-  /// Why it failed last: for want of a local socket, without which no secret is drawn.
+  /// Returns whether `listen` or `adopt` failed last because the local socket could not be opened.
   bool lacks_local_socket() const { return lacks_local_socket_; }
 
-  bool is_open() const { return !gates_.empty(); }
-  /// Where it listens first.
-  endpoint local() const { return gates_.front()->at.local(); }
-  /// Ranks that are here: they came and neither left nor failed.
+  bool is_open() const { return !listening_.empty(); }
+  /// Returns the first listening address.
+  endpoint local() const { return listening_.front()->socket.local(); }
+  /// Returns the number of ranks that have joined and have neither left nor failed.
   int present() const { return present_; }
-  /// Whether that rank is here or was.
-  bool has_come(int rank) const { return ranks_.contains(rank); }
-  int pending_strangers() const;
-  std::uint64_t turned_away() const;
-  /// Why some rank may wait outside: connections could not be taken lately, for that reason.
-  std::string lack() const;
+  /// Returns whether that rank has joined, even if it has left or failed since.
+  bool has_joined(int rank) const { return ranks_.contains(rank); }
+  int pending_count() const;
+  std::uint64_t rejected_count() const;
+  /// Returns why connections could not be accepted lately, or an empty string.
+  std::string accept_error() const;
 
-  /// Bytes of answers that clients have not taken yet.
-  std::size_t unsent() const;
+  /// Returns the bytes of replies that clients have not received yet.
+  std::size_t unsent_bytes() const;
 
-  /// Tells all clients, now and later ones, that `why.culprit` has failed (-1: that the world
-  /// cannot form), or that `why.communicator` was revoked. The first word on each counts.
+  /// Announces to all present and later clients that the culprit of the report has failed (-1: that
+  /// the world cannot form), or that its communicator was revoked. Only the first report of each
+  /// counts.
   void announce_failure(const reported_failure& report);
-  void announce_failure(int rank, std::string_view how);
+  void announce_failure(int rank, std::string_view reason);
 
-  /// Waits until every rank that came has left or failed.
+  /// Waits until every rank that has joined has left or failed, or until the deadline.
   task<> drain(time_point deadline);
 
-  /// Turns everybody away; clients see an orderly end.
+  /// Stops listening and ends all connections; clients see an orderly end.
   void close();
 
  private:
   using frame = detail::store_frame;
 
-  struct gate {
-    listener at;
-    std::unique_ptr<door> guard;
-    std::unique_ptr<key_server> keys;  // beside a loopback address
+  struct listening_address {
+    listener socket;
+    std::unique_ptr<authenticating_listener> authenticator;
+    std::unique_ptr<local_secret_server> local_secret;  // for a loopback address
   };
 
-  struct guest;
-  struct waiting final : detail::store_table::waiter {
-    waiting(store_server& at, guest& of, std::uint32_t request)
-        : server(at), owner(of), id(request) {}
-    void ready() override { server.arrived(*this); }
+  struct client;
+  struct pending_wait final : detail::store_table::waiter {
+    pending_wait(store_server& host, client& peer, std::uint32_t request)
+        : server(host), owner(peer), id(request) {}
+    void ready() override { server.keys_ready(*this); }
     store_server& server;
-    guest& owner;
+    client& owner;
     std::uint32_t id;
-    std::string key;        // of a get; empty: of a wait
-    std::size_t bytes = 0;  // that its keys take
+    std::string key;        // of a get; empty: this is a wait
+    std::size_t bytes = 0;  // of its keys
   };
 
-  struct guest : std::enable_shared_from_this<guest> {
-    std::unique_ptr<stream> link;
-    hello who;
-    std::string where;
-    bool entered = false;
-    bool left = false;
+  struct client : std::enable_shared_from_this<client> {
+    std::unique_ptr<stream> connection;
+    hello info;
+    std::string address;
+    bool has_entered = false;
+    bool has_left = false;
     bool writing = false;
-    std::string out;
-    std::string sending;              // what is being written of it
-    std::size_t told = 0;             // of the failures
-    std::size_t keys_waited_for = 0;  // in bytes
-    std::unordered_map<std::uint32_t, std::unique_ptr<waiting>> waits;
-    std::vector<std::uint32_t> ready;  // those of `waits` whose keys are all there
+    std::string output;
+    std::string sending;  // the part of the output that is being written
+    std::size_t failures_sent = 0;
+    std::size_t waited_key_bytes = 0;
+    std::unordered_map<std::uint32_t, std::unique_ptr<pending_wait>> waits;
+    std::vector<std::uint32_t> ready;  // those of `waits` whose keys all exist
   };
-  using guest_ptr = std::shared_ptr<guest>;
+  using client_ptr = std::shared_ptr<client>;
 
-  struct departure {
-    explicit departure(store_server& of) : server(of) {}
-    departure(const departure&) = delete;
-    ~departure() { server.drained_ = nullptr; }
+  struct drain_operation {
+    explicit drain_operation(store_server& host) : server(host) {}
+    drain_operation(const drain_operation&) = delete;
+    ~drain_operation() { server.drained_ = nullptr; }
     bool start(completion& done) {
       if (server.present_ == 0) return true;
       server.drained_ = &done;
@@ -109,69 +111,69 @@ class store_server final : door::host, engine::source {
     store_server& server;
   };
 
-  static constexpr std::size_t most_waits = 4096;
-  static constexpr std::size_t most_bytes_waited_for = std::size_t{16} << 20;
-  static constexpr std::size_t most_revocations = 4096;
-  static constexpr std::size_t most_unsent = std::size_t{32} << 20;
+  static constexpr std::size_t max_waits = 4096;
+  static constexpr std::size_t max_waited_key_bytes = std::size_t{16} << 20;
+  static constexpr std::size_t max_revocations = 4096;
+  static constexpr std::size_t max_unsent_bytes = std::size_t{32} << 20;
 
-  std::error_code open(std::unique_ptr<gate> made);
+  std::error_code open(std::unique_ptr<listening_address> entry);
 
-  void enter(std::unique_ptr<stream> link, const hello& who) override;
+  void handle_peer(std::unique_ptr<stream> connection, const hello& peer) override;
 
-  verdict judge(const hello& who) const;
+  verdict decide_verdict(const hello& peer) const;
 
-  task<> serve(guest_ptr me);
+  task<> serve_client(client_ptr peer);
 
-  // Ends when the connection does, or with a frame that was damaged. The caller keeps the guest.
-  task<detail::outcome> converse(guest& me);
+  // Ends with the connection, or with a damaged frame. The caller keeps the client alive.
+  task<detail::outcome> serve_requests(client& peer);
 
-  // Says why, and waits for the guest to go.
-  task<> part_from(guest& me);
+  // Sends a last frame and waits until the client closes the connection.
+  task<> end_after_error(client& peer);
 
-  void handle(guest& me, const frame& request, const std::string& key, std::string& value);
+  void handle_request(client& peer, const frame& request, const std::string& key,
+                      std::string& value);
 
-  static std::vector<std::string> texts(std::string_view joined);
+  static std::vector<std::string> parse_strings(std::string_view joined);
 
-  waiting& wait_for(guest& me, std::uint32_t id, const std::vector<std::string>& keys);
-  void forget(guest& me, std::uint32_t id);
+  pending_wait& wait_for(client& peer, std::uint32_t id, const std::vector<std::string>& keys);
+  void forget(client& peer, std::uint32_t id);
 
-  // Memory for the death of each guest that is here, so that this news is never lost.
-  void make_room();
-  // What a guest has not heard yet. Where there is no memory for it the next sweep tells it.
-  void tell(guest& it);
+  // Reserves memory for the failure of each client, so announcing it cannot fail.
+  void reserve_failures();
+  // Sends the failures that a client has not received yet. If memory is short, the next sweep does.
+  void send_failures(client& peer);
 
-  // The answer is copied when the guest has taken those before it.
-  void arrived(waiting& it);
+  // The reply is copied only after the client has received the previous ones.
+  void keys_ready(pending_wait& it);
 
-  void answer(guest& to, const frame& head, std::string_view value);
+  void reply(client& peer, const frame& header, std::string_view value);
 
-  // Where there is no memory for it the next sweep tries again.
-  void write_soon(guest& to);
-  task<> flush(guest_ptr to);
-  void answer_ready(guest& to);
+  // If memory is short, the next sweep tries again.
+  void start_flush(client& peer);
+  task<> flush(client_ptr peer);
+  void reply_ready(client& peer);
 
-  void gone();
-  void drained();
+  void client_gone();
+  void end_drain();
 
   bool poll() override { return false; }
-  bool pending() const override { return drained_ != nullptr; }
   void sweep(time_point now) override;
 
   engine& engine_;
-  hello mine_;
-  secret shared_;
+  hello local_;
+  secret key_;
   detail::store_table table_;
-  std::unordered_map<int, bool> ranks_;  // those that came; false: left or failed
+  std::unordered_map<int, bool> ranks_;  // that have joined; false: left or failed
   std::vector<reported_failure> failures_;
-  std::size_t revocations_ = 0;  // of these; the others are deaths
-  std::vector<guest_ptr> guests_;
+  std::size_t revocations_ = 0;  // of these; the others are failures of ranks
+  std::vector<client_ptr> clients_;
   int present_ = 0;
   bool lacks_local_socket_ = false;
   rate_limited_log log_{10};
   completion* drained_ = nullptr;
   time_point drain_deadline_ = never;
   task_group tasks_;
-  std::vector<std::unique_ptr<gate>> gates_;  // last: strangers enter through them
+  std::vector<std::unique_ptr<listening_address>> listening_;  // last: peers arrive through them
 };
 
 }  // namespace colls

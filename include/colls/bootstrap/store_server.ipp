@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the server does: the second half of store_server.hpp.
+// Serving the clients of the store: implementation of store_server.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_server.hpp>
 
 namespace colls {
 
-COLLS_ONCE store_server::store_server(engine& on, hello mine, const secret& shared)
-    : engine_(on), mine_(mine), shared_(shared), tasks_(on) {
-  mine_.what = purpose::store;
+COLLS_ONCE store_server::store_server(engine& driver, hello local, const secret& key)
+    : engine_(driver), local_(local), key_(key), tasks_(driver) {
+  local_.purpose = connection_purpose::store;
   engine_.add(static_cast<engine::source&>(*this), false);
 }
 
@@ -20,401 +20,405 @@ COLLS_ONCE store_server::~store_server() {
   close();
 }
 
-COLLS_ONCE std::error_code store_server::listen(const endpoint& where) {
-  if (!shared_.is_good()) return make_error_code(errc::insecure_bind);
-  auto made = std::make_unique<gate>();
-  if (const std::error_code ec = made->at.listen(where)) return ec;
-  return open(std::move(made));
+COLLS_ONCE std::error_code store_server::listen(const endpoint& address) {
+  if (!key_.is_good()) return make_error_code(errc::insecure_bind);
+  auto entry = std::make_unique<listening_address>();
+  if (const std::error_code ec = entry->socket.listen(address)) return ec;
+  return open(std::move(entry));
 }
 
-COLLS_ONCE std::error_code store_server::adopt(int listening) {
-  auto made = std::make_unique<gate>();
-  made->at.adopt(detail::descriptor(listening));
-  if (!shared_.is_good()) return make_error_code(errc::insecure_bind);
-  return open(std::move(made));
+COLLS_ONCE std::error_code store_server::adopt(int socket) {
+  auto entry = std::make_unique<listening_address>();
+  entry->socket.adopt(detail::descriptor(socket));
+  if (!key_.is_good()) return make_error_code(errc::insecure_bind);
+  return open(std::move(entry));
 }
 
-COLLS_ONCE int store_server::pending_strangers() const {
+COLLS_ONCE int store_server::pending_count() const {
   int sum = 0;
-  for (const auto& it : gates_) sum += it->guard->pending_strangers();
+  for (const auto& it : listening_) sum += it->authenticator->pending_count();
   return sum;
 }
 
-COLLS_ONCE std::uint64_t store_server::turned_away() const {
+COLLS_ONCE std::uint64_t store_server::rejected_count() const {
   std::uint64_t sum = 0;
-  for (const auto& it : gates_) sum += it->guard->turned_away();
+  for (const auto& it : listening_) sum += it->authenticator->rejected_count();
   return sum;
 }
 
-COLLS_ONCE std::string store_server::lack() const {
-  for (const auto& it : gates_) {
-    std::string why = it->guard->lack();
-    if (!why.empty()) return why;
+COLLS_ONCE std::string store_server::accept_error() const {
+  for (const auto& it : listening_) {
+    std::string reason = it->authenticator->accept_error();
+    if (!reason.empty()) return reason;
   }
   return {};
 }
 
-COLLS_ONCE std::size_t store_server::unsent() const {
+COLLS_ONCE std::size_t store_server::unsent_bytes() const {
   std::size_t sum = 0;
-  for (const auto& it : guests_) sum += it->out.size() + it->sending.size();
+  for (const auto& it : clients_) sum += it->output.size() + it->sending.size();
   return sum;
 }
 
 COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
-  failure why = report;
-  const bool is_death = why.code == errc::peer_failed;
-  if (is_death) why.communicator = 0;  // of no communicator alone: one a rank
+  failure reason = report;
+  const bool is_death = reason.code == errc::peer_failed;
+  if (is_death) reason.communicator = 0;  // a rank fails once, in all communicators
   for (const failure& known : failures_) {
-    if (known.culprit == why.culprit && known.code == why.code &&
-        known.communicator == why.communicator) {
+    if (known.culprit == reason.culprit && known.code == reason.code &&
+        known.communicator == reason.communicator) {
       return;
     }
   }
-  if (!is_death && revocations_ == most_revocations) return;
-  failures_.push_back(reported_failure(why));
+  if (!is_death && revocations_ == max_revocations) return;
+  failures_.push_back(reported_failure(reason));
   if (!is_death) ++revocations_;
-  for (const auto& it : guests_) tell(*it);
+  for (const auto& it : clients_) send_failures(*it);
 }
 
-COLLS_ONCE void store_server::make_room() {
-  const std::size_t wanted = failures_.size() + guests_.size() + 2;
+COLLS_ONCE void store_server::reserve_failures() {
+  const std::size_t wanted = failures_.size() + clients_.size() + 2;
   if (failures_.capacity() < wanted) failures_.reserve(2 * wanted);
 }
 
-COLLS_ONCE void store_server::tell(guest& it) {
+COLLS_ONCE void store_server::send_failures(client& peer) {
   try {
-    while (it.entered && it.told < failures_.size()) {
-      const failure& why = failures_[it.told];
-      detail::append_frame(it.out, {.what = frame::kind::failed}, {},
-                           reported_failure::bytes_of(why), it.who.checksum);
-      ++it.told;
+    while (peer.has_entered && peer.failures_sent < failures_.size()) {
+      const failure& reason = failures_[peer.failures_sent];
+      detail::append_frame(peer.output, {.op = frame::opcode::failed}, {},
+                           reported_failure::bytes_of(reason), peer.info.checksum);
+      ++peer.failures_sent;
     }
   } catch (const std::bad_alloc&) {
   }
-  write_soon(it);
+  start_flush(peer);
 }
 
-COLLS_ONCE void store_server::write_soon(guest& to) {
-  if (to.writing || (to.out.empty() && to.ready.empty())) return;
+COLLS_ONCE void store_server::start_flush(client& peer) {
+  if (peer.writing || (peer.output.empty() && peer.ready.empty())) return;
   try {
-    tasks_.start(flush(to.shared_from_this()));
+    tasks_.start(flush(peer.shared_from_this()));
   } catch (const std::bad_alloc&) {
   }
 }
 
-COLLS_ONCE void store_server::announce_failure(int rank, std::string_view how) {
-  failure why(errc::peer_failed);
-  why.culprit = rank;
-  why.say("%.*s", static_cast<int>(how.size()), how.data());
-  make_room();
-  announce_failure(reported_failure(why));
+COLLS_ONCE void store_server::announce_failure(int rank, std::string_view reason) {
+  failure record(errc::peer_failed);
+  record.culprit = rank;
+  record.set_detail("%.*s", static_cast<int>(reason.size()), reason.data());
+  reserve_failures();
+  announce_failure(reported_failure(record));
 }
 
 COLLS_ONCE task<> store_server::drain(time_point deadline) {
   drain_deadline_ = deadline;
-  departure all_gone(*this);
-  co_await all_gone;
+  drain_operation all_left(*this);
+  co_await all_left;
 }
 
 COLLS_ONCE void store_server::close() {
-  gates_.clear();
+  listening_.clear();
   std::string last;
-  for (const auto& it : guests_) {
-    if (it->writing || !it->link->is_open()) continue;
+  for (const auto& it : clients_) {
+    if (it->writing || !it->connection->is_open()) continue;
     last.clear();
-    detail::append_frame(last, {.what = frame::kind::bye}, {}, {}, it->who.checksum);
-    const detail::descriptor socket = it->link->release();
-    // A client that is gone hears nothing.
+    detail::append_frame(last, {.op = frame::opcode::bye}, {}, {}, it->info.checksum);
+    const detail::descriptor socket = it->connection->release();
+    // If the client has already gone, nothing is lost.
     [[maybe_unused]] const auto ignored =
         ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 }
 
-COLLS_ONCE std::error_code store_server::open(std::unique_ptr<gate> made) {
-  const auto address = made->at.local().address();
+COLLS_ONCE std::error_code store_server::open(std::unique_ptr<listening_address> entry) {
+  const auto address = entry->socket.local().address();
   if (detail::is_loopback(address) || address.is_unspecified()) {
-    made->keys = std::make_unique<key_server>(engine_, shared_);
-    const std::error_code ec = made->keys->listen(made->at);
-    lacks_local_socket_ = ec && shared_.is_drawn();
+    entry->local_secret = std::make_unique<local_secret_server>(engine_, key_);
+    const std::error_code ec = entry->local_secret->listen(entry->socket);
+    lacks_local_socket_ = ec && key_.is_drawn();
     if (lacks_local_socket_) return ec;
     if (ec) {
-      made->keys.reset();
+      entry->local_secret.reset();
       log_debug("no local socket beside the store: %s", ec.message().c_str());
     }
   }
-  made->guard =
-      std::make_unique<door>(engine_, made->at, mine_, shared_, static_cast<door::host&>(*this));
-  gates_.push_back(std::move(made));
+  entry->authenticator = std::make_unique<authenticating_listener>(
+      engine_, entry->socket, local_, key_, static_cast<authenticating_listener::handler&>(*this));
+  listening_.push_back(std::move(entry));
   return {};
 }
 
-COLLS_ONCE void store_server::enter(std::unique_ptr<stream> link, const hello& who) {
-  detail::keep_alive(link->descriptor());
-  auto made = std::make_shared<guest>();
-  made->where = detail::text_of(link->remote());
-  made->link = std::move(link);
-  made->who = who;
-  tasks_.start(serve(std::move(made)));
+COLLS_ONCE void store_server::handle_peer(std::unique_ptr<stream> connection, const hello& peer) {
+  detail::enable_keep_alive(connection->descriptor());
+  auto entry = std::make_shared<client>();
+  entry->address = detail::text_of(connection->remote());
+  entry->connection = std::move(connection);
+  entry->info = peer;
+  tasks_.start(serve_client(std::move(entry)));
 }
 
-COLLS_ONCE verdict store_server::judge(const hello& who) const {
-  if (who.what != purpose::store) return verdict::not_now;
-  if (who.world != mine_.world) return verdict::other_world;
-  if (who.rank < 0) return verdict::accepted;
-  const auto known = ranks_.find(who.rank);
+COLLS_ONCE verdict store_server::decide_verdict(const hello& peer) const {
+  if (peer.purpose != connection_purpose::store) return verdict::unavailable;
+  if (peer.world != local_.world) return verdict::other_world;
+  if (peer.rank < 0) return verdict::accepted;
+  const auto known = ranks_.find(peer.rank);
   if (known == ranks_.end()) return verdict::accepted;
   return known->second ? verdict::rank_taken : verdict::world_complete;
 }
 
-COLLS_ONCE task<> store_server::serve(guest_ptr me) {
-  const int rank = me->who.rank;
-  const verdict judged = judge(me->who);
-  if (judged == verdict::accepted) {
-    make_room();
-    guests_.reserve(guests_.size() + 1);
+COLLS_ONCE task<> store_server::serve_client(client_ptr peer) {
+  const int rank = peer->info.rank;
+  const verdict result = decide_verdict(peer->info);
+  if (result == verdict::accepted) {
+    reserve_failures();
+    clients_.reserve(clients_.size() + 1);
     if (rank >= 0) ranks_[rank] = true;
-    guests_.push_back(me);
+    clients_.push_back(peer);
   } else {
-    log_.warn("turned away rank %d of %d at %s, which came from %s: %s", rank, me->who.world,
-              detail::text_of(local()).c_str(), me->where.c_str(),
-              judged == verdict::other_world      ? "this world has another size"
-              : judged == verdict::rank_taken     ? "that rank is here already"
-              : judged == verdict::world_complete ? "that rank was here and is gone"
+    log_.warn("turned away rank %d of %d at %s, connected from %s: %s", rank, peer->info.world,
+              detail::text_of(local()).c_str(), peer->address.c_str(),
+              result == verdict::other_world      ? "this world has another size"
+              : result == verdict::rank_taken     ? "that rank has already joined"
+              : result == verdict::world_complete ? "that rank has joined and left"
                                                   : "this is a store");
   }
-  const char* how = nullptr;
+  const char* cause = nullptr;
   bool damaged = false;
   try {
-    co_await give_verdict(*me->link, judged, mine_.world);
-    if (judged == verdict::accepted) {
-      const detail::outcome ended = co_await converse(*me);
+    co_await give_verdict(*peer->connection, result, local_.world);
+    if (result == verdict::accepted) {
+      const detail::outcome ended = co_await serve_requests(*peer);
       damaged = ended.ec == detail::damaged_frame();
     }
   } catch (const error& thrown) {
-    how = thrown.record().code == errc::protocol_error ? "sent what no rank of colls would send"
-                                                       : nullptr;
+    cause = thrown.record().code == errc::protocol_error ? "sent what no rank of colls would send"
+                                                         : nullptr;
   } catch (const std::bad_alloc&) {
-    how = "asked for more than the store has memory for";
+    cause = "asked for more than the store has memory for";
   }
-  if (judged != verdict::accepted) co_return;
+  if (result != verdict::accepted) co_return;
   if (damaged) {
-    failure why(errc::protocol_error);
-    why.culprit = rank;
-    std::snprintf(why.address, sizeof why.address, "%s", me->where.c_str());
-    why.say("%s", detail::damaged_store_frame);
-    announce_failure(reported_failure(why));
-    co_await part_from(*me);
+    failure reason(errc::protocol_error);
+    reason.culprit = rank;
+    std::snprintf(reason.address, sizeof reason.address, "%s", peer->address.c_str());
+    reason.set_detail("%s", detail::damaged_store_frame_text);
+    announce_failure(reported_failure(reason));
+    co_await end_after_error(*peer);
   }
-  me->link->close();
-  std::erase(guests_, me);
-  for (const auto& [id, it] : me->waits) table_.forget(*it);
-  me->waits.clear();
-  me->ready.clear();
-  if (!me->entered) {
+  peer->connection->close();
+  std::erase(clients_, peer);
+  for (const auto& [id, it] : peer->waits) table_.forget(*it);
+  peer->waits.clear();
+  peer->ready.clear();
+  if (!peer->has_entered) {
     ranks_.erase(rank);
     co_return;
   }
   if (rank < 0) co_return;
   ranks_[rank] = false;
-  gone();
-  if (me->left || damaged) co_return;
-  failure why(errc::peer_failed);
-  why.culprit = rank;
-  std::snprintf(why.address, sizeof why.address, "%s", me->where.c_str());
-  why.say("%s", how != nullptr ? how : "its process ended without a goodbye");
-  announce_failure(reported_failure(why));
+  client_gone();
+  if (peer->has_left || damaged) co_return;
+  failure reason(errc::peer_failed);
+  reason.culprit = rank;
+  std::snprintf(reason.address, sizeof reason.address, "%s", peer->address.c_str());
+  reason.set_detail("%s", cause != nullptr ? cause : "its process ended without a goodbye");
+  announce_failure(reported_failure(reason));
 }
 
-COLLS_ONCE task<detail::outcome> store_server::converse(guest& me) {
-  detail::store_head head;
+COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
+  detail::received_frame received;
   std::string key;
   std::string value;
   for (;;) {
-    const detail::outcome done = co_await detail::read_head(*me.link, me.who.checksum, head);
+    const detail::outcome done =
+        co_await detail::read_frame_header(*peer.connection, peer.info.checksum, received);
     if (done.ec == errc::protocol_error) throw error(errc::protocol_error);
     if (!done) co_return done;
-    const frame& request = head.frame;
-    if (request.what >= frame::kind::reply || me.left ||
-        me.entered == (request.what == frame::kind::enter)) {
+    const frame& request = received.frame;
+    if (request.op >= frame::opcode::reply || peer.has_left ||
+        peer.has_entered == (request.op == frame::opcode::enter)) {
       throw error(errc::protocol_error);
     }
-    const detail::outcome first = co_await detail::read_text(*me.link, key, request.key_size);
+    const detail::outcome first =
+        co_await detail::read_string(*peer.connection, key, request.key_size);
     if (!first) co_return first;
-    const detail::outcome second = co_await detail::read_text(*me.link, value, request.value_size);
+    const detail::outcome second =
+        co_await detail::read_string(*peer.connection, value, request.value_size);
     if (!second) co_return second;
-    if (!head.is_of(key, value)) co_return detail::outcome{detail::damaged_frame()};
-    handle(me, request, key, value);
-    // Who asks without reading the answers waits.
-    while (me.out.size() > most_unsent && me.link->is_open()) {
+    if (!received.matches(key, value)) co_return detail::outcome{detail::damaged_frame()};
+    handle_request(peer, request, key, value);
+    // A client that does not read its replies must wait.
+    while (peer.output.size() > max_unsent_bytes && peer.connection->is_open()) {
       co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
     }
   }
 }
 
-COLLS_ONCE task<> store_server::part_from(guest& me) {
-  answer(me, {.what = frame::kind::bye}, {});
-  me.link->deadline(engine_.now() + seconds);
-  // A connection that is closed before all was read is reset, and what was written may be lost.
+COLLS_ONCE task<> store_server::end_after_error(client& peer) {
+  reply(peer, {.op = frame::opcode::bye}, {});
+  peer.connection->set_deadline(engine_.now() + seconds);
+  // Closing a connection with unread data resets it, and the last frame may be lost.
   std::array<std::byte, 4096> rest{};
   for (detail::outcome more; more;) {
     std::size_t some = 0;
-    more = co_await detail::attempt(me.link->read_some(detail::whole(rest), &some));
+    more =
+        co_await detail::attempt(peer.connection->read_some(detail::as_mutable_bytes(rest), &some));
   }
 }
 
-COLLS_ONCE void store_server::handle(guest& me, const frame& request, const std::string& key,
-                                     std::string& value) {
-  frame to{.what = frame::kind::reply, .id = request.id};
+COLLS_ONCE void store_server::handle_request(client& peer, const frame& request,
+                                             const std::string& key, std::string& value) {
+  frame answer{.op = frame::opcode::reply, .id = request.id};
   std::string text;
   try {
-    switch (request.what) {
-      case frame::kind::enter:
-        me.entered = true;
-        if (me.who.rank >= 0) ++present_;
-        tell(me);
+    switch (request.op) {
+      case frame::opcode::enter:
+        peer.has_entered = true;
+        if (peer.info.rank >= 0) ++present_;
+        send_failures(peer);
         return;
-      case frame::kind::set:
+      case frame::opcode::set:
         table_.set(key, std::move(value));
         break;
-      case frame::kind::get:
+      case frame::opcode::get:
         if (const std::string* const held = table_.find(key)) {
           text = *held;
           break;
         }
-        wait_for(me, request.id, {key}).key = key;
+        wait_for(peer, request.id, {key}).key = key;
         return;
-      case frame::kind::add:
-        to.number = table_.add(key, request.number);
+      case frame::opcode::add:
+        answer.number = table_.add(key, request.number);
         break;
-      case frame::kind::wait: {
-        const auto keys = texts(value);
+      case frame::opcode::wait: {
+        const auto keys = parse_strings(value);
         if (table_.check(keys).find('0') == std::string::npos) break;
-        wait_for(me, request.id, keys);
+        wait_for(peer, request.id, keys);
         return;
       }
-      case frame::kind::check:
-        text = table_.check(texts(value));
+      case frame::opcode::check:
+        text = table_.check(parse_strings(value));
         break;
-      case frame::kind::compare_set: {
-        auto both = texts(value);
+      case frame::opcode::compare_set: {
+        auto both = parse_strings(value);
         if (both.size() != 2) throw error(errc::protocol_error);
         text = table_.compare_set(key, both[0], std::move(both[1]));
         break;
       }
-      case frame::kind::forget:
-        forget(me, request.id);
+      case frame::opcode::forget:
+        forget(peer, request.id);
         return;
-      case frame::kind::report: {
-        const auto why = detail::read_failure(value, mine_.world);
-        if (!why) throw error(errc::protocol_error);
-        make_room();
-        announce_failure(*why);
+      case frame::opcode::report: {
+        const auto reason = detail::parse_failure(value, local_.world);
+        if (!reason) throw error(errc::protocol_error);
+        reserve_failures();
+        announce_failure(*reason);
         break;
       }
-      case frame::kind::goodbye:
-        me.left = true;
+      case frame::opcode::goodbye:
+        peer.has_left = true;
         break;
       default:
         throw error(errc::protocol_error);
     }
-  } catch (const error& refused) {
-    if (refused.record().code == errc::protocol_error) throw;
-    to.what = frame::kind::refused;
-    answer(me, to, reported_failure::bytes_of(refused.record()));
+  } catch (const error& refusal) {
+    if (refusal.record().code == errc::protocol_error) throw;
+    answer.op = frame::opcode::refused;
+    reply(peer, answer, reported_failure::bytes_of(refusal.record()));
     return;
   }
-  answer(me, to, text);
+  reply(peer, answer, text);
 }
 
-COLLS_ONCE std::vector<std::string> store_server::texts(std::string_view joined) {
-  auto split = detail::split_texts(joined);
+COLLS_ONCE std::vector<std::string> store_server::parse_strings(std::string_view joined) {
+  auto split = detail::split_strings(joined);
   if (!split) throw error(errc::protocol_error);
   return std::move(*split);
 }
 
-COLLS_ONCE store_server::waiting& store_server::wait_for(guest& me, std::uint32_t id,
-                                                         const std::vector<std::string>& keys) {
-  if (me.waits.size() >= most_waits || me.waits.contains(id)) throw error(errc::protocol_error);
+COLLS_ONCE store_server::pending_wait& store_server::wait_for(
+    client& peer, std::uint32_t id, const std::vector<std::string>& keys) {
+  if (peer.waits.size() >= max_waits || peer.waits.contains(id)) throw error(errc::protocol_error);
   std::size_t bytes = 0;
   for (const std::string& key : keys) bytes += key.size() + 64;
-  if (bytes > most_bytes_waited_for - me.keys_waited_for) {
+  if (bytes > max_waited_key_bytes - peer.waited_key_bytes) {
     detail::raise(errc::invalid_argument, "the keys that one process waits for may take %zu bytes",
-                  most_bytes_waited_for);
+                  max_waited_key_bytes);
   }
-  me.ready.reserve(me.waits.size() + 1);
-  waiting& made = *(me.waits[id] = std::make_unique<waiting>(*this, me, id));
-  me.keys_waited_for += made.bytes = bytes;
+  peer.ready.reserve(peer.waits.size() + 1);
+  pending_wait& entry = *(peer.waits[id] = std::make_unique<pending_wait>(*this, peer, id));
+  peer.waited_key_bytes += entry.bytes = bytes;
   try {
-    table_.wait(made, keys);
+    table_.wait(entry, keys);
   } catch (...) {
-    forget(me, id);
+    forget(peer, id);
     throw;
   }
-  return made;
+  return entry;
 }
 
-COLLS_ONCE void store_server::forget(guest& me, std::uint32_t id) {
-  const auto found = me.waits.find(id);
-  if (found == me.waits.end()) return;
+COLLS_ONCE void store_server::forget(client& peer, std::uint32_t id) {
+  const auto found = peer.waits.find(id);
+  if (found == peer.waits.end()) return;
   table_.forget(*found->second);
-  std::erase(me.ready, id);
-  me.keys_waited_for -= found->second->bytes;
-  me.waits.erase(found);
+  std::erase(peer.ready, id);
+  peer.waited_key_bytes -= found->second->bytes;
+  peer.waits.erase(found);
 }
 
-COLLS_ONCE void store_server::arrived(waiting& it) {
-  it.owner.ready.push_back(it.id);  // for which `wait_for` has made room
-  write_soon(it.owner);
+COLLS_ONCE void store_server::keys_ready(pending_wait& it) {
+  it.owner.ready.push_back(it.id);  // `wait_for` has reserved the memory
+  start_flush(it.owner);
 }
 
-COLLS_ONCE void store_server::answer(guest& to, const frame& head, std::string_view value) {
-  detail::append_frame(to.out, head, {}, value, to.who.checksum);
-  write_soon(to);
+COLLS_ONCE void store_server::reply(client& peer, const frame& header, std::string_view value) {
+  detail::append_frame(peer.output, header, {}, value, peer.info.checksum);
+  start_flush(peer);
 }
 
-COLLS_ONCE void store_server::answer_ready(guest& to) {
+COLLS_ONCE void store_server::reply_ready(client& peer) {
   constexpr std::size_t at_once = std::size_t{1} << 20;
   try {
-    while (!to.ready.empty() && to.out.size() < at_once) {
-      const std::uint32_t id = to.ready.back();
-      const waiting& it = *to.waits.at(id);
+    while (!peer.ready.empty() && peer.output.size() < at_once) {
+      const std::uint32_t id = peer.ready.back();
+      const pending_wait& it = *peer.waits.at(id);
       const std::string_view value =
           it.key.empty() ? std::string_view() : std::string_view(*table_.find(it.key));
-      detail::append_frame(to.out, {.what = frame::kind::reply, .id = id}, {}, value,
-                           to.who.checksum);
-      to.ready.pop_back();
-      to.keys_waited_for -= it.bytes;
-      to.waits.erase(id);
+      detail::append_frame(peer.output, {.op = frame::opcode::reply, .id = id}, {}, value,
+                           peer.info.checksum);
+      peer.ready.pop_back();
+      peer.waited_key_bytes -= it.bytes;
+      peer.waits.erase(id);
     }
   } catch (const std::bad_alloc&) {
-    // The next sweep goes on.
+    // The next sweep continues.
   }
 }
 
-COLLS_ONCE task<> store_server::flush(guest_ptr to) {
-  to->writing = true;
-  for (answer_ready(*to); !to->out.empty(); answer_ready(*to)) {
-    to->sending = std::exchange(to->out, {});
-    const std::string& batch = to->sending;
+COLLS_ONCE task<> store_server::flush(client_ptr peer) {
+  peer->writing = true;
+  for (reply_ready(*peer); !peer->output.empty(); reply_ready(*peer)) {
+    peer->sending = std::exchange(peer->output, {});
+    const std::string& batch = peer->sending;
     const detail::outcome done = co_await detail::attempt(
-        to->link->write({reinterpret_cast<const std::byte*>(batch.data()), batch.size()}));
-    to->sending = {};
+        peer->connection->write({reinterpret_cast<const std::byte*>(batch.data()), batch.size()}));
+    peer->sending = {};
     if (!done) break;
   }
-  to->writing = false;
+  peer->writing = false;
 }
 
-COLLS_ONCE void store_server::gone() {
-  if (--present_ == 0) drained();
+COLLS_ONCE void store_server::client_gone() {
+  if (--present_ == 0) end_drain();
 }
 
-COLLS_ONCE void store_server::drained() {
+COLLS_ONCE void store_server::end_drain() {
   if (completion* const done = std::exchange(drained_, nullptr)) done->post();
 }
 
 COLLS_ONCE void store_server::sweep(time_point now) {
-  for (const auto& it : guests_) tell(*it);
-  if (now >= drain_deadline_) drained();
+  for (const auto& it : clients_) send_failures(*it);
+  if (now >= drain_deadline_) end_drain();
 }
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// offshoot: how ranks that have a world form another one of their own, with nobody to meet at.
+// Forming a subworld: ranks of a world form a further world without a store.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -12,55 +12,56 @@
 #include <memory>
 #include <vector>
 
-namespace colls::offshoot {
+namespace colls::subworld {
 
-/// What each rank tells the others: where it listens, and on which host it is.
-struct card {
+/// What each rank sends to the others: its listening address and its node.
+struct rank_entry {
   char address[48] = {};
   std::int32_t port = 0;
   std::int32_t node = 0;
 };
 
-/// Opens the listeners of rank `rank` of `size`, and says where they are.
-inline std::shared_ptr<membership> prepare(const membership& parent, int rank, int size,
-                                           card& mine) {
-  auto who = std::make_shared<membership>();
-  who->rank = rank;
-  who->size = size;
-  who->address = parent.address;
-  who->key = parent.key;
-  who->job = parent.job;
-  who->cfg = parent.cfg;
-  who->machine_of = parent.machine_of;
-  who->cores_of = parent.cores_of;
-  mine.node = parent.node;
-  if (size == 1) return who;
-  if (const std::error_code ec = who->listen()) {
+/// Opens the listeners of rank `rank` of `size` and writes their address to `local`.
+inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, int size,
+                                           rank_entry& local) {
+  auto info = std::make_shared<world_info>();
+  info->rank = rank;
+  info->size = size;
+  info->address = parent.address;
+  info->key = parent.key;
+  info->job = parent.job;
+  info->cfg = parent.cfg;
+  info->machine_of = parent.machine_of;
+  info->cores_of = parent.cores_of;
+  local.node = parent.node;
+  if (size == 1) return info;
+  if (const std::error_code ec = info->listen()) {
     detail::raise(errc::join_failed, "rank %d cannot listen at %s: %s", rank,
-                  who->address.to_string().c_str(), ec.message().c_str());
+                  info->address.to_string().c_str(), ec.message().c_str());
   }
-  const endpoint where = who->link_listener.local();
-  std::snprintf(mine.address, sizeof mine.address, "%s", where.address().to_string().c_str());
-  mine.port = where.port();
-  return who;
+  const endpoint address = info->peer_listener.local();
+  std::snprintf(local.address, sizeof local.address, "%s", address.address().to_string().c_str());
+  local.port = address.port();
+  return info;
 }
 
-/// Every rank's card is known.
-inline void complete(membership& who, const std::vector<card>& cards) {
-  who.node_of.clear();
-  for (card each : cards) {
-    each.address[sizeof each.address - 1] = 0;
-    boost::system::error_code bad;
-    const auto address = boost::asio::ip::make_address(each.address, bad);
-    if (bad && who.size > 1) detail::raise(errc::protocol_error, "a rank told no address");
-    if (each.node < 0 || static_cast<std::size_t>(each.node) >= who.machine_of.size()) {
-      detail::raise(errc::protocol_error, "a rank told a host that there is not");
+/// Completes `info` with the entries of all ranks.
+inline void complete(world_info& info, const std::vector<rank_entry>& entries) {
+  info.node_of.clear();
+  for (rank_entry entry : entries) {
+    entry.address[sizeof entry.address - 1] = 0;
+    boost::system::error_code invalid;
+    const auto address = boost::asio::ip::make_address(entry.address, invalid);
+    if (invalid && info.size > 1)
+      detail::raise(errc::protocol_error, "a rank sent no valid address");
+    if (entry.node < 0 || static_cast<std::size_t>(entry.node) >= info.machine_of.size()) {
+      detail::raise(errc::protocol_error, "a rank sent an unknown node");
     }
-    who.book.emplace_back(address, static_cast<std::uint16_t>(each.port));
-    who.node_of.push_back(each.node);
-    who.job = mix(who.job, static_cast<std::uint64_t>(each.port));
+    info.address_book.emplace_back(address, static_cast<std::uint16_t>(entry.port));
+    info.node_of.push_back(entry.node);
+    info.job = mix(info.job, static_cast<std::uint64_t>(entry.port));
   }
-  who.find_own_place();
+  info.compute_local_ranks();
 }
 
-}  // namespace colls::offshoot
+}  // namespace colls::subworld

@@ -2,37 +2,37 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The tcp store as its clients see it: one connection, any number of requests in flight on it.
+// The client of the TCP store: one connection with any number of outstanding requests.
 
 #include <colls/bootstrap/store_server.hpp>
 
 namespace colls {
 
-/// A client of a `store_server`. Losing the server fails the requests under way and to come with
-/// `unreachable` and hurts nothing else; if a rank served it and died, that is told as its failure.
+/// A client of a `store_server`. If the connection is lost, outstanding and later requests fail
+/// with `unreachable`; if a rank hosted the store and died, the listener also receives its failure.
 class tcp_store final : public store, engine::source {
  public:
-  /// `link` has the server's verdict behind it; `patience` bounds requests without a deadline.
-  /// `checks`: frames have checksums, as this side has said in its HELLO.
-  tcp_store(std::unique_ptr<stream> link, const hello& server, time_point patience,
-            bool checks = false);
+  /// The server has accepted `connection` by its verdict. `default_timeout` applies to requests
+  /// without a deadline. `has_checksums` is what this side has requested in its HELLO.
+  tcp_store(std::unique_ptr<stream> connection, const hello& server, time_point default_timeout,
+            bool has_checksums = false);
   tcp_store(const tcp_store&) = delete;
   tcp_store& operator=(const tcp_store&) = delete;
   ~tcp_store() override;
 
-  /// host:port of the server.
-  const std::string& where() const { return where_; }
-  /// The address of this host that routes to the server.
+  /// Returns host:port of the server.
+  const std::string& server_address() const { return server_address_; }
+  /// Returns the address of this host that routes to the server.
   boost::asio::ip::address local_address() const { return local_; }
   int server_rank() const { return server_.rank; }
-  bool is_lost() const { return lost_.has_value(); }
+  bool is_lost() const { return loss_.has_value(); }
 
-  /// Ends every request under way and to come with that failure; only `leave` is left.
-  void interrupt(const failure& why);
+  /// Ends all outstanding and later requests with that failure. Only `leave` remains possible.
+  void interrupt(const failure& reason);
 
-  task<> report_failure(failure why, time_point deadline) override;
-  void listen_for_failures(failure_listener* who) override;
-  bool has_unread() const override { return !lost_ && !left_ && link_->has_input(); }
+  task<> report_failure(failure reason, time_point deadline) override;
+  void listen_for_failures(failure_listener* listener) override;
+  bool has_unread() const override { return !loss_ && !has_left_ && connection_->has_input(); }
   task<> leave(time_point deadline) override;
 
  private:
@@ -43,18 +43,18 @@ class tcp_store final : public store, engine::source {
     std::int64_t number = 0;
   };
 
-  // In the frame of whoever asks.
+  // An outstanding request, in the coroutine frame of the caller.
   class request {
    public:
-    request(tcp_store& of, std::uint32_t id, frame::kind what, time_point deadline)
-        : store_(of), id_(id), what_(what), deadline_(deadline) {
+    request(tcp_store& owner, std::uint32_t id, frame::opcode op, time_point deadline)
+        : store_(owner), id_(id), op_(op), deadline_(deadline) {
       store_.requests_.emplace(id, this);
     }
     request(const request&) = delete;
     ~request() {
       if (ended_) return;
       store_.requests_.erase(id_);
-      if (waits()) store_.forget(id_);
+      if (is_wait()) store_.forget(id_);
     }
     bool start(completion& done) {
       if (ended_) return true;
@@ -64,20 +64,20 @@ class tcp_store final : public store, engine::source {
     detail::outcome result() { return {}; }
 
     void finish(std::string value, std::int64_t number) {
-      got.value = std::move(value);
-      got.number = number;
+      reply.value = std::move(value);
+      reply.number = number;
       end();
     }
-    void fail(const failure& why) {
-      failed = why;
+    void fail(const failure& reason) {
+      cause = reason;
       end();
     }
-    bool late(time_point now) const { return now >= deadline_; }
+    bool is_overdue(time_point now) const { return now >= deadline_; }
     std::uint32_t id() const { return id_; }
-    bool waits() const { return what_ == frame::kind::get || what_ == frame::kind::wait; }
+    bool is_wait() const { return op_ == frame::opcode::get || op_ == frame::opcode::wait; }
 
-    answer got;
-    std::optional<failure> failed;
+    answer reply;
+    std::optional<failure> cause;
 
    private:
     void end() {
@@ -86,14 +86,14 @@ class tcp_store final : public store, engine::source {
     }
     tcp_store& store_;
     std::uint32_t id_;
-    frame::kind what_;
+    frame::opcode op_;
     time_point deadline_;
     completion* done_ = nullptr;
     bool ended_ = false;
   };
 
-  task<answer> ask(frame::kind what, std::string key, std::string value, std::int64_t number,
-                   time_point deadline);
+  task<answer> call(frame::opcode op, std::string key, std::string value, std::int64_t number,
+                    time_point deadline);
 
   task<> do_set(std::string key, std::string value, time_point deadline) override;
   task<std::string> do_get(std::string key, time_point deadline) override;
@@ -103,43 +103,42 @@ class tcp_store final : public store, engine::source {
                                    time_point deadline) override;
   task<std::string> do_check(std::vector<std::string> keys, time_point deadline) override;
 
-  void send(const frame& head, std::string_view key, std::string_view value);
+  void send(const frame& header, std::string_view key, std::string_view value);
 
-  // Nobody waits for that answer any more.
+  // Tells the server that the reply is no longer needed.
   void forget(std::uint32_t id);
 
   task<> flush();
 
-  task<> read_answers();
-  // Until the connection ends; says how.
-  task<> read_on();
+  task<> read_loop();
+  // Reads frames until the connection ends, and reports how it ended.
+  task<> read_frames();
 
-  // False: no server of colls would send that.
-  bool take(const frame& head, std::string& value);
+  // Returns false if the frame is invalid.
+  bool handle_reply(const frame& header, std::string& value);
 
-  void failed(const reported_failure& report);
+  void record_failure(const reported_failure& report);
 
-  void lose(const char* how);
-  void lose(const failure& why);
+  void disconnect(const char* cause);
+  void disconnect(const failure& reason);
 
   bool poll() override { return false; }
-  bool pending() const override { return !requests_.empty(); }
   void sweep(time_point now) override;
 
   engine& engine_;
-  std::unique_ptr<stream> link_;
-  std::string where_;
+  std::unique_ptr<stream> connection_;
+  std::string server_address_;
   boost::asio::ip::address local_;
   hello server_;
-  time_point patience_;
-  bool checks_;
+  time_point default_timeout_;
+  bool has_checksums_;
   std::unordered_map<std::uint32_t, request*> requests_;
   std::uint32_t last_id_ = 0;
-  std::string out_;
+  std::string output_;
   bool writing_ = false;
-  bool left_ = false;
-  std::optional<failure> lost_;
-  std::optional<failure> given_up_;
+  bool has_left_ = false;
+  std::optional<failure> loss_;
+  std::optional<failure> interruption_;
   std::vector<reported_failure> failures_;
   failure_listener* listener_ = nullptr;
   task_group tasks_;  // last: its tasks use all of the above

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What ranks tell each other of themselves: the second half of world_info.hpp.
+// Publishing and parsing of rank and world information: implementation of world_info.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_server.hpp>
@@ -17,83 +17,84 @@
 
 namespace colls::detail {
 
-COLLS_ONCE std::string rank_card::text() const {
-  char all[1024];
-  char usable[core_set::longest + 1];
+COLLS_ONCE std::string rank_info::text() const {
+  char line[1024];
+  char usable[core_set::max_digits + 1];
   cores.write(usable);
-  std::snprintf(all, sizeof all, "%s %d %s %s %llu %s %d %s %lld %llx",
-                where.address().to_string().c_str(), where.port(), boot.c_str(), host.c_str(),
+  std::snprintf(line, sizeof line, "%s %d %s %s %llu %s %d %s %lld %llx",
+                address.address().to_string().c_str(), address.port(), boot.c_str(), host.c_str(),
                 static_cast<unsigned long long>(network), transport.c_str(), checksum ? 1 : 0,
                 usable, static_cast<long long>(pid), static_cast<unsigned long long>(nonce));
-  return all;
+  return line;
 }
 
-COLLS_ONCE std::optional<rank_card> rank_card::parse(const std::string& text) {
+COLLS_ONCE std::optional<rank_info> rank_info::parse(const std::string& text) {
   char address[64];
   char boot[64];
   char host[256];
   char transport[8];
-  char usable[core_set::longest + 1];
+  char usable[core_set::max_digits + 1];
   static_assert(sizeof usable == 257);
   int port = 0;
   int checksum = 0;
   unsigned long long network = 0;
-  rank_card card;
-  boost::system::error_code bad;
+  rank_info info;
+  boost::system::error_code invalid;
   if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %7s %d %256s", address, &port, boot, host,
                   &network, transport, &checksum, usable) != 8 ||
-      !core_set::read(usable, card.cores)) {
+      !core_set::read(usable, info.cores)) {
     return std::nullopt;
   }
-  const auto numeric = boost::asio::ip::make_address(address, bad);
-  if (bad || port <= 0 || port > 65535) return std::nullopt;
-  card.where = {numeric, static_cast<std::uint16_t>(port)};
-  card.boot = boot;
-  card.host = host;
-  card.network = network;
-  card.transport = transport;
-  card.checksum = checksum != 0;
-  return card;
+  const auto numeric = boost::asio::ip::make_address(address, invalid);
+  if (invalid || port <= 0 || port > 65535) return std::nullopt;
+  info.address = {numeric, static_cast<std::uint16_t>(port)};
+  info.boot = boot;
+  info.host = host;
+  info.network = network;
+  info.transport = transport;
+  info.checksum = checksum != 0;
+  return info;
 }
 
-COLLS_ONCE rank_card rank_card::of_this_process() {
-  rank_card mine;
-  mine.boot = boot_id();
-  if (mine.boot.empty()) mine.boot = "-";
+COLLS_ONCE rank_info rank_info::of_this_process() {
+  rank_info result;
+  result.boot = boot_id();
+  if (result.boot.empty()) result.boot = "-";
   char host[256] = {};
   const bool is_named = ::gethostname(host, sizeof host - 1) == 0 && host[0] != 0;
-  mine.host = is_named ? host : "-";
-  mine.network = network_namespace();
-  mine.cores = core_set::of_this_thread();
-  mine.pid = ::getpid();
-  fill_random(&mine.nonce, sizeof mine.nonce);
-  return mine;
+  result.host = is_named ? host : "-";
+  result.network = network_namespace();
+  result.cores = core_set::of_this_thread();
+  result.pid = ::getpid();
+  fill_random(&result.nonce, sizeof result.nonce);
+  return result;
 }
 
-COLLS_ONCE std::string rank_card::place() const {
+COLLS_ONCE std::string rank_info::host_id() const {
   return machine() + " " + (network != 0 ? std::to_string(network) : host);
 }
 
-COLLS_ONCE std::string membership_text(const membership& all) {
+COLLS_ONCE std::string world_info_text(const world_info& info) {
   std::string text;
-  for (std::size_t r = 0; r < all.node_of.size(); ++r) {
-    const int node = all.node_of[r];
-    const int machine = all.machine_of[static_cast<std::size_t>(node)];
+  for (std::size_t r = 0; r < info.node_of.size(); ++r) {
+    const int node = info.node_of[r];
+    const int machine = info.machine_of[static_cast<std::size_t>(node)];
     text += std::to_string(node) + ' ' + std::to_string(machine) + ' ' +
-            std::to_string(all.cores_of[static_cast<std::size_t>(machine)]);
-    if (!all.book.empty()) {
-      text += ' ' + all.book[r].address().to_string() + ' ' + std::to_string(all.book[r].port());
+            std::to_string(info.cores_of[static_cast<std::size_t>(machine)]);
+    if (!info.address_book.empty()) {
+      text += ' ' + info.address_book[r].address().to_string() + ' ' +
+              std::to_string(info.address_book[r].port());
     }
     text += '\n';
   }
   return text;
 }
 
-COLLS_ONCE bool read_membership(const std::string& text, membership& into) {
-  into.node_of.clear();
-  into.machine_of.clear();
-  into.cores_of.clear();
-  into.book.clear();
+COLLS_ONCE bool parse_world_info(const std::string& text, world_info& result) {
+  result.node_of.clear();
+  result.machine_of.clear();
+  result.cores_of.clear();
+  result.address_book.clear();
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     int node = -1;
@@ -101,54 +102,55 @@ COLLS_ONCE bool read_membership(const std::string& text, membership& into) {
     int cores = -1;
     char address[64] = {};
     unsigned port = 0;
-    const int found =
+    const int fields =
         std::sscanf(line.c_str(), "%d %d %d %63s %u", &node, &machine, &cores, address, &port);
-    boost::system::error_code bad;
-    const auto numeric = boost::asio::ip::make_address(address, bad);
-    const bool has_address = found == 5 && !bad && port > 0 && port <= 65535;
-    // Nodes are numbered as they come, and so are machines.
-    const auto nodes = static_cast<int>(into.machine_of.size());
-    const auto machines = static_cast<int>(into.cores_of.size());
+    boost::system::error_code invalid;
+    const auto numeric = boost::asio::ip::make_address(address, invalid);
+    const bool has_address = fields == 5 && !invalid && port > 0 && port <= 65535;
+    // Nodes and machines are numbered in order of their first rank.
+    const auto nodes = static_cast<int>(result.machine_of.size());
+    const auto machines = static_cast<int>(result.cores_of.size());
     if (node < 0 || node > nodes || machine < 0 || machine > machines || cores < 0 ||
-        (found != 3 && !has_address)) {
+        (fields != 3 && !has_address)) {
       return false;
     }
-    if (machine == machines) into.cores_of.push_back(cores);
-    if (node == nodes) into.machine_of.push_back(machine);
-    if (into.machine_of[static_cast<std::size_t>(node)] != machine) return false;
-    into.node_of.push_back(node);
-    if (has_address) into.book.emplace_back(numeric, static_cast<std::uint16_t>(port));
+    if (machine == machines) result.cores_of.push_back(cores);
+    if (node == nodes) result.machine_of.push_back(machine);
+    if (result.machine_of[static_cast<std::size_t>(node)] != machine) return false;
+    result.node_of.push_back(node);
+    if (has_address) result.address_book.emplace_back(numeric, static_cast<std::uint16_t>(port));
   }
-  const auto size = static_cast<std::size_t>(into.size);
-  return into.node_of.size() == size && (into.book.empty() || into.book.size() == size);
+  const auto size = static_cast<std::size_t>(result.size);
+  return result.node_of.size() == size &&
+         (result.address_book.empty() || result.address_book.size() == size);
 }
 
 }  // namespace colls::detail
 
 namespace colls {
 
-COLLS_ONCE void membership::find_own_place() {
-  const auto machine = [this](int of) { return machine_of[static_cast<std::size_t>(of)]; };
+COLLS_ONCE void world_info::compute_local_ranks() {
+  const auto machine = [this](int n) { return machine_of[static_cast<std::size_t>(n)]; };
   node = node_of[static_cast<std::size_t>(rank)];
   local_rank = 0;
   local_size = 0;
-  beside = 0;
+  ranks_on_machine = 0;
   for (int r = 0; r < size; ++r) {
     const int its_node = node_of[static_cast<std::size_t>(r)];
     if (its_node == node) {
       if (r < rank) ++local_rank;
       ++local_size;
     }
-    if (machine(its_node) == machine(node)) ++beside;
+    if (machine(its_node) == machine(node)) ++ranks_on_machine;
   }
 }
 
-COLLS_ONCE int membership::cores() const {
-  const auto here = static_cast<std::size_t>(machine_of[static_cast<std::size_t>(node)]);
-  return here < cores_of.size() && cores_of[here] > 0 ? cores_of[here] : detail::cores();
+COLLS_ONCE int world_info::cores() const {
+  const auto machine = static_cast<std::size_t>(machine_of[static_cast<std::size_t>(node)]);
+  return machine < cores_of.size() && cores_of[machine] > 0 ? cores_of[machine] : detail::cores();
 }
 
-COLLS_ONCE int membership::fewest_cores() const {
+COLLS_ONCE int world_info::min_node_cores() const {
   if (cores_of.empty()) return 0;
   std::vector<int> on_node(machine_of.size());
   std::vector<int> on_machine(cores_of.size());
@@ -156,53 +158,53 @@ COLLS_ONCE int membership::fewest_cores() const {
     ++on_node[static_cast<std::size_t>(its_node)];
     ++on_machine[static_cast<std::size_t>(machine_of[static_cast<std::size_t>(its_node)])];
   }
-  int fewest = std::numeric_limits<int>::max();
+  int least = std::numeric_limits<int>::max();
   for (std::size_t n = 0; n < on_node.size(); ++n) {
-    if (on_node[n] == 0) continue;  // none of this world's
+    if (on_node[n] == 0) continue;  // no rank of this world
     const auto machine = static_cast<std::size_t>(machine_of[n]);
     if (cores_of[machine] == 0) return 0;
-    // Rounded down, it is less than the ranks of the host exactly where those of the machine
-    // outnumber its cores.
-    const auto part = std::int64_t{cores_of[machine]} * on_node[n] / on_machine[machine];
-    fewest = std::min(fewest, std::max(static_cast<int>(part), 1));
+    // Rounded down, the share is less than the ranks of the node exactly if the machine has more
+    // ranks than cores.
+    const auto share = std::int64_t{cores_of[machine]} * on_node[n] / on_machine[machine];
+    least = std::min(least, std::max(static_cast<int>(share), 1));
   }
-  return fewest;
+  return least;
 }
 
-COLLS_ONCE std::error_code membership::listen() {
-  if (const std::error_code ec = link_listener.listen({address, 0})) return ec;
+COLLS_ONCE std::error_code world_info::listen() {
+  if (const std::error_code ec = peer_listener.listen({address, 0})) return ec;
   if (shares_memory()) {
-    if (const std::error_code ec = shm::listen_beside(link_listener.local(), local_listener)) {
+    if (const std::error_code ec = shm::listen_local(peer_listener.local(), local_listener)) {
       log_warn("rank %d: no local socket, so no shared memory: %s", rank, ec.message().c_str());
     }
   }
   return {};
 }
 
-COLLS_ONCE task<endpoint> membership::address_of(int peer) const {
-  if (!book.empty()) co_return book[static_cast<std::size_t>(peer)];
-  const std::string text = co_await rendezvous->get(detail::rank_key(peer));
-  const auto card = detail::rank_card::parse(text);
-  if (!card) detail::raise(errc::protocol_error, "rank %d published no address", peer);
-  co_return card->where;
+COLLS_ONCE task<endpoint> world_info::address_of(int peer) const {
+  if (!address_book.empty()) co_return address_book[static_cast<std::size_t>(peer)];
+  const std::string text = co_await kv_store->get(detail::rank_key(peer));
+  const auto info = detail::rank_info::parse(text);
+  if (!info) detail::raise(errc::protocol_error, "rank %d published no address", peer);
+  co_return info->address;
 }
 
-COLLS_ONCE task<bool> membership::introduce(stream& link, int peer) const {
-  const hello mine = greeting(purpose::link);
-  const hello theirs = co_await prove(link, mine, key);
-  if (theirs.rank != peer) {
-    detail::raise(errc::protocol_error, "rank %d listens where rank %d was expected", theirs.rank,
+COLLS_ONCE task<bool> world_info::authenticate(stream& connection, int peer) const {
+  const hello local = make_hello(connection_purpose::peer);
+  const hello remote = co_await prove(connection, local, key);
+  if (remote.rank != peer) {
+    detail::raise(errc::protocol_error, "rank %d listens where rank %d was expected", remote.rank,
                   peer);
   }
-  const verdict answer = co_await await_verdict(link, mine);
+  const verdict answer = co_await await_verdict(connection, local);
   co_return answer == verdict::accepted;
 }
 
-COLLS_ONCE task<> leave(membership& all, time_point deadline) {
-  if (all.rendezvous) co_await all.rendezvous->leave(deadline);
-  if (all.server) {
-    co_await all.server->drain(deadline);
-    all.server->close();
+COLLS_ONCE task<> leave(world_info& info, time_point deadline) {
+  if (info.kv_store) co_await info.kv_store->leave(deadline);
+  if (info.server) {
+    co_await info.server->drain(deadline);
+    info.server->close();
   }
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What users may pass as data, and the checks that refuse a wrong call before a byte is sent.
+// arguments: the concepts of data that users pass to calls, and the checks that refuse an invalid
+// call before anything is sent.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/error.hpp>
@@ -16,15 +17,16 @@
 
 namespace colls {
 
-/// Stands for a buffer that only the root has: `comm.gather(mine, colls::none, root)`.
+/// Passed by the other ranks in place of a buffer that only the root has:
+/// `comm.gather(data, colls::none, root)`.
 struct none_t {};
 inline constexpr none_t none{};
 
-/// `recv` from whoever sends first.
+/// Passed as the source of `recv`: matches a message of any rank.
 struct any_source_t {};
 inline constexpr any_source_t any_source{};
 
-/// A source (or destination) of point-to-point messages.
+/// The source of a point-to-point message: a rank or `any_source`.
 class peer {
  public:
   constexpr peer(int rank) : rank_(rank) {}                // NOLINT: a rank is a peer
@@ -37,7 +39,7 @@ class peer {
   bool any_ = false;
 };
 
-/// Where a message came from and how many elements it had.
+/// The result of `recv`: the source of the message and its number of elements.
 struct received {
   int source = -1;
   std::size_t count = 0;
@@ -55,24 +57,25 @@ concept contiguous = requires(Range& data) {
 template <class Range>
 using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
 
-/// What a buffer becomes where it is taken by value, as operations are: an array, a pointer to its
-/// elements.
+/// A buffer, or the pointer to which an array decays when it is passed by value. Tells a buffer
+/// from a reduction operation, which is passed by value.
 template <class T>
 concept is_buffer_as_value =
     contiguous<T> || (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>);
 
-/// A temporary that owns its elements would be gone before the operation ends.
+/// Excludes temporaries that own their elements, which would be destroyed before the operation
+/// ends.
 template <class Range>
 concept outlives_the_call = std::is_lvalue_reference_v<Range> ||
                             std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail
 
-/// Data that a call may read: any contiguous range of a supported element type.
+/// Data that a call can read: any contiguous range. Its element type has to be a `supported_type`.
 template <class Range>
 concept readable_range = detail::contiguous<std::remove_reference_t<Range>>;
 
-/// Data that a call may write.
+/// Data that a call can write.
 template <class Range>
 concept writable_range =
     readable_range<Range> && !std::is_const_v<detail::pointee<std::remove_reference_t<Range>>>;
@@ -101,20 +104,23 @@ constexpr void check_range() {
       "copyable struct that is no pointer, range or span");
 }
 
-/// The range as algorithms know it. Algorithms never write what a caller gave as input.
+/// Erases the type of a range. Removes const, but algorithms never write to an input.
 template <class Memory = host_memory, class Range>
-any_buffer erased(Range&& data) {
+any_buffer to_any_buffer(Range&& data) {
   check_range<Memory, Range&&>();
   return {const_cast<range_element_t<Range>*>(std::data(data)), std::size(data),
           sizeof(range_element_t<Range>)};
 }
 template <class Memory = host_memory>
-any_buffer erased(none_t) {
+any_buffer to_any_buffer(none_t) {
   return {};
 }
 
-/// Stands for a buffer that a call may not use; `checks` says why, in those words.
-inline any_buffer unusable(const char* why) { return {const_cast<char*>(why), SIZE_MAX, 1}; }
+/// Returns a marker for a buffer that a call cannot use. `checks::check_size` turns it into an
+/// error with this reason, which is one of the texts below.
+inline any_buffer unusable_buffer(const char* reason) {
+  return {const_cast<char*>(reason), SIZE_MAX, 1};
+}
 inline constexpr char no_device_memory[] =
     "a device_span is not in the memory of a device: a pointer of the host, or one that was freed";
 inline constexpr char other_devices_memory[] =
@@ -122,7 +128,7 @@ inline constexpr char other_devices_memory[] =
 inline constexpr char beyond_its_memory[] =
     "a device_span ends beyond the memory that was allocated";
 inline constexpr char captured_stream[] =
-    "the stream is captured into a CUDA graph, which would have nothing of the call";
+    "the stream is captured into a CUDA graph, which would not contain the call";
 inline constexpr char other_devices_stream[] =
     "the stream is of another device than the communicator's";
 inline constexpr char unaligned_memory[] =
@@ -131,74 +137,75 @@ inline constexpr char unaligned_memory[] =
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
 
-/// Exactly the same bytes, or none in common.
-inline bool partly_overlap(any_buffer one, any_buffer other) {
+/// Returns whether two buffers overlap without being exactly the same bytes.
+inline bool overlap_partially(any_buffer a, any_buffer b) {
   const auto begin = [](const any_buffer& data) {
     return reinterpret_cast<std::uintptr_t>(data.data());
   };
-  const std::size_t size = one.size() * one.element_size();
-  const std::size_t other_size = other.size() * other.element_size();
-  if (size == 0 || other_size == 0) return false;
-  if (begin(one) == begin(other) && size == other_size) return false;
-  return begin(one) < begin(other) + other_size && begin(other) < begin(one) + size;
+  const std::size_t a_size = a.size() * a.element_size();
+  const std::size_t b_size = b.size() * b.element_size();
+  if (a_size == 0 || b_size == 0) return false;
+  if (begin(a) == begin(b) && a_size == b_size) return false;
+  return begin(a) < begin(b) + b_size && begin(b) < begin(a) + a_size;
 }
 
-/// A list of counts becomes offsets; counts that are negative or add up to more than memory can
-/// hold become the offset `unfit`.
-inline constexpr std::size_t unfit = PTRDIFF_MAX;
+/// Converts counts to offsets. A count that is negative, or that makes the sum larger than memory,
+/// becomes the offset `invalid_count`.
+inline constexpr std::size_t invalid_count = PTRDIFF_MAX;
 template <class Counts>
-std::vector<std::size_t> count_list(const Counts& counts) {
+std::vector<std::size_t> offsets_of(const Counts& counts) {
   std::vector<std::size_t> offsets{0};
   for (const auto count : counts) {
-    const auto room = unfit - offsets.back();
-    const bool fits = !std::cmp_less(count, 0) && std::cmp_less_equal(count, room);
-    offsets.push_back(fits ? offsets.back() + static_cast<std::size_t>(count) : unfit);
+    const auto max_count = invalid_count - offsets.back();
+    const bool is_valid = !std::cmp_less(count, 0) && std::cmp_less_equal(count, max_count);
+    offsets.push_back(is_valid ? offsets.back() + static_cast<std::size_t>(count) : invalid_count);
   }
   return offsets;
 }
 
-/// The first thing wrong with a call, or nothing.
+/// Collects the first problem of a call, if there is one.
 class checks {
  public:
-  explicit checks(collective what) : what_(what) {}
+  explicit checks(collective coll) : operation_(coll) {}
 
-  [[gnu::format(printf, 3, 4)]] checks& require(bool holds, const char* pattern, ...) {
-    if (!holds && !failed()) {
-      why_.emplace(errc::invalid_argument);
-      why_->operation = what_;
+  [[gnu::format(printf, 3, 4)]] checks& require(bool condition, const char* pattern, ...) {
+    if (!condition && !failed()) {
+      failure_.emplace(errc::invalid_argument);
+      failure_->operation = operation_;
       std::va_list args;
       va_start(args, pattern);
-      std::vsnprintf(why_->detail, sizeof why_->detail, pattern, args);
+      std::vsnprintf(failure_->detail, sizeof failure_->detail, pattern, args);
       va_end(args);
     }
     return *this;
   }
-  /// A size that came of a subtraction the wrong way or of a -1, or no buffer for this call.
-  checks& fits(const any_buffer& data) {
+  /// Fails if the call cannot use the buffer, or if its size is impossible (as after a negative
+  /// size was converted).
+  checks& check_size(const any_buffer& data) {
     std::size_t bytes = 0;
-    const bool counts = !__builtin_mul_overflow(data.size(), data.element_size(), &bytes);
-    return counts && bytes <= PTRDIFF_MAX ? *this : unfit_buffer(data);
+    const bool has_byte_count = !__builtin_mul_overflow(data.size(), data.element_size(), &bytes);
+    return has_byte_count && bytes <= PTRDIFF_MAX ? *this : refuse_buffer(data);
   }
-  void fail(const failure& wrong) {
-    why_ = wrong;
-    why_->operation = what_;
+  void fail(const failure& reason) {
+    failure_ = reason;
+    failure_->operation = operation_;
   }
-  bool failed() const { return why_.has_value(); }
-  /// Only after a failure.
-  const failure& why() const { return *why_; }
+  bool failed() const { return failure_.has_value(); }
+  /// Requires `failed()`.
+  const failure& reason() const { return *failure_; }
 
  private:
-  [[gnu::noinline, gnu::cold]] checks& unfit_buffer(const any_buffer& data) {
-    for (const char* const wrong :
+  [[gnu::noinline, gnu::cold]] checks& refuse_buffer(const any_buffer& data) {
+    for (const char* const problem :
          {no_device_memory, other_devices_memory, beyond_its_memory, captured_stream,
           other_devices_stream, unaligned_memory, registered_and_freed, registered_elsewhere}) {
-      require(data.data() != wrong, "%s", wrong);
+      require(data.data() != problem, "%s", problem);
     }
     return require(false, "a buffer has %zu elements, more than memory can hold", data.size());
   }
 
-  collective what_;
-  std::optional<failure> why_;  // seldom: a good call does not pay for its half kilobyte
+  collective operation_;
+  std::optional<failure> failure_;  // half a kilobyte, which a valid call does not initialize
 };
 
 }  // namespace detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call: one started operation, and the handle that the user holds.
+// call: a started operation, and the handle that the user holds.
 
 #include <colls/coroutine/task.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -16,30 +16,33 @@ namespace detail {
 
 class call_base;
 
-/// What calls ask of their communicator.
+/// What a call needs of the communicator that started it.
 class call_owner {
  public:
-  virtual void ended(call_base& call) noexcept = 0;
+  virtual void call_ended(call_base& call) noexcept = 0;
   virtual void progress() = 0;
-  virtual void kick() = 0;
+  virtual void wake_driver() = 0;
 
  protected:
   ~call_owner() = default;
 };
 
-/// A started operation: its record, its coroutine, who waits for it. Owned by the user's handle;
-/// linked to its communicator (a join or a close has none) until it has ended.
+/// A started operation: its record, its coroutine, and the coroutine that awaits it. The user's
+/// handle owns it. It refers to its communicator until it has ended; a join or a close has none.
 class call_base : public operation_record, public recycled {
  public:
   enum class state : std::uint8_t { deferred, running, ended };
   static constexpr failure none{};
 
-  /// Its record begins as `like`.
-  [[gnu::always_inline]] call_base(call_owner* owner, match* matching, run_queue& queue,
-                                   const operation_record& like)
-      : operation_record(like), owner_(owner), matching_(matching), body_done_(*this, queue) {}
-  call_base(call_owner* owner, match* matching, run_queue& queue)
-      : call_base(owner, matching, queue, operation_record()) {
+  /// `initial` is the initial value of its record.
+  [[gnu::always_inline]] call_base(call_owner* owner, tag_matcher* matcher, run_queue& queue,
+                                   const operation_record& initial)
+      : operation_record(initial),
+        owner_(owner),
+        matcher_(matcher),
+        body_completion_(*this, queue) {}
+  call_base(call_owner* owner, tag_matcher* matcher, run_queue& queue)
+      : call_base(owner, matcher, queue, operation_record()) {
     started = never;
   }
   call_base(const call_base&) = delete;
@@ -51,110 +54,112 @@ class call_base : public operation_record, public recycled {
     if (owner_ != nullptr) owner_->progress();
   }
 
-  /// True: it has ended; false: `waiter` is posted when it has.
+  /// Returns true if the call has ended. Otherwise `waiter` is posted when it ends.
   bool wait(completion& waiter) {
     if (is_done()) return true;
-    wait_alone();
+    check_single_waiter();
     waiter_ = &waiter;
     return false;
   }
-  /// The same for a coroutine of another library.
-  void wait(std::coroutine_handle<> waiting) {
-    wait_alone();
-    foreign_.become_resumption(waiting, body_done_);
-    waiter_ = &foreign_;
+  /// Resumes a coroutine of another library when the call ends.
+  void wait(std::coroutine_handle<> coroutine) {
+    check_single_waiter();
+    foreign_waiter_.bind_coroutine(coroutine, body_completion_);
+    waiter_ = &foreign_waiter_;
   }
-  /// Whoever waited is gone.
+  /// Forgets a waiter that was destroyed.
   void forget(const completion& waiter) {
     if (waiter_ == &waiter) waiter_ = nullptr;
   }
-  void forget_foreign() {
-    forget(foreign_);
-    foreign_.withdraw();
+  void forget_coroutine() {
+    forget(foreign_waiter_);
+    foreign_waiter_.withdraw();
   }
 
-  /// Whether it has ended, also if its coroutine has and the run queue has not told us yet.
-  bool settle() noexcept {
-    if (body_done_.posted() && is_body_over()) tell(body_ended());
+  /// Returns whether the call has ended. If its coroutine is done but the run queue has not run its
+  /// completion yet, completes the call first.
+  bool try_complete() noexcept {
+    if (body_completion_.posted() && is_body_done()) notify(complete_body());
     return is_done();
   }
 
-  /// Ends it before its time: its coroutine is destroyed, which withdraws what it waits for.
-  void cut(const failure& why) noexcept {
-    if (settle()) return;
+  /// Ends the call with `reason`. Destroys its coroutine, which withdraws what it waits for.
+  void cancel(const failure& reason) noexcept {
+    if (try_complete()) return;
     destroy_body();
-    note(why);
-    tell(finish());
+    record_failure(reason);
+    notify(finish());
   }
 
-  /// Never started: the error comes at the await.
-  void refuse(const failure& why) {
-    note(why);
-    why_->sequence = 0;
+  /// Ends a call that was never started. The error is thrown at the await.
+  void refuse(const failure& reason) {
+    record_failure(reason);
+    reason_->sequence = 0;
     state_ = state::ended;
     owner_ = nullptr;
   }
 
-  const failure& why() const { return why_ ? *why_ : none; }
-  match* matching() const { return matching_; }
-  /// Where it ends.
-  run_queue& queue() const { return *body_done_.queue(); }
-  /// Whether its coroutine was ever started.
-  bool was_run() const { return run_; }
+  const failure& reason() const { return reason_ ? *reason_ : none; }
+  tag_matcher* matcher() const { return matcher_; }
+  /// The queue to which its completion is posted.
+  run_queue& queue() const { return *body_completion_.queue(); }
+  /// Returns whether its coroutine was ever started.
+  bool has_run() const { return has_run_; }
 
-  /// Runs the coroutine up to its first suspension. `Call`: what this is, as far as the caller
-  /// knows.
+  /// Runs the coroutine up to its first suspension. `Call` is the most derived type that the caller
+  /// knows of this call.
   template <class Call = call_base>
   void run() noexcept {
     state_ = state::running;
-    run_ = true;
-    if (static_cast<Call&>(*this).start_body(body_done_)) tell(body_ended());
+    has_run_ = true;
+    if (static_cast<Call&>(*this).start_body(body_completion_)) notify(complete_body());
   }
 
-  /// A dropped handle: point-to-point operations that nobody has met are withdrawn, all others
-  /// revoke their communicator everywhere.
+  /// Called when the user drops the handle. An unfinished point-to-point operation is withdrawn if
+  /// no peer has matched it. Any other unfinished operation revokes its communicator on all ranks.
   void abandon() noexcept {
     waiter_ = nullptr;
-    if (!is_done() && !settle()) drop();
+    if (!is_done() && !try_complete()) cancel_dropped();
     delete this;
   }
 
-  /// Point to point: whether it can be taken back without a trace.
-  bool (*untouched)(const call_base& self) = nullptr;
-  void* leaf = nullptr;
+  /// Of a point-to-point operation: returns whether no peer has matched it, so that it can be
+  /// withdrawn. It is called with `transfer` set.
+  bool (*can_withdraw)(const call_base& self) = nullptr;
+  void* transfer = nullptr;
 
-  std::size_t working_bytes = 0;  // what it asks of the rank's memory, for admission
+  std::size_t working_bytes = 0;  // the working memory that it needs, for admission control
 
   virtual bool start_body(completion& done) = 0;
 
  protected:
-  virtual void take_result() = 0;  // throws what the body threw; then there is none
-  /// Of a body whose completion is posted: whether nothing is left to do but to take its result.
-  virtual bool is_body_over() const { return true; }
+  virtual void take_result() = 0;  // throws what the body threw
+  /// Called once the body's completion is posted. Returns whether only `take_result` is left to do.
+  virtual bool is_body_done() const { return true; }
   virtual void destroy_body() noexcept = 0;
 
  private:
   struct body_completion : completion {
-    body_completion(call_base& of, run_queue& queue)
+    body_completion(call_base& owning_call, run_queue& queue)
         : completion(
               [](completion& self) noexcept {
-                // The queue calls this, so who waits goes on at once; and may delete the call.
-                call_base& ended = static_cast<body_completion&>(self).owner;
-                if (completion* const waiter = ended.body_ended()) waiter->run();
+                // The run queue calls this, so the waiter runs at once. It may delete the call.
+                call_base& ended_call = static_cast<body_completion&>(self).owner;
+                if (completion* const waiter = ended_call.complete_body()) waiter->run();
               },
               &queue),
-          owner(of) {}
+          owner(owning_call) {}
     call_base& owner;
   };
 
-  // From outside of the run queue: who waits goes on in its next turn.
-  static void tell(completion* waiter) noexcept {
+  // Called outside of the run queue, so the waiter is posted to it.
+  static void notify(completion* waiter) noexcept {
     if (waiter != nullptr) waiter->post();
   }
 
-  // Who waited for it, to be told.
-  completion* body_ended() noexcept {
-    if (is_done()) return nullptr;  // settled before the run queue got to it
+  // Returns the waiter, which the caller has to notify.
+  completion* complete_body() noexcept {
+    if (is_done()) return nullptr;  // `try_complete` came before the run queue
     try {
       take_result();
     } catch (...) {
@@ -164,86 +169,88 @@ class call_base : public operation_record, public recycled {
     return finish();
   }
 
-  // What is seldom stands apart: a failure is half a kilobyte of stack.
-  [[gnu::noinline, gnu::cold]] void drop() noexcept {
-    failure why(errc::cancelled, "the operation was dropped before it had ended");
+  // Not inlined, since a failure takes half a kilobyte of stack.
+  [[gnu::noinline, gnu::cold]] void cancel_dropped() noexcept {
+    failure reason(errc::cancelled, "the operation was dropped before it had ended");
     if (communicator == nullptr) {
-      cut(why);
+      cancel(reason);
       return;
     }
-    why.operation = what;
-    why.sequence = hash != 0 ? sequence : 0;
-    why.culprit = matching_->rank();
-    const bool quietly = untouched != nullptr && untouched(*this);
-    communicator_state& of = *communicator;
-    match& with = *matching_;
+    reason.operation = operation;
+    reason.sequence = hash != 0 ? sequence : 0;
+    reason.culprit = matcher_->rank();
+    const bool withdrawn = can_withdraw != nullptr && can_withdraw(*this);
+    communicator_state& comm = *communicator;
+    tag_matcher& matcher = *matcher_;
     call_owner* const owner = owner_;
-    cut(why);
-    if (!quietly) with.revoke(of, why);
-    owner->kick();
+    cancel(reason);
+    if (!withdrawn) matcher.revoke(comm, reason);
+    owner->wake_driver();
   }
 
-  // The communicator's reason, if it has one, explains more than what an algorithm saw of it.
-  [[gnu::noinline, gnu::cold]] void fail(const failure& seen) noexcept {
+  // If the communicator has failed, its reason is reported: it explains more than `cause`, which is
+  // what an algorithm saw of that failure.
+  [[gnu::noinline, gnu::cold]] void fail(const failure& cause) noexcept {
     if (communicator == nullptr) {
-      why_ = seen;
+      reason_ = cause;
       return;
     }
     if (hash != 0 && !communicator->failed()) {
-      failure why = seen;
-      why.operation = what;
-      why.sequence = sequence;
-      why.culprit = matching_->rank();
-      matching_->revoke(*communicator, why);
+      failure reason = cause;
+      reason.operation = operation;
+      reason.sequence = sequence;
+      reason.culprit = matcher_->rank();
+      matcher_->revoke(*communicator, reason);
     }
-    note(communicator->failed() ? communicator->why() : seen);
+    record_failure(communicator->failed() ? communicator->reason() : cause);
   }
 
-  // Keeps the reason as this operation's; one that began in another says in which.
-  void note(const failure& reason) noexcept {
-    why_ = reason;
-    why_->operation = what;
+  // Stores the reason as this operation's. If the failure began in another operation, the text
+  // names that one.
+  void record_failure(const failure& reason) noexcept {
+    reason_ = reason;
+    reason_->operation = operation;
     if (communicator == nullptr) return;
-    why_->observer = matching_->rank();
-    why_->sequence = hash != 0 ? sequence : 0;
-    why_->communicator = communicator->id();
-    if (reason.code == errc::timeout && reason.culprit == matching_->rank()) {
-      why_->say("the others waited for this rank: %.280s", reason.detail);
+    reason_->observer = matcher_->rank();
+    reason_->sequence = hash != 0 ? sequence : 0;
+    reason_->communicator = communicator->id();
+    if (reason.code == errc::timeout && reason.culprit == matcher_->rank()) {
+      reason_->set_detail("the others waited for this rank: %.280s", reason.detail);
       return;
     }
     if (reason.operation == collective::none ||
-        (reason.operation == what && reason.sequence == why_->sequence)) {
+        (reason.operation == operation && reason.sequence == reason_->sequence)) {
       return;
     }
     if (reason.sequence != 0) {
-      why_->say("in %s #%llu: %.280s", name(reason.operation),
-                static_cast<unsigned long long>(reason.sequence), reason.detail);
+      reason_->set_detail("in %s #%llu: %.280s", name(reason.operation),
+                          static_cast<unsigned long long>(reason.sequence), reason.detail);
     } else {
-      why_->say("in %s: %.300s", name(reason.operation), reason.detail);
+      reason_->set_detail("in %s: %.300s", name(reason.operation), reason.detail);
     }
   }
 
-  void wait_alone() const {
+  void check_single_waiter() const {
     if (waiter_ == nullptr) return;
     throw error(errc::invalid_argument,
-                "another coroutine awaits this operation: one at a time does");
+                "another coroutine already awaits this operation: only one can at a time");
   }
 
   completion* finish() noexcept {
     state_ = state::ended;
-    owner_->ended(*this);
+    owner_->call_ended(*this);
     owner_ = nullptr;
     return std::exchange(waiter_, nullptr);
   }
 
   call_owner* owner_;
-  match* matching_;
+  tag_matcher* matcher_;
   completion* waiter_ = nullptr;
-  resumption foreign_;
-  body_completion body_done_;
+  resumption foreign_waiter_;
+  body_completion body_completion_;
   state state_ = state::deferred;
-  bool run_ = false;
-  std::optional<failure> why_;
+  bool has_run_ = false;
+  std::optional<failure> reason_;
 };
 
 template <class T>
@@ -273,10 +280,11 @@ class call<void> : public call_base {
 
   task<> body;
 
-  /// Copies the user's reduction, `size` bytes of it: it lives as long as the operation.
-  const void* keep(const void* op, std::size_t size) {
-    std::memcpy(op_, op, size);
-    return op_;
+  /// Copies the state of the user's reduction operation (`size` bytes, at most 64), which then
+  /// lives as long as the call. Returns the copy.
+  const void* store_operation(const void* op, std::size_t size) {
+    std::memcpy(stored_operation_, op, size);
+    return stored_operation_;
   }
 
   bool start_body(completion& done) override { return body.start(done); }
@@ -288,11 +296,11 @@ class call<void> : public call_base {
   }
   void destroy_body() noexcept override { (void)(body = {}); }
 
-  alignas(std::max_align_t) std::byte op_[64];
+  alignas(std::max_align_t) std::byte stored_operation_[64];
 };
 
-/// What a completion token of Asio makes of an operation. <colls/asio.hpp> specialises it; to use
-/// an operation with a token before that header is included does not compile, then or later.
+/// Starts an operation with a completion token of Asio. <colls/asio.hpp> specialises it. That
+/// header has to be included before the first use of an operation with a token.
 template <class Operation, class Token>
 struct initiate {
   static constexpr bool possible = false;
@@ -300,17 +308,18 @@ struct initiate {
 
 }  // namespace detail
 
-/// A started operation. `co_await` it (in any coroutine, one at a time), ask `done()`, or keep many
-/// and await them in any order. Its buffers must stay alive until it has ended. Dropping it
-/// unfinished cancels it: a collective then revokes its communicator on all ranks; a send or
-/// receive that nothing has met is just withdrawn. Errors are thrown at the await, as
-/// `colls::error`.
+/// A started operation. `co_await` it, poll it with `done()`, or keep several and await them in any
+/// order. Any coroutine can await it, but only one at a time. Its buffers must stay alive until it
+/// has ended. Errors are thrown at the await, as `colls::error`.
+///
+/// Destroying an unfinished operation cancels it. A collective then revokes its communicator on all
+/// ranks. A send or receive is withdrawn if no peer has matched it, else it revokes, too.
 template <class T = void>
 class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] operation {
  public:
   using value_type = T;
 
-  explicit operation(detail::call<T>* started) : call_(started) {}
+  explicit operation(detail::call<T>* started_call) : call_(started_call) {}
   operation(operation&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
   operation& operator=(operation&& other) noexcept {
     if (this != &other) {
@@ -323,42 +332,45 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     if (call_ != nullptr) call_->abandon();
   }
 
-  /// Whether it has ended. Makes one poll, so that a loop over it gets on; but where ranks share a
-  /// thread (inproc) the others stand still in their loops meanwhile: await there.
+  /// Returns whether the operation has ended. Polls once, so a loop over `done()` makes progress.
+  /// Where ranks share a thread (inproc) the other ranks do not run during such a loop: await
+  /// instead.
   bool done() {
     if (!call_->is_done()) call_->progress();
     return call_->is_done();
   }
 
+  /// Returns true if the operation has ended. Otherwise `waiter` is posted when it ends.
   bool start(completion& waiter) { return call_->wait(waiter); }
+  /// Returns the value of an operation that has ended, or throws its error.
   T result() {
-    if (call_->why().code != errc{}) throw error(call_->why());
+    if (call_->reason().code != errc{}) throw error(call_->reason());
     if constexpr (!std::is_void_v<T>) return std::move(*call_->value);
   }
-  /// The same without an exception: the failure, whose code is 0 if it went well.
-  const failure& why() const { return call_->why(); }
+  /// The failure of an operation that has ended. Its code is 0 if the operation succeeded.
+  const failure& reason() const { return call_->reason(); }
 
-  /// Bytes of the data that this rank copied into and out of messages. 0 where ranks worked in
-  /// buffers that all had lent; whole once it has ended.
-  std::uint64_t copied_bytes() const { return call_->bytes - call_->in_place; }
+  /// Bytes of data that this rank has copied into and out of messages, final once the operation has
+  /// ended. 0 if the ranks worked directly in each other's buffers.
+  std::uint64_t copied_bytes() const { return call_->bytes - call_->bytes_in_place; }
 
-  /// A coroutine that waited for it was destroyed.
+  /// Forgets a waiter that was destroyed.
   void forget(const completion& waiter) {
     if (call_ != nullptr) call_->forget(waiter);
   }
 
-  /// For coroutines other than colls::task.
+  /// Awaits the operation in a coroutine other than `colls::task`.
   class awaiter {
    public:
     explicit awaiter(operation& awaited) : awaited_(awaited) {}
     awaiter(const awaiter&) = delete;
     ~awaiter() {
-      if (suspended_ && awaited_.call_ != nullptr) awaited_.call_->forget_foreign();
+      if (suspended_ && awaited_.call_ != nullptr) awaited_.call_->forget_coroutine();
     }
     bool await_ready() const { return awaited_.call_->is_done(); }
-    void await_suspend(std::coroutine_handle<> waiting) {
+    void await_suspend(std::coroutine_handle<> coroutine) {
       suspended_ = true;
-      awaited_.call_->wait(waiting);
+      awaited_.call_->wait(coroutine);
     }
     T await_resume() {
       suspended_ = false;
@@ -371,7 +383,7 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   };
   awaiter operator co_await() { return awaiter(*this); }
 
-  /// With <colls/asio.hpp>: an asynchronous operation of Asio, `std::move(op)(token)`.
+  /// With <colls/asio.hpp>, `std::move(op)(token)` is an asynchronous operation of Asio.
   template <class Token>
     requires detail::initiate<operation, std::decay_t<Token>>::possible
   auto operator()(Token&& token) && {
@@ -379,8 +391,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
                                                                    std::forward<Token>(token));
   }
 
-  /// The call behind the handle, for adapters.
-  detail::call_base& started() const { return *call_; }
+  /// The call that the handle owns, for adapters.
+  detail::call_base& underlying_call() const { return *call_; }
 
  private:
   detail::call<T>* call_;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What runs under a started collective: working buffers, prepare and finish round an algorithm.
+// call_body: runs an algorithm for a started collective, with the working buffers that it needs and
+// with the prepare and finish steps of the reduction around it.
 
 #include <colls/algorithm/table.hpp>
 
@@ -10,208 +11,220 @@
 
 namespace colls::detail {
 
-/// The coroutines that calls run, over one channel type; nothing here sees an element type.
+/// The bodies of calls over one channel type. They do not depend on the element type. A body whose
+/// algorithm needs nothing before or after it is the algorithm's own coroutine. The functions that
+/// end in `_wrapped` or `_v` are coroutines around the algorithm.
 template <channel Channel>
-struct bodies {
+struct call_body {
   template <class Function>
-  using run = Function*;
+  using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  static bool in_storage(const reduction& by) {
-    return by.prepare == nullptr && by.accumulate_size == by.storage_size;
+  static bool accumulates_in_storage(const reduction& op) {
+    return op.prepare == nullptr && op.accumulate_size == op.storage_size;
   }
 
-  /// Elements in the accumulate type, prepared.
-  static void widen(const Channel& net, const reduction& by, any_buffer in, std::byte* work) {
+  /// Converts elements to the accumulate type and applies the operation's prepare step.
+  static void widen(const Channel& net, const reduction& op, any_buffer in, std::byte* work) {
     if (net.is_phantom()) return;
-    if (by.prepare != nullptr) {
-      by.prepare(by.op.state, work, in.data(), in.size());
+    if (op.prepare != nullptr) {
+      op.prepare(op.op.state, work, in.data(), in.size());
     } else {
-      net.copy({work, in.size() * by.storage_size}, bytes(in));
+      net.copy({work, in.size() * op.storage_size}, bytes(in));
     }
   }
-  /// Elements as the user has them, finished; what was worked on in place stays.
-  static void narrow(const Channel& net, const reduction& by, any_buffer out, const void* work,
+  /// Applies the operation's finish step and converts results back to the user's element type.
+  /// `out` and `work` may be the same memory.
+  static void narrow(const Channel& net, const reduction& op, any_buffer out, const void* work,
                      int ranks) {
     if (net.is_phantom()) return;
-    if (by.finish != nullptr) {
-      by.finish(by.op.state, out.data(), work, out.size(), ranks);
+    if (op.finish != nullptr) {
+      op.finish(op.op.state, out.data(), work, out.size(), ranks);
     } else {
       net.copy(bytes(out), {static_cast<const std::byte*>(work), bytes(out).size});
     }
   }
-  static any_buffer wide(const reduction& by, std::byte* work, std::size_t count) {
-    return {work, count, by.accumulate_size};
+  static any_buffer wide(const reduction& op, std::byte* work, std::size_t count) {
+    return {work, count, op.accumulate_size};
   }
 
-  /// Whether an algorithm may read `in` and write `out` as they are.
-  static bool moves_nothing(const any_buffer& in, const any_buffer& out, const reduction& by) {
-    return in.data() != out.data() && by.is_plain();
+  /// Returns whether an algorithm can read `in` and write `out` directly.
+  static bool needs_no_copy(const any_buffer& in, const any_buffer& out, const reduction& op) {
+    return in.data() != out.data() && op.is_plain();
   }
 
-  /// In place on `out`, after a copy or in a wide working buffer: all_reduce and the scans. Where
-  /// nothing is left to do after the algorithm, no coroutine stands round it.
-  [[gnu::always_inline]] static task<> in_place(const Channel& net,
-                                                run<task<>(Channel, any_buffer, any_op)> algorithm,
-                                                const any_buffer& in, const any_buffer& out,
-                                                const reduction& by, int ranks) {
-    if (!by.is_plain()) {
-      return finished(net, algorithm, in, out, by, ranks);
+  /// all_reduce and scan by an algorithm that works in place: on `out` after a copy, or in a
+  /// working buffer of the accumulate type.
+  [[gnu::always_inline]] static task<> in_place(
+      const Channel& net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
+      const any_buffer& in, const any_buffer& out, const reduction& op, int ranks) {
+    if (!op.is_plain()) {
+      return in_place_wrapped(net, algorithm, in, out, op, ranks);
     }
     net.copy(bytes(out), bytes(in));
-    return algorithm(net, out, by.op);
+    return algorithm(net, out, op.op);
   }
-  static task<> finished(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
-                         any_buffer in, any_buffer out, reduction by, int ranks) {
-    if (in_storage(by)) {
+  static task<> in_place_wrapped(Channel net,
+                                 function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
+                                 any_buffer in, any_buffer out, reduction op, int ranks) {
+    if (accumulates_in_storage(op)) {
       net.copy(bytes(out), bytes(in));
-      co_await algorithm(net, out, by.op);
-      narrow(net, by, out, out.data(), ranks);
+      co_await algorithm(net, out, op.op);
+      narrow(net, op, out, out.data(), ranks);
       co_return;
     }
-    const auto work = net.scratch_bytes(in.size() * by.accumulate_size);
-    widen(net, by, in, work.data());
-    co_await algorithm(net, wide(by, work.data(), in.size()), by.op);
-    narrow(net, by, out, work.data(), ranks);
+    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
+    widen(net, op, in, work.data());
+    co_await algorithm(net, wide(op, work.data(), in.size()), op.op);
+    narrow(net, op, out, work.data(), ranks);
   }
 
-  /// Rank 0 has nothing before it: its `data` stays as it is.
-  static task<> exscan(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
-                       any_buffer data, const reduction& by) {
-    if (by.is_plain()) return algorithm(net, data, by.op);
-    return widened_exscan(net, algorithm, data, by);
+  /// Leaves rank 0's `data` unchanged, since no rank comes before it.
+  static task<> exscan(Channel net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
+                       any_buffer data, const reduction& op) {
+    if (op.is_plain()) return algorithm(net, data, op.op);
+    return exscan_wrapped(net, algorithm, data, op);
   }
-  static task<> widened_exscan(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
-                               any_buffer data, reduction by) {
-    const auto work = net.scratch_bytes(data.size() * by.accumulate_size);
-    widen(net, by, data, work.data());
-    co_await algorithm(net, wide(by, work.data(), data.size()), by.op);
-    if (net.rank() > 0) narrow(net, by, data, work.data(), net.rank());
+  static task<> exscan_wrapped(Channel net,
+                               function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
+                               any_buffer data, reduction op) {
+    const auto work = net.scratch_bytes(data.size() * op.accumulate_size);
+    widen(net, op, data, work.data());
+    co_await algorithm(net, wide(op, work.data(), data.size()), op.op);
+    if (net.rank() > 0) narrow(net, op, data, work.data(), net.rank());
   }
 
-  /// In storage and without a finish no coroutine stands round the algorithm, here and below.
-  static task<> reduce(Channel net,
-                       run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
-                       any_buffer in, any_buffer out, int root, const reduction& by) {
-    if (!by.is_plain()) {
-      return reduced(net, algorithm, in, out, root, by);
+  static task<> reduce(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
+      any_buffer in, any_buffer out, int root, const reduction& op) {
+    if (!op.is_plain()) {
+      return reduce_wrapped(net, algorithm, in, out, root, op);
     }
-    return algorithm(net, in, out, root, by.op);
+    return algorithm(net, in, out, root, op.op);
   }
-  static task<> reduced(Channel net,
-                        run<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
-                        any_buffer in, any_buffer out, int root, reduction by) {
-    if (in_storage(by)) {
-      co_await algorithm(net, in, out, root, by.op);
-      if (net.rank() == root) narrow(net, by, out, out.data(), net.size());
+  static task<> reduce_wrapped(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
+      any_buffer in, any_buffer out, int root, reduction op) {
+    if (accumulates_in_storage(op)) {
+      co_await algorithm(net, in, out, root, op.op);
+      if (net.rank() == root) narrow(net, op, out, out.data(), net.size());
       co_return;
     }
-    const auto work = net.scratch_bytes(in.size() * by.accumulate_size);
-    widen(net, by, in, work.data());
-    const any_buffer all = wide(by, work.data(), in.size());
-    co_await algorithm(net, all, net.rank() == root ? all : any_buffer(), root, by.op);
-    if (net.rank() == root) narrow(net, by, out, work.data(), net.size());
+    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
+    widen(net, op, in, work.data());
+    const any_buffer all = wide(op, work.data(), in.size());
+    co_await algorithm(net, all, net.rank() == root ? all : any_buffer(), root, op.op);
+    if (net.rank() == root) narrow(net, op, out, work.data(), net.size());
   }
 
   static task<> reduce_scatter(
-      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
-      any_buffer in, any_buffer out, offsets table, const reduction& by) {
-    if (!table.empty() || !by.is_plain()) {
-      return reduced_and_scattered(net, algorithm, in, out, std::move(table), by);
+      Channel net,
+      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
+      any_buffer in, any_buffer out, offsets table, const reduction& op) {
+    if (!table.empty() || !op.is_plain()) {
+      return reduce_scatter_wrapped(net, algorithm, in, out, std::move(table), op);
     }
-    return algorithm(net, in, out, partition::blocks(out.size(), net.size()), by.op);
+    return algorithm(net, in, out, partition::blocks(out.size(), net.size()), op.op);
   }
-  static task<> reduced_and_scattered(
-      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
-      any_buffer in, any_buffer out, offsets table, reduction by) {
+  static task<> reduce_scatter_wrapped(
+      Channel net,
+      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
+      any_buffer in, any_buffer out, offsets table, reduction op) {
     const partition parts = table.empty() ? partition::blocks(out.size(), net.size())
                                           : partition::from_offsets(table.data(), net.size());
-    if (in_storage(by)) {
-      co_await algorithm(net, in, out, parts, by.op);
-      narrow(net, by, out, out.data(), net.size());
+    if (accumulates_in_storage(op)) {
+      co_await algorithm(net, in, out, parts, op.op);
+      narrow(net, op, out, out.data(), net.size());
       co_return;
     }
-    const auto work = net.scratch_bytes((in.size() + out.size()) * by.accumulate_size);
-    widen(net, by, in, work.data());
-    std::byte* const mine = work.data() + in.size() * by.accumulate_size;
-    co_await algorithm(net, wide(by, work.data(), in.size()), wide(by, mine, out.size()), parts,
-                       by.op);
-    narrow(net, by, out, mine, net.size());
+    const auto work = net.scratch_bytes((in.size() + out.size()) * op.accumulate_size);
+    widen(net, op, in, work.data());
+    std::byte* const own_block = work.data() + in.size() * op.accumulate_size;
+    co_await algorithm(net, wide(op, work.data(), in.size()), wide(op, own_block, out.size()),
+                       parts, op.op);
+    narrow(net, op, out, own_block, net.size());
   }
 
-  static task<> broadcast(const Channel& net, run<task<>(Channel, any_buffer, int)> algorithm,
+  static task<> broadcast(const Channel& net,
+                          function_pointer<task<>(Channel, any_buffer, int)> algorithm,
                           const any_buffer& data, int root) {
     return algorithm(net, data, root);
   }
 
-  /// Many buffers, one operation, no copy: each buffer is reduced in lanes of its own. Small ones
-  /// are packed, so that their latency is paid once.
-  static task<> grouped(Channel net, run<task<>(Channel, any_buffer, any_op)> algorithm,
-                        std::vector<any_buffer> group, reduction by, bool packed) {
-    if (packed || !in_storage(by)) {
+  /// all_reduce of several buffers as one operation. If `packed`, the buffers are packed into one
+  /// vector, which suits small ones. Otherwise each is reduced in lanes of its own, without a copy.
+  static task<> all_reduce_group(Channel net,
+                                 function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
+                                 std::vector<any_buffer> group, reduction op, bool packed) {
+    if (packed || !accumulates_in_storage(op)) {
       std::size_t total = 0;
       for (const any_buffer& part : group) total += part.size();
-      const auto work = net.scratch_bytes(total * by.accumulate_size);
-      std::byte* at = work.data();
+      const auto work = net.scratch_bytes(total * op.accumulate_size);
+      std::byte* position = work.data();
       for (const any_buffer& part : group) {
-        widen(net, by, part, at);
-        at += part.size() * by.accumulate_size;
+        widen(net, op, part, position);
+        position += part.size() * op.accumulate_size;
       }
-      co_await algorithm(net, wide(by, work.data(), total), by.op);
-      at = work.data();
+      co_await algorithm(net, wide(op, work.data(), total), op.op);
+      position = work.data();
       for (const any_buffer& part : group) {
-        narrow(net, by, part, at, net.size());
-        at += part.size() * by.accumulate_size;
+        narrow(net, op, part, position, net.size());
+        position += part.size() * op.accumulate_size;
       }
       co_return;
     }
-    const auto reduced = [&](int i) {
+    const auto reduce_part = [&](int i) {
       const Channel lane = net.lane(i * net.lanes());
-      return net.beside(algorithm(lane, group[static_cast<std::size_t>(i)], by.op));
+      return net.concurrent(algorithm(lane, group[static_cast<std::size_t>(i)], op.op));
     };
-    co_await each_of(0, static_cast<int>(group.size()), reduced);
-    for (const any_buffer& part : group) narrow(net, by, part, part.data(), net.size());
+    co_await each_of(0, static_cast<int>(group.size()), reduce_part);
+    for (const any_buffer& part : group) narrow(net, op, part, part.data(), net.size());
   }
 
-  static partition shares(const offsets& table, any_buffer in, int ranks) {
+  static partition partition_of(const offsets& table, any_buffer in, int ranks) {
     return table.empty() ? partition::blocks(in.size(), ranks)
                          : partition::from_offsets(table.data(), ranks);
   }
-  static task<> all_gather(Channel net, run<task<>(Channel, any_buffer, partition)> algorithm,
+  static task<> all_gather(Channel net,
+                           function_pointer<task<>(Channel, any_buffer, partition)> algorithm,
                            any_buffer in, any_buffer out, offsets table) {
-    const partition parts = shares(table, in, net.size());
+    const partition parts = partition_of(table, in, net.size());
     net.copy(bytes(chunks{out, parts}[net.rank()]), bytes(in));
     co_await algorithm(net, out, parts);
   }
-  static task<> all_gather_apart(Channel net,
-                                 run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
-                                 any_buffer in, any_buffer out, offsets table) {
-    if (table.empty()) return algorithm(net, in, out, shares(table, in, net.size()));
-    return all_gather_v_apart(net, algorithm, in, out, std::move(table));
+  static task<> all_gather_out_of_place(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, offsets table) {
+    if (table.empty()) return algorithm(net, in, out, partition_of(table, in, net.size()));
+    return all_gather_v_out_of_place(net, algorithm, in, out, std::move(table));
   }
-  static task<> all_gather_v_apart(
-      Channel net, run<task<>(Channel, any_buffer, any_buffer, partition)> algorithm, any_buffer in,
-      any_buffer out, offsets table) {
-    co_await algorithm(net, in, out, shares(table, in, net.size()));
+  static task<> all_gather_v_out_of_place(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, offsets table) {
+    co_await algorithm(net, in, out, partition_of(table, in, net.size()));
   }
 
-  /// gather and scatter: `mine` is this rank's share, `all` lies on the root.
-  static task<> rooted(Channel net,
-                       run<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
-                       any_buffer first, any_buffer second, std::size_t share, offsets table,
-                       int root) {
-    if (!table.empty()) return rooted_v(net, algorithm, first, second, std::move(table), root);
+  /// gather and scatter from `first` to `second`. `share` is the number of elements of each block
+  /// where `table` is empty.
+  static task<> gather_or_scatter(
+      Channel net,
+      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
+      any_buffer first, any_buffer second, std::size_t share, offsets table, int root) {
+    if (!table.empty())
+      return gather_or_scatter_v(net, algorithm, first, second, std::move(table), root);
     return algorithm(net, first, second, partition::blocks(share, net.size()), root);
   }
-  static task<> rooted_v(Channel net,
-                         run<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
-                         any_buffer first, any_buffer second, offsets table, int root) {
+  static task<> gather_or_scatter_v(
+      Channel net,
+      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
+      any_buffer first, any_buffer second, offsets table, int root) {
     const partition parts = partition::from_offsets(table.data(), net.size());
     co_await algorithm(net, first, second, parts, root);
   }
 
   static task<> all_to_all(
-      Channel net, run<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
+      Channel net,
+      function_pointer<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
     if (sends.empty() && receives.empty() && in.data() != out.data()) {
       const partition parts =
@@ -220,24 +233,26 @@ struct bodies {
     }
     return all_to_all_v(net, algorithm, in, out, std::move(sends), std::move(receives));
   }
-  /// With counts, or in place.
+  /// all_to_all with counts, or in place.
   static task<> all_to_all_v(
-      Channel net, run<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
+      Channel net,
+      function_pointer<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
     const int ranks = net.size();
     const auto parts = [&](const offsets& table, const any_buffer& data) {
       return table.empty() ? partition::blocks(data.size() / static_cast<std::size_t>(ranks), ranks)
                            : partition::from_offsets(table.data(), ranks);
     };
-    const partition from = parts(sends, in);
-    const partition to = parts(receives, out);
+    const partition in_parts = parts(sends, in);
+    const partition out_parts = parts(receives, out);
     if (in.data() != out.data() || in.size() == 0) {
-      co_await algorithm(net, in, from, out, to);
+      co_await algorithm(net, in, in_parts, out, out_parts);
       co_return;
     }
     const auto copy = net.scratch_like(in, in.size());
     net.copy(copy.all(), bytes(in));
-    co_await algorithm(net, any_buffer(copy.data(), in.size(), in.element_size()), from, out, to);
+    co_await algorithm(net, any_buffer(copy.data(), in.size(), in.element_size()), in_parts, out,
+                       out_parts);
   }
 };
 

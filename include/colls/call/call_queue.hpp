@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The calls of one communicator: numbered, started, held back, ended.
+// call_queue: numbers, starts, defers and ends the calls of one communicator.
 
 #include <colls/base/options.hpp>
 #include <colls/call/call.hpp>
@@ -10,309 +10,322 @@
 #include <colls/selection/tuning.hpp>
 
 namespace colls {
-struct offer;
+struct algorithm_info;
 }
 
 namespace colls::detail {
 
-/// What all ranks agree on for a call, and how it is done.
-struct agreement {
-  fingerprint print;
-  operation_record record;  // of such a call as it begins: copied, which is fewer stores
+/// A call's fingerprint, which is equal on all ranks, and the initial record of such a call.
+struct cached_call {
+  fingerprint call_fingerprint;
+  operation_record record;  // copied into each call, which takes fewer stores than filling one in
 
-  agreement() = default;
-  explicit agreement(const fingerprint& call, const plan& how = {}) : print(call) {
-    record.hash = hash_of(call);
-    record.what = call.what;
+  cached_call() = default;
+  explicit cached_call(const fingerprint& agreed, const algorithm_choice& choice = {})
+      : call_fingerprint(agreed) {
+    record.hash = hash_of(agreed);
+    record.operation = agreed.operation;
     record.started = never;
-    record.segment = how.segment;
-    record.lanes = how.lanes;
-    record.radix = how.radix;
+    record.segment = choice.segment;
+    record.lanes = choice.lanes;
+    record.radix = choice.radix;
   }
 };
 
-/// The last different calls of a communicator: a program's calls are few, and come again and again.
-/// The choice depends on nothing but what ranks have to agree on.
-class known_calls {
+/// Caches the last few distinct calls of a communicator, since a program repeats few different
+/// ones. Its keys are fingerprints: the choice of an algorithm depends only on values that are
+/// equal on all ranks.
+class call_cache {
  public:
   struct entry {
-    fingerprint asked;  // with what options ask for in place of the plan
-    agreement agreed;
-    const offer* chosen = nullptr;
-    bool is_one_step = false;
+    fingerprint requested;  // with the caller's pinned choice in place of the final one
+    cached_call cached;
+    const algorithm_info* algorithm = nullptr;
+    bool is_frameless = false;
   };
 
-  /// The call of that collective that was made last, if it was asked so, or null. Inline: then what
-  /// is asked is compared without being written down.
-  [[gnu::always_inline]] const entry* again(const fingerprint& asked) const {
-    const entry& last = all_[last_[static_cast<std::size_t>(asked.what)]];
-    return last.asked == asked ? &last : nullptr;
+  /// Returns the last call of that collective if its request was equal, else null. Inlined, so that
+  /// the request is compared without being stored.
+  [[gnu::always_inline]] const entry* find_last(const fingerprint& requested) const {
+    const entry& last = entries_[last_[static_cast<std::size_t>(requested.operation)]];
+    return last.requested == requested ? &last : nullptr;
   }
-  /// The call that was asked so before, or null.
-  const entry* find(const fingerprint& asked) {
-    for (std::size_t at = 0; at < most; ++at) {
-      if (all_[at].asked != asked) continue;
-      last_[static_cast<std::size_t>(asked.what)] = static_cast<std::uint8_t>(at);
-      return &all_[at];
+  /// Returns the cached call with an equal request, or null.
+  const entry* find(const fingerprint& requested) {
+    for (std::size_t i = 0; i < max_entries; ++i) {
+      if (entries_[i].requested != requested) continue;
+      last_[static_cast<std::size_t>(requested.operation)] = static_cast<std::uint8_t>(i);
+      return &entries_[i];
     }
     return nullptr;
   }
-  const entry& add(const entry& made) {
-    newest_ = (newest_ + 1) % most;
-    last_[static_cast<std::size_t>(made.asked.what)] = static_cast<std::uint8_t>(newest_);
-    return all_[newest_] = made;
+  const entry& add(const entry& new_entry) {
+    newest_ = (newest_ + 1) % max_entries;
+    last_[static_cast<std::size_t>(new_entry.requested.operation)] =
+        static_cast<std::uint8_t>(newest_);
+    return entries_[newest_] = new_entry;
   }
-  void forget() {
-    for (entry& each : all_) each.asked = {};
+  void clear() {
+    for (entry& cached : entries_) cached.requested = {};
   }
 
  private:
-  static constexpr std::size_t most = 8;
+  static constexpr std::size_t max_entries = 8;
 
-  entry all_[most];
+  entry entries_[max_entries];
   std::size_t newest_ = 0;
   std::uint8_t last_[32] = {};  // by collective
 };
 
-/// One rank's side of a communicator, whatever its transport. Its address stays while calls are
-/// under way.
+/// One rank's side of a communicator, independent of its transport. Its address does not change
+/// while calls are in flight.
 class call_queue : public call_owner {
  public:
   call_queue(const call_queue&) = delete;
   call_queue& operator=(const call_queue&) = delete;
 
-  match& matching() const { return matching_; }
+  tag_matcher& matching() const { return matcher_; }
   run_queue& queue() const { return queue_; }
   communicator_state& state() { return state_; }
   const communicator_state& state() const { return state_; }
   const node_map& nodes() {
     return state_.nodes([&](int rank) { return host_of(rank); });
   }
-  /// The costs that calls are chosen by; equal on all ranks, while no call is under way.
+  /// Sets the costs by which algorithms are chosen. They have to be equal on all ranks, and no call
+  /// may be in flight.
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
-    choices_.set(net, has_levels && nodes().nodes() > 1 ? nodes().largest() : 0);
-    known_.forget();
+    tuning_.set(net, has_levels && nodes().nodes() > 1 ? nodes().max_node_size() : 0);
+    cache_.clear();
   }
-  bool whole_world() const { return world_; }
-  /// Among the ranks of this host: by their order, unless a launcher has said it.
-  int local_rank() { return local_rank_ >= 0 ? local_rank_ : nodes().of(state_.rank()).local; }
-  void local_rank(int said) { local_rank_ = said; }
-  bool is_open() const { return open_; }
-  const colls::tuning& choices() const { return choices_; }
+  bool is_world() const { return is_world_; }
+  /// This rank's number among the ranks of its host: the one that the launcher gave, else its
+  /// position in rank order.
+  int local_rank() {
+    return local_rank_ >= 0 ? local_rank_ : nodes().position_of(state_.rank()).local_rank;
+  }
+  void set_local_rank(int rank) { local_rank_ = rank; }
+  bool is_open() const { return is_open_; }
+  const colls::tuning& tuning() const { return tuning_; }
 
   template <class Call = call<void>>
-  Call* make(collective what) {
-    operation_record like;
-    like.what = what;
-    like.started = never;
-    return make<Call>(like);
+  Call* make(collective coll) {
+    operation_record initial;
+    initial.operation = coll;
+    initial.started = never;
+    return make<Call>(initial);
   }
 
-  /// A call that is wrong takes no number and sends nothing.
+  /// Refuses an invalid call. It takes no sequence number and sends nothing.
   template <class T>
-  [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* made, failure why) {
-    why.observer = matching_.rank();
-    why.communicator = state_.id();
-    why.refused = true;
-    made->refuse(why);
-    if (log_enabled(log_level::info)) log_info("%s", to_text(made->why()).c_str());
-    return operation<T>(made);
+  [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* new_call, failure reason) {
+    reason.observer = matcher_.rank();
+    reason.communicator = state_.id();
+    reason.refused = true;
+    new_call->refuse(reason);
+    if (log_enabled(log_level::info)) log_info("%s", to_text(new_call->reason()).c_str());
+    return operation<T>(new_call);
   }
 
-  /// Makes a collective's call, numbers and starts it: `prepare(call)` makes its body.
+  /// Makes, numbers and starts the call of a collective. `prepare(call)` makes its body.
   template <class Call, class Prepare>
-  [[gnu::always_inline]] operation<typename Call::value_type> begin(const agreement& agreed,
-                                                                    const options& how,
+  [[gnu::always_inline]] operation<typename Call::value_type> begin(const cached_call& cached,
+                                                                    const options& opts,
                                                                     std::size_t working_bytes,
                                                                     const Prepare& prepare) {
     using T = typename Call::value_type;
-    Call* const made = make<Call>(agreed.record);
-    if (!usable()) return unusable<T>(made);
-    std::unique_ptr<Call> holder(made);
-    made->sequence = state_.take_sequence(agreed.print, agreed.record.hash);
-    made->working_bytes = working_bytes;
-    // From here on an exception drops the call, so that peers need not wait for its number.
-    const auto entered = [&] { return operation<T>(holder.release()); };
+    Call* const new_call = make<Call>(cached.record);
+    if (!is_usable()) return refuse_unusable<T>(new_call);
+    std::unique_ptr<Call> holder(new_call);
+    new_call->sequence = state_.take_sequence(cached.call_fingerprint, cached.record.hash);
+    new_call->working_bytes = working_bytes;
+    // From here on an exception drops the handle, which revokes the communicator: peers must not
+    // wait for this sequence number.
+    const auto make_handle = [&] { return operation<T>(holder.release()); };
     try {
-      enter(*made, how);
+      enter(*new_call, opts);
     } catch (...) {
-      (void)entered();
+      (void)make_handle();
       throw;
     }
-    operation<T> started = entered();
-    prepare(*made);
-    if (admits(*made)) {
-      admit(*made);
+    operation<T> started = make_handle();
+    prepare(*new_call);
+    if (can_admit(*new_call)) {
+      admit(*new_call);
     } else {
-      made->progressed = never;  // nothing can move before its turn comes
-      if (first_deferred_ == nullptr) first_deferred_ = made;
+      new_call->last_progress = never;  // it makes no progress before it is admitted
+      if (first_deferred_ == nullptr) first_deferred_ = new_call;
     }
-    kick();
+    wake_driver();
     return started;
   }
 
-  /// Point to point: no number; a deadline ends only this operation.
+  /// Starts a point-to-point call, which takes no sequence number. Its deadline ends only this
+  /// call, unless a peer has matched it: then the communicator is revoked.
   template <class T, class Body>
-  operation<T> begin_direct(call<T>* made, std::uint64_t tag, const options& how, Body body) {
-    if (!usable()) return unusable(made);
-    made->sequence = tag;
-    made->expired = [](operation_record& self, const failure& why) {
-      auto& late = static_cast<call_base&>(self);
-      if (late.settle()) return;
-      const bool alone = late.untouched != nullptr && late.untouched(late);
-      match& with = *late.matching();
-      communicator_state& of = *late.communicator;
-      late.cut(why);
-      if (!alone) with.revoke(of, why);
+  operation<T> begin_point_to_point(call<T>* new_call, std::uint64_t tag, const options& opts,
+                                    Body body) {
+    if (!is_usable()) return refuse_unusable(new_call);
+    new_call->sequence = tag;
+    new_call->expired = [](operation_record& self, const failure& reason) {
+      auto& late_call = static_cast<call_base&>(self);
+      if (late_call.try_complete()) return;
+      const bool withdrawn = late_call.can_withdraw != nullptr && late_call.can_withdraw(late_call);
+      tag_matcher& matcher = *late_call.matcher();
+      communicator_state& comm = *late_call.communicator;
+      late_call.cancel(reason);
+      if (!withdrawn) matcher.revoke(comm, reason);
     };
-    enter(*made, how);
-    operation<T> started(made);
-    (void)(made->body = body(*made));
-    made->run();
-    kick();
+    enter(*new_call, opts);
+    operation<T> started(new_call);
+    (void)(new_call->body = body(*new_call));
+    new_call->run();
+    wake_driver();
     return started;
   }
 
   /// Revokes the communicator on all ranks.
-  void give_up(const failure& why) {
-    matching_.revoke(state_, why);
-    kick();
+  void revoke(const failure& reason) {
+    matcher_.revoke(state_, reason);
+    wake_driver();
   }
 
-  /// Ends what is under way with `closed` and takes no more calls.
-  void leave() {
-    if (!std::exchange(open_, false)) return;
-    failure why(errc::closed, "this rank has closed the communicator");
-    why.culprit = matching_.rank();
+  /// Ends all calls in flight with `closed` and accepts no more calls.
+  void shut_down() {
+    if (!std::exchange(is_open_, false)) return;
+    failure reason(errc::closed, "this rank has closed the communicator");
+    reason.culprit = matcher_.rank();
     bool numbered = false;
-    while (call_base* const oldest = ours(matching_.first_under_way())) {
+    while (call_base* const oldest = first_own_call(matcher_.first_in_flight())) {
       numbered |= oldest->hash != 0;
       first_deferred_ = nullptr;
-      oldest->cut(why);
+      oldest->cancel(reason);
     }
-    // Peers count on the numbers that were taken.
-    if (numbered) matching_.revoke(state_, why);
+    // Peers wait for the sequence numbers that were taken.
+    if (numbered) matcher_.revoke(state_, reason);
     state_.closing = true;
-    matching_.remove(state_);
+    matcher_.remove(state_);
   }
 
  protected:
-  call_queue(match& matching, run_queue& queue, std::uint32_t id, int rank, int size,
-             std::shared_ptr<const std::vector<int>> members, bool whole_world)
-      : matching_(matching),
+  call_queue(tag_matcher& matcher, run_queue& queue, std::uint32_t id, int rank, int size,
+             std::shared_ptr<const std::vector<int>> members, bool is_world)
+      : matcher_(matcher),
         queue_(queue),
         state_(id, rank, size, std::move(members)),
-        world_(whole_world) {
-    matching_.add(state_);
+        is_world_(is_world) {
+    matcher_.add(state_);
   }
-  ~call_queue() = default;  // who derives from it has left
+  ~call_queue() = default;  // the derived class has called `shut_down`
 
   virtual time_point now() const = 0;
   /// The host of a rank of the world.
   virtual int host_of(int rank) const = 0;
-  void ended(call_base& made) noexcept override {
-    if (first_deferred_ == &made) first_deferred_ = next_deferred(made);
-    matching_.end(made);
-    if (made.hash != 0 && made.was_run()) {
+  void call_ended(call_base& ended_call) noexcept override {
+    if (first_deferred_ == &ended_call) first_deferred_ = next_deferred(ended_call);
+    matcher_.end(ended_call);
+    if (ended_call.hash != 0 && ended_call.has_run()) {
       --running_;
-      running_bytes_ -= made.working_bytes;
+      running_bytes_ -= ended_call.working_bytes;
     }
     if (first_deferred_ != nullptr) admit_deferred();
   }
-  known_calls& known() { return known_; }
+  call_cache& cache() { return cache_; }
 
  private:
-  // More than this wait in call order for the older ones: working memory stays bounded, and since
-  // the oldest always runs, the ranks' bounds need not agree.
-  static constexpr int most_running = 64;
-  static constexpr std::size_t most_bytes = 32 << 20;
+  // Calls beyond these limits are deferred, in call order, which bounds the working memory. The
+  // oldest call always runs, so the limits need not be equal on all ranks.
+  static constexpr int max_running = 64;
+  static constexpr std::size_t max_running_bytes = 32 << 20;
 
   template <class Call>
-  [[gnu::always_inline]] Call* make(const operation_record& like) {
-    auto* const made = new Call(static_cast<call_owner*>(this), &matching_, queue_, like);
-    made->communicator = &state_;
-    return made;
+  [[gnu::always_inline]] Call* make(const operation_record& initial) {
+    auto* const new_call = new Call(static_cast<call_owner*>(this), &matcher_, queue_, initial);
+    new_call->communicator = &state_;
+    return new_call;
   }
 
-  bool usable() const { return open_ && !state_.failed() && !queue_.is_visited_elsewhere(); }
+  bool is_usable() const {
+    return is_open_ && !state_.failed() && !queue_.is_run_by_other_thread();
+  }
   template <class T>
-  [[gnu::noinline, gnu::cold]] operation<T> unusable(call<T>* made) {
-    if (open_ && !state_.failed()) return refuse(made, second_thread());
-    failure why = state_.why();
-    if (!open_) {
-      why = failure(errc::closed, "this rank has closed the communicator");
-      why.culprit = matching_.rank();
+  [[gnu::noinline, gnu::cold]] operation<T> refuse_unusable(call<T>* new_call) {
+    if (is_open_ && !state_.failed()) return refuse(new_call, second_thread_failure());
+    failure reason = state_.reason();
+    if (!is_open_) {
+      reason = failure(errc::closed, "this rank has closed the communicator");
+      reason.culprit = matcher_.rank();
     }
-    made->refuse(why);
-    return operation<T>(made);
+    new_call->refuse(reason);
+    return operation<T>(new_call);
   }
 
-  [[gnu::always_inline]] void enter(call_base& made, const options& how) {
-    made.stream = how.stream;
-    made.pinned = how.algorithm;
-    made.sum = how.order;
-    if (how.timeout) {
-      made.started = now();
-      made.deadline = how.timeout.after(made.started);
+  [[gnu::always_inline]] void enter(call_base& new_call, const options& opts) {
+    new_call.stream = opts.stream;
+    new_call.pinned = opts.algorithm;
+    new_call.reduction_order = opts.order;
+    if (opts.timeout) {
+      new_call.started = now();
+      new_call.deadline = opts.timeout.after(new_call.started);
     }
-    matching_.begin(made);
+    matcher_.begin(new_call);
   }
 
-  bool admits(const call_base& made) const {
+  bool can_admit(const call_base& next) const {
     if (first_deferred_ != nullptr) return false;
     return running_ == 0 ||
-           (running_ < most_running && running_bytes_ + made.working_bytes <= most_bytes);
+           (running_ < max_running && running_bytes_ + next.working_bytes <= max_running_bytes);
   }
 
   template <class Call>
-  [[gnu::always_inline]] void admit(Call& made) {
+  [[gnu::always_inline]] void admit(Call& next) {
     ++running_;
-    running_bytes_ += made.working_bytes;
-    made.template run<Call>();
+    running_bytes_ += next.working_bytes;
+    next.template run<Call>();
   }
 
   [[gnu::noinline]] void admit_deferred() {
-    // A call that ends at once comes here again, under this loop.
-    if (std::exchange(admitting_, true)) return;
+    // A call that ends at once calls this function again, from within the loop.
+    if (std::exchange(is_admitting_, true)) return;
     while (first_deferred_ != nullptr) {
       call_base& next = *first_deferred_;
       first_deferred_ = nullptr;
-      if (!admits(next)) {
+      if (!can_admit(next)) {
         first_deferred_ = &next;
         break;
       }
       first_deferred_ = next_deferred(next);
-      next.progressed = 0;
+      next.last_progress = 0;
       if (next.started != never) {
         next.announce_after = now() - next.started + 100 * milliseconds;
       }
-      matching_.turn_has_come(next);
+      matcher_.check_soon(next);
       admit(next);
     }
-    admitting_ = false;
+    is_admitting_ = false;
   }
-  /// The first call of this communicator from `at` on, or null.
-  call_base* ours(operation_record* at) const {
-    while (at != nullptr && at->communicator != &state_) at = at->next;
-    return static_cast<call_base*>(at);
+  /// Returns the first call of this communicator in the list that begins with `record`, or null.
+  call_base* first_own_call(operation_record* record) const {
+    while (record != nullptr && record->communicator != &state_) record = record->next;
+    return static_cast<call_base*>(record);
   }
-  call_base* next_deferred(const call_base& after) const {
-    call_base* at = ours(after.next);
-    while (at != nullptr && at->hash == 0) at = ours(at->next);
-    return at;
+  /// Returns the next collective call of this communicator, or null.
+  call_base* next_deferred(const call_base& previous) const {
+    call_base* next = first_own_call(previous.next);
+    while (next != nullptr && next->hash == 0) next = first_own_call(next->next);
+    return next;
   }
 
-  match& matching_;
+  tag_matcher& matcher_;
   run_queue& queue_;
   communicator_state state_;
-  colls::tuning choices_;
-  known_calls known_;
-  bool world_;
+  colls::tuning tuning_;
+  call_cache cache_;
+  bool is_world_;
   int local_rank_ = -1;
-  bool open_ = true;
-  call_base* first_deferred_ = nullptr;  // all numbered calls from here on wait
-  bool admitting_ = false;
+  bool is_open_ = true;
+  call_base* first_deferred_ = nullptr;  // this and all later collective calls are deferred
+  bool is_admitting_ = false;
   int running_ = 0;
   std::size_t running_bytes_ = 0;
 };

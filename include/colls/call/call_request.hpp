@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a call asks for: as ranks compare it, as an algorithm is chosen by it, and what is wrong
-// with it. Most of this stands in every call, and is inlined there.
+// call_request: the fingerprint and the selection query of a call, and the checks that several
+// collectives share. Most functions are inlined, since every call runs them.
 
 #include <colls/base/options.hpp>
 #include <colls/base/partition.hpp>
@@ -14,98 +14,107 @@
 
 namespace colls::detail {
 
-// ---- what is asked
+// ---- fingerprint and query
 
-/// What a choice leaves open is 0.
-inline plan wishes(const options& how) { return {how.algorithm, how.segment, 0, how.radix}; }
-
-/// Puts into a fingerprint what was chosen, or asked for.
-[[gnu::always_inline]] inline void put(fingerprint& print, const plan& by) {
-  print.how = by.how;
-  print.segment = by.segment;
-  print.lanes = static_cast<std::uint32_t>(by.lanes);
-  print.radix = static_cast<std::uint32_t>(by.radix);
+/// What the caller has pinned by options. Fields that are 0 are left to the selection.
+inline algorithm_choice pinned_choice(const options& opts) {
+  return {opts.algorithm, opts.segment, 0, opts.radix};
 }
 
-[[gnu::always_inline]] inline question asks(collective what, std::size_t count, int ranks,
-                                            const reduction& by, const options& how) {
-  return {what,
-          count * by.accumulate_size,
+/// Writes a choice, or the part of it that the caller has pinned, into a fingerprint.
+[[gnu::always_inline]] inline void set_choice(fingerprint& target, const algorithm_choice& choice) {
+  target.algorithm = choice.id;
+  target.segment = choice.segment;
+  target.lanes = static_cast<std::uint32_t>(choice.lanes);
+  target.radix = static_cast<std::uint32_t>(choice.radix);
+}
+
+[[gnu::always_inline]] inline selection_query query_of(collective coll, std::size_t count,
+                                                       int ranks, const reduction& op,
+                                                       const options& opts) {
+  return {coll,
+          count * op.accumulate_size,
           ranks,
-          by.op.commutative,
-          by.op.associative ? how.order : order::rank,
+          op.op.commutative,
+          op.op.associative ? opts.order : order::rank,
           true};
 }
 
-/// What was asked; options stand where the plan will.
-[[gnu::always_inline]] inline fingerprint print_of(collective what, std::uint32_t type,
-                                                   std::size_t element_size, std::size_t count,
-                                                   int root, const options& how) {
-  fingerprint print;
-  print.what = what;
-  print.sum = how.order;
-  print.root = root;
-  print.type = type;
-  print.element_size = static_cast<std::uint32_t>(element_size);
-  print.count = count;
-  put(print, wishes(how));
-  return print;
+/// The fingerprint of a call before the selection. The caller's pinned choice takes the place of
+/// the final one.
+[[gnu::always_inline]] inline fingerprint fingerprint_of(collective coll, std::uint32_t type,
+                                                         std::size_t element_size,
+                                                         std::size_t count, int root,
+                                                         const options& opts) {
+  fingerprint result;
+  result.operation = coll;
+  result.order = opts.order;
+  result.root = root;
+  result.type = type;
+  result.element_size = static_cast<std::uint32_t>(element_size);
+  result.count = count;
+  set_choice(result, pinned_choice(opts));
+  return result;
 }
-[[gnu::always_inline]] inline fingerprint print_of(collective what, const reduction& by,
-                                                   std::size_t count, int root,
-                                                   const options& how) {
-  fingerprint print = print_of(what, by.storage_id, by.storage_size, count, root, how);
-  print.op = by.op.id;
-  print.accumulate = by.accumulate_id;
-  print.wire = how.wire;
-  return print;
+[[gnu::always_inline]] inline fingerprint fingerprint_of(collective coll, const reduction& op,
+                                                         std::size_t count, int root,
+                                                         const options& opts) {
+  fingerprint result = fingerprint_of(coll, op.storage_id, op.storage_size, count, root, opts);
+  result.op = op.op.id;
+  result.accumulate = op.accumulate_id;
+  result.wire = opts.wire;
+  return result;
 }
-/// The same with counts of each rank's own.
-inline fingerprint with(fingerprint print, const std::vector<std::size_t>& shape) {
-  for (const std::size_t offset : shape) print.shape = mix(print.shape, offset);
-  return print;
-}
-
-/// The user's operation may end before the call does.
-[[gnu::always_inline]] inline any_op keep_operation(call<void>& made, const reduction& by) {
-  any_op kept = by.op;
-  if (by.state_size != 0) kept.state = made.keep(by.op.state, by.state_size);
-  return kept;
-}
-inline reduction keep(call<void>& made, const reduction& by) {
-  reduction kept = by;
-  kept.op = keep_operation(made, by);
-  return kept;
+/// Mixes the counts or offsets of a call, which are equal on all ranks, into its fingerprint.
+inline fingerprint with_shape(fingerprint result, const std::vector<std::size_t>& shape) {
+  for (const std::size_t offset : shape) result.shape = mix(result.shape, offset);
+  return result;
 }
 
-// ---- what is wrong
+/// Copies the state of the user's operation into the call, because the call may outlive it.
+[[gnu::always_inline]] inline any_op store_operation(call<void>& new_call, const reduction& op) {
+  any_op stored = op.op;
+  if (op.state_size != 0) stored.state = new_call.store_operation(op.op.state, op.state_size);
+  return stored;
+}
+inline reduction store_reduction(call<void>& new_call, const reduction& op) {
+  reduction stored = op;
+  stored.op = store_operation(new_call, op);
+  return stored;
+}
 
-inline partition shares_of(const std::vector<std::size_t>& offsets, std::size_t block, int ranks) {
+// ---- checks
+
+inline partition partition_of(const std::vector<std::size_t>& offsets, std::size_t block,
+                              int ranks) {
   return offsets.empty() ? partition::blocks(block, ranks)
                          : partition::from_offsets(offsets.data(), ranks);
 }
-/// Two buffers of one element type have equal length and share no part; good ones at once.
+/// Requires that two buffers of one element type have equal length, and are the same or disjoint.
+/// The inlined test accepts most pairs; the calls after it find out what is wrong with the others.
 [[gnu::always_inline]] inline void check_pair(checks& check, const any_buffer& in,
                                               const any_buffer& out) {
   const auto a = reinterpret_cast<std::uintptr_t>(in.data());
   const auto b = reinterpret_cast<std::uintptr_t>(out.data());
-  const std::uintptr_t apart = a < b ? b - a : a - b;
-  if (in.size() == out.size() && (apart >= bytes(in).size || apart == 0)) return;
-  check.fits(out)
+  const std::uintptr_t distance = a < b ? b - a : a - b;
+  if (in.size() == out.size() && (distance >= bytes(in).size || distance == 0)) return;
+  check.check_size(out)
       .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size())
-      .require(!partly_overlap(in, out), "in and out overlap in part");
+      .require(!overlap_partially(in, out), "in and out overlap in part");
 }
 [[gnu::always_inline]] inline void check_root(checks& check, int root, int ranks) {
   if (root >= 0 && root < ranks) return;
   check.require(false, "root %d is not in 0..%d", root, ranks - 1);
 }
+/// Requires one valid count per rank. No offsets mean equal blocks, which need no check.
 inline void check_counts(checks& check, const std::vector<std::size_t>& offsets, int ranks,
-                         std::size_t element) {
+                         std::size_t element_size) {
   if (offsets.empty()) return;
   check
       .require(offsets.size() == static_cast<std::size_t>(ranks) + 1,
                "there are %zu counts for %d ranks", offsets.size() - 1, ranks)
-      .require(offsets.back() <= (unfit - 1) / element, "a count is negative or too large");
+      .require(offsets.back() <= (invalid_count - 1) / element_size,
+               "a count is negative or too large");
 }
 
 }  // namespace colls::detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// communicator: the collectives as users call them.
+// communicator: the collectives and point-to-point calls of the public API.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
@@ -13,20 +13,21 @@
 
 namespace colls {
 
-/// Many buffers of one element type, reduced by one operation: `all_reduce(group{a, b, c})`.
+/// Several buffers of one element type that one call reduces: `all_reduce(group{a, b, c})`. Refers
+/// to the buffers, which have to outlive the call.
 template <class... Ranges>
 struct group {
   static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges> && ...),
-                "colls: a group is of buffers that the operation may write");
+                "colls: the call writes the buffers of a group, and one of them is const");
   static constexpr bool on_device =
       (std::is_same_v<memory_space_t<std::remove_cvref_t<Ranges>>, device_memory> && ...);
   using memory = std::conditional_t<on_device, device_memory, host_memory>;
-  explicit group(Ranges&&... all) : ranges(std::forward<Ranges>(all)...) {
+  explicit group(Ranges&&... buffers) : ranges(std::forward<Ranges>(buffers)...) {
     (detail::check_range<memory, Ranges&&>(), ...);
   }
   using element_type = std::common_type_t<range_element_t<Ranges>...>;
   static_assert((std::is_same_v<element_type, range_element_t<Ranges>> && ...),
-                "colls: the buffers of a group have one element type");
+                "colls: the buffers of a group must have the same element type");
   std::tuple<Ranges...> ranges;
 };
 template <class... Ranges>
@@ -37,7 +38,7 @@ namespace detail {
 template <class T>
 inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, options>;
 
-/// One sentence where an operation cannot take the element type.
+/// Fails to compile, with one sentence, if an operation cannot take the element type.
 template <class T, class Op>
 constexpr void check_op() {
   static_assert(
@@ -51,16 +52,17 @@ constexpr void check_op() {
       "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
-/// A transport whose library reduces that by itself, where others need a kernel.
-template <class Transport, collective What, class T, class Op>
-concept library_reduces = requires { requires Transport::template has_reduction<What, T, Op>; };
+/// A transport whose library has this reduction built in, so that no kernel is needed for it.
+template <class Transport, collective Coll, class T, class Op>
+concept native_reduction = requires { requires Transport::template has_reduction<Coll, T, Op>; };
 
-/// What a communicator stands on. A call on none, or on one that was moved away, throws.
+/// Owns the core of a communicator. Access throws if there is none, as in a default-constructed or
+/// moved-from communicator.
 template <class Core>
 class core_owner : public std::unique_ptr<Core> {
  public:
   core_owner() = default;
-  explicit core_owner(std::unique_ptr<Core> made) : std::unique_ptr<Core>(std::move(made)) {}
+  explicit core_owner(std::unique_ptr<Core> owned) : std::unique_ptr<Core>(std::move(owned)) {}
 
   Core* operator->() const {
     if (this->get() == nullptr) {
@@ -74,78 +76,98 @@ class core_owner : public std::unique_ptr<Core> {
 
 }  // namespace detail
 
-/// An ordered group of ranks that make the same calls in the same order. Every call starts at once
-/// and gives an `operation`: await it, or keep it and await it later, in any order. Counts, types,
-/// operations, roots and all options but `timeout` must be equal on all ranks, else the call ends
-/// with `errc::mismatch` on all of them. Buffers stay alive until the operation has ended. A wrong
-/// argument is `errc::invalid_argument` here, before anything is sent, and the communicator stays
-/// good. Used from one thread (its executor's): a call of another one is refused while that waits.
+/// An ordered group of ranks, and the calls on it.
+///
+/// All ranks make the same collective calls in the same order. Element counts and types, reduction
+/// operations, roots, and all options but `timeout` have to be equal on all ranks. Otherwise the
+/// call ends with `errc::mismatch` on all ranks.
+///
+/// Every call starts at once and returns an `operation`. Await it, or keep it and await it later;
+/// operations can be awaited in any order. Buffers have to stay alive until their operation has
+/// ended. If an operation fails, awaiting it throws `colls::error`. An invalid argument is
+/// `errc::invalid_argument` on the rank that passed it: nothing is sent, and the communicator stays
+/// usable.
+///
+/// Every call takes `options` as its last argument. A template argument pins an algorithm at
+/// compile time: `all_reduce<algorithm::ring>(data)`.
+///
+/// A communicator belongs to one thread, the one that runs its executor. A call from another thread
+/// is refused while the first waits.
 template <class Transport>
 class communicator {
  public:
   using transport_type = Transport;
 
-  /// No communicator: what ranks outside of a `group` or `split` get. Calls on it throw.
+  /// Makes an empty communicator. Ranks outside of a `group` or `split` get one. Calls on it throw.
   communicator() = default;
-  explicit communicator(std::unique_ptr<detail::core<Transport>> made);
+  explicit communicator(std::unique_ptr<detail::core<Transport>> impl);
   communicator(communicator&&) noexcept;
   communicator& operator=(communicator&&) noexcept;
   ~communicator();
 
+  /// Whether it is not empty.
   explicit operator bool() const { return core_ != nullptr; }
 
-  /// This rank's place among the ranks of the communicator, from 0, and how many they are.
+  /// This rank's number in the communicator, from 0.
   int rank() const { return core_->state().rank(); }
+  /// The number of ranks.
   int size() const { return core_->state().size(); }
-  /// This rank's host among the hosts of the communicator, and its place on it.
-  int node() const { return core_->nodes().of(rank()).node; }
+  /// The number of this rank's host among the hosts of the communicator, from 0.
+  int node() const { return core_->nodes().position_of(rank()).node; }
+  /// The number of hosts.
   int nodes() const { return core_->nodes().nodes(); }
+  /// This rank's number among the communicator's ranks on its host, from 0.
   int local_rank() const { return core_->local_rank(); }
-  int local_size() const { return core_->nodes().ranks_of(node()); }
-  /// Rank in the world of one of our ranks.
+  /// The number of the communicator's ranks on this rank's host.
+  int local_size() const { return core_->nodes().node_size(node()); }
+  /// The rank in the world of a rank of this communicator.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
-  /// What moves the messages.
+  /// The transport that moves the messages.
   Transport& net() const { return core_->net(); }
-  /// What chooses the algorithms, and by which costs.
-  const colls::tuning& tuning() const { return core_->choices(); }
-  /// Chooses algorithms by these costs from now on. The same on all ranks, between calls.
+  /// The selection of algorithms, with the network costs that it uses.
+  const colls::tuning& tuning() const { return core_->tuning(); }
+  /// Sets the network costs by which algorithms are chosen. Call it with equal costs on all ranks
+  /// while no operation is in flight.
   void set_costs(const network_cost& net) { core_->set_costs(net); }
-  /// Finds out by messages what the network costs, and chooses by that from then on, here and on
-  /// communicators that are made of this one. Some milliseconds. Awaited before the next call.
-  operation<> measure(const options& how = {}) { return core_->measure(how); }
-  /// How a call with `bytes` in the whole vector (all_to_all: in one rank's) would be done, and
-  /// what each algorithm that could do it is predicted to take. Reductions: by an operation that
-  /// commutes. Local: sends nothing.
-  explanation explain(collective what, std::uint64_t bytes, const options& how = {}) const {
-    return core_->explain(what, bytes, how);
+  /// Measures the costs of the network with messages between the ranks, which takes some
+  /// milliseconds. Afterwards algorithms are chosen by the measured costs, on this communicator and
+  /// on those made from it later. A collective call; await it before the next call.
+  operation<> measure(const options& opts = {}) { return core_->measure(opts); }
+  /// Returns the algorithm that a call would take, and the predicted time of each algorithm that
+  /// could do it. `bytes` is the size of the whole vector, for all_to_all that of one rank's data.
+  /// For a reduction the operation is assumed to commute. A local function that sends nothing.
+  explanation explain(collective coll, std::uint64_t bytes, const options& opts = {}) const {
+    return core_->explain(coll, bytes, opts);
   }
 
-  /// `count` elements, all zero bytes, which the other ranks of this host may read and write while
-  /// an operation on them lasts: then a large buffer is read once and written once, and nothing is
-  /// copied between. This rank's alone, of any length. On a communicator for a device it is that
-  /// device's memory. Throws `not_enough_memory`.
+  /// Allocates `count` elements, whose bytes are zero, in memory that the other ranks of this host
+  /// can read and write while an operation on it lasts. Operations on large buffers then need no
+  /// intermediate copy. A local function: ranks may allocate different lengths. On a communicator
+  /// for device memory it allocates on that device. Throws `errc::not_enough_memory`.
   template <supported_type T>
   shared_buffer<T, transport_memory_t<Transport>> allocate(std::size_t count) {
     std::shared_ptr<std::byte> memory;
     if (count <= PTRDIFF_MAX / sizeof(T)) memory = core_->allocate(count * sizeof(T));
     if (memory == nullptr) {
-      failure why(errc::not_enough_memory);
-      why.observer = core_->matching().rank();
-      throw error(why.say("allocate: %zu elements of %zu bytes", count, sizeof(T)));
+      failure reason(errc::not_enough_memory);
+      reason.observer = core_->matching().rank();
+      throw error(reason.set_detail("allocate: %zu elements of %zu bytes", count, sizeof(T)));
     }
     return {std::move(memory), count};
   }
 
-  /// `count` elements of that memory, from `first` on (without both: all of it), for calls on this
-  /// communicator alone. Throws `invalid_argument` if there are fewer.
+  /// Returns `count` elements of `memory`, from element `first` on, as data for calls on this
+  /// communicator only. Without the two it is all of `memory`. Throws `errc::invalid_argument` if
+  /// `memory` has fewer elements.
   template <supported_type T>
   registered_buffer<T, transport_memory_t<Transport>> register_buffer(
       shared_buffer<T, transport_memory_t<Transport>>& memory, std::size_t first,
       std::size_t count) {
     if (first > memory.size() || count > memory.size() - first) {
-      failure wrong(errc::invalid_argument);
-      wrong.observer = core_->matching().rank();
-      throw error(wrong.say("register_buffer: %zu elements from %zu on, of a buffer that has %zu",
+      failure reason(errc::invalid_argument);
+      reason.observer = core_->matching().rank();
+      throw error(
+          reason.set_detail("register_buffer: %zu elements from %zu on, of a buffer that has %zu",
                             count, first, memory.size()));
     }
     return {memory, first, count, core_.operator->()};
@@ -158,257 +180,280 @@ class communicator {
 
   // ---- reductions
 
-  /// Every rank holds the reduction of all ranks' data, in place.
+  /// Afterwards `data` on every rank is the elementwise reduction of all ranks' `data`. All ranks
+  /// get the same bits.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
-  operation<> all_reduce(Data&& data, Op op = {}, const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data), how);
-    return everywhere<collective::all_reduce, Pinned, range_element_t<Data>>(whole, whole, op, how);
+  operation<> all_reduce(Data&& data, Op op = {}, const options& opts = {}) {
+    const any_buffer buffer = output(std::forward<Data>(data), opts);
+    return start_reduce_to_all<collective::all_reduce, Pinned, range_element_t<Data>>(
+        buffer, buffer, op, opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> all_reduce(Data&& data, const options& how) {
-    return all_reduce<Pinned>(std::forward<Data>(data), plus{}, how);
+  operation<> all_reduce(Data&& data, const options& opts) {
+    return all_reduce<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
-  /// The same from `in` to `out`, of equal length.
+  /// Afterwards `out` on every rank is the elementwise reduction of all ranks' `in`. `in` and `out`
+  /// have equal length. They may be the same memory, but may not overlap in part.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
-  operation<> all_reduce(In&& in, Out&& out, Op op = {}, const options& how = {}) {
-    same_element<In, Out>();
-    return everywhere<collective::all_reduce, Pinned, range_element_t<Out>>(
-        erased(std::forward<In>(in), how), output(std::forward<Out>(out), how), op, how);
+  operation<> all_reduce(In&& in, Out&& out, Op op = {}, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return start_reduce_to_all<collective::all_reduce, Pinned, range_element_t<Out>>(
+        input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), op, opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> all_reduce(In&& in, Out&& out, const options& how) {
-    return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
+  operation<> all_reduce(In&& in, Out&& out, const options& opts) {
+    return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
-  /// Every buffer of the group is reduced over all ranks, in place, as one operation.
+  /// Reduces each buffer of the group over all ranks, in place, as one operation. Groups have equal
+  /// shapes on all ranks.
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {},
-                         const options& how = {}) {
+                         const options& opts = {}) {
     using element = detail::combined_as<typename colls::group<Ranges...>::element_type, Op>;
-    static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, space>,
+    static_assert(std::is_same_v<typename colls::group<Ranges...>::memory, memory_space>,
                   "colls: the group is in host memory and the communicator moves device memory, or "
                   "the other way round");
-    const reduction& by = reducing<collective::all_reduce, element>(op, how);
-    return core_->grouped(
-        by,
-        std::apply([&](auto&... each) { return std::vector{this->erased(each, how)...}; },
+    const reduction& erased_op = make_reduction<collective::all_reduce, element>(op, opts);
+    return core_->all_reduce_group(
+        erased_op,
+        std::apply([&](auto&... range) { return std::vector{this->input(range, opts)...}; },
                    buffers.ranges),
-        pinned<collective::all_reduce, Pinned, commutative_for<Op, element>>(how));
+        pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts));
   }
   template <algorithm Pinned = algorithm::automatic, class... Ranges>
-  operation<> all_reduce(const colls::group<Ranges...>& buffers, const options& how) {
-    return all_reduce<Pinned>(buffers, plus{}, how);
+  operation<> all_reduce(const colls::group<Ranges...>& buffers, const options& opts) {
+    return all_reduce<Pinned>(buffers, plus{}, opts);
   }
 
-  /// The root holds the reduction in place; elsewhere `data` is as before.
+  /// Afterwards the root's `data` is the elementwise reduction of all ranks' `data`. On the other
+  /// ranks it is unchanged.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
-  operation<> reduce(Data&& data, int root, Op op = {}, const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data), how);
-    return at_root<Pinned, range_element_t<Data>>(whole, whole, root, op, how);
+  operation<> reduce(Data&& data, int root, Op op = {}, const options& opts = {}) {
+    const any_buffer buffer = output(std::forward<Data>(data), opts);
+    return start_reduce<Pinned, range_element_t<Data>>(buffer, buffer, root, op, opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> reduce(Data&& data, int root, const options& how) {
-    return reduce<Pinned>(std::forward<Data>(data), root, plus{}, how);
+  operation<> reduce(Data&& data, int root, const options& opts) {
+    return reduce<Pinned>(std::forward<Data>(data), root, plus{}, opts);
   }
-  /// The same from `in` to the root's `out`, which may be `none` elsewhere.
+  /// Afterwards the root's `out` is the elementwise reduction of all ranks' `in`, of equal length.
+  /// The other ranks may pass `none` as `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
     requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
-  operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& how = {}) {
-    same_element<In, Out>();
-    return at_root<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
-                                                output(std::forward<Out>(out), how), root, op, how);
+  operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return start_reduce<Pinned, range_element_t<In>>(
+        input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), root, op, opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
     requires(readable_range<Out> || detail::is_none<Out>)
-  operation<> reduce(In&& in, Out&& out, int root, const options& how) {
-    return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, how);
+  operation<> reduce(In&& in, Out&& out, int root, const options& opts) {
+    return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, opts);
   }
 
-  /// `in` is size() blocks of out.size(); rank r holds the reduction of all ranks' block r.
+  /// `in` is size() blocks of out.size() elements. Afterwards `out` on rank r is the reduction of
+  /// all ranks' block r.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
-  operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, const options& how = {}) {
-    same_element<In, Out>();
-    return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
-                                                 output(std::forward<Out>(out), how), {}, op, how);
+  operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return start_reduce_scatter<Pinned, range_element_t<In>>(
+        input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {}, op, opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> reduce_scatter(In&& in, Out&& out, const options& how) {
-    return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, how);
+  operation<> reduce_scatter(In&& in, Out&& out, const options& opts) {
+    return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
-  /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
+  /// reduce_scatter with blocks of different lengths: block r has counts[r] elements. `counts` has
+  /// to be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
-                               const options& how = {}) {
-    same_element<In, Out>();
-    return in_parts<Pinned, range_element_t<In>>(erased(std::forward<In>(in), how),
-                                                 output(std::forward<Out>(out), how),
-                                                 detail::count_list(counts), op, how);
+                               const options& opts = {}) {
+    check_same_element<In, Out>();
+    return start_reduce_scatter<Pinned, range_element_t<In>>(input(std::forward<In>(in), opts),
+                                                             output(std::forward<Out>(out), opts),
+                                                             detail::offsets_of(counts), op, opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
-  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, const options& how) {
+  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, const options& opts) {
     return reduce_scatter_v<Pinned>(std::forward<In>(in), std::forward<Out>(out), counts, plus{},
-                                    how);
+                                    opts);
   }
 
-  /// Rank r holds the reduction of the data of ranks 0 to r, in place.
+  /// Afterwards `data` on rank r is the reduction of the `data` of ranks 0 to r.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
-  operation<> scan(Data&& data, Op op = {}, const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data), how);
-    return everywhere<collective::scan, Pinned, range_element_t<Data>>(whole, whole, op, how);
+  operation<> scan(Data&& data, Op op = {}, const options& opts = {}) {
+    const any_buffer buffer = output(std::forward<Data>(data), opts);
+    return start_reduce_to_all<collective::scan, Pinned, range_element_t<Data>>(buffer, buffer, op,
+                                                                                opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> scan(Data&& data, const options& how) {
-    return scan<Pinned>(std::forward<Data>(data), plus{}, how);
+  operation<> scan(Data&& data, const options& opts) {
+    return scan<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
-  /// Rank r holds the reduction of the data of ranks 0 to r-1, in place; rank 0's stays as it was.
+  /// Afterwards `data` on rank r is the reduction of the `data` of ranks 0 to r-1. On rank 0 it is
+  /// unchanged.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
-  operation<> exscan(Data&& data, Op op = {}, const options& how = {}) {
-    const any_buffer whole = output(std::forward<Data>(data), how);
-    return everywhere<collective::exscan, Pinned, range_element_t<Data>>(whole, whole, op, how);
+  operation<> exscan(Data&& data, Op op = {}, const options& opts = {}) {
+    const any_buffer buffer = output(std::forward<Data>(data), opts);
+    return start_reduce_to_all<collective::exscan, Pinned, range_element_t<Data>>(buffer, buffer,
+                                                                                  op, opts);
   }
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> exscan(Data&& data, const options& how) {
-    return exscan<Pinned>(std::forward<Data>(data), plus{}, how);
+  operation<> exscan(Data&& data, const options& opts) {
+    return exscan<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
 
   // ---- moving data
 
-  /// Every rank holds the root's data.
+  /// Afterwards `data` on every rank is the root's `data`.
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
-  operation<> broadcast(Data&& data, int root, const options& how = {}) {
-    return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), how), root,
-                            pinned<collective::broadcast, Pinned>(how));
+  operation<> broadcast(Data&& data, int root, const options& opts = {}) {
+    return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), opts), root,
+                            pin_algorithm<collective::broadcast, Pinned>(opts));
   }
-  /// Ends when every rank has called it.
+  /// Ends on a rank only after every rank has called it.
   template <algorithm Pinned = algorithm::automatic>
-  operation<> barrier(const options& how = {}) {
-    return core_->barrier(pinned<collective::barrier, Pinned>(how));
+  operation<> barrier(const options& opts = {}) {
+    return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts));
   }
 
-  /// `out` is size() blocks of in.size(); every rank holds all ranks' `in`, in rank order. `in` may
-  /// be this rank's block of `out`.
+  /// `out` is size() blocks of in.size() elements. Afterwards block r of `out` is rank r's `in`, on
+  /// every rank. `in` may be this rank's block of `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> all_gather(In&& in, Out&& out, const options& how = {}) {
-    same_element<In, Out>();
-    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in), how),
-                             output(std::forward<Out>(out), how), {},
-                             pinned<collective::all_gather, Pinned>(how));
+  operation<> all_gather(In&& in, Out&& out, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return core_->all_gather(type_of<In>(), input(std::forward<In>(in), opts),
+                             output(std::forward<Out>(out), opts), {},
+                             pin_algorithm<collective::all_gather, Pinned>(opts));
   }
-  /// The same with counts[r] elements of rank r; the counts are equal on all ranks.
+  /// all_gather with blocks of different lengths: rank r's `in` has counts[r] elements. `counts`
+  /// has to be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
-  operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& how = {}) {
-    same_element<In, Out>();
-    return core_->all_gather(type_of<In>(), erased(std::forward<In>(in), how),
-                             output(std::forward<Out>(out), how), detail::count_list(counts),
-                             pinned<collective::all_gather, Pinned>(how));
+  operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return core_->all_gather(type_of<In>(), input(std::forward<In>(in), opts),
+                             output(std::forward<Out>(out), opts), detail::offsets_of(counts),
+                             pin_algorithm<collective::all_gather, Pinned>(opts));
   }
 
-  /// The root's `out` holds all ranks' `in`, in rank order; `out` may be `none` elsewhere.
+  /// Afterwards block r of the root's `out` is rank r's `in`. All blocks have equal length. The
+  /// other ranks may pass `none` as `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
     requires(readable_range<Out> || detail::is_none<Out>)
-  operation<> gather(In&& in, Out&& out, int root, const options& how = {}) {
-    same_element<In, Out>();
-    return core_->template rooted<collective::gather>(
-        type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how), {},
-        root, pinned<collective::gather, Pinned>(how));
+  operation<> gather(In&& in, Out&& out, int root, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return core_->template gather_or_scatter<collective::gather>(
+        type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {},
+        root, pin_algorithm<collective::gather, Pinned>(opts));
   }
-  /// The same with counts[r] elements of rank r; the counts are equal on all ranks.
+  /// gather with blocks of different lengths: rank r's `in` has counts[r] elements. `counts` has to
+  /// be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
     requires(readable_range<Out> || detail::is_none<Out>)
   operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root,
-                       const options& how = {}) {
-    same_element<In, Out>();
-    return core_->template rooted<collective::gather>(
-        type_of<In>(), erased(std::forward<In>(in), how), output(std::forward<Out>(out), how),
-        detail::count_list(counts), root, pinned<collective::gather, Pinned>(how));
+                       const options& opts = {}) {
+    check_same_element<In, Out>();
+    return core_->template gather_or_scatter<collective::gather>(
+        type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts),
+        detail::offsets_of(counts), root, pin_algorithm<collective::gather, Pinned>(opts));
   }
-  /// Rank r holds block r of the root's `in`, which may be `none` elsewhere.
+  /// Afterwards `out` on rank r is block r of the root's `in`. All blocks have equal length. The
+  /// other ranks may pass `none` as `in`.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
-  operation<> scatter(In&& in, Out&& out, int root, const options& how = {}) {
-    same_element<Out, In>();
-    return core_->template rooted<collective::scatter>(
-        type_of<Out>(), output(std::forward<Out>(out), how), erased(std::forward<In>(in), how), {},
-        root, pinned<collective::scatter, Pinned>(how));
+  operation<> scatter(In&& in, Out&& out, int root, const options& opts = {}) {
+    check_same_element<Out, In>();
+    return core_->template gather_or_scatter<collective::scatter>(
+        type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts), {},
+        root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
-  /// The same with counts[r] elements for rank r; the counts are equal on all ranks.
+  /// scatter with blocks of different lengths: rank r's `out` has counts[r] elements. `counts` has
+  /// to be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root,
-                        const options& how = {}) {
-    same_element<Out, In>();
-    return core_->template rooted<collective::scatter>(
-        type_of<Out>(), output(std::forward<Out>(out), how), erased(std::forward<In>(in), how),
-        detail::count_list(counts), root, pinned<collective::scatter, Pinned>(how));
+                        const options& opts = {}) {
+    check_same_element<Out, In>();
+    return core_->template gather_or_scatter<collective::scatter>(
+        type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts),
+        detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
 
-  /// Block j of rank i's `in` becomes block i of rank j's `out`.
+  /// `in` and `out` are size() blocks of equal length. Afterwards block i of rank j's `out` is
+  /// block j of rank i's `in`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
-  operation<> all_to_all(In&& in, Out&& out, const options& how = {}) {
-    same_element<In, Out>();
-    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in), how),
-                             output(std::forward<Out>(out), how), {}, {},
-                             pinned<collective::all_to_all, Pinned>(how));
+  operation<> all_to_all(In&& in, Out&& out, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return core_->all_to_all(type_of<In>(), input(std::forward<In>(in), opts),
+                             output(std::forward<Out>(out), opts), {}, {},
+                             pin_algorithm<collective::all_to_all, Pinned>(opts));
   }
-  /// The same with send_counts[j] elements to rank j and recv_counts[i] from rank i: send_counts[j]
-  /// on i equals recv_counts[i] on j.
+  /// all_to_all with blocks of different lengths: this rank sends send_counts[j] elements to rank j
+  /// and receives recv_counts[i] elements from rank i. send_counts[j] on rank i has to equal
+  /// recv_counts[i] on rank j.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
             readable_range Out, readable_range RecvCounts>
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
-                           const RecvCounts& recv_counts, const options& how = {}) {
-    same_element<In, Out>();
-    return core_->all_to_all(type_of<In>(), erased(std::forward<In>(in), how),
-                             output(std::forward<Out>(out), how), detail::count_list(send_counts),
-                             detail::count_list(recv_counts),
-                             pinned<collective::all_to_all, Pinned>(how));
+                           const RecvCounts& recv_counts, const options& opts = {}) {
+    check_same_element<In, Out>();
+    return core_->all_to_all(type_of<In>(), input(std::forward<In>(in), opts),
+                             output(std::forward<Out>(out), opts), detail::offsets_of(send_counts),
+                             detail::offsets_of(recv_counts),
+                             pin_algorithm<collective::all_to_all, Pinned>(opts));
   }
 
   // ---- point to point
 
-  /// Ends when `data` may be used again. Messages between two ranks with one tag (0 or more) arrive
+  /// Sends `data` to rank `dest`. Ends when `data` can be reused, which does not mean that the
+  /// message was received. Messages between two ranks with the same tag, which is 0 or more, arrive
   /// in order.
   template <readable_range Data>
-  operation<> send(Data&& data, int to, int tag = 0, const options& how = {}) {
-    return core_->send(erased(std::forward<Data>(data), how), to, tag, how);
+  operation<> send(Data&& data, int dest, int tag = 0, const options& opts = {}) {
+    return core_->send(input(std::forward<Data>(data), opts), dest, tag, opts);
   }
-  /// Takes the next message of that source and tag; it may be shorter than `data`, and says so.
+  /// Receives the next message with this source and tag into `data`. `any_source` matches a message
+  /// of any rank. The message may be shorter than `data`: the result has its source and its number
+  /// of elements. A longer one is `errc::truncated`.
   template <readable_range Data>
-  operation<received> recv(Data&& data, peer from, int tag = 0, const options& how = {}) {
-    return core_->recv(output(std::forward<Data>(data), how), from, tag, how);
+  operation<received> recv(Data&& data, peer source, int tag = 0, const options& opts = {}) {
+    return core_->recv(output(std::forward<Data>(data), opts), source, tag, opts);
   }
-  /// Both at once; neither waits for the other.
+  /// Sends `out` to `dest` and receives `in` from `source` at the same time.
   template <readable_range Out, readable_range In>
-  operation<received> send_recv(Out&& out, int to, In&& in, peer from, int tag = 0,
-                                const options& how = {}) {
-    return core_->send_recv(erased(std::forward<Out>(out), how), to,
-                            output(std::forward<In>(in), how), from, tag, how);
+  operation<received> send_recv(Out&& out, int dest, In&& in, peer source, int tag = 0,
+                                const options& opts = {}) {
+    return core_->send_recv(input(std::forward<Out>(out), opts), dest,
+                            output(std::forward<In>(in), opts), source, tag, opts);
   }
 
   // ---- communicators
 
-  /// Ranks of one color form a communicator, ordered by (key, rank here); a negative color: none.
-  operation<communicator> split(int color, int key = 0, const options& how = {}) {
-    return core_->split(collective::split, color, key, 0, how);
+  /// Afterwards the ranks of each color have a communicator of their own, in which they are ordered
+  /// by key, then by rank. A rank with a negative color gets an empty one.
+  operation<communicator> split(int color, int key = 0, const options& opts = {}) {
+    return core_->split(collective::split, color, key, 0, opts);
   }
-  /// The listed ranks, in that order, form one; the others get none. Every rank calls it.
+  /// Afterwards the listed ranks have a communicator of their own, in the order of the list. The
+  /// others get an empty one. Every rank calls it, with an equal list.
   template <readable_range Ranks>
-  operation<communicator> group(const Ranks& ranks, const options& how = {}) {
+  operation<communicator> group(const Ranks& ranks, const options& opts = {}) {
     int position = 0;
-    int mine = -1;
+    int own_position = -1;
     std::uint64_t list = 0;
     detail::checks check(collective::group);
     std::vector<bool> seen(static_cast<std::size_t>(size()));
@@ -420,51 +465,54 @@ class communicator {
       check.require(!seen[member], "rank %zu is listed twice", member);
       seen[member] = true;
       list = mix(list, member);
-      if (static_cast<int>(member) == rank()) mine = position;
+      if (static_cast<int>(member) == rank()) own_position = position;
       ++position;
     }
     if (check.failed()) {
       using call = detail::call<communicator>;
-      return core_->refuse(core_->template make<call>(collective::group), check.why());
+      return core_->refuse(core_->template make<call>(collective::group), check.reason());
     }
-    return core_->split(collective::group, mine < 0 ? -1 : 0, mine, list, how);
+    return core_->split(collective::group, own_position < 0 ? -1 : 0, own_position, list, opts);
   }
-  /// The same ranks again: calls on it do not meet calls on this one.
-  operation<communicator> dup(const options& how = {}) {
-    return core_->split(collective::dup, 0, rank(), 0, how);
+  /// Makes another communicator of the same ranks. Calls on the two do not match each other.
+  operation<communicator> dup(const options& opts = {}) {
+    return core_->split(collective::dup, 0, rank(), 0, opts);
   }
-  /// The same ranks on another executor, as a world with links of its own: the way to use a second
-  /// thread. Nobody turns that executor before this has ended; afterwards one thread does, and
-  /// closes it there.
+  /// Makes another communicator of the same ranks on another executor, with connections of its own,
+  /// for use by a second thread. No thread may run that executor before this operation has ended.
+  /// From then on one thread runs it, uses the communicator, and closes it.
   template <class Executor>
     requires(!detail::is_options<Executor>)
-  operation<communicator> dup(const Executor& on, const options& how = {}) {
-    return core_->dup(on, how);
+  operation<communicator> dup(const Executor& executor, const options& opts = {}) {
+    return core_->dup(executor, opts);
   }
 
-  /// The same ranks again, on a transport that `make` makes of this one's, for memory of another
-  /// kind: calls on it do not meet calls on this one. `shape` is equal on all ranks.
+  /// Makes another communicator of the same ranks, on a transport that is layered on this one's,
+  /// for memory of another kind. `make(transport)` returns that transport, given a `shared_ptr` to
+  /// this one's. `shape` has to be equal on all ranks.
   template <class Make>
-  auto over(std::uint64_t shape, const Make& make, const options& how = {}) {
-    return core_->over(make(core_->shared_net()), shape, how);
+  auto attach(std::uint64_t shape, const Make& make, const options& opts = {}) {
+    return core_->attach(make(core_->shared_net()), shape, opts);
   }
 
-  /// Gives the communicator up on all ranks, for a reason that all of them will see.
+  /// Revokes the communicator: ends its operations with `errc::revoked` on all ranks. Their errors
+  /// contain `reason`. Later calls fail in the same way.
   void revoke(const char* reason) {
     if (!core_->is_open()) return;
-    failure why(errc::revoked, reason);
-    why.culprit = core_->matching().rank();
-    core_->give_up(why);
+    failure revocation(errc::revoked, reason);
+    revocation.culprit = core_->matching().rank();
+    core_->revoke(revocation);
   }
-  /// Why it was revoked, or null while it is good.
+  /// Returns why the communicator has failed, or null if it has not.
   const failure* failed() const {
-    return core_->state().failed() ? &core_->state().why() : nullptr;
+    return core_->state().failed() ? &core_->state().reason() : nullptr;
   }
-  /// No more calls here; ends no peer's operation. The world's also closes the links, once all is
-  /// written; the wait for the peers ends at the deadline.
+  /// Closes this rank's side, which accepts no more calls. Does not end any peer's operation.
+  /// Closing the world also closes its connections, once all outgoing data is written. The wait for
+  /// the peers ends at the deadline, without one at the timeout of the world.
   operation<> close(time_span deadline = {});
 
-  // ---- `sync_wait(comm, task)`
+  // ---- for `sync_wait(comm, task)`
 
   run_queue& queue() { return core_->queue(); }
   bool poll();
@@ -473,45 +521,47 @@ class communicator {
   void leave();
 
  private:
-  template <class One, class Other>
-  static constexpr void same_element() {
-    if constexpr (!detail::is_none<One> && !detail::is_none<Other>) {
-      static_assert(std::is_same_v<range_element_t<One>, range_element_t<Other>>,
-                    "colls: both buffers have one element type");
+  template <class First, class Second>
+  static constexpr void check_same_element() {
+    if constexpr (!detail::is_none<First> && !detail::is_none<Second>) {
+      static_assert(std::is_same_v<range_element_t<First>, range_element_t<Second>>,
+                    "colls: both buffers must have the same element type");
     }
   }
 
-  using space = transport_memory_t<Transport>;
+  using memory_space = transport_memory_t<Transport>;
 
-  /// The range as algorithms know it; one that may not be used here, or after that stream, as what
-  /// says so.
+  /// Returns the range as an `any_buffer`. If the call cannot use it, or cannot use the stream of
+  /// the options, returns an `unusable_buffer`, which `checks` turns into an error.
   template <class Range>
-  any_buffer erased(Range&& data, const options& how) const {
+  any_buffer input(Range&& data, const options& opts) const {
     if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
-      if (const char* const wrong = data.wrong_with(core_.get())) return detail::unusable(wrong);
+      if (const char* const problem = data.usage_error(core_.get()))
+        return detail::unusable_buffer(problem);
     }
-    const any_buffer found = detail::erased<space>(std::forward<Range>(data));
-    if constexpr (std::is_same_v<space, device_memory>) {
+    const any_buffer erased_data = detail::to_any_buffer<memory_space>(std::forward<Range>(data));
+    if constexpr (std::is_same_v<memory_space, device_memory>) {
       if constexpr (!detail::is_none<Range>) {
         constexpr std::size_t alignment = alignof(range_element_t<Range>);
-        if (reinterpret_cast<std::uintptr_t>(found.data()) % alignment != 0) {
-          return detail::unusable(detail::unaligned_memory);
+        if (reinterpret_cast<std::uintptr_t>(erased_data.data()) % alignment != 0) {
+          return detail::unusable_buffer(detail::unaligned_memory);
         }
       }
-      if (const char* const wrong = core_->net().wrong_with(found)) return detail::unusable(wrong);
-      const char* const wrong = core_->net().wrong_with(how.stream);
-      if (wrong != nullptr) return detail::unusable(wrong);
+      if (const char* const problem = core_->net().usage_error(erased_data))
+        return detail::unusable_buffer(problem);
+      const char* const problem = core_->net().usage_error(opts.stream);
+      if (problem != nullptr) return detail::unusable_buffer(problem);
     }
-    return found;
+    return erased_data;
   }
   template <class Range>
-  any_buffer output(Range&& data, const options& how) const {
+  any_buffer output(Range&& data, const options& opts) const {
     static_assert(detail::is_none<Range> || writable_range<Range>,
                   "colls: this buffer is const, and the call writes it");
-    return erased(std::forward<Range>(data), how);
+    return input(std::forward<Range>(data), opts);
   }
 
-  /// Where it is not supported, the check of the data says so, in one sentence.
+  /// Returns 0 for an unsupported type, for which `check_range` fails to compile with one sentence.
   template <class T>
   static constexpr std::uint32_t element_id() {
     if constexpr (supported_type<T>) {
@@ -525,87 +575,88 @@ class communicator {
     return element_id<range_element_t<Range>>();
   }
 
-  /// The options with the algorithm that is a template's argument; without one, they themselves.
-  template <collective What, algorithm Pinned, bool Commutes = true>
-  static decltype(auto) pinned(const options& how) {
+  /// Returns the options with the algorithm of the template argument, or the options unchanged.
+  template <collective Coll, algorithm Pinned, bool Commutes = true>
+  static decltype(auto) pin_algorithm(const options& opts) {
     if constexpr (Pinned == algorithm::automatic) {
-      return how;
+      return opts;
     } else {
-      constexpr bool is_own = Pinned == algorithm::native;  // of a transport, which says so
-      constexpr bool done = is_own || detail::offers(What, Pinned, true);
-      static_assert(done, "colls: this collective has no such algorithm");
-      static_assert(!done || is_own || detail::offers(What, Pinned, Commutes),
+      constexpr bool is_native = Pinned == algorithm::native;  // checked when the call is made
+      constexpr bool is_supported = is_native || detail::has_algorithm(Coll, Pinned, true);
+      static_assert(is_supported, "colls: this collective has no such algorithm");
+      static_assert(!is_supported || is_native || detail::has_algorithm(Coll, Pinned, Commutes),
                     "colls: this algorithm sums each chunk beginning at another rank, so the "
                     "operation has to commute: wrap it in colls::commutative, or pin another");
-      options made = how;
-      made.algorithm = Pinned;
-      return made;
+      options pinned_opts = opts;
+      pinned_opts.algorithm = Pinned;
+      return pinned_opts;
     }
   }
 
-  // Erases the user's operation, which lives until the call has copied it.
+  // Erases the type of the user's operation. The result refers to it, until the call copies it.
   template <class T, class Op>
-  static decltype(auto) host_reduction(const Op& op, const options& how) {
+  static decltype(auto) make_host_reduction(const Op& op, const options& opts) {
     if constexpr (std::is_empty_v<Op>) {
-      return detail::erased_once<T>(op, how.wire);
+      return detail::cached_reduction<T>(op, opts.wire);
     } else {
-      return erase<T>(op, how.wire);
+      return erase<T>(op, opts.wire);
     }
   }
-  template <collective What, class T, class Op>
-  static decltype(auto) reducing(const Op& op, const options& how) {
+  template <collective Coll, class T, class Op>
+  static decltype(auto) make_reduction(const Op& op, const options& opts) {
     detail::check_op<T, Op>();
     if constexpr (requires { requires Transport::reduces_on_device; }) {
-      return reducing_on_device<What, T>(op, how);
+      return make_device_reduction<Coll, T>(op, opts);
     } else {
-      return host_reduction<T>(op, how);
+      return make_host_reduction<T>(op, opts);
     }
   }
-  template <collective What, class T, class Op>
-  static reduction reducing_on_device(const Op& op, const options& how) {
-    reduction by = host_reduction<T>(op, how);
-    if constexpr (!detail::library_reduces<Transport, What, T, Op>) {
+  template <collective Coll, class T, class Op>
+  static reduction make_device_reduction(const Op& op, const options& opts) {
+    reduction erased_op = make_host_reduction<T>(op, opts);
+    if constexpr (!detail::native_reduction<Transport, Coll, T, Op>) {
       constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };
       static_assert(has_kernel,
                     "colls: this communicator reduces on the device: a reduction of device memory "
                     "needs <colls/cuda/reduce.cuh> and nvcc");
-      if constexpr (has_kernel) by.on_device = &detail::device_kernel<T, Op>::launch;
-      if constexpr (What == collective::all_reduce && has_kernel &&
-                    requires { requires Transport::shoots_on_device; }) {
-        by.shot_on_device = &detail::device_shots<T, Op>::launch;
+      if constexpr (has_kernel) erased_op.run_on_device = &detail::device_kernel<T, Op>::launch;
+      if constexpr (Coll == collective::all_reduce && has_kernel &&
+                    requires { requires Transport::has_one_shot_kernels; }) {
+        erased_op.run_one_shot_on_device = &detail::one_shot_kernel<T, Op>::launch;
       }
       if constexpr (requires { requires Transport::folds_in_order; }) {
-        by.op.commutative = by.op.associative = false;
+        erased_op.op.commutative = erased_op.op.associative = false;
       }
     }
-    return by;
+    return erased_op;
   }
 
-  template <collective What, algorithm Pinned, class T, class Op>
-  operation<> everywhere(const any_buffer& in, const any_buffer& out, const Op& op,
-                         const options& how) {
+  template <collective Coll, algorithm Pinned, class T, class Op>
+  operation<> start_reduce_to_all(const any_buffer& in, const any_buffer& out, const Op& op,
+                                  const options& opts) {
     using element = detail::combined_as<T, Op>;
-    const reduction& by = reducing<What, element>(op, how);
-    return core_->template everywhere<What>(
-        by, in, out, pinned<What, Pinned, commutative_for<Op, element>>(how));
+    const reduction& erased_op = make_reduction<Coll, element>(op, opts);
+    return core_->template reduce_to_all<Coll>(
+        erased_op, in, out, pin_algorithm<Coll, Pinned, commutative_for<Op, element>>(opts));
   }
   template <algorithm Pinned, class T, class Op>
-  operation<> at_root(const any_buffer& in, const any_buffer& out, int root, const Op& op,
-                      const options& how) {
-    constexpr collective what = collective::reduce;
+  operation<> start_reduce(const any_buffer& in, const any_buffer& out, int root, const Op& op,
+                           const options& opts) {
+    constexpr collective coll = collective::reduce;
     using element = detail::combined_as<T, Op>;
-    const reduction& by = reducing<what, element>(op, how);
-    return core_->at_root(by, in, out, root,
-                          pinned<what, Pinned, commutative_for<Op, element>>(how));
+    const reduction& erased_op = make_reduction<coll, element>(op, opts);
+    return core_->reduce(erased_op, in, out, root,
+                         pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts));
   }
   template <algorithm Pinned, class T, class Op>
-  operation<> in_parts(const any_buffer& in, const any_buffer& out,
-                       std::vector<std::size_t> offsets, const Op& op, const options& how) {
-    constexpr collective what = collective::reduce_scatter;
+  operation<> start_reduce_scatter(const any_buffer& in, const any_buffer& out,
+                                   std::vector<std::size_t> offsets, const Op& op,
+                                   const options& opts) {
+    constexpr collective coll = collective::reduce_scatter;
     using element = detail::combined_as<T, Op>;
-    const reduction& by = reducing<what, element>(op, how);
-    return core_->in_parts(by, in, out, std::move(offsets),
-                           pinned<what, Pinned, commutative_for<Op, element>>(how));
+    const reduction& erased_op = make_reduction<coll, element>(op, opts);
+    return core_->reduce_scatter(erased_op, in, out, std::move(offsets),
+                                 pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts));
   }
 
   detail::core_owner<detail::core<Transport>> core_;
@@ -615,23 +666,23 @@ class communicator {
 
 #include <colls/call/split.hpp>
 
-// COLLS_COMMUNICATOR(extern, T) says that what communicators over T do is compiled elsewhere;
-// COLLS_COMMUNICATOR(, T) compiles it.
+// COLLS_COMMUNICATOR(extern, T) declares that communicators over T are compiled in another file.
+// COLLS_COMMUNICATOR(, T) compiles them.
 #define COLLS_COMMUNICATOR(where, transport)           \
   where template class colls::communicator<transport>; \
   where template class colls::detail::core<transport>; \
-  COLLS_EVERYWHERE(where, transport, all_reduce)       \
-  COLLS_EVERYWHERE(where, transport, scan)             \
-  COLLS_EVERYWHERE(where, transport, exscan)           \
-  COLLS_ROOTED(where, transport, gather)               \
-  COLLS_ROOTED(where, transport, scatter)
-#define COLLS_EVERYWHERE(where, transport, what)                                   \
+  COLLS_REDUCE_TO_ALL(where, transport, all_reduce)    \
+  COLLS_REDUCE_TO_ALL(where, transport, scan)          \
+  COLLS_REDUCE_TO_ALL(where, transport, exscan)        \
+  COLLS_GATHER_OR_SCATTER(where, transport, gather)    \
+  COLLS_GATHER_OR_SCATTER(where, transport, scatter)
+#define COLLS_REDUCE_TO_ALL(where, transport, coll)                                \
   where template colls::operation<>                                                \
-  colls::detail::core<transport>::everywhere<colls::collective::what>(             \
+  colls::detail::core<transport>::reduce_to_all<colls::collective::coll>(          \
       const colls::reduction&, const colls::any_buffer&, const colls::any_buffer&, \
       const colls::options&);
-#define COLLS_ROOTED(where, transport, what)                                              \
+#define COLLS_GATHER_OR_SCATTER(where, transport, coll)                                   \
   where template colls::operation<>                                                       \
-  colls::detail::core<transport>::rooted<colls::collective::what>(                        \
+  colls::detail::core<transport>::gather_or_scatter<colls::collective::coll>(             \
       std::uint32_t, colls::any_buffer, colls::any_buffer, std::vector<std::size_t>, int, \
       const colls::options&);

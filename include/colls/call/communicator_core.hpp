@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// core: a communicator's calls without the users' types: checked, numbered and started.
+// core: checks, numbers and starts a communicator's calls, independent of the user's types.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
@@ -17,83 +17,88 @@ class communicator;
 
 namespace detail {
 
-/// One rank's side of a communicator over a transport. The transport may be incomplete where its
-/// calls are only made; what they do is compiled with <colls/call/start_call.hpp>. `type` is the id of
-/// the element type; no offsets mean equal blocks, else there is one more than ranks. The operation
-/// of a reduction is copied into the call.
+/// One rank's side of a communicator over a transport. Code that only makes calls does not need the
+/// complete type of the transport; the definitions are in <colls/call/start_call.hpp>.
+///
+/// `type` is the id of the element type. A list of offsets is empty if all blocks are equal, else
+/// it has one more entry than there are ranks. A reduction is copied into the call.
 template <class Transport>
 class core final : public call_queue {
  public:
   using offsets = std::vector<std::size_t>;
 
   core(std::shared_ptr<Transport> net, std::uint32_t id, int rank, int size,
-       std::shared_ptr<const std::vector<int>> members, bool whole_world);
+       std::shared_ptr<const std::vector<int>> members, bool is_world);
   ~core();
 
   Transport& net() const { return *net_; }
   const std::shared_ptr<Transport>& shared_net() const { return net_; }
 
-  /// Zeros that peers may work in where the transport lends, else this process's own, in the memory
-  /// that calls work on; null: there is no memory.
+  /// Allocates zeroed memory of the kind that calls work on. If the transport has shared windows,
+  /// the other ranks of this host can access it. Returns null if there is not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
   /// all_reduce, scan and exscan.
-  template <collective What>
-  operation<> everywhere(const reduction& by, const any_buffer& in, const any_buffer& out,
-                         const options& how);
-  operation<> grouped(const reduction& by, std::vector<any_buffer> parts, const options& how);
-  operation<> at_root(const reduction& by, const any_buffer& in, const any_buffer& out, int root,
-                      const options& how);
-  operation<> in_parts(const reduction& by, const any_buffer& in, const any_buffer& out,
-                       offsets shares, const options& how);
-  operation<> barrier(const options& how);
-  operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& how);
+  template <collective Coll>
+  operation<> reduce_to_all(const reduction& op, const any_buffer& in, const any_buffer& out,
+                            const options& opts);
+  operation<> all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
+                               const options& opts);
+  operation<> reduce(const reduction& op, const any_buffer& in, const any_buffer& out, int root,
+                     const options& opts);
+  operation<> reduce_scatter(const reduction& op, const any_buffer& in, const any_buffer& out,
+                             offsets shares, const options& opts);
+  operation<> barrier(const options& opts);
+  operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& opts);
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
-                         const options& how);
-  /// gather and scatter: `mine` is this rank's share of the root's `whole`.
-  template <collective What>
-  operation<> rooted(std::uint32_t type, any_buffer mine, any_buffer whole, offsets shares,
-                     int root, const options& how);
+                         const options& opts);
+  /// gather and scatter. `own_block` is this rank's block of `full`, which only the root has.
+  template <collective Coll>
+  operation<> gather_or_scatter(std::uint32_t type, any_buffer own_block, any_buffer full,
+                                offsets shares, int root, const options& opts);
   operation<> all_to_all(std::uint32_t type, any_buffer in, any_buffer out, offsets sends,
-                         offsets receives, const options& how);
+                         offsets receives, const options& opts);
 
-  operation<> measure(const options& how);
-  explanation explain(collective what, std::uint64_t bytes, const options& how) const;
+  operation<> measure(const options& opts);
+  explanation explain(collective coll, std::uint64_t bytes, const options& opts) const;
 
-  operation<> send(any_buffer from, int to, int tag, const options& how);
-  operation<received> recv(any_buffer into, peer from, int tag, const options& how);
-  operation<received> send_recv(any_buffer outgoing, int to, any_buffer incoming, peer from,
-                                int tag, const options& how);
+  operation<> send(any_buffer data, int dest, int tag, const options& opts);
+  operation<received> recv(any_buffer data, peer source, int tag, const options& opts);
+  operation<received> send_recv(any_buffer outgoing, int dest, any_buffer incoming, peer source,
+                                int tag, const options& opts);
 
-  /// split, group and dup: `what` says which; `shape` is equal on all ranks.
-  operation<communicator<Transport>> split(collective what, int color, int key, std::uint64_t shape,
-                                           const options& how);
+  /// split, group and dup, as `coll` says. `shape` has to be equal on all ranks.
+  operation<communicator<Transport>> split(collective coll, int color, int key, std::uint64_t shape,
+                                           const options& opts);
   template <class Executor>
-  operation<communicator<Transport>> dup(const Executor& on, const options& how);
-  /// A communicator of the same ranks on a transport that stands on ours.
-  template <class Made>
-  operation<communicator<Made>> over(std::shared_ptr<Made> net, std::uint64_t shape,
-                                     const options& how);
+  operation<communicator<Transport>> dup(const Executor& executor, const options& opts);
+  /// Makes a communicator of the same ranks on a transport that is layered on this one.
+  template <class NewTransport>
+  operation<communicator<NewTransport>> attach(std::shared_ptr<NewTransport> net,
+                                               std::uint64_t shape, const options& opts);
   operation<> close(time_span deadline);
 
  private:
   time_point now() const override;
   int host_of(int rank) const override;
   void progress() override;
-  void kick() override;
-  void ended(call_base& made) noexcept override;
+  void wake_driver() override;
+  void call_ended(call_base& ended_call) noexcept override;
 
-  /// Chooses an algorithm and starts it, or refuses the call: `body(call, channel, row)` is its
-  /// coroutine, `print()` its fingerprint with what options ask for in place of the plan. If
-  /// `is_plain`, and the choice is one step, no coroutine is made: `prepare(step_call)` does.
-  template <collective What, class Print, class Asked, class Body, class Prepare>
-  operation<> launch(const Print& print, const Asked& asked, const options& how, checks& check,
-                     std::size_t working_bytes, const Body& body, bool is_plain,
-                     const Prepare& prepare);
-  /// What `launch` does where the last call of that collective was another one; null: refused.
-  template <class Rows>
-  const known_calls::entry* choose(const Rows& rows, const fingerprint& wanted,
-                                   const question& asked, const options& how, checks& check);
+  /// Chooses an algorithm and starts the call, or refuses it. `make_fingerprint()` returns the
+  /// fingerprint of the request (see `fingerprint_of`). `body(call, channel, algorithm)` returns
+  /// the call's coroutine. If `is_plain` and the chosen algorithm is frameless,
+  /// `prepare(frameless_call)` takes its place and no coroutine is made.
+  template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
+  operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
+                     const options& opts, checks& check, std::size_t working_bytes,
+                     const Body& body, bool is_plain, const Prepare& prepare);
+  /// Chooses an algorithm for a request that differs from the last one of its collective. Returns
+  /// null if `check` has failed.
+  template <class Table>
+  const call_cache::entry* choose(const Table& table, const fingerprint& requested,
+                                  const selection_query& query, const cost_model::pricing& price,
+                                  const options& opts, checks& check);
 
   std::shared_ptr<Transport> net_;
 };

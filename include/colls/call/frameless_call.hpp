@@ -2,68 +2,69 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// step_call: a call that is one step, and needs no coroutine.
+// frameless_call: a call whose algorithm needs no coroutine.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/call/call.hpp>
 
 namespace colls::detail {
 
-/// Owns the step and what it awaits.
-template <channel Channel, step<Channel> Step>
-class step_call final : public call<void> {
+/// Owns the algorithm object and the operation that it awaits.
+template <channel Channel, frameless<Channel> Algorithm>
+class frameless_call final : public call<void> {
  public:
   using call<void>::call;
 
-  /// Makes the step of what its constructor takes after the channel.
-  template <class... With>
-  [[gnu::always_inline]] void prepare(typename Channel::transport_type& net, const With&... with) {
-    made_.emplace(net, *this, with...);
+  /// Makes the algorithm object. `args` are the constructor arguments after the channel.
+  template <class... Args>
+  [[gnu::always_inline]] void prepare(typename Channel::transport_type& net, const Args&... args) {
+    algorithm_.emplace(net, *this, args...);
   }
 
   [[gnu::always_inline]] bool start_body(completion& done) override {
     try {
-      begun_.emplace(*made_);
-      return begun_->operation.start(done);
+      pending_.emplace(*algorithm_);
+      return pending_->operation.start(done);
     } catch (...) {
-      thrown_ = std::current_exception();
+      exception_ = std::current_exception();
       return true;
     }
   }
 
  private:
-  struct made {
-    template <class... With>
-    [[gnu::always_inline]] made(typename Channel::transport_type& transport,
-                                operation_record& record, const With&... with)
-        : net(transport, record), work(net, with...) {}
+  struct bound_algorithm {
+    template <class... Args>
+    [[gnu::always_inline]] bound_algorithm(typename Channel::transport_type& transport,
+                                           operation_record& record, const Args&... args)
+        : net(transport, record), algo(net, args...) {}
 
     Channel net;
-    Step work;
+    Algorithm algo;
   };
-  struct begun {
-    [[gnu::always_inline]] explicit begun(made& of) : operation(of.work.request(of.net)) {}
+  struct pending_operation {
+    [[gnu::always_inline]] explicit pending_operation(bound_algorithm& bound)
+        : operation(bound.algo.request(bound.net)) {}
 
-    step_operation<Step, Channel> operation;
+    frameless_operation<Algorithm, Channel> operation;
   };
 
   void take_result() override {
-    if (thrown_) std::rethrow_exception(thrown_);
-    unwrap_result(begun_->operation);
-    made_->work.finish(made_->net, begun_->operation);
-    step_call::destroy_body();
+    if (exception_) std::rethrow_exception(exception_);
+    unwrap_result(pending_->operation);
+    algorithm_->algo.finish(algorithm_->net, pending_->operation);
+    frameless_call::destroy_body();
   }
-  // What is awaited has ended, but work is left, and whoever drops the call may have freed its
-  // buffers.
-  bool is_body_over() const override { return false; }
+  // The awaited operation has ended, but `finish` has not run. A user who drops the call may
+  // already have freed its buffers, so it must not run then.
+  bool is_body_done() const override { return false; }
   void destroy_body() noexcept override {
-    begun_.reset();
-    made_.reset();
+    pending_.reset();
+    algorithm_.reset();
   }
 
-  std::optional<made> made_;
-  std::optional<begun> begun_;
-  std::exception_ptr thrown_;
+  std::optional<bound_algorithm> algorithm_;
+  std::optional<pending_operation> pending_;
+  std::exception_ptr exception_;
 };
 
 }  // namespace colls::detail

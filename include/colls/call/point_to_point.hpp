@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What runs under a started send or receive.
+// point_to_point_body: the coroutines of a started send or receive.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call.hpp>
@@ -12,82 +12,85 @@
 namespace colls::detail {
 
 template <transport Transport>
-struct messages {
+struct point_to_point_body {
   using send_operation = decltype(std::declval<Transport&>().send(
       std::declval<message_key>(), const_bytes{}, std::declval<operation_record&>()));
   using recv_operation = decltype(std::declval<Transport&>().recv(
       std::declval<message_key>(), mutable_bytes{}, std::declval<operation_record&>()));
 
-  template <class Leaf>
-  static void watch(call_base& made, Leaf& leaf) {
-    made.leaf = &leaf;
-    made.untouched = [](const call_base& self) {
-      return static_cast<const Leaf*>(self.leaf)->untouched();
+  template <class Transfer>
+  static void set_transfer(call_base& owner, Transfer& transfer) {
+    owner.transfer = &transfer;
+    owner.can_withdraw = [](const call_base& self) {
+      return static_cast<const Transfer*>(self.transfer)->untouched();
     };
   }
 
-  static task<> send(Transport& net, call_base& made, message_key key, const_bytes from) {
-    made.sends_to = key.peer;
-    made.bytes_expected = from.size;
-    send_operation leaf = net.send(key, from, made);
-    watch(made, leaf);
-    co_await leaf;
+  static task<> send(Transport& net, call_base& owner, message_key key, const_bytes data) {
+    owner.destination = key.peer;
+    owner.bytes_expected = data.size;
+    send_operation transfer = net.send(key, data, owner);
+    set_transfer(owner, transfer);
+    co_await transfer;
   }
 
-  /// What a receive that has ended found, or its error.
-  static received found(const recv_operation& leaf, const call_base& made, mutable_bytes into,
-                        std::size_t element) {
-    const std::error_code ec = leaf.result();
-    failure why;
-    const auto tag = static_cast<unsigned long long>(made.sequence);
+  /// The result of a receive that has ended. Throws its error.
+  static received received_message(const recv_operation& transfer, const call_base& owner,
+                                   mutable_bytes buffer, std::size_t element_size) {
+    const std::error_code ec = transfer.result();
+    failure reason;
+    const auto tag = static_cast<unsigned long long>(owner.sequence);
     if (ec == errc::truncated) {
-      why.code = errc::truncated;
-      why.say("the message with tag %llu has %llu bytes, the buffer %zu", tag,
-              static_cast<unsigned long long>(made.bytes_expected), into.size);
-    } else if (!ec && leaf.count() % element != 0) {
-      why.code = errc::mismatch;
-      why.say("a message of %zu bytes with tag %llu came for elements of %zu bytes", leaf.count(),
-              tag, element);
+      reason.code = errc::truncated;
+      reason.set_detail("the message with tag %llu has %llu bytes, the buffer %zu", tag,
+                        static_cast<unsigned long long>(owner.bytes_expected), buffer.size);
+    } else if (!ec && transfer.count() % element_size != 0) {
+      reason.code = errc::mismatch;
+      reason.set_detail("a message of %zu bytes with tag %llu came for elements of %zu bytes",
+                        transfer.count(), tag, element_size);
     }
-    if (why.code != errc{}) {
-      why.culprit = leaf.source_rank();
-      throw error(why);
+    if (reason.code != errc{}) {
+      reason.culprit = transfer.source_rank();
+      throw error(reason);
     }
     unwrap(ec);
-    return {made.communicator->rank_of(leaf.source_rank()), leaf.count() / element};
+    return {owner.communicator->rank_of(transfer.source_rank()), transfer.count() / element_size};
   }
-  static task<received> recv(Transport& net, call_base& made, message_key key, mutable_bytes into,
-                             std::size_t element) {
-    recv_operation leaf = net.recv(key, into, made);
-    watch(made, leaf);
-    co_await ended<recv_operation>{&leaf};
-    co_return found(leaf, made, into, element);
+  static task<received> recv(Transport& net, call_base& owner, message_key key,
+                             mutable_bytes buffer, std::size_t element_size) {
+    recv_operation transfer = net.recv(key, buffer, owner);
+    set_transfer(owner, transfer);
+    co_await end_of<recv_operation>{&transfer};
+    co_return received_message(transfer, owner, buffer, element_size);
   }
 
-  struct both {
+  struct transfer_pair {
     send_operation out;
     recv_operation in;
     bool untouched() const { return out.untouched() && in.untouched(); }
   };
-  static task<received> send_recv(Transport& net, call_base& made, message_key to, const_bytes from,
-                                  message_key source, mutable_bytes into, std::size_t element) {
-    both leaves{net.send(to, from, made), net.recv(source, into, made)};
-    watch(made, leaves);
-    co_await when_all(reference<send_operation>{&leaves.out}, ended<recv_operation>{&leaves.in});
-    co_return found(leaves.in, made, into, element);
+  static task<received> send_recv(Transport& net, call_base& owner, message_key send_key,
+                                  const_bytes data, message_key recv_key, mutable_bytes buffer,
+                                  std::size_t element_size) {
+    transfer_pair transfers{net.send(send_key, data, owner), net.recv(recv_key, buffer, owner)};
+    set_transfer(owner, transfers);
+    co_await when_all(reference<send_operation>{&transfers.out},
+                      end_of<recv_operation>{&transfers.in});
+    co_return received_message(transfers.in, owner, buffer, element_size);
   }
 
-  template <class Leaf>
+  template <class Transfer>
   struct reference {
-    Leaf* leaf;
-    bool start(completion& done) { return leaf->start(done); }
-    std::error_code result() { return leaf->result(); }
+    Transfer* transfer;
+    bool start(completion& done) { return transfer->start(done); }
+    std::error_code result() { return transfer->result(); }
   };
-  /// Its end, good or bad: who waited looks at the result.
-  template <class Leaf>
-  struct ended {
-    Leaf* leaf;
-    bool start(completion& done) { return leaf->start(done); }
+  /// Awaits the end of an operation without taking its result, which the awaiting coroutine
+  /// inspects.
+  template <class Transfer>
+  struct end_of {
+    Transfer* transfer;
+    bool start(completion& done) { return transfer->start(done); }
     void result() {}
   };
 };

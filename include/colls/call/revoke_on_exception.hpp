@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// give_up: what becomes of a communicator when its rank's main ends by an exception.
+// revoke_on_exception: revokes a communicator when its rank's main function throws.
 
 #include <colls/call/communicator.hpp>
 
@@ -10,8 +10,8 @@
 
 namespace colls::detail {
 
-/// Inside a handler: what was thrown, in words.
-inline std::string words_thrown() {
+/// Returns the text of the exception that is being handled.
+inline std::string exception_text() {
   try {
     throw;
   } catch (const std::exception& thrown) {
@@ -20,13 +20,13 @@ inline std::string words_thrown() {
     return "a rank's main threw something that is no std::exception";
   }
 }
-/// Inside a handler: gives the communicator up for what was thrown, so that nobody waits for this
-/// rank. In words.
+/// Revokes the communicator because of the exception that is being handled, so that its peers do
+/// not wait for this rank. Returns the text of the exception.
 template <class Transport>
-std::string give_up(communicator<Transport>& mine) {
-  std::string why = words_thrown();
-  if (mine) mine.revoke(why.c_str());
-  return why;
+std::string revoke_on_exception(communicator<Transport>& comm) {
+  std::string reason = exception_text();
+  if (comm) comm.revoke(reason.c_str());
+  return reason;
 }
 
 }  // namespace colls::detail

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// split, dup and close: the second half of communicator.hpp, once per transport.
+// split: split, group, dup, attach and close. The definitions of communicator.hpp, which are
+// compiled once per transport.
 
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/call/communicator.hpp>
@@ -13,170 +14,182 @@ namespace colls {
 
 namespace detail {
 
-/// The ids that a split may give: a few, made of the parent's id and the number of the call, so
-/// that splits of different communicators try different ones. Held here until the split has ended;
-/// those that are free on all ranks can be given, so no two communicators that share a rank, now or
-/// ever, have the same. A rank on which the split fails answers all of them with why: others may
-/// have made theirs.
+/// The candidates for the ids of new communicators. They are hashes of the parent's id and of the
+/// split's sequence number, so splits of different communicators try different ids. Each rank holds
+/// its candidates until the split has ended. The ranks choose a candidate that is free on all of
+/// them, so two communicators that share a rank never have the same id. A rank on which the split
+/// fails answers messages for any candidate with the reason, because its peers may have made their
+/// communicators.
 class id_candidates {
  public:
   static constexpr int count = 8;
 
-  id_candidates(match& with, const operation_record& split)
-      : with_(with),
-        of_(*split.communicator),
-        ids_(static_cast<std::uint32_t>(split.communicator->size())),
-        why_(std::make_shared<failure>(errc::cancelled, "the call that makes it was given up")) {
-    why_->culprit = why_->observer = with.rank();
-    why_->operation = split.what;
+  id_candidates(tag_matcher& matcher, const operation_record& split)
+      : matcher_(matcher),
+        parent_(*split.communicator),
+        ids_per_candidate_(static_cast<std::uint32_t>(split.communicator->size())),
+        reason_(std::make_shared<failure>(errc::cancelled,
+                                          "the call that makes this communicator was cancelled")) {
+    reason_->culprit = reason_->observer = matcher.rank();
+    reason_->operation = split.operation;
     for (int i = 0; i < count; ++i) {
-      first_[i] = static_cast<std::uint32_t>(
+      first_ids_[i] = static_cast<std::uint32_t>(
           mix(mix(split.communicator->id(), split.sequence), static_cast<std::uint64_t>(i)));
-      if (first_[i] <= UINT32_MAX - ids_ && with.hold_ids(first_[i], ids_)) free_ |= 1u << i;
+      if (first_ids_[i] <= UINT32_MAX - ids_per_candidate_ &&
+          matcher.hold_ids(first_ids_[i], ids_per_candidate_))
+        free_ |= 1u << i;
     }
   }
   id_candidates(const id_candidates&) = delete;
   ~id_candidates() {
-    if (!made_ && of_.failed()) *why_ = of_.why();
+    if (!is_made_ && parent_.failed()) *reason_ = parent_.reason();
     for (int i = 0; i < count; ++i) {
       if ((free_ >> i & 1u) == 0) continue;
-      made_ ? with_.free_ids(first_[i]) : with_.abandon_ids(first_[i], why_);
+      is_made_ ? matcher_.free_ids(first_ids_[i]) : matcher_.abandon_ids(first_ids_[i], reason_);
     }
   }
-  /// Nothing is awaited any more: for want of memory alone this rank may not have its own.
-  void all_heard() {
-    why_->code = errc::not_enough_memory;
-    why_->detail[0] = 0;
+  /// Called when the ranks have exchanged their requests. From then on only a lack of memory can
+  /// keep this rank from making its communicator.
+  void exchange_done() {
+    reason_->code = errc::not_enough_memory;
+    reason_->detail[0] = 0;
   }
-  /// This rank has what it was to have.
-  void settle() { made_ = true; }
+  /// Called when this rank has its communicator, or needs none.
+  void commit() { is_made_ = true; }
 
   std::uint32_t free() const { return free_; }
-  /// The first of the ids that are free everywhere.
+  /// Returns the first candidate of the set that is free on all ranks.
   std::uint32_t choose(std::uint32_t free_on_all) const {
     for (int i = 0; i < count; ++i) {
-      if ((free_on_all >> i & 1u) != 0) return first_[i];
+      if ((free_on_all >> i & 1u) != 0) return first_ids_[i];
     }
     throw error(errc::not_enough_memory, "no id for a communicator is free on all ranks");
   }
 
  private:
-  match& with_;
-  const communicator_state& of_;
-  std::uint32_t ids_;
-  std::shared_ptr<failure> why_;
-  bool made_ = false;
-  std::uint32_t first_[count] = {};
+  tag_matcher& matcher_;
+  const communicator_state& parent_;
+  std::uint32_t ids_per_candidate_;
+  std::shared_ptr<failure> reason_;
+  bool is_made_ = false;
+  std::uint32_t first_ids_[count] = {};
   std::uint32_t free_ = 0;
 };
 
-/// What each rank says in a split.
-struct split_word {
+/// What each rank contributes to a split. Sent as it is in memory.
+struct split_request {
   std::int32_t color = 0;
   std::int32_t key = 0;
   std::uint32_t free_ids = 0;
 };
 
-template <class Transport, class Made>
-task<communicator<Made>> divide(basic_channel<Transport> net, core<Transport>& parent,
-                                split_word mine, std::shared_ptr<Made> over) {
+template <class Transport, class NewTransport>
+task<communicator<NewTransport>> split_body(basic_channel<Transport> net, core<Transport>& parent,
+                                            split_request own_request,
+                                            std::shared_ptr<NewTransport> new_net) {
   id_candidates ids(parent.matching(), net.record());
-  mine.free_ids = ids.free();
-  std::vector<split_word> words(static_cast<std::size_t>(net.size()));
-  words[static_cast<std::size_t>(net.rank())] = mine;
-  const any_buffer all(words.data(), words.size(), sizeof(split_word));
+  own_request.free_ids = ids.free();
+  std::vector<split_request> requests(static_cast<std::size_t>(net.size()));
+  requests[static_cast<std::size_t>(net.rank())] = own_request;
+  const any_buffer all(requests.data(), requests.size(), sizeof(split_request));
   co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
-  ids.all_heard();
+  ids.exchange_done();
 
   std::uint32_t free_on_all = ids.free();
   std::vector<std::int32_t> colors;
-  for (const split_word& word : words) {
-    free_on_all &= word.free_ids;
-    if (word.color >= 0) colors.push_back(word.color);
+  for (const split_request& request : requests) {
+    free_on_all &= request.free_ids;
+    if (request.color >= 0) colors.push_back(request.color);
   }
-  if (mine.color < 0) {
-    ids.settle();
-    co_return communicator<Made>();
+  if (own_request.color < 0) {
+    ids.commit();
+    co_return communicator<NewTransport>();
   }
   std::sort(colors.begin(), colors.end());
   colors.erase(std::unique(colors.begin(), colors.end()), colors.end());
-  const auto color = std::lower_bound(colors.begin(), colors.end(), mine.color) - colors.begin();
+  const auto color =
+      std::lower_bound(colors.begin(), colors.end(), own_request.color) - colors.begin();
   const std::uint32_t id = ids.choose(free_on_all) + static_cast<std::uint32_t>(color);
 
   std::vector<int> ranks;
   for (int rank = 0; rank < net.size(); ++rank) {
-    if (words[static_cast<std::size_t>(rank)].color == mine.color) ranks.push_back(rank);
+    if (requests[static_cast<std::size_t>(rank)].color == own_request.color) ranks.push_back(rank);
   }
-  std::sort(ranks.begin(), ranks.end(), [&](int one, int other) {
-    const std::int32_t first = words[static_cast<std::size_t>(one)].key;
-    const std::int32_t second = words[static_cast<std::size_t>(other)].key;
-    return first != second ? first < second : one < other;
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    const std::int32_t first = requests[static_cast<std::size_t>(a)].key;
+    const std::int32_t second = requests[static_cast<std::size_t>(b)].key;
+    return first != second ? first < second : a < b;
   });
   int rank = 0;
   while (ranks[static_cast<std::size_t>(rank)] != net.rank()) ++rank;
   for (int& member : ranks) member = parent.state().world_rank(member);
   const int size = static_cast<int>(ranks.size());
-  auto made = std::make_unique<core<Made>>(
-      std::move(over), id, rank, size, std::make_shared<const std::vector<int>>(std::move(ranks)),
-      false);
-  made->state().inactivity = parent.state().inactivity;
-  made->set_costs(parent.choices().costs());
-  ids.settle();
-  co_return communicator<Made>(std::move(made));
+  auto new_core = std::make_unique<core<NewTransport>>(
+      std::move(new_net), id, rank, size,
+      std::make_shared<const std::vector<int>>(std::move(ranks)), false);
+  new_core->state().inactivity = parent.state().inactivity;
+  new_core->set_costs(parent.tuning().costs());
+  ids.commit();
+  co_return communicator<NewTransport>(std::move(new_core));
 }
 
 template <class Transport>
-operation<communicator<Transport>> core<Transport>::split(collective what, int color, int key,
-                                                          std::uint64_t shape, const options& how) {
-  fingerprint print;
-  print.what = what;
-  print.shape = shape;
-  return begin<call<communicator<Transport>>>(agreement(print), how, 0, [&](auto& call) {
-    (void)(call.body = divide<Transport, Transport>({*net_, call}, *this, {color, key, 0}, net_));
+operation<communicator<Transport>> core<Transport>::split(collective coll, int color, int key,
+                                                          std::uint64_t shape,
+                                                          const options& opts) {
+  fingerprint agreed;
+  agreed.operation = coll;
+  agreed.shape = shape;
+  return begin<call<communicator<Transport>>>(cached_call(agreed), opts, 0, [&](auto& call) {
+    (void)(call.body =
+               split_body<Transport, Transport>({*net_, call}, *this, {color, key, 0}, net_));
   });
 }
 
 template <class Transport>
-template <class Made>
-operation<communicator<Made>> core<Transport>::over(std::shared_ptr<Made> net, std::uint64_t shape,
-                                                    const options& how) {
-  fingerprint print;
-  print.what = collective::attach;
-  print.shape = shape;
-  return begin<call<communicator<Made>>>(agreement(print), how, 0, [&](auto& call) {
-    (void)(call.body = divide<Transport, Made>({*net_, call}, *this, {0, state().rank(), 0},
-                                               std::move(net)));
+template <class NewTransport>
+operation<communicator<NewTransport>> core<Transport>::attach(std::shared_ptr<NewTransport> net,
+                                                              std::uint64_t shape,
+                                                              const options& opts) {
+  fingerprint agreed;
+  agreed.operation = collective::attach;
+  agreed.shape = shape;
+  return begin<call<communicator<NewTransport>>>(cached_call(agreed), opts, 0, [&](auto& call) {
+    (void)(call.body = split_body<Transport, NewTransport>({*net_, call}, *this,
+                                                           {0, state().rank(), 0}, std::move(net)));
   });
 }
 
 template <class Transport, class Executor>
-task<communicator<Transport>> dup_on(basic_channel<Transport> net, core<Transport>& parent,
-                                     Executor on) {
-  using card = typename Transport::card;
-  std::vector<card> cards(static_cast<std::size_t>(net.size()));
-  auto who = parent.net().prepare_world(net.rank(), net.size(),
-                                        cards[static_cast<std::size_t>(net.rank())]);
-  const any_buffer all(cards.data(), cards.size(), sizeof(card));
+task<communicator<Transport>> dup_body(basic_channel<Transport> net, core<Transport>& parent,
+                                       Executor executor) {
+  using rank_entry = typename Transport::rank_entry;
+  std::vector<rank_entry> entries(static_cast<std::size_t>(net.size()));
+  auto info = parent.net().prepare_world(net.rank(), net.size(),
+                                         entries[static_cast<std::size_t>(net.rank())]);
+  const any_buffer all(entries.data(), entries.size(), sizeof(rank_entry));
   co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
-  auto made = std::make_unique<core<Transport>>(parent.net().open_world(on, std::move(who), cards),
-                                                0, net.rank(), net.size(), nullptr, true);
-  made->state().inactivity = parent.state().inactivity;
-  made->set_costs(parent.choices().costs());
-  co_return communicator<Transport>(std::move(made));
+  auto new_core =
+      std::make_unique<core<Transport>>(parent.net().open_world(executor, std::move(info), entries),
+                                        0, net.rank(), net.size(), nullptr, true);
+  new_core->state().inactivity = parent.state().inactivity;
+  new_core->set_costs(parent.tuning().costs());
+  co_return communicator<Transport>(std::move(new_core));
 }
 
 template <class Transport>
 template <class Executor>
-operation<communicator<Transport>> core<Transport>::dup(const Executor& on, const options& how) {
-  fingerprint print;
-  print.what = collective::dup;
-  print.shape = 1;  // with links of its own
-  return begin<call<communicator<Transport>>>(agreement(print), how, 0, [&](auto& call) {
-    (void)(call.body = dup_on<Transport, Executor>({*net_, call}, *this, on));
+operation<communicator<Transport>> core<Transport>::dup(const Executor& executor,
+                                                        const options& opts) {
+  fingerprint agreed;
+  agreed.operation = collective::dup;
+  agreed.shape = 1;  // tells it from a dup that shares this communicator's connections
+  return begin<call<communicator<Transport>>>(cached_call(agreed), opts, 0, [&](auto& call) {
+    (void)(call.body = dup_body<Transport, Executor>({*net_, call}, *this, executor));
   });
 }
 
-/// A close under way: it belongs to no communicator, and keeps its transport.
+/// The call of a close. It belongs to no communicator and keeps the transport alive.
 template <class Transport>
 class close_call final : public call<void>, call_owner {
  public:
@@ -184,9 +197,9 @@ class close_call final : public call<void>, call_owner {
       : call<void>(static_cast<call_owner*>(this), nullptr, net->queue()), net_(std::move(net)) {}
 
  private:
-  void ended(call_base&) noexcept override {}
-  void progress() override { look(net_); }
-  void kick() override { net_->kick(); }
+  void call_ended(call_base&) noexcept override {}
+  void progress() override { poll_once(net_); }
+  void wake_driver() override { net_->wake_driver(); }
 
   std::shared_ptr<Transport> net_;
 };
@@ -195,27 +208,27 @@ inline task<> nothing_to_close() { co_return; }
 
 template <class Transport>
 operation<> core<Transport>::close(time_span deadline) {
-  auto* const made = new close_call<Transport>(net_);
-  const bool whole = is_open() && whole_world();
-  leave();
-  if (whole) {
-    // After an error the last words have a second; peers that hang are not waited for.
-    const time_point patience = state().failed() ? seconds : state().inactivity;
-    const time_span limit = deadline ? deadline : time_span::of(patience);
-    (void)(made->body = net_->close(limit.after(net_->now())));
+  auto* const closing = new close_call<Transport>(net_);
+  const bool closes_world = is_open() && is_world();
+  shut_down();
+  if (closes_world) {
+    // After an error the remaining messages get one second, since peers may hang.
+    const time_point default_limit = state().failed() ? seconds : state().inactivity;
+    const time_span limit = deadline ? deadline : time_span::from_nanoseconds(default_limit);
+    (void)(closing->body = net_->close(limit.after(net_->now())));
   } else {
-    (void)(made->body = nothing_to_close());
+    (void)(closing->body = nothing_to_close());
   }
-  made->run();
-  net_->kick();
-  return operation<>(made);
+  closing->run();
+  net_->wake_driver();
+  return operation<>(closing);
 }
 
 }  // namespace detail
 
 template <class Transport>
-communicator<Transport>::communicator(std::unique_ptr<detail::core<Transport>> made)
-    : core_(std::move(made)) {}
+communicator<Transport>::communicator(std::unique_ptr<detail::core<Transport>> impl)
+    : core_(std::move(impl)) {}
 template <class Transport>
 communicator<Transport>::communicator(communicator&&) noexcept = default;
 template <class Transport>
@@ -227,9 +240,9 @@ template <class Transport>
 operation<> communicator<Transport>::close(time_span deadline) {
   if (core_ != nullptr) return core_->close(deadline);
   static run_queue unused;
-  auto* const nothing = new detail::call<void>(nullptr, nullptr, unused);
-  nothing->refuse(failure());
-  return operation<>(nothing);
+  auto* const closed = new detail::call<void>(nullptr, nullptr, unused);
+  closed->refuse(failure());
+  return operation<>(closed);
 }
 
 template <class Transport>

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// channel: one operation's own lane through a transport; what algorithms send and receive by.
+// channel: the interface through which an algorithm sends and receives. It is bound to one
+// operation and one lane of a transport.
 
+#include <colls/base/function_ref.hpp>
 #include <colls/channel/recv_reduce.hpp>
 #include <colls/channel/scratch.hpp>
 #include <colls/channel/transport.hpp>
@@ -14,38 +16,40 @@
 
 namespace colls {
 
-/// A lane that nobody sends on: no algorithm has so many.
-inline constexpr int nobodys_lane = 0x7f00;
+/// A lane that no algorithm uses: none has that many. A rank that finds a peer's exposure ended
+/// receives on it until the revocation, which has the reason, ends the receive: that peer sends
+/// nothing here. In a CUDA peer group all ranks that find the epoch closed send here, too.
+inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {
 
-/// A task that works beside others of its operation. If it fails the operation ends on all ranks:
-/// what works beside it would wait for what it does not do any more.
+/// A task that runs concurrently with other parts of its operation. If it throws, the operation
+/// ends on all ranks; otherwise the other parts would wait for messages that it no longer sends.
 template <class Transport>
-class task_beside : completion {
+class concurrent_task : completion {
  public:
-  task_beside(Transport& net, const operation_record& record, task<> work)
+  concurrent_task(Transport& net, const operation_record& record, task<> work)
       : net_(net), record_(record), work_(std::move(work)) {}
-  task_beside(task_beside&& other) noexcept
+  concurrent_task(concurrent_task&& other) noexcept
       : net_(other.net_), record_(other.record_), work_(std::move(other.work_)) {}
 
   bool start(completion& done) {
     done_ = &done;
-    become(
+    bind(
         [](completion& self) noexcept {
-          auto& ended = static_cast<task_beside&>(self);
-          ended.look();
+          auto& ended = static_cast<concurrent_task&>(self);
+          ended.check_failure();
           ended.done_->run();
         },
         done);
     if (!work_.start(*this)) return false;
-    look();
+    check_failure();
     return true;
   }
   void result() { work_.result(); }
 
  private:
-  void look() const noexcept {
+  void check_failure() const noexcept {
     if (!work_.thrown() || record_.communicator->failed()) return;
     detail::revoke(net_, record_, failure_of(work_.thrown()));
   }
@@ -58,9 +62,9 @@ class task_beside : completion {
 
 }  // namespace detail
 
-/// A view of a transport that is bound to one operation of one communicator: it knows the
-/// fingerprint and the deadline, so that no algorithm can forget them. Ranks are the
-/// communicator's (or the subset's). Cheap to copy; the operation's record outlives it.
+/// A view of a transport that is bound to one operation of one communicator. It supplies the
+/// fingerprint and the deadline. Ranks are those of the communicator, or of the subset. Cheap to
+/// copy; the operation's record must outlive it.
 template <transport Transport>
 class basic_channel {
  public:
@@ -74,33 +78,32 @@ class basic_channel {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Rank in the world of one of ours.
+  /// The rank in the world of a rank of this channel.
   int world_rank(int rank) const { return key(rank).peer; }
 
-  /// How many segments may be in flight, and into how many a chunk is cut; equal on all ranks.
+  /// The number of segments that may be in flight; equal on all ranks.
   int width() const { return record_->lanes; }
-  /// How many lanes an algorithm may use: `width` for each half of its data.
+  /// The number of lanes that an algorithm may use: `width` for each half of its data.
   int lanes() const { return 2 * width(); }
-  /// How many ways a tree or an exchange branches that can branch in any number; equal on all
-  /// ranks.
+  /// The branching factor of a tree or an exchange that supports any factor; equal on all ranks.
   int radix() const { return record_->radix; }
+  /// The number of segments into which a chunk is cut; equal on all ranks.
   int segments(std::size_t longest_chunk_bytes) const {
     if (record_->segment == 0 || longest_chunk_bytes <= record_->segment) return 1;
     const std::size_t pieces = (longest_chunk_bytes - 1) / record_->segment + 1;
     return pieces < INT_MAX ? static_cast<int>(pieces) : INT_MAX;
   }
 
-  /// The same channel for a concurrent piece of the operation: messages of different lanes never
-  /// meet. Lanes of lanes need other numbers.
+  /// This channel on another lane, for a concurrent part of the operation. Messages of different
+  /// lanes never match. Numbers add up: a lane of a lane must not collide with another one.
   basic_channel lane(int number) const {
     basic_channel copy = *this;
     copy.lane_ = static_cast<std::uint16_t>(lane_ + number);
     return copy;
   }
 
-  /// A channel between the ranks first, first + stride, ... (`count` of them, this rank among
-  /// them).
-  basic_channel within(int first, int stride, int count, int number) const {
+  /// A channel among the `count` ranks first, first + stride, ..., which include this rank.
+  basic_channel subset(int first, int stride, int count, int number) const {
     basic_channel copy = lane(number);
     copy.first_ = first_ + first * stride_;
     copy.stride_ = stride_ * stride;
@@ -109,90 +112,98 @@ class basic_channel {
     return copy;
   }
 
-  /// Which ranks share a host. Asked of a channel of the whole communicator, as what follows.
+  /// The map of ranks to hosts. This and the next two functions need a channel of the complete
+  /// communicator.
   const node_map& nodes() const {
     return record_->communicator->nodes([&](int rank) { return net_->node_of(rank); });
   }
-  /// A channel between the ranks of this rank's node.
-  basic_channel on_node(int number) const {
-    const node_map::place at = nodes().of(rank_);
-    return listed(nodes().ranks_on(at.node), at.local, nodes().ranks_of(at.node), number);
+  /// A channel among the ranks on this rank's node.
+  basic_channel intra_node(int number) const {
+    const node_map::position own = nodes().position_of(rank_);
+    return listed_subset(nodes().node_ranks(own.node), own.local_rank, nodes().node_size(own.node),
+                         number);
   }
-  /// A channel between the ranks of all nodes that have this rank's number on theirs; of a number
-  /// that every node has.
-  basic_channel across_nodes(int number) const {
-    const node_map::place at = nodes().of(rank_);
-    return listed(nodes().ranks_across(at.local), at.node, nodes().nodes(), number);
-  }
-
-  [[gnu::always_inline]] auto send(int peer, const_bytes from) const {
-    return send_request{net_, record_, key(peer), from};
-  }
-  [[gnu::always_inline]] auto recv(int peer, mutable_bytes into) const {
-    return recv_request{net_, record_, key(peer), into};
+  /// A channel among the ranks of all nodes with this rank's local rank, which every node must
+  /// have.
+  basic_channel inter_node(int number) const {
+    const node_map::position own = nodes().position_of(rank_);
+    return listed_subset(nodes().ranks_with_local_rank(own.local_rank), own.node, nodes().nodes(),
+                         number);
   }
 
-  /// Sends each rank of `give` its message and takes those of `take`, as one operation. Of a
-  /// channel of the whole communicator.
-  [[gnu::always_inline]] auto round(const round_gives& give, const round_takes& take) const
-    requires round_transport<Transport>
+  [[gnu::always_inline]] auto send(int peer, const_bytes data) const {
+    return send_request{net_, record_, key(peer), data};
+  }
+  [[gnu::always_inline]] auto recv(int peer, mutable_bytes buffer) const {
+    return recv_request{net_, record_, key(peer), buffer};
+  }
+
+  /// Sends the messages of `sends` and receives those of `receives` in one operation. Needs a
+  /// channel of the complete communicator.
+  [[gnu::always_inline]] auto multi_send_recv(const multi_send_buffers& sends,
+                                              const multi_recv_buffers& receives) const
+    requires multi_send_recv_transport<Transport>
   {
-    return round_request<Transport>{net_, record_, lane_, give, take};
+    return multi_send_recv_request<Transport>{net_, record_, lane_, sends, receives};
   }
 
-  /// A task to be awaited beside others of this operation.
-  detail::task_beside<Transport> beside(task<> work) const {
+  /// Wraps a task that is awaited concurrently with other parts of this operation.
+  detail::concurrent_task<Transport> concurrent(task<> work) const {
     return {*net_, *record_, std::move(work)};
   }
 
-  /// An operation by which all ranks meet (see `meeting_transport`). Of a channel of the whole
-  /// communicator.
-  auto meet(void* mine) const
-    requires meeting_transport<Transport>
+  /// Joins a barrier of all ranks (see `completion_barrier_transport`). Needs a channel of the
+  /// complete communicator.
+  auto arrive(void* arguments) const
+    requires completion_barrier_transport<Transport>
   {
-    return net_->meet(lane_, mine, *record_);
+    return net_->arrive(lane_, arguments, *record_);
   }
 
-  /// out = mine (+) what `peer` sends, or what `peer` sends (+) mine. `out` may be `mine` only if
-  /// no concurrent send reads it.
+  /// out = local (+) message of `peer`, or message of `peer` (+) local, by `side`. `out` may be
+  /// `local` only if no concurrent send reads it.
   template <buffer Data, class Op>
-  [[gnu::always_inline]] auto recv_reduce(int peer, const Data& mine, const Data& out, const Op& op,
-                                          incoming side) const {
-    return reduce_request<Transport, Data, Op>{net_, record_, key(peer), {mine, out, &op, side}};
+  [[gnu::always_inline]] auto recv_reduce(int peer, const Data& local, const Data& out,
+                                          const Op& op, incoming side) const {
+    return recv_reduce_request<Transport, Data, Op>{
+        net_, record_, key(peer), {local, out, &op, side}};
   }
 
-  /// out = mine (+) what `peer` has, in the order of ranks, there as here: both call it. `out` is
-  /// not `mine`.
+  /// out = local (+) data of `peer`, in rank order. Both ranks call it and get the same result.
+  /// `out` must not be `local`.
   template <buffer Data, class Op>
-  [[gnu::always_inline]] auto exchange_reduce(int peer, const Data& mine, const Data& out,
+  [[gnu::always_inline]] auto exchange_reduce(int peer, const Data& local, const Data& out,
                                               const Op& op) const {
     const incoming side = peer < rank_ ? incoming::left : incoming::right;
-    return when_all(send(peer, bytes(mine)), recv_reduce(peer, mine, out, op, side));
+    return when_all(send(peer, bytes(local)), recv_reduce(peer, local, out, op, side));
   }
 
-  /// out = left (+) right, inside this rank; a reduction that throws ends the operation everywhere.
+  /// out = left (+) right, on this rank only. A reduction that throws ends the operation on all
+  /// ranks.
   template <buffer Data, class Op>
   [[gnu::always_inline]] void reduce(const Data& out, const Data& left, const Data& right,
                                      const Op& op) const {
     const auto sum = [&] { reduce_into(out, left.data(), right.data(), op); };
-    if (!detail::guarded(*net_, *record_, sum)) throw error(errc::user_op_failed);
+    if (!detail::try_reduce(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
-  /// out = parts[0] (+) parts[1] (+) ..., two parts or more; `second` gets the same unless it is
-  /// null. Where `op` folds, both may be any of the parts; else `out` may be one of the first two.
+  /// out = parts[0] (+) parts[1] (+) ..., of two or more parts. `second` gets the same result
+  /// unless it is null. If `op` folds, both may be any of the parts; else `out` may be one of the
+  /// first two.
   template <buffer Data, class Op>
   void reduce(Data out, std::span<const void* const> parts, const Op& op,
               void* second = nullptr) const {
     const auto sum = [&] { reduce_into(out, parts, op, second); };
-    if (!detail::guarded(*net_, *record_, sum)) throw error(errc::user_op_failed);
+    if (!detail::try_reduce(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
 
-  /// Copies inside this rank; the two do not overlap, or are the same.
-  void copy(mutable_bytes to, const_bytes from) const {
+  /// Copies on this rank. The buffers must not overlap, unless they are the same.
+  void copy(mutable_bytes dest, const_bytes source) const {
     if (is_phantom()) return;
-    if (from.size != 0 && to.data != from.data) std::memcpy(to.data, from.data, from.size);
+    if (source.size != 0 && dest.data != source.data)
+      std::memcpy(dest.data, source.data, source.size);
   }
 
-  /// Scratch for a buffer like `data` of `count` elements.
+  /// Scratch memory for `count` elements of the type of `data`.
   template <buffer Data>
   colls::scratch scratch_like(const Data& data, std::size_t count) const {
     try {
@@ -206,23 +217,23 @@ class basic_channel {
     return scratch_like(any_buffer(nullptr, size, 1), size);
   }
 
-  /// Throws if the communicator was revoked: before memory is touched that a peer may have given
-  /// up.
-  void require_good() const {
-    if (record_->communicator->failed()) throw error(record_->communicator->why().code);
+  /// Throws if the communicator was revoked. Call it before an access to memory that a peer may
+  /// have stopped using.
+  void throw_if_failed() const {
+    if (record_->communicator->failed()) throw error(record_->communicator->reason().code);
   }
 
-  /// Messages have no bytes: whatever would look at them does nothing.
+  /// Whether messages have no bytes; functions that would access them then do nothing.
   bool is_phantom() const { return detail::is_phantom(*net_); }
 
-  /// The operation has failed here: ends it on all ranks.
-  void revoke(const failure& why) const { detail::revoke(*net_, *record_, why); }
+  /// Ends an operation that has failed here on all ranks.
+  void revoke(const failure& reason) const { detail::revoke(*net_, *record_, reason); }
 
-  /// The same operation on the transport that this one stands on (memory of a device is staged).
-  template <class Below>
-    requires stands_on<Transport, Below>
-  operator basic_channel<Below>() const {
-    return {net_->below(), *record_};
+  /// The same operation on the transport below this one, which stages the memory of a device.
+  template <class NextLayer>
+    requires layered_on<Transport, NextLayer>
+  operator basic_channel<NextLayer>() const {
+    return {net_->next_layer(), *record_};
   }
 
   Transport& net() const { return *net_; }
@@ -230,15 +241,15 @@ class basic_channel {
 
  private:
   [[gnu::always_inline]] message_key key(int peer) const {
-    const int at = first_ + peer * stride_;
-    const int rank = list_ == nullptr ? at : list_[at];
+    const int index = first_ + peer * stride_;
+    const int rank = list_ == nullptr ? index : list_[index];
     return {record_->communicator->world_rank(rank), record_->communicator->id(), record_->sequence,
             lane_};
   }
-  basic_channel listed(const int* ranks, int mine, int count, int number) const {
+  basic_channel listed_subset(const int* ranks, int own_rank, int count, int number) const {
     basic_channel copy = lane(number);
     copy.list_ = ranks;
-    copy.rank_ = mine;
+    copy.rank_ = own_rank;
     copy.size_ = count;
     return copy;
   }
@@ -246,34 +257,36 @@ class basic_channel {
   struct send_request {
     using operation = decltype(std::declval<Transport&>().send(
         std::declval<message_key>(), const_bytes{}, std::declval<operation_record&>()));
-    [[gnu::always_inline]] operator operation() const { return net->send(key, from, *record); }
+    [[gnu::always_inline]] operator operation() const { return net->send(key, data, *record); }
 
     Transport* net;
     operation_record* record;
     message_key key;
-    const_bytes from;
+    const_bytes data;
   };
 
   struct recv_request {
-    using operation = detail::receive_of<Transport>;
-    [[gnu::always_inline]] operator operation() const { return net->recv(key, into, *record); }
+    using operation = detail::receive_operation_of<Transport>;
+    [[gnu::always_inline]] operator operation() const { return net->recv(key, buffer, *record); }
 
     Transport* net;
     operation_record* record;
     message_key key;
-    mutable_bytes into;
+    mutable_bytes buffer;
   };
 
-  template <class Round>
-  struct round_request {
-    using operation = typename Round::round_operation;
-    [[gnu::always_inline]] operator operation() const { return {*net, lane, give, take, *record}; }
+  template <class Net>
+  struct multi_send_recv_request {
+    using operation = typename Net::multi_send_recv_operation;
+    [[gnu::always_inline]] operator operation() const {
+      return {*net, lane, sends, receives, *record};
+    }
 
     Transport* net;
     operation_record* record;
     std::uint16_t lane;
-    round_gives give;
-    round_takes take;
+    multi_send_buffers sends;
+    multi_recv_buffers receives;
   };
 
   Transport* net_;
@@ -282,7 +295,7 @@ class basic_channel {
   int size_;
   int first_ = 0;
   int stride_ = 1;
-  const int* list_ = nullptr;  // of ranks, if they are no arithmetic sequence
+  const int* list_ = nullptr;  // of ranks; null: they are an arithmetic sequence
   std::uint16_t lane_ = 0;
 };
 
@@ -291,23 +304,27 @@ inline constexpr bool is_channel = false;
 template <class Transport>
 inline constexpr bool is_channel<basic_channel<Transport>> = true;
 
-/// What algorithms ask of their first argument.
+/// The first parameter of an algorithm.
 template <class Channel>
 concept channel = is_channel<Channel>;
 
-/// Runs `piece(net.lane(k), s)` for the segments s = 0 .. segments-1, `width` of them at a time:
-/// lane k takes the segments k, k + width, ... Both numbers are equal on all ranks.
+/// Runs `piece(lane, s)` for s = first, first + step, ... below `end`, one after the other.
+template <channel Channel>
+task<> run_segments(Channel lane, int first, int step, int end,
+                    function_ref<task<>(Channel, int)> piece) {
+  for (int s = first; s < end; s += step) co_await piece(lane, s);
+}
+
+/// Runs `piece(net.lane(k), s)` for the segments s = 0 .. segments-1, `width` of them concurrently:
+/// lane k takes the segments k, k + width, ... Both numbers must be equal on all ranks.
 template <channel Channel, class Piece>
-task<> in_lanes(Channel net, int width, int segments, Piece piece) {
+task<> run_in_lanes(Channel net, int width, int segments, Piece piece) {
   if (segments <= 1) {
     co_await piece(net, 0);
     co_return;
   }
-  const auto in_turn = [](Channel lane, int first, int step, int end, Piece each) -> task<> {
-    for (int s = first; s < end; s += step) co_await each(lane, s);
-  };
   const auto lane = [&](int k) {
-    return net.beside(in_turn(net.lane(k), k, width, segments, piece));
+    return net.concurrent(run_segments<Channel>(net.lane(k), k, width, segments, piece));
   };
   co_await each_of(0, width < segments ? width : segments, lane);
 }

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// round: short messages between one rank and many, all at once: with whom, and where each lies.
+// multi_send_recv: the buffers of an operation that sends short messages to many ranks and receives
+// short messages from many ranks.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/partition.hpp>
@@ -13,75 +14,80 @@
 
 namespace colls {
 
-/// What a rank sends in a round (`Bytes` is const_bytes) or takes (mutable_bytes): one message for
-/// each of some consecutive ranks but itself.
+/// The buffers of one direction of a multi_send_recv: one message for each rank of a range except
+/// the own rank. `Bytes` is const_bytes to send, mutable_bytes to receive.
 template <class Bytes>
-class round_side {
+class multi_send_recv_buffers {
  public:
-  /// None.
-  round_side() = default;
-  /// The same bytes for each.
-  static round_side same(pattern::rank_range with, Bytes message) { return {with, message, 0}; }
-  /// Blocks of equal length, one behind the other; `zeroth` is that of rank 0.
-  static round_side blocks(pattern::rank_range with, Bytes zeroth) {
-    return spaced(with, zeroth, zeroth.size);
+  /// No messages.
+  multi_send_recv_buffers() = default;
+  /// The same buffer for each rank.
+  static multi_send_recv_buffers same(pattern::rank_range ranks, Bytes message) {
+    return {ranks, message, 0};
   }
-  /// Blocks of equal length, from each to the next so many bytes.
-  static round_side spaced(pattern::rank_range with, Bytes zeroth, std::size_t stride) {
-    return {with, zeroth, stride};
+  /// Contiguous blocks of equal length; `zeroth` is the block of rank 0.
+  static multi_send_recv_buffers blocks(pattern::rank_range ranks, Bytes zeroth) {
+    return spaced(ranks, zeroth, zeroth.size);
   }
-  /// The chunks of `all`, whose elements have so many bytes. `parts` stays where it is.
-  static round_side chunks(pattern::rank_range with, Bytes all, const partition& parts,
-                           std::size_t element) {
-    if (parts.is_blocks()) return blocks(with, {all.data, parts.longest() * element});
-    round_side made(with, all, element);
-    made.parts_ = &parts;
-    return made;
+  /// Blocks of equal length, each `stride` bytes after the previous one; `zeroth` is the block of
+  /// rank 0.
+  static multi_send_recv_buffers spaced(pattern::rank_range ranks, Bytes zeroth,
+                                        std::size_t stride) {
+    return {ranks, zeroth, stride};
   }
-
-  /// The same with those ranks alone whose number is not 0; `zeroth` is that of rank 0, the next
-  /// ones lie `stride` bytes apart. They stay where they are.
-  round_side among(const std::uint64_t& zeroth, std::size_t stride) const {
-    round_side some = *this;
-    some.picks_ = reinterpret_cast<const std::byte*>(&zeroth);
-    some.pick_stride_ = stride;
-    return some;
+  /// The chunks of `all`, whose elements have `element` bytes. `parts` must outlive the result.
+  static multi_send_recv_buffers chunks(pattern::rank_range ranks, Bytes all,
+                                        const partition& parts, std::size_t element) {
+    if (parts.is_blocks()) return blocks(ranks, {all.data, parts.longest() * element});
+    multi_send_recv_buffers result(ranks, all, element);
+    result.parts_ = &parts;
+    return result;
   }
 
-  int most() const { return with_.size(); }
-  Bytes of(int rank) const {
-    const auto at = static_cast<std::size_t>(rank);
-    if (parts_ == nullptr) return {first_.data + at * stride_, first_.size};
+  /// The buffers of those ranks alone whose number is not 0. `zeroth` is the number of rank 0; the
+  /// numbers lie `stride` bytes apart and must outlive the result.
+  multi_send_recv_buffers where_nonzero(const std::uint64_t& zeroth, std::size_t stride) const {
+    multi_send_recv_buffers result = *this;
+    result.numbers_ = reinterpret_cast<const std::byte*>(&zeroth);
+    result.number_stride_ = stride;
+    return result;
+  }
+
+  /// An upper bound of the number of messages.
+  int max_count() const { return ranks_.size(); }
+  Bytes buffer_for(int rank) const {
+    const auto index = static_cast<std::size_t>(rank);
+    if (parts_ == nullptr) return {first_.data + index * stride_, first_.size};
     return {first_.data + parts_->offset(rank) * stride_, parts_->count(rank) * stride_};
   }
-  /// `use(rank)` for each of the ranks but `mine`.
-  template <class Use>
-  void each(int mine, const Use& use) const {
-    for (int rank = with_.first; rank < with_.last; ++rank) {
-      if (rank != mine && has(rank)) use(rank);
+  /// Calls `visitor(rank)` for each of the ranks except `own_rank`.
+  template <class Visitor>
+  void for_each(int own_rank, const Visitor& visitor) const {
+    for (int rank = ranks_.first; rank < ranks_.last; ++rank) {
+      if (rank != own_rank && has(rank)) visitor(rank);
     }
   }
 
  private:
-  round_side(pattern::rank_range with, Bytes first, std::size_t stride)
-      : with_(with), first_(first), stride_(stride) {}
+  multi_send_recv_buffers(pattern::rank_range ranks, Bytes first, std::size_t stride)
+      : ranks_(ranks), first_(first), stride_(stride) {}
 
   bool has(int rank) const {
-    if (picks_ == nullptr) return true;
+    if (numbers_ == nullptr) return true;
     std::uint64_t number = 0;
-    std::memcpy(&number, picks_ + static_cast<std::size_t>(rank) * pick_stride_, sizeof number);
+    std::memcpy(&number, numbers_ + static_cast<std::size_t>(rank) * number_stride_, sizeof number);
     return number != 0;
   }
 
-  pattern::rank_range with_{};
+  pattern::rank_range ranks_{};
   Bytes first_;
-  std::size_t stride_ = 0;            // bytes from one block to the next, or of an element
-  const partition* parts_ = nullptr;  // where blocks are no stride apart
-  const std::byte* picks_ = nullptr;  // null: all
-  std::size_t pick_stride_ = 0;
+  std::size_t stride_ = 0;              // bytes between blocks, or of an element of `parts_`
+  const partition* parts_ = nullptr;    // null: blocks at equal distances
+  const std::byte* numbers_ = nullptr;  // null: all ranks
+  std::size_t number_stride_ = 0;
 };
 
-using round_gives = round_side<const_bytes>;
-using round_takes = round_side<mutable_bytes>;
+using multi_send_buffers = multi_send_recv_buffers<const_bytes>;
+using multi_recv_buffers = multi_send_recv_buffers<mutable_bytes>;
 
 }  // namespace colls

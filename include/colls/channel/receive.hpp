@@ -2,24 +2,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// receive: a receive as every transport's `recv` gives it.
+// receive_operation: the operation that every transport's `recv` returns.
 
 #include <colls/base/buffer.hpp>
 #include <colls/matching/tag_matcher.hpp>
 
 namespace colls {
 
-/// An operation, started by `net.start(posted)`, which is true if it has ended at once.
+/// A receive operation. `net.start(receive)` starts it and returns true if it has ended at once.
 template <class Transport>
-class receive_operation : posted {
+class receive_operation : posted_receive {
  public:
-  receive_operation(Transport& net, const message_key& from, mutable_bytes into,
-                    operation_record& of)
+  receive_operation(Transport& net, const message_key& message, mutable_bytes buffer,
+                    operation_record& operation)
       : net_(net) {
-    key = from;
-    data = into.data;
-    size = into.size;
-    record = &of;
+    key = message;
+    data = buffer.data;
+    size = buffer.size;
+    record = &operation;
   }
   receive_operation(receive_operation&& other) noexcept
       : receive_operation(other.net_, other.key, {other.data, other.size}, *other.record) {}
@@ -27,27 +27,27 @@ class receive_operation : posted {
     if (busy()) net_.matching().withdraw(*this);
   }
 
-  /// The message goes to `take(self, offset, piece, size)` in place of the buffer, in order and in
-  /// pieces of whole elements of `element` bytes.
-  void consume_with(folding take, void* self, std::size_t element) {
-    fold = take;
-    folds = self;
-    grain = element;
+  /// Passes the message to `consumer(context, offset, piece, size)` instead of writing it to the
+  /// buffer: in order, in pieces of complete elements of `element` bytes.
+  void consume_with(fold_function consumer, void* context, std::size_t element) {
+    fold = consumer;
+    fold_context = context;
+    granularity = element;
   }
 
   bool start(completion& waiter) {
     if (record->communicator->failed()) {
-      ec = record->communicator->why().code;
+      ec = record->communicator->reason().code;
       return true;
     }
     done = &waiter;
-    return net_.start(static_cast<posted&>(*this));
+    return net_.start(static_cast<posted_receive&>(*this));
   }
   std::error_code result() const { return ec; }
   std::size_t count() const { return received; }
   int source_rank() const { return source; }
-  /// Nobody has met it, nor knows that it is wanted.
-  bool untouched() const { return listed && !granted; }
+  /// Whether no message has matched it and no CTS has been sent for it.
+  bool untouched() const { return queued && !cleared; }
 
  private:
   Transport& net_;

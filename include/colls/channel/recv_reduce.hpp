@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recv_reduce: a receive whose message is reduced with what is here, and what becomes of an
-// operation whose reduction throws.
+// recv_reduce: a receive whose message is reduced with local data. A reduction that throws ends its
+// operation on all ranks.
 
 #include <colls/channel/scratch.hpp>
 #include <colls/channel/transport.hpp>
@@ -15,13 +15,14 @@
 
 namespace colls {
 
-/// On which side of the operation the incoming part stands: the lower rank's part is the left one.
+/// The side of the reduction that the incoming data takes. The data of the lower rank is the left
+/// operand.
 enum class incoming : std::uint8_t { left, right };
 
 namespace detail {
 
 template <class Transport>
-using receive_of = decltype(std::declval<Transport&>().recv(
+using receive_operation_of = decltype(std::declval<Transport&>().recv(
     std::declval<message_key>(), mutable_bytes{}, std::declval<operation_record&>()));
 
 template <class Transport>
@@ -30,117 +31,119 @@ bool is_phantom(const Transport& net) {
   return false;
 }
 
-/// The operation has failed on this rank: ends it on all.
+/// Ends an operation that has failed on this rank on all ranks.
 template <class Transport>
-void revoke(Transport& net, const operation_record& record, failure why) {
-  why.operation = record.what;
-  why.sequence = record.sequence;
-  why.communicator = record.communicator->id();
-  why.culprit = net.rank();
-  net.matching().revoke(*record.communicator, why);
+void revoke(Transport& net, const operation_record& record, failure reason) {
+  reason.operation = record.operation;
+  reason.sequence = record.sequence;
+  reason.communicator = record.communicator->id();
+  reason.culprit = net.rank();
+  net.matching().revoke(*record.communicator, reason);
 }
 
-/// A reduction has thrown what is being handled.
+/// Revokes the communicator in the handler of an exception that a reduction has thrown.
 template <class Transport>
-[[gnu::cold, gnu::noinline]] void reduction_threw(Transport& net, const operation_record& record) {
-  failure why(errc::user_op_failed);
+[[gnu::cold, gnu::noinline]] void revoke_after_throw(Transport& net,
+                                                     const operation_record& record) {
+  failure reason(errc::user_op_failed);
   try {
     throw;
   } catch (const std::exception& thrown) {
-    why.say("the reduction threw: %.200s", thrown.what());
+    reason.set_detail("the reduction threw: %.200s", thrown.what());
   } catch (...) {
-    why.say("the reduction threw");
+    reason.set_detail("the reduction threw");
   }
-  // First, so that what runs beside this operation ends too.
-  revoke(net, record, why);
+  // Before this operation ends, so that concurrent parts of it end, too.
+  revoke(net, record, reason);
 }
 
-/// False: the reduction threw, and the operation has been ended on all ranks.
+/// Calls `reduce`. Returns false if it threw; the operation has then been ended on all ranks.
 template <class Transport, class Reduce>
-[[gnu::always_inline]] inline bool guarded(Transport& net, const operation_record& record,
-                                           const Reduce& reduce) noexcept {
+[[gnu::always_inline]] inline bool try_reduce(Transport& net, const operation_record& record,
+                                              const Reduce& reduce) noexcept {
   if (is_phantom(net)) return true;
   try {
     reduce();
     return true;
   } catch (...) {
-    reduction_threw(net, record);
+    revoke_after_throw(net, record);
     return false;
   }
 }
 
 }  // namespace detail
 
-/// What a message is reduced with, and where the result goes.
+/// The local operand of a recv_reduce, its result buffer and its reduction.
 template <class Data, class Op>
-struct reduced_with {
-  Data mine;
+struct recv_reduce_args {
+  Data local;
   Data out;
   const Op* op;
   incoming side;
 
-  /// Folds the piece of the message that begins at `offset`. False: the reduction threw, and the
-  /// operation has been ended on all ranks.
+  /// Reduces the piece of the message that begins at `offset`. Returns false if the reduction
+  /// threw; the operation has then been ended on all ranks.
   template <class Transport>
   bool fold(Transport& net, const operation_record& record, std::size_t offset,
             const std::byte* piece, std::size_t size) const noexcept {
     if (size == 0) return true;
-    return detail::guarded(net, record, [&] {
-      const std::size_t element = element_size(mine);
+    return detail::try_reduce(net, record, [&] {
+      const std::size_t element = element_size(local);
       const Data into = out.subspan(offset / element, size / element);
-      const auto* const ours = static_cast<const std::byte*>(bytes(mine).data) + offset;
+      const auto* const own = static_cast<const std::byte*>(bytes(local).data) + offset;
       if (side == incoming::left) {
-        reduce_into(into, piece, ours, *op);
+        reduce_into(into, piece, own, *op);
       } else {
-        reduce_into(into, ours, piece, *op);
+        reduce_into(into, own, piece, *op);
       }
     });
   }
 };
 
 template <class Transport, class Data, class Op>
-class fused_reduce;
+class fused_recv_reduce;
 template <class Transport, class Data, class Op>
-class staged_reduce;
+class staged_recv_reduce;
 
-/// The receive, to be made where it is awaited.
+/// Describes a recv_reduce; the operation is constructed where it is awaited.
 template <class Transport, class Data, class Op>
-struct reduce_request {
+struct recv_reduce_request {
   using operation =
-      std::conditional_t<consuming_transport<Transport>, fused_reduce<Transport, Data, Op>,
-                         staged_reduce<Transport, Data, Op>>;
+      std::conditional_t<consuming_transport<Transport>, fused_recv_reduce<Transport, Data, Op>,
+                         staged_recv_reduce<Transport, Data, Op>>;
   [[gnu::always_inline]] operator operation() const { return operation(*this); }
 
   Transport* net;
   operation_record* record;
   message_key key;
-  reduced_with<Data, Op> what;
+  recv_reduce_args<Data, Op> args;
 };
 
-/// The transport hands the message over where it lies.
+/// A recv_reduce on a transport that can reduce a message in place.
 template <class Transport, class Data, class Op>
-class fused_reduce {
+class fused_recv_reduce {
  public:
-  [[gnu::always_inline]] explicit fused_reduce(const reduce_request<Transport, Data, Op>& wanted)
-      : net_(wanted.net),
-        record_(wanted.record),
-        what_(wanted.what),
-        receive_(wanted.net->recv(wanted.key, {nullptr, bytes(wanted.what.mine).size},
-                                  *wanted.record)) {}
-  fused_reduce(fused_reduce&& other) noexcept
+  [[gnu::always_inline]] explicit fused_recv_reduce(
+      const recv_reduce_request<Transport, Data, Op>& request)
+      : net_(request.net),
+        record_(request.record),
+        args_(request.args),
+        receive_(request.net->recv(request.key, {nullptr, bytes(request.args.local).size},
+                                   *request.record)) {}
+  fused_recv_reduce(fused_recv_reduce&& other) noexcept
       : net_(other.net_),
         record_(other.record_),
-        what_(other.what_),
+        args_(other.args_),
         receive_(std::move(other.receive_)) {}
 
   bool start(completion& done) {
     receive_.consume_with(
-        [](void* self, std::size_t offset, const std::byte* piece, std::size_t size) {
-          auto& me = *static_cast<fused_reduce*>(self);
-          if (!me.folded_) return;
-          me.folded_ = me.what_.fold(*me.net_, *me.record_, offset, piece, size);
+        [](void* context, std::size_t offset, const std::byte* piece, std::size_t size) {
+          auto& self = *static_cast<fused_recv_reduce*>(context);
+          if (!self.folded_) return;
+          self.folded_ = self.args_.fold(*self.net_, *self.record_, offset, piece, size);
         },
-        this, element_size(what_.mine));
+        this, element_size(args_.local));
     return receive_.start(done);
   }
   std::error_code result() {
@@ -150,58 +153,59 @@ class fused_reduce {
  private:
   Transport* net_;
   operation_record* record_;
-  reduced_with<Data, Op> what_;
+  recv_reduce_args<Data, Op> args_;
   bool folded_ = true;
-  detail::receive_of<Transport> receive_;
+  detail::receive_operation_of<Transport> receive_;
 };
 
-/// The message goes to scratch and is reduced from there.
+/// A recv_reduce that receives the message in scratch memory and reduces it from there.
 template <class Transport, class Data, class Op>
-class staged_reduce : completion {
+class staged_recv_reduce : completion {
  public:
-  [[gnu::always_inline]] explicit staged_reduce(const reduce_request<Transport, Data, Op>& wanted)
-      : wanted_(wanted) {}
-  staged_reduce(staged_reduce&& other) noexcept : wanted_(other.wanted_) {}
+  [[gnu::always_inline]] explicit staged_recv_reduce(
+      const recv_reduce_request<Transport, Data, Op>& request)
+      : request_(request) {}
+  staged_recv_reduce(staged_recv_reduce&& other) noexcept : request_(other.request_) {}
 
   bool start(completion& done) {
-    const std::size_t size = bytes(wanted_.what.mine).size;
+    const std::size_t size = bytes(request_.args.local).size;
     try {
-      scratch_.emplace(wanted_.net->matching(), size);
+      scratch_.emplace(request_.net->matching(), size);
     } catch (const error&) {
-      detail::revoke(*wanted_.net, *wanted_.record, failure(errc::not_enough_memory));
+      detail::revoke(*request_.net, *request_.record, failure(errc::not_enough_memory));
       ec_ = errc::not_enough_memory;
       return true;
     }
-    receive_.emplace(wanted_.net->recv(wanted_.key, {scratch_->data(), size}, *wanted_.record));
+    receive_.emplace(request_.net->recv(request_.key, {scratch_->data(), size}, *request_.record));
     done_ = &done;
-    become(
-        [](completion& self) noexcept {
-          auto& me = static_cast<staged_reduce&>(self);
-          me.arrived();
-          me.done_->run();
+    bind(
+        [](completion& receive_done) noexcept {
+          auto& self = static_cast<staged_recv_reduce&>(receive_done);
+          self.finish();
+          self.done_->run();
         },
         done);
     if (!receive_->start(*this)) return false;
-    arrived();
+    finish();
     return true;
   }
   std::error_code result() { return ec_; }
 
  private:
-  void arrived() noexcept {
+  void finish() noexcept {
     ec_ = receive_->result();
     if (ec_) return;
     const mutable_bytes message = scratch_->all();
-    if (!wanted_.what.fold(*wanted_.net, *wanted_.record, 0, message.data, message.size)) {
+    if (!request_.args.fold(*request_.net, *request_.record, 0, message.data, message.size)) {
       ec_ = errc::user_op_failed;
     }
   }
 
-  reduce_request<Transport, Data, Op> wanted_;
+  recv_reduce_request<Transport, Data, Op> request_;
   std::error_code ec_;
   completion* done_ = nullptr;
   std::optional<scratch> scratch_;
-  std::optional<detail::receive_of<Transport>> receive_;
+  std::optional<detail::receive_operation_of<Transport>> receive_;
 };
 
 }  // namespace colls

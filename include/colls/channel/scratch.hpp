@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// scratch: bytes to work in.
+// scratch: temporary memory of an operation.
 
 #include <colls/matching/tag_matcher.hpp>
 
@@ -10,20 +10,21 @@
 
 namespace colls {
 
-/// Bytes to work in, up to 64 of them in place, else from the rank's recycled memory. A phantom has
-/// a size alone.
+/// Temporary memory: up to 64 bytes are stored inline, more come from the rank's scratch_pool. A
+/// phantom has a size and no memory.
 class scratch {
  public:
-  scratch(match& owner, std::size_t size, bool phantom = false) : owner_(owner), size_(size) {
+  scratch(tag_matcher& matcher, std::size_t size, bool phantom = false)
+      : matcher_(matcher), size_(size) {
     if (size > sizeof inline_ && !phantom) {
-      block_ = owner.take_scratch(size);
+      block_ = matcher.acquire_scratch(size);
       if (block_.memory == nullptr) throw error(errc::not_enough_memory);
     }
   }
   scratch(const scratch&) = delete;
   scratch& operator=(const scratch&) = delete;
   ~scratch() {
-    if (block_.memory != nullptr) owner_.give_scratch(block_);
+    if (block_.memory != nullptr) matcher_.release_scratch(block_);
   }
 
   std::byte* data() const {
@@ -32,9 +33,9 @@ class scratch {
   mutable_bytes all() const { return {data(), size_}; }
 
  private:
-  match& owner_;
+  tag_matcher& matcher_;
   std::size_t size_;
-  match::block block_;
+  tag_matcher::block block_;
   alignas(std::max_align_t) mutable std::byte inline_[64];
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// send: a send as the transports give it that let it wait.
+// queued_send: the send operation of transports in which a send may wait in a queue.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/key_table.hpp>
@@ -10,18 +10,19 @@
 
 namespace colls {
 
-/// An operation, started by `net.start(outgoing)`, which is true if it has ended at once; if it is
-/// destroyed while it `is_pending` it is withdrawn by `net.withdraw(outgoing)`. `Outgoing` is what
-/// the transport knows of a send.
+/// A send operation. `net.start(outgoing)` starts it and returns true if it has ended at once. If
+/// it is destroyed while it `is_pending`, `net.withdraw(outgoing)` withdraws it. `Outgoing` is the
+/// transport's record of a send.
 template <class Transport, class Outgoing>
 class queued_send : Outgoing {
  public:
-  queued_send(Transport& net, const message_key& to, const_bytes from, operation_record& of)
+  queued_send(Transport& net, const message_key& dest, const_bytes message,
+              operation_record& operation)
       : net_(net) {
-    this->key = to;
-    this->data = from.data;
-    this->size = from.size;
-    this->record = &of;
+    this->key = dest;
+    this->data = message.data;
+    this->size = message.size;
+    this->record = &operation;
   }
   queued_send(queued_send&& other) noexcept
       : queued_send(other.net_, other.key, {other.data, other.size}, *other.record) {}
@@ -31,14 +32,14 @@ class queued_send : Outgoing {
 
   bool start(completion& waiter) {
     if (this->record->communicator->failed()) {
-      this->ec = this->record->communicator->why().code;
+      this->ec = this->record->communicator->reason().code;
       return true;
     }
     this->done = &waiter;
     return net_.start(static_cast<Outgoing&>(*this));
   }
   std::error_code result() const { return this->ec; }
-  /// Nothing of it has left this rank and nobody has asked for it.
+  /// Whether no part of the message has left this rank and no CTS has come for it.
   bool untouched() const { return this->is_untouched(); }
 
  private:

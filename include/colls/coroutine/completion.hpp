@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Operations: what everything that can be awaited models, and the queue that resumes who waited.
+// Operations: the concept that every awaitable models, and the queue that runs their completions.
 
 #include <atomic>
 #include <concepts>
@@ -12,33 +12,36 @@ namespace colls {
 
 class run_queue;
 
-/// Who waits for an operation: one function pointer, reached only through the run queue of its
-/// thread, never nested in whoever completed it. Leaves the queue by itself when it is destroyed.
+/// The handler of a waiting operation: one function pointer. It runs only from the run queue of its
+/// thread, never nested in the code that completed the operation. Its destructor takes it off the
+/// queue.
 class completion {
  public:
   using function = void (*)(completion&) noexcept;
 
   completion() = default;
-  explicit completion(function call, run_queue* queue = nullptr) : run_(call), queue_(queue) {}
+  explicit completion(function handler, run_queue* queue = nullptr)
+      : handler_(handler), queue_(queue) {}
   completion(const completion&) = delete;
   completion& operator=(const completion&) = delete;
   ~completion() { withdraw(); }
 
-  /// Says what to call, on the queue of `parent`: children inherit it from who awaits them.
-  void become(function call, const completion& parent) {
-    run_ = call;
+  /// Sets the handler. The queue is that of `parent`: a child operation inherits it.
+  void bind(function handler, const completion& parent) {
+    handler_ = handler;
     queue_ = parent.queue_;
   }
 
-  /// The operation has ended: run me when the queue gets to me.
+  /// Puts the completion on its queue: the operation has ended.
   inline void post() noexcept;
 
-  /// Runs at once. Only for code that the run queue itself called (an operation made of others).
-  void run() noexcept { run_(*this); }
+  /// Runs the handler at once. Only code that the run queue itself called may do this, such as an
+  /// operation made of other operations.
+  void run() noexcept { handler_(*this); }
 
   bool posted() const { return next_ != nullptr; }
   run_queue* queue() const { return queue_; }
-  /// Takes it off the queue: it will not be called.
+  /// Takes the completion off the queue; the handler will not run.
   void withdraw() noexcept {
     if (posted()) unlink();
   }
@@ -58,14 +61,14 @@ class completion {
     next_ = prev_ = nullptr;
   }
 
-  function run_ = nullptr;
+  function handler_ = nullptr;
   run_queue* queue_ = nullptr;
   completion* next_ = nullptr;
   completion* prev_ = nullptr;
 };
 
-/// Goes on when the run queue gets to it.
-struct others_first {
+/// An operation that ends after the completions that are already queued have run.
+struct yield {
   bool start(completion& done) {
     done.post();
     return false;
@@ -73,59 +76,62 @@ struct others_first {
   void result() const {}
 };
 
-/// A condition that nobody posts, such as memory that a device writes: it is looked at whenever the
-/// queue that watches it is run, and drivers do not sleep meanwhile; where ranks outnumber cores
-/// they take short naps.
-class watched {
+/// A condition that no event announces, such as memory that a device writes. The queue that watches
+/// it polls it on each run. Meanwhile drivers do not sleep; where ranks outnumber cores they take
+/// short naps.
+class polled_condition {
  public:
-  watched() = default;
-  watched(const watched&) = delete;
-  watched& operator=(const watched&) = delete;
+  polled_condition() = default;
+  polled_condition(const polled_condition&) = delete;
+  polled_condition& operator=(const polled_condition&) = delete;
 
  protected:
-  inline ~watched();
+  inline ~polled_condition();
 
  private:
   friend class run_queue;
 
-  /// True: it has come about, who waits was posted, and it is watched no more.
-  virtual bool look() noexcept = 0;
+  /// Returns true once the condition holds. The callee has then posted the waiting completion, and
+  /// the queue stops watching.
+  virtual bool poll() noexcept = 0;
 
-  run_queue* by_ = nullptr;
-  watched* next_ = nullptr;
-  watched* prev_ = nullptr;
+  run_queue* queue_ = nullptr;
+  polled_condition* next_ = nullptr;
+  polled_condition* prev_ = nullptr;
 };
 
 namespace detail {
 
-/// What a thread of this process has in common with no other one that runs.
+/// An address that identifies the calling thread among the threads that run now.
 inline const void* this_thread() {
-  static thread_local const char mine = 0;
-  return &mine;
+  static thread_local const char identity = 0;
+  return &identity;
 }
 
 }  // namespace detail
 
-/// The completions of one thread, in the order they were posted. It must outlive them.
+/// The posted completions of one thread, first in first out. The queue must outlive them.
 class run_queue {
  public:
-  /// This thread turns the queue in a blocking wait, perhaps within another one.
-  class visit {
+  /// Marks this thread as the one that runs the queue in a blocking wait. Scopes may nest.
+  class run_scope {
    public:
-    explicit visit(run_queue& of) : of_(of), before_(of.inside_.load(std::memory_order_relaxed)) {
-      of_.inside_.store(detail::this_thread(), std::memory_order_relaxed);
+    explicit run_scope(run_queue& queue)
+        : queue_(queue), previous_(queue.runner_.load(std::memory_order_relaxed)) {
+      queue_.runner_.store(detail::this_thread(), std::memory_order_relaxed);
     }
-    visit(const visit&) = delete;
-    ~visit() { of_.inside_.store(before_, std::memory_order_relaxed); }
+    run_scope(const run_scope&) = delete;
+    ~run_scope() { queue_.runner_.store(previous_, std::memory_order_relaxed); }
 
    private:
-    run_queue& of_;
-    const void* before_;
+    run_queue& queue_;
+    const void* previous_;
   };
-  /// Whether another thread does; perhaps false yet where both begin in the same moment.
-  bool is_visited_elsewhere() const {
-    const void* const by = inside_.load(std::memory_order_relaxed);
-    return by != nullptr && by != detail::this_thread();
+  /// Returns whether another thread runs the queue in a blocking wait. May miss a wait that begins
+  /// at the same moment.
+  bool is_run_by_other_thread() const {
+    const void* const runner = runner_.load(std::memory_order_relaxed);
+    return runner != nullptr && runner != detail::this_thread();
   }
 
   run_queue() { head_.next_ = head_.prev_ = &head_; }
@@ -138,18 +144,19 @@ class run_queue {
 
   bool empty() const { return head_.next_ == &head_; }
 
-  /// The executor that turns it, a `const boost::asio::any_io_executor*`, for <colls/asio.hpp>;
-  /// null: none.
+  /// The executor that runs the queue, a `const boost::asio::any_io_executor*`, for
+  /// <colls/asio.hpp>; null if there is none.
   const void* executor = nullptr;
 
   void push(completion& done) noexcept {
     if (done.next_ == nullptr) done.link_before(head_);
   }
 
-  /// Runs what is posted, also what that posts, at most `limit` of them, so that two operations
-  /// that feed each other cannot keep the driver from its sockets. True: something ran.
+  /// Runs posted completions, including those that they post, at most `limit` of them. The limit
+  /// keeps two operations that feed each other from starving the driver's sockets. Returns whether
+  /// any ran.
   bool run(std::size_t limit = 256) noexcept {
-    if (first_watched_ != nullptr) look();
+    if (first_condition_ != nullptr) poll_conditions();
     bool ran = false;
     for (; limit > 0 && !empty(); --limit, ran = true) {
       completion& first = *head_.next_;
@@ -159,56 +166,58 @@ class run_queue {
     return ran;
   }
 
-  void watch(watched& what) noexcept {
-    what.by_ = this;
-    what.prev_ = nullptr;
-    what.next_ = first_watched_;
-    if (first_watched_ != nullptr) first_watched_->prev_ = &what;
-    first_watched_ = &what;
+  void watch(polled_condition& condition) noexcept {
+    condition.queue_ = this;
+    condition.prev_ = nullptr;
+    condition.next_ = first_condition_;
+    if (first_condition_ != nullptr) first_condition_->prev_ = &condition;
+    first_condition_ = &condition;
   }
-  void unwatch(watched& what) noexcept {
-    (what.prev_ != nullptr ? what.prev_->next_ : first_watched_) = what.next_;
-    if (what.next_ != nullptr) what.next_->prev_ = what.prev_;
-    what.by_ = nullptr;
+  void unwatch(polled_condition& condition) noexcept {
+    (condition.prev_ != nullptr ? condition.prev_->next_ : first_condition_) = condition.next_;
+    if (condition.next_ != nullptr) condition.next_->prev_ = condition.prev_;
+    condition.queue_ = nullptr;
   }
-  bool is_watching() const { return first_watched_ != nullptr; }
+  bool is_watching() const { return first_condition_ != nullptr; }
 
  private:
-  // Looking only posts, so the list changes nowhere but here.
-  void look() noexcept {
-    for (watched* at = first_watched_; at != nullptr;) {
-      watched* const following = at->next_;
-      if (at->look()) unwatch(*at);
-      at = following;
+  // A poll only posts, so the list changes only in this loop.
+  void poll_conditions() noexcept {
+    for (polled_condition* condition = first_condition_; condition != nullptr;) {
+      polled_condition* const following = condition->next_;
+      if (condition->poll()) unwatch(*condition);
+      condition = following;
     }
   }
 
   completion head_;
-  watched* first_watched_ = nullptr;
-  std::atomic<const void*> inside_ = nullptr;  // the thread that visits
+  polled_condition* first_condition_ = nullptr;
+  std::atomic<const void*> runner_ = nullptr;  // the thread in a blocking wait
 };
 
-inline watched::~watched() {
-  if (by_ != nullptr) by_->unwatch(*this);
+inline polled_condition::~polled_condition() {
+  if (queue_ != nullptr) queue_->unwatch(*this);
 }
 
 inline void completion::post() noexcept { queue_->push(*this); }
 
-/// `start(done)` begins; true: it has finished and `done` will not be called; false: `done` is
-/// posted when it has. After that `result()` gives the value or throws. Started once, not moved
-/// after that; destroying it unfinished withdraws it, and it touches nothing afterwards.
+/// A type that can be awaited. `start(done)` begins the operation. It returns true if the operation
+/// has already ended; `done` is then never called. Otherwise `done` is posted when the operation
+/// ends. Afterwards `result()` returns the value or throws. An operation is started once and not
+/// moved afterwards. Destroying an unfinished operation withdraws it; it touches nothing
+/// afterwards.
 template <class Operation>
 concept startable = requires(Operation& operation, completion& done) {
   { operation.start(done) } -> std::same_as<bool>;
   operation.result();
 };
 
-/// What an operation is made from, where it is awaited: operations hold the nodes of lists, and to
-/// make one and move it costs more than to send a short message.
+/// A description from which an operation is constructed where it is awaited. Operations hold list
+/// nodes, and constructing and moving one costs more than sending a short message.
 template <class Request>
-concept request = requires(const Request& wanted) {
+concept request = requires(const Request& description) {
   requires startable<typename Request::operation>;
-  static_cast<typename Request::operation>(wanted);
+  static_cast<typename Request::operation>(description);
 };
 
 }  // namespace colls

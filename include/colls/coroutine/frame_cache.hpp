@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Memory for coroutine frames and operations: freed blocks are kept per thread and used again.
+// A cache of memory for coroutine frames and operations. Each thread keeps freed blocks for reuse.
 
 #include <cstddef>
 #include <cstdlib>
@@ -22,8 +22,8 @@
 
 namespace colls::detail {
 
-/// Size classes of 64 bytes up to 8 KiB; larger blocks go to the heap. Blocks may be freed on
-/// another thread than the one that took them.
+/// Caches blocks up to 8 KiB in size classes of 64 bytes; larger blocks come from the heap. A block
+/// may be freed on a thread other than the one that allocated it.
 class frame_cache {
  public:
   frame_cache() = default;
@@ -32,7 +32,7 @@ class frame_cache {
   ~frame_cache() {
     for (block*& list : free_) {
       while (list != nullptr) {
-        block* const next = open(list)->next;
+        block* const next = unpoisoned_header(list)->next;
         std::free(list);
         list = next;
       }
@@ -40,35 +40,35 @@ class frame_cache {
     closed_ = true;
   }
 
-  void* take(std::size_t size) {
-    const std::size_t slot = (size + granule - 1) / granule;
-    if (slot < classes && free_[slot] != nullptr) {
-      block* const first = open(free_[slot]);
-      free_[slot] = first->next;
-      unpoison(first, slot * granule);
+  void* allocate(std::size_t size) {
+    const std::size_t size_class = (size + granule - 1) / granule;
+    if (size_class < classes && free_[size_class] != nullptr) {
+      block* const first = unpoisoned_header(free_[size_class]);
+      free_[size_class] = first->next;
+      unpoison(first, size_class * granule);
       return first;
     }
-    return fresh(slot * granule);
+    return allocate_new(size_class * granule);
   }
 
-  void give(void* memory, std::size_t size) noexcept {
-    const std::size_t slot = (size + granule - 1) / granule;
-    if (slot >= classes || closed_) {
+  void deallocate(void* memory, std::size_t size) noexcept {
+    const std::size_t size_class = (size + granule - 1) / granule;
+    if (size_class >= classes || closed_) {
       std::free(memory);
       return;
     }
     auto* const freed = static_cast<block*>(memory);
-    freed->next = free_[slot];
-    free_[slot] = freed;
-    poison(freed, slot * granule);
+    freed->next = free_[size_class];
+    free_[size_class] = freed;
+    poison(freed, size_class * granule);
   }
 
  private:
   struct block {
     block* next;
   };
-  // Out of line: g++ 12 would see malloc and operator delete, and warn that they do not match.
-  [[gnu::noinline]] static void* fresh(std::size_t size) {
+  // Out of line: inlined, g++ 12 warns that malloc and operator delete do not match.
+  [[gnu::noinline]] static void* allocate_new(std::size_t size) {
     void* const memory = std::malloc(size);
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
@@ -77,33 +77,33 @@ class frame_cache {
   static constexpr std::size_t granule = 64;
   static constexpr std::size_t classes = 129;
 
-  // A recycled frame that is used after it was freed must fault under ASan as a heap block does.
+  // Under ASan, use of a cached frame after its release must fault as it does for a heap block.
 #if defined(COLLS_ASAN)
   static void poison(void* memory, std::size_t size) { __asan_poison_memory_region(memory, size); }
   static void unpoison(void* memory, std::size_t size) {
     __asan_unpoison_memory_region(memory, size);
   }
-  static block* open(block* memory) {
+  static block* unpoisoned_header(block* memory) {
     unpoison(memory, sizeof(block));
     return memory;
   }
 #else
   static void poison(void*, std::size_t) {}
   static void unpoison(void*, std::size_t) {}
-  static block* open(block* memory) { return memory; }
+  static block* unpoisoned_header(block* memory) { return memory; }
 #endif
 
   block* free_[classes] = {};
   bool closed_ = false;
 };
 
-// Out of line: compilers keep a thread_local's address across a suspension point.
-[[gnu::noinline]] inline frame_cache& this_threads_frames() {
+// Out of line: a compiler may keep the address of a thread_local across a suspension point.
+[[gnu::noinline]] inline frame_cache& this_thread_frames() {
   static thread_local frame_cache cache;
   return cache;
 }
 
-/// The same for the memory of containers that live as long as an operation.
+/// An allocator on the frame cache, for containers that live as long as an operation.
 template <class T>
 struct recycling_allocator {
   using value_type = T;
@@ -113,25 +113,25 @@ struct recycling_allocator {
   recycling_allocator(const recycling_allocator<Other>&) noexcept {}
   T* allocate(std::size_t n) {
     static_assert(alignof(T) <= alignof(std::max_align_t));
-    return static_cast<T*>(this_threads_frames().take(n * sizeof(T)));
+    return static_cast<T*>(this_thread_frames().allocate(n * sizeof(T)));
   }
   void deallocate(T* memory, std::size_t n) noexcept {
-    this_threads_frames().give(memory, n * sizeof(T));
+    this_thread_frames().deallocate(memory, n * sizeof(T));
   }
   friend bool operator==(recycling_allocator, recycling_allocator) { return true; }
 };
 
-/// A list that lives as long as an operation.
+/// A vector that lives as long as an operation.
 template <class T>
 using recycled_vector = std::vector<T, recycling_allocator<T>>;
 
-/// Base of what is allocated often: promises and operations.
+/// Base of types that are allocated often: promises and operations.
 struct recycled {
   [[gnu::always_inline]] static void* operator new(std::size_t size) {
-    return this_threads_frames().take(size);
+    return this_thread_frames().allocate(size);
   }
   static void operator delete(void* memory, std::size_t size) noexcept {
-    this_threads_frames().give(memory, size);
+    this_thread_frames().deallocate(memory, size);
   }
 };
 

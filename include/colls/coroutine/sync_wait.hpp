@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// sync_wait: the blocking door for main(), tests and benchmarks.
+// sync_wait: waits for an operation in a blocking call, for main(), tests and benchmarks.
 
 #include <colls/base/error.hpp>
 #include <colls/coroutine/task.hpp>
 
 namespace colls {
 
-/// What `sync_wait` turns until its task is done. `poll` moves bytes, runs the queue and says
-/// whether anything happened; `idle` is told how many polls in a row found nothing, and pauses,
-/// yields or sleeps as it sees fit, until a poll can make progress. Between `enter` and `leave`
-/// nobody else needs to turn it.
+/// The event loop that `sync_wait` runs until the operation ends. `poll` moves bytes, runs the
+/// queue and returns whether anything happened. `idle` gets the number of polls in a row that found
+/// nothing; it may spin, yield or sleep until a poll can make progress. Between `enter` and `leave`
+/// the caller polls, and the driver need not run itself on its executor.
 template <class Driver>
 concept driver = requires(Driver& driver, unsigned idle_polls) {
   { driver.queue() } -> std::same_as<run_queue&>;
@@ -24,8 +24,8 @@ concept driver = requires(Driver& driver, unsigned idle_polls) {
 
 namespace detail {
 
-/// What is wrong where another thread turns the queue.
-inline failure second_thread() {
+/// The failure of a call on a world that another thread is waiting with.
+inline failure second_thread_failure() {
   return failure(errc::invalid_argument,
                  "another thread is inside: a world belongs to one thread at a time; "
                  "dup(executor) makes one for a second thread");
@@ -33,43 +33,44 @@ inline failure second_thread() {
 
 template <driver Driver>
 [[noreturn, gnu::noinline, gnu::cold]] void refuse_second_thread(const Driver& driver) {
-  failure why = second_thread();
+  failure reason = second_thread_failure();
   if constexpr (requires { driver.world_rank(driver.rank()); }) {
-    why.observer = driver.world_rank(driver.rank());
+    reason.observer = driver.world_rank(driver.rank());
   }
-  throw error(why);
+  throw error(reason);
 }
 
 }  // namespace detail
 
-/// Runs the operation to its end on this thread and gives its value or throws its error; throws
-/// `invalid_argument` where another thread waits with the same driver.
+/// Runs the operation to its end on this thread and returns its value or throws its error. Throws
+/// `invalid_argument` if another thread waits with the same driver.
 template <driver Driver, class Operation>
   requires startable<std::remove_reference_t<Operation>>
 auto sync_wait(Driver& driver, Operation&& operation) {
-  if (driver.queue().is_visited_elsewhere()) detail::refuse_second_thread(driver);
-  const run_queue::visit here(driver.queue());
-  const struct turning {
-    explicit turning(Driver& it) : turned(it) { turned.enter(); }
-    turning(const turning&) = delete;
-    ~turning() { turned.leave(); }
-    Driver& turned;
+  if (driver.queue().is_run_by_other_thread()) detail::refuse_second_thread(driver);
+  const run_queue::run_scope queue_scope(driver.queue());
+  const struct driver_scope {
+    explicit driver_scope(Driver& entered) : driver(entered) { driver.enter(); }
+    driver_scope(const driver_scope&) = delete;
+    ~driver_scope() { driver.leave(); }
+    Driver& driver;
   } scope(driver);
   struct waiter : completion {
     bool ended = false;
   } waiting;
-  waiting.become([](completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
-                 completion(nullptr, &driver.queue()));
-  // One that lives on after an exception of the driver must not post to this stack.
-  const struct forgetting {
-    forgetting(std::remove_reference_t<Operation>& it, completion& by) : of(it), waits(by) {}
-    forgetting(const forgetting&) = delete;
-    ~forgetting() {
-      if constexpr (requires { of.forget(waits); }) of.forget(waits);
+  waiting.bind([](completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
+               completion(nullptr, &driver.queue()));
+  // After an exception of the driver the operation may live on; it must not post to this stack.
+  const struct forget_guard {
+    forget_guard(std::remove_reference_t<Operation>& op, completion& waiter)
+        : op_(op), done_(waiter) {}
+    forget_guard(const forget_guard&) = delete;
+    ~forget_guard() {
+      if constexpr (requires { op_.forget(done_); }) op_.forget(done_);
     }
-    std::remove_reference_t<Operation>& of;
-    completion& waits;
-  } after(operation, waiting);
+    std::remove_reference_t<Operation>& op_;
+    completion& done_;
+  } guard(operation, waiting);
   waiting.ended = operation.start(waiting);
   for (unsigned idle_polls = 0; !waiting.ended;) {
     if (driver.poll()) {
@@ -82,9 +83,9 @@ auto sync_wait(Driver& driver, Operation&& operation) {
 }
 
 template <driver Driver, request Request>
-auto sync_wait(Driver& driver, const Request& wanted) {
-  typename Request::operation made(wanted);
-  return sync_wait(driver, made);
+auto sync_wait(Driver& driver, const Request& description) {
+  typename Request::operation operation(description);
+  return sync_wait(driver, operation);
 }
 
 }  // namespace colls

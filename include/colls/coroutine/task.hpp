@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// task<T>: the coroutine that algorithms are written as.
+// task<T>: the coroutine type in which algorithms are written.
 
 #include <colls/base/error.hpp>
 #include <colls/coroutine/completion.hpp>
@@ -20,7 +20,7 @@ class task;
 
 namespace detail {
 
-/// Throws where an operation's result is a bad error_code; passes values through.
+/// Throws if an operation's result is an error_code that is set; passes values through.
 inline void unwrap(std::error_code ec) {
   if (ec)
     throw error(
@@ -32,32 +32,31 @@ T unwrap(T&& value) {
   return std::forward<T>(value);
 }
 
-/// What an operation that has ended gives.
+/// Returns the value of an operation that has ended, or throws its error.
 template <class Operation>
-decltype(auto) unwrap_result(Operation& ended) {
-  if constexpr (std::is_void_v<decltype(ended.result())>) {
-    ended.result();
+decltype(auto) unwrap_result(Operation& operation) {
+  if constexpr (std::is_void_v<decltype(operation.result())>) {
+    operation.result();
   } else {
-    return unwrap(ended.result());
+    return unwrap(operation.result());
   }
 }
 
-/// What the children of a coroutine post: it resumes the coroutine.
+/// The completion that resumes a coroutine; its child operations post it.
 struct resumption : completion {
   std::coroutine_handle<> coroutine;
 
-  void become_resumption(std::coroutine_handle<> waiting, const completion& parent) {
+  void bind_coroutine(std::coroutine_handle<> waiting, const completion& parent) {
     coroutine = waiting;
-    become([](completion& self) noexcept { static_cast<resumption&>(self).coroutine.resume(); },
-           parent);
+    bind([](completion& self) noexcept { static_cast<resumption&>(self).coroutine.resume(); },
+         parent);
   }
 };
 
-/// `self` is the completion that children of this coroutine post; `done` is its own parent's.
 struct promise_base : recycled {
-  resumption self;
-  completion* done = nullptr;
-  std::exception_ptr failed;
+  resumption self;             // posted by the children of this coroutine
+  completion* done = nullptr;  // the parent's
+  std::exception_ptr exception;
 
   struct final_awaiter {
     bool await_ready() noexcept { return false; }
@@ -75,9 +74,9 @@ struct promise_base : recycled {
     awaiter(Operation& operation, promise_base& promise)
         : operation_(operation), promise_(promise) {}
     awaiter(const awaiter&) = delete;
-    // An operation that lives elsewhere must not post to a coroutine that was destroyed.
+    // The operation may outlive the coroutine, and must not post to one that was destroyed.
     ~awaiter()
-      requires requires(Operation& waited, completion& waiter) { waited.forget(waiter); }
+      requires requires(Operation& op, completion& waiter) { op.forget(waiter); }
     {
       operation_.forget(promise_.self);
     }
@@ -91,13 +90,13 @@ struct promise_base : recycled {
     promise_base& promise_;
   };
 
-  /// An operation that is made by the await itself.
+  /// Holds an operation that the await expression constructs from a request.
   template <class Operation>
   class own_awaiter {
    public:
     template <class Request>
-    [[gnu::always_inline]] own_awaiter(const Request& wanted, promise_base& promise)
-        : operation_(wanted), promise_(promise) {}
+    [[gnu::always_inline]] own_awaiter(const Request& description, promise_base& promise)
+        : operation_(description), promise_(promise) {}
     own_awaiter(const own_awaiter&) = delete;
     bool await_ready() { return operation_.start(promise_.self); }
     void await_suspend(std::coroutine_handle<>) noexcept {}
@@ -110,7 +109,7 @@ struct promise_base : recycled {
 
   std::suspend_always initial_suspend() noexcept { return {}; }
   final_awaiter final_suspend() noexcept { return {}; }
-  void unhandled_exception() noexcept { failed = std::current_exception(); }
+  void unhandled_exception() noexcept { exception = std::current_exception(); }
 
   template <class Operation>
     requires startable<std::remove_reference_t<Operation>>
@@ -118,8 +117,8 @@ struct promise_base : recycled {
     return awaiter<std::remove_reference_t<Operation>>(operation, *this);
   }
   template <request Request>
-  [[gnu::always_inline]] auto await_transform(const Request& wanted) {
-    return own_awaiter<typename Request::operation>(wanted, *this);
+  [[gnu::always_inline]] auto await_transform(const Request& description) {
+    return own_awaiter<typename Request::operation>(description, *this);
   }
 };
 
@@ -141,10 +140,10 @@ struct promise<void> : promise_base {
 
 }  // namespace detail
 
-/// A lazy coroutine: it runs when it is awaited (or given to `sync_wait` or `run`), inside the
-/// await, up to its first suspension. Completions reach it through the run queue, so a loop of a
-/// million awaits keeps the stack constant, at -O0 and under sanitizers too. Destroying it
-/// unfinished withdraws what it waits for.
+/// A lazy coroutine. It starts when it is awaited or passed to `sync_wait` or `run`, and runs
+/// inside the await up to its first suspension. The run queue resumes it, so the stack stays
+/// constant over a loop of a million awaits, at -O0 and under sanitizers too. Destroying an
+/// unfinished task withdraws the operation that it waits for.
 template <class T = void>
 class [[nodiscard("a task does nothing until it is awaited: co_await it")]] task {
  public:
@@ -168,19 +167,19 @@ class [[nodiscard("a task does nothing until it is awaited: co_await it")]] task
 
   bool start(completion& done) {
     promise_type& promise = handle_.promise();
-    promise.self.become_resumption(handle_, done);
+    promise.self.bind_coroutine(handle_, done);
     handle_.resume();
     if (handle_.done()) return true;
     promise.done = &done;
     return false;
   }
 
-  /// Null, or what `result` is going to throw.
-  const std::exception_ptr& thrown() const { return handle_.promise().failed; }
+  /// The exception that `result` will throw, or null.
+  const std::exception_ptr& thrown() const { return handle_.promise().exception; }
 
   T result() {
     promise_type& promise = handle_.promise();
-    if (promise.failed) std::rethrow_exception(std::exchange(promise.failed, nullptr));
+    if (promise.exception) std::rethrow_exception(std::exchange(promise.exception, nullptr));
     if constexpr (!std::is_void_v<T>) return std::move(*promise.value);
   }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// when_all: the only concurrency that algorithms use.
+// when_all: runs operations concurrently. Algorithms use no other form of concurrency.
 
 #include <colls/coroutine/task.hpp>
 
@@ -15,25 +15,25 @@ namespace colls {
 
 namespace detail {
 
-/// Counts the parts that are still under way. It never cancels a part: all have ended before the
-/// parent goes on, since they refer to its buffers.
+/// Counts the parts that have not ended. A part is never cancelled: the parent resumes only after
+/// all parts have ended, because they refer to its buffers.
 class join : public completion {
  public:
   struct part : completion {
-    join* whole = nullptr;
+    join* owner = nullptr;
   };
 
  protected:
   template <class Operation>
-  void begin(Operation& operation, part& mine, completion& done) {
-    mine.whole = this;
-    mine.become(
+  void begin(Operation& operation, part& member, completion& done) {
+    member.owner = this;
+    member.bind(
         [](completion& self) noexcept {
-          join& whole = *static_cast<part&>(self).whole;
-          if (--whole.pending_ == 0) whole.done_->run();
+          join& owner = *static_cast<part&>(self).owner;
+          if (--owner.pending_ == 0) owner.done_->run();
         },
         done);
-    if (!operation.start(mine)) ++pending_;
+    if (!operation.start(member)) ++pending_;
   }
   bool wait(completion& done) {
     done_ = &done;
@@ -42,19 +42,20 @@ class join : public completion {
 
  private:
   completion* done_ = nullptr;
-  int pending_ = 1;  // and the start itself, under which a part may run the queue (`done()`)
+  int pending_ = 1;  // counts the start itself, during which a part may run the queue (`done()`)
 };
 
 template <class Operation>
-using result_of = std::remove_cvref_t<decltype(std::declval<Operation&>().result())>;
+using result_type_of = std::remove_cvref_t<decltype(std::declval<Operation&>().result())>;
 
 template <class Result>
 inline constexpr bool is_plain = std::is_void_v<Result> || std::is_same_v<Result, std::error_code>;
 
-/// Result of one part: void and error_code become nothing (or throw), values stay.
+/// Takes the result of one part and stores its error in `first` if that is null. The return value
+/// is a monostate for void and error_code, else an optional of the value.
 template <class Operation>
 auto take(Operation& operation, std::exception_ptr& first) {
-  using result = result_of<Operation>;
+  using result = result_type_of<Operation>;
   if constexpr (std::is_void_v<result>) {
     try {
       operation.result();
@@ -88,76 +89,79 @@ Value settle(std::optional<Value>&& value) {
 }
 inline std::monostate settle(std::monostate nothing) { return nothing; }
 
-/// What is awaited: the operation that a request makes, or the operation itself.
+/// The operation that an await of `Part` runs: `Request::operation` of a request, else `Part`.
 template <class Part>
-struct made_by {
+struct awaited_operation {
   using type = Part;
 };
 template <request Part>
-struct made_by<Part> {
+struct awaited_operation<Part> {
   using type = typename Part::operation;
 };
 template <class Part>
-using awaited = typename made_by<Part>::type;
+using awaited = typename awaited_operation<Part>::type;
 
-/// One part of a when_all: made where it stays, from an operation or from the request of one.
+/// One part of a when_all, constructed in place from an operation or a request.
 template <std::size_t Index, class Operation>
 struct joined {
   template <class Request>
-  [[gnu::always_inline]] explicit joined(Request&& from) : operation(std::forward<Request>(from)) {}
+  [[gnu::always_inline]] explicit joined(Request&& source)
+      : operation(std::forward<Request>(source)) {}
   Operation operation;
-  join::part mine;
+  join::part member;
 };
 
 template <class Indices, class... Operations>
-struct all_joined;
+struct joined_parts;
 template <std::size_t... Index, class... Operations>
-struct all_joined<std::index_sequence<Index...>, Operations...> : joined<Index, Operations>... {
+struct joined_parts<std::index_sequence<Index...>, Operations...> : joined<Index, Operations>... {
   template <class... Requests>
-  [[gnu::always_inline]] explicit all_joined(Requests&&... from)
-      : joined<Index, Operations>(std::forward<Requests>(from))... {}
-  all_joined(all_joined&& other) noexcept
+  [[gnu::always_inline]] explicit joined_parts(Requests&&... sources)
+      : joined<Index, Operations>(std::forward<Requests>(sources))... {}
+  joined_parts(joined_parts&& other) noexcept
       : joined<Index, Operations>(
             std::move(static_cast<joined<Index, Operations>&>(other).operation))... {}
 
-  /// `visit(part)` for each of them, in order.
-  template <class Visit>
-  [[gnu::always_inline]] void each(Visit visit) {
-    (visit(static_cast<joined<Index, Operations>&>(*this)), ...);
+  /// Calls `visitor(part)` for each part, in order.
+  template <class Visitor>
+  [[gnu::always_inline]] void for_each(Visitor visitor) {
+    (visitor(static_cast<joined<Index, Operations>&>(*this)), ...);
   }
-  /// What `visit` gives for each, in order: braces are evaluated from the left.
-  template <class Visit>
-  auto all(Visit visit) {
-    return std::tuple{visit(static_cast<joined<Index, Operations>&>(*this))...};
+  /// Returns a tuple of `function(part)` for each part, in order: braces evaluate from the left.
+  template <class Function>
+  auto transform(Function function) {
+    return std::tuple{function(static_cast<joined<Index, Operations>&>(*this))...};
   }
 };
 
 }  // namespace detail
 
 /// Starts all its operations and ends when all have ended; then rethrows the first error, if any.
-/// Its value is nothing when no part has a value, else a tuple (std::monostate for those without).
+/// Has no value if no part has one. Otherwise the value is a tuple with a std::monostate for each
+/// part without a value.
 template <class... Operations>
 class [[nodiscard("co_await it")]] when_all : detail::join {
   static_assert((startable<Operations> && ...), "when_all takes operations and tasks");
 
  public:
   template <class... Requests>
-  [[gnu::always_inline]] explicit when_all(Requests&&... from)
-      : parts_(std::forward<Requests>(from)...) {}
+  [[gnu::always_inline]] explicit when_all(Requests&&... sources)
+      : parts_(std::forward<Requests>(sources)...) {}
   when_all(when_all&& other) noexcept : parts_(std::move(other.parts_)) {}
 
   bool start(completion& done) {
-    parts_.each([&](auto& one) { begin(one.operation, one.mine, done); });
+    parts_.for_each([&](auto& child) { begin(child.operation, child.member, done); });
     return wait(done);
   }
 
   auto result() {
     std::exception_ptr first;
-    if constexpr ((detail::is_plain<detail::result_of<Operations>> && ...)) {
-      parts_.each([&](auto& one) { (void)detail::take(one.operation, first); });
+    if constexpr ((detail::is_plain<detail::result_type_of<Operations>> && ...)) {
+      parts_.for_each([&](auto& child) { (void)detail::take(child.operation, first); });
       if (first) std::rethrow_exception(first);
     } else {
-      auto values = parts_.all([&](auto& one) { return detail::take(one.operation, first); });
+      auto values =
+          parts_.transform([&](auto& child) { return detail::take(child.operation, first); });
       if (first) std::rethrow_exception(first);
       return std::apply(
           [](auto&&... value) { return std::tuple{detail::settle(std::move(value))...}; },
@@ -166,10 +170,10 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
   }
 
  private:
-  detail::all_joined<std::index_sequence_for<Operations...>, Operations...> parts_;
+  detail::joined_parts<std::index_sequence_for<Operations...>, Operations...> parts_;
 };
 
-/// The same for a number of operations known only at run time, without values.
+/// A when_all over a number of operations that is known only at run time. It has no value.
 template <startable Operation, class Allocator>
 class [[nodiscard("co_await it")]] when_all<std::vector<Operation, Allocator>> : detail::join {
  public:
@@ -199,7 +203,7 @@ when_all(Parts&&...) -> when_all<detail::awaited<Parts>...>;
 template <startable Operation, class Allocator>
 when_all(std::vector<Operation, Allocator>&&) -> when_all<std::vector<Operation, Allocator>>;
 
-/// `make(i)` for i = first, ..., last - 1, all at once.
+/// Awaits `make(i)` for i = first, ..., last - 1, all concurrently.
 template <class Make>
 auto each_of(int first, int last, const Make& make) {
   using operation = detail::awaited<decltype(make(first))>;

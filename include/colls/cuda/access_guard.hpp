@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// door: who works in a rank's device memory, and whether an operation still lets them in. A page of
-// the host that ranks of other processes see as well.
+// access_guard: tells a rank which peers access its device memory, and lets it revoke their access.
+// The guard is a page of host memory that ranks of other processes map.
 //
-// A rank that is to work in another one's buffers raises its own line at that one's door, then
-// looks whether the operation's ticket is open. Whoever takes a ticket back and then sees no line
-// raised knows that nobody will touch the buffers any more; nor does a rank whose stream has come
-// to the number that its line tells, which that stream writes at the rank's own door.
+// The owner of the memory opens an exposure epoch for each operation. A peer that is to access the
+// memory first enters: it marks its slot in the owner's page as active, then checks that the epoch
+// is still open. The owner closes the epoch, then looks at the slots. If none is active, no peer
+// touches the buffers any more. Neither does an active peer whose stream has reached the slot's
+// `end_value`; the stream writes its progress to the page of that peer's own guard.
 
 #include <colls/base/log.hpp>
 #include <colls/coroutine/completion.hpp>
@@ -32,190 +33,194 @@
 
 namespace colls::cuda {
 
-/// What a thread of this process cannot have in common with another one of it.
+/// An identifier of the calling thread that no other thread of this process has.
 inline std::uint64_t this_thread() {
   return reinterpret_cast<std::uintptr_t>(colls::detail::this_thread());
 }
 
-/// Whether a process of this pid namespace has ended, and with it all that drivers do for it: a
-/// killed one's kernels may write until then, whatever its sockets say. False where the system does
-/// not tell.
-inline bool has_ended(std::int64_t process) {
-  const auto file = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
-  if (file < 0) return errno == ESRCH;
-  pollfd end{file, POLLIN, 0};
+/// Returns whether a process of this pid namespace has ended, together with all that drivers do for
+/// it. The kernels of a killed process may write until then, even if its sockets are closed. False
+/// where the system cannot tell.
+inline bool has_ended(std::int64_t pid) {
+  const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return errno == ESRCH;
+  pollfd end{fd, POLLIN, 0};
   const bool ended = ::poll(&end, 1, 0) == 1;
-  ::close(file);
+  ::close(fd);
   return ended;
 }
 
-/// Whether a process is stopped, by a signal or a debugger, so that it does nothing until somebody
-/// lets it on; true too where the system does not tell.
-inline bool is_stopped(std::int64_t process) {
+/// Returns whether a process is stopped by a signal or a debugger, and so does nothing until it is
+/// continued. True also where the system cannot tell.
+inline bool is_stopped(std::int64_t pid) {
   char text[512];
-  std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(process));
-  const int file = ::open(text, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return true;
-  const auto size = ::read(file, text, sizeof text);
-  ::close(file);
-  // The state comes after the program's name, which may have brackets itself.
+  std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(pid));
+  const int fd = ::open(text, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return true;
+  const auto size = ::read(fd, text, sizeof text);
+  ::close(fd);
+  // The state follows the program's name, which may contain parentheses itself.
   const std::string_view all(text, size > 0 ? static_cast<std::size_t>(size) : 0);
   const std::size_t end = all.rfind(')');
   if (end == all.npos || end + 2 >= all.size()) return true;
   return all[end + 2] == 'T' || all[end + 2] == 't';
 }
 
-/// A rank's line at a door: what it says of itself, and how many operations have it inside.
-struct alignas(64) door_line {
-  std::atomic<std::uint64_t> inside;
+/// The slot of one accessing rank: how many operations it has entered, and how to find out whether
+/// its work has ended.
+struct alignas(64) guard_slot {
+  std::atomic<std::uint64_t> active;  // operations that have entered and not left
   std::atomic<std::int64_t> pid;
   std::atomic<std::uint64_t> process;
   std::atomic<std::uint64_t> thread;
   std::atomic<void*> stream;
-  std::atomic<std::uint64_t> number;  // of the operation that came last; 0: it has none
-  std::atomic<std::uint32_t> until;   // its stream writes that once it has done all it was given
+  std::atomic<std::uint64_t> operation;  // number of the last one to enter; 0: it has no number
+  std::atomic<std::uint32_t> end_value;  // the stream's progress once it has done all its work
 };
-static_assert(sizeof(door_line) == 64);
-struct door_page {
-  static constexpr std::size_t tickets = 64;
-  static constexpr std::size_t rows = 4;
+static_assert(sizeof(guard_slot) == 64);
+/// The shared page of a guard, which begins with this and continues with a slot for each rank.
+struct guard_page {
+  static constexpr std::size_t max_epochs = 64;
+  static constexpr std::size_t operation_slots = 4;
 
-  std::uint64_t name;
-  std::atomic<std::uint64_t> open[tickets];
-  std::atomic<std::uint64_t> finished[rows];  // numbers, of operations that have them
-  alignas(64) std::uint32_t passed;           // how far the stream of this page's rank has come
+  std::uint64_t id;
+  std::atomic<std::uint64_t> open[max_epochs];           // the open epochs; 0: a free entry
+  std::atomic<std::uint64_t> finished[operation_slots];  // numbers of finished operations
+  alignas(64) std::uint32_t progress_value;              // written by the stream of this rank
   static constexpr std::size_t bytes(int ranks) {
-    return 1024 + static_cast<std::size_t>(ranks) * sizeof(door_line);
+    return 1024 + static_cast<std::size_t>(ranks) * sizeof(guard_slot);
   }
-  door_line& line(int rank) {
-    return reinterpret_cast<door_line*>(reinterpret_cast<std::byte*>(this) + 1024)[rank];
+  guard_slot& slot(int rank) {
+    return reinterpret_cast<guard_slot*>(reinterpret_cast<std::byte*>(this) + 1024)[rank];
   }
 };
-static_assert(sizeof(door_page) <= 1024);
+static_assert(sizeof(guard_page) <= 1024);
 
-/// Where another process of this host finds a door, and what it reads there.
-struct door_address {
-  std::int64_t process = 0;
-  std::int64_t file = 0;
-  std::uint64_t name = 0;
+/// Where another process of this host finds a guard's page, and the id that the page holds.
+struct guard_address {
+  std::int64_t pid = 0;
+  std::int64_t fd = 0;
+  std::uint64_t id = 0;
 };
 
-/// A door in this process's memory.
-class mapped_door {
+/// A guard's page, mapped into this process.
+class mapped_guard_page {
  public:
-  mapped_door() = default;
-  mapped_door(int file, int ranks) : size_(door_page::bytes(ranks)) {
-    struct stat found{};
-    if (::fstat(file, &found) != 0 || static_cast<std::size_t>(found.st_size) != size_) return;
-    void* const at = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (at != MAP_FAILED) page_ = static_cast<door_page*>(at);
+  mapped_guard_page() = default;
+  mapped_guard_page(int fd, int ranks) : size_(guard_page::bytes(ranks)) {
+    struct stat status{};
+    if (::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) != size_) return;
+    void* const memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory != MAP_FAILED) page_ = static_cast<guard_page*>(memory);
   }
-  mapped_door(mapped_door&& other) noexcept
+  mapped_guard_page(mapped_guard_page&& other) noexcept
       : page_(std::exchange(other.page_, nullptr)), size_(other.size_) {}
-  mapped_door& operator=(mapped_door&& other) noexcept {
+  mapped_guard_page& operator=(mapped_guard_page&& other) noexcept {
     std::swap(page_, other.page_);
     std::swap(size_, other.size_);
     return *this;
   }
-  ~mapped_door() {
+  ~mapped_guard_page() {
     if (page_ != nullptr) ::munmap(page_, size_);
   }
 
   explicit operator bool() const { return page_ != nullptr; }
-  door_page& page() const { return *page_; }
+  guard_page& page() const { return *page_; }
 
  private:
-  door_page* page_ = nullptr;
+  guard_page* page_ = nullptr;
   std::size_t size_ = 0;
 };
 
-/// A rank's own door. It has none, and no address, where the system gives no memory.
-class door {
+/// The guard of a rank's own memory. It has no page and no address if the system has no memory.
+class access_guard {
  public:
   static constexpr char file_name[] = "colls";
 
-  /// Of a rank of `process`.
-  door(int ranks, std::uint64_t process)
+  /// `process`: the number that `api::process` returns in this rank's process.
+  access_guard(int ranks, std::uint64_t process)
       : ranks_(ranks),
         process_(process),
-        file_(::memfd_create(file_name, MFD_CLOEXEC)),
-        late_(static_cast<std::size_t>(ranks)) {
-    const auto size = static_cast<off_t>(door_page::bytes(ranks));
-    if (file_ < 0 || ::ftruncate(file_, size) != 0) return;
-    here_ = mapped_door(file_, ranks);
-    if (here_) page().name = reinterpret_cast<std::uintptr_t>(this) ^ process;
+        fd_(::memfd_create(file_name, MFD_CLOEXEC)),
+        is_late_(static_cast<std::size_t>(ranks)) {
+    const auto size = static_cast<off_t>(guard_page::bytes(ranks));
+    if (fd_ < 0 || ::ftruncate(fd_, size) != 0) return;
+    mapping_ = mapped_guard_page(fd_, ranks);
+    if (mapping_) page().id = reinterpret_cast<std::uintptr_t>(this) ^ process;
   }
-  door(const door&) = delete;
-  ~door() {
-    if (file_ >= 0) ::close(file_);
+  access_guard(const access_guard&) = delete;
+  ~access_guard() {
+    if (fd_ >= 0) ::close(fd_);
   }
 
-  door_address address() const { return {::getpid(), file_, page().name}; }
-  /// Where the stream that works for this rank tells how far it has come; null: there is no page.
-  std::uint32_t* passed() const { return here_ ? &page().passed : nullptr; }
+  guard_address address() const { return {::getpid(), fd_, page().id}; }
+  /// Where this rank's work stream writes its progress; null if there is no page.
+  std::uint32_t* progress() const { return mapping_ ? &page().progress_value : nullptr; }
   mutable_bytes memory() const {
-    if (!here_) return {};
-    return {reinterpret_cast<std::byte*>(&page()), door_page::bytes(ranks_)};
+    if (!mapping_) return {};
+    return {reinterpret_cast<std::byte*>(&page()), guard_page::bytes(ranks_)};
   }
 
-  /// An operation's permission to work in what it lends; 0: there is none.
+  /// Opens an exposure epoch: peers may access what the operation exposes. 0: none is free.
   std::uint64_t open() {
-    for (std::size_t i = 0; here_ && i < door_page::tickets; ++i) {
-      std::atomic<std::uint64_t>& ticket = page().open[++opened_ % door_page::tickets];
-      if (ticket.load(std::memory_order_relaxed) != 0) continue;
-      ticket.store(opened_, std::memory_order_release);
-      return opened_;
+    for (std::size_t i = 0; mapping_ && i < guard_page::max_epochs; ++i) {
+      std::atomic<std::uint64_t>& epoch = page().open[++last_epoch_ % guard_page::max_epochs];
+      if (epoch.load(std::memory_order_relaxed) != 0) continue;
+      epoch.store(last_epoch_, std::memory_order_release);
+      return last_epoch_;
     }
     return 0;
   }
-  /// All others have said that they are done.
-  void close(std::uint64_t ticket) {
-    page().open[ticket % door_page::tickets].store(0, std::memory_order_release);
+  /// Closes an epoch after all peers have said that they are done.
+  void close(std::uint64_t epoch) {
+    page().open[epoch % guard_page::max_epochs].store(0, std::memory_order_release);
   }
-  /// This rank is done with the operation of that number, the last one of its row.
+  /// Marks a numbered operation as finished on this rank. Those of its slot finish in order.
   void finish(std::uint64_t number) {
-    page().finished[number % door_page::rows].store(number, std::memory_order_release);
+    page().finished[number % guard_page::operation_slots].store(number, std::memory_order_release);
   }
-  /// How long those inside are waited for: `of_the_living` as long as their process lives and is
-  /// not stopped, since nothing else says how long a GPU that others use takes for what was begun;
-  /// `a_second`, where what they may still write into stays.
-  enum class patience : std::uint8_t { of_the_living, a_second };
+  /// How long `revoke` waits for active peers. `while_alive`: as long as their processes live and
+  /// are not stopped, since a shared GPU may take any time for the work that has begun.
+  /// `one_second`: at most that, for memory that the caller can keep.
+  enum class wait_policy : std::uint8_t { while_alive, one_second };
 
-  /// The operation ends before that: waits until nobody is inside any more, or its process has
-  /// ended. False: one is inside still. Who waits has nothing begun in others' memory (`rest`):
-  /// they may wait for it just so.
-  bool revoke(std::uint64_t ticket, patience how = patience::of_the_living) {
-    return revoke(ticket, how, [](int, std::uint32_t) { return false; });
+  /// Closes the epoch of an operation that ends early, and waits until each peer has left, has
+  /// done its work, or its process has ended. False: a peer may still access the memory. The caller
+  /// first ends its own accesses to peers' memory (`ipc_peers::quiesce`), since peers may wait for
+  /// it in the same way.
+  bool revoke(std::uint64_t epoch, wait_policy policy = wait_policy::while_alive) {
+    return revoke(epoch, policy, [](int, std::uint32_t) { return false; });
   }
-  /// `is_through(rank, number)`: whether that rank's stream has come to a number.
-  template <class IsThrough>
-  bool revoke(std::uint64_t ticket, patience how, const IsThrough& is_through) {
-    close(ticket);
+  /// `has_reached(rank, value)`: whether the progress of that rank's stream has reached a value.
+  template <class HasReached>
+  bool revoke(std::uint64_t epoch, wait_policy policy, const HasReached& has_reached) {
+    close(epoch);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    bool good = true;
-    for (int rank = 0; rank < ranks_; ++rank) good &= has_left(rank, limit, how, is_through);
-    return good;
+    bool all_left = true;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      all_left &= await_exit(rank, limit, policy, has_reached);
+    }
+    return all_left;
   }
 
  private:
-  using time = std::chrono::steady_clock::time_point;
+  using time_point = std::chrono::steady_clock::time_point;
 
-  door_page& page() const { return here_.page(); }
-  /// Waits for one rank.
-  template <class IsThrough>
-  bool has_left(int rank, time limit, patience how, const IsThrough& is_through) {
-    door_line& line = page().line(rank);
-    char& was_late = late_[static_cast<std::size_t>(rank)];
-    while (line.inside.load(std::memory_order_acquire) != 0 && !is_through(rank, line.until) &&
-           !has_ended(line.pid)) {
-      // A rank of this thread does not lower its line before this one goes on: its stream tells.
-      const bool waits_for_us = line.process == process_ && line.thread == this_thread();
-      if (waits_for_us && api::query({line.stream}) != api::not_ready) return true;
+  guard_page& page() const { return mapping_.page(); }
+  template <class HasReached>
+  bool await_exit(int rank, time_point limit, wait_policy policy, const HasReached& has_reached) {
+    guard_slot& slot = page().slot(rank);
+    char& was_late = is_late_[static_cast<std::size_t>(rank)];
+    while (slot.active.load(std::memory_order_acquire) != 0 && !has_reached(rank, slot.end_value) &&
+           !has_ended(slot.pid)) {
+      // A rank of this thread cannot leave before this one returns: its stream is asked instead.
+      const bool waits_for_us = slot.process == process_ && slot.thread == this_thread();
+      if (waits_for_us && api::query({slot.stream}) != api::not_ready) return true;
       if (was_late != 0 || std::chrono::steady_clock::now() > limit) {
-        if (is_finished(line.number)) return true;
-        if (how == patience::a_second) return false;
-        if (is_stopped(line.pid)) {
+        if (is_finished(slot.operation)) return true;
+        if (policy == wait_policy::one_second) return false;
+        if (is_stopped(slot.pid)) {
           was_late = 1;
           return false;
         }
@@ -223,7 +228,7 @@ class door {
           log_warn(
               "an operation that ended early waits for process %lld, which still works in "
               "this rank's device memory",
-              static_cast<long long>(line.pid));
+              static_cast<long long>(slot.pid));
         }
         was_late = 1;
       }
@@ -232,81 +237,83 @@ class door {
     was_late = 0;
     return true;
   }
-  /// Whoever is in one that this rank has finished touches nothing here any more.
+  /// A peer in an operation that this rank has finished accesses nothing here any more.
   bool is_finished(std::uint64_t number) const {
-    return number != 0 && number <= page().finished[number % door_page::rows];
+    return number != 0 && number <= page().finished[number % guard_page::operation_slots];
   }
 
   int ranks_;
   std::uint64_t process_;
-  int file_;
-  mapped_door here_;
-  std::uint64_t opened_ = 0;
-  std::vector<char> late_;  // ranks that a second has been waited for, and whose lines are up
+  int fd_;
+  mapped_guard_page mapping_;
+  std::uint64_t last_epoch_ = 0;
+  std::vector<char> is_late_;  // by rank: still active after a wait of a second
 };
 
-/// Another rank's door, seen from here.
-class door_view {
+/// Another rank's guard, as a peer uses it.
+class access_guard_view {
  public:
-  door_view() = default;
-  door_view(const door_address& at, int ranks) : name_(at.name) {
+  access_guard_view() = default;
+  access_guard_view(const guard_address& address, int ranks) : id_(address.id) {
     char path[64];
-    std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(at.process),
-                  static_cast<long long>(at.file));
-    // Where these numbers mean something else (another pid namespace) that is left alone.
+    std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.pid),
+                  static_cast<long long>(address.fd));
+    // In another pid namespace the path may name any file: only a memfd of this name is opened.
     char text[64];
     const auto size = ::readlink(path, text, sizeof text);
     const std::string_view link(text, size > 0 ? static_cast<std::size_t>(size) : 0);
     constexpr std::string_view kind = "/memfd:";
-    const std::string_view name = door::file_name;
+    const std::string_view name = access_guard::file_name;
     if (!link.starts_with(kind) || !link.substr(kind.size()).starts_with(name)) return;
-    const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file < 0) return;
-    there_ = mapped_door(file, ranks);
-    ::close(file);
-    if (there_ && there_.page().name != at.name) there_ = {};
+    const int fd = ::open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return;
+    mapping_ = mapped_guard_page(fd, ranks);
+    ::close(fd);
+    if (mapping_ && mapping_.page().id != address.id) mapping_ = {};
   }
 
-  bool is_of(const door_address& at) const { return there_ && name_ == at.name; }
-  explicit operator bool() const { return static_cast<bool>(there_); }
+  bool refers_to(const guard_address& address) const { return mapping_ && id_ == address.id; }
+  explicit operator bool() const { return static_cast<bool>(mapping_); }
 
-  /// A fence comes between this and `is_open`. What is done meanwhile is work of `stream`, which
-  /// writes `until` at the rank's own door then.
-  void raise(int rank, std::uint64_t process, stream_ref stream, std::uint32_t until,
+  /// Marks `rank` as active. The caller issues a seq_cst fence before it calls `is_open`. Until
+  /// `leave` the rank accesses the memory by work of `stream` only, whose progress is `end_value`
+  /// after that.
+  void enter(int rank, std::uint64_t process, stream_ref stream, std::uint32_t end_value,
              std::uint64_t number = 0) {
-    door_line& line = there_.page().line(rank);
-    line.pid = ::getpid();
-    line.process = process;
-    line.thread = this_thread();
-    line.stream = stream.handle;
-    line.number = number;
-    line.until = until;
-    line.inside.fetch_add(1, std::memory_order_release);
+    guard_slot& slot = mapping_.page().slot(rank);
+    slot.pid = ::getpid();
+    slot.process = process;
+    slot.thread = this_thread();
+    slot.stream = stream.handle;
+    slot.operation = number;
+    slot.end_value = end_value;
+    slot.active.fetch_add(1, std::memory_order_release);
   }
-  bool is_open(std::uint64_t ticket) const {
-    return there_.page().open[ticket % door_page::tickets].load(std::memory_order_acquire) ==
-           ticket;
+  bool is_open(std::uint64_t epoch) const {
+    return mapping_.page().open[epoch % guard_page::max_epochs].load(std::memory_order_acquire) ==
+           epoch;
   }
   bool has_finished(std::uint64_t number) const {
-    return there_.page().finished[number % door_page::rows].load(std::memory_order_acquire) >=
-           number;
+    const auto& finished = mapping_.page().finished[number % guard_page::operation_slots];
+    return finished.load(std::memory_order_acquire) >= number;
   }
-  /// Of what the stream was given for other operations, `until` is the end.
-  void lower(int rank, std::uint32_t until) {
-    door_line& line = there_.page().line(rank);
-    line.until = until;
-    line.inside.fetch_sub(1, std::memory_order_release);
+  /// Ends one operation's access. `end_value`: the stream's progress after what other operations
+  /// of this rank have given it.
+  void leave(int rank, std::uint32_t end_value) {
+    guard_slot& slot = mapping_.page().slot(rank);
+    slot.end_value = end_value;
+    slot.active.fetch_sub(1, std::memory_order_release);
   }
-  /// How far that rank's stream has come.
-  std::uint32_t* passed() const { return &there_.page().passed; }
-  /// Of all operations.
-  void lower_all(int rank) {
-    if (there_) there_.page().line(rank).inside.store(0, std::memory_order_release);
+  /// Where the work stream of the guard's rank writes its progress.
+  std::uint32_t* progress() const { return &mapping_.page().progress_value; }
+  /// Ends the access of all operations of `rank`.
+  void leave_all(int rank) {
+    if (mapping_) mapping_.page().slot(rank).active.store(0, std::memory_order_release);
   }
 
  private:
-  mapped_door there_;
-  std::uint64_t name_ = 0;
+  mapped_guard_page mapping_;
+  std::uint64_t id_ = 0;
 };
 
 }  // namespace colls::cuda

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// turns: calls of one rank that may not do something at once.
+// async_mutex: a mutex for the calls of one rank, which wait for it without blocking their thread.
 
 #include <colls/coroutine/completion.hpp>
 
@@ -11,54 +11,54 @@
 
 namespace colls::cuda {
 
-/// Calls take turns, in the order in which they came.
-class turns {
+/// A mutex that calls acquire in the order in which they ask for it. For one thread.
+class async_mutex {
  public:
-  /// A call's place in the line, from `come` to `leave` or its end.
-  class place {
+  /// One call's hold on the mutex, from `acquire` to `release` or its own end.
+  class lock {
    public:
-    explicit place(turns& line) : line_(line) {}
-    place(const place&) = delete;
-    ~place() { leave(); }
+    explicit lock(async_mutex& mutex) : mutex_(mutex) {}
+    lock(const lock&) = delete;
+    ~lock() { release(); }
 
-    class arrival;
+    class acquisition;
     struct request {
-      using operation = arrival;
-      place* of;
+      using operation = acquisition;
+      lock* owner;
     };
-    /// Ends when all who came before have left.
-    request come() { return {this}; }
-    void leave() noexcept {
-      auto& waiting = line_.waiting_;
-      const auto mine = std::find(waiting.begin(), waiting.end(), this);
-      if (mine == waiting.end()) return;
-      const bool was_first = mine == waiting.begin();
-      waiting.erase(mine);
-      if (was_first && !waiting.empty()) waiting.front()->done_->post();
+    /// Ends when all locks that asked before have released the mutex.
+    request acquire() { return {this}; }
+    void release() noexcept {
+      auto& queue = mutex_.queue_;
+      const auto own = std::find(queue.begin(), queue.end(), this);
+      if (own == queue.end()) return;
+      const bool was_first = own == queue.begin();
+      queue.erase(own);
+      if (was_first && !queue.empty()) queue.front()->done_->post();
     }
 
    private:
-    turns& line_;
+    async_mutex& mutex_;
     completion* done_ = nullptr;
   };
 
  private:
-  std::deque<place*> waiting_;  // the first one's turn it is
+  std::deque<lock*> queue_;  // the first one holds the mutex
 };
 
-class turns::place::arrival {
+class async_mutex::lock::acquisition {
  public:
-  explicit arrival(const request& wanted) : place_(*wanted.of) {}
+  explicit acquisition(const request& wanted) : lock_(*wanted.owner) {}
   bool start(completion& done) {
-    auto& waiting = place_.line_.waiting_;
-    place_.done_ = &done;
-    waiting.push_back(&place_);
-    return waiting.size() == 1;
+    auto& queue = lock_.mutex_.queue_;
+    lock_.done_ = &done;
+    queue.push_back(&lock_);
+    return queue.size() == 1;
   }
   void result() {}
 
  private:
-  place& place_;
+  lock& lock_;
 };
 
 }  // namespace colls::cuda

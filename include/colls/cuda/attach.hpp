@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// attach: a communicator for the memory of a device, made of one for the host's.
+// attach: makes a communicator for device memory from one for host memory.
 
 #include <colls/base/log.hpp>
 #include <colls/call/communicator.hpp>
@@ -13,8 +13,8 @@
 
 namespace colls::cuda {
 
-/// The device of this rank: its number among the ranks of its host, modulo the devices that it
-/// sees. Throws `errc::no_device` where there is none.
+/// The device for this rank: its local rank modulo the number of devices that the process sees.
+/// Throws `errc::no_device` if there is none.
 template <class Transport>
 int device_for(const colls::communicator<Transport>& comm) {
   const int count = devices();
@@ -25,34 +25,36 @@ int device_for(const colls::communicator<Transport>& comm) {
   return device;
 }
 
-/// Why a call for the memory of `device` cannot come after what a stream has, or null.
-inline const char* wrong_with(stream_ref callers, int device) {
+/// Returns why a call on the memory of `device` cannot follow the work of a stream, or null.
+inline const char* usage_error(stream_ref stream, int device) {
   int before = device;
   (void)api::current_device(before);
   if (before != device) (void)api::use_device(device);  // whose default stream is meant
   bool is_captured = false;
-  int of = device;
-  (void)api::is_captured(is_captured, callers);
-  if (callers.handle != nullptr) (void)api::device_of(of, callers);
-  if (before != device) return_to(before);
+  int actual = device;
+  (void)api::is_captured(is_captured, stream);
+  if (stream.handle != nullptr) (void)api::device_of(actual, stream);
+  if (before != device) restore_device(before);
   if (is_captured) return colls::detail::captured_stream;
-  return of == device ? nullptr : colls::detail::other_devices_stream;
+  return actual == device ? nullptr : colls::detail::other_devices_stream;
 }
 
-/// The same ranks as a communicator whose calls take `device_span` in the memory of `device`:
+/// Makes a communicator of the same ranks whose calls take a `device_span` in the memory of
+/// `device`:
 ///
 ///     auto gpu = co_await colls::cuda::attach<colls::cuda::staged>(world, device);
 ///     co_await gpu.all_reduce(colls::device_span{weights, n});
 ///
-/// The model says what moves and reduces the data; its header has it, and the settings `how`, which
-/// are equal on all ranks. A call's work begins after what its `options.stream` (else the device's
-/// default stream) has when it is made, and has been done when it is awaited. Ends with
-/// `errc::no_device` where there is no such device. Calls and awaits leave the thread's device as
-/// it was, but where the process has not used that one yet: then the communicator's stays. So a
-/// program of several devices calls cudaSetDevice before it allocates, as `on_device` does.
+/// The model (`staged`, `cuda_ipc` or `nccl`, each in its own header) moves and reduces the data.
+/// Its `settings` must be equal on all ranks. The work of a call begins after the work that its
+/// `options.stream` (by default the device's default stream) has when the call is made, and is done
+/// when the call has been awaited. Ends with `errc::no_device` if there is no such device. Calls
+/// and awaits leave the thread's current device as it was. If the process has not used that device
+/// yet, the communicator's stays current instead; so a program of several devices calls
+/// cudaSetDevice (or makes an `on_device`) before it allocates.
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,
-            const typename Model::settings& how = {}, options call = {}) {
+            const typename Model::settings& settings = {}, options opts = {}) {
   static_assert(
       requires { sizeof(Transport); },
       "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that attaches a device "
@@ -61,7 +63,7 @@ auto attach(colls::communicator<Transport>& comm, int device,
                 "colls: a simulated network has no memory that a device could reach");
   static_assert(std::is_same_v<transport_memory_t<Transport>, host_memory>,
                 "colls: this communicator is one for a device already: attach the host's");
-  return Model::attach(comm, device, how, call);
+  return Model::attach(comm, device, settings, opts);
 }
 
 }  // namespace colls::cuda

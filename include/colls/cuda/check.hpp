@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Errors of CUDA as errors of colls, and the devices there are.
+// check: turns errors of CUDA into errors of colls; the devices of this process.
 
 #include <colls/base/error.hpp>
 #include <colls/call/arguments.hpp>
@@ -10,9 +10,9 @@
 
 namespace colls::cuda {
 
-/// What an error of CUDA is among those of colls.
-inline errc code_of(api::status how) {
-  switch (how) {
+/// The error code of colls for a status of CUDA.
+inline errc code_of(api::status status) {
+  switch (status) {
     case api::out_of_memory:
       return errc::not_enough_memory;
     case api::stub_library:
@@ -26,52 +26,52 @@ inline errc code_of(api::status how) {
   }
 }
 
-/// A call of CUDA that went wrong: which one, and CUDA's words for it.
-inline failure failed(api::status how, const char* call) {
-  failure why(code_of(how));
-  if (why.code == errc::no_device) {
-    why.say("no CUDA device: %s (%s)", api::text(how), api::name(how));
+/// Describes a call of CUDA that failed: its name, and CUDA's text for the status.
+inline failure cuda_failure(api::status status, const char* call) {
+  failure reason(code_of(status));
+  if (reason.code == errc::no_device) {
+    reason.set_detail("no CUDA device: %s (%s)", api::text(status), api::name(status));
   } else {
-    why.say("%s: %s (%s)", call, api::text(how), api::name(how));
+    reason.set_detail("%s: %s (%s)", call, api::text(status), api::name(status));
   }
-  return why;
+  return reason;
 }
 
-/// Throws `colls::error` where a call of CUDA went wrong.
-inline void check(api::status how, const char* call) {
-  if (how != api::success) throw error(failed(how, call));
+/// Throws `colls::error` if a call of CUDA failed.
+inline void check(api::status status, const char* call) {
+  if (status != api::success) throw error(cuda_failure(status, call));
 }
 
-/// How many devices this process sees (CUDA_VISIBLE_DEVICES); `errc::no_device` if there is none,
-/// also where no driver is.
+/// The number of devices that this process sees (CUDA_VISIBLE_DEVICES). Throws `errc::no_device` if
+/// there is none, or no driver.
 inline int devices() {
   int count = 0;
   check(api::count_devices(count), "cudaGetDeviceCount");
-  if (count == 0) throw error(failed(api::no_device, "cudaGetDeviceCount"));
+  if (count == 0) throw error(cuda_failure(api::no_device, "cudaGetDeviceCount"));
   return count;
 }
 
-/// Gives the thread the device back that it had. One that this process has not used stays unused:
-/// to set it would make a context there, of some hundred megabytes.
-inline void return_to(int device) {
+/// Makes `device` the thread's current one again, unless this process has not used it: setting it
+/// would create a context there, which takes some hundred megabytes.
+inline void restore_device(int device) {
   bool is_used = true;
   const bool is_known = api::is_in_use(is_used, device) == api::success;
   if (is_used || !is_known) (void)api::use_device(device);
 }
 
-/// Makes a device the thread's current one, as long as it lives.
+/// Makes a device the thread's current one for the lifetime of this object.
 class on_device {
  public:
   explicit on_device(int device) {
     check(api::current_device(before_), "cudaGetDevice");
-    // Also where it is that already: the driver's functions need its context, which a thread that
-    // has called none of the runtime's does not have.
+    // Needed even if it is the current one: the driver's functions need a context, which a thread
+    // has only after a call of the runtime.
     check(api::use_device(device), "cudaSetDevice");
     changed_ = device != before_;
   }
   on_device(const on_device&) = delete;
   ~on_device() {
-    if (changed_) return_to(before_);
+    if (changed_) restore_device(before_);
   }
 
  private:
@@ -79,21 +79,21 @@ class on_device {
   bool changed_ = false;
 };
 
-/// Why what is for the memory of `device` cannot use a buffer, or null. Nothing is read or written.
-/// What a device that has failed answers is for the call to say.
-inline const char* wrong_with(const any_buffer& data, int device) {
-  const auto on_a_device = [](const api::location& found) {
-    return found.where == api::place::device || found.where == api::place::managed;
+/// Returns why a call on the memory of `device` cannot use a buffer, or null. Reads and writes
+/// nothing. Null also if the device has failed: the call reports that.
+inline const char* usage_error(const any_buffer& data, int device) {
+  const auto is_device_memory = [](const api::location& location) {
+    return location.type == api::memory_type::device || location.type == api::memory_type::managed;
   };
-  const std::size_t most = PTRDIFF_MAX / data.element_size();
-  if (data.size() == 0 || data.size() > most) return nullptr;
+  const std::size_t max_size = PTRDIFF_MAX / data.element_size();
+  if (data.size() == 0 || data.size() > max_size) return nullptr;
   const auto* const first = static_cast<const std::byte*>(data.data());
   api::location found;
   if (api::locate(first, found) != api::success) return nullptr;
-  if (!on_a_device(found)) return colls::detail::no_device_memory;
+  if (!is_device_memory(found)) return colls::detail::no_device_memory;
   if (found.device != device) return colls::detail::other_devices_memory;
   const bool known = api::locate(first + bytes(data).size - 1, found) == api::success;
-  const bool ends_there = known && on_a_device(found) && found.device == device;
+  const bool ends_there = known && is_device_memory(found) && found.device == device;
   return ends_there ? nullptr : colls::detail::beyond_its_memory;
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// passable: device memory that other processes get hold of by a descriptor. Each of them keeps it
-// as long as it has it mapped, whether its owner has freed it or not.
+// exportable_memory: device memory that other processes map by a file descriptor. It exists as long
+// as any process has it mapped, even after its owner has freed it.
 
 #include <colls/cuda/check.hpp>
 #include <colls/os/descriptor.hpp>
@@ -17,104 +17,106 @@
 
 namespace colls::cuda {
 
-/// A handle of memory of a device; dropped with it.
+/// Owns a handle of physical device memory.
 class physical_memory {
  public:
   physical_memory() = default;
   physical_memory(const physical_memory&) = delete;
   ~physical_memory() {
-    if (has_) (void)api::drop_physical(it_);
+    if (has_handle_) (void)api::drop_physical(handle_);
   }
-  api::status make(std::size_t bytes, int device) {
-    return held(api::make_physical(it_, bytes, device));
+  api::status create(std::size_t bytes, int device) {
+    return keep_if(api::make_physical(handle_, bytes, device));
   }
-  api::status import(int file) { return held(api::import_physical(it_, file)); }
-  api::physical get() const { return it_; }
+  api::status import(int fd) { return keep_if(api::import_physical(handle_, fd)); }
+  api::physical get() const { return handle_; }
 
  private:
-  api::status held(api::status how) {
-    has_ = how == api::success;
-    return how;
+  api::status keep_if(api::status result) {
+    has_handle_ = result == api::success;
+    return result;
   }
 
-  api::physical it_;
-  bool has_ = false;
+  api::physical handle_;
+  bool has_handle_ = false;
 };
 
-/// Such memory in this process's addresses. It needs no handle.
+/// Physical device memory mapped into this process. The mapping does not need the handle.
 class mapped_physical {
  public:
   mapped_physical() = default;
   mapped_physical(const mapped_physical&) = delete;
   ~mapped_physical() {
-    if (is_mapped_) (void)api::unmap(at_, size_);
-    if (at_ != nullptr) (void)api::unreserve(at_, size_);
+    if (is_mapped_) (void)api::unmap(base_, size_);
+    if (base_ != nullptr) (void)api::unreserve(base_, size_);
   }
 
-  /// For `device` to work in.
+  /// Maps the memory and lets `device` access it.
   api::status open(const physical_memory& memory, std::size_t size, int device) {
     size_ = size;
-    api::status how = api::reserve(at_, size);
-    if (how != api::success) at_ = nullptr;
-    if (how == api::success) how = api::map(at_, size, memory.get());
-    is_mapped_ = how == api::success;
-    return is_mapped_ ? api::let_in(device, at_, size) : how;
+    api::status result = api::reserve(base_, size);
+    if (result != api::success) base_ = nullptr;
+    if (result == api::success) result = api::map(base_, size, memory.get());
+    is_mapped_ = result == api::success;
+    return is_mapped_ ? api::set_access(device, base_, size) : result;
   }
-  /// The other devices of this process that reach that one; adds them.
-  api::status let_in_others(std::vector<int>& devices) {
+  /// Lets those devices of this process access it that can access the memory of `devices.front()`,
+  /// and appends them to `devices`.
+  api::status set_access_of_peers(std::vector<int>& devices) {
     const int device = devices.front();
     int count = 0;
-    api::status how = api::count_devices(count);
-    for (int other = 0; other < count && how == api::success; ++other) {
+    api::status result = api::count_devices(count);
+    for (int other = 0; other < count && result == api::success; ++other) {
       bool can = false;
-      if (other != device) how = api::can_reach(can, other, device);
-      if (how != api::success || !can) continue;
-      how = api::let_in(other, at_, size_);
+      if (other != device) result = api::can_access_peer(can, other, device);
+      if (result != api::success || !can) continue;
+      result = api::set_access(other, base_, size_);
       devices.push_back(other);
     }
-    return how;
+    return result;
   }
-  std::byte* data() const { return static_cast<std::byte*>(at_); }
+  std::byte* data() const { return static_cast<std::byte*>(base_); }
   std::size_t size() const { return size_; }
 
  private:
-  void* at_ = nullptr;
+  void* base_ = nullptr;
   std::size_t size_ = 0;
   bool is_mapped_ = false;
 };
 
-/// Memory of a device that its process can pass to others. Of any thread.
-class passable_memory {
+/// Device memory that its process can export to others. Its functions may be called by any thread.
+class exportable_memory {
  public:
-  /// Whose streams work in it; users' do until it is freed.
-  enum class work : std::uint8_t { of_users, of_colls };
+  /// Which streams access it: those of the user, which may until it is freed, or those of colls
+  /// only.
+  enum class usage : std::uint8_t { user_streams, own_streams };
 
-  /// At least `size` bytes, undefined; freed with the last owner, after what users' streams do
-  /// until then. Null: `why` says why not.
-  static std::shared_ptr<std::byte> allocate(std::size_t size, int device, work who,
-                                             api::status& why) {
-    auto made = std::make_shared<passable_memory>();
-    why = made->make(size, device);
-    if (why != api::success) return nullptr;
-    made->who_ = who;
-    registry& all = known();
-    const std::lock_guard lock(all.guard);
-    made->number_ = ++all.made;
-    const auto at = reinterpret_cast<std::uintptr_t>(made->place_.data());
-    all.at.emplace(at, made.get());
-    made->address_ = at;
-    return {made, made->place_.data()};
+  /// Allocates at least `size` bytes with undefined contents. Freed with the last owner, after the
+  /// work that user streams have then. Null: `result` says why not.
+  static std::shared_ptr<std::byte> allocate(std::size_t size, int device, usage kind,
+                                             api::status& result) {
+    auto memory = std::make_shared<exportable_memory>();
+    result = memory->make(size, device);
+    if (result != api::success) return nullptr;
+    memory->usage_ = kind;
+    registry& all = instances();
+    const std::lock_guard lock(all.mutex);
+    memory->number_ = ++all.last_number;
+    const auto address = reinterpret_cast<std::uintptr_t>(memory->mapping_.data());
+    all.by_address.emplace(address, memory.get());
+    memory->address_ = address;
+    return {memory, memory->mapping_.data()};
   }
-  passable_memory() = default;
-  passable_memory(const passable_memory&) = delete;
-  ~passable_memory() {
+  exportable_memory() = default;
+  exportable_memory(const exportable_memory&) = delete;
+  ~exportable_memory() {
     if (address_ == 0) return;
     {
-      registry& all = known();
-      const std::lock_guard lock(all.guard);
-      all.at.erase(address_);
+      registry& all = instances();
+      const std::lock_guard lock(all.mutex);
+      all.by_address.erase(address_);
     }
-    if (who_ == work::of_colls) return;
+    if (usage_ == usage::own_streams) return;
     int before = devices_.front();
     (void)api::current_device(before);
     for (const int device : devices_) {
@@ -123,64 +125,64 @@ class passable_memory {
       (void)api::use_device(device);
       (void)api::synchronize_device();
     }
-    return_to(before);
+    restore_device(before);
   }
 
-  /// Which of it `at` is in.
-  static bool find(const void* at, api::allocation& found) {
-    registry& all = known();
-    const std::lock_guard lock(all.guard);
-    const auto wanted = reinterpret_cast<std::uintptr_t>(at);
-    auto after = all.at.upper_bound(wanted);
-    if (after == all.at.begin()) return false;
-    const passable_memory& near = *(--after)->second;
-    if (wanted - near.address_ >= near.place_.size()) return false;
-    found = {near.place_.data(), near.place_.size(), near.number_};
+  /// Finds the exportable allocation that `pointer` lies in.
+  static bool find(const void* pointer, api::allocation& allocation) {
+    registry& all = instances();
+    const std::lock_guard lock(all.mutex);
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    auto next = all.by_address.upper_bound(address);
+    if (next == all.by_address.begin()) return false;
+    const exportable_memory& candidate = *(--next)->second;
+    if (address - candidate.address_ >= candidate.mapping_.size()) return false;
+    allocation = {candidate.mapping_.data(), candidate.mapping_.size(), candidate.number_};
     return true;
   }
-  /// `use(file)` with a descriptor of what lies at `base`, for that long; not where that has been
-  /// freed, or the system gives none.
+  /// Calls `use(fd)` with a descriptor of the allocation at `base`, and closes it afterwards. Does
+  /// nothing if that allocation has been freed or the system has no descriptor.
   template <class Use>
-  static void with_descriptor(std::uint64_t base, std::uint64_t number, const Use& use) {
-    registry& all = known();
-    const std::lock_guard lock(all.guard);
-    const auto found = all.at.find(base);
-    if (found == all.at.end() || found->second->number_ != number) return;
-    int file = -1;
-    if (api::export_physical(file, found->second->memory_.get()) != api::success) return;
-    const colls::detail::descriptor passed(file);
-    (void)::fcntl(file, F_SETFD, FD_CLOEXEC);  // whatever the driver has made of it
-    use(file);
+  static void use_descriptor(std::uint64_t base, std::uint64_t number, const Use& use) {
+    registry& all = instances();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.by_address.find(base);
+    if (found == all.by_address.end() || found->second->number_ != number) return;
+    int fd = -1;
+    if (api::export_physical(fd, found->second->memory_.get()) != api::success) return;
+    const colls::detail::descriptor closing(fd);
+    (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);  // the driver may not have set it
+    use(fd);
   }
 
  private:
   struct registry {
-    std::mutex guard;
-    std::map<std::uintptr_t, passable_memory*> at;
-    std::uint64_t made = 0;
+    std::mutex mutex;
+    std::map<std::uintptr_t, exportable_memory*> by_address;
+    std::uint64_t last_number = 0;
   };
-  static registry& known() {
-    static registry& all = *new registry;  // memory may outlive whatever else is static
+  static registry& instances() {
+    static registry& all = *new registry;  // memory may outlive static objects
     return all;
   }
 
   api::status make(std::size_t size, int device) {
     devices_ = {device};
     std::size_t unit = 0;
-    api::status how = api::find_unit(unit, device);
-    if (how != api::success) return how;
-    const std::size_t whole = (size / unit + (size % unit != 0 ? 1 : 0)) * unit;
-    how = memory_.make(whole, device);
-    if (how == api::success) how = place_.open(memory_, whole, device);
-    return how == api::success ? place_.let_in_others(devices_) : how;
+    api::status result = api::find_granularity(unit, device);
+    if (result != api::success) return result;
+    const std::size_t rounded = (size / unit + (size % unit != 0 ? 1 : 0)) * unit;
+    result = memory_.create(rounded, device);
+    if (result == api::success) result = mapping_.open(memory_, rounded, device);
+    return result == api::success ? mapping_.set_access_of_peers(devices_) : result;
   }
 
-  work who_ = work::of_users;
-  std::vector<int> devices_;  // that may work there, its own first
+  usage usage_ = usage::user_streams;
+  std::vector<int> devices_;  // which may access it, its own first
   std::uint64_t number_ = 0;
   std::uintptr_t address_ = 0;
-  physical_memory memory_;  // for descriptors, of which it has none between times
-  mapped_physical place_;
+  physical_memory memory_;  // exported anew for each descriptor
+  mapped_physical mapping_;
 };
 
 }  // namespace colls::cuda

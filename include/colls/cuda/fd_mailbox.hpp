@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// hatch: where the other ranks of this host pass a rank descriptors. Whoever passes one waits for
-// nobody: it lies there until it is taken.
+// fd_mailbox: receives file descriptors from other processes of this host. A sender does not wait:
+// a descriptor stays in the mailbox until its owner takes it.
 
 #include <colls/os/descriptor.hpp>
 
@@ -17,108 +17,111 @@
 
 namespace colls::cuda {
 
-/// Of which memory a descriptor is: a number that the process of that id gave it.
-struct hatch_label {
+/// Tells which memory a descriptor refers to: the exporting process and its number for the memory.
+struct fd_label {
   std::uint64_t process = 0;
   std::uint64_t number = 0;
-  friend bool operator==(const hatch_label&, const hatch_label&) = default;
+  friend bool operator==(const fd_label&, const fd_label&) = default;
 };
 
-/// A local socket with a name that the system drew, for processes of this user.
-class hatch {
+/// A local socket with a name chosen by the system, for processes of this user.
+class fd_mailbox {
  public:
-  hatch() : socket_(open_socket()) {
+  fd_mailbox() : socket_(open_socket()) {
     sockaddr_un own{};
     own.sun_family = AF_UNIX;
     socklen_t size = sizeof own.sun_family;
     auto* const address = reinterpret_cast<sockaddr*>(&own);
     if (!socket_ || ::bind(socket_.get(), address, size) != 0 ||
-        ::listen(socket_.get(), most_waiting) != 0) {
+        ::listen(socket_.get(), max_backlog) != 0) {
       return;
     }
     size = sizeof own;
     if (::getsockname(socket_.get(), address, &size) != 0) return;
-    const std::size_t length = size - before_name;
-    if (size > before_name && length <= sizeof name_) {
+    const std::size_t length = size - name_offset;
+    if (size > name_offset && length <= sizeof name_) {
       std::memcpy(&name_, own.sun_path + 1, length);
     }
   }
-  hatch(const hatch&) = delete;
+  fd_mailbox(const fd_mailbox&) = delete;
 
-  /// How others find it; 0: not at all.
+  /// The name by which other processes send to it; 0: they cannot.
   std::uint64_t name() const { return name_; }
 
-  /// False: it has not come there (another network namespace or user, too many descriptors).
-  static bool pass(std::uint64_t name, const hatch_label& label, int file) {
-    sockaddr_un there{};
-    there.sun_family = AF_UNIX;
-    std::memcpy(there.sun_path + 1, &name, sizeof name);
-    const auto length = static_cast<socklen_t>(::strnlen(there.sun_path + 1, sizeof name));
-    const colls::detail::descriptor to = open_socket();
-    return to && length != 0 &&
-           ::connect(to.get(), reinterpret_cast<const sockaddr*>(&there), before_name + length) ==
-               0 &&
-           colls::detail::is_own_user(to.get()) &&
-           colls::detail::send_with_descriptor(to.get(), &label, sizeof label, file);
+  /// Sends a descriptor to the mailbox of that name. False: it has not arrived (another network
+  /// namespace or user, or too many descriptors).
+  static bool send(std::uint64_t name, const fd_label& label, int fd) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, &name, sizeof name);
+    const auto length = static_cast<socklen_t>(::strnlen(address.sun_path + 1, sizeof name));
+    const colls::detail::descriptor socket = open_socket();
+    return socket && length != 0 &&
+           ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                     name_offset + length) == 0 &&
+           colls::detail::is_own_user(socket.get()) &&
+           colls::detail::send_bytes_with_descriptor(socket.get(), &label, sizeof label, fd);
   }
 
-  /// A descriptor of that name, if one has come: one of those that came.
-  colls::detail::descriptor take(const hatch_label& wanted) {
-    let_in();
-    const auto found = std::find_if(letters_.begin(), letters_.end(),
-                                    [&](const letter& each) { return each.label == wanted; });
-    if (found == letters_.end()) return {};
-    colls::detail::descriptor taken = std::move(found->file);
-    letters_.erase(found);
-    return taken;
+  /// Takes a descriptor that has arrived with that label; an empty one if there is none.
+  colls::detail::descriptor take(const fd_label& wanted) {
+    accept_waiting();
+    const auto found = std::find_if(messages_.begin(), messages_.end(),
+                                    [&](const message& queued) { return queued.label == wanted; });
+    if (found == messages_.end()) return {};
+    colls::detail::descriptor fd = std::move(found->fd);
+    messages_.erase(found);
+    return fd;
   }
 
  private:
-  static constexpr socklen_t before_name = offsetof(sockaddr_un, sun_path) + 1;
-  // Of what comes the last ones are kept: nobody can use up this process's descriptors.
-  static constexpr std::size_t most_letters = 1024;
-  static constexpr std::size_t most_guests = 64;
-  static constexpr int most_waiting = 1024;
+  static constexpr socklen_t name_offset = offsetof(sockaddr_un, sun_path) + 1;
+  // Only the newest are kept, so that senders cannot use up this process's descriptors.
+  static constexpr std::size_t max_messages = 1024;
+  static constexpr std::size_t max_connections = 64;
+  static constexpr int max_backlog = 1024;
 
-  struct letter {
-    hatch_label label;
-    colls::detail::descriptor file;
+  struct message {
+    fd_label label;
+    colls::detail::descriptor fd;
   };
 
   static colls::detail::descriptor open_socket() {
     return colls::detail::descriptor(
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   }
-  /// All that waited there when this began: whoever comes again and again keeps nobody here.
-  void let_in() {
-    std::erase_if(guests_, [this](const auto& guest) { return has_spoken(guest); });
-    for (int come = 0; come < most_waiting; ++come) {
-      colls::detail::descriptor guest(
+  /// Accepts at most as many connections as can wait, so that a sender that keeps connecting does
+  /// not hold up this process.
+  void accept_waiting() {
+    std::erase_if(connections_, [this](const auto& connection) { return try_receive(connection); });
+    for (int i = 0; i < max_backlog; ++i) {
+      colls::detail::descriptor connection(
           ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!guest) break;
-      if (!colls::detail::is_own_user(guest.get()) || has_spoken(guest)) continue;
-      keep(guests_, std::move(guest), most_guests);
+      if (!connection) break;
+      if (!colls::detail::is_own_user(connection.get()) || try_receive(connection)) continue;
+      push_bounded(connections_, std::move(connection), max_connections);
     }
   }
-  /// False: it may be about to.
-  bool has_spoken(const colls::detail::descriptor& guest) {
-    letter come;
-    const ssize_t got =
-        colls::detail::take_with_descriptor(guest.get(), &come.label, sizeof come.label, come.file);
-    if (got < 0 && errno == EAGAIN) return false;
-    if (got == sizeof come.label && come.file) keep(letters_, std::move(come), most_letters);
+  /// Receives a connection's message. False: it has sent nothing yet.
+  bool try_receive(const colls::detail::descriptor& connection) {
+    message received;
+    const ssize_t size = colls::detail::receive_bytes_with_descriptor(
+        connection.get(), &received.label, sizeof received.label, received.fd);
+    if (size < 0 && errno == EAGAIN) return false;
+    if (size == sizeof received.label && received.fd)
+      push_bounded(messages_, std::move(received), max_messages);
     return true;
   }
   template <class T>
-  static void keep(std::vector<T>& all, T&& one, std::size_t most) {
-    if (all.size() == most) all.erase(all.begin());
-    all.push_back(std::move(one));
+  static void push_bounded(std::vector<T>& queue, T&& entry, std::size_t max_size) {
+    if (queue.size() == max_size) queue.erase(queue.begin());
+    queue.push_back(std::move(entry));
   }
 
   colls::detail::descriptor socket_;
   std::uint64_t name_ = 0;
-  std::vector<colls::detail::descriptor> guests_;
-  std::vector<letter> letters_;
+  std::vector<colls::detail::descriptor> connections_;
+  std::vector<message> messages_;
 };
 
 }  // namespace colls::cuda

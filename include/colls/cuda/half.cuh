@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// CUDA's halves: buffers of __half and __nv_bfloat16 are buffers of float16 and bfloat16, and
-// values convert by their bits, at no cost.
+// half: CUDA's half types. Buffers of __half and __nv_bfloat16 are used as buffers of float16 and
+// bfloat16, and values convert by their bits at no cost.
 
 #include <colls/base/element_type.hpp>
 

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cuda_ipc: ranks of one host work where each other's device memory lies. Of the ranks that share a
-// GPU one does all of their work, so that no kernel waits for another process. Ranks on GPUs of
-// their own sum short vectors by kernels that write to each other, and may pass long ones round.
-// What ranks cannot see of each other, and messages, are staged.
+// ipc: the model `cuda_ipc`, in which ranks of one host access each other's device memory directly.
+// One of the ranks that share a GPU does the work of all of them, so that no kernel waits for
+// another process. Ranks on GPUs of their own reduce short vectors by kernels that write to each
+// other's memory, and may reduce long ones by a ring. Point-to-point messages, and calls on memory
+// that peers cannot map, are staged.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -18,34 +19,35 @@
 
 namespace colls::cuda {
 
-/// A transport of the host, for communicators whose buffers are in device memory that other ranks
-/// see.
+/// A transport of the host, for communicators whose buffers are in device memory that the other
+/// ranks can map.
 template <transport Host>
 class ipc_transport : public staged_transport<Host> {
  public:
   static constexpr bool reduces_on_device = true;
-  static constexpr bool shoots_on_device = true;
-  static constexpr bool has_own_way = true;
+  static constexpr bool has_one_shot_kernels = true;
+  static constexpr bool has_native_collectives = true;
 
-  ipc_transport(std::shared_ptr<Host> host, int device, const staging& how)
-      : staged_transport<Host>(host, device, how),
-        here_(std::make_unique<neighbourhood>(device, host->rank(), host->size())),
-        islands_(std::make_unique<islands>(*here_)) {}
+  ipc_transport(std::shared_ptr<Host> host, int device, const staging& stage_opts)
+      : staged_transport<Host>(host, device, stage_opts),
+        peers_(std::make_unique<ipc_peers>(device, host->rank(), host->size())),
+        groups_(std::make_unique<peer_groups>(*peers_)) {}
 
-  neighbourhood& here() const { return *here_; }
-  /// Zeros in memory that other ranks may keep mapped when it is freed, where that can be had.
+  ipc_peers& peers() const { return *peers_; }
+  /// Allocates zeros, where possible in memory that other ranks may keep mapped after it is freed.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
-    std::shared_ptr<std::byte> made = here_->allocate(size, passable_memory::work::of_users);
-    this->stage().clear(made.get(), size);
-    return made;
+    std::shared_ptr<std::byte> memory =
+        peers_->allocate(size, exportable_memory::usage::user_streams);
+    this->stage().clear(memory.get(), size);
+    return memory;
   }
-  island& island_of(const communicator_state& which) {
-    return islands_->of(which, this->matching());
+  peer_group& peer_group_of(const communicator_state& comm) {
+    return groups_->find_or_make(comm, this->matching());
   }
 
  private:
-  std::unique_ptr<neighbourhood> here_;
-  std::unique_ptr<islands> islands_;
+  std::unique_ptr<ipc_peers> peers_;
+  std::unique_ptr<peer_groups> groups_;
 };
 
 }  // namespace colls::cuda
@@ -59,178 +61,196 @@ struct transport_memory<cuda::ipc_transport<Host>> {
 
 namespace detail {
 
-/// The host's algorithms, for what is staged.
+/// The host's algorithms, for calls that are staged.
 template <class Host>
-struct catalogue<basic_channel<cuda::ipc_transport<Host>>> : catalogue<basic_channel<Host>> {};
+struct algorithm_table<basic_channel<cuda::ipc_transport<Host>>>
+    : algorithm_table<basic_channel<Host>> {};
 
-/// Messages of point to point are staged.
+/// Point-to-point messages are staged.
 template <class Host>
-struct messages<cuda::ipc_transport<Host>> : messages<cuda::staged_transport<Host>> {};
+struct point_to_point_body<cuda::ipc_transport<Host>>
+    : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// What calls run: each its work in one visit.
+/// The bodies of calls: each is one `ipc_operation`, or is staged.
 template <class Host>
-struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
+struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   using channel = basic_channel<cuda::ipc_transport<Host>>;
-  using below = basic_channel<Host>;
+  using host_channel = basic_channel<Host>;
   using staged_channel = basic_channel<cuda::staged_transport<Host>>;
-  using staged = bodies<staged_channel>;
-  using visit = cuda::visit<below>;
+  using staged = call_body<staged_channel>;
+  using ipc_operation = cuda::ipc_operation<host_channel>;
   template <class Function>
-  using run = Function*;
+  using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  static bool moves_nothing(any_buffer, any_buffer, const reduction&) { return false; }
+  static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
   /// all_reduce and scan.
-  static task<> in_place(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                         any_buffer in, any_buffer out, reduction by, int ranks) {
-    cuda::island* const with = island_for(net, in, by);
-    if (with == nullptr) {
-      co_await visited(net, algorithm, in, out, by, ranks);
+  static task<> in_place(channel net,
+                         function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+                         any_buffer in, any_buffer out, reduction op, int ranks) {
+    cuda::peer_group* const group = peer_group_for(net, in, op);
+    if (group == nullptr) {
+      co_await run_operation(net, algorithm, in, out, op, ranks);
       co_return;
     }
-    const below host = net;
-    const cuda::stream_pool::loan after(net.net().here().streams());
-    after->follow(net.record().stream);
-    const bool done = co_await cuda::shoot(host, *with, *after, in, out, by);
-    net.record().stream = after->ref();
-    if (!done) co_await visited(net, algorithm, in, out, by, ranks);
+    const host_channel host = net;
+    const cuda::stream_pool::lease stream(net.net().peers().streams());
+    stream->follow(net.record().stream);
+    const bool done = co_await cuda::one_shot_all_reduce(host, *group, *stream, in, out, op);
+    net.record().stream = stream->ref();
+    if (!done) co_await run_operation(net, algorithm, in, out, op, ranks);
   }
 
-  static task<> visited(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                        any_buffer in, any_buffer out, reduction by, int ranks) {
-    const bool is_scan = net.record().what == collective::scan;
-    const auto work = [&](visit& call) {
+  static task<> run_operation(channel net,
+                              function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+                              any_buffer in, any_buffer out, reduction op, int ranks) {
+    const bool is_scan = net.record().operation == collective::scan;
+    const auto work = [&](ipc_operation& operation) {
       if (is_scan) {
-        prefixes(call, by, net.size(), in.size(), 0);
+        prefixes(operation, op, net.size(), in.size(), 0);
       } else {
-        sum(call, by, net.size(), in.size(), each_rank(net.size()));
+        sum(operation, op, net.size(), in.size(), each_rank(net.size()));
       }
     };
-    const bool done = co_await together(net, in, out, work, true, &by);
-    if (!done) co_await staged::in_place(as_staged(net), algorithm, in, out, by, ranks);
+    const bool done = co_await run_in_place(net, in, out, work, true, &op);
+    if (!done) co_await staged::in_place(as_staged(net), algorithm, in, out, op, ranks);
   }
 
-  static task<> exscan(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                       any_buffer data, reduction by) {
-    const auto work = [&](visit& call) { prefixes(call, by, net.size(), data.size(), 1); };
-    const bool done = co_await together(net, data, data, work);
-    if (!done) co_await staged::exscan(as_staged(net), algorithm, data, by);
+  static task<> exscan(channel net,
+                       function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+                       any_buffer data, reduction op) {
+    const auto work = [&](ipc_operation& operation) {
+      prefixes(operation, op, net.size(), data.size(), 1);
+    };
+    const bool done = co_await run_in_place(net, data, data, work);
+    if (!done) co_await staged::exscan(as_staged(net), algorithm, data, op);
   }
 
-  static task<> reduce(channel net,
-                       run<task<>(below, any_buffer, any_buffer, int, any_op)> algorithm,
-                       any_buffer in, any_buffer out, int root, reduction by) {
-    const auto work = [&](visit& call) { sum(call, by, net.size(), in.size(), {root}); };
-    const bool done = co_await together(net, in, out, work);
-    if (!done) co_await staged::reduce(as_staged(net), algorithm, in, out, root, by);
+  static task<> reduce(
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, int, any_op)> algorithm,
+      any_buffer in, any_buffer out, int root, reduction op) {
+    const auto work = [&](ipc_operation& operation) {
+      sum(operation, op, net.size(), in.size(), {root});
+    };
+    const bool done = co_await run_in_place(net, in, out, work);
+    if (!done) co_await staged::reduce(as_staged(net), algorithm, in, out, root, op);
   }
 
-  static task<> broadcast(channel net, run<task<>(below, any_buffer, int)> algorithm,
+  static task<> broadcast(channel net,
+                          function_pointer<task<>(host_channel, any_buffer, int)> algorithm,
                           any_buffer data, int root) {
-    const auto work = [&](visit& call) {
+    const auto work = [&](ipc_operation& operation) {
       for (const int rank : each_rank(net.size())) {
-        if (call.works_for(rank)) call.copy(call.out(rank), call.in(root), bytes(data).size);
+        if (operation.works_for(rank))
+          operation.copy(operation.out(rank), operation.in(root), bytes(data).size);
       }
     };
-    const bool done = co_await together(net, data, data, work);
+    const bool done = co_await run_in_place(net, data, data, work);
     if (!done) co_await staged::broadcast(as_staged(net), algorithm, data, root);
   }
 
-  /// One buffer after the other.
-  static task<> grouped(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                        std::vector<any_buffer> group, reduction by, bool packed) {
+  /// Reduces one buffer after the other.
+  static task<> all_reduce_group(
+      channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+      std::vector<any_buffer> group, reduction op, bool packed) {
     if (!reaches_all(net)) {
-      co_await staged::grouped(as_staged(net), algorithm, std::move(group), by, packed);
+      co_await staged::all_reduce_group(as_staged(net), algorithm, std::move(group), op, packed);
       co_return;
     }
     for (const any_buffer& part : group) {
-      co_await visited(net, algorithm, part, part, by, net.size());
+      co_await run_operation(net, algorithm, part, part, op, net.size());
     }
   }
 
   static task<> reduce_scatter(
-      channel net, run<task<>(below, any_buffer, any_buffer, partition, any_op)> algorithm,
-      any_buffer in, any_buffer out, offsets table, reduction by) {
-    const partition parts = shares_of(table, out.size(), net.size());
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, any_op)> algorithm,
+      any_buffer in, any_buffer out, offsets table, reduction op) {
+    const partition parts = partition_of(table, out.size(), net.size());
     const std::size_t element = in.element_size();
-    const auto work = [&](visit& call) {
+    const auto work = [&](ipc_operation& operation) {
       for (const int rank : each_rank(net.size())) {
-        if (!call.works_for(rank)) continue;
-        const auto ins = inputs(call, net.size(), parts.offset(rank) * element);
-        call.fold(by, ins, {call.out(rank)}, parts.count(rank), net.size());
+        if (!operation.works_for(rank)) continue;
+        const auto ins = inputs(operation, net.size(), parts.offset(rank) * element);
+        operation.fold(op, ins, {operation.out(rank)}, parts.count(rank), net.size());
       }
     };
-    const bool done = co_await together(net, in, out, work);
+    const bool done = co_await run_in_place(net, in, out, work);
     if (!done) {
-      co_await staged::reduce_scatter(as_staged(net), algorithm, in, out, std::move(table), by);
+      co_await staged::reduce_scatter(as_staged(net), algorithm, in, out, std::move(table), op);
     }
   }
 
-  static task<> all_gather(channel net, run<task<>(below, any_buffer, partition)> algorithm,
+  static task<> all_gather(channel net,
+                           function_pointer<task<>(host_channel, any_buffer, partition)> algorithm,
                            any_buffer in, any_buffer out, offsets table) {
     const bool done = co_await gathered(net, in, out, table);
     if (!done) co_await staged::all_gather(as_staged(net), algorithm, in, out, table);
   }
-  static task<> all_gather_apart(channel net,
-                                 run<task<>(below, any_buffer, any_buffer, partition)> algorithm,
-                                 any_buffer in, any_buffer out, offsets table) {
+  static task<> all_gather_out_of_place(
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, offsets table) {
     const bool done = co_await gathered(net, in, out, table);
-    if (!done) co_await staged::all_gather_apart(as_staged(net), algorithm, in, out, table);
+    if (!done) co_await staged::all_gather_out_of_place(as_staged(net), algorithm, in, out, table);
   }
 
-  /// gather and scatter: `share` elements are this rank's, all lie on the root.
-  static task<> rooted(channel net,
-                       run<task<>(below, any_buffer, any_buffer, partition, int)> algorithm,
-                       any_buffer first, any_buffer second, std::size_t share, offsets table,
-                       int root) {
-    const partition parts = shares_of(table, share, net.size());
-    const bool gathers = net.record().what == collective::gather;
+  /// gather and scatter: `share` elements belong to this rank; the root has all.
+  static task<> gather_or_scatter(
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, int)> algorithm,
+      any_buffer first, any_buffer second, std::size_t share, offsets table, int root) {
+    const partition parts = partition_of(table, share, net.size());
+    const bool gathers = net.record().operation == collective::gather;
     const std::size_t element = first.element_size();
-    const auto work = [&](visit& call) {
+    const auto work = [&](ipc_operation& operation) {
       if (gathers) {
-        if (call.works_for(root)) gather_to(call, root, parts, element);
+        if (operation.works_for(root)) gather_to(operation, root, parts, element);
         return;
       }
       for (const int rank : each_rank(net.size())) {
-        if (!call.works_for(rank)) continue;
-        call.copy(call.out(rank), call.in(root) + parts.offset(rank) * element,
-                  parts.count(rank) * element);
+        if (!operation.works_for(rank)) continue;
+        operation.copy(operation.out(rank), operation.in(root) + parts.offset(rank) * element,
+                       parts.count(rank) * element);
       }
     };
-    const bool done = co_await together(net, first, second, work);
+    const bool done = co_await run_in_place(net, first, second, work);
     if (!done) {
-      co_await staged::rooted(as_staged(net), algorithm, first, second, share, std::move(table),
-                              root);
+      co_await staged::gather_or_scatter(as_staged(net), algorithm, first, second, share,
+                                         std::move(table), root);
     }
   }
 
-  /// Where counts are a rank's own, all tell all of theirs first. What is in place on any rank is
-  /// staged.
+  /// If counts differ from rank to rank, all ranks exchange theirs first. A call that is in place
+  /// on any rank is staged.
   static task<> all_to_all(
-      channel net, run<task<>(below, any_buffer, partition, any_buffer, partition)> algorithm,
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
+          algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
     const std::size_t block = in.size() / static_cast<std::size_t>(net.size());
-    std::vector<blocks> of(
+    std::vector<blocks> layouts(
         static_cast<std::size_t>(net.size()),
-        {shares_of(sends, block, net.size()), shares_of(receives, block, net.size())});
+        {partition_of(sends, block, net.size()), partition_of(receives, block, net.size())});
     if (reaches_all(net) && !(sends.empty() && receives.empty())) {
-      co_await exchange(net, of);
+      co_await exchange(net, layouts);
     }
     const std::size_t element = in.element_size();
-    const auto work = [&](visit& call) {
-      for (const int to : each_rank(net.size())) {
-        if (!call.works_for(to)) continue;
-        for (const int from : each_rank(net.size())) {
-          const span part = of[static_cast<std::size_t>(from)].sent[to];
-          const std::size_t at = of[static_cast<std::size_t>(to)].received[from].first;
-          call.copy(call.out(to) + at * element, call.in(from) + part.first * element,
-                    part.count * element);
+    const auto work = [&](ipc_operation& operation) {
+      for (const int dest : each_rank(net.size())) {
+        if (!operation.works_for(dest)) continue;
+        for (const int source : each_rank(net.size())) {
+          const span part = layouts[static_cast<std::size_t>(source)].sent[dest];
+          const std::size_t offset = layouts[static_cast<std::size_t>(dest)].received[source].first;
+          operation.copy(operation.out(dest) + offset * element,
+                         operation.in(source) + part.first * element, part.count * element);
         }
       }
     };
-    const bool is_apart = in.data() != out.data() || in.size() == 0;
-    const bool done = co_await together(net, in, out, work, is_apart);
+    const bool is_out_of_place = in.data() != out.data() || in.size() == 0;
+    const bool done = co_await run_in_place(net, in, out, work, is_out_of_place);
     if (!done) {
       co_await staged::all_to_all(as_staged(net), algorithm, in, out, std::move(sends),
                                   std::move(receives));
@@ -239,117 +259,122 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
 
  private:
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
-  /// Whether a visit is what a call asks for, or a round; one that pins another algorithm is staged
-  /// by that.
-  static bool may_visit(const operation_record& asked) {
-    return asked.pinned == algorithm::automatic || asked.pinned == algorithm::native ||
-           asked.pinned == algorithm::direct || pins_ring(asked);
+  /// Whether a call may run as an `ipc_operation`; one that pins any other algorithm is staged by
+  /// that algorithm.
+  static bool may_work_in_place(const operation_record& record) {
+    return record.pinned == algorithm::automatic || record.pinned == algorithm::native ||
+           record.pinned == algorithm::direct || pins_ring(record);
   }
-  static bool pins_ring(const operation_record& asked) {
-    return asked.pinned == algorithm::ring && asked.what == collective::all_reduce;
+  static bool pins_ring(const operation_record& record) {
+    return record.pinned == algorithm::ring && record.operation == collective::all_reduce;
   }
   static bool reaches_all(const channel& net) {
-    return may_visit(net.record()) && net.size() <= cuda::most_visitors && net.nodes().nodes() == 1;
+    return may_work_in_place(net.record()) && net.size() <= cuda::max_ipc_ranks &&
+           net.nodes().nodes() == 1;
   }
 
-  /// For what may be summed without a word before it; null: that has to be a visit, on all ranks.
-  static cuda::island* island_for(const channel& net, const any_buffer& data, const reduction& by) {
-    if (by.shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
+  /// The peer group for a reduction that needs no exchange before it; null, on all ranks: it runs
+  /// as an `ipc_operation`.
+  static cuda::peer_group* peer_group_for(const channel& net, const any_buffer& data,
+                                          const reduction& op) {
+    if (op.run_one_shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
     if (pins_ring(net.record())) return nullptr;
-    if (cuda::shots_for(bytes(data).size, data.element_size(), net.size()) == 0) return nullptr;
-    cuda::island& with = net.net().island_of(*net.record().communicator);
-    return with.is_refused() ? nullptr : &with;
+    if (cuda::shot_count(bytes(data).size, data.element_size(), net.size()) == 0) return nullptr;
+    cuda::peer_group& group = net.net().peer_group_of(*net.record().communicator);
+    return group.is_refused() ? nullptr : &group;
   }
 
-  /// Elements of a buffer.
+  /// A range of elements of a buffer.
   struct span {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// Which a rank sends to each other one, and where it takes what they send.
+  /// What a rank sends to each rank, and where it receives what each sends.
   struct blocks {
-    span sent[cuda::most_visitors];
-    span received[cuda::most_visitors];
+    span sent[cuda::max_ipc_ranks];
+    span received[cuda::max_ipc_ranks];
 
-    blocks(const partition& from, const partition& to) {
-      for (int rank = 0; rank < from.ranks() && rank < cuda::most_visitors; ++rank) {
-        sent[rank] = {from.offset(rank), from.count(rank)};
-        received[rank] = {to.offset(rank), to.count(rank)};
+    blocks(const partition& sends, const partition& receives) {
+      for (int rank = 0; rank < sends.ranks() && rank < cuda::max_ipc_ranks; ++rank) {
+        sent[rank] = {sends.offset(rank), sends.count(rank)};
+        received[rank] = {receives.offset(rank), receives.count(rank)};
       }
     }
   };
-  /// Replaces all but this rank's by those that the others have.
-  static task<> exchange(channel net, std::vector<blocks>& of) {
-    const below host = net;
-    auto* const all = reinterpret_cast<std::byte*>(of.data());
-    const auto mine = static_cast<std::size_t>(net.rank());
-    const const_bytes own(all + mine * sizeof(blocks), sizeof(blocks));
-    co_await one_round::share_with_all(host, own, all);
+  /// Fills in the layouts of all other ranks. Throws `errc::mismatch` if counts disagree.
+  static task<> exchange(channel net, std::vector<blocks>& layouts) {
+    const host_channel host = net;
+    auto* const all = reinterpret_cast<std::byte*>(layouts.data());
+    const auto self = static_cast<std::size_t>(net.rank());
+    const const_bytes own(all + self * sizeof(blocks), sizeof(blocks));
+    co_await multi_send_recv::exchange_with_all(host, own, all);
     for (int rank = 0; rank < net.size(); ++rank) {
-      const std::uint64_t sent = of[static_cast<std::size_t>(rank)].sent[mine].count;
-      const std::uint64_t received = of[mine].received[rank].count;
+      const std::uint64_t sent = layouts[static_cast<std::size_t>(rank)].sent[self].count;
+      const std::uint64_t received = layouts[self].received[rank].count;
       if (sent == received) continue;
-      failure why(errc::mismatch);
-      why.say("rank %d sends %llu elements to rank %d, which receives %llu", rank,
-              static_cast<unsigned long long>(sent), net.rank(),
-              static_cast<unsigned long long>(received));
-      throw error(why);
+      failure reason(errc::mismatch);
+      reason.set_detail("rank %d sends %llu elements to rank %d, which receives %llu", rank,
+                        static_cast<unsigned long long>(sent), net.rank(),
+                        static_cast<unsigned long long>(received));
+      throw error(reason);
     }
   }
 
-  /// Whether a sum may go round: in any order, and its elements travel as they are.
-  static cuda::ring_use ring_for(const operation_record& asked, std::size_t size,
-                                 const reduction& by) {
-    const bool keeps_order = asked.sum == order::rank || !by.op.commutative || !by.op.associative;
-    const bool is_wider = by.prepare != nullptr || by.accumulate_size != by.storage_size;
-    const bool is_sum = asked.what == collective::all_reduce;
+  /// Whether a reduction may use the ring: only if it may be in any order, and its elements travel
+  /// as they are.
+  static cuda::ring_use ring_for(const operation_record& record, std::size_t size,
+                                 const reduction& op) {
+    const bool keeps_order =
+        record.reduction_order == order::rank || !op.op.commutative || !op.op.associative;
+    const bool is_wider = op.prepare != nullptr || op.accumulate_size != op.storage_size;
+    const bool is_sum = record.operation == collective::all_reduce;
     if (!is_sum || keeps_order || is_wider) return cuda::ring_use::never;
-    if (pins_ring(asked)) return cuda::ring_use::always;
-    const bool is_long = size >= cuda::least_round && asked.pinned == algorithm::automatic;
+    if (pins_ring(record)) return cuda::ring_use::always;
+    const bool is_long = size >= cuda::min_ring_bytes && record.pinned == algorithm::automatic;
     return is_long ? cuda::ring_use::between_nodes : cuda::ring_use::never;
   }
 
-  /// `work(visit)` on the ranks that work, after what all ranks' streams had when they called; or
-  /// the sum of all by `ring`. False: the call is staged, on all ranks.
+  /// Runs `work(operation)` on all workers, after the work that all callers' streams had when they
+  /// called; or the ring of `ring_op`. False, on all ranks: the call has to be staged.
   template <class Work>
-  static task<bool> together(channel net, any_buffer in, any_buffer out, const Work& work,
-                             bool lends = true, const reduction* ring = nullptr) {
-    const below host = net;
-    cuda::neighbourhood& here = net.net().here();
+  static task<bool> run_in_place(channel net, any_buffer in, any_buffer out, const Work& work,
+                                 bool is_suitable = true, const reduction* ring_op = nullptr) {
+    const host_channel host = net;
+    cuda::ipc_peers& peers = net.net().peers();
     if (!reaches_all(net)) co_return false;
-    const cuda::stream_pool::loan before(here.streams());
-    before->follow(net.record().stream);
-    cuda::ring_use rings = cuda::ring_use::never;
-    if (ring != nullptr) rings = ring_for(net.record(), bytes(in).size, *ring);
-    const bool only_round = pins_ring(net.record());
-    if (only_round && rings != cuda::ring_use::always) co_return false;
-    visit call(host, here, bytes(in), bytes(out), lends, rings);
-    co_await before->followed(*net.record().communicator);
-    // What the call does after this (a group's next part, what is staged) follows a stream that
-    // waits for no caller's.
-    net.record().stream = here.by().ref();
-    if (!co_await call.begin()) co_return false;
-    if (cuda::goes_round(call.cards())) {
-      cuda::ring_visit round(call, *ring, in.size());
-      co_await round.run(net.net().stage());
-    } else if (only_round) {
-      call.decline();
+    const cuda::stream_pool::lease preceding(peers.streams());
+    preceding->follow(net.record().stream);
+    cuda::ring_use ring = cuda::ring_use::never;
+    if (ring_op != nullptr) ring = ring_for(net.record(), bytes(in).size, *ring_op);
+    const bool requires_ring = pins_ring(net.record());
+    if (requires_ring && ring != cuda::ring_use::always) co_return false;
+    ipc_operation operation(host, peers, bytes(in), bytes(out), is_suitable, ring);
+    co_await preceding->followed(*net.record().communicator);
+    // The rest of the call (a group's next part, staging) follows a stream that no longer waits for
+    // the caller's.
+    net.record().stream = peers.work_stream().ref();
+    if (!co_await operation.begin()) co_return false;
+    if (cuda::uses_ring(operation.infos())) {
+      cuda::ipc_ring ring_call(operation, *ring_op, in.size());
+      co_await ring_call.run(net.net().stage());
+    } else if (requires_ring) {
+      operation.decline();
       co_return false;
     } else {
-      co_await call.run(work);
+      co_await operation.run(work);
     }
     co_return true;
   }
 
   static task<bool> gathered(channel net, any_buffer in, any_buffer out, const offsets& table) {
-    const partition parts = shares_of(table, in.size(), net.size());
+    const partition parts = partition_of(table, in.size(), net.size());
     const std::size_t element = in.element_size();
-    const auto work = [&](visit& call) {
+    const auto work = [&](ipc_operation& operation) {
       for (const int rank : each_rank(net.size())) {
-        if (call.works_for(rank)) gather_to(call, rank, parts, element);
+        if (operation.works_for(rank)) gather_to(operation, rank, parts, element);
       }
     };
-    const bool done = co_await together(net, in, out, work);
+    const bool done = co_await run_in_place(net, in, out, work);
     co_return done;
   }
 
@@ -358,36 +383,39 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
     for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
     return all;
   }
-  static std::vector<const void*> inputs(const visit& call, int ranks, std::size_t at) {
+  static std::vector<const void*> inputs(const ipc_operation& operation, int ranks,
+                                         std::size_t offset) {
     std::vector<const void*> all;
-    for (int rank = 0; rank < ranks; ++rank) all.push_back(call.in(rank) + at);
+    for (int rank = 0; rank < ranks; ++rank) all.push_back(operation.in(rank) + offset);
     return all;
   }
-  static void gather_to(visit& call, int to, const partition& parts, std::size_t element) {
-    for (int from = 0; from < parts.ranks(); ++from) {
-      call.copy(call.out(to) + parts.offset(from) * element, call.in(from),
-                parts.count(from) * element);
+  static void gather_to(ipc_operation& operation, int dest, const partition& parts,
+                        std::size_t element) {
+    for (int source = 0; source < parts.ranks(); ++source) {
+      operation.copy(operation.out(dest) + parts.offset(source) * element, operation.in(source),
+                     parts.count(source) * element);
     }
   }
-  /// This rank's share of the sum of all inputs, to each of the outputs.
-  static void sum(visit& call, const reduction& by, int ranks, std::size_t count,
+  /// Reduces this worker's share of all inputs into each of the outputs.
+  static void sum(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                   const std::vector<int>& outputs) {
-    const partition parts(count, call.workers());
-    const std::size_t at = parts.offset(call.number()) * by.storage_size;
+    const partition parts(count, operation.workers());
+    const std::size_t offset = parts.offset(operation.worker_index()) * op.storage_size;
     std::vector<std::byte*> outs;
-    for (const int rank : outputs) outs.push_back(call.out(rank) + at);
-    call.fold(by, inputs(call, ranks, at), outs, parts.count(call.number()), ranks);
+    for (const int rank : outputs) outs.push_back(operation.out(rank) + offset);
+    operation.fold(op, inputs(operation, ranks, offset), outs,
+                   parts.count(operation.worker_index()), ranks);
   }
-  /// The same for the sums over the ranks up to each one, or before it: the highest first, since
-  /// what it overwrites no other one needs.
-  static void prefixes(visit& call, const reduction& by, int ranks, std::size_t count,
-                       int left_out) {
-    const partition parts(count, call.workers());
-    const std::size_t at = parts.offset(call.number()) * by.storage_size;
-    for (int rank = ranks - 1; rank >= left_out; --rank) {
-      const int summed = rank + 1 - left_out;
-      call.fold(by, inputs(call, summed, at), {call.out(rank) + at}, parts.count(call.number()),
-                summed);
+  /// Computes this worker's share of all prefixes, inclusive or (`first` = 1) exclusive. The
+  /// highest rank comes first: no other prefix needs the input that it may overwrite.
+  static void prefixes(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
+                       int first) {
+    const partition parts(count, operation.workers());
+    const std::size_t offset = parts.offset(operation.worker_index()) * op.storage_size;
+    for (int rank = ranks - 1; rank >= first; --rank) {
+      const int summed = rank + 1 - first;
+      operation.fold(op, inputs(operation, summed, offset), {operation.out(rank) + offset},
+                     parts.count(operation.worker_index()), summed);
     }
   }
 };
@@ -398,24 +426,26 @@ struct bodies<basic_channel<cuda::ipc_transport<Host>>> {
 
 namespace colls::cuda {
 
-/// A model for `attach`: ranks of one host whose device memory others can map (by descriptors what
-/// `allocate` gives, by legacy CUDA IPC, or as threads of one process) work where it lies, by
-/// kernels, which sum in the order of the ranks and send nothing (`options.wire`): up to 8 ranks,
-/// on one GPU or several that reach each other. Where that cannot be, calls are staged by `how`,
-/// and a line of the log says why; so are those that pin an algorithm, but `native` and `direct`,
-/// which name the kernels, and `ring` where each rank has a GPU of its own: an all_reduce of long
-/// vectors goes round then. Memory that was given to a call stays mapped by other ranks until their
-/// communicators are destroyed, or they see other memory in its place.
+/// A model for `attach`: up to 8 ranks of one host, on one GPU or on several that can access each
+/// other's memory, work directly in each other's device memory. Memory of `allocate` is shared by
+/// file descriptors, memory of cudaMalloc by CUDA IPC handles, and threads of one process use
+/// pointers. Kernels reduce in rank order; nothing is sent, so `options.wire` has no effect. Where
+/// ranks cannot map each other's memory, calls are staged by the settings, and a warning says why.
+/// Calls that pin an algorithm are staged too, except for `native` and `direct`, which name the
+/// kernels, and `ring` for an all_reduce if each rank has a GPU of its own. Memory that was given
+/// to a call remains mapped by other ranks until their communicators are destroyed or other memory
+/// appears at its address.
 struct cuda_ipc {
   using settings = staging;
 
   template <class Transport>
-  static auto attach(communicator<Transport>& comm, int device, const staging& how, options call) {
-    how.check();
+  static auto attach(communicator<Transport>& comm, int device, const staging& stage_opts,
+                     options opts) {
+    stage_opts.check();
     const auto make = [&](std::shared_ptr<Transport> host) {
-      return std::make_shared<ipc_transport<Transport>>(std::move(host), device, how);
+      return std::make_shared<ipc_transport<Transport>>(std::move(host), device, stage_opts);
     };
-    return comm.over(mix(how.shape(), 1), make, call);
+    return comm.attach(mix(stage_opts.shape(), 1), make, opts);
   }
 };
 

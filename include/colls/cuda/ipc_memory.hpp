@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Device memory of other ranks in this process's addresses, and this rank's in words for them.
+// ipc_memory: describes this rank's device buffers to other ranks, and maps theirs.
 
 #include <colls/cuda/exportable_memory.hpp>
 
@@ -12,156 +12,163 @@
 
 namespace colls::cuda {
 
-/// A buffer as its rank tells others of it.
-struct lent_buffer {
-  api::memory_handle shared;
-  std::uint64_t at = 0;    // in that rank's process
-  std::uint64_t size = 0;  // bytes; 0: there is none
-  std::uint64_t base = 0;  // of its allocation
-  std::uint64_t whole = 0;
-  std::uint64_t number = 0;      // of its allocation
-  std::int64_t refusal = 0;      // why no other process can open it; 0: it can
-  std::int64_t is_passable = 0;  // 1: others get its descriptor, there is no handle
+/// A buffer as its rank describes it to others: what they need to map it.
+struct remote_buffer {
+  api::memory_handle handle;
+  std::uint64_t address = 0;  // in the process of its rank
+  std::uint64_t size = 0;     // bytes; 0: there is no buffer
+  std::uint64_t allocation_base = 0;
+  std::uint64_t allocation_size = 0;
+  std::uint64_t allocation_number = 0;
+  std::int64_t share_status = 0;   // why other processes cannot open it; 0: they can
+  std::int64_t is_exportable = 0;  // 1: it is mapped by a descriptor, there is no handle
 };
 
-/// What this rank tells others of its memory. An allocation's handle is asked for once.
-class shared_memory {
+/// Describes buffers of this rank, and keeps the handles of their allocations for the next time.
+class handle_cache {
  public:
-  lent_buffer lend(const_bytes data) {
-    lent_buffer made;
-    if (data.size == 0) return made;
-    made.at = reinterpret_cast<std::uintptr_t>(data.data);
-    made.size = data.size;
-    api::allocation found;
-    if (passable_memory::find(data.data, found)) {
-      made.is_passable = 1;
+  remote_buffer describe(const_bytes data) {
+    remote_buffer buffer;
+    if (data.size == 0) return buffer;
+    buffer.address = reinterpret_cast<std::uintptr_t>(data.data);
+    buffer.size = data.size;
+    api::allocation allocation;
+    if (exportable_memory::find(data.data, allocation)) {
+      buffer.is_exportable = 1;
     } else {
-      made.refusal = api::find_allocation(data.data, found);
+      buffer.share_status = api::find_allocation(data.data, allocation);
     }
-    if (made.refusal != api::success) return made;
-    made.base = reinterpret_cast<std::uintptr_t>(found.base);
-    made.whole = found.size;
-    made.number = found.number;
-    if (made.is_passable != 0) return made;
-    for (const known& each : known_) {
-      if (each.number != found.number || each.base != found.base) continue;
-      made.shared = each.shared;
-      return made;
+    if (buffer.share_status != api::success) return buffer;
+    buffer.allocation_base = reinterpret_cast<std::uintptr_t>(allocation.base);
+    buffer.allocation_size = allocation.size;
+    buffer.allocation_number = allocation.number;
+    if (buffer.is_exportable != 0) return buffer;
+    for (const entry& cached : entries_) {
+      if (cached.number != allocation.number || cached.base != allocation.base) continue;
+      buffer.handle = cached.handle;
+      return buffer;
     }
-    made.refusal = api::share(made.shared, found.base);
-    if (made.refusal != api::success) return made;
-    if (known_.size() == most) known_.erase(known_.begin());
-    known_.push_back({found.number, found.base, made.shared});
-    return made;
+    buffer.share_status = api::share(buffer.handle, allocation.base);
+    if (buffer.share_status != api::success) return buffer;
+    if (entries_.size() == max_entries) entries_.erase(entries_.begin());
+    entries_.push_back({allocation.number, allocation.base, buffer.handle});
+    return buffer;
   }
 
  private:
-  static constexpr std::size_t most = 64;
-  struct known {
+  static constexpr std::size_t max_entries = 64;
+  struct entry {
     std::uint64_t number;
     const std::byte* base;
-    api::memory_handle shared;
+    api::memory_handle handle;
   };
-  std::vector<known> known_;
+  std::vector<entry> entries_;
 };
 
-/// Memory of other processes that this rank has opened. It stays open for the next call, until its
-/// owner tells of another allocation in its place, or another one cannot be opened, or much else
-/// was opened since.
+/// A cache of the allocations of other processes that this rank has mapped. An unused mapping is
+/// closed when its owner describes another allocation at its address, when an allocation cannot be
+/// opened, or when it is the least recently used of too many.
 class mapped_memory {
  public:
-  struct piece {
-    std::uint64_t process;  // whose it is: several of its ranks may lend the same
-    lent_buffer of;
+  struct mapping {
+    std::uint64_t process;  // its owner, of which several ranks may expose the same allocation
+    remote_buffer buffer;
     void* base;
-    int uses;
-    std::uint64_t last;
-    mapped_physical place{};  // of passable memory
+    int use_count;
+    std::uint64_t last_use;
+    mapped_physical physical{};  // of exportable memory
   };
 
-  /// What `take` says of passable memory that has not been mapped, without its descriptor.
-  static constexpr api::status lacking = api::not_ready;
+  /// The result of `acquire` for exportable memory that is not mapped and whose descriptor is
+  /// missing.
+  static constexpr api::status needs_descriptor = api::not_ready;
 
-  /// The allocation of what a rank of `process` lends, for the thread's current device, until it is
-  /// given back. Null: `why` says why not. `file` is the descriptor of passable memory, if it is
-  /// there.
-  piece* take(std::uint64_t process, const lent_buffer& lent, const colls::detail::descriptor& file,
-              int device, api::status& why) {
-    const std::uint64_t before = lent.at - lent.base;
-    why = api::invalid_value;
-    if (before > lent.whole || lent.size > lent.whole - before) return nullptr;
-    for (const auto& each : pieces_) {
-      if (each->process == process && each->of.base == lent.base &&
-          each->of.number == lent.number && each->of.is_passable == lent.is_passable) {
-        ++each->uses;
-        each->last = ++taken_;
-        return each.get();
+  /// Maps the allocation of a buffer of `process` for the thread's current device, until `release`.
+  /// `fd`: the descriptor of exportable memory, if it has arrived. Null: `result` says why not.
+  mapping* acquire(std::uint64_t process, const remote_buffer& buffer,
+                   const colls::detail::descriptor& fd, int device, api::status& result) {
+    const std::uint64_t offset = buffer.address - buffer.allocation_base;
+    result = api::invalid_value;
+    if (offset > buffer.allocation_size || buffer.size > buffer.allocation_size - offset) {
+      return nullptr;
+    }
+    for (const auto& known : mappings_) {
+      if (known->process == process && known->buffer.allocation_base == buffer.allocation_base &&
+          known->buffer.allocation_number == buffer.allocation_number &&
+          known->buffer.is_exportable == buffer.is_exportable) {
+        ++known->use_count;
+        known->last_use = ++uses_;
+        return known.get();
       }
     }
-    why = lacking;
-    if (lent.is_passable != 0 && !file) return nullptr;
-    const auto is_stale = [&](const std::unique_ptr<piece>& each) {
-      const bool elsewhere =
-          each->of.base + each->of.whole <= lent.base || lent.base + lent.whole <= each->of.base;
-      return each->process == process && each->uses == 0 && !elsewhere;
+    result = needs_descriptor;
+    if (buffer.is_exportable != 0 && !fd) return nullptr;
+    const auto is_stale = [&](const std::unique_ptr<mapping>& known) {
+      const remote_buffer& old = known->buffer;
+      const bool is_disjoint =
+          old.allocation_base + old.allocation_size <= buffer.allocation_base ||
+          buffer.allocation_base + buffer.allocation_size <= old.allocation_base;
+      return known->process == process && known->use_count == 0 && !is_disjoint;
     };
-    close_those(is_stale);
-    if (pieces_.size() >= most) {
+    close_if(is_stale);
+    if (mappings_.size() >= max_mappings) {
       std::uint64_t oldest = UINT64_MAX;
-      for (const auto& each : pieces_) {
-        if (each->uses == 0) oldest = std::min(oldest, each->last);
+      for (const auto& known : mappings_) {
+        if (known->use_count == 0) oldest = std::min(oldest, known->last_use);
       }
-      close_those([&](const std::unique_ptr<piece>& each) { return each->last == oldest; });
+      close_if([&](const std::unique_ptr<mapping>& known) { return known->last_use == oldest; });
     }
-    auto made = std::unique_ptr<piece>(new piece{process, lent, nullptr, 1, ++taken_});
-    if (lent.is_passable != 0) {
+    auto opened = std::unique_ptr<mapping>(new mapping{process, buffer, nullptr, 1, ++uses_});
+    if (buffer.is_exportable != 0) {
       physical_memory memory;
-      why = memory.import(file.get());
-      if (why == api::success) why = made->place.open(memory, lent.whole, device);
-      made->base = made->place.data();
+      result = memory.import(fd.get());
+      if (result == api::success) {
+        result = opened->physical.open(memory, buffer.allocation_size, device);
+      }
+      opened->base = opened->physical.data();
     } else {
-      why = open(*made);
+      result = open(*opened);
     }
-    if (why != api::success) return nullptr;
-    pieces_.push_back(std::move(made));
-    return pieces_.back().get();
+    if (result != api::success) return nullptr;
+    mappings_.push_back(std::move(opened));
+    return mappings_.back().get();
   }
-  static void give_back(piece& taken) { --taken.uses; }
+  static void release(mapping& used) { --used.use_count; }
 
-  /// For that device, once no operation uses any of it.
+  /// Closes all mappings. The thread's current device is that of `acquire`, and none is in use.
   void close_all() {
-    close_those([](const std::unique_ptr<piece>&) { return true; });
+    close_if([](const std::unique_ptr<mapping>&) { return true; });
   }
 
  private:
-  static constexpr std::size_t most = 128;
+  static constexpr std::size_t max_mappings = 128;
 
-  api::status open(piece& made) {
-    api::status why = api::open(made.base, made.of.shared);
-    if (why != api::success) {
-      // The driver maps by blocks of its own: what was freed may have been in the same one.
-      const auto is_spare = [&](const std::unique_ptr<piece>& each) {
-        return each->process == made.process && each->uses == 0;
+  api::status open(mapping& opened) {
+    api::status result = api::open(opened.base, opened.buffer.handle);
+    if (result != api::success) {
+      // The driver maps whole blocks: a freed allocation that is still open may be in the same one.
+      const auto is_unused = [&](const std::unique_ptr<mapping>& known) {
+        return known->process == opened.process && known->use_count == 0;
       };
-      if (close_those(is_spare)) why = api::open(made.base, made.of.shared);
+      if (close_if(is_unused)) result = api::open(opened.base, opened.buffer.handle);
     }
-    return why;
+    return result;
   }
-  /// Whether there were any.
-  template <class Pick>
-  bool close_those(const Pick& pick) {
-    const std::size_t before = pieces_.size();
-    const auto is_closed = [&](const std::unique_ptr<piece>& each) {
-      if (!pick(each)) return false;
-      if (each->of.is_passable == 0) (void)api::close(each->base);
+  /// Returns whether it has closed any.
+  template <class Predicate>
+  bool close_if(const Predicate& predicate) {
+    const std::size_t before = mappings_.size();
+    const auto is_closed = [&](const std::unique_ptr<mapping>& known) {
+      if (!predicate(known)) return false;
+      if (known->buffer.is_exportable == 0) (void)api::close(known->base);
       return true;
     };
-    pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), is_closed), pieces_.end());
-    return pieces_.size() != before;
+    mappings_.erase(std::remove_if(mappings_.begin(), mappings_.end(), is_closed), mappings_.end());
+    return mappings_.size() != before;
   }
 
-  std::vector<std::unique_ptr<piece>> pieces_;
-  std::uint64_t taken_ = 0;
+  std::vector<std::unique_ptr<mapping>> mappings_;
+  std::uint64_t uses_ = 0;
 };
 
 }  // namespace colls::cuda

@@ -2,261 +2,267 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// visit: one operation whose ranks see each other's device memory. One rank of each GPU does its
-// work, by kernels and copies of its stream; the others wait for its word. No stream waits for
-// another process, since that one may die.
+// ipc_operation: one collective of ranks that map each other's device memory. One rank of each GPU,
+// the worker, does the work of all ranks on it by kernels and copies of its stream; the others wait
+// for its message. No stream waits for another process, which may die.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_peers.hpp>
 
 namespace colls::cuda {
 
-/// One rank's part in one operation. When it is destroyed nobody touches this rank's buffers any
-/// more, and this rank nobody else's, however the operation has ended.
+/// One rank's part in one operation. After its destruction no peer accesses this rank's buffers and
+/// this rank accesses no peer's, however the operation has ended.
 template <channel Channel>
-class visit {
+class ipc_operation {
  public:
-  /// `lends`: whether this rank's buffers suit; else the operation is staged on all ranks.
-  visit(Channel net, neighbourhood& here, const_bytes in, const_bytes out, bool lends,
-        ring_use ring = ring_use::never)
+  /// `is_suitable`: whether this rank's buffers can be used; if not, all ranks stage the operation.
+  ipc_operation(Channel net, ipc_peers& peers, const_bytes in, const_bytes out, bool is_suitable,
+                ring_use ring = ring_use::never)
       : net_(net),
-        here_(here),
-        cards_(static_cast<std::size_t>(net.size())),
-        in_(cards_.size()),
-        out_(cards_.size()) {
-    const on_device guard(here.by().device());
-    if (lends) cards_[own()] = here.introduce(in, out);
-    cards_[own()].ring = ring;
+        peers_(peers),
+        infos_(static_cast<std::size_t>(net.size())),
+        in_(infos_.size()),
+        out_(infos_.size()) {
+    const on_device guard(peers.work_stream().device());
+    if (is_suitable) infos_[own()] = peers.expose(in, out);
+    infos_[own()].ring = ring;
     in_[own()] = const_cast<std::byte*>(in.data);
     out_[own()] = const_cast<std::byte*>(out.data);
   }
-  visit(const visit&) = delete;
-  ~visit() {
-    const bool is_cut = cards_[own()].ticket != 0;
-    // Also what other calls have begun: their ranks may wait for this one as this one for them.
-    if (is_cut) here_.rest();
-    for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
-    if (!is_cut) return;
-    if (here_.revoke(cards_[own()].ticket)) return;
+  ipc_operation(const ipc_operation&) = delete;
+  ~ipc_operation() {
+    const bool is_interrupted = infos_[own()].epoch != 0;
+    // Waits for the accesses of all calls of this rank: two ranks may wait for each other here.
+    if (is_interrupted) peers_.quiesce();
+    for (mapped_memory::mapping* const used : mappings_) mapped_memory::release(*used);
+    if (!is_interrupted) return;
+    if (peers_.revoke(infos_[own()].epoch)) return;
     log_warn("rank %d ends an operation while another rank may still work in its device memory",
-             here_.rank());
+             peers_.rank());
   }
 
-  /// After this rank's buffers are ready: whether all ranks' are lent, and seen by those who work.
-  /// Equal on all ranks.
+  /// Called when this rank's buffers are ready. Returns whether all ranks expose theirs and all
+  /// workers have mapped them; equal on all ranks.
   task<bool> begin() {
-    co_await tell_all(0, bytes_of(cards_[own()]), bytes_of(cards_[0]).data);
-    bool lent = true;
-    for (const visiting_card& each : cards_) lent &= each.ticket != 0;
-    if (lent) {
-      std::vector<sight> seen(cards_.size(), sight::none);
-      seen[own()] = look(false);
-      co_await tell_each(1, seen);
-      if (worst(seen) == sight::lacking) {
-        pass_to_those(seen);
-        co_await tell_all(3, const_bytes(), nullptr);
-        seen[own()] = look(true);
-        co_await tell_each(4, seen);
-        if (worst(seen) == sight::lacking) here_.do_not_pass("a descriptor was not taken");
+    co_await exchange(0, bytes_of(infos_[own()]), bytes_of(infos_[0]).data);
+    bool can_run = true;
+    for (const peer_info& info : infos_) can_run &= info.epoch != 0;
+    if (can_run) {
+      std::vector<access> accesses(infos_.size(), access::none);
+      accesses[own()] = map_peers(false);
+      co_await exchange_access(1, accesses);
+      if (worst(accesses) == access::needs_descriptor) {
+        send_descriptors(accesses);
+        co_await exchange(3, const_bytes(), nullptr);
+        accesses[own()] = map_peers(true);
+        co_await exchange_access(4, accesses);
+        if (worst(accesses) == access::needs_descriptor)
+          peers_.stop_exporting("a descriptor was not taken");
       }
-      lent = worst(seen) == sight::whole;
-      if (!lent && seen[own()] == worst(seen)) here_.refuse(net_.record(), refused_, refusal_);
+      can_run = worst(accesses) == access::full;
+      if (!can_run && accesses[own()] == worst(accesses))
+        peers_.log_refusal(net_.record(), refused_rank_, refusal_);
     }
-    if (!lent) settle();
-    co_return lent;
+    if (!can_run) close_epoch();
+    co_return can_run;
   }
 
-  /// After `begin`, on all ranks: nobody works.
-  void decline() { settle(); }
-  /// `work(*this)` where this rank works, on its stream; ends when all have done theirs.
+  /// Called after `begin` on all ranks instead of `run`: no rank does any work.
+  void decline() { close_epoch(); }
+  /// Calls `work(*this)` on a worker, which enqueues its work. Ends when all workers are done.
   template <class Work>
   task<> run(const Work& work) {
-    if (works()) co_await part(work);
+    if (works()) co_await run_part(work);
     co_await end();
   }
-  /// A part of this rank's work: `work(*this)` on its stream; ends when that is done.
+  /// Does a part of this rank's work: `work(*this)` enqueues it. Ends when it is done.
   template <class Work>
-  task<> part(const Work& work) {
-    const std::uint64_t rests = here_.rests();
-    const bool good = enter();
-    if (good) {
+  task<> run_part(const Work& work) {
+    const std::uint64_t quiesce_count = peers_.quiesce_count();
+    const bool is_open = enter();
+    if (is_open) {
       try {
         {
-          const on_device guard(here_.by().device());
+          const on_device guard(peers_.work_stream().device());
           work(*this);
         }
-        co_await here_.by().reached();
+        co_await peers_.work_stream().reached();
       } catch (const error& thrown) {
-        // First, so that the parts beside this one end too, here and on the other ranks.
-        here_.rest();
+        // Before throwing, so that concurrent parts end too, here and on the other ranks.
+        peers_.quiesce();
         net_.revoke(thrown.record());
         throw;
       }
     }
-    // Since a rest they are down.
-    if (rests == here_.rests()) lower_lines();
-    if (good) co_return;
-    // Somebody has given the operation up, and says why once nobody is inside.
+    // `quiesce` has left all guards already.
+    if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
+    if (is_open) co_return;
+    // A peer has closed its epoch early. It revokes the operation once no rank accesses its memory;
+    // until then this waits for a message that is never sent.
     const int next = (net_.rank() + 1) % net_.size();
-    co_await net_.lane(nobodys_lane).recv(next, mutable_bytes());
+    co_await net_.lane(unused_lane).recv(next, mutable_bytes());
   }
-  /// This rank has done its work; ends when all have.
+  /// Called when this rank has done its work; ends when all ranks have.
   task<> end() {
-    co_await tell_all(2, const_bytes(), nullptr);
-    settle();
+    co_await exchange(2, const_bytes(), nullptr);
+    close_epoch();
   }
 
   const Channel& net() const { return net_; }
-  const std::vector<visiting_card>& cards() const { return cards_; }
+  const std::vector<peer_info>& infos() const { return infos_; }
 
-  /// Who works for a rank: the first one on its GPU.
-  int worker_of(int rank) const {
+  /// The rank that works for `rank`: the first one on the same GPU.
+  int worker_for(int rank) const {
     int first = 0;
-    while (!(cards_[index(first)].gpu == cards_[index(rank)].gpu)) ++first;
+    while (!(infos_[index(first)].gpu == infos_[index(rank)].gpu)) ++first;
     return first;
   }
-  bool works_for(int rank) const { return worker_of(rank) == net_.rank(); }
+  bool works_for(int rank) const { return worker_for(rank) == net_.rank(); }
   bool works() const { return works_for(net_.rank()); }
-  /// How many ranks work, and how many of them come before this one.
+  /// The number of workers, and this rank's index among them.
   int workers() const { return workers_before(net_.size()); }
-  int number() const { return workers_before(net_.rank()); }
+  int worker_index() const { return workers_before(net_.rank()); }
 
   std::byte* in(int rank) const { return in_[index(rank)]; }
   std::byte* out(int rank) const { return out_[index(rank)]; }
 
-  void copy(std::byte* to, const std::byte* from, std::size_t size) {
-    if (to == from || size == 0) return;
-    here_.by().copy(to, from, size);
-    count(size);
+  void copy(std::byte* dest, const std::byte* source, std::size_t size) {
+    if (dest == source || size == 0) return;
+    peers_.work_stream().copy(dest, source, size);
+    count_bytes(size);
   }
-  /// outs = ins[0] (+) ins[1] (+) ..., prepared, and finished as of so many ranks.
-  void fold(const reduction& by, const std::vector<const void*>& ins,
+  /// outs = ins[0] (+) ins[1] (+) ..., with inputs prepared, and finished for that many ranks.
+  void fold(const reduction& op, const std::vector<const void*>& ins,
             const std::vector<std::byte*>& outs, std::size_t elements, int ranks) {
     if (elements == 0) return;
-    const std::size_t size = elements * by.storage_size;
+    const std::size_t size = elements * op.storage_size;
     void* const second = outs.size() > 1 ? outs[1] : nullptr;
-    by.on_device(by.op.state,
-                 {ins.data(), ins.size(), outs[0], second, elements, ranks, here_.by().ref()});
-    count(size);
+    op.run_on_device(op.op.state, {ins.data(), ins.size(), outs[0], second, elements, ranks,
+                                   peers_.work_stream().ref()});
+    count_bytes(size);
     for (std::size_t i = 2; i < outs.size(); ++i) copy(outs[i], outs[0], size);
   }
 
  private:
-  // What a rank sees of what it needs of others, the worst first: of `lacking`, somebody has to
-  // pass it a descriptor.
-  enum class sight : char { none, lacking, whole };
+  // Whether a rank has mapped what it needs, the worst first. `needs_descriptor`: it can, once its
+  // peers have sent it descriptors.
+  enum class access : char { none, needs_descriptor, full };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   std::size_t own() const { return index(net_.rank()); }
-  static mutable_bytes bytes_of(visiting_card& it) {
-    return {reinterpret_cast<std::byte*>(&it), sizeof it};
+  static mutable_bytes bytes_of(peer_info& info) {
+    return {reinterpret_cast<std::byte*>(&info), sizeof info};
   }
   int workers_before(int end) const {
     int count = 0;
-    for (int rank = 0; rank < end; ++rank) count += worker_of(rank) == rank ? 1 : 0;
+    for (int rank = 0; rank < end; ++rank) count += worker_for(rank) == rank ? 1 : 0;
     return count;
   }
-  void count(std::size_t size) {
+  void count_bytes(std::size_t size) {
     net_.record().bytes += size;
-    net_.record().in_place += size;
+    net_.record().bytes_in_place += size;
   }
 
-  task<> tell_all(int lane, const_bytes mine, std::byte* all) {
+  task<> exchange(int lane, const_bytes local, std::byte* all) {
     const std::uint64_t before = net_.record().bytes;
-    co_await one_round::share_with_all(net_.lane(lane), mine, all);
-    net_.record().in_place += net_.record().bytes - before;  // words about data, no data
+    co_await multi_send_recv::exchange_with_all(net_.lane(lane), local, all);
+    net_.record().bytes_in_place += net_.record().bytes - before;  // protocol messages, no data
   }
 
-  task<> tell_each(int lane, std::vector<sight>& seen) {
-    auto* const all = reinterpret_cast<std::byte*>(seen.data());
-    return tell_all(lane, const_bytes(all + own(), sizeof(sight)), all);
+  task<> exchange_access(int lane, std::vector<access>& accesses) {
+    auto* const all = reinterpret_cast<std::byte*>(accesses.data());
+    return exchange(lane, const_bytes(all + own(), sizeof(access)), all);
   }
-  static sight worst(const std::vector<sight>& seen) {
-    return *std::min_element(seen.begin(), seen.end());
+  static access worst(const std::vector<access>& accesses) {
+    return *std::min_element(accesses.begin(), accesses.end());
   }
-  void pass_to_those(const std::vector<sight>& seen) const {
-    each_other([&](int rank, int) {
-      const visiting_card& theirs = cards_[index(rank)];
-      const visiting_card& mine = cards_[own()];
-      if (seen[index(rank)] != sight::lacking) return;
-      here_.pass(theirs, mine.in);
-      if (mine.out.base != mine.in.base) here_.pass(theirs, mine.out);
+  void send_descriptors(const std::vector<access>& accesses) const {
+    for_each_peer([&](int rank, int) {
+      const peer_info& peer = infos_[index(rank)];
+      const peer_info& local = infos_[own()];
+      if (accesses[index(rank)] != access::needs_descriptor) return;
+      peers_.send_descriptor(peer, local.in);
+      if (local.out.allocation_base != local.in.allocation_base)
+        peers_.send_descriptor(peer, local.out);
     });
   }
 
-  template <class Use>
-  void each_other(const Use& use) const {
+  template <class Function>
+  void for_each_peer(const Function& function) const {
     for (int rank = 0; rank < net_.size(); ++rank) {
-      if (rank != net_.rank()) use(rank, net_.world_rank(rank));
+      if (rank != net_.rank()) function(rank, net_.world_rank(rank));
     }
   }
 
-  /// `passed`: whether everybody has passed the descriptors that this rank lacked. All see the
-  /// doors of those who work, where their streams tell how far they have come.
-  sight look(bool passed) {
-    sight all = sight::whole;
-    const on_device guard(here_.by().device());
-    doors_.resize(cards_.size());
-    each_other([&](int rank, int world) {
-      if (!works() && worker_of(rank) != rank) return;
-      const visiting_card& theirs = cards_[index(rank)];
-      const auto refuse = [&](const refusal& no, sight how) {
-        if (how < all) {
-          all = how;
-          refusal_ = no;
-          refused_ = world;
+  /// Maps what this rank needs: the guards of all workers, whose streams write their progress
+  /// there, and for a worker also the guards and buffers of all ranks. `is_sent`: whether all peers
+  /// have sent the descriptors that this rank needs.
+  access map_peers(bool is_sent) {
+    access result = access::full;
+    const on_device guard(peers_.work_stream().device());
+    guards_.resize(infos_.size());
+    for_each_peer([&](int rank, int world) {
+      if (!works() && worker_for(rank) != rank) return;
+      const peer_info& peer = infos_[index(rank)];
+      const auto refuse = [&](const refusal& reason, access granted) {
+        if (granted < result) {
+          result = granted;
+          refusal_ = reason;
+          refused_rank_ = world;
         }
       };
-      doors_[index(rank)] = here_.door_of(world, theirs);
-      if (doors_[index(rank)] == nullptr) {
-        refuse({"its process cannot be seen from here",
+      guards_[index(rank)] = peers_.guard_of(world, peer);
+      if (guards_[index(rank)] == nullptr) {
+        refuse({"its process is not visible from here",
                 "both have to be in one pid namespace, of one user"},
-               sight::none);
+               access::none);
       }
       if (!works()) return;
-      const auto find = [&](const lent_buffer& lent) -> std::byte* {
-        if (all == sight::none || lent.size == 0) return nullptr;
-        refusal no;
-        std::byte* const place = here_.place_of(theirs, lent, passed, taken_, no);
-        if (place != nullptr) return place;
-        const bool by_descriptor = lent.is_passable != 0 && theirs.process != here_.process();
-        refuse(no, by_descriptor ? sight::lacking : sight::none);
+      const auto map = [&](const remote_buffer& buffer) -> std::byte* {
+        if (result == access::none || buffer.size == 0) return nullptr;
+        refusal reason;
+        std::byte* const address = peers_.map_buffer(peer, buffer, is_sent, mappings_, reason);
+        if (address != nullptr) return address;
+        const bool by_descriptor = buffer.is_exportable != 0 && peer.process != peers_.process();
+        refuse(reason, by_descriptor ? access::needs_descriptor : access::none);
         return nullptr;
       };
-      in_[index(rank)] = find(theirs.in);
-      out_[index(rank)] = find(theirs.out);
+      in_[index(rank)] = map(peer.in);
+      out_[index(rank)] = map(peer.out);
     });
-    return all;
+    return result;
   }
 
   bool enter() {
-    each_other([&](int rank, int) {
-      doors_[index(rank)]->raise(here_.rank(), here_.process(), here_.by().ref(),
-                                 here_.by().next());
+    for_each_peer([&](int rank, int) {
+      guards_[index(rank)]->enter(peers_.rank(), peers_.process(), peers_.work_stream().ref(),
+                                  peers_.work_stream().next_value());
     });
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    bool good = true;
-    each_other(
-        [&](int rank, int) { good &= doors_[index(rank)]->is_open(cards_[index(rank)].ticket); });
-    return good;
+    bool all_open = true;
+    for_each_peer([&](int rank, int) {
+      all_open &= guards_[index(rank)]->is_open(infos_[index(rank)].epoch);
+    });
+    return all_open;
   }
-  void lower_lines() {
-    const std::uint32_t last = here_.by().next() - 1;
-    each_other([&](int rank, int) { doors_[index(rank)]->lower(here_.rank(), last); });
+  void leave_all_guards() {
+    const std::uint32_t end_value = peers_.work_stream().next_value() - 1;
+    for_each_peer([&](int rank, int) { guards_[index(rank)]->leave(peers_.rank(), end_value); });
   }
-  void settle() {
-    if (cards_[own()].ticket != 0) here_.door().close(std::exchange(cards_[own()].ticket, 0));
+  void close_epoch() {
+    if (infos_[own()].epoch != 0) peers_.own_guard().close(std::exchange(infos_[own()].epoch, 0));
   }
 
   Channel net_;
-  neighbourhood& here_;
-  std::vector<visiting_card> cards_;
+  ipc_peers& peers_;
+  std::vector<peer_info> infos_;
   std::vector<std::byte*> in_;
   std::vector<std::byte*> out_;
-  std::vector<door_view*> doors_;
-  std::vector<mapped_memory::piece*> taken_;
-  refusal refusal_;  // why this rank cannot see all
-  int refused_ = 0;
+  std::vector<access_guard_view*> guards_;
+  std::vector<mapped_memory::mapping*> mappings_;
+  refusal refusal_;  // why this rank cannot map what it needs
+  int refused_rank_ = 0;
 };
 
 }  // namespace colls::cuda

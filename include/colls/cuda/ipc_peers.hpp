@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// neighbourhood: what a rank keeps of the ranks whose device memory it sees, and they of it.
+// ipc_peers: one rank's state for accessing device memory of the other ranks of its host, and for
+// theirs to its own.
 
 #include <colls/base/log.hpp>
 #include <colls/cuda/access_guard.hpp>
@@ -15,209 +16,218 @@
 
 namespace colls::cuda {
 
-/// As many ranks as a kernel has inputs.
-inline constexpr int most_visitors = 8;
+/// The number of inputs of a kernel, which limits the number of ranks.
+inline constexpr int max_ipc_ranks = 8;
 
-/// Whether a call's sum may go round a ring of its ranks (ring_visit.hpp); the least of all holds.
+/// Whether a call may use a ring of its ranks (ipc_ring.hpp); the least value of all ranks holds.
 enum class ring_use : std::int64_t { never, between_nodes, always };
 
-/// What each rank tells all others before any data moves: its inputs are there by then, and what
-/// its outputs held is not needed any more.
-struct visiting_card {
+/// What each rank tells all others before any data moves. When it is sent, the rank's inputs are
+/// ready and its outputs may be overwritten.
+struct peer_info {
   std::uint64_t process = 0;
   api::device_id gpu;
   std::int64_t device = 0;
-  std::int64_t node = -1;         // of the host, that its GPU is next to
-  std::int64_t links_differ = 0;  // whether it has links of several kinds to other GPUs
+  std::int64_t node = -1;         // the NUMA node that its GPU is attached to
+  std::int64_t links_differ = 0;  // whether its links to other GPUs differ in performance
   ring_use ring = ring_use::never;
-  std::uint64_t ticket = 0;  // 0: it lends nothing
-  door_address door;
-  std::uint64_t hatch = 0;  // its name
-  lent_buffer in;
-  lent_buffer out;
+  std::uint64_t epoch = 0;  // the exposure epoch; 0: the rank exposes nothing
+  guard_address guard;
+  std::uint64_t mailbox = 0;  // its name; 0: it has none
+  remote_buffer in;
+  remote_buffer out;
 };
 
-/// Why a rank does not see what another one lends, and what to look at.
+/// Why a rank cannot map what a peer exposes, and a hint for the user.
 struct refusal {
-  const char* why = "";
+  const char* reason = "";
   const char* hint = "";
 };
 
-/// What a rank has for such operations.
-class neighbourhood {
+/// A rank's exports, mappings, access guards and streams.
+class ipc_peers {
  public:
-  neighbourhood(int device, int rank, int ranks)
+  ipc_peers(int device, int rank, int ranks)
       : rank_(rank),
         ranks_(ranks),
-        door_(ranks, process_),
-        told_(pinned(device, door_)),
+        guard_(ranks, process_),
+        guard_registration_(register_page(device, guard_)),
         streams_(device),
-        by_(device, door_.passed(), static_cast<bool>(told_)) {
+        work_stream_(device, guard_.progress(), static_cast<bool>(guard_registration_)) {
     check(api::identify(device, gpu_), "cudaGetDeviceProperties");
     find_links();
   }
-  neighbourhood(const neighbourhood&) = delete;
-  ~neighbourhood() {
-    int before = by_.device();
+  ipc_peers(const ipc_peers&) = delete;
+  ~ipc_peers() {
+    int before = work_stream_.device();
     (void)api::current_device(before);
-    (void)api::use_device(by_.device());
+    (void)api::use_device(work_stream_.device());
     mapped_.close_all();
-    return_to(before);
+    restore_device(before);
   }
 
-  /// For calls to wait on for what their callers' streams have.
+  /// Streams on which calls wait for their callers' streams.
   stream_pool& streams() { return streams_; }
-  /// Does the work of all calls, and waits for no other stream.
-  stream& by() { return by_; }
-  cuda::door& door() { return door_; }
-  /// No operation is let in by that ticket any more, and none that was is still at work: what works
-  /// there is a stream, which comes to its end whatever the program does that has given it the
-  /// work. False: as `door::revoke`.
-  bool revoke(std::uint64_t ticket) {
-    const auto is_through = [this](int rank, std::uint32_t number) {
-      const auto found = doors_.find(rank);
-      return found != doors_.end() && found->second &&
-             milestone{found->second.passed()}.is_at(number);
+  /// The stream that does the work of all calls. It waits for no other stream.
+  stream& work_stream() { return work_stream_; }
+  cuda::access_guard& own_guard() { return guard_; }
+  /// Closes an epoch that ends early, and waits until no peer accesses what it exposed. The
+  /// accesses are work of streams, which completes whatever the peer's program does. False: as
+  /// `access_guard::revoke`.
+  bool revoke(std::uint64_t epoch) {
+    const auto has_reached = [this](int rank, std::uint32_t value) {
+      const auto found = guards_.find(rank);
+      return found != guards_.end() && found->second &&
+             progress_counter{found->second.progress()}.has_reached(value);
     };
-    return door_.revoke(ticket, door::patience::of_the_living, is_through);
+    return guard_.revoke(epoch, access_guard::wait_policy::while_alive, has_reached);
   }
-  /// Waits until nothing goes on that this rank has begun in others' memory, and lowers its lines.
-  void rest() {
-    (void)api::synchronize(by_.ref());
-    for (auto& [rank, theirs] : doors_) theirs.lower_all(rank_);
-    ++rests_;
+  /// Waits until this rank's accesses to peers' memory are done, and leaves all their guards.
+  void quiesce() {
+    (void)api::synchronize(work_stream_.ref());
+    for (auto& [rank, theirs] : guards_) theirs.leave_all(rank_);
+    ++quiesce_count_;
   }
-  /// How often; lines that were raised before are down.
-  std::uint64_t rests() const { return rests_; }
+  /// The number of calls of `quiesce`: an operation that entered before the last one has left.
+  std::uint64_t quiesce_count() const { return quiesce_count_; }
   int rank() const { return rank_; }
   std::uint64_t process() const { return process_; }
 
-  /// Who this rank is; it lends nothing.
-  visiting_card name() const {
-    visiting_card made;
-    made.process = process_;
-    made.gpu = gpu_;
-    made.device = by_.device();
-    made.node = node_;
-    made.links_differ = links_differ_ ? 1 : 0;
-    made.hatch = hatch_.name();
-    return made;
+  /// Describes this rank, without buffers.
+  peer_info self_info() const {
+    peer_info info;
+    info.process = process_;
+    info.gpu = gpu_;
+    info.device = work_stream_.device();
+    info.node = node_;
+    info.links_differ = links_differ_ ? 1 : 0;
+    info.mailbox = mailbox_.name();
+    return info;
   }
-  visiting_card introduce(const_bytes in, const_bytes out) {
-    visiting_card made = name();
-    made.ticket = door_.open();
-    if (made.ticket == 0) return made;
-    made.door = door_.address();
-    made.in = memory_.lend(in);
-    made.out = memory_.lend(out);
-    return made;
-  }
-
-  lent_buffer lend(const_bytes data) { return memory_.lend(data); }
-
-  /// That rank's door; null: it cannot be seen from here.
-  door_view* door_of(int rank, const visiting_card& theirs) {
-    door_view& seen = doors_[rank];
-    if (!seen.is_of(theirs.door)) seen = door_view(theirs.door, ranks_);
-    return seen ? &seen : nullptr;
+  /// Describes this rank and opens an epoch for its buffers.
+  peer_info expose(const_bytes in, const_bytes out) {
+    peer_info info = self_info();
+    info.epoch = guard_.open();
+    if (info.epoch == 0) return info;
+    info.guard = guard_.address();
+    info.in = handles_.describe(in);
+    info.out = handles_.describe(out);
+    return info;
   }
 
-  /// Device memory of any content, which the other ranks get hold of by a descriptor. Where that
-  /// cannot be, as the log says, handles of CUDA's IPC have to do.
-  std::shared_ptr<std::byte> allocate(std::size_t size, passable_memory::work who) {
-    const on_device guard(by_.device());
-    if (passes_) {
+  remote_buffer describe(const_bytes data) { return handles_.describe(data); }
+
+  /// The guard of that rank; null: this process cannot map it.
+  access_guard_view* guard_of(int rank, const peer_info& peer) {
+    access_guard_view& view = guards_[rank];
+    if (!view.refers_to(peer.guard)) view = access_guard_view(peer.guard, ranks_);
+    return view ? &view : nullptr;
+  }
+
+  /// Allocates device memory with undefined contents that other ranks map by a descriptor. Where
+  /// that is not supported, they map it by a handle of CUDA's IPC, and a warning is logged.
+  std::shared_ptr<std::byte> allocate(std::size_t size, exportable_memory::usage kind) {
+    const on_device device_guard(work_stream_.device());
+    if (exports_) {
       bool can = false;
-      api::status why = api::can_export(can, by_.device());
-      if (why == api::success && !can) why = api::not_supported;
-      if (why == api::success) {
-        std::shared_ptr<std::byte> made = passable_memory::allocate(size, by_.device(), who, why);
-        if (made != nullptr) return made;
+      api::status result = api::can_export(can, work_stream_.device());
+      if (result == api::success && !can) result = api::not_supported;
+      if (result == api::success) {
+        std::shared_ptr<std::byte> memory =
+            exportable_memory::allocate(size, work_stream_.device(), kind, result);
+        if (memory != nullptr) return memory;
       }
-      if (why == api::out_of_memory) check(why, "cuMemCreate");
-      do_not_pass(api::text(why));
+      if (result == api::out_of_memory) check(result, "cuMemCreate");
+      stop_exporting(api::text(result));
     }
-    const auto made = std::make_shared<device_buffer<std::byte>>(size);
-    return {made, made->data()};
+    const auto buffer = std::make_shared<device_buffer<std::byte>>(size);
+    return {buffer, buffer->data()};
   }
-  /// From now on.
-  void do_not_pass(const char* why) {
-    if (!std::exchange(passes_, false)) return;
+  /// From now on `allocate` uses cudaMalloc.
+  void stop_exporting(const char* reason) {
+    if (!std::exchange(exports_, false)) return;
     log_warn("rank %d shares what it allocates by handles of CUDA's IPC, not by descriptors: %s",
-             rank_, why);
+             rank_, reason);
   }
-  /// Passes another process a descriptor of what this rank lends.
-  void pass(const visiting_card& to, const lent_buffer& lent) const {
-    if (lent.is_passable == 0 || to.process == process_) return;
-    const on_device guard(by_.device());
-    const hatch_label label{process_, lent.number};
-    passable_memory::with_descriptor(lent.base, lent.number, [&](int file) {
-      (void)hatch::pass(to.hatch, label, file);  // that it has not come is for the other to find
-    });
+  /// Sends a peer's process a descriptor of a buffer of this rank, if it needs one.
+  void send_descriptor(const peer_info& peer, const remote_buffer& buffer) const {
+    if (buffer.is_exportable == 0 || peer.process == process_) return;
+    const on_device device_guard(work_stream_.device());
+    const fd_label label{process_, buffer.allocation_number};
+    exportable_memory::use_descriptor(
+        buffer.allocation_base, buffer.allocation_number, [&](int fd) {
+          (void)fd_mailbox::send(peer.mailbox, label,
+                                 fd);  // the peer finds out if it has not arrived
+        });
   }
 
-  /// Where what a rank lends lies in this process; null: nowhere, `no` says why. A mapping is
-  /// added to `taken`. `passed`: whether that rank has passed the descriptor.
-  std::byte* place_of(const visiting_card& theirs, const lent_buffer& lent, bool passed,
-                      std::vector<mapped_memory::piece*>& taken, refusal& no) {
+  /// Returns the address of a peer's buffer in this process; null: `refused` says why not. Appends
+  /// a mapping that it uses to `mappings`. `is_sent`: whether the peer has sent the descriptor.
+  std::byte* map_buffer(const peer_info& peer, const remote_buffer& buffer, bool is_sent,
+                        std::vector<mapped_memory::mapping*>& mappings, refusal& refused) {
     constexpr const char* no_peers =
         "GPUs that are not the same have to reach each other (nvidia-smi topo -p2p rw)";
-    const bool is_of_this_process = theirs.process == process_;
-    if (is_of_this_process && theirs.device == by_.device()) {
-      return reinterpret_cast<std::byte*>(lent.at);
+    const bool is_of_this_process = peer.process == process_;
+    if (is_of_this_process && peer.device == work_stream_.device()) {
+      return reinterpret_cast<std::byte*>(buffer.address);
     }
-    // What other processes cannot open (pools, memory mapped by users) peers of this one may not
-    // touch either: letting a device in is for what cudaMalloc gives.
-    auto why = static_cast<api::status>(lent.refusal);
-    if (why != api::success) {
-      no = {api::text(why),
-            "others see memory of cudaMalloc or allocate, no managed memory, no pool and nothing "
-            "that a program has mapped itself"};
+    // Other devices of this process cannot access what other processes cannot open (pools, memory
+    // that users have mapped): peer access covers only memory of cudaMalloc.
+    auto result = static_cast<api::status>(buffer.share_status);
+    if (result != api::success) {
+      refused = {
+          api::text(result),
+          "others see memory of cudaMalloc or allocate, no managed memory, no pool and nothing "
+          "that a program has mapped itself"};
       return nullptr;
     }
     if (is_of_this_process) {
-      const auto [at, is_new] = reached_.try_emplace(static_cast<int>(theirs.device));
-      if (is_new) at->second = api::reach(at->first);
-      why = at->second;
-      if (why == api::success) return reinterpret_cast<std::byte*>(lent.at);
-      no = {api::text(why), no_peers};
+      const auto [access, is_new] = peer_access_.try_emplace(static_cast<int>(peer.device));
+      if (is_new) access->second = api::enable_peer_access(access->first);
+      result = access->second;
+      if (result == api::success) return reinterpret_cast<std::byte*>(buffer.address);
+      refused = {api::text(result), no_peers};
       return nullptr;
     }
-    colls::detail::descriptor file;
-    if (passed && lent.is_passable != 0) file = hatch_.take({theirs.process, lent.number});
-    mapped_memory::piece* const found = mapped_.take(theirs.process, lent, file, by_.device(), why);
+    colls::detail::descriptor fd;
+    if (is_sent && buffer.is_exportable != 0)
+      fd = mailbox_.take({peer.process, buffer.allocation_number});
+    mapped_memory::mapping* const found =
+        mapped_.acquire(peer.process, buffer, fd, work_stream_.device(), result);
     if (found != nullptr) {
-      taken.push_back(found);
-      return static_cast<std::byte*>(found->base) + (lent.at - lent.base);
+      mappings.push_back(found);
+      return static_cast<std::byte*>(found->base) + (buffer.address - buffer.allocation_base);
     }
-    if (why == mapped_memory::lacking) {
-      no = {"it was not passed a descriptor",
-            "both have to be in one network namespace, of one user, with descriptors to spare "
-            "(ulimit -n)"};
-    } else if (lent.is_passable != 0) {
-      no = {api::text(why), no_peers};
+    if (result == mapped_memory::needs_descriptor) {
+      refused = {"it has not received a descriptor",
+                 "both have to be in one network namespace, of one user, with descriptors to spare "
+                 "(ulimit -n)"};
+    } else if (buffer.is_exportable != 0) {
+      refused = {api::text(result), no_peers};
     } else {
-      no = {api::text(why),
-            "both have to be in one ipc namespace, and see GPUs that reach each other "
-            "(CUDA_VISIBLE_DEVICES, nvidia-smi topo -p2p rw)"};
+      refused = {api::text(result),
+                 "both have to be in one ipc namespace, and see GPUs that reach each other "
+                 "(CUDA_VISIBLE_DEVICES, nvidia-smi topo -p2p rw)"};
     }
     return nullptr;
   }
 
-  /// Says once why calls are staged.
-  void refuse(const operation_record& call, int rank, const refusal& no) {
-    if (std::exchange(refused_, true)) return;
+  /// Logs once why calls are staged.
+  void log_refusal(const operation_record& record, int rank, const refusal& refused) {
+    if (std::exchange(refusal_logged_, true)) return;
     log_warn(
         "rank %d cannot work in device memory of rank %d, so %s #%llu on communicator %x and "
         "calls like it are staged through the host: %s. Hint: %s",
-        rank_, rank, colls::name(call.what), static_cast<unsigned long long>(call.sequence),
-        call.communicator->id(), no.why, no.hint);
+        rank_, rank, colls::name(record.operation),
+        static_cast<unsigned long long>(record.sequence), record.communicator->id(), refused.reason,
+        refused.hint);
   }
 
  private:
-  /// To the devices that this process sees. What CUDA does not tell is left out.
+  /// Finds the device's node and compares its links to the devices that this process sees. What
+  /// CUDA does not tell is left out.
   void find_links() {
-    const int device = by_.device();
+    const int device = work_stream_.device();
     if (api::host_node(node_, device) != api::success) node_ = -1;
     int count = 0;
     (void)api::count_devices(count);
@@ -229,9 +239,9 @@ class neighbourhood {
       first = rank;
     }
   }
-  static pinning pinned(int device, const cuda::door& page) {
-    const on_device guard(device);
-    return pinning(page.memory());
+  static host_registration register_page(int device, const cuda::access_guard& guard) {
+    const on_device device_guard(device);
+    return host_registration(guard.memory());
   }
 
   int rank_;
@@ -240,18 +250,18 @@ class neighbourhood {
   api::device_id gpu_;
   int node_ = -1;
   bool links_differ_ = false;
-  cuda::door door_;
-  pinning told_;  // where `by_` tells how far it has come
-  cuda::hatch hatch_;
-  std::map<int, door_view> doors_;
-  std::map<int, api::status> reached_;  // devices that this one works in
-  shared_memory memory_;
-  std::uint64_t rests_ = 0;
-  bool refused_ = false;
-  bool passes_ = true;
+  cuda::access_guard guard_;
+  host_registration guard_registration_;  // of the page, where `work_stream_` writes its progress
+  cuda::fd_mailbox mailbox_;
+  std::map<int, access_guard_view> guards_;
+  std::map<int, api::status> peer_access_;  // by device: whether this one can access its memory
+  handle_cache handles_;
+  std::uint64_t quiesce_count_ = 0;
+  bool refusal_logged_ = false;
+  bool exports_ = true;
   mapped_memory mapped_;
   stream_pool streams_;
-  stream by_;
+  stream work_stream_;
 };
 
 }  // namespace colls::cuda

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ring_visit: a sum of long vectors whose ranks, each on a GPU of its own, stand in a ring. Each
-// reads the memory of the one before it alone: where GPUs of two nodes of the host share what joins
-// those, less goes over that than if each read from all.
+// ipc_ring: all_reduce of long vectors by a ring of ranks, each on a GPU of its own. A rank reads
+// only the memory of the previous rank. Where GPUs of two NUMA nodes share the link between the
+// nodes, less data crosses it than if each rank read from all.
 
 #include <colls/base/partition.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -14,99 +14,104 @@
 
 namespace colls::cuda {
 
-/// Bytes from which on a sum goes round where nobody has asked for it. Each of the steps takes some
-/// 20 us of launch, wait and word, and there are 2 for each rank.
-inline constexpr std::size_t least_round = 4 << 20;
+/// The least size in bytes for which `automatic` may choose the ring: its steps, of which each rank
+/// has two, each cost a launch, a wait and a message.
+inline constexpr std::size_t min_ring_bytes = 4 << 20;
 
-/// Whether a sum goes round, by what all ranks have told all. Each has a GPU of its own; and it was
-/// asked for, or may be, GPUs have links of several kinds, and two nodes have two ranks or more: to
-/// and from a lone one a ring moves no less.
-inline bool goes_round(const std::vector<visiting_card>& cards) {
+/// Whether the ring is used; equal on all ranks. Each rank must have a GPU of its own. And either
+/// the call pins the ring; or it permits it, links of GPUs differ in performance, and at least two
+/// nodes have two ranks or more: to and from a lone rank a ring moves no less data.
+inline bool uses_ring(const std::vector<peer_info>& infos) {
   ring_use use = ring_use::always;
   bool links_differ = false;
   int nodes = 0;
-  for (auto at = cards.begin(); at != cards.end(); ++at) {
-    const auto on_its_gpu = [at](const visiting_card& each) { return each.gpu == at->gpu; };
-    const auto on_its_node = [at](const visiting_card& each) { return each.node == at->node; };
-    if (std::any_of(cards.begin(), at, on_its_gpu)) return false;
-    use = std::min(use, at->ring);
-    links_differ |= at->links_differ != 0;
-    nodes += std::count_if(cards.begin(), at, on_its_node) == 1 ? 1 : 0;
+  for (auto it = infos.begin(); it != infos.end(); ++it) {
+    const auto is_same_gpu = [it](const peer_info& other) { return other.gpu == it->gpu; };
+    const auto is_same_node = [it](const peer_info& other) { return other.node == it->node; };
+    if (std::any_of(infos.begin(), it, is_same_gpu)) return false;
+    use = std::min(use, it->ring);
+    links_differ |= it->links_differ != 0;
+    nodes += std::count_if(infos.begin(), it, is_same_node) == 1 ? 1 : 0;
   }
-  return cards.size() > 1 &&
+  return infos.size() > 1 &&
          (use == ring_use::always || (use == ring_use::between_nodes && links_differ && nodes > 1));
 }
 
-/// The ranks as they stand: those of a node side by side.
-inline std::vector<int> ring_order(const std::vector<visiting_card>& cards) {
+/// The ranks in the order of the ring: those of a node are neighbours.
+inline std::vector<int> ring_order(const std::vector<peer_info>& infos) {
   std::vector<int> order;
-  const auto before = [&](int one, int other) {
-    return cards[static_cast<std::size_t>(one)].node < cards[static_cast<std::size_t>(other)].node;
+  const auto precedes = [&](int rank, int other) {
+    return infos[static_cast<std::size_t>(rank)].node < infos[static_cast<std::size_t>(other)].node;
   };
-  for (int rank = 0; rank < static_cast<int>(cards.size()); ++rank) {
-    order.insert(std::upper_bound(order.begin(), order.end(), rank, before), rank);
+  for (int rank = 0; rank < static_cast<int>(infos.size()); ++rank) {
+    order.insert(std::upper_bound(order.begin(), order.end(), rank, precedes), rank);
   }
   return order;
 }
 
-/// One rank's part in such a sum, in a visit that has begun.
+/// One rank's part in the ring, in an operation that has begun.
 template <channel Channel>
-class ring_visit {
+class ipc_ring {
  public:
-  ring_visit(visit<Channel>& call, const reduction& by, std::size_t count)
-      : call_(call),
-        by_(by),
-        parts_(count, call.net().size()),
-        order_(ring_order(call.cards())),
-        place_(static_cast<int>(std::find(order_.begin(), order_.end(), call.net().rank()) -
-                                order_.begin())) {}
-  ring_visit(const ring_visit&) = delete;
+  ipc_ring(ipc_operation<Channel>& operation, const reduction& op, std::size_t count)
+      : operation_(operation),
+        op_(op),
+        parts_(count, operation.net().size()),
+        order_(ring_order(operation.infos())),
+        position_(static_cast<int>(std::find(order_.begin(), order_.end(), operation.net().rank()) -
+                                   order_.begin())) {}
+  ipc_ring(const ipc_ring&) = delete;
 
-  /// In pieces of chunks, so many at a time: while a word of one travels, the device works on
-  /// another one.
+  /// Runs pieces concurrently, each of which has a segment of every chunk: while a message of one
+  /// piece travels, the device works on another one.
   template <class Staging>
-  task<> run(const Staging& how) {
-    const int pieces = how.pieces(parts_.longest() * by_.storage_size);
+  task<> run(const Staging& stage) {
+    const int pieces = stage.pieces(parts_.longest() * op_.storage_size);
     const auto piece = [this, pieces](const Channel& lane, int k) {
-      return go_round(lane, parts_.segment(k, pieces));
+      return run_piece(lane, parts_.segment(k, pieces));
     };
-    co_await in_lanes(call_.net().lane(first_lane), how.slots(), pieces, piece);
-    co_await call_.end();
+    co_await run_in_lanes(operation_.net().lane(first_lane), stage.slots(), pieces, piece);
+    co_await operation_.end();
   }
 
  private:
-  static constexpr int first_lane = 8;  // a visit has those before it
+  static constexpr int first_lane = 8;  // the operation itself uses lower ones
 
-  int rank_at(int place) const { return order_[static_cast<std::size_t>(place) % order_.size()]; }
+  int rank_at(int position) const {
+    return order_[static_cast<std::size_t>(position) % order_.size()];
+  }
 
-  /// First each chunk's sum grows from rank to rank, into the outputs; then it goes round itself.
-  task<> go_round(Channel lane, partition parts) {
+  /// First a reduce_scatter, whose partial sums grow from rank to rank in the outputs; then an
+  /// all_gather of the sums.
+  task<> run_piece(Channel lane, partition parts) {
     const int ranks = lane.size();
-    const int before = rank_at(place_ + ranks - 1);
-    const int next = rank_at(place_ + 1);
-    const mutable_bytes word;
+    const int previous = rank_at(position_ + ranks - 1);
+    const int next = rank_at(position_ + 1);
+    const mutable_bytes empty;
     for (int step = 1; step < 2 * ranks - 1; ++step) {
-      // What this step reads the one before has written in its last one.
-      if (step > 1) co_await when_all(lane.send(next, word), lane.recv(before, word));
-      const auto work = [&](visit<Channel>& call) {
-        const int chunk = (place_ + 2 * ranks - step - 1) % ranks;
-        const std::size_t at = parts.offset(chunk) * by_.storage_size;
+      // This step reads what the previous rank has written in its last step.
+      if (step > 1) co_await when_all(lane.send(next, empty), lane.recv(previous, empty));
+      const auto work = [&](ipc_operation<Channel>& operation) {
+        const int chunk = (position_ + 2 * ranks - step - 1) % ranks;
+        const std::size_t offset = parts.offset(chunk) * op_.storage_size;
         const std::size_t count = parts.count(chunk);
-        std::byte* const out = call.out(lane.rank()) + at;
-        if (step >= ranks) return call.copy(out, call.out(before) + at, count * by_.storage_size);
-        const std::byte* const partial = (step == 1 ? call.in(before) : call.out(before)) + at;
-        call.fold(by_, {partial, call.in(lane.rank()) + at}, {out}, count,
-                  step + 1 == ranks ? ranks : 0);
+        std::byte* const out = operation.out(lane.rank()) + offset;
+        if (step >= ranks)
+          return operation.copy(out, operation.out(previous) + offset, count * op_.storage_size);
+        const std::byte* const partial =
+            (step == 1 ? operation.in(previous) : operation.out(previous)) + offset;
+        operation.fold(op_, {partial, operation.in(lane.rank()) + offset}, {out}, count,
+                       step + 1 == ranks ? ranks : 0);
       };
-      co_await call_.part(work);
+      co_await operation_.run_part(work);
     }
   }
 
-  visit<Channel>& call_;
-  const reduction& by_;
+  ipc_operation<Channel>& operation_;
+  const reduction& op_;
   partition parts_;
   std::vector<int> order_;
-  int place_;
+  int position_;
 };
 
 }  // namespace colls::cuda

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Memory of a device and pinned memory of the host, freed when their owner goes.
+// memory: owners of device memory and of pinned host memory, and pools of them.
 
 #include <colls/cuda/check.hpp>
 
@@ -13,8 +13,8 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// Elements that a call of CUDA allocated and another one frees.
-template <class T, api::status (*Take)(void*&, std::size_t), api::status (*Give)(void*)>
+/// Owns elements in memory that one function of CUDA allocates and another one frees.
+template <class T, api::status (*Allocate)(void*&, std::size_t), api::status (*Free)(void*)>
 class owned {
  public:
   owned() = default;
@@ -22,7 +22,7 @@ class owned {
     if (count > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T)) {
       throw error(errc::not_enough_memory, call);
     }
-    if (count != 0) check(Take(memory_, count * sizeof(T)), call);
+    if (count != 0) check(Allocate(memory_, count * sizeof(T)), call);
   }
   owned(owned&& other) noexcept
       : memory_(std::exchange(other.memory_, nullptr)), count_(std::exchange(other.count_, 0)) {}
@@ -32,13 +32,13 @@ class owned {
     return *this;
   }
   ~owned() {
-    if (memory_ != nullptr) (void)Give(memory_);
+    if (memory_ != nullptr) (void)Free(memory_);
   }
 
   T* data() const { return static_cast<T*>(memory_); }
   std::size_t size() const { return count_; }
-  /// Nobody frees it.
-  void leave() { memory_ = nullptr; }
+  /// Gives up ownership: the memory is not freed.
+  void release() { memory_ = nullptr; }
 
  private:
   void* memory_ = nullptr;
@@ -47,7 +47,7 @@ class owned {
 
 }  // namespace detail
 
-/// `count` elements in the memory of the thread's current device; what they hold is undefined.
+/// `count` elements with undefined values in the memory of the thread's current device.
 template <class T>
 class device_buffer : public detail::owned<T, api::allocate, api::release> {
  public:
@@ -58,8 +58,8 @@ class device_buffer : public detail::owned<T, api::allocate, api::release> {
   device_span<T> span() const { return {this->data(), this->size()}; }
 };
 
-/// `count` elements of page-locked memory of the host, which copies of any device reach by
-/// themselves; what they hold is undefined. Taking and freeing it takes long.
+/// `count` elements with undefined values in page-locked host memory, which any device can access.
+/// Allocating and freeing it takes long.
 template <class T>
 class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release_pinned> {
  public:
@@ -68,13 +68,15 @@ class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release
       : detail::owned<T, api::allocate_pinned, api::release_pinned>(count, "cudaHostAlloc") {}
 };
 
-/// Memory of the host that streams may write as long as this lives, if CUDA lets them.
-class pinning {
+/// Registers host memory with CUDA for the lifetime of this object, so that streams can write to
+/// it. False where CUDA does not support that.
+class host_registration {
  public:
-  explicit pinning(mutable_bytes what)
-      : memory_(what.data), good_(what.size != 0 && api::pin(memory_, what.size) == api::success) {}
-  pinning(const pinning&) = delete;
-  ~pinning() {
+  explicit host_registration(mutable_bytes bytes)
+      : memory_(bytes.data),
+        good_(bytes.size != 0 && api::pin(memory_, bytes.size) == api::success) {}
+  host_registration(const host_registration&) = delete;
+  ~host_registration() {
     if (good_) (void)api::unpin(memory_);
   }
 
@@ -85,53 +87,53 @@ class pinning {
   bool good_;
 };
 
-/// What is kept for the next use: the last given is taken first, and what has lain unused while
-/// `patience` others were taken goes, if it may. So no more stays than was lately in use at a time.
+/// Unused values that are kept for the next use. The value given last is taken first. A value that
+/// stays unused while `max_age` others are taken is destroyed if it can be. So the list keeps no
+/// more values than were recently in use at a time.
 template <class T>
-class spares {
+class free_list {
  public:
-  static constexpr std::uint64_t patience = 1024;
+  static constexpr std::uint64_t max_age = 1024;
 
-  /// One that `fits(it)`, else `make()`. `may_go(it)`: whether the one that lay longest may be
-  /// destroyed now.
-  template <class Fits, class MayGo, class Make>
-  T take(const Fits& fits, const MayGo& may_go, const Make& make) {
-    ++taken_;
-    for (auto at = kept_.begin(); at != kept_.end() && at->since + patience < taken_;) {
-      if (!may_go(at->what)) {
-        ++at;
+  /// Returns a value for which `fits(value)`, else `make()`. `can_destroy(value)`: whether an old
+  /// value may be destroyed now.
+  template <class Fits, class CanDestroy, class Make>
+  T take(const Fits& fits, const CanDestroy& can_destroy, const Make& make) {
+    ++now_;
+    for (auto it = entries_.begin(); it != entries_.end() && it->time + max_age < now_;) {
+      if (!can_destroy(it->value)) {
+        ++it;
         continue;
       }
-      at = kept_.erase(at);
-      --made_;
+      it = entries_.erase(it);
+      --total_;
     }
-    for (auto at = kept_.end(); at != kept_.begin();) {
-      if (!fits((--at)->what)) continue;
-      T found = std::move(at->what);
-      kept_.erase(at);
-      return found;
+    for (auto it = entries_.end(); it != entries_.begin();) {
+      if (!fits((--it)->value)) continue;
+      T value = std::move(it->value);
+      entries_.erase(it);
+      return value;
     }
-    kept_.reserve(++made_);  // so that giving it back cannot fail
+    entries_.reserve(++total_);  // so that giving it back cannot fail
     return make();
   }
-  void give(T&& used) noexcept { kept_.push_back({std::move(used), taken_}); }
+  void give(T&& used) noexcept { entries_.push_back({std::move(used), now_}); }
   template <class Use>
-  void each(const Use& use) const {
-    for (const spare& one : kept_) use(one.what);
+  void for_each(const Use& use) const {
+    for (const entry& unused : entries_) use(unused.value);
   }
 
  private:
-  struct spare {
-    T what;
-    std::uint64_t since;
+  struct entry {
+    T value;
+    std::uint64_t time;
   };
-  std::vector<spare> kept_;  // the one that lay longest first
-  std::size_t made_ = 0;
-  std::uint64_t taken_ = 0;
+  std::vector<entry> entries_;  // the longest unused first
+  std::size_t total_ = 0;
+  std::uint64_t now_ = 0;  // counts calls of `take`
 };
 
-/// Memory that is used again: blocks of powers of two bytes, of a device or pinned by it. For one
-/// thread.
+/// A pool of blocks of a power of two bytes, in device memory or pinned memory. For one thread.
 template <class Buffer>
 class memory_pool {
  public:
@@ -139,7 +141,7 @@ class memory_pool {
 
   class block {
    public:
-    block(memory_pool& of, std::size_t bytes) : pool_(of), memory_(of.take(bytes)) {}
+    block(memory_pool& pool, std::size_t bytes) : pool_(pool), memory_(pool.take(bytes)) {}
     block(const block&) = delete;
     ~block() { pool_.free_.give(std::move(memory_)); }
     std::byte* data() const { return memory_.data(); }
@@ -150,22 +152,22 @@ class memory_pool {
   };
 
  private:
-  static constexpr std::size_t smallest = 4096;
+  static constexpr std::size_t min_size = 4096;
 
   Buffer take(std::size_t bytes) {
-    std::size_t size = smallest;
+    std::size_t size = min_size;
     while (size < bytes) size *= 2;
     const auto fits = [size](const Buffer& kept) { return kept.size() == size; };
-    const auto may_go = [](const Buffer&) { return true; };
+    const auto can_destroy = [](const Buffer&) { return true; };
     const auto make = [this, size] {
       const on_device guard(device_);
       return Buffer(size);
     };
-    return free_.take(fits, may_go, make);
+    return free_.take(fits, can_destroy, make);
   }
 
   int device_;
-  spares<Buffer> free_;
+  free_list<Buffer> free_;
 };
 using pinned_pool = memory_pool<pinned_buffer<std::byte>>;
 using device_pool = memory_pool<device_buffer<std::byte>>;

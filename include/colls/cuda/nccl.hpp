@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl: memory of devices by NCCL; what NCCL cannot reduce, by its messages and kernels of colls.
+// nccl: the model `nccl`, collectives on device memory by NCCL. What NCCL cannot reduce is done by
+// its messages and kernels of colls.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/cuda/nccl_comm.hpp>
@@ -10,13 +11,13 @@
 
 namespace colls::cuda {
 
-/// A reduction as NCCL has it.
+/// NCCL's type and operation for a reduction, if it has them.
 struct nccl_reduction {
   bool is_known = false;
   nccl_api::type type{};
   nccl_api::op op{};
 };
-/// By the numbers of the element type and the operation.
+/// Finds NCCL's reduction by the ids of the element type and the operation.
 constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op) {
   constexpr std::uint32_t types[] = {type_id<std::int8_t>(),  type_id<std::uint8_t>(),
                                      type_id<std::int32_t>(), type_id<std::uint32_t>(),
@@ -25,37 +26,37 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
                                      type_id<double>(),       type_id<bfloat16>()};
   constexpr std::uint32_t ops[] = {plus::op_number, multiplies::op_number, maximum::op_number,
                                    minimum::op_number, average::op_number};
-  constexpr int integers = 6;  // whose averages NCCL rounds otherwise
+  constexpr int integers = 6;  // NCCL rounds their averages differently
   for (int t = 0; t < static_cast<int>(std::size(types)); ++t) {
     for (int o = 0; o < static_cast<int>(std::size(ops)); ++o) {
       if (types[t] != type || ops[o] != op) continue;
-      const bool is_ours = t < integers && ops[o] == average::op_number;
-      return {!is_ours, static_cast<nccl_api::type>(t), static_cast<nccl_api::op>(o)};
+      const bool is_excluded = t < integers && ops[o] == average::op_number;
+      return {!is_excluded, static_cast<nccl_api::type>(t), static_cast<nccl_api::op>(o)};
     }
   }
   return {};
 }
 
-/// A transport of the host, for communicators whose calls NCCL does on a device. Messages of point
-/// to point go through pinned memory: NCCL's know no tags, and block the stream that they are on.
+/// A transport of the host, for communicators whose collectives NCCL does on a device.
+/// Point-to-point messages are staged: those of NCCL have no tags and block their stream.
 template <transport Host>
 class nccl_transport : public staged_transport<Host> {
  public:
   static constexpr bool reduces_on_device = true;
   static constexpr bool folds_in_order = true;
-  /// NCCL has no scans.
-  template <collective What, class T, class Op>
-  static constexpr bool has_reduction = What != collective::scan && What != collective::exscan &&
+  /// Whether NCCL does a reduction itself. It has no scans.
+  template <collective Coll, class T, class Op>
+  static constexpr bool has_reduction = Coll != collective::scan && Coll != collective::exscan &&
                                         nccl_reduction_of(type_id<T>(), op_id<Op>()).is_known;
 
   nccl_transport(std::shared_ptr<Host> host, int device)
       : staged_transport<Host>(std::move(host), device, staging()),
-        area_(std::make_unique<nccl_area>(device)) {}
+        context_(std::make_unique<nccl_context>(device)) {}
 
-  nccl_area& area() const { return *area_; }
+  nccl_context& context() const { return *context_; }
 
  private:
-  std::unique_ptr<nccl_area> area_;
+  std::unique_ptr<nccl_context> context_;
 };
 
 }  // namespace colls::cuda
@@ -70,214 +71,218 @@ struct transport_memory<cuda::nccl_transport<Host>> {
 namespace detail {
 
 template <class Host>
-struct messages<cuda::nccl_transport<Host>> : messages<cuda::staged_transport<Host>> {};
+struct point_to_point_body<cuda::nccl_transport<Host>>
+    : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// Calls on NCCL: each enqueues what it has in its turn, and ends when the stream has got through.
+/// The bodies of calls: each enqueues its work in the order of the calls, and ends when its stream
+/// has done that.
 template <class Host>
-struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
+struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   using channel = basic_channel<cuda::nccl_transport<Host>>;
-  using below = basic_channel<Host>;
-  using call = cuda::nccl_call;
+  using host_channel = basic_channel<Host>;
+  using nccl_call = cuda::nccl_call;
   using offsets = std::vector<std::size_t>;
 
-  static bool moves_nothing(any_buffer, any_buffer, const reduction&) { return false; }
+  static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
-  /// On the ranks alone: nothing of a device takes part but the making of NCCL's communicator.
+  /// The host's barrier. As every call it makes NCCL's communicator if needed, and waits for the
+  /// work that the caller's stream has.
   static task<> barrier(channel net) {
-    const auto work = [net](call&) -> task<> {
-      const below host = net;
+    const auto work = [net](nccl_call&) -> task<> {
+      const host_channel host = net;
       co_await dissemination::barrier(host.lane(1));
     };
-    return submitted(net, work);
+    return submit(net, work);
   }
 
   /// all_reduce and scan.
   template <class Algorithm>
-  static task<> in_place(channel net, const Algorithm&, any_buffer in, any_buffer out, reduction by,
+  static task<> in_place(channel net, const Algorithm&, any_buffer in, any_buffer out, reduction op,
                          int) {
-    if (net.record().what == collective::scan) return prefixes(net, in, out, by, true);
-    if (by.on_device == nullptr) {
-      const auto work = [=](call& made) -> task<> {
-        made.enqueue([&] { all_reduce(made, in, out, by); });
-        co_await made.settled();
+    if (net.record().operation == collective::scan) return prefixes(net, in, out, op, true);
+    if (op.run_on_device == nullptr) {
+      const auto work = [=](nccl_call& call) -> task<> {
+        call.enqueue([&] { all_reduce(call, in, out, op); });
+        co_await call.accepted();
       };
-      return submitted(net, work);
+      return submit(net, work);
     }
-    const auto work = [=](call& made) { return all_fold(net, made, in, out, by); };
-    return submitted(net, work);
+    const auto work = [=](nccl_call& call) { return all_fold(net, call, in, out, op); };
+    return submit(net, work);
   }
 
   template <class Algorithm>
-  static task<> exscan(channel net, const Algorithm&, any_buffer data, const reduction& by) {
-    return prefixes(net, data, data, by, false);
+  static task<> exscan(channel net, const Algorithm&, any_buffer data, const reduction& op) {
+    return prefixes(net, data, data, op, false);
   }
 
   template <class Algorithm>
-  static task<> grouped(channel net, const Algorithm&, std::vector<any_buffer> group, reduction by,
-                        bool) {
-    const auto work = [&](call& made) -> task<> {
-      if (by.on_device == nullptr) {
-        made.grouped([&] {
-          for (const any_buffer& part : group) all_reduce(made, part, part, by);
+  static task<> all_reduce_group(channel net, const Algorithm&, std::vector<any_buffer> group,
+                                 reduction op, bool) {
+    const auto work = [&](nccl_call& call) -> task<> {
+      if (op.run_on_device == nullptr) {
+        call.grouped([&] {
+          for (const any_buffer& part : group) all_reduce(call, part, part, op);
         });
-        co_await made.settled();
+        co_await call.accepted();
         co_return;
       }
-      for (const any_buffer& part : group) co_await all_fold(net, made, part, part, by);
+      for (const any_buffer& part : group) co_await all_fold(net, call, part, part, op);
     };
-    co_await submitted(net, work);
+    co_await submit(net, work);
   }
 
   template <class Algorithm>
   static task<> reduce(channel net, const Algorithm&, any_buffer in, any_buffer out, int root,
-                       const reduction& by) {
-    const auto work = [=](call& made) -> task<> {
-      if (by.on_device == nullptr) {
-        made.enqueue([&] { reduce_to(made, in.data(), out.data(), in.size(), root, by); });
-        co_await made.settled();
+                       const reduction& op) {
+    const auto work = [=](nccl_call& call) -> task<> {
+      if (op.run_on_device == nullptr) {
+        call.enqueue([&] { reduce_to(call, in.data(), out.data(), in.size(), root, op); });
+        co_await call.accepted();
         co_return;
       }
       const partition parts(in.size(), net.size());
       const bool is_root = net.rank() == root;
-      const std::size_t mine = parts.count(net.rank()) * in.element_size();
+      const std::size_t own_size = parts.count(net.rank()) * in.element_size();
       void* const result =
-          is_root ? chunks{out, parts}[root].data() : static_cast<void*>(made.scratch(mine));
-      co_await fold_own(net, made, in, parts, result, by);
-      made.grouped([&] {
-        if (!is_root) return send(made, {static_cast<std::byte*>(result), mine}, root);
+          is_root ? chunks{out, parts}[root].data() : static_cast<void*>(call.scratch(own_size));
+      co_await fold_own(net, call, in, parts, result, op);
+      call.grouped([&] {
+        if (!is_root) return send(call, {static_cast<std::byte*>(result), own_size}, root);
         for (int r = 0; r < net.size(); ++r) {
-          if (r != root) recv(made, bytes(chunks{out, parts}[r]), r);
+          if (r != root) recv(call, bytes(chunks{out, parts}[r]), r);
         }
       });
-      co_await made.settled();
+      co_await call.accepted();
     };
-    return submitted(net, work);
+    return submit(net, work);
   }
 
   template <class Algorithm>
   static task<> reduce_scatter(channel net, const Algorithm&, any_buffer in, any_buffer out,
-                               offsets table, reduction by) {
+                               offsets table, reduction op) {
     const partition parts = partition_of(table, out.size(), net.size());
-    const auto work = [&](call& made) -> task<> {
-      if (by.on_device != nullptr) {
-        co_await fold_own(net, made, in, parts, out.data(), by);
+    const auto work = [&](nccl_call& call) -> task<> {
+      if (op.run_on_device != nullptr) {
+        co_await fold_own(net, call, in, parts, out.data(), op);
         co_return;
       }
-      const cuda::nccl_reduction with = nccls(by);
+      const cuda::nccl_reduction native = to_nccl(op);
       if (table.empty()) {
-        made.enqueue([&] {
-          const auto how = cuda::nccl_api::reduce_scatter(
-              in.data(), out.data(), out.size(), with.type, with.op, made.comm(), made.on());
-          cuda::check_nccl(how, "ncclReduceScatter");
+        call.enqueue([&] {
+          const auto result =
+              cuda::nccl_api::reduce_scatter(in.data(), out.data(), out.size(), native.type,
+                                             native.op, call.handle(), call.work_stream());
+          cuda::check_nccl(result, "ncclReduceScatter");
         });
       } else {
-        made.grouped([&] {
+        call.grouped([&] {
           for (int r = 0; r < net.size(); ++r) {
             const any_buffer part = chunks{in, parts}[r];
-            reduce_to(made, part.data(), r == net.rank() ? out.data() : nullptr, part.size(), r,
-                      by);
+            reduce_to(call, part.data(), r == net.rank() ? out.data() : nullptr, part.size(), r,
+                      op);
           }
         });
       }
-      co_await made.settled();
+      co_await call.accepted();
     };
-    co_await submitted(net, work);
+    co_await submit(net, work);
   }
 
   template <class Algorithm>
   static task<> broadcast(channel net, const Algorithm&, any_buffer data, int root) {
-    const auto work = [=](call& made) -> task<> {
-      made.enqueue([&] { send_to_all(made, data.data(), bytes(data), root); });
-      co_await made.settled();
+    const auto work = [=](nccl_call& call) -> task<> {
+      call.enqueue([&] { broadcast_from(call, data.data(), bytes(data), root); });
+      co_await call.accepted();
     };
-    return submitted(net, work);
+    return submit(net, work);
   }
 
   template <class Algorithm>
   static task<> all_gather(channel net, const Algorithm&, any_buffer in, any_buffer out,
                            offsets table) {
     const partition parts = partition_of(table, in.size(), net.size());
-    const auto work = [&](call& made) -> task<> {
+    const auto work = [&](nccl_call& call) -> task<> {
       if (table.empty()) {
-        made.enqueue([&] {
-          const auto how = cuda::nccl_api::all_gather(in.data(), out.data(), bytes(in).size,
-                                                      made.comm(), made.on());
-          cuda::check_nccl(how, "ncclAllGather");
+        call.enqueue([&] {
+          const auto result = cuda::nccl_api::all_gather(in.data(), out.data(), bytes(in).size,
+                                                         call.handle(), call.work_stream());
+          cuda::check_nccl(result, "ncclAllGather");
         });
       } else {
-        gather_all(net, made, in.data(), out, parts);
+        gather_all(net, call, in.data(), out, parts);
       }
-      co_await made.settled();
+      co_await call.accepted();
     };
-    co_await submitted(net, work);
+    co_await submit(net, work);
   }
 
   template <class Algorithm>
-  static task<> all_gather_apart(channel net, const Algorithm& none, any_buffer in, any_buffer out,
-                                 offsets table) {
+  static task<> all_gather_out_of_place(channel net, const Algorithm& none, any_buffer in,
+                                        any_buffer out, offsets table) {
     return all_gather(net, none, in, out, std::move(table));
   }
 
-  /// gather and scatter: `share` elements are this rank's, all lie on the root.
+  /// gather and scatter: `share` elements belong to this rank; the root has all.
   template <class Algorithm>
-  static task<> rooted(channel net, const Algorithm&, any_buffer first, any_buffer second,
-                       std::size_t share, offsets table, int root) {
+  static task<> gather_or_scatter(channel net, const Algorithm&, any_buffer first,
+                                  any_buffer second, std::size_t share, offsets table, int root) {
     const partition parts = partition_of(table, share, net.size());
-    const bool gathers = net.record().what == collective::gather;
-    const mutable_bytes mine = bytes(gathers ? first : second);
-    const any_buffer whole = gathers ? second : first;
-    const auto work = [&](call& made) -> task<> {
+    const bool gathers = net.record().operation == collective::gather;
+    const mutable_bytes own = bytes(gathers ? first : second);
+    const any_buffer root_data = gathers ? second : first;
+    const auto work = [&](nccl_call& call) -> task<> {
       if (table.empty() && cuda::nccl_api::has_blocks()) {
-        made.enqueue([&] { rooted_blocks(made, mine, whole, root, gathers); });
-        co_await made.settled();
+        call.enqueue([&] { rooted_blocks(call, own, root_data, root, gathers); });
+        co_await call.accepted();
         co_return;
       }
       if (net.rank() == root) {
-        void* const own = chunks{whole, parts}[root].data();
-        made.copy(gathers ? own : mine.data, gathers ? mine.data : own, mine.size);
+        void* const root_chunk = chunks{root_data, parts}[root].data();
+        call.copy(gathers ? root_chunk : own.data, gathers ? own.data : root_chunk, own.size);
       }
-      made.grouped([&] {
-        if (net.rank() != root) return gathers ? send(made, mine, root) : recv(made, mine, root);
+      call.grouped([&] {
+        if (net.rank() != root) return gathers ? send(call, own, root) : recv(call, own, root);
         for (int r = 0; r < net.size(); ++r) {
           if (r == root) continue;
-          const mutable_bytes part = bytes(chunks{whole, parts}[r]);
-          gathers ? recv(made, part, r) : send(made, part, r);
+          const mutable_bytes part = bytes(chunks{root_data, parts}[r]);
+          gathers ? recv(call, part, r) : send(call, part, r);
         }
       });
-      co_await made.settled();
+      co_await call.accepted();
     };
-    co_await submitted(net, work);
+    co_await submit(net, work);
   }
 
   template <class Algorithm>
   static task<> all_to_all(channel net, const Algorithm&, any_buffer in, any_buffer out,
                            offsets sends, offsets receives) {
     const auto ranks = static_cast<std::size_t>(net.size());
-    const partition from = partition_of(sends, in.size() / ranks, net.size());
-    const partition to = partition_of(receives, out.size() / ranks, net.size());
-    const auto work = [&](call& made) -> task<> {
+    const partition send_parts = partition_of(sends, in.size() / ranks, net.size());
+    const partition recv_parts = partition_of(receives, out.size() / ranks, net.size());
+    const auto work = [&](nccl_call& call) -> task<> {
       any_buffer source = in;
       if (in.data() == out.data() && in.size() != 0) {
-        source = any_buffer(made.scratch(bytes(in).size), in.size(), in.element_size());
-        made.copy(source.data(), in.data(), bytes(in).size);
+        source = any_buffer(call.scratch(bytes(in).size), in.size(), in.element_size());
+        call.copy(source.data(), in.data(), bytes(in).size);
       }
       if (sends.empty() && receives.empty() && cuda::nccl_api::has_blocks()) {
-        made.enqueue([&] { all_blocks(made, source, out, bytes(in).size / ranks); });
-        co_await made.settled();
+        call.enqueue([&] { all_blocks(call, source, out, bytes(in).size / ranks); });
+        co_await call.accepted();
         co_return;
       }
-      const mutable_bytes own = bytes(chunks{source, from}[net.rank()]);
-      made.copy(chunks{out, to}[net.rank()].data(), own.data, own.size);
-      made.grouped([&] {
+      const mutable_bytes own = bytes(chunks{source, send_parts}[net.rank()]);
+      call.copy(chunks{out, recv_parts}[net.rank()].data(), own.data, own.size);
+      call.grouped([&] {
         for (int r = 0; r < net.size(); ++r) {
           if (r == net.rank()) continue;
-          send(made, bytes(chunks{source, from}[r]), r);
-          recv(made, bytes(chunks{out, to}[r]), r);
+          send(call, bytes(chunks{source, send_parts}[r]), r);
+          recv(call, bytes(chunks{out, recv_parts}[r]), r);
         }
       });
-      co_await made.settled();
+      co_await call.accepted();
     };
-    co_await submitted(net, work);
+    co_await submit(net, work);
   }
 
  private:
@@ -286,256 +291,276 @@ struct bodies<basic_channel<cuda::nccl_transport<Host>>> {
                          : partition::from_offsets(table.data(), ranks);
   }
 
-  static cuda::nccl_reduction nccls(const reduction& by) {
-    return cuda::nccl_reduction_of(by.storage_id, by.op.id);
+  static cuda::nccl_reduction to_nccl(const reduction& op) {
+    return cuda::nccl_reduction_of(op.storage_id, op.op.id);
   }
-  static void send(const call& made, const_bytes from, int peer) {
-    if (from.size == 0) return;
-    cuda::check_nccl(cuda::nccl_api::send(from.data, from.size, peer, made.comm(), made.on()),
-                     "ncclSend");
+  static void send(const nccl_call& call, const_bytes data, int peer) {
+    if (data.size == 0) return;
+    cuda::check_nccl(
+        cuda::nccl_api::send(data.data, data.size, peer, call.handle(), call.work_stream()),
+        "ncclSend");
   }
-  static void recv(const call& made, mutable_bytes into, int peer) {
-    if (into.size == 0) return;
-    cuda::check_nccl(cuda::nccl_api::recv(into.data, into.size, peer, made.comm(), made.on()),
-                     "ncclRecv");
+  static void recv(const nccl_call& call, mutable_bytes buffer, int peer) {
+    if (buffer.size == 0) return;
+    cuda::check_nccl(
+        cuda::nccl_api::recv(buffer.data, buffer.size, peer, call.handle(), call.work_stream()),
+        "ncclRecv");
   }
-  static void all_reduce(const call& made, any_buffer in, any_buffer out, const reduction& by) {
-    const cuda::nccl_reduction with = nccls(by);
-    cuda::check_nccl(cuda::nccl_api::all_reduce(in.data(), out.data(), in.size(), with.type,
-                                                with.op, made.comm(), made.on()),
+  static void all_reduce(const nccl_call& call, any_buffer in, any_buffer out,
+                         const reduction& op) {
+    const cuda::nccl_reduction native = to_nccl(op);
+    cuda::check_nccl(cuda::nccl_api::all_reduce(in.data(), out.data(), in.size(), native.type,
+                                                native.op, call.handle(), call.work_stream()),
                      "ncclAllReduce");
   }
-  static void reduce_to(const call& made, const void* in, void* out, std::size_t count, int root,
-                        const reduction& by) {
-    const cuda::nccl_reduction with = nccls(by);
-    cuda::check_nccl(
-        cuda::nccl_api::reduce(in, out, count, with.type, with.op, root, made.comm(), made.on()),
-        "ncclReduce");
+  static void reduce_to(const nccl_call& call, const void* in, void* out, std::size_t count,
+                        int root, const reduction& op) {
+    const cuda::nccl_reduction native = to_nccl(op);
+    cuda::check_nccl(cuda::nccl_api::reduce(in, out, count, native.type, native.op, root,
+                                            call.handle(), call.work_stream()),
+                     "ncclReduce");
   }
-  static void send_to_all(const call& made, const void* from, mutable_bytes into, int root) {
-    if (into.size == 0) return;
-    cuda::check_nccl(
-        cuda::nccl_api::broadcast(from, into.data, into.size, root, made.comm(), made.on()),
-        "ncclBroadcast");
+  static void broadcast_from(const nccl_call& call, const void* source, mutable_bytes dest,
+                             int root) {
+    if (dest.size == 0) return;
+    cuda::check_nccl(cuda::nccl_api::broadcast(source, dest.data, dest.size, root, call.handle(),
+                                               call.work_stream()),
+                     "ncclBroadcast");
   }
-  static void rooted_blocks(const call& made, mutable_bytes mine, any_buffer whole, int root,
+  static void rooted_blocks(const nccl_call& call, mutable_bytes own, any_buffer blocks, int root,
                             bool gathers) {
-    const auto how = gathers ? cuda::nccl_api::gather(mine.data, whole.data(), mine.size, root,
-                                                      made.comm(), made.on())
-                             : cuda::nccl_api::scatter(whole.data(), mine.data, mine.size, root,
-                                                       made.comm(), made.on());
-    cuda::check_nccl(how, gathers ? "ncclGather" : "ncclScatter");
+    const auto result = gathers ? cuda::nccl_api::gather(own.data, blocks.data(), own.size, root,
+                                                         call.handle(), call.work_stream())
+                                : cuda::nccl_api::scatter(blocks.data(), own.data, own.size, root,
+                                                          call.handle(), call.work_stream());
+    cuda::check_nccl(result, gathers ? "ncclGather" : "ncclScatter");
   }
-  static void all_blocks(const call& made, any_buffer in, any_buffer out, std::size_t block) {
+  static void all_blocks(const nccl_call& call, any_buffer in, any_buffer out, std::size_t block) {
     cuda::check_nccl(
-        cuda::nccl_api::all_to_all(in.data(), out.data(), block, made.comm(), made.on()),
+        cuda::nccl_api::all_to_all(in.data(), out.data(), block, call.handle(), call.work_stream()),
         "ncclAlltoAll");
   }
-  /// Every rank's `out` gets the chunks of all; this rank's lies at `own`.
-  static void gather_all(channel net, const call& made, const void* own, any_buffer out,
+  /// Enqueues an all_gather of chunks into every rank's `out`; this rank's chunk is at `own`.
+  static void gather_all(channel net, const nccl_call& call, const void* own, any_buffer out,
                          const partition& parts) {
-    made.grouped([&] {
+    call.grouped([&] {
       for (int r = 0; r < net.size(); ++r) {
         const mutable_bytes part = bytes(chunks{out, parts}[r]);
-        send_to_all(made, r == net.rank() ? own : part.data, part, r);
+        broadcast_from(call, r == net.rank() ? own : part.data, part, r);
       }
     });
   }
 
-  /// All ranks' parts of this rank's chunk, one after the other, in scratch.
-  static task<> exchange(channel net, call& made, any_buffer in, partition parts,
+  /// Receives all ranks' parts of this rank's chunk, in rank order, into `slots`.
+  static task<> exchange(channel net, nccl_call& call, any_buffer in, partition parts,
                          std::byte* slots) {
-    const int me = net.rank();
-    const std::size_t each = bytes(chunks{in, parts}[me]).size;
-    made.copy(slots + static_cast<std::size_t>(me) * each, chunks{in, parts}[me].data(), each);
-    made.grouped([&] {
+    const int self = net.rank();
+    const std::size_t slot_size = bytes(chunks{in, parts}[self]).size;
+    call.copy(slots + static_cast<std::size_t>(self) * slot_size, chunks{in, parts}[self].data(),
+              slot_size);
+    call.grouped([&] {
       for (int r = 0; r < net.size(); ++r) {
-        if (r == me) continue;
-        send(made, bytes(chunks{in, parts}[r]), r);
-        recv(made, {slots + static_cast<std::size_t>(r) * each, each}, r);
+        if (r == self) continue;
+        send(call, bytes(chunks{in, parts}[r]), r);
+        recv(call, {slots + static_cast<std::size_t>(r) * slot_size, slot_size}, r);
       }
     });
-    co_await made.settled();
+    co_await call.accepted();
   }
-  /// `result` holds this rank's chunk, folded from the left: at once up to `most` ranks, else the
-  /// rest by as many at a time.
-  static task<> fold_own(channel net, call& made, any_buffer in, partition parts, void* result,
-                         reduction by) {
-    constexpr std::size_t most = 8;
+  /// Afterwards `result` holds this rank's chunk, folded in rank order: by one kernel if there are
+  /// no more ranks than it has inputs, else by several.
+  static task<> fold_own(channel net, nccl_call& call, any_buffer in, partition parts, void* result,
+                         reduction op) {
+    constexpr std::size_t max_inputs = 8;
     const auto ranks = static_cast<std::size_t>(net.size());
     const std::size_t count = parts.count(net.rank());
-    const std::size_t each = count * in.element_size();
-    std::byte* const slots = made.scratch(ranks * each);
-    co_await exchange(net, made, in, parts, slots);
-    const bool at_once = ranks <= most;
-    if (!at_once && by.prepare != nullptr) prepare_all(made, slots, ranks, count, each, by);
-    const void* inputs[most] = {slots};
+    const std::size_t slot_size = count * in.element_size();
+    std::byte* const slots = call.scratch(ranks * slot_size);
+    co_await exchange(net, call, in, parts, slots);
+    const bool is_single_pass = ranks <= max_inputs;
+    if (!is_single_pass && op.prepare != nullptr)
+      prepare_all(call, slots, ranks, count, slot_size, op);
+    const void* inputs[max_inputs] = {slots};
     std::size_t done = 1;
     do {
-      std::size_t with = 1;
-      for (; with < most && done < ranks; ++with, ++done) inputs[with] = slots + done * each;
+      std::size_t input_count = 1;
+      for (; input_count < max_inputs && done < ranks; ++input_count, ++done)
+        inputs[input_count] = slots + done * slot_size;
       const bool last = done == ranks;
-      made.fold(by, {inputs,
-                     with,
+      call.fold(op, {inputs,
+                     input_count,
                      last ? result : slots,
                      nullptr,
                      count,
                      last ? net.size() : 0,
                      {},
-                     !at_once});
+                     !is_single_pass});
     } while (done < ranks);
   }
-  static void prepare_all(const call& made, std::byte* slots, std::size_t ranks, std::size_t count,
-                          std::size_t each, const reduction& by) {
+  static void prepare_all(const nccl_call& call, std::byte* slots, std::size_t ranks,
+                          std::size_t count, std::size_t slot_size, const reduction& op) {
     for (std::size_t r = 0; r < ranks; ++r) {
-      const void* const one = slots + r * each;
-      made.fold(by, {&one, 1, slots + r * each, nullptr, count, 0, {}, false});
+      const void* const input = slots + r * slot_size;
+      call.fold(op, {&input, 1, slots + r * slot_size, nullptr, count, 0, {}, false});
     }
   }
-  static task<> all_fold(channel net, call& made, any_buffer in, any_buffer out, reduction by) {
+  static task<> all_fold(channel net, nccl_call& call, any_buffer in, any_buffer out,
+                         reduction op) {
     const partition parts(in.size(), net.size());
     void* const own = chunks{out, parts}[net.rank()].data();
-    co_await fold_own(net, made, in, parts, own, by);
-    gather_all(net, made, own, out, parts);
-    co_await made.settled();
+    co_await fold_own(net, call, in, parts, own, op);
+    gather_all(net, call, own, out, parts);
+    co_await call.accepted();
   }
 
-  /// Each rank works on one chunk: the folds of the ranks up to 0, 1, ..., and each to its rank.
-  static task<> prefixes(channel net, any_buffer in, any_buffer out, reduction by, bool with_own) {
-    const auto work = [=](call& made) -> task<> {
-      const int me = net.rank();
+  /// Each rank computes all prefixes of one chunk, and sends each of them to its rank.
+  static task<> prefixes(channel net, any_buffer in, any_buffer out, reduction op,
+                         bool is_inclusive) {
+    const auto work = [=](nccl_call& call) -> task<> {
+      const int self = net.rank();
       const partition parts(in.size(), net.size());
-      const std::size_t count = parts.count(me);
-      const std::size_t each = count * in.element_size();
+      const std::size_t count = parts.count(self);
+      const std::size_t slot_size = count * in.element_size();
       const auto ranks = static_cast<std::size_t>(net.size());
-      std::byte* const slots = made.scratch(ranks * each);
-      co_await exchange(net, made, in, parts, slots);
-      if (by.prepare != nullptr) prepare_all(made, slots, ranks, count, each, by);
+      std::byte* const slots = call.scratch(ranks * slot_size);
+      co_await exchange(net, call, in, parts, slots);
+      if (op.prepare != nullptr) prepare_all(call, slots, ranks, count, slot_size, op);
       for (std::size_t r = 1; r < ranks; ++r) {
-        const void* const both[] = {slots + (r - 1) * each, slots + r * each};
-        made.fold(by, {both, 2, slots + r * each, nullptr, count, 0, {}, true});
+        const void* const inputs[] = {slots + (r - 1) * slot_size, slots + r * slot_size};
+        call.fold(op, {inputs, 2, slots + r * slot_size, nullptr, count, 0, {}, true});
       }
-      if (by.finish != nullptr) {
+      if (op.finish != nullptr) {
         for (std::size_t r = 0; r < ranks; ++r) {
-          const void* const one = slots + r * each;
-          made.fold(by,
-                    {&one, 1, slots + r * each, nullptr, count, static_cast<int>(r) + 1, {}, true});
+          const void* const input = slots + r * slot_size;
+          call.fold(op, {&input,
+                         1,
+                         slots + r * slot_size,
+                         nullptr,
+                         count,
+                         static_cast<int>(r) + 1,
+                         {},
+                         true});
         }
       }
-      const int first = with_own ? 0 : 1;  // exscan: rank 0 gets nothing
-      const auto slot = [&](int r) { return slots + static_cast<std::size_t>(r - first) * each; };
-      if (me >= first) made.copy(chunks{out, parts}[me].data(), slot(me), each);
-      made.grouped([&] {
+      const int first = is_inclusive ? 0 : 1;  // exscan: rank 0 gets nothing
+      const auto slot = [&](int r) {
+        return slots + static_cast<std::size_t>(r - first) * slot_size;
+      };
+      if (self >= first) call.copy(chunks{out, parts}[self].data(), slot(self), slot_size);
+      call.grouped([&] {
         for (int r = 0; r < net.size(); ++r) {
-          if (r == me) continue;
-          if (r >= first) send(made, {slot(r), each}, r);
-          if (me >= first) recv(made, bytes(chunks{out, parts}[r]), r);
+          if (r == self) continue;
+          if (r >= first) send(call, {slot(r), slot_size}, r);
+          if (self >= first) recv(call, bytes(chunks{out, parts}[r]), r);
         }
       });
-      co_await made.settled();
+      co_await call.accepted();
     };
-    co_await submitted(net, work);
+    co_await submit(net, work);
   }
 
   /// What rank 0 tells the others before NCCL's communicator is made.
-  struct introduction {
+  struct bootstrap_info {
     int version = 0;
     cuda::nccl_api::unique_id id{};
   };
-  static task<> make(channel net, call& made) {
-    introduction mine;
-    cuda::check_nccl(cuda::nccl_api::version(mine.version), "ncclGetVersion");
-    check_version(mine.version);
-    if (net.rank() == 0) cuda::check_nccl(cuda::nccl_api::make_id(mine.id), "ncclGetUniqueId");
-    introduction heard = mine;
-    const any_buffer words(&heard, sizeof heard, 1);
-    const below host = net;
-    co_await binomial_tree::broadcast(host.lane(1), words, 0);
-    if (heard.version != mine.version) {
-      failure why(errc::version_mismatch);
-      why.say("rank 0 runs NCCL %d and rank %d NCCL %d", heard.version, net.rank(), mine.version);
-      throw error(why);
+  static task<> make(channel net, nccl_call& call) {
+    bootstrap_info own;
+    cuda::check_nccl(cuda::nccl_api::version(own.version), "ncclGetVersion");
+    check_version(own.version);
+    if (net.rank() == 0) cuda::check_nccl(cuda::nccl_api::make_id(own.id), "ncclGetUniqueId");
+    bootstrap_info root = own;
+    const any_buffer message(&root, sizeof root, 1);
+    const host_channel host = net;
+    co_await binomial_tree::broadcast(host.lane(1), message, 0);
+    if (root.version != own.version) {
+      failure reason(errc::version_mismatch);
+      reason.set_detail("rank 0 runs NCCL %d and rank %d NCCL %d", root.version, net.rank(),
+                        own.version);
+      throw error(reason);
     }
     {
       const cuda::on_device guard(net.net().device());
-      made.with().make(net.size(), heard.id, net.rank());
+      call.comm().make(net.size(), root.id, net.rank());
     }
-    co_await made.settled();
+    co_await call.accepted();
   }
-  static void check_version(int runs) {
+  static void check_version(int running) {
     constexpr int built = cuda::nccl_api::header_version;
-    if (runs >= built && runs / 10'000 == built / 10'000) return;
-    failure why(errc::version_mismatch);
-    why.say(
+    if (running >= built && running / 10'000 == built / 10'000) return;
+    failure reason(errc::version_mismatch);
+    reason.set_detail(
         "this program was compiled with the header of NCCL %d and runs with NCCL %d, which is "
         "older or of another kind: see what libnccl.so.2 it loads",
-        built, runs);
-    throw error(why);
+        built, running);
+    throw error(reason);
   }
 
-  /// `work(call)` enqueues, in the order of the calls; then the stream is awaited. Meanwhile each
-  /// rank says to the next what call this is: no round trip, and ranks that have made different
-  /// calls are told.
+  /// Runs `work(call)`, which enqueues the call's work, in the order of the calls; then waits for
+  /// the stream. Meanwhile each rank sends an empty message to the next: its fingerprint reveals
+  /// ranks that have made different calls, without a round trip.
   template <class Work>
-  static task<> submitted(channel net, Work work) {
-    cuda::nccl_area& area = net.net().area();
-    cuda::nccl_clique& with = area.clique_of(*net.record().communicator, net.net().matching());
-    call made(area, with, net.record());
-    cuda::turns::place turn(with.line());
-    co_await turn.come();
-    // A call before it may have failed: another communicator of NCCL would wait for nobody.
-    const communicator_state& group = *net.record().communicator;
-    if (group.failed()) throw error(group.why());
-    made.begin();
-    if (with.is_made()) {
-      co_await made.settled();  // a peer may have died since the last call
+  static task<> submit(channel net, Work work) {
+    cuda::nccl_context& context = net.net().context();
+    cuda::nccl_comm& comm = context.comm_of(*net.record().communicator, net.net().matching());
+    nccl_call call(context, comm, net.record());
+    cuda::async_mutex::lock lock(comm.mutex());
+    co_await lock.acquire();
+    // If an earlier call has failed, a new communicator of NCCL would wait for its peers forever.
+    const communicator_state& state = *net.record().communicator;
+    if (state.failed()) throw error(state.reason());
+    call.begin();
+    if (comm.is_made()) {
+      co_await call.accepted();  // a peer may have died since the last call
     } else {
-      co_await make(net, made);
+      co_await make(net, call);
     }
-    made.choose_stream();
-    co_await work(made);
-    turn.leave();
+    call.choose_stream();
+    co_await work(call);
+    lock.release();
     if (net.size() == 1) {
-      co_await made.landed(net);
+      co_await call.finished(net);
       co_return;
     }
-    const mutable_bytes nothing;
+    const mutable_bytes empty;
     const int next = net.rank() + 1 < net.size() ? net.rank() + 1 : 0;
-    const int before = net.rank() > 0 ? net.rank() - 1 : net.size() - 1;
-    co_await when_all(made.landed(net), net.send(next, nothing), net.recv(before, nothing));
+    const int previous = net.rank() > 0 ? net.rank() - 1 : net.size() - 1;
+    co_await when_all(call.finished(net), net.send(next, empty), net.recv(previous, empty));
   }
 };
 
 template <class Host>
-struct catalogue<basic_channel<cuda::nccl_transport<Host>>> {
+struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
   using channel = basic_channel<cuda::nccl_transport<Host>>;
   template <class Function>
-  using rows = std::array<row<Function>, 1>;
+  using rows = std::array<algorithm_entry<Function>, 1>;
 
-  /// What NCCL reduces has no order; what is folded here has that of the ranks.
-  static algorithm_set legal(const question& asked) {
-    algorithm_set found;
-    const bool has_no_order = asked.reduces && asked.commutative && asked.sum == order::rank;
-    if (!has_no_order) found.add(algorithm::native);
-    return found;
+  /// What NCCL reduces has no defined order; what is folded here has rank order.
+  static algorithm_set legal(const selection_query& query) {
+    algorithm_set result;
+    const bool has_no_order =
+        query.reduces && query.commutative && query.reduction_order == order::rank;
+    if (!has_no_order) result.add(algorithm::native);
+    return result;
   }
 
   static constexpr rows<task<>(channel)> barrier{
-      {{{algorithm::native}, &bodies<channel>::barrier}}};
+      {{{algorithm::native}, &call_body<channel>::barrier}}};
   static constexpr rows<void()> broadcast{{{{algorithm::native}, nullptr}}};
   static constexpr auto all_reduce = broadcast;
-  static constexpr std::array<row<task<>(channel, any_buffer, any_buffer, any_op)>, 0>
-      all_reduce_apart{};
-  static constexpr std::array<row<task<>(channel, any_buffer, any_buffer, partition)>, 0>
-      all_gather_apart{};
+  static constexpr std::array<algorithm_entry<task<>(channel, any_buffer, any_buffer, any_op)>, 0>
+      all_reduce_out_of_place{};
+  static constexpr std::array<algorithm_entry<task<>(channel, any_buffer, any_buffer, partition)>,
+                              0>
+      all_gather_out_of_place{};
   static constexpr auto reduce = broadcast;
   static constexpr auto reduce_scatter = broadcast;
   static constexpr auto all_gather = broadcast;
   static constexpr auto all_to_all = broadcast;
 
-  template <collective What>
+  template <collective Coll>
   static constexpr const auto& algorithms() {
-    if constexpr (What == collective::barrier) {
+    if constexpr (Coll == collective::barrier) {
       return barrier;
     } else {
       return broadcast;
@@ -549,24 +574,24 @@ struct catalogue<basic_channel<cuda::nccl_transport<Host>>> {
 
 namespace colls::cuda {
 
-/// A model for `attach`: NCCL, which the ranks meet in through the communicator that is attached
-/// to. NCCL reduces what it has: sums, products, minima, maxima of 1, 4 and 8 byte integers and
-/// floating types, and averages of the latter, in its own order and precision, at each hop. Any
-/// other operation or type, and scans, are folded in the order of the ranks by kernels: in a .cu
-/// file that nvcc compiles. Ends with `errc::version_mismatch` where NCCL is older than its header
-/// was, or not the same on all ranks.
+/// A model for `attach`: NCCL, which is bootstrapped over the communicator that is attached to.
+/// NCCL reduces what it supports, in its own order and with its own rounding at each hop: sums,
+/// products, minima and maxima of 1, 4 and 8 byte integers and floating types, and averages of the
+/// latter. Kernels of colls fold any other operation or type, and scans, in rank order; a file that
+/// uses them is a .cu file compiled by nvcc. Ends with `errc::version_mismatch` if the NCCL that
+/// runs is older than its header, or not the same on all ranks.
 struct nccl {
   struct settings {};
 
   template <class Transport>
   static task<communicator<nccl_transport<Transport>>> attach(communicator<Transport>& comm,
-                                                              int device, settings, options call) {
+                                                              int device, settings, options opts) {
     const auto make = [&](std::shared_ptr<Transport> host) {
       return std::make_shared<nccl_transport<Transport>>(std::move(host), device);
     };
-    auto made = co_await comm.over(4, make, call);
-    co_await made.barrier(call);
-    co_return std::move(made);  // nvcc moves nothing by itself
+    auto made = co_await comm.attach(4, make, opts);
+    co_await made.barrier(opts);
+    co_return std::move(made);  // nvcc does not move it implicitly
   }
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The calls of NCCL that colls makes, all of them and nothing else: with COLLS_CUDA_STAND_IN a test
-// links a stand-in for them, and no header of NCCL is needed.
+// nccl_api: every call of NCCL that colls makes. With COLLS_CUDA_STAND_IN a test links a stand-in
+// for these functions and needs no header of NCCL.
 
 #include <colls/cuda/runtime_api.hpp>
 
@@ -45,7 +45,7 @@ enum class type : int {
 /// A ncclRedOp_t.
 enum class op : int { sum, prod, max, min, avg };
 
-// A communicator of NCCL, by its handle.
+/// The handle of a communicator of NCCL.
 struct comm_ref {
   void* handle = nullptr;
 };
@@ -53,38 +53,38 @@ struct unique_id {
   char bytes[128];
 };
 
-/// As NCCL counts: 22809 is 2.28.9.
-status version(int& found);
-status make_id(unique_id& made);
-/// Calls on it wait for nothing: they answer in_progress, and async_error says what became of them;
-/// meanwhile there is no other call on it.
-status make_comm(comm_ref& made, int ranks, const unique_id& id, int rank);
-status async_error(comm_ref comm, status& found);
-/// Ends what is under way on the device, and frees all of it.
+/// NCCL's version: 22809 is 2.28.9.
+status version(int& number);
+status make_id(unique_id& id);
+/// Makes a non-blocking communicator. Its calls may return in_progress; `async_error` then tells
+/// when they have succeeded or failed, and until then no other call may be made on it.
+status make_comm(comm_ref& comm, int ranks, const unique_id& id, int rank);
+status async_error(comm_ref comm, status& state);
+/// Ends what is in flight on the device, and frees the communicator.
 status abort(comm_ref comm);
-/// The first step of leaving in good order: what this rank has sent arrives.
+/// The first step of an orderly end: flushes what this rank has sent.
 status finalize(comm_ref comm);
 status destroy(comm_ref comm);
 
-/// What comes between is enqueued together.
+/// Calls between the two are enqueued together.
 status group_start();
 status group_end();
-status all_reduce(const void* in, void* out, std::size_t count, type of, op by, comm_ref comm,
-                  stream_ref stream);
-status reduce(const void* in, void* out, std::size_t count, type of, op by, int root, comm_ref comm,
-              stream_ref stream);
-status reduce_scatter(const void* in, void* out, std::size_t count_of_out, type of, op by,
-                      comm_ref comm, stream_ref stream);
+status all_reduce(const void* in, void* out, std::size_t count, type element, op operation,
+                  comm_ref comm, stream_ref stream);
+status reduce(const void* in, void* out, std::size_t count, type element, op operation, int root,
+              comm_ref comm, stream_ref stream);
+status reduce_scatter(const void* in, void* out, std::size_t count_of_out, type element,
+                      op operation, comm_ref comm, stream_ref stream);
 status broadcast(const void* in, void* out, std::size_t bytes, int root, comm_ref comm,
                  stream_ref stream);
 status all_gather(const void* in, void* out, std::size_t bytes_of_in, comm_ref comm,
                   stream_ref stream);
-status send(const void* from, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
-status recv(void* into, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
+status send(const void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
+status recv(void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 
-/// Whether the header has the three below, as from 2.28 on.
+/// Whether the header has the three functions below, as it does from 2.28 on.
 bool has_blocks();
-/// Of equal blocks; the root's own one may lie in its place.
+/// Gathers equal blocks; the root's own block may already be in its place.
 status gather(const void* block, void* blocks, std::size_t bytes_of_block, int root, comm_ref comm,
               stream_ref stream);
 status scatter(const void* blocks, void* block, std::size_t bytes_of_block, int root, comm_ref comm,
@@ -114,29 +114,29 @@ static_assert(ncclSum == static_cast<int>(op::sum) && ncclProd == static_cast<in
 static_assert(sizeof(ncclUniqueId) == sizeof(unique_id));
 
 inline ncclComm_t native(comm_ref comm) { return static_cast<ncclComm_t>(comm.handle); }
-inline ncclDataType_t native(type of) { return static_cast<ncclDataType_t>(of); }
-inline ncclRedOp_t native(op by) { return static_cast<ncclRedOp_t>(by); }
+inline ncclDataType_t native(type element) { return static_cast<ncclDataType_t>(element); }
+inline ncclRedOp_t native(op operation) { return static_cast<ncclRedOp_t>(operation); }
 
-inline const char* text(status of) { return ncclGetErrorString(static_cast<ncclResult_t>(of)); }
+inline const char* text(status code) { return ncclGetErrorString(static_cast<ncclResult_t>(code)); }
 
-inline status version(int& found) { return ncclGetVersion(&found); }
-inline status make_id(unique_id& made) {
-  return ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(&made));
+inline status version(int& number) { return ncclGetVersion(&number); }
+inline status make_id(unique_id& id) {
+  return ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(&id));
 }
-inline status make_comm(comm_ref& made, int ranks, const unique_id& id, int rank) {
-  ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
-  how.blocking = 0;
-  ncclComm_t comm = nullptr;
-  const status result =
-      ncclCommInitRankConfig(&comm, ranks, *reinterpret_cast<const ncclUniqueId*>(&id), rank, &how);
-  made.handle = comm;
+inline status make_comm(comm_ref& comm, int ranks, const unique_id& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t handle = nullptr;
+  const status result = ncclCommInitRankConfig(
+      &handle, ranks, *reinterpret_cast<const ncclUniqueId*>(&id), rank, &config);
+  comm.handle = handle;
   return result;
 }
-inline status async_error(comm_ref comm, status& found) {
-  ncclResult_t state = ncclSuccess;
-  const status result = ncclCommGetAsyncError(native(comm), &state);
-  found = state;
-  return result;
+inline status async_error(comm_ref comm, status& state) {
+  ncclResult_t result = ncclSuccess;
+  const status returned = ncclCommGetAsyncError(native(comm), &result);
+  state = result;
+  return returned;
 }
 inline status abort(comm_ref comm) { return ncclCommAbort(native(comm)); }
 inline status finalize(comm_ref comm) { return ncclCommFinalize(native(comm)); }
@@ -144,18 +144,19 @@ inline status destroy(comm_ref comm) { return ncclCommDestroy(native(comm)); }
 
 inline status group_start() { return ncclGroupStart(); }
 inline status group_end() { return ncclGroupEnd(); }
-inline status all_reduce(const void* in, void* out, std::size_t count, type of, op by,
+inline status all_reduce(const void* in, void* out, std::size_t count, type element, op operation,
                          comm_ref comm, stream_ref stream) {
-  return ncclAllReduce(in, out, count, native(of), native(by), native(comm), api::native(stream));
+  return ncclAllReduce(in, out, count, native(element), native(operation), native(comm),
+                       api::native(stream));
 }
-inline status reduce(const void* in, void* out, std::size_t count, type of, op by, int root,
-                     comm_ref comm, stream_ref stream) {
-  return ncclReduce(in, out, count, native(of), native(by), root, native(comm),
+inline status reduce(const void* in, void* out, std::size_t count, type element, op operation,
+                     int root, comm_ref comm, stream_ref stream) {
+  return ncclReduce(in, out, count, native(element), native(operation), root, native(comm),
                     api::native(stream));
 }
-inline status reduce_scatter(const void* in, void* out, std::size_t count_of_out, type of, op by,
-                             comm_ref comm, stream_ref stream) {
-  return ncclReduceScatter(in, out, count_of_out, native(of), native(by), native(comm),
+inline status reduce_scatter(const void* in, void* out, std::size_t count_of_out, type element,
+                             op operation, comm_ref comm, stream_ref stream) {
+  return ncclReduceScatter(in, out, count_of_out, native(element), native(operation), native(comm),
                            api::native(stream));
 }
 inline status broadcast(const void* in, void* out, std::size_t bytes, int root, comm_ref comm,
@@ -166,12 +167,12 @@ inline status all_gather(const void* in, void* out, std::size_t bytes_of_in, com
                          stream_ref stream) {
   return ncclAllGather(in, out, bytes_of_in, ncclInt8, native(comm), api::native(stream));
 }
-inline status send(const void* from, std::size_t bytes, int peer, comm_ref comm,
+inline status send(const void* data, std::size_t bytes, int peer, comm_ref comm,
                    stream_ref stream) {
-  return ncclSend(from, bytes, ncclInt8, peer, native(comm), api::native(stream));
+  return ncclSend(data, bytes, ncclInt8, peer, native(comm), api::native(stream));
 }
-inline status recv(void* into, std::size_t bytes, int peer, comm_ref comm, stream_ref stream) {
-  return ncclRecv(into, bytes, ncclInt8, peer, native(comm), api::native(stream));
+inline status recv(void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream) {
+  return ncclRecv(data, bytes, ncclInt8, peer, native(comm), api::native(stream));
 }
 
 #if NCCL_VERSION_CODE >= 22800

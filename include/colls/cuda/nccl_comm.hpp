@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// One rank's part in the communicators of NCCL: who may call it, what is waited for, how it ends.
+// nccl_comm: one rank's communicators of NCCL, and the state of one call on them: calls are made in
+// order, then awaited, and aborted when they end early.
 
 #include <colls/channel/channel.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -19,74 +20,76 @@
 
 namespace colls::cuda {
 
-/// A call of NCCL that went wrong: which one, and NCCL's words for it.
-inline failure failed_in_nccl(nccl_api::status how, const char* call) {
-  failure why(errc::device_failed);
-  why.say("%s: %s", call, nccl_api::text(how));
-  return why;
+/// Describes a call of NCCL that failed: its name, and NCCL's text for the status.
+inline failure nccl_failure(nccl_api::status status, const char* call) {
+  failure reason(errc::device_failed);
+  reason.set_detail("%s: %s", call, nccl_api::text(status));
+  return reason;
 }
-/// Throws where a call of NCCL went wrong; one that is still in progress has not.
-inline void check_nccl(nccl_api::status how, const char* call) {
-  if (how != nccl_api::success && how != nccl_api::in_progress) {
-    throw error(failed_in_nccl(how, call));
+/// Throws if a call of NCCL failed. One that is in progress has not.
+inline void check_nccl(nccl_api::status status, const char* call) {
+  if (status != nccl_api::success && status != nccl_api::in_progress) {
+    throw error(nccl_failure(status, call));
   }
 }
 
-/// NCCL sees that a connection broke, not who has died or why: the host, which tells all ranks, may
-/// need a moment more. So an error that comes from another rank counts only after a second.
-class second_opinion {
+/// NCCL reports that a connection broke, but not which rank failed or why. The host's transport
+/// tells all ranks that, perhaps a moment later. So an error that comes from another rank counts
+/// only after a second.
+class remote_error_filter {
  public:
-  /// Whether NCCL's word is all that there will be.
-  bool is_final(nccl_api::status how) {
-    if (how != nccl_api::remote_error && how != nccl_api::system_error) return true;
+  /// Whether to report NCCL's status instead of waiting for the host's reason.
+  bool is_final(nccl_api::status status) {
+    if (status != nccl_api::remote_error && status != nccl_api::system_error) return true;
     const auto now = std::chrono::steady_clock::now();
-    if (!asked_) asked_ = now;
-    return now - *asked_ > std::chrono::seconds(1);
+    if (!first_seen_) first_seen_ = now;
+    return now - *first_seen_ > std::chrono::seconds(1);
   }
 
  private:
-  std::optional<std::chrono::steady_clock::time_point> asked_;
+  std::optional<std::chrono::steady_clock::time_point> first_seen_;
 };
 
-/// NCCL's communicator of one communicator of colls, once there is one.
-class nccl_clique {
+/// NCCL's communicator for one communicator of colls; made by the first call.
+class nccl_comm {
  public:
-  explicit nccl_clique(std::uint32_t of) : of_(of) {}
-  nccl_clique(const nccl_clique&) = delete;
-  ~nccl_clique() {
-    while (!leaves()) std::this_thread::yield();
+  explicit nccl_comm(std::uint32_t id) : id_(id) {}
+  nccl_comm(const nccl_comm&) = delete;
+  ~nccl_comm() {
+    while (!try_destroy()) std::this_thread::yield();
   }
 
-  std::uint32_t of() const { return of_; }
-  bool is_made() const { return comm_.handle != nullptr; }
-  nccl_api::comm_ref comm() const { return comm_; }
-  turns& line() { return line_; }
+  std::uint32_t id() const { return id_; }
+  bool is_made() const { return handle_.handle != nullptr; }
+  nccl_api::comm_ref handle() const { return handle_; }
+  async_mutex& mutex() { return mutex_; }
 
-  /// Begins to make it: `state` says when it is there.
-  void make(int ranks, const nccl_api::unique_id& id, int rank) {
-    check_nccl(nccl_api::make_comm(comm_, ranks, id, rank), "ncclCommInitRankConfig");
+  /// Begins to make it; `status` tells when it is ready.
+  void make(int ranks, const nccl_api::unique_id& unique, int rank) {
+    check_nccl(nccl_api::make_comm(handle_, ranks, unique, rank), "ncclCommInitRankConfig");
   }
-  /// Of the last call, and of what is under way: success, in_progress, or what went wrong.
-  nccl_api::status state() const {
-    if (!is_made()) return nccl_api::remote_error;  // another call had to abort it
-    nccl_api::status found = nccl_api::success;
-    const nccl_api::status asked = nccl_api::async_error(comm_, found);
-    return asked != nccl_api::success ? asked : found;
+  /// The status of the last call and of what is in flight: success, in_progress, or an error.
+  nccl_api::status status() const {
+    if (!is_made()) return nccl_api::remote_error;  // another call has aborted it
+    nccl_api::status state = nccl_api::success;
+    const nccl_api::status result = nccl_api::async_error(handle_, state);
+    return result != nccl_api::success ? result : state;
   }
-  /// Ends what is under way on the device, so that streams get on. Results are undefined then.
+  /// Ends what is in flight on the device, so that streams continue. Its results are undefined.
   void abort() noexcept {
-    if (is_made()) (void)nccl_api::abort(std::exchange(comm_, {}));
+    if (is_made()) (void)nccl_api::abort(std::exchange(handle_, {}));
   }
-  /// There are no more calls: frees it, a step each time that this is asked, without waiting. True:
-  /// it is free. What this rank has sent arrives first, or a second is over.
-  bool leaves() noexcept {
+  /// Takes the next step to destroy it, without waiting, when there are no more calls. True: it is
+  /// destroyed. That happens when all that this rank has sent has arrived, or after a second.
+  bool try_destroy() noexcept {
     if (!is_made()) return true;
     const auto now = std::chrono::steady_clock::now();
-    const nccl_api::status how = left_ ? state() : nccl_api::finalize(comm_);
-    if (!left_) left_ = now;
-    if (how == nccl_api::in_progress && now - *left_ < std::chrono::seconds(1)) return false;
-    if (how == nccl_api::success) {
-      (void)nccl_api::destroy(std::exchange(comm_, {}));
+    const nccl_api::status result = finalize_time_ ? status() : nccl_api::finalize(handle_);
+    if (!finalize_time_) finalize_time_ = now;
+    if (result == nccl_api::in_progress && now - *finalize_time_ < std::chrono::seconds(1))
+      return false;
+    if (result == nccl_api::success) {
+      (void)nccl_api::destroy(std::exchange(handle_, {}));
     } else {
       abort();
     }
@@ -94,117 +97,119 @@ class nccl_clique {
   }
 
  private:
-  std::uint32_t of_;
-  nccl_api::comm_ref comm_;
-  std::optional<std::chrono::steady_clock::time_point> left_;
-  turns line_;
+  std::uint32_t id_;
+  nccl_api::comm_ref handle_;
+  std::optional<std::chrono::steady_clock::time_point> finalize_time_;
+  async_mutex mutex_;
 };
 
-/// What the calls of one rank share: a stream, memory, and its communicators of NCCL.
-class nccl_area {
+/// What the calls of one rank share: a stream, memory, and NCCL's communicators.
+class nccl_context {
  public:
-  explicit nccl_area(int device) : pool_(device), own_(device) {}
+  explicit nccl_context(int device) : pool_(device), stream_(device) {}
 
-  int device() const { return own_.device(); }
+  int device() const { return stream_.device(); }
   device_pool& pool() { return pool_; }
 
-  /// Where a call's work goes: the caller's stream. From the default stream, which all ranks of a
-  /// process may share, it goes to one of ours that follows it.
-  stream_ref stream_for(stream_ref callers) {
-    if (callers.handle != nullptr) {
-      refuse_captured(callers);
-      return callers;
+  /// The stream for a call's work: the caller's. Instead of the default stream, which all ranks of
+  /// a process may share, a stream of this object that follows it.
+  stream_ref stream_for(stream_ref caller) {
+    if (caller.handle != nullptr) {
+      refuse_captured(caller);
+      return caller;
     }
-    own_.follow(callers);
-    return own_.ref();
+    stream_.follow(caller);
+    return stream_.ref();
   }
 
-  /// Frees those of communicators that have ended since the last call: what other ranks still do
-  /// on them has this one's part.
-  nccl_clique& clique_of(const communicator_state& of, const match& all) {
-    const auto has_left = [&all](const std::unique_ptr<nccl_clique>& each) {
-      return all.find(each->of()) == nullptr && each->leaves();
+  /// Returns NCCL's communicator for `comm`, and destroys those of communicators that have ended:
+  /// this rank has done its part of what other ranks still do on them.
+  nccl_comm& comm_of(const communicator_state& comm, const tag_matcher& matcher) {
+    const auto is_destroyed = [&matcher](const std::unique_ptr<nccl_comm>& known) {
+      return matcher.find(known->id()) == nullptr && known->try_destroy();
     };
-    cliques_.erase(std::remove_if(cliques_.begin(), cliques_.end(), has_left), cliques_.end());
-    for (const auto& known : cliques_) {
-      if (known->of() == of.id()) return *known;
+    comms_.erase(std::remove_if(comms_.begin(), comms_.end(), is_destroyed), comms_.end());
+    for (const auto& known : comms_) {
+      if (known->id() == comm.id()) return *known;
     }
-    return *cliques_.emplace_back(std::make_unique<nccl_clique>(of.id()));
+    return *comms_.emplace_back(std::make_unique<nccl_comm>(comm.id()));
   }
 
-  /// Of one call at a time.
-  milestone* take_milestone() {
-    if (spare_.empty()) {
+  /// A progress counter for one call.
+  progress_counter* take_counter() {
+    if (free_.empty()) {
       const on_device guard(device());
-      constexpr std::size_t many = 256;
-      words_.emplace_back(many);
-      spare_.reserve((milestones_.size() / many + 1) * many);
-      for (std::size_t i = 0; i < many; ++i) {
+      constexpr std::size_t chunk = 256;
+      words_.emplace_back(chunk);
+      free_.reserve((counters_.size() / chunk + 1) * chunk);
+      for (std::size_t i = 0; i < chunk; ++i) {
         words_.back().data()[i] = 0;
-        spare_.push_back(&milestones_.emplace_back(milestone{words_.back().data() + i, 0}));
+        free_.push_back(&counters_.emplace_back(progress_counter{words_.back().data() + i, 0}));
       }
     }
-    milestone* const taken = spare_.back();
-    spare_.pop_back();
+    progress_counter* const taken = free_.back();
+    free_.pop_back();
     return taken;
   }
-  void give(milestone* used) noexcept { spare_.push_back(used); }
+  void give(progress_counter* used) noexcept { free_.push_back(used); }
 
  private:
   device_pool pool_;
   std::vector<pinned_buffer<std::uint32_t>> words_;
-  std::deque<milestone> milestones_;
-  std::vector<milestone*> spare_;
-  stream own_;
-  std::vector<std::unique_ptr<nccl_clique>> cliques_;
+  std::deque<progress_counter> counters_;
+  std::vector<progress_counter*> free_;
+  stream stream_;
+  std::vector<std::unique_ptr<nccl_comm>> comms_;
 };
 
-/// One call's work on the device: enqueued in its turn, then waited for. A call that ends before
-/// its work does has it aborted first.
+/// One call's work on the device. If the call ends before its work does, the destructor aborts
+/// NCCL's communicator and waits for the stream.
 class nccl_call {
  public:
-  nccl_call(nccl_area& area, nccl_clique& with, operation_record& record)
-      : area_(area), with_(with), record_(record) {}
+  nccl_call(nccl_context& context, nccl_comm& communicator, operation_record& record)
+      : context_(context), comm_(communicator), record_(record) {}
   nccl_call(const nccl_call&) = delete;
   ~nccl_call() {
-    if (begun_ && !landed_) {
-      with_.abort();
-      if (passed_ != nullptr) (void)api::synchronize(on_);
+    if (has_begun_ && !is_finished_) {
+      comm_.abort();
+      if (counter_ != nullptr) (void)api::synchronize(queue_);
     }
-    if (passed_ != nullptr) area_.give(passed_);
+    if (counter_ != nullptr) context_.give(counter_);
   }
 
-  /// From here on NCCL is called.
-  void begin() { begun_ = true; }
+  /// From here on the call uses NCCL.
+  void begin() { has_begun_ = true; }
   void choose_stream() {
-    on_ = area_.stream_for(record_.stream);
-    passed_ = area_.take_milestone();
+    queue_ = context_.stream_for(record_.stream);
+    counter_ = context_.take_counter();
   }
-  nccl_clique& with() const { return with_; }
-  nccl_api::comm_ref comm() const { return with_.comm(); }
-  stream_ref on() const { return on_; }
+  nccl_comm& comm() const { return comm_; }
+  nccl_api::comm_ref handle() const { return comm_.handle(); }
+  stream_ref work_stream() const { return queue_; }
 
-  /// Device memory until the call has ended.
+  /// Device memory that lasts until the end of the call.
   std::byte* scratch(std::size_t bytes) {
-    return scratch_.emplace_back(area_.pool(), bytes).data();
+    return scratch_.emplace_back(context_.pool(), bytes).data();
   }
-  void copy(void* to, const void* from, std::size_t bytes) const {
-    if (bytes != 0 && to != from) check(api::copy(to, from, bytes, on_), "cudaMemcpyAsync");
+  void copy(void* dest, const void* source, std::size_t bytes) const {
+    if (bytes != 0 && dest != source)
+      check(api::copy(dest, source, bytes, queue_), "cudaMemcpyAsync");
   }
-  /// `calls()` of NCCL, on the communicator's device: of one rank NCCL launches on the thread's.
+  /// Runs `calls()`, which calls NCCL, with the communicator's device as the thread's: for a single
+  /// rank NCCL uses the thread's device.
   template <class Calls>
   void enqueue(const Calls& calls) const {
-    const on_device guard(area_.device());
+    const on_device guard(context_.device());
     calls();
   }
-  /// The same, and what they enqueue goes together.
+  /// As `enqueue`, in a group of NCCL.
   template <class Calls>
   void grouped(const Calls& calls) const {
-    const on_device guard(area_.device());
+    const on_device guard(context_.device());
     check_nccl(nccl_api::group_start(), "ncclGroupStart");
-    struct closing {
+    struct group_guard {
       bool open = true;
-      ~closing() {
+      ~group_guard() {
         if (open) (void)nccl_api::group_end();
       }
     } group;
@@ -212,142 +217,145 @@ class nccl_call {
     group.open = false;
     check_nccl(nccl_api::group_end(), "ncclGroupEnd");
   }
-  /// By a kernel of colls.
-  void fold(const reduction& by, device_pass what) const {
-    if (what.count == 0) return;
-    const on_device guard(area_.device());
-    what.on = on_;
-    by.on_device(by.op.state, what);
+  /// Enqueues a reduction by a kernel of colls.
+  void fold(const reduction& op, device_pass pass) const {
+    if (pass.count == 0) return;
+    const on_device guard(context_.device());
+    pass.stream = queue_;
+    op.run_on_device(op.op.state, pass);
   }
 
-  /// Ends when NCCL has taken what was called; until then there is no other call.
-  class settling;
-  struct settle_request {
-    using operation = settling;
-    nccl_call* of;
+  /// `co_await accepted()` ends when NCCL has accepted the last call; until then no other call may
+  /// be made on the communicator.
+  class accept_wait;
+  struct accept_request {
+    using operation = accept_wait;
+    nccl_call* call;
   };
-  settle_request settled() { return {this}; }
+  accept_request accepted() { return {this}; }
 
-  /// Ends when the stream has got through what was enqueued.
+  /// `co_await finished(net)` ends when the stream has done all that was enqueued.
   template <class Channel>
-  class landing;
+  class finish_wait;
   template <class Channel>
-  struct landing_request {
-    using operation = landing<Channel>;
-    nccl_call* of;
+  struct finish_request {
+    using operation = finish_wait<Channel>;
+    nccl_call* call;
     Channel net;
   };
   template <class Channel>
-  landing_request<Channel> landed(const Channel& net) {
+  finish_request<Channel> finished(const Channel& net) {
     return {this, net};
   }
 
  private:
-  nccl_area& area_;
-  nccl_clique& with_;
+  nccl_context& context_;
+  nccl_comm& comm_;
   operation_record& record_;
   std::deque<device_pool::block> scratch_;
-  milestone* passed_ = nullptr;
-  stream_ref on_;
-  bool begun_ = false;
-  bool landed_ = false;
+  progress_counter* counter_ = nullptr;
+  stream_ref queue_;
+  bool has_begun_ = false;
+  bool is_finished_ = false;
 };
 
-class nccl_call::settling : watched {
+class nccl_call::accept_wait : polled_condition {
  public:
-  explicit settling(const settle_request& wanted) : of_(*wanted.of) {}
+  explicit accept_wait(const accept_request& wanted) : call_(*wanted.call) {}
   bool start(completion& done) {
-    if (has_settled()) return true;
+    if (is_accepted()) return true;
     done_ = &done;
     done.queue()->watch(*this);
     return false;
   }
   void result() const {
-    const communicator_state& communicator = *of_.record_.communicator;
-    if (communicator.failed()) throw error(communicator.why());
+    const communicator_state& comm = *call_.record_.communicator;
+    if (comm.failed()) throw error(comm.reason());
     check_nccl(state_, "NCCL");
   }
 
  private:
-  bool has_settled() {
-    state_ = of_.with_.state();
+  bool is_accepted() {
+    state_ = call_.comm_.status();
     const bool good = state_ == nccl_api::success;
-    return good || (state_ != nccl_api::in_progress && doubt_.is_final(state_));
+    return good || (state_ != nccl_api::in_progress && filter_.is_final(state_));
   }
-  bool look() noexcept override {
-    // A peer that is gone will never let it settle.
-    if (!of_.record_.communicator->failed() && !has_settled()) return false;
+  bool poll() noexcept override {
+    // If a peer is gone, NCCL may stay in progress forever.
+    if (!call_.record_.communicator->failed() && !is_accepted()) return false;
     done_->post();
     return true;
   }
 
-  nccl_call& of_;
-  second_opinion doubt_;
+  nccl_call& call_;
+  remote_error_filter filter_;
   nccl_api::status state_ = nccl_api::success;
   completion* done_ = nullptr;
 };
 
 template <class Channel>
-class nccl_call::landing : watched, completion {
+class nccl_call::finish_wait : polled_condition, completion {
  public:
-  explicit landing(const landing_request<Channel>& wanted)
-      : of_(*wanted.of), net_(wanted.net), stream_({of_.area_.device(), of_.on_, of_.passed_}) {}
-  /// The stream gets on only after this.
-  ~landing() {
-    if (stream_.is_awaited()) of_.with_.abort();
+  explicit finish_wait(const finish_request<Channel>& wanted)
+      : call_(*wanted.call),
+        net_(wanted.net),
+        wait_({call_.context_.device(), call_.queue_, call_.counter_}) {}
+  /// Aborts first: otherwise the stream, for which `wait_` waits, would not continue.
+  ~finish_wait() {
+    if (wait_.is_awaited()) call_.comm_.abort();
   }
 
   bool start(completion& done) {
     done_ = &done;
-    become(
+    bind(
         [](completion& self) noexcept {
-          auto& me = static_cast<landing&>(self);
-          if (me.done_ == nullptr) return;  // the stream got through after the communicator failed
-          me.arrived();
-          std::exchange(me.done_, nullptr)->run();
+          auto& operation = static_cast<finish_wait&>(self);
+          if (operation.done_ == nullptr) return;  // it has ended because the communicator failed
+          operation.on_stream_done();
+          std::exchange(operation.done_, nullptr)->run();
         },
         done);
-    if (stream_.start(*this)) {
-      arrived();
+    if (wait_.start(*this)) {
+      on_stream_done();
       return true;
     }
     done.queue()->watch(*this);
     return false;
   }
   void result() const {
-    const communicator_state& communicator = *of_.record_.communicator;
-    if (communicator.failed()) throw error(communicator.why());
+    const communicator_state& comm = *call_.record_.communicator;
+    if (comm.failed()) throw error(comm.reason());
   }
 
  private:
-  /// Errors end the operation on all ranks at once: what waits beside this must end too.
-  void arrived() noexcept {
+  /// An error revokes the operation on all ranks: concurrent waits must end too.
+  void on_stream_done() noexcept {
     try {
-      stream_.result();
-      of_.landed_ = !stream_.is_awaited();
+      wait_.result();
+      call_.is_finished_ = !wait_.is_awaited();
     } catch (const error& thrown) {
       net_.revoke(thrown.record());
     }
   }
-  bool look() noexcept override {
-    if (!stream_.is_awaited()) return true;
-    if (!of_.record_.communicator->failed()) {
-      if (++looks_ % 64 != 0) return false;
-      const nccl_api::status state = of_.with_.state();
+  bool poll() noexcept override {
+    if (!wait_.is_awaited()) return true;
+    if (!call_.record_.communicator->failed()) {
+      if (++polls_ % 64 != 0) return false;
+      const nccl_api::status state = call_.comm_.status();
       if (state == nccl_api::success || state == nccl_api::in_progress) return false;
-      if (!doubt_.is_final(state)) return false;
-      net_.revoke(failed_in_nccl(state, "NCCL, while it was waited for"));
+      if (!filter_.is_final(state)) return false;
+      net_.revoke(nccl_failure(state, "NCCL, while it was waited for"));
     }
     this->post();
     return true;
   }
 
-  nccl_call& of_;
+  nccl_call& call_;
   Channel net_;
-  unsigned looks_ = 0;
-  second_opinion doubt_;
+  unsigned polls_ = 0;
+  remote_error_filter filter_;
   completion* done_ = nullptr;
-  stream::landing stream_;
+  stream::wait_operation wait_;
 };
 
 }  // namespace colls::cuda

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shots: all_reduce of short vectors over ranks on GPUs of their own. Each rank's kernel writes
-// what others need into their pages, raises its flags there, and sums what its own page holds. In
-// one shot each rank sums all; in two each sums a share, and writes that to all.
+// one_shot: all_reduce of short vectors by kernels of ranks on GPUs of their own. Each rank's
+// kernel writes its input into the buffers of its peers, sets its flags there, and reduces what its
+// own buffers hold. In one shot each rank reduces the whole vector; in two shots each reduces a
+// share and writes the result to all ranks.
 //
-// A kernel awaits flags for a while only, then it ends, and whoever launched it launches it again:
-// it goes on where it was, since what has been done is told by its own flags. So it never keeps a
-// GPU from anything, whatever the others do.
+// A kernel polls flags for a limited time only. Then it ends, and the host launches it again; the
+// next launch skips what the rank's own flags say has been done. So it never blocks a GPU, whatever
+// the peers do.
 
 #include <colls/cuda/peer_buffers.hpp>
 #include <colls/cuda/reduce.cuh>
@@ -19,45 +20,45 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// The body of the kernel, for one thread of a block. `Fold` sums, in the order of the ranks.
+/// The body of the kernel, for one thread of a block. `Fold` reduces in rank order.
 template <class T, class Op, class Fold, std::size_t Ranks>
-struct shot {
-  std::byte* pages[Ranks];
+struct one_shot {
+  std::byte* buffers[Ranks];
   const T* in;
   T* out;
   std::size_t count;
-  std::size_t piece;  // elements that a rank sums of what one block has
+  std::size_t piece;  // elements of a block that one rank reduces
   std::size_t blocks;
-  bool twice;
+  bool is_two_shot;
   std::size_t rank;
-  std::uint64_t number;
-  std::uint64_t* missed;
-  unsigned looks;
+  std::uint64_t sequence;
+  std::uint64_t* timed_out;
+  unsigned max_polls;
   Op op;
-  stages also;
+  stages extra;
 
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE void operator()(Block block) const {
     const span own = all(block);
-    if (block.read(flags(rank, 0, block) + rank) != number) {
+    if (block.read(flags(rank, 0, block) + rank) != sequence) {
       push_input(block, own);
-      raise_everywhere(block, 0);
+      signal_all(block, 0);
     }
-    if (!all_raised(block, 0)) return give_up(block);
-    if (!twice) return sum(block, out + own.first, own.count);
-    if (block.read(flags(rank, 1, block) + rank) != number) {
+    if (!await_all(block, 0)) return report_timeout(block);
+    if (!is_two_shot) return reduce(block, out + own.first, own.count);
+    if (block.read(flags(rank, 1, block) + rank) != sequence) {
       const span share = part(own, rank);
-      T* const done = sums(rank, block) + (share.first - own.first);
-      sum(block, done, share.count);
+      T* const reduced = sums(rank, block) + (share.first - own.first);
+      reduce(block, reduced, share.count);
       block.sync();
-      const auto to = [&](std::size_t r) { return sums(r, block) + (share.first - own.first); };
-      copy(block, done, share.count, to, Ranks);
-      raise_everywhere(block, 1);
+      const auto dest = [&](std::size_t r) { return sums(r, block) + (share.first - own.first); };
+      copy(block, reduced, share.count, dest, Ranks);
+      signal_all(block, 1);
     }
-    if (!all_raised(block, 1)) return give_up(block);
-    const auto to = [&](std::size_t) { return out + own.first; };
-    copy(block, sums(rank, block), own.count, to, 1);
+    if (!await_all(block, 1)) return report_timeout(block);
+    const auto dest = [&](std::size_t) { return out + own.first; };
+    copy(block, sums(rank, block), own.count, dest, 1);
   }
 
  private:
@@ -65,109 +66,113 @@ struct shot {
     std::size_t first;
     std::size_t count;
   };
-  COLLS_HOST_DEVICE static span cut(std::size_t first, std::size_t size, std::size_t end) {
+  COLLS_HOST_DEVICE static span clamp(std::size_t first, std::size_t size, std::size_t end) {
     if (first >= end) return {end, 0};
     return {first, size < end - first ? size : end - first};
   }
-  COLLS_HOST_DEVICE std::size_t each() const { return twice ? piece * Ranks : piece; }
+  COLLS_HOST_DEVICE std::size_t block_elements() const {
+    return is_two_shot ? piece * Ranks : piece;
+  }
   template <class Block>
   COLLS_HOST_DEVICE span all(const Block& block) const {
-    return cut(block.number() * each(), each(), count);
+    return clamp(block.number() * block_elements(), block_elements(), count);
   }
-  COLLS_HOST_DEVICE span part(const span& of, std::size_t r) const {
-    return cut(of.first + r * piece, piece, of.first + of.count);
+  COLLS_HOST_DEVICE span part(const span& whole, std::size_t r) const {
+    return clamp(whole.first + r * piece, piece, whole.first + whole.count);
   }
 
   template <class Block>
-  COLLS_HOST_DEVICE std::uint64_t* flags(std::size_t r, std::size_t row, const Block& block) const {
-    return shot_page::flags(pages[r], number, row, block.number());
+  COLLS_HOST_DEVICE std::uint64_t* flags(std::size_t r, std::size_t phase,
+                                         const Block& block) const {
+    return peer_buffers::flags(buffers[r], sequence, phase, block.number());
   }
-  /// Where rank `from` puts its part of what rank `r` sums.
+  /// Where rank `source` writes its input for what rank `r` reduces.
   template <class Block>
-  COLLS_HOST_DEVICE T* input(std::size_t r, std::size_t from, const Block& block) const {
-    return data(r) + (from * blocks + block.number()) * piece;
+  COLLS_HOST_DEVICE T* input(std::size_t r, std::size_t source, const Block& block) const {
+    return data(r) + (source * blocks + block.number()) * piece;
   }
-  /// Where rank `r` has the sums of a block from all ranks, behind all inputs.
+  /// Where rank `r` receives a block's results of all ranks, behind the inputs.
   template <class Block>
   COLLS_HOST_DEVICE T* sums(std::size_t r, const Block& block) const {
-    return data(r) + Ranks * blocks * piece + block.number() * each();
+    return data(r) + Ranks * blocks * piece + block.number() * block_elements();
   }
   COLLS_HOST_DEVICE T* data(std::size_t r) const {
-    return reinterpret_cast<T*>(shot_page::data(pages[r], number));
+    return reinterpret_cast<T*>(peer_buffers::data(buffers[r], sequence));
   }
 
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE void push_input(Block& block, const span& own) const {
-    if (!twice) {
-      const auto to = [&](std::size_t r) { return input(r, rank, block); };
-      return copy(block, in + own.first, own.count, to, Ranks);
+    if (!is_two_shot) {
+      const auto dest = [&](std::size_t r) { return input(r, rank, block); };
+      return copy(block, in + own.first, own.count, dest, Ranks);
     }
     for (std::size_t r = 0; r < Ranks; ++r) {
       const span share = part(own, r);
-      const auto to = [&](std::size_t) { return input(r, rank, block); };
-      copy(block, in + share.first, share.count, to, 1);
+      const auto dest = [&](std::size_t) { return input(r, rank, block); };
+      copy(block, in + share.first, share.count, dest, 1);
     }
   }
   COLLS_ANYWHERE
   template <class Block>
-  COLLS_HOST_DEVICE void sum(Block& block, T* to, std::size_t size) const {
-    Fold fold{to, nullptr, {}, size, op, also};
+  COLLS_HOST_DEVICE void reduce(Block& block, T* dest, std::size_t size) const {
+    Fold fold{dest, nullptr, {}, size, op, extra};
     for (std::size_t r = 0; r < Ranks; ++r) fold.in[r] = input(rank, r, block);
     fold(block.thread(), block.threads());
   }
 
-  /// What all threads of the block have written comes first.
+  /// Sets this rank's flag on all ranks, after all that the block's threads have written.
   COLLS_ANYWHERE
   template <class Block>
-  COLLS_HOST_DEVICE void raise_everywhere(Block& block, std::size_t row) const {
+  COLLS_HOST_DEVICE void signal_all(Block& block, std::size_t phase) const {
     block.sync();
     for (std::size_t r = block.thread(); r < Ranks; r += block.threads()) {
-      block.raise(flags(r, row, block) + rank, number);
+      block.signal(flags(r, phase, block) + rank, sequence);
     }
   }
-  /// Equal for all threads of the block.
+  /// Polls the flags of all ranks. False: it has given up. Equal for all threads of the block.
   COLLS_ANYWHERE
   template <class Block>
-  COLLS_HOST_DEVICE bool all_raised(Block& block, std::size_t row) const {
-    const std::uint64_t* const own = flags(rank, row, block);
-    for (unsigned look = 0; look < looks; ++look) {
-      bool raised = true;
+  COLLS_HOST_DEVICE bool await_all(Block& block, std::size_t phase) const {
+    const std::uint64_t* const own = flags(rank, phase, block);
+    for (unsigned poll = 0; poll < max_polls; ++poll) {
+      bool all_set = true;
       for (std::size_t r = block.thread(); r < Ranks; r += block.threads()) {
-        raised &= block.read(own + r) == number;
+        all_set &= block.read(own + r) == sequence;
       }
-      if (block.all(raised)) return true;
+      if (block.all(all_set)) return true;
     }
     return false;
   }
   COLLS_ANYWHERE
   template <class Block>
-  COLLS_HOST_DEVICE void give_up(Block& block) const {
-    if (block.thread() == 0) block.raise(missed, number);
+  COLLS_HOST_DEVICE void report_timeout(Block& block) const {
+    if (block.thread() == 0) block.signal(timed_out, sequence);
   }
 
-  /// to(0)[i] = ... = to(places - 1)[i] = from[i]; these places lie alike.
+  /// Copies to dest(0), ..., dest(copies - 1), which have the same alignment.
   COLLS_ANYWHERE
-  template <class Block, class To>
-  COLLS_HOST_DEVICE static void copy(Block& block, const T* from, std::size_t size, const To& to,
-                                     std::size_t places) {
+  template <class Block, class Dest>
+  COLLS_HOST_DEVICE static void copy(Block& block, const T* source, std::size_t size,
+                                     const Dest& dest, std::size_t copies) {
     const std::size_t threads = block.threads();
     std::size_t done = 0;
     if constexpr (pack_size<T> != 0) {
-      const auto past = [](const T* at) {
-        return reinterpret_cast<std::uintptr_t>(at) % sizeof(quad);
+      const auto misalignment = [](const T* pointer) {
+        return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(quad);
       };
-      if (past(from) == 0 && past(to(0)) == 0) {
+      if (misalignment(source) == 0 && misalignment(dest(0)) == 0) {
         done = size / pack_size<T> * pack_size<T>;
         const std::size_t quads = done * sizeof(T) / sizeof(quad);
         for (std::size_t i = block.thread(); i < quads; i += threads) {
-          const quad taken = reinterpret_cast<const quad*>(from)[i];
-          for (std::size_t k = 0; k < places; ++k) store(reinterpret_cast<quad*>(to(k)) + i, taken);
+          const quad value = reinterpret_cast<const quad*>(source)[i];
+          for (std::size_t k = 0; k < copies; ++k)
+            store(reinterpret_cast<quad*>(dest(k)) + i, value);
         }
       }
     }
     for (std::size_t i = done + block.thread(); i < size; i += threads) {
-      for (std::size_t k = 0; k < places; ++k) new (static_cast<void*>(to(k) + i)) T(from[i]);
+      for (std::size_t k = 0; k < copies; ++k) new (static_cast<void*>(dest(k) + i)) T(source[i]);
     }
   }
 };
@@ -178,14 +183,14 @@ struct gpu_block {
   __device__ std::size_t thread() const { return threadIdx.x; }
   __device__ std::size_t threads() const { return blockDim.x; }
   __device__ void sync() const { __syncthreads(); }
-  __device__ bool all(bool mine) const { return __syncthreads_and(mine ? 1 : 0) != 0; }
-  __device__ void raise(std::uint64_t* flag, std::uint64_t number) const {
-    asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(flag), "l"(number) : "memory");
+  __device__ bool all(bool vote) const { return __syncthreads_and(vote ? 1 : 0) != 0; }
+  __device__ void signal(std::uint64_t* flag, std::uint64_t value) const {
+    asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
   }
   __device__ std::uint64_t read(const std::uint64_t* flag) const {
-    std::uint64_t number;
-    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(number) : "l"(flag) : "memory");
-    return number;
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+    return value;
   }
 };
 
@@ -197,17 +202,17 @@ __global__ void __launch_bounds__(256) run_blocks(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// A block of one thread, on the CPU.
-class lone_block {
+/// A block of one thread that runs on the CPU.
+class cpu_block {
  public:
-  explicit lone_block(std::size_t number) : number_(number) {}
+  explicit cpu_block(std::size_t number) : number_(number) {}
   std::size_t number() const { return number_; }
   std::size_t thread() const { return 0; }
   std::size_t threads() const { return 1; }
   void sync() const {}
-  bool all(bool mine) const { return mine; }
-  void raise(std::uint64_t* flag, std::uint64_t number) const {
-    std::atomic_ref(*flag).store(number, std::memory_order_release);
+  bool all(bool vote) const { return vote; }
+  void signal(std::uint64_t* flag, std::uint64_t value) const {
+    std::atomic_ref(*flag).store(value, std::memory_order_release);
   }
   std::uint64_t read(const std::uint64_t* flag) const {
     return std::atomic_ref(*const_cast<std::uint64_t*>(flag)).load(std::memory_order_acquire);
@@ -218,36 +223,38 @@ class lone_block {
 };
 
 template <class Kernel>
-void launch_blocks(const Kernel& kernel, std::size_t blocks, stream_ref on) {
+void launch_blocks(const Kernel& kernel, std::size_t blocks, stream_ref stream) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
 #ifdef __CUDACC__
   Kernel copy = kernel;
   void* arguments[] = {&copy};
-  check(api::heard(cudaLaunchKernel(reinterpret_cast<const void*>(&run_blocks<Kernel>),
-                                    dim3(static_cast<unsigned>(blocks)), dim3(256), arguments, 0,
-                                    api::native(on))),
+  check(api::consume_error(cudaLaunchKernel(reinterpret_cast<const void*>(&run_blocks<Kernel>),
+                                            dim3(static_cast<unsigned>(blocks)), dim3(256),
+                                            arguments, 0, api::native(stream))),
         "the launch of a reduction");
 #else
   const auto body = [](const void* closure, std::size_t block, std::size_t) {
-    (*static_cast<const Kernel*>(closure))(lone_block(block));
+    (*static_cast<const Kernel*>(closure))(cpu_block(block));
   };
-  check(api::launch(body, &kernel, sizeof kernel, blocks, on), "the launch of a reduction");
+  check(api::launch(body, &kernel, sizeof kernel, blocks, stream), "the launch of a reduction");
 #endif
 }
 
-/// How a vector is cut: packs stay whole, and each block has 4 KiB where there are blocks enough.
-struct shot_cut {
+/// How a vector is divided into blocks and pieces: packs are not split, and a block has 4 KiB if
+/// there are enough blocks.
+struct one_shot_layout {
   std::size_t piece;
   std::size_t blocks;
 };
 template <class T>
-constexpr shot_cut cut_for(std::size_t count, std::size_t most_blocks, std::size_t pieces) {
+constexpr one_shot_layout layout_for(std::size_t count, std::size_t max_blocks,
+                                     std::size_t pieces) {
   constexpr std::size_t unit = pack_size<T> != 0 ? pack_size<T> : 1;
-  const auto parts_of = [](std::size_t all, std::size_t size) { return (all + size - 1) / size; };
-  const std::size_t wanted = parts_of(count * sizeof(T), 4096);
-  const std::size_t blocks = wanted < most_blocks ? wanted : most_blocks;
-  const std::size_t piece = parts_of(parts_of(count, blocks * pieces), unit) * unit;
-  return {piece, parts_of(count, piece * pieces)};
+  const auto divide = [](std::size_t total, std::size_t size) { return (total + size - 1) / size; };
+  const std::size_t wanted = divide(count * sizeof(T), 4096);
+  const std::size_t blocks = wanted < max_blocks ? wanted : max_blocks;
+  const std::size_t piece = divide(divide(count, blocks * pieces), unit) * unit;
+  return {piece, divide(count, piece * pieces)};
 }
 
 }  // namespace detail
@@ -257,38 +264,38 @@ constexpr shot_cut cut_for(std::size_t count, std::size_t most_blocks, std::size
 namespace colls::detail {
 
 template <class T, class Op>
-struct device_shots {
-  static void launch(const void* state, const device_shot& what) {
+struct one_shot_kernel {
+  static void launch(const void* state, const device_one_shot& shot) {
     const Op& op = *static_cast<const Op*>(state);
-    const auto ranks = static_cast<std::size_t>(what.ranks);
-    with_count<2>(ranks, [&](auto n) { launch_of<decltype(n)::value>(op, what); });
+    const auto ranks = static_cast<std::size_t>(shot.ranks);
+    with_count<2>(ranks, [&](auto n) { launch_of<decltype(n)::value>(op, shot); });
   }
 
  private:
   template <std::size_t Ranks>
-  static void launch_of(const Op& op, const device_shot& what) {
+  static void launch_of(const Op& op, const device_one_shot& shot) {
     using compute = default_accumulate_t<Op, T>;
-    using kernel = cuda::detail::shot<T, Op, cuda::detail::fold<T, compute, Op, Ranks>, Ranks>;
-    const cuda::detail::shot_cut cut =
-        cuda::detail::cut_for<T>(what.count, what.blocks, what.twice ? Ranks : 1);
-    cuda::detail::require_aligned(static_cast<const T*>(what.in));
-    cuda::detail::require_aligned(static_cast<T*>(what.out));
-    const auto rank = static_cast<std::size_t>(what.rank);
+    using kernel = cuda::detail::one_shot<T, Op, cuda::detail::fold<T, compute, Op, Ranks>, Ranks>;
+    const cuda::detail::one_shot_layout layout =
+        cuda::detail::layout_for<T>(shot.count, shot.max_blocks, shot.is_two_shot ? Ranks : 1);
+    cuda::detail::require_aligned(static_cast<const T*>(shot.in));
+    cuda::detail::require_aligned(static_cast<T*>(shot.out));
+    const auto rank = static_cast<std::size_t>(shot.rank);
     kernel body{{},
-                static_cast<const T*>(what.in),
-                static_cast<T*>(what.out),
-                what.count,
-                cut.piece,
-                cut.blocks,
-                what.twice,
+                static_cast<const T*>(shot.in),
+                static_cast<T*>(shot.out),
+                shot.count,
+                layout.piece,
+                layout.blocks,
+                shot.is_two_shot,
                 rank,
-                what.number,
-                what.missed,
-                what.looks,
+                shot.sequence,
+                shot.timed_out,
+                shot.max_polls,
                 op,
-                {true, what.ranks}};
-    for (std::size_t r = 0; r < Ranks; ++r) body.pages[r] = what.pages[r];
-    cuda::detail::launch_blocks(body, cut.blocks, what.on);
+                {true, shot.ranks}};
+    for (std::size_t r = 0; r < Ranks; ++r) body.buffers[r] = shot.buffers[r];
+    cuda::detail::launch_blocks(body, layout.blocks, shot.stream);
   }
 };
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What ranks on GPUs of their own write into each other's memory, and where.
+// peer_buffers: the layout of the device memory that ranks on GPUs of their own write for each
+// other.
 
 #include <colls/base/compiler.hpp>
 
@@ -11,39 +12,40 @@
 
 namespace colls::cuda {
 
-/// A rank's page: for each of `buffers` sums in turn the flags of all ranks, and room for what they
-/// write. A flag is the number of the last sum that it was raised in.
-struct shot_page {
-  static constexpr std::size_t most_ranks = 8;
-  static constexpr std::size_t most_blocks = 32;
-  static constexpr std::size_t rows = 2;
-  /// Sums of a communicator at a time. A buffer is used again by the second sum after its own in
-  /// the same slot: the flags of the first one say that all have read what was here.
+/// The memory that a rank's peers write: `sets` sets, each with flags of all ranks and room for
+/// their data, which the reductions of a communicator use in turn. The value of a flag is the
+/// sequence number of the last reduction that set it.
+struct peer_buffers {
+  static constexpr std::size_t max_ranks = 8;
+  static constexpr std::size_t max_blocks = 32;
+  static constexpr std::size_t phases = 2;
+  /// The number of concurrent reductions of a communicator. Each slot has two sets, used in turn:
+  /// the flags of the reduction in between say that all ranks have read a set.
   static constexpr std::size_t slots = 4;
-  static constexpr std::size_t buffers = 2 * slots;
-  static constexpr std::size_t room = 1 << 20;
-  static constexpr std::size_t flag_bytes = buffers * rows * most_blocks * most_ranks * 8;
-  static constexpr std::size_t bytes = flag_bytes + buffers * room;
+  static constexpr std::size_t sets = 2 * slots;
+  static constexpr std::size_t capacity = 1 << 20;
+  static constexpr std::size_t flag_bytes = sets * phases * max_blocks * max_ranks * 8;
+  static constexpr std::size_t bytes = flag_bytes + sets * capacity;
 
-  /// One for each rank.
-  COLLS_HOST_DEVICE static std::uint64_t* flags(std::byte* page, std::uint64_t number,
-                                                std::size_t row, std::size_t block) {
-    const std::size_t line = (number % buffers * rows + row) * most_blocks + block;
-    return reinterpret_cast<std::uint64_t*>(page) + line * most_ranks;
+  /// The flags of a block, one for each rank. `phase`: 0 for the inputs, 1 for the sums.
+  COLLS_HOST_DEVICE static std::uint64_t* flags(std::byte* buffers, std::uint64_t sequence,
+                                                std::size_t phase, std::size_t block) {
+    const std::size_t row = (sequence % sets * phases + phase) * max_blocks + block;
+    return reinterpret_cast<std::uint64_t*>(buffers) + row * max_ranks;
   }
-  COLLS_HOST_DEVICE static std::byte* data(std::byte* page, std::uint64_t number) {
-    return page + flag_bytes + number % buffers * room;
+  COLLS_HOST_DEVICE static std::byte* data(std::byte* buffers, std::uint64_t sequence) {
+    return buffers + flag_bytes + sequence % sets * capacity;
   }
 };
 
-/// Shots that a vector takes, of elements of so many bytes; 0: it is too long. Each block rounds up
-/// by a pack for each rank at most.
-constexpr int shots_for(std::size_t bytes, std::size_t element, int ranks) {
-  const auto all = static_cast<std::size_t>(ranks);
-  if (bytes == 0 || bytes > shot_page::room || element > shot_page::room) return 0;
-  const std::size_t rounded = shot_page::most_blocks * (element > 64 ? element : 64);
-  if (all * (bytes + rounded) <= shot_page::room) return 1;
-  return 2 * (bytes + all * rounded) <= shot_page::room ? 2 : 0;
+/// The number of shots that a vector of `bytes` bytes takes, 1 or 2; 0: it is too long. `element`:
+/// the size of an element. The layout adds at most a pack for each block and rank.
+constexpr int shot_count(std::size_t bytes, std::size_t element, int ranks) {
+  const auto p = static_cast<std::size_t>(ranks);
+  if (bytes == 0 || bytes > peer_buffers::capacity || element > peer_buffers::capacity) return 0;
+  const std::size_t rounded = peer_buffers::max_blocks * (element > 64 ? element : 64);
+  if (p * (bytes + rounded) <= peer_buffers::capacity) return 1;
+  return 2 * (bytes + p * rounded) <= peer_buffers::capacity ? 2 : 0;
 }
 
 }  // namespace colls::cuda

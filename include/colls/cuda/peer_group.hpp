@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// island: the ranks of a communicator, each on a GPU of its own, that write into each other's pages
-// (shots.cuh). Short vectors are summed so: one launch, and no word of the host before it.
+// peer_group: the ranks of a communicator, each on a GPU of its own, whose kernels write into each
+// other's peer buffers (one_shot.cuh). An all_reduce of a short vector then takes one launch, and
+// no message of the host precedes it.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -15,293 +16,303 @@
 
 namespace colls::cuda {
 
-static_assert(door_page::rows == shot_page::slots);
+static_assert(guard_page::operation_slots == peer_buffers::slots);
 
-/// What the ranks of a communicator tell each other before the first of these sums.
-struct island_card {
-  visiting_card who;
+/// What the ranks of a communicator tell each other before the first such all_reduce.
+struct peer_group_info {
+  peer_info peer;
   std::int64_t blocks = 0;  // of threads that run at a time, at most
 };
 
 /// A rank's page, and what its kernels leave words in.
-struct own_page {
+struct own_buffers {
   std::shared_ptr<std::byte> memory;
-  pinned_buffer<std::uint64_t> missed;
+  pinned_buffer<std::uint64_t> timed_out;
 };
 
-/// A rank's pages that no island uses. They stay for the next one, and with their communicator:
-/// what frees memory may wait for the device, and so for a stream that waits for another call.
-class own_pages {
+/// A pool of a rank's unused peer buffers. They are kept for the next communicator instead of being
+/// freed: freeing memory may wait for the device, and so for a stream that waits for another call.
+class own_buffer_pool {
  public:
-  explicit own_pages(neighbourhood& here) : here_(here) {}
+  explicit own_buffer_pool(ipc_peers& peers) : peers_(peers) {}
 
-  /// Throws where there is no memory.
-  own_page take() {
-    if (spare_.empty()) {
-      spare_.reserve(++made_);  // so that giving it back cannot fail
-      const on_device guard(here_.by().device());
-      return {here_.allocate(shot_page::bytes, passable_memory::work::of_colls),
-              pinned_buffer<std::uint64_t>(shot_page::slots)};
+  /// Throws if there is no memory.
+  own_buffers take() {
+    if (free_.empty()) {
+      free_.reserve(++total_);  // so that giving it back cannot fail
+      const on_device guard(peers_.work_stream().device());
+      return {peers_.allocate(peer_buffers::bytes, exportable_memory::usage::own_streams),
+              pinned_buffer<std::uint64_t>(peer_buffers::slots)};
     }
-    own_page found = std::move(spare_.back());
-    spare_.pop_back();
-    return found;
+    own_buffers taken = std::move(free_.back());
+    free_.pop_back();
+    return taken;
   }
-  void give(own_page&& used) noexcept { spare_.push_back(std::move(used)); }
+  void give(own_buffers&& used) noexcept { free_.push_back(std::move(used)); }
 
  private:
-  neighbourhood& here_;
-  std::vector<own_page> spare_;
-  std::size_t made_ = 0;
+  ipc_peers& peers_;
+  std::vector<own_buffers> free_;
+  std::size_t total_ = 0;
 };
 
-/// One rank's part in an island: its page, which others write into, and theirs.
-class island {
+/// One rank's part in a peer group: its own buffers, which peers write, and its mappings of theirs.
+class peer_group {
  public:
-  island(std::uint32_t of, neighbourhood& here, own_pages& pages, int rank, int ranks)
-      : of_(of),
-        here_(here),
-        own_pages_(pages),
+  peer_group(std::uint32_t id, ipc_peers& peers, own_buffer_pool& pool, int rank, int ranks)
+      : id_(id),
+        peers_(peers),
+        pool_(pool),
         rank_(rank),
-        cards_(index(ranks)),
-        doors_(index(ranks)),
-        pages_(index(ranks)) {}
-  island(const island&) = delete;
-  ~island() { give_up(); }
+        infos_(index(ranks)),
+        guards_(index(ranks)),
+        buffers_(index(ranks)) {}
+  peer_group(const peer_group&) = delete;
+  ~peer_group() { release(); }
 
-  std::uint32_t of() const { return of_; }
+  std::uint32_t id() const { return id_; }
   bool is_refused() const { return state_ == state::refused; }
-  bool is_made() const { return state_ == state::made; }
+  bool is_ready() const { return state_ == state::ready; }
 
-  std::uint64_t take_number() { return ++taken_numbers_; }
-  /// The calls that wait until it is known whether it can be made.
-  turns& before() { return before_; }
-  /// Those that have this number's slot.
-  turns& line_of(std::uint64_t number) { return lines_[number % shot_page::slots]; }
+  std::uint64_t next_sequence() { return ++last_sequence_; }
+  /// Held by the call that sets up the group; later calls wait for it.
+  async_mutex& setup_mutex() { return setup_mutex_; }
+  /// Held by the call that uses the slot of this sequence number.
+  async_mutex& slot_mutex(std::uint64_t sequence) {
+    return slot_mutexes_[sequence % peer_buffers::slots];
+  }
 
-  /// Says whether it can be made, alike on all ranks.
+  /// Sets up the group. Afterwards it is ready or refused, alike on all ranks.
   template <channel Channel>
   task<> make(Channel net) {
     {
-      const on_device guard(here_.by().device());
-      own().who = here_.name();
+      const on_device guard(peers_.work_stream().device());
+      own().peer = peers_.self_info();
       int processors = 0;
-      check(api::count_processors(here_.by().device(), processors), "cudaDeviceGetAttribute");
+      check(api::count_processors(peers_.work_stream().device(), processors),
+            "cudaDeviceGetAttribute");
       own().blocks = processors;
     }
-    co_await tell_all(net.lane(3), own(), cards_.data());
-    if (!all_apart()) {
+    co_await exchange(net.lane(3), own(), infos_.data());
+    if (!have_distinct_gpus()) {
       state_ = state::refused;
       co_return;
     }
-    if (take_page()) {
+    if (take_buffers()) {
       {
-        const on_device guard(here_.by().device());
-        here_.by().clear(page_.memory.get(), shot_page::flag_bytes);
+        const on_device guard(peers_.work_stream().device());
+        peers_.work_stream().clear(own_buffers_.memory.get(), peer_buffers::flag_bytes);
       }
       is_clearing_ = true;
-      co_await here_.by().reached();
+      co_await peers_.work_stream().reached();
       is_clearing_ = false;
-      lend_page();
+      expose_buffers();
     }
-    co_await tell_all(net.lane(4), own(), cards_.data());
-    bool good = true;
-    for (const island_card& each : cards_) good &= each.who.ticket != 0;
-    std::vector<char> seen(cards_.size(), 0);
-    if (good) {
-      seen[index(rank_)] = sees_all() ? 1 : 0;
-      co_await tell_all(net.lane(5), seen[index(rank_)], seen.data());
-      for (const char each : seen) good &= each != 0;
+    co_await exchange(net.lane(4), own(), infos_.data());
+    bool all_exposed = true;
+    for (const peer_group_info& info : infos_) all_exposed &= info.peer.epoch != 0;
+    std::vector<char> mapped(infos_.size(), 0);
+    bool can_use = all_exposed;
+    if (can_use) {
+      mapped[index(rank_)] = map_peers() ? 1 : 0;
+      co_await exchange(net.lane(5), mapped[index(rank_)], mapped.data());
+      for (const char is_mapped : mapped) can_use &= is_mapped != 0;
     }
-    state_ = good ? state::made : state::refused;
-    if (!good) give_up();
+    state_ = can_use ? state::ready : state::refused;
+    if (!can_use) release();
   }
 
-  /// Before the first launch of this rank's part in a sum. False: somebody has given it up.
-  bool enter(std::uint64_t number, stream_ref on) {
-    each_other([&](int rank) {
-      doors_[index(rank)].raise(line(rank_, number), here_.process(), on, 0, number);
+  /// Called before the first launch of an all_reduce. False: a peer has ended its exposure.
+  bool enter(std::uint64_t sequence, stream_ref queue) {
+    for_each_peer([&](int rank) {
+      guards_[index(rank)].enter(slot_index(rank_, sequence), peers_.process(), queue, 0, sequence);
     });
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    bool good = true;
-    each_other(
-        [&](int rank) { good &= doors_[index(rank)].is_open(cards_[index(rank)].who.ticket); });
-    return good;
-  }
-  /// The stream has done this rank's part, or has none of it.
-  void leave(std::uint64_t number) {
-    each_other([&](int rank) { doors_[index(rank)].lower(line(rank_, number), 0); });
-  }
-  bool has_missed(std::uint64_t number) const {
-    return __atomic_load_n(missed(number), __ATOMIC_ACQUIRE) == number;
-  }
-  void finish(std::uint64_t number) { door_->finish(number); }
-  /// Whether all others' pages are there, or not needed any more for this sum.
-  bool may_go_on(std::uint64_t number) {
-    bool good = true;
-    each_other([&](int rank) {
-      const door_view& theirs = doors_[index(rank)];
-      good &= theirs.is_open(cards_[index(rank)].who.ticket) || theirs.has_finished(number);
+    bool all_open = true;
+    for_each_peer([&](int rank) {
+      all_open &= guards_[index(rank)].is_open(infos_[index(rank)].peer.epoch);
     });
-    return good;
+    return all_open;
+  }
+  /// Called when the stream has no work of this all_reduce any more.
+  void leave(std::uint64_t sequence) {
+    for_each_peer([&](int rank) { guards_[index(rank)].leave(slot_index(rank_, sequence), 0); });
+  }
+  bool has_timed_out(std::uint64_t sequence) const {
+    return __atomic_load_n(timed_out(sequence), __ATOMIC_ACQUIRE) == sequence;
+  }
+  /// Called when this rank has its result.
+  void finish(std::uint64_t sequence) { guard_->finish(sequence); }
+  /// Whether the buffers of each peer are still exposed, or no longer needed for this all_reduce.
+  bool can_retry(std::uint64_t sequence) {
+    bool can_all = true;
+    for_each_peer([&](int rank) {
+      const access_guard_view& peer = guards_[index(rank)];
+      can_all &= peer.is_open(infos_[index(rank)].peer.epoch) || peer.has_finished(sequence);
+    });
+    return can_all;
   }
 
-  void launch(const reduction& by, any_buffer in, any_buffer out, std::uint64_t number, bool twice,
-              stream_ref on) {
-    constexpr unsigned looks = 1000;  // some hundred nanoseconds each
-    const on_device guard(here_.by().device());
-    __atomic_store_n(missed(number), 0, __ATOMIC_RELAXED);
-    // Whoever has finished has all that it gets from here, and may be gone.
-    std::vector<std::byte*> pages = pages_;
-    each_other([&](int rank) {
-      if (doors_[index(rank)].has_finished(number)) pages[index(rank)] = nullptr;
+  void launch(const reduction& op, any_buffer in, any_buffer out, std::uint64_t sequence,
+              bool is_two_shot, stream_ref queue) {
+    constexpr unsigned max_polls = 1000;
+    const on_device guard(peers_.work_stream().device());
+    __atomic_store_n(timed_out(sequence), 0, __ATOMIC_RELAXED);
+    // A peer that has finished needs nothing more from this rank, and may have ended.
+    std::vector<std::byte*> buffers = buffers_;
+    for_each_peer([&](int rank) {
+      if (guards_[index(rank)].has_finished(sequence)) buffers[index(rank)] = nullptr;
     });
-    by.shot_on_device(by.op.state,
-                      {pages.data(), static_cast<int>(pages.size()), rank_, in.data(), out.data(),
-                       in.size(), twice, blocks(), number, missed(number), looks, on});
+    op.run_one_shot_on_device(
+        op.op.state,
+        {buffers.data(), static_cast<int>(buffers.size()), rank_, in.data(), out.data(), in.size(),
+         is_two_shot, max_blocks(), sequence, timed_out(sequence), max_polls, queue});
   }
 
  private:
-  enum class state : std::uint8_t { unknown, refused, made };
+  enum class state : std::uint8_t { unknown, refused, ready };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-  static int line(int rank, std::uint64_t number) {
-    return static_cast<int>(index(rank) * shot_page::slots + number % shot_page::slots);
+  static int slot_index(int rank, std::uint64_t sequence) {
+    return static_cast<int>(index(rank) * peer_buffers::slots + sequence % peer_buffers::slots);
   }
-  island_card& own() { return cards_[index(rank_)]; }
-  std::uint64_t* missed(std::uint64_t number) const {
-    return page_.missed.data() + number % shot_page::slots;
+  peer_group_info& own() { return infos_[index(rank_)]; }
+  std::uint64_t* timed_out(std::uint64_t sequence) const {
+    return own_buffers_.timed_out.data() + sequence % peer_buffers::slots;
   }
-  std::size_t blocks() const {
-    std::size_t least = shot_page::most_blocks;
-    for (const island_card& each : cards_) {
-      least = std::min(least, static_cast<std::size_t>(each.blocks));
+  std::size_t max_blocks() const {
+    std::size_t result = peer_buffers::max_blocks;
+    for (const peer_group_info& info : infos_) {
+      result = std::min(result, static_cast<std::size_t>(info.blocks));
     }
-    return least;
+    return result;
   }
-  template <class Use>
-  void each_other(const Use& use) {
-    for (int rank = 0; rank < static_cast<int>(cards_.size()); ++rank) {
-      if (rank != rank_) use(rank);
+  template <class Function>
+  void for_each_peer(const Function& function) {
+    for (int rank = 0; rank < static_cast<int>(infos_.size()); ++rank) {
+      if (rank != rank_) function(rank);
     }
   }
-  template <channel Channel, class Word>
-  static task<> tell_all(Channel net, const Word& mine, Word* all) {
+  template <channel Channel, class Message>
+  static task<> exchange(Channel net, const Message& local, Message* all) {
     const std::uint64_t before = net.record().bytes;
-    const const_bytes word(reinterpret_cast<const std::byte*>(&mine), sizeof(Word));
-    co_await one_round::share_with_all(net, word, reinterpret_cast<std::byte*>(all));
-    net.record().in_place += net.record().bytes - before;
+    const const_bytes bytes(reinterpret_cast<const std::byte*>(&local), sizeof(Message));
+    co_await multi_send_recv::exchange_with_all(net, bytes, reinterpret_cast<std::byte*>(all));
+    net.record().bytes_in_place += net.record().bytes - before;
   }
 
-  bool all_apart() const {
-    for (const island_card& one : cards_) {
+  bool have_distinct_gpus() const {
+    for (const peer_group_info& info : infos_) {
       int count = 0;
-      for (const island_card& each : cards_) count += each.who.gpu == one.who.gpu ? 1 : 0;
-      if (count != 1 || one.blocks < 1) return false;
+      for (const peer_group_info& other : infos_) count += other.peer.gpu == info.peer.gpu ? 1 : 0;
+      if (count != 1 || info.blocks < 1) return false;
     }
     return true;
   }
-  bool take_page() {
+  bool take_buffers() {
     try {
-      page_ = own_pages_.take();
+      own_buffers_ = pool_.take();
     } catch (const error&) {
       return false;
     }
-    door_ = std::make_unique<door>(line(static_cast<int>(cards_.size()), 0), here_.process());
+    guard_ = std::make_unique<access_guard>(slot_index(static_cast<int>(infos_.size()), 0),
+                                            peers_.process());
     return true;
   }
-  /// Those who lack its descriptor have it before this rank's card.
-  void lend_page() {
-    const on_device guard(here_.by().device());
-    own().who.ticket = door_->open();
-    if (own().who.ticket == 0) return;
-    own().who.door = door_->address();
-    own().who.in = here_.lend({page_.memory.get(), shot_page::bytes});
-    pages_[index(rank_)] = page_.memory.get();
-    each_other([&](int rank) { here_.pass(cards_[index(rank)].who, own().who.in); });
+  /// Peers receive the descriptor before this rank's info.
+  void expose_buffers() {
+    const on_device guard(peers_.work_stream().device());
+    own().peer.epoch = guard_->open();
+    if (own().peer.epoch == 0) return;
+    own().peer.guard = guard_->address();
+    own().peer.in = peers_.describe({own_buffers_.memory.get(), peer_buffers::bytes});
+    buffers_[index(rank_)] = own_buffers_.memory.get();
+    for_each_peer(
+        [&](int rank) { peers_.send_descriptor(infos_[index(rank)].peer, own().peer.in); });
   }
-  void give_up() {
-    for (mapped_memory::piece* const each : taken_) mapped_memory::give_back(*each);
-    taken_.clear();
-    if (page_.memory == nullptr) return;
-    if (is_clearing_) (void)api::synchronize(here_.by().ref());
-    const std::uint64_t ticket = own().who.ticket;
-    if (ticket == 0 || door_->revoke(ticket, door::patience::a_second)) {
-      own_pages_.give(std::move(page_));
+  void release() {
+    for (mapped_memory::mapping* const used : mappings_) mapped_memory::release(*used);
+    mappings_.clear();
+    if (own_buffers_.memory == nullptr) return;
+    if (is_clearing_) (void)api::synchronize(peers_.work_stream().ref());
+    const std::uint64_t epoch = own().peer.epoch;
+    if (epoch == 0 || guard_->revoke(epoch, access_guard::wait_policy::one_second)) {
+      pool_.give(std::move(own_buffers_));
     } else {
-      log_warn("rank %d leaves memory to a rank that may still write there", here_.rank());
-      // Of memory with a descriptor other processes keep what they have mapped.
-      if (!others_keep_it()) (void)new own_page(std::move(page_));
+      log_warn("rank %d leaves memory to a rank that may still write there", peers_.rank());
+      // Memory with a descriptor can be freed: peers in other processes keep what they have mapped.
+      if (!peers_keep_mapping()) (void)new own_buffers(std::move(own_buffers_));
     }
-    page_ = {};
+    own_buffers_ = {};
   }
-  bool others_keep_it() {
-    bool keep = own().who.in.is_passable != 0;
-    each_other([&](int rank) { keep &= cards_[index(rank)].who.process != here_.process(); });
-    return keep;
+  bool peers_keep_mapping() {
+    bool all_keep = own().peer.in.is_exportable != 0;
+    for_each_peer(
+        [&](int rank) { all_keep &= infos_[index(rank)].peer.process != peers_.process(); });
+    return all_keep;
   }
-  bool sees_all() {
-    const on_device guard(here_.by().device());
-    const int lines = line(static_cast<int>(cards_.size()), 0);
-    bool good = true;
-    each_other([&](int rank) {
-      const visiting_card& theirs = cards_[index(rank)].who;
-      doors_[index(rank)] = door_view(theirs.door, lines);
-      refusal no;  // which the visit that comes instead tells
-      pages_[index(rank)] = here_.place_of(theirs, theirs.in, true, taken_, no);
-      good &= doors_[index(rank)] && pages_[index(rank)] != nullptr;
+  bool map_peers() {
+    const on_device guard(peers_.work_stream().device());
+    const int slots = slot_index(static_cast<int>(infos_.size()), 0);
+    bool all_mapped = true;
+    for_each_peer([&](int rank) {
+      const peer_info& peer = infos_[index(rank)].peer;
+      guards_[index(rank)] = access_guard_view(peer.guard, slots);
+      refusal refused;  // reported by the `ipc_operation` that runs instead
+      buffers_[index(rank)] = peers_.map_buffer(peer, peer.in, true, mappings_, refused);
+      all_mapped &= guards_[index(rank)] && buffers_[index(rank)] != nullptr;
     });
-    return good;
+    return all_mapped;
   }
 
-  std::uint32_t of_;
-  neighbourhood& here_;
-  own_pages& own_pages_;
+  std::uint32_t id_;
+  ipc_peers& peers_;
+  own_buffer_pool& pool_;
   int rank_;
   state state_ = state::unknown;
-  std::vector<island_card> cards_;
-  std::vector<door_view> doors_;
-  std::vector<std::byte*> pages_;
-  std::vector<mapped_memory::piece*> taken_;
-  own_page page_;
+  std::vector<peer_group_info> infos_;
+  std::vector<access_guard_view> guards_;
+  std::vector<std::byte*> buffers_;
+  std::vector<mapped_memory::mapping*> mappings_;
+  own_buffers own_buffers_;
   bool is_clearing_ = false;
-  std::unique_ptr<door> door_;
-  std::uint64_t taken_numbers_ = 0;
-  turns before_;
-  std::array<turns, shot_page::slots> lines_;
+  std::unique_ptr<access_guard> guard_;
+  std::uint64_t last_sequence_ = 0;
+  async_mutex setup_mutex_;
+  std::array<async_mutex, peer_buffers::slots> slot_mutexes_;
 };
 
-/// The islands of one rank's communicators.
-class islands {
+/// The peer groups of one rank's communicators.
+class peer_groups {
  public:
-  explicit islands(neighbourhood& here) : here_(here), pages_(here) {}
+  explicit peer_groups(ipc_peers& peers) : peers_(peers), pool_(peers) {}
 
-  /// Ends those of communicators that have ended since the last call.
-  island& of(const communicator_state& which, const match& all) {
-    const auto has_ended = [&all](const std::unique_ptr<island>& each) {
-      return all.find(each->of()) == nullptr;
+  /// Returns the communicator's group, and destroys those of communicators that have ended.
+  peer_group& find_or_make(const communicator_state& comm, const tag_matcher& matcher) {
+    const auto has_ended = [&matcher](const std::unique_ptr<peer_group>& group) {
+      return matcher.find(group->id()) == nullptr;
     };
-    islands_.erase(std::remove_if(islands_.begin(), islands_.end(), has_ended), islands_.end());
-    for (const auto& known : islands_) {
-      if (known->of() == which.id()) return *known;
+    groups_.erase(std::remove_if(groups_.begin(), groups_.end(), has_ended), groups_.end());
+    for (const auto& known : groups_) {
+      if (known->id() == comm.id()) return *known;
     }
-    return *islands_.emplace_back(
-        std::make_unique<island>(which.id(), here_, pages_, which.rank(), which.size()));
+    return *groups_.emplace_back(
+        std::make_unique<peer_group>(comm.id(), peers_, pool_, comm.rank(), comm.size()));
   }
 
  private:
-  neighbourhood& here_;
-  own_pages pages_;
-  std::vector<std::unique_ptr<island>> islands_;
+  ipc_peers& peers_;
+  own_buffer_pool pool_;
+  std::vector<std::unique_ptr<peer_group>> groups_;
 };
 
-/// An operation that ends at the driver's next turn.
-class next_turn : watched {
+/// An operation that ends when the driver polls next.
+class next_poll : polled_condition {
  public:
   struct request {
-    using operation = next_turn;
+    using operation = next_poll;
   };
-  explicit next_turn(const request&) {}
+  explicit next_poll(const request&) {}
   bool start(completion& done) {
     done_ = &done;
     done.queue()->watch(*this);
@@ -310,95 +321,97 @@ class next_turn : watched {
   void result() const {}
 
  private:
-  bool look() noexcept override {
+  bool poll() noexcept override {
     done_->post();
     return true;
   }
   completion* done_ = nullptr;
 };
 
-/// One rank's part in one sum. When it is destroyed the stream has got through it.
+/// One rank's part in one all_reduce. The destructor waits until the stream has done its work.
 template <channel Channel>
-class shot_call {
+class one_shot_call {
  public:
-  shot_call(Channel net, island& with, std::uint64_t number, stream& by)
-      : net_(net), with_(with), number_(number), by_(by) {}
-  shot_call(const shot_call&) = delete;
-  ~shot_call() {
-    if (!inside_) return;
-    (void)api::synchronize(by_.ref());
+  one_shot_call(Channel net, peer_group& group, std::uint64_t sequence, stream& queue)
+      : net_(net), group_(group), sequence_(sequence), queue_(queue) {}
+  one_shot_call(const one_shot_call&) = delete;
+  ~one_shot_call() {
+    if (!has_entered_) return;
+    (void)api::synchronize(queue_.ref());
     leave();
   }
 
-  /// After what the stream has. The words that all tell all are not waited for by any kernel: they
-  /// compare fingerprints, and say that it is worth to launch once more.
-  task<> run(const reduction& by, any_buffer in, any_buffer out, bool twice) {
-    const bool good = with_.enter(number_, by_.ref());
-    inside_ = true;
-    const auto words = [&](int lane) {
-      return one_round::share_with_all(net_.lane(lane), const_bytes(), nullptr);
+  /// Runs after the work that the stream has. Concurrently all ranks exchange messages, which
+  /// compare fingerprints and show that all ranks have called. No kernel waits for these messages.
+  task<> run(const reduction& op, any_buffer in, any_buffer out, bool is_two_shot) {
+    const bool is_open = group_.enter(sequence_, queue_.ref());
+    has_entered_ = true;
+    const auto exchange = [&](int lane) {
+      return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
-    if (!good) {
-      // Somebody has given the operation up; that one's word never comes, why it did does.
+    if (!is_open) {
+      // A peer has ended its exposure, and revokes the operation. If that peer has already sent its
+      // message, the first exchange completes. The second cannot: all ranks that come here send on
+      // its lane, but that peer does not.
       leave();
-      co_await words(6);
-      co_await words(nobodys_lane);
+      co_await exchange(6);
+      co_await exchange(unused_lane);
     }
-    co_await when_all(attempt(by, in, out, twice), words(6));
-    while (with_.has_missed(number_)) {
-      co_await next_turn::request();
-      const communicator_state& group = *net_.record().communicator;
-      if (group.failed()) throw error(group.why());
-      if (inside_ && !with_.may_go_on(number_)) leave();  // why not will be told
-      if (inside_) co_await attempt(by, in, out, twice);
+    co_await when_all(attempt(op, in, out, is_two_shot), exchange(6));
+    while (group_.has_timed_out(sequence_)) {
+      co_await next_poll::request();
+      const communicator_state& comm = *net_.record().communicator;
+      if (comm.failed()) throw error(comm.reason());
+      if (has_entered_ && !group_.can_retry(sequence_)) leave();  // a revoke will say why
+      if (has_entered_) co_await attempt(op, in, out, is_two_shot);
     }
-    with_.finish(number_);
+    group_.finish(sequence_);
     leave();
     net_.record().bytes += bytes(in).size;
-    net_.record().in_place += bytes(in).size;
+    net_.record().bytes_in_place += bytes(in).size;
   }
 
  private:
   void leave() {
-    with_.leave(number_);
-    inside_ = false;
+    group_.leave(sequence_);
+    has_entered_ = false;
   }
-  task<> attempt(const reduction& by, any_buffer in, any_buffer out, bool twice) {
+  task<> attempt(const reduction& op, any_buffer in, any_buffer out, bool is_two_shot) {
     try {
-      with_.launch(by, in, out, number_, twice, by_.ref());
-      co_await by_.reached();
+      group_.launch(op, in, out, sequence_, is_two_shot, queue_.ref());
+      co_await queue_.reached();
     } catch (const error& thrown) {
-      net_.revoke(thrown.record());  // first, so that the words beside this end too
+      net_.revoke(thrown.record());  // before throwing: the concurrent exchange ends too
       throw;
     }
   }
 
   Channel net_;
-  island& with_;
-  std::uint64_t number_;
-  stream& by_;
-  bool inside_ = false;
+  peer_group& group_;
+  std::uint64_t sequence_;
+  stream& queue_;
+  bool has_entered_ = false;
 };
 
-/// out = the sum of all ranks' `in`, on a stream that follows the caller's. False: this has no
-/// island, on no rank.
+/// Afterwards `out` holds the reduction of all ranks' `in`. The stream follows the caller's. False,
+/// on all ranks: there is no peer group.
 template <channel Channel>
-task<bool> shoot(Channel net, island& with, stream& by, any_buffer in, any_buffer out,
-                 const reduction& how) {
-  const std::uint64_t number = with.take_number();
-  const communicator_state& group = *net.record().communicator;
+task<bool> one_shot_all_reduce(Channel net, peer_group& group, stream& queue, any_buffer in,
+                               any_buffer out, const reduction& op) {
+  const std::uint64_t sequence = group.next_sequence();
+  const communicator_state& comm = *net.record().communicator;
   {
-    turns::place turn(with.before());
-    co_await turn.come();
-    if (group.failed()) throw error(group.why());
-    if (!with.is_made() && !with.is_refused()) co_await with.make(net);
+    async_mutex::lock lock(group.setup_mutex());
+    co_await lock.acquire();
+    if (comm.failed()) throw error(comm.reason());
+    if (!group.is_ready() && !group.is_refused()) co_await group.make(net);
   }
-  if (with.is_refused()) co_return false;
-  turns::place turn(with.line_of(number));
-  co_await turn.come();
-  if (group.failed()) throw error(group.why());
-  shot_call call(net, with, number, by);
-  co_await call.run(how, in, out, shots_for(bytes(in).size, in.element_size(), net.size()) == 2);
+  if (group.is_refused()) co_return false;
+  async_mutex::lock lock(group.slot_mutex(sequence));
+  co_await lock.acquire();
+  if (comm.failed()) throw error(comm.reason());
+  one_shot_call call(net, group, sequence, queue);
+  co_await call.run(op, in, out, shot_count(bytes(in).size, in.element_size(), net.size()) == 2);
   co_return true;
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Reductions in a GPU's memory: one pass over up to 8 inputs, of any element type, by any operation
-// whose call is __host__ __device__.
+// reduce: reductions in device memory by kernels, of up to 8 inputs at a time, of any element type,
+// by any operation whose call operator is __host__ __device__.
 
 #include <colls/base/op.hpp>
 #include <colls/cuda/check.hpp>
@@ -29,19 +29,19 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// What a thread reads and writes at once.
+/// The unit of a thread's vectorised loads and stores.
 struct alignas(16) quad {
   std::uint32_t words[4];
 };
 
-/// By one instruction. The compiler would write some of those it has in registers word by word.
-COLLS_HOST_DEVICE inline void store(quad* to, const quad& value) {
+/// Stores a quad by one instruction. The compiler would store some of them word by word.
+COLLS_HOST_DEVICE inline void store(quad* dest, const quad& value) {
 #ifdef __CUDA_ARCH__
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(dest)),
                "r"(value.words[0]), "r"(value.words[1]), "r"(value.words[2]), "r"(value.words[3])
                : "memory");
 #else
-  *to = value;
+  *dest = value;
 #endif
 }
 
@@ -51,7 +51,7 @@ COLLS_HOST_DEVICE constexpr std::size_t elements_of_pack() {
   while (bytes % sizeof(quad) != 0) bytes += sizeof(T);
   return bytes <= 64 ? bytes / sizeof(T) : 0;
 }
-/// The fewest elements that are whole quads; 0: too many, elements go one by one.
+/// The least number of elements that fills whole quads; 0: too many, so elements go one by one.
 template <class T>
 inline constexpr std::size_t pack_size = elements_of_pack<T>();
 
@@ -59,10 +59,10 @@ template <class T>
 union pack {
   COLLS_HOST_DEVICE pack() {}
   quad quads[pack_size<T> * sizeof(T) / sizeof(quad)];
-  T at[pack_size<T>];
+  T elements[pack_size<T>];
 };
 
-/// Conversions, by the instruction where there is one. (The bits of a NaN are then the GPU's.)
+/// Conversions, by an instruction where there is one. The bits of a NaN are then the GPU's.
 COLLS_ANYWHERE
 template <class Compute, class T>
 COLLS_HOST_DEVICE Compute widen(const T& x) {
@@ -95,8 +95,8 @@ COLLS_HOST_DEVICE T narrow(const Compute& x) {
   return static_cast<T>(x);
 }
 
-/// The call of the operation, where an execution space is checked: what runs on the CPU alone does
-/// not compile here.
+/// Calls the operation. On a device this is a `__device__` function, so an operation that runs only
+/// on the CPU does not compile.
 #ifdef __CUDA_ARCH__
 template <class Compute, class Op>
 __device__ Compute combine(const Op& op, const Compute& left, const Compute& right) {
@@ -109,15 +109,15 @@ Compute combine(const Op& op, const Compute& left, const Compute& right) {
 }
 #endif
 
-/// What a kernel does beyond combining: prepare every input, finish every result.
+/// Whether a kernel also prepares every input and finishes every result.
 struct stages {
   bool prepare = false;
   int finish = 0;  // the number of ranks; 0: the result is not finished
 };
 
 /// The body of the kernel, for one thread of `threads`: out[i] = in[0][i] (+) in[1][i] (+) ... for
-/// its share of the elements, `second` the same. Elements are combined in type Compute and rounded
-/// once. Each is read before it is written, by one thread: `out` may be an input.
+/// its share of the elements, and the same for `second`. Elements are combined in type Compute and
+/// rounded once. One thread reads and writes an element, in this order, so `out` may be an input.
 template <class T, class Compute, class Op, std::size_t Inputs>
 struct fold {
   static_assert(Inputs >= 1 && Inputs <= 8, "colls: a kernel folds 1 to 8 inputs");
@@ -127,20 +127,21 @@ struct fold {
   const T* in[Inputs];
   std::size_t count;
   Op op;
-  stages also;
+  stages extra;
 
-  /// The elements before the pointers reach a quad; SIZE_MAX: they never do together.
+  /// The number of elements before all pointers are aligned to a quad; SIZE_MAX: they never are at
+  /// the same element.
   COLLS_HOST_DEVICE std::size_t head() const {
     if constexpr (pack_size<T> == 0) return SIZE_MAX;
-    const auto past = [](const T* at) {
-      return reinterpret_cast<std::uintptr_t>(at) % sizeof(quad);
+    const auto misalignment = [](const T* pointer) {
+      return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(quad);
     };
-    const std::uintptr_t mine = past(out);
-    bool same = second == nullptr || past(second) == mine;
-    for (std::size_t i = 0; i < Inputs; ++i) same &= past(in[i]) == mine;
+    const std::uintptr_t start = misalignment(out);
+    bool same = second == nullptr || misalignment(second) == start;
+    for (std::size_t i = 0; i < Inputs; ++i) same &= misalignment(in[i]) == start;
     if (!same) return SIZE_MAX;
     for (std::size_t n = 0; n < sizeof(quad); ++n) {
-      if ((mine + n * sizeof(T)) % sizeof(quad) == 0) return n;
+      if ((start + n * sizeof(T)) % sizeof(quad) == 0) return n;
     }
     return SIZE_MAX;
   }
@@ -152,13 +153,13 @@ struct fold {
       if (before < count) {
         constexpr std::size_t size = pack_size<T>;
         const std::size_t packs = (count - before) / size;
-        // Loads in flight before the first is used: that is what reaches the memory's bandwidth.
-        constexpr std::size_t together = Inputs <= 2 ? 4 : Inputs <= 4 ? 2 : 1;
-        std::size_t at = thread;
-        for (; at + (together - 1) * threads < packs; at += together * threads) {
-          fold_packs<together>(before, at, threads);
+        // Several loads are in flight before the first is used, to reach the memory's bandwidth.
+        constexpr std::size_t batch = Inputs <= 2 ? 4 : Inputs <= 4 ? 2 : 1;
+        std::size_t index = thread;
+        for (; index + (batch - 1) * threads < packs; index += batch * threads) {
+          fold_packs<batch>(before, index, threads);
         }
-        for (; at < packs; at += threads) fold_packs<1>(before, at, threads);
+        for (; index < packs; index += threads) fold_packs<1>(before, index, threads);
         fold_elements(thread, threads, before);
         fold_elements(before + packs * size + thread, threads, count);
         return;
@@ -169,32 +170,32 @@ struct fold {
 
  private:
   COLLS_ANYWHERE
-  COLLS_HOST_DEVICE Compute taken(const T& x) const {
+  COLLS_HOST_DEVICE Compute load(const T& x) const {
     if constexpr (colls::detail::prepares<Op, Compute>) {
-      if (also.prepare) return op.prepare(widen<Compute>(x));
+      if (extra.prepare) return op.prepare(widen<Compute>(x));
     }
     return widen<Compute>(x);
   }
   COLLS_ANYWHERE
-  COLLS_HOST_DEVICE T given(const Compute& x) const {
+  COLLS_HOST_DEVICE T finished(const Compute& x) const {
     if constexpr (colls::detail::finishes<Op, Compute>) {
-      if (also.finish != 0) return narrow<T>(static_cast<Compute>(op.finish(x, also.finish)));
+      if (extra.finish != 0) return narrow<T>(static_cast<Compute>(op.finish(x, extra.finish)));
     }
     return narrow<T>(x);
   }
-  /// Of the inputs that `input(i)` gives.
+  /// Folds the inputs that `input(i)` returns.
   COLLS_ANYWHERE
   COLLS_HOST_DEVICE T folded(const auto& input) const {
     if constexpr (Inputs == 1) {
-      return given(taken(input(0)));
+      return finished(load(input(0)));
     } else {
-      return given(combined<1>(taken(input(0)), input));
+      return finished(combined<1>(load(input(0)), input));
     }
   }
   COLLS_ANYWHERE
   template <std::size_t Next>
   COLLS_HOST_DEVICE Compute combined(const Compute& left, const auto& input) const {
-    const Compute more = combine<Compute>(op, left, taken(input(Next)));
+    const Compute more = combine<Compute>(op, left, load(input(Next)));
     if constexpr (Next + 1 < Inputs) {
       return combined<Next + 1>(more, input);
     } else {
@@ -203,36 +204,37 @@ struct fold {
   }
 
   COLLS_ANYWHERE
-  template <std::size_t Together>
-  COLLS_HOST_DEVICE void fold_packs(std::size_t before, std::size_t at, std::size_t threads) const {
+  template <std::size_t Batch>
+  COLLS_HOST_DEVICE void fold_packs(std::size_t before, std::size_t index,
+                                    std::size_t threads) const {
     constexpr std::size_t size = pack_size<T>;
     constexpr std::size_t quads = size * sizeof(T) / sizeof(quad);
-    const auto place = [&](auto* base, std::size_t k) {
-      return base + before + (at + k * threads) * size;
+    const auto position = [&](auto* base, std::size_t k) {
+      return base + before + (index + k * threads) * size;
     };
-    pack<T> loaded[Together][Inputs];
+    pack<T> loaded[Batch][Inputs];
     COLLS_DETAIL_UNROLL
-    for (std::size_t k = 0; k < Together; ++k) {
+    for (std::size_t k = 0; k < Batch; ++k) {
       COLLS_DETAIL_UNROLL
       for (std::size_t i = 0; i < Inputs; ++i) {
-        const auto* const from = reinterpret_cast<const quad*>(place(in[i], k));
+        const auto* const source = reinterpret_cast<const quad*>(position(in[i], k));
         COLLS_DETAIL_UNROLL
-        for (std::size_t q = 0; q < quads; ++q) loaded[k][i].quads[q] = from[q];
+        for (std::size_t q = 0; q < quads; ++q) loaded[k][i].quads[q] = source[q];
       }
     }
     COLLS_DETAIL_UNROLL
-    for (std::size_t k = 0; k < Together; ++k) {
+    for (std::size_t k = 0; k < Batch; ++k) {
       pack<T> done;
       COLLS_DETAIL_UNROLL
       for (std::size_t e = 0; e < size; ++e) {
-        const auto input = [&](std::size_t i) -> const T& { return loaded[k][i].at[e]; };
-        put(done.at[e], folded(input));
+        const auto input = [&](std::size_t i) -> const T& { return loaded[k][i].elements[e]; };
+        put(done.elements[e], folded(input));
       }
-      auto* const to = reinterpret_cast<quad*>(place(out, k));
+      auto* const dest = reinterpret_cast<quad*>(position(out, k));
       COLLS_DETAIL_UNROLL
-      for (std::size_t q = 0; q < quads; ++q) store(to + q, done.quads[q]);
+      for (std::size_t q = 0; q < quads; ++q) store(dest + q, done.quads[q]);
       if (second != nullptr) {
-        auto* const copy = reinterpret_cast<quad*>(place(second, k));
+        auto* const copy = reinterpret_cast<quad*>(position(second, k));
         COLLS_DETAIL_UNROLL
         for (std::size_t q = 0; q < quads; ++q) store(copy + q, done.quads[q]);
       }
@@ -249,14 +251,14 @@ struct fold {
     }
   }
 
-  /// Trivially copyable, but perhaps not assignable.
-  COLLS_HOST_DEVICE static void put(T& to, const T& value) {
-    new (static_cast<void*>(&to)) T(value);
+  /// Constructs a copy: T is trivially copyable, but perhaps not assignable.
+  COLLS_HOST_DEVICE static void put(T& dest, const T& value) {
+    new (static_cast<void*>(&dest)) T(value);
   }
 };
 
 #ifdef __CUDACC__
-// Hidden: two shared libraries with the same kernel keep their own.
+// Hidden, so that two shared libraries with the same kernel use their own.
 #pragma GCC visibility push(hidden)
 template <class Kernel>
 __global__ void __launch_bounds__(256) run(Kernel kernel) {
@@ -265,16 +267,17 @@ __global__ void __launch_bounds__(256) run(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// How many blocks of `size` threads a processor of the first device that runs it has at a time.
+/// The number of blocks of `size` threads that a multiprocessor runs at a time. Determined once,
+/// for the thread's current device.
 template <class Kernel>
 std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #ifdef __CUDACC__
   static const int blocks = [size] {
-    int most = 0;
-    check(api::heard(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, &run<Kernel>,
-                                                                   static_cast<int>(size), 0)),
+    int count = 0;
+    check(api::consume_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+              &count, &run<Kernel>, static_cast<int>(size), 0)),
           "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    return most;
+    return count;
   }();
   return static_cast<std::size_t>(blocks);
 #else
@@ -282,31 +285,32 @@ std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #endif
 }
 
-/// With work enough, as many blocks as a device has at a time: none waits for another one's end.
+/// Launches at most as many blocks as the device runs at a time, fewer if there is less work.
 template <class Kernel>
-void launch(const Kernel& kernel, std::size_t work, stream_ref on) {
+void launch(const Kernel& kernel, std::size_t work, stream_ref stream) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
   constexpr std::size_t block = 256;
   int device = 0;
   int processors = 0;
   check(api::current_device(device), "cudaGetDevice");
   check(api::count_processors(device, processors), "cudaDeviceGetAttribute");
-  const std::size_t most = static_cast<std::size_t>(processors) * resident_blocks<Kernel>(block);
+  const std::size_t max_blocks =
+      static_cast<std::size_t>(processors) * resident_blocks<Kernel>(block);
   const std::size_t wanted = (work + block - 1) / block;
-  const std::size_t blocks = wanted < most ? wanted : most;
+  const std::size_t blocks = wanted < max_blocks ? wanted : max_blocks;
 #ifdef __CUDACC__
   Kernel copy = kernel;
   void* arguments[] = {&copy};
-  check(api::heard(cudaLaunchKernel(
+  check(api::consume_error(cudaLaunchKernel(
             reinterpret_cast<const void*>(&run<Kernel>), dim3(static_cast<unsigned>(blocks)),
-            dim3(static_cast<unsigned>(block)), arguments, 0, api::native(on))),
+            dim3(static_cast<unsigned>(block)), arguments, 0, api::native(stream))),
         "the launch of a reduction");
 #else
   check(api::launch(
             [](const void* closure, std::size_t thread, std::size_t threads) {
               (*static_cast<const Kernel*>(closure))(thread, threads);
             },
-            &kernel, sizeof kernel, blocks * block, on),
+            &kernel, sizeof kernel, blocks * block, stream),
         "the launch of a reduction");
 #endif
 }
@@ -318,21 +322,21 @@ void require_aligned(const T* pointer) {
 }
 template <class T>
 void require_in_memory(const T* data, std::size_t count, int device) {
-  const any_buffer all(const_cast<T*>(data), count, sizeof(T));
-  const char* const wrong = wrong_with(all, device);
-  if (wrong != nullptr) throw error(errc::invalid_argument, wrong);
+  const any_buffer buffer(const_cast<T*>(data), count, sizeof(T));
+  const char* const reason = usage_error(buffer, device);
+  if (reason != nullptr) throw error(errc::invalid_argument, reason);
 }
 template <class T>
-void require_apart(const T* one, const T* other, std::size_t count) {
-  if (one == nullptr || other == nullptr || one == other) return;
-  if (one >= other + count || other >= one + count) return;
+void require_disjoint(const T* first, const T* second, std::size_t count) {
+  if (first == nullptr || second == nullptr || first == second) return;
+  if (first >= second + count || second >= first + count) return;
   throw error(errc::invalid_argument, "device buffers of a reduction overlap in part");
 }
 
-/// `reduce_into` of buffers that are known to be in the device's memory.
+/// As `reduce_into`, for buffers that are known to be in the device's memory.
 template <class T, class Op, std::size_t Inputs>
 void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
-               stream_ref on, T* second, stages also) {
+               stream_ref stream, T* second, stages extra) {
   using compute = default_accumulate_t<Op, T>;
   static_assert(check_reduction<Op, T>());
   static_assert(
@@ -341,18 +345,18 @@ void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, c
   if (out.size() == 0) return;
   require_aligned(out.data());
   require_aligned(second);
-  require_apart<T>(out.data(), second, out.size());
+  require_disjoint<T>(out.data(), second, out.size());
   for (const T* const input : inputs) {
     require_aligned(input);
-    require_apart<T>(out.data(), input, out.size());
-    require_apart<T>(second, input, out.size());
+    require_disjoint<T>(out.data(), input, out.size());
+    require_disjoint<T>(second, input, out.size());
   }
   if (second == out.data()) second = nullptr;
   using kernel = fold<T, compute, Op, Inputs>;
-  constexpr std::size_t each = pack_size<T> != 0 ? pack_size<T> : 1;
-  kernel body{out.data(), second, {}, out.size(), op, also};
+  constexpr std::size_t unit = pack_size<T> != 0 ? pack_size<T> : 1;
+  kernel body{out.data(), second, {}, out.size(), op, extra};
   for (std::size_t i = 0; i < Inputs; ++i) body.in[i] = inputs[i];
-  launch(body, (out.size() + each - 1) / each, on);
+  launch(body, (out.size() + unit - 1) / unit, stream);
 }
 
 }  // namespace detail
@@ -363,15 +367,15 @@ void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, c
 
 namespace colls {
 
-/// out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., from the left, in the device memory of the
-/// thread's current device, when `on` gets there; `second`, if any, holds the same. Sums of halves
-/// are made in float and rounded once. Each buffer has out.size() elements, and `out` and `second`
-/// may be inputs. All of them stay alive until the stream has done it. Throws
-/// `errc::invalid_argument` before anything is launched, of memory of another device or the host
-/// too.
+/// Enqueues out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., from left to right, on a stream.
+/// Afterwards `second`, unless null, holds the same. All buffers are in memory of the thread's
+/// current device and have out.size() elements; `out` and `second` may be inputs. They must stay
+/// alive until the stream has done the work. Sums of halves are computed in float and rounded once.
+/// Throws `errc::invalid_argument` before anything is launched, also for memory of another device
+/// or of the host.
 template <class T, class Op, std::size_t Inputs>
 void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
-                 stream_ref on, T* second = nullptr) {
+                 stream_ref stream, T* second = nullptr) {
   using element = detail::combined_as<T, Op>;
   int device = 0;
   cuda::check(cuda::api::current_device(device), "cudaGetDevice");
@@ -382,13 +386,13 @@ void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs,
     cuda::detail::require_in_memory(inputs[i], out.size(), device);
     in[i] = reinterpret_cast<const element*>(inputs[i]);
   }
-  const device_span<element> into{reinterpret_cast<element*>(out.data()), out.size()};
-  cuda::detail::fold_into(into, in, op, on, reinterpret_cast<element*>(second), {});
+  const device_span<element> dest{reinterpret_cast<element*>(out.data()), out.size()};
+  cuda::detail::fold_into(dest, in, op, stream, reinterpret_cast<element*>(second), {});
 }
 
 namespace detail {
 
-/// use(n), n as a constant of its type, from First to 8: kernels are compiled for each of them.
+/// Calls use(n) with n as a constant of its type, from First to 8: a kernel is compiled for each.
 template <std::size_t First, class Use>
 void with_count(std::size_t n, const Use& use) {
   if constexpr (First < 8) {
@@ -401,18 +405,19 @@ template <class T, class Op>
 struct device_kernel {
   static_assert(!std::is_same_v<T, long double>, "colls: a GPU has no long double");
 
-  static void launch(const void* state, const device_pass& what) {
+  static void launch(const void* state, const device_pass& pass) {
     const Op& op = *static_cast<const Op*>(state);
-    with_count<1>(what.inputs, [&](auto n) { launch_of<decltype(n)::value>(op, what); });
+    with_count<1>(pass.inputs, [&](auto n) { launch_of<decltype(n)::value>(op, pass); });
   }
 
  private:
   template <std::size_t Inputs>
-  static void launch_of(const Op& op, const device_pass& what) {
+  static void launch_of(const Op& op, const device_pass& pass) {
     std::array<const T*, Inputs> in{};
-    for (std::size_t i = 0; i < Inputs; ++i) in[i] = static_cast<const T*>(what.in[i]);
-    cuda::detail::fold_into(device_span<T>{static_cast<T*>(what.out), what.count}, in, op, what.on,
-                            static_cast<T*>(what.second), {!what.is_prepared, what.ranks});
+    for (std::size_t i = 0; i < Inputs; ++i) in[i] = static_cast<const T*>(pass.in[i]);
+    cuda::detail::fold_into(device_span<T>{static_cast<T*>(pass.out), pass.count}, in, op,
+                            pass.stream, static_cast<T*>(pass.second),
+                            {!pass.is_prepared, pass.ranks});
   }
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The calls of the CUDA runtime that colls makes, all of them and nothing else: with
-// COLLS_CUDA_STAND_IN a test links a stand-in for them, and no CUDA header is needed.
+// runtime_api: every call of the CUDA runtime and driver that colls makes, except launches. With
+// COLLS_CUDA_STAND_IN a test links a stand-in for these functions and needs no CUDA header.
 
 #include <colls/base/buffer.hpp>
 
@@ -38,33 +38,33 @@ inline constexpr status driver_mismatch = 803;
 const char* name(status);
 const char* text(status);
 
-/// Whose memory a pointer is: `other` is everything that CUDA has not allocated or registered.
-enum class place : std::uint8_t { other, pinned, device, managed };
+/// What memory a pointer refers to. `other`: memory that CUDA has neither allocated nor registered.
+enum class memory_type : std::uint8_t { other, pinned, device, managed };
 struct location {
-  place where = place::other;
+  memory_type type = memory_type::other;
   int device = -1;
 };
 
-// An event, by its handle.
+/// The handle of an event.
 struct event_ref {
   void* handle = nullptr;
 };
 
-/// What cudaMalloc gave: an allocation that took a freed one's place has another number.
+/// An allocation of cudaMalloc. Its number differs from that of any earlier one at that address.
 struct allocation {
   std::byte* base = nullptr;
   std::size_t size = 0;
   std::uint64_t number = 0;
 };
-/// An allocation in words that another process of this machine understands.
+/// A handle by which another process of this machine opens an allocation.
 struct memory_handle {
   std::byte words[64] = {};
 };
-/// Memory of a device without an address, by a handle of its own.
+/// The handle of physical device memory, which has no address until it is mapped.
 struct physical {
   unsigned long long handle = 0;
 };
-/// A device, whatever number a process gives it.
+/// Identifies a device in all processes, whatever number each of them gives it.
 struct device_id {
   std::byte words[16] = {};
   friend bool operator==(const device_id&, const device_id&) = default;
@@ -75,91 +75,92 @@ status current_device(int& device);
 status use_device(int device);
 status count_processors(int device, int& count);
 status identify(int device, device_id& id);
-/// Lets the current device work in another one's memory, as far as this process has it.
-status reach(int device);
-/// Whether this process has used a device, so that there may be work.
+/// Lets the current device access another device's memory that this process has allocated.
+status enable_peer_access(int device);
+/// Whether this process has used a device, which may then have work.
 status is_in_use(bool& used, int device);
-/// Whether a device can work in another one's memory.
-status can_reach(bool& can, int device, int other);
-/// How a device's link to another one compares with its other links: of equal ones it is equal.
+/// Whether a device can access another one's memory.
+status can_access_peer(bool& can, int device, int other);
+/// The performance rank of a device's link to another one; links of equal performance have the
+/// same rank.
 status link_rank(int& rank, int device, int other);
-/// The node of the host (its memory, its processor) that a device is next to; -1: CUDA does not
-/// tell, or there is but one.
+/// The NUMA node of the host that a device is attached to; -1: CUDA does not tell, or there is only
+/// one.
 status host_node(int& node, int device);
-/// Waits for all that streams of the current device have.
+/// Waits for the work of all streams of the current device.
 status synchronize_device();
-/// Not 0, and another number in each process.
+/// A random number that identifies this process; not 0.
 std::uint64_t process();
 
 status allocate(void*& memory, std::size_t bytes);
 status release(void* memory);
-/// Page-locked, and mapped into the address space of all devices.
+/// Allocates page-locked memory that is mapped into the address space of all devices.
 status allocate_pinned(void*& memory, std::size_t bytes);
 status release_pinned(void* memory);
-/// The same of memory that the program has, until `unpin`; not_supported where devices would have
-/// another address for it.
+/// Page-locks and maps existing memory until `unpin`; not_supported where devices would see it at
+/// another address.
 status pin(void* memory, std::size_t bytes);
 status unpin(void* memory);
 status locate(const void* memory, location& found);
 
 status find_allocation(const void* memory, allocation& found);
-/// For other processes; of an allocation's base.
+/// Gets the handle by which other processes open the allocation at `base`.
 status share(memory_handle& shared, void* base);
-/// Another process's allocation in this one's memory, for the current device: once at a time.
+/// Maps another process's allocation for the current device; an allocation can be open only once.
 status open(void*& base, const memory_handle& shared);
 status close(void* base);
 
-/// Whether memory of a device can have descriptors, by which other processes get hold of it.
+/// Whether physical memory of a device can be exported to other processes as file descriptors.
 status can_export(bool& can, int device);
-/// What sizes of such memory are multiples of.
-status find_unit(std::size_t& bytes, int device);
-/// It stays until the handles of all processes are dropped, those descriptors closed and the
-/// addresses unmapped.
-status make_physical(physical& made, std::size_t bytes, int device);
+/// The granularity of the sizes of such memory.
+status find_granularity(std::size_t& bytes, int device);
+/// The memory exists until all processes have dropped its handles, closed its descriptors and
+/// unmapped it.
+status make_physical(physical& memory, std::size_t bytes, int device);
 status export_physical(int& file, physical memory);
-/// Of any process's export. The descriptor stays the caller's.
-status import_physical(physical& made, int file);
+/// Imports what any process has exported. The descriptor remains the caller's.
+status import_physical(physical& memory, int file);
 status drop_physical(physical memory);
-/// Addresses without memory.
+/// Reserves addresses without memory.
 status reserve(void*& addresses, std::size_t bytes);
 status unreserve(void* addresses, std::size_t bytes);
-/// No device may touch it before `let_in`. Nobody waits for work there when it is unmapped.
+/// No device may access the mapping before `set_access`. `unmap` does not wait for pending work.
 status map(void* addresses, std::size_t bytes, physical memory);
 status unmap(void* addresses, std::size_t bytes);
-status let_in(int device, void* addresses, std::size_t bytes);
+status set_access(int device, void* addresses, std::size_t bytes);
 
-/// A stream that does not wait for the default stream.
-status make_stream(stream_ref& made);
+/// Makes a stream that does not synchronize with the default stream.
+status make_stream(stream_ref& stream);
 status destroy_stream(stream_ref stream);
 /// Whether all its work is done: success, not_ready, or what went wrong.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
-/// Whether its work goes into a graph and is not done now. Of the default stream: or it may not be
-/// used, since a stream is captured that it would wait for.
+/// Whether work given to a stream is captured into a graph. For the default stream also whether it
+/// may not be used because a stream that it would wait for is captured.
 status is_captured(bool& captured, stream_ref stream);
-/// Of a stream that is not the default one; not_supported where CUDA does not tell.
+/// The device of a stream other than the default one; not_supported where CUDA does not tell.
 status device_of(int& device, stream_ref stream);
 
-status make_event(event_ref& made);
+status make_event(event_ref& event);
 status destroy_event(event_ref event);
 status record(event_ref event, stream_ref stream);
-/// What is enqueued on the stream after this waits for the event's last record.
+/// Work enqueued on the stream after this waits for the event's last record.
 status wait(stream_ref stream, event_ref event);
 
-status copy(void* to, const void* from, std::size_t bytes, stream_ref stream);
-/// Writes zeros.
-status clear(void* to, std::size_t bytes, stream_ref stream);
-/// The GPU writes `value` to pinned memory when the stream gets there, after all that the stream
-/// wrote before; not_supported where it cannot.
+status copy(void* dest, const void* source, std::size_t bytes, stream_ref stream);
+/// Fills memory with zeros.
+status clear(void* dest, std::size_t bytes, stream_ref stream);
+/// Enqueues a write of `value` to pinned memory, after all that the stream wrote before;
+/// not_supported where the device cannot.
 status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream);
-/// What pinned memory holds, before whatever is read after this.
+/// Reads pinned memory with acquire order.
 std::uint32_t read(const std::uint32_t* pinned);
-/// A thread of the driver calls `function`, which makes no CUDA call.
+/// Enqueues a call of `function` by a thread of the driver. The function makes no CUDA call.
 status call(void (*function)(void*), void* argument, stream_ref stream);
 
 #ifdef COLLS_CUDA_STAND_IN
 
-/// In place of a kernel's launch: `body(closure, thread, threads)` for every thread of the grid.
+/// Replaces a kernel launch: calls `body(closure, thread, threads)` for every thread of the grid.
 /// Copies `bytes` of the closure.
 status launch(void (*body)(const void*, std::size_t, std::size_t), const void* closure,
               std::size_t bytes, std::size_t threads, stream_ref stream);
@@ -168,88 +169,90 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
 
 static_assert(sizeof(memory_handle) == sizeof(cudaIpcMemHandle_t));
 
-/// What goes wrong is for colls to handle or to tell: the user's cudaGetLastError does not find it,
-/// but what was there before, where CUDA does not count this one (a stream that is not done).
-inline status heard(cudaError_t how) {
-  if (how != cudaSuccess && cudaPeekAtLastError() == how) (void)cudaGetLastError();
-  return how;
+/// Returns a call's status and removes it from cudaGetLastError: colls handles or reports it. An
+/// earlier error of the user's remains if CUDA does not record this status (cudaErrorNotReady).
+inline status consume_error(cudaError_t code) {
+  if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
+  return code;
 }
 
-/// As long as it lives, another thread may capture a stream in CUDA's usual mode, in which nobody
-/// may ask for memory, say: what colls calls is no part of a graph.
-class beside_captures {
+/// While it lives, calls of this thread that CUDA's default capture mode forbids (allocations, for
+/// example) are allowed although another thread captures a stream: they are no part of its graph.
+class relaxed_capture_mode {
  public:
-  beside_captures() { exchange(); }
-  beside_captures(const beside_captures&) = delete;
-  ~beside_captures() { exchange(); }
+  relaxed_capture_mode() { exchange(); }
+  relaxed_capture_mode(const relaxed_capture_mode&) = delete;
+  ~relaxed_capture_mode() { exchange(); }
 
  private:
-  void exchange() { (void)heard(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  void exchange() { (void)consume_error(cudaThreadExchangeStreamCaptureMode(&mode_)); }
 
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
-/// What `call()` says, beside captures.
+/// Returns the status of `call()`, made in relaxed capture mode.
 template <class Call>
-status aside(const Call& call) {
-  const beside_captures guard;
-  return heard(call());
+status outside_capture(const Call& call) {
+  const relaxed_capture_mode guard;
+  return consume_error(call());
 }
 
-/// A function of the driver, found at run time: a program starts where no driver is. Null: there is
-/// no such function.
+/// Finds a function of the driver at run time, so that a program starts without a driver. Null:
+/// there is no such function.
 template <class Function>
 Function driver_function(const char* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  const status asked =
-      heard(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how));
+  const status answered = consume_error(
+      cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
 #else
-  const status asked = heard(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &how));
+  const status answered =
+      consume_error(cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found));
 #endif
-  const bool good = asked == success && how == cudaDriverEntryPointSuccess;
-  return good ? reinterpret_cast<Function>(found) : nullptr;
+  const bool good = answered == success && found == cudaDriverEntryPointSuccess;
+  return good ? reinterpret_cast<Function>(function) : nullptr;
 }
 
 inline cudaStream_t native(stream_ref stream) { return static_cast<cudaStream_t>(stream.handle); }
 inline cudaEvent_t native(event_ref event) { return static_cast<cudaEvent_t>(event.handle); }
 
-inline const char* name(status of) { return cudaGetErrorName(static_cast<cudaError_t>(of)); }
-inline const char* text(status of) { return cudaGetErrorString(static_cast<cudaError_t>(of)); }
+inline const char* name(status code) { return cudaGetErrorName(static_cast<cudaError_t>(code)); }
+inline const char* text(status code) { return cudaGetErrorString(static_cast<cudaError_t>(code)); }
 
-inline status count_devices(int& count) { return heard(cudaGetDeviceCount(&count)); }
-inline status current_device(int& device) { return heard(cudaGetDevice(&device)); }
-inline status use_device(int device) { return heard(cudaSetDevice(device)); }
+inline status count_devices(int& count) { return consume_error(cudaGetDeviceCount(&count)); }
+inline status current_device(int& device) { return consume_error(cudaGetDevice(&device)); }
+inline status use_device(int device) { return consume_error(cudaSetDevice(device)); }
 inline status count_processors(int device, int& count) {
-  return heard(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return consume_error(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 }
 inline status identify(int device, device_id& id) {
   cudaDeviceProp known{};
-  const status result = heard(cudaGetDeviceProperties(&known, device));
+  const status result = consume_error(cudaGetDeviceProperties(&known, device));
   static_assert(sizeof known.uuid == sizeof id.words);
   std::memcpy(id.words, &known.uuid, sizeof id.words);
   return result;
 }
-inline status reach(int device) {
+inline status enable_peer_access(int device) {
   int current = 0;
-  const status result = heard(cudaGetDevice(&current));
+  const status result = consume_error(cudaGetDevice(&current));
   if (result != success || current == device) return result;
-  const status enabled = aside([&] { return cudaDeviceEnablePeerAccess(device, 0); });
+  const status enabled = outside_capture([&] { return cudaDeviceEnablePeerAccess(device, 0); });
   return enabled == peers_already ? success : enabled;
 }
-inline status can_reach(bool& can, int device, int other) {
+inline status can_access_peer(bool& can, int device, int other) {
   int answer = 0;
-  const status result = heard(cudaDeviceCanAccessPeer(&answer, device, other));
+  const status result = consume_error(cudaDeviceCanAccessPeer(&answer, device, other));
   can = result == success && answer != 0;
   return result;
 }
 inline status link_rank(int& rank, int device, int other) {
-  return heard(cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, device, other));
+  return consume_error(
+      cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, device, other));
 }
 inline status host_node(int& node, [[maybe_unused]] int device) {
   node = -1;
 #if CUDART_VERSION >= 12020
-  return heard(cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device));
+  return consume_error(cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device));
 #else
   return not_supported;
 #endif
@@ -263,56 +266,56 @@ inline std::uint64_t process() {
 }
 
 inline status allocate(void*& memory, std::size_t bytes) {
-  return aside([&] { return cudaMalloc(&memory, bytes); });
+  return outside_capture([&] { return cudaMalloc(&memory, bytes); });
 }
 inline status release(void* memory) {
-  return aside([&] { return cudaFree(memory); });
+  return outside_capture([&] { return cudaFree(memory); });
 }
 inline status synchronize_device() {
-  const status waited = aside([] { return cudaDeviceSynchronize(); });
+  const status waited = outside_capture([] { return cudaDeviceSynchronize(); });
   if (waited != cudaErrorStreamCaptureUnsupported) return waited;
-  // CUDA waits for no device of which a stream is captured, but to free memory.
-  void* some = nullptr;
-  const status made = allocate(some, 1);
-  return made == success ? release(some) : made;
+  // While a stream of the device is captured, CUDA waits for the device only to free memory.
+  void* memory = nullptr;
+  const status allocated = allocate(memory, 1);
+  return allocated == success ? release(memory) : allocated;
 }
 inline status allocate_pinned(void*& memory, std::size_t bytes) {
-  constexpr unsigned how = cudaHostAllocPortable | cudaHostAllocMapped;
-  return aside([&] { return cudaHostAlloc(&memory, bytes, how); });
+  constexpr unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
+  return outside_capture([&] { return cudaHostAlloc(&memory, bytes, flags); });
 }
 inline status release_pinned(void* memory) {
-  return aside([&] { return cudaFreeHost(memory); });
+  return outside_capture([&] { return cudaFreeHost(memory); });
 }
 inline status unpin(void* memory) {
-  return aside([&] { return cudaHostUnregister(memory); });
+  return outside_capture([&] { return cudaHostUnregister(memory); });
 }
 inline status pin(void* memory, std::size_t bytes) {
-  constexpr unsigned how = cudaHostRegisterPortable | cudaHostRegisterMapped;
-  const status result = aside([&] { return cudaHostRegister(memory, bytes, how); });
+  constexpr unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  const status result = outside_capture([&] { return cudaHostRegister(memory, bytes, flags); });
   if (result != success) return result;
-  void* there = nullptr;
-  const status found = heard(cudaHostGetDevicePointer(&there, memory, 0));
-  if (found == success && there == memory) return success;
+  void* mapped = nullptr;
+  const status found = consume_error(cudaHostGetDevicePointer(&mapped, memory, 0));
+  if (found == success && mapped == memory) return success;
   (void)unpin(memory);
   return not_supported;
 }
 inline status locate(const void* memory, location& found) {
   cudaPointerAttributes known{};
-  const status result = heard(cudaPointerGetAttributes(&known, memory));
+  const status result = consume_error(cudaPointerGetAttributes(&known, memory));
   if (result != success) return result;
   found.device = known.device;
   switch (known.type) {
     case cudaMemoryTypeHost:
-      found.where = place::pinned;
+      found.type = memory_type::pinned;
       break;
     case cudaMemoryTypeDevice:
-      found.where = place::device;
+      found.type = memory_type::device;
       break;
     case cudaMemoryTypeManaged:
-      found.where = place::managed;
+      found.type = memory_type::managed;
       break;
     default:
-      found.where = place::other;
+      found.type = memory_type::other;
       break;
   }
   return success;
@@ -324,53 +327,56 @@ inline status find_allocation(const void* memory, allocation& found) {
   static const range get_range = driver_function<range>("cuMemGetAddressRange");
   static const attribute get_attribute = driver_function<attribute>("cuPointerGetAttribute");
   if (get_range == nullptr || get_attribute == nullptr) return not_supported;
-  const auto at = reinterpret_cast<CUdeviceptr>(memory);
+  const auto pointer = reinterpret_cast<CUdeviceptr>(memory);
   CUdeviceptr base = 0;
-  const auto asked = static_cast<status>(get_range(&base, &found.size, at));
-  if (asked != success) return asked;
+  const auto answered = static_cast<status>(get_range(&base, &found.size, pointer));
+  if (answered != success) return answered;
   found.base = reinterpret_cast<std::byte*>(base);
   unsigned long long number = 0;
   const auto numbered =
-      static_cast<status>(get_attribute(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID, at));
+      static_cast<status>(get_attribute(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID, pointer));
   found.number = number;
   return numbered;
 }
 inline status share(memory_handle& shared, void* base) {
-  cudaIpcMemHandle_t made{};
-  const status result = aside([&] { return cudaIpcGetMemHandle(&made, base); });
-  std::memcpy(shared.words, &made, sizeof made);
+  cudaIpcMemHandle_t handle{};
+  const status result = outside_capture([&] { return cudaIpcGetMemHandle(&handle, base); });
+  std::memcpy(shared.words, &handle, sizeof handle);
   return result;
 }
 inline status open(void*& base, const memory_handle& shared) {
-  cudaIpcMemHandle_t from{};
-  std::memcpy(&from, shared.words, sizeof from);
-  return aside([&] { return cudaIpcOpenMemHandle(&base, from, cudaIpcMemLazyEnablePeerAccess); });
+  cudaIpcMemHandle_t handle{};
+  std::memcpy(&handle, shared.words, sizeof handle);
+  return outside_capture(
+      [&] { return cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess); });
 }
 inline status close(void* base) {
-  return aside([&] { return cudaIpcCloseMemHandle(base); });
+  return outside_capture([&] { return cudaIpcCloseMemHandle(base); });
 }
 
-/// not_supported where the driver has no such function.
+/// Calls a function of the driver; not_supported where the driver has no such function.
 template <class Function, class... Arguments>
-status by_driver(Function* function, Arguments... arguments) {
-  const beside_captures guard;
+status call_driver(Function* function, Arguments... arguments) {
+  const relaxed_capture_mode guard;
   return function == nullptr ? not_supported : static_cast<status>(function(arguments...));
 }
-inline CUdeviceptr at(void* addresses) { return reinterpret_cast<CUdeviceptr>(addresses); }
-inline CUmemAllocationProp exportable(int device) {
-  CUmemAllocationProp kind{};
-  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  kind.location.id = device;
-  return kind;
+inline CUdeviceptr device_pointer(void* addresses) {
+  return reinterpret_cast<CUdeviceptr>(addresses);
+}
+inline CUmemAllocationProp exportable_properties(int device) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
+  return properties;
 }
 inline status is_in_use(bool& used, int device) {
   using function = CUresult(CUdevice, unsigned*, int*);
   static function* const ask = driver_function<function*>("cuDevicePrimaryCtxGetState");
   unsigned flags = 0;
   int active = 0;
-  const status result = by_driver(ask, device, &flags, &active);
+  const status result = call_driver(ask, device, &flags, &active);
   used = active != 0;
   return result;
 }
@@ -378,99 +384,102 @@ inline status can_export(bool& can, int device) {
   using function = CUresult(int*, CUdevice_attribute, CUdevice);
   static function* const ask = driver_function<function*>("cuDeviceGetAttribute");
   can = true;
-  for (const CUdevice_attribute each :
+  for (const CUdevice_attribute attribute :
        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED}) {
     int has = 0;
-    const status result = by_driver(ask, &has, each, device);
+    const status result = call_driver(ask, &has, attribute, device);
     can = can && result == success && has != 0;
     if (result != success) return result;
   }
   return success;
 }
-inline status find_unit(std::size_t& bytes, int device) {
+inline status find_granularity(std::size_t& bytes, int device) {
   using function =
       CUresult(std::size_t*, const CUmemAllocationProp*, CUmemAllocationGranularity_flags);
   static function* const find = driver_function<function*>("cuMemGetAllocationGranularity");
-  const CUmemAllocationProp kind = exportable(device);
-  return by_driver(find, &bytes, &kind, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  const CUmemAllocationProp properties = exportable_properties(device);
+  return call_driver(find, &bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
 }
-inline status make_physical(physical& made, std::size_t bytes, int device) {
+inline status make_physical(physical& memory, std::size_t bytes, int device) {
   using function = CUresult(CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
                             unsigned long long);
   static function* const create = driver_function<function*>("cuMemCreate");
-  const CUmemAllocationProp kind = exportable(device);
-  return by_driver(create, &made.handle, bytes, &kind, 0ULL);
+  const CUmemAllocationProp properties = exportable_properties(device);
+  return call_driver(create, &memory.handle, bytes, &properties, 0ULL);
 }
 inline status export_physical(int& file, physical memory) {
   using function =
       CUresult(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long);
   static function* const share = driver_function<function*>("cuMemExportToShareableHandle");
-  return by_driver(share, &file, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ULL);
+  return call_driver(share, &file, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ULL);
 }
-inline status import_physical(physical& made, int file) {
+inline status import_physical(physical& memory, int file) {
   using function = CUresult(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType);
   static function* const adopt = driver_function<function*>("cuMemImportFromShareableHandle");
   void* const descriptor = reinterpret_cast<void*>(static_cast<std::intptr_t>(file));
-  return by_driver(adopt, &made.handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  return call_driver(adopt, &memory.handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 inline status drop_physical(physical memory) {
   using function = CUresult(CUmemGenericAllocationHandle);
   static function* const drop = driver_function<function*>("cuMemRelease");
-  return by_driver(drop, memory.handle);
+  return call_driver(drop, memory.handle);
 }
 inline status reserve(void*& addresses, std::size_t bytes) {
   using function =
       CUresult(CUdeviceptr*, std::size_t, std::size_t, CUdeviceptr, unsigned long long);
   static function* const take = driver_function<function*>("cuMemAddressReserve");
   CUdeviceptr found = 0;
-  const status result = by_driver(take, &found, bytes, std::size_t{0}, CUdeviceptr{0}, 0ULL);
+  const status result = call_driver(take, &found, bytes, std::size_t{0}, CUdeviceptr{0}, 0ULL);
   addresses = reinterpret_cast<void*>(found);
   return result;
 }
 inline status unreserve(void* addresses, std::size_t bytes) {
   using function = CUresult(CUdeviceptr, std::size_t);
   static function* const give = driver_function<function*>("cuMemAddressFree");
-  return by_driver(give, at(addresses), bytes);
+  return call_driver(give, device_pointer(addresses), bytes);
 }
 inline status map(void* addresses, std::size_t bytes, physical memory) {
   using function = CUresult(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle,
                             unsigned long long);
-  static function* const put = driver_function<function*>("cuMemMap");
-  return by_driver(put, at(addresses), bytes, std::size_t{0}, memory.handle, 0ULL);
+  static function* const map_memory = driver_function<function*>("cuMemMap");
+  return call_driver(map_memory, device_pointer(addresses), bytes, std::size_t{0}, memory.handle,
+                     0ULL);
 }
 inline status unmap(void* addresses, std::size_t bytes) {
   using function = CUresult(CUdeviceptr, std::size_t);
-  static function* const take_away = driver_function<function*>("cuMemUnmap");
-  return by_driver(take_away, at(addresses), bytes);
+  static function* const unmap_memory = driver_function<function*>("cuMemUnmap");
+  return call_driver(unmap_memory, device_pointer(addresses), bytes);
 }
-inline status let_in(int device, void* addresses, std::size_t bytes) {
+inline status set_access(int device, void* addresses, std::size_t bytes) {
   using function = CUresult(CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t);
   static function* const allow = driver_function<function*>("cuMemSetAccess");
-  CUmemAccessDesc who{};
-  who.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  who.location.id = device;
-  who.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return by_driver(allow, at(addresses), bytes, &who, std::size_t{1});
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = device;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return call_driver(allow, device_pointer(addresses), bytes, &access, std::size_t{1});
 }
 
-inline status make_stream(stream_ref& made) {
-  cudaStream_t stream = nullptr;
-  const status result = heard(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  made.handle = stream;
+inline status make_stream(stream_ref& stream) {
+  cudaStream_t handle = nullptr;
+  const status result = consume_error(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking));
+  stream.handle = handle;
   return result;
 }
-inline status destroy_stream(stream_ref stream) { return heard(cudaStreamDestroy(native(stream))); }
+inline status destroy_stream(stream_ref stream) {
+  return consume_error(cudaStreamDestroy(native(stream)));
+}
 inline status query(stream_ref stream) {
-  return aside([&] { return cudaStreamQuery(native(stream)); });
+  return outside_capture([&] { return cudaStreamQuery(native(stream)); });
 }
 inline status synchronize(stream_ref stream) {
-  return aside([&] { return cudaStreamSynchronize(native(stream)); });
+  return outside_capture([&] { return cudaStreamSynchronize(native(stream)); });
 }
 
 inline status is_captured(bool& captured, stream_ref stream) {
   cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
-  const status result = heard(cudaStreamIsCapturing(native(stream), &found));
+  const status result = consume_error(cudaStreamIsCapturing(native(stream), &found));
   captured = found != cudaStreamCaptureStatusNone;
   if (result != cudaErrorStreamCaptureImplicit) return result;
   captured = true;
@@ -478,31 +487,33 @@ inline status is_captured(bool& captured, stream_ref stream) {
 }
 inline status device_of([[maybe_unused]] int& device, [[maybe_unused]] stream_ref stream) {
 #if CUDART_VERSION >= 12080
-  return heard(cudaStreamGetDevice(native(stream), &device));
+  return consume_error(cudaStreamGetDevice(native(stream), &device));
 #else
   return not_supported;
 #endif
 }
 
-inline status make_event(event_ref& made) {
-  cudaEvent_t event = nullptr;
-  const status result = heard(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  made.handle = event;
+inline status make_event(event_ref& event) {
+  cudaEvent_t handle = nullptr;
+  const status result = consume_error(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming));
+  event.handle = handle;
   return result;
 }
-inline status destroy_event(event_ref event) { return heard(cudaEventDestroy(native(event))); }
+inline status destroy_event(event_ref event) {
+  return consume_error(cudaEventDestroy(native(event)));
+}
 inline status record(event_ref event, stream_ref stream) {
-  return heard(cudaEventRecord(native(event), native(stream)));
+  return consume_error(cudaEventRecord(native(event), native(stream)));
 }
 inline status wait(stream_ref stream, event_ref event) {
-  return heard(cudaStreamWaitEvent(native(stream), native(event), 0));
+  return consume_error(cudaStreamWaitEvent(native(stream), native(event), 0));
 }
 
-inline status copy(void* to, const void* from, std::size_t bytes, stream_ref stream) {
-  return heard(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
+inline status copy(void* dest, const void* source, std::size_t bytes, stream_ref stream) {
+  return consume_error(cudaMemcpyAsync(dest, source, bytes, cudaMemcpyDefault, native(stream)));
 }
-inline status clear(void* to, std::size_t bytes, stream_ref stream) {
-  return heard(cudaMemsetAsync(to, 0, bytes, native(stream)));
+inline status clear(void* dest, std::size_t bytes, stream_ref stream) {
+  return consume_error(cudaMemsetAsync(dest, 0, bytes, native(stream)));
 }
 inline status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream) {
   using function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
@@ -515,7 +526,7 @@ inline std::uint32_t read(const std::uint32_t* pinned) {
   return __atomic_load_n(pinned, __ATOMIC_ACQUIRE);
 }
 inline status call(void (*function)(void*), void* argument, stream_ref stream) {
-  return heard(cudaLaunchHostFunc(native(stream), function, argument));
+  return consume_error(cudaLaunchHostFunc(native(stream), function, argument));
 }
 
 #endif

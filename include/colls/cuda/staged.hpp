@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// staged: memory of a device over a transport of the host. Calls go by pieces through pinned
-// memory: while one piece travels, the next comes down and the last goes up.
+// staged: the model `staged`, device memory over a transport of the host. Calls go in pieces
+// through pinned memory: while one piece travels, the next is copied down and the previous one up.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_body.hpp>
@@ -16,10 +16,11 @@
 
 namespace colls::cuda {
 
-/// How calls are staged, and sums go round (ring_visit.hpp); equal on all ranks.
+/// How calls are divided into pieces, staged or in the ring of `cuda_ipc` (ipc_ring.hpp); equal on
+/// all ranks.
 struct staging {
   std::size_t segment = 1 << 20;  // bytes of a piece
-  int slots = 4;                  // pieces under way at a time
+  int slots = 4;                  // pieces in flight at a time
 
   void check() const {
     if (segment == 0 || slots < 1) {
@@ -32,39 +33,40 @@ struct staging {
 /// One rank's streams and pinned memory for its device.
 class staging_area {
  public:
-  staging_area(int device, const staging& how) : pool_(device), streams_(device), how_(how) {}
+  staging_area(int device, const staging& stage_opts)
+      : pool_(device), streams_(device), opts_(stage_opts) {}
 
   int device() const { return streams_.device(); }
   stream_pool& streams() { return streams_; }
   pinned_pool& pool() { return pool_; }
-  int slots() const { return how_.slots; }
-  /// Writes zeros, and waits for that.
+  int slots() const { return opts_.slots; }
+  /// Fills memory with zeros, and waits for that.
   void clear(std::byte* memory, std::size_t size) {
     const on_device guard(device());
-    const stream_pool::loan by(streams_);
-    by->clear(memory, size);
-    check(api::synchronize(by->ref()), "cudaStreamSynchronize");
+    const stream_pool::lease stream(streams_);
+    stream->clear(memory, size);
+    check(api::synchronize(stream->ref()), "cudaStreamSynchronize");
   }
   int pieces(std::size_t bytes) const {
-    const std::size_t count = bytes == 0 ? 1 : (bytes - 1) / how_.segment + 1;
+    const std::size_t count = bytes == 0 ? 1 : (bytes - 1) / opts_.segment + 1;
     return count < INT_MAX ? static_cast<int>(count) : INT_MAX;
   }
 
  private:
-  // The streams go first, once their work is done.
+  // The streams are destroyed first, once their work is done.
   pinned_pool pool_;
   stream_pool streams_;
-  staging how_;
+  staging opts_;
 };
 
-/// What one call has of it: a stream each way, after what the caller's stream has when the call
-/// begins.
+/// One call's streams, one for each direction. Both follow the work that the caller's stream has
+/// when the call begins.
 class staged_call {
  public:
-  staged_call(staging_area& of, stream_ref callers)
-      : pool_(of.pool()), down_(of.streams()), up_(of.streams()) {
-    down_->follow(callers);
-    up_->follow(callers);
+  staged_call(staging_area& area, stream_ref caller)
+      : pool_(area.pool()), down_(area.streams()), up_(area.streams()) {
+    down_->follow(caller);
+    up_->follow(caller);
   }
 
   pinned_pool& pool() const { return pool_; }
@@ -73,48 +75,50 @@ class staged_call {
 
  private:
   pinned_pool& pool_;
-  stream_pool::loan down_;
-  stream_pool::loan up_;
+  stream_pool::lease down_;
+  stream_pool::lease up_;
 };
 
-/// A transport of the host, for communicators whose buffers are in a device's memory.
+/// A transport of the host, for communicators whose buffers are in device memory.
 template <transport Host>
 class staged_transport {
  public:
-  using below_type = Host;
+  using next_layer_type = Host;
 
-  staged_transport(std::shared_ptr<Host> host, int device, const staging& how)
-      : host_(std::move(host)), stage_(std::make_unique<staging_area>(device, how)) {}
+  staged_transport(std::shared_ptr<Host> host, int device, const staging& stage_opts)
+      : host_(std::move(host)), stage_(std::make_unique<staging_area>(device, stage_opts)) {}
 
-  Host& below() const { return *host_; }
+  Host& next_layer() const { return *host_; }
   staging_area& stage() const { return *stage_; }
   int device() const { return stage_->device(); }
-  /// Zeros in the device's memory.
+  /// Allocates zeros in the device's memory.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     const on_device guard(device());
-    const auto made = std::make_shared<device_buffer<std::byte>>(size);
-    stage_->clear(made->data(), size);
-    return {made, made->data()};
+    const auto buffer = std::make_shared<device_buffer<std::byte>>(size);
+    stage_->clear(buffer->data(), size);
+    return {buffer, buffer->data()};
   }
-  const char* wrong_with(const any_buffer& data) const { return cuda::wrong_with(data, device()); }
-  const char* wrong_with(stream_ref callers) const { return cuda::wrong_with(callers, device()); }
+  const char* usage_error(const any_buffer& data) const {
+    return cuda::usage_error(data, device());
+  }
+  const char* usage_error(stream_ref stream) const { return cuda::usage_error(stream, device()); }
 
   int rank() const { return host_->rank(); }
   int size() const { return host_->size(); }
-  auto send(const message_key& to, const_bytes from, operation_record& record) {
-    return host_->send(to, from, record);
+  auto send(const message_key& key, const_bytes data, operation_record& record) {
+    return host_->send(key, data, record);
   }
-  auto recv(const message_key& from, mutable_bytes into, operation_record& record) {
-    return host_->recv(from, into, record);
+  auto recv(const message_key& key, mutable_bytes buffer, operation_record& record) {
+    return host_->recv(key, buffer, record);
   }
   time_point now() const { return host_->now(); }
-  match& matching() { return host_->matching(); }
+  tag_matcher& matching() { return host_->matching(); }
   run_queue& queue() { return host_->queue(); }
-  void kick() { host_->kick(); }
-  void hand_over()
+  void wake_driver() { host_->wake_driver(); }
+  void wake_peers()
     requires waking_transport<Host>
   {
-    host_->hand_over();
+    host_->wake_peers();
   }
   auto& driver() { return host_->driver(); }
   int node_of(int rank) const { return host_->node_of(rank); }
@@ -136,91 +140,98 @@ struct transport_memory<cuda::staged_transport<Host>> {
 
 namespace detail {
 
-/// Algorithms see pinned memory: those of the host's transport do it.
+/// The algorithms of the host, which see pinned memory.
 template <class Host>
-struct catalogue<basic_channel<cuda::staged_transport<Host>>> : catalogue<basic_channel<Host>> {};
+struct algorithm_table<basic_channel<cuda::staged_transport<Host>>>
+    : algorithm_table<basic_channel<Host>> {};
 
-/// What calls run: the host's bodies, on pinned memory, between a copy down and a copy up.
+/// The bodies of calls: those of the host, on pinned memory, between a copy down and a copy up.
 template <class Host>
-struct bodies<basic_channel<cuda::staged_transport<Host>>> {
+struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   using channel = basic_channel<cuda::staged_transport<Host>>;
-  using below = basic_channel<Host>;
-  using host = bodies<below>;
+  using host_channel = basic_channel<Host>;
+  using host_body = call_body<host_channel>;
   using block = cuda::pinned_pool::block;
   template <class Function>
-  using run = Function*;
+  using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  /// Algorithms see pinned memory, never the caller's.
-  static bool moves_nothing(any_buffer, any_buffer, const reduction&) { return false; }
+  /// False: algorithms never see the caller's memory.
+  static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
-  static task<> in_place(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                         any_buffer in, any_buffer out, const reduction& by, int ranks) {
-    const auto between = [algorithm, by, ranks](below lane, any_buffer part) {
-      return host::in_place(lane, algorithm, part, part, by, ranks);
+  static task<> in_place(channel net,
+                         function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+                         any_buffer in, any_buffer out, const reduction& op, int ranks) {
+    const auto run_on_host = [algorithm, op, ranks](host_channel lane, any_buffer part) {
+      return host_body::in_place(lane, algorithm, part, part, op, ranks);
     };
-    return elementwise(net, in, out, in.size(), between);
+    return elementwise(net, in, out, in.size(), run_on_host);
   }
 
-  static task<> exscan(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                       any_buffer data, const reduction& by) {
-    const auto between = [algorithm, by](below lane, any_buffer part) {
-      return host::exscan(lane, algorithm, part, by);
+  static task<> exscan(channel net,
+                       function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+                       any_buffer data, const reduction& op) {
+    const auto run_on_host = [algorithm, op](host_channel lane, any_buffer part) {
+      return host_body::exscan(lane, algorithm, part, op);
     };
-    return elementwise(net, data, net.rank() > 0 ? data : nothing(), data.size(), between);
+    return elementwise(net, data, net.rank() > 0 ? data : nothing(), data.size(), run_on_host);
   }
 
-  static task<> reduce(channel net,
-                       run<task<>(below, any_buffer, any_buffer, int, any_op)> algorithm,
-                       any_buffer in, any_buffer out, int root, const reduction& by) {
-    const auto between = [algorithm, root, by](below lane, any_buffer part) {
-      return host::reduce(lane, algorithm, part, lane.rank() == root ? part : nothing(), root, by);
+  static task<> reduce(
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, int, any_op)> algorithm,
+      any_buffer in, any_buffer out, int root, const reduction& op) {
+    const auto run_on_host = [algorithm, root, op](host_channel lane, any_buffer part) {
+      return host_body::reduce(lane, algorithm, part, lane.rank() == root ? part : nothing(), root,
+                               op);
     };
-    return elementwise(net, in, net.rank() == root ? out : nothing(), in.size(), between);
+    return elementwise(net, in, net.rank() == root ? out : nothing(), in.size(), run_on_host);
   }
 
-  static task<> broadcast(channel net, run<task<>(below, any_buffer, int)> algorithm,
+  static task<> broadcast(channel net,
+                          function_pointer<task<>(host_channel, any_buffer, int)> algorithm,
                           any_buffer data, int root) {
-    const auto between = [algorithm, root](below lane, any_buffer part) {
-      return host::broadcast(lane, algorithm, part, root);
+    const auto run_on_host = [algorithm, root](host_channel lane, any_buffer part) {
+      return host_body::broadcast(lane, algorithm, part, root);
     };
     const bool sends = net.rank() == root;
     return elementwise(net, sends ? data : nothing(), sends ? nothing() : data, data.size(),
-                       between, data.element_size());
+                       run_on_host, data.element_size());
   }
 
-  /// One buffer after the other; small ones are one piece, so that their latency is paid once.
-  static task<> grouped(channel net, run<task<>(below, any_buffer, any_op)> algorithm,
-                        std::vector<any_buffer> group, reduction by, bool packed) {
+  /// Reduces one buffer after the other; small ones together as one piece, to pay the latency once.
+  static task<> all_reduce_group(
+      channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+      std::vector<any_buffer> group, reduction op, bool packed) {
     if (!packed) {
-      // The parts follow this stream: the caller's may have more work when a later one begins.
-      const cuda::stream_pool::loan so_far(net.net().stage().streams());
-      so_far->follow(net.record().stream);
-      net.record().stream = so_far->ref();
+      // The parts follow this stream: the caller's may have more work when a later part begins.
+      const cuda::stream_pool::lease preceding(net.net().stage().streams());
+      preceding->follow(net.record().stream);
+      net.record().stream = preceding->ref();
       for (const any_buffer& part : group) {
-        co_await in_place(net, algorithm, part, part, by, net.size());
+        co_await in_place(net, algorithm, part, part, op, net.size());
       }
       co_return;
     }
     std::size_t total = 0;
     for (const any_buffer& part : group) total += part.size();
     const std::size_t element = group.front().element_size();
-    const auto piece = [&](below lane, int, const cuda::staged_call& with) -> task<> {
-      const block slot(with.pool(), total * element);
+    const auto piece = [&](host_channel lane, int, const cuda::staged_call& call) -> task<> {
+      const block slot(call.pool(), total * element);
       const any_buffer all(slot.data(), total, element);
-      cuda::copies down(with.down());
-      cuda::copies up(with.up());
-      std::size_t at = 0;
+      cuda::copy_batch down(call.down());
+      cuda::copy_batch up(call.up());
+      std::size_t offset = 0;
       for (const any_buffer& part : group) {
-        down.copy(all.subspan(at, 0).data(), part.data(), bytes(part).size);
-        at += part.size();
+        down.copy(all.subspan(offset, 0).data(), part.data(), bytes(part).size);
+        offset += part.size();
       }
       co_await down.reached();
-      co_await host::in_place(lane, algorithm, all, all, by, lane.size());
-      at = 0;
+      co_await host_body::in_place(lane, algorithm, all, all, op, lane.size());
+      offset = 0;
       for (const any_buffer& part : group) {
-        up.copy(part.data(), all.subspan(at, 0).data(), bytes(part).size);
-        at += part.size();
+        up.copy(part.data(), all.subspan(offset, 0).data(), bytes(part).size);
+        offset += part.size();
       }
       co_await up.reached();
     };
@@ -228,115 +239,123 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
   }
 
   static task<> reduce_scatter(
-      channel net, run<task<>(below, any_buffer, any_buffer, partition, any_op)> algorithm,
-      any_buffer in, any_buffer out, offsets table, reduction by) {
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, any_op)> algorithm,
+      any_buffer in, any_buffer out, offsets table, reduction op) {
     const partition parts = partition_of(table, out.size(), net.size());
     const int pieces = net.net().stage().pieces(bytes(in).size);
-    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
+    const auto piece = [&](host_channel lane, int k, const cuda::staged_call& call) -> task<> {
       const partition cut = parts.segment(k, pieces);
       offsets packed = pack(cut);
-      const std::size_t mine = cut.count(lane.rank());
-      const block slot(with.pool(), packed.back() * in.element_size());
-      const block own(with.pool(), mine * in.element_size());
+      const std::size_t own_count = cut.count(lane.rank());
+      const block slot(call.pool(), packed.back() * in.element_size());
+      const block own(call.pool(), own_count * in.element_size());
       const any_buffer all(slot.data(), packed.back(), in.element_size());
-      const any_buffer result(own.data(), mine, in.element_size());
-      cuda::copies down(with.down());
-      cuda::copies up(with.up());
+      const any_buffer result(own.data(), own_count, in.element_size());
+      cuda::copy_batch down(call.down());
+      cuda::copy_batch up(call.up());
       copy_chunks(down, all, packed, in, cut, true);
       co_await down.reached();
-      co_await host::reduce_scatter(lane, algorithm, all, result, std::move(packed), by);
-      const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
-      up.copy(out.subspan(at, mine).data(), result.data(), bytes(result).size);
+      co_await host_body::reduce_scatter(lane, algorithm, all, result, std::move(packed), op);
+      const std::size_t offset = cut.offset(lane.rank()) - parts.offset(lane.rank());
+      up.copy(out.subspan(offset, own_count).data(), result.data(), bytes(result).size);
       co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
   }
 
-  static task<> all_gather(channel net, run<task<>(below, any_buffer, partition)> algorithm,
+  static task<> all_gather(channel net,
+                           function_pointer<task<>(host_channel, any_buffer, partition)> algorithm,
                            any_buffer in, any_buffer out, const offsets& table) {
-    const auto between = [algorithm](below lane, any_buffer own, any_buffer all, offsets packed) {
-      return host::all_gather(lane, algorithm, own, all, std::move(packed));
+    const auto run_on_host = [algorithm](host_channel lane, any_buffer own, any_buffer all,
+                                         offsets packed) {
+      return host_body::all_gather(lane, algorithm, own, all, std::move(packed));
     };
-    return gathered(net, in, out, table, between);
+    return gathered(net, in, out, table, run_on_host);
   }
-  static task<> all_gather_apart(channel net,
-                                 run<task<>(below, any_buffer, any_buffer, partition)> algorithm,
-                                 any_buffer in, any_buffer out, const offsets& table) {
-    const auto between = [algorithm](below lane, any_buffer own, any_buffer all, offsets packed) {
-      return host::all_gather_apart(lane, algorithm, own, all, std::move(packed));
+  static task<> all_gather_out_of_place(
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, partition)> algorithm,
+      any_buffer in, any_buffer out, const offsets& table) {
+    const auto run_on_host = [algorithm](host_channel lane, any_buffer own, any_buffer all,
+                                         offsets packed) {
+      return host_body::all_gather_out_of_place(lane, algorithm, own, all, std::move(packed));
     };
-    return gathered(net, in, out, table, between);
+    return gathered(net, in, out, table, run_on_host);
   }
 
-  /// gather and scatter: `share` elements are this rank's, all lie on the root.
-  static task<> rooted(channel net,
-                       run<task<>(below, any_buffer, any_buffer, partition, int)> algorithm,
-                       any_buffer first, any_buffer second, std::size_t share, offsets table,
-                       int root) {
+  /// gather and scatter: `share` elements belong to this rank; the root has all.
+  static task<> gather_or_scatter(
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, int)> algorithm,
+      any_buffer first, any_buffer second, std::size_t share, offsets table, int root) {
     const partition parts = partition_of(table, share, net.size());
-    const bool gathers = net.record().what == collective::gather;
-    const any_buffer mine = gathers ? first : second;
-    const any_buffer whole = gathers ? second : first;
-    const int pieces = net.net().stage().pieces(parts.total() * mine.element_size());
-    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
+    const bool gathers = net.record().operation == collective::gather;
+    const any_buffer own_data = gathers ? first : second;
+    const any_buffer root_data = gathers ? second : first;
+    const int pieces = net.net().stage().pieces(parts.total() * own_data.element_size());
+    const auto piece = [&](host_channel lane, int k, const cuda::staged_call& call) -> task<> {
       const bool is_root = lane.rank() == root;
       const partition cut = parts.segment(k, pieces);
       offsets packed = pack(cut);
-      const offsets places = packed;
-      const std::size_t element = mine.element_size();
-      const std::size_t held = is_root ? packed.back() : 0;
-      const block slot(with.pool(), held * element);
-      const block own(with.pool(), cut.count(lane.rank()) * element);
-      const any_buffer all(slot.data(), held, element);
+      const offsets starts = packed;
+      const std::size_t element = own_data.element_size();
+      const std::size_t total = is_root ? packed.back() : 0;
+      const block slot(call.pool(), total * element);
+      const block own(call.pool(), cut.count(lane.rank()) * element);
+      const any_buffer all(slot.data(), total, element);
       const any_buffer part(own.data(), cut.count(lane.rank()), element);
-      const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
-      const any_buffer place = mine.subspan(at, part.size());
-      cuda::copies down(with.down());
-      cuda::copies up(with.up());
+      const std::size_t offset = cut.offset(lane.rank()) - parts.offset(lane.rank());
+      const any_buffer own_part = own_data.subspan(offset, part.size());
+      cuda::copy_batch down(call.down());
+      cuda::copy_batch up(call.up());
       if (gathers) {
-        down.copy(part.data(), place.data(), bytes(part).size);
+        down.copy(part.data(), own_part.data(), bytes(part).size);
       } else if (is_root) {
-        copy_chunks(down, all, places, whole, cut, true);
+        copy_chunks(down, all, starts, root_data, cut, true);
       }
       co_await down.reached();
-      co_await host::rooted(lane, algorithm, gathers ? part : all, gathers ? all : part,
-                            part.size(), std::move(packed), root);
+      co_await host_body::gather_or_scatter(lane, algorithm, gathers ? part : all,
+                                            gathers ? all : part, part.size(), std::move(packed),
+                                            root);
       if (!gathers) {
-        up.copy(place.data(), part.data(), bytes(part).size);
+        up.copy(own_part.data(), part.data(), bytes(part).size);
       } else if (is_root) {
-        copy_chunks(up, all, places, whole, cut, false);
+        copy_chunks(up, all, starts, root_data, cut, false);
       }
       co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
   }
 
-  /// With counts of its own each rank has another total: that is one piece.
+  /// If counts differ from rank to rank, so may their totals: then there is one piece.
   static task<> all_to_all(
-      channel net, run<task<>(below, any_buffer, partition, any_buffer, partition)> algorithm,
+      channel net,
+      function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
+          algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
     const auto ranks = static_cast<std::size_t>(net.size());
-    const partition from = partition_of(sends, in.size() / ranks, net.size());
-    const partition to = partition_of(receives, out.size() / ranks, net.size());
+    const partition send_parts = partition_of(sends, in.size() / ranks, net.size());
+    const partition recv_parts = partition_of(receives, out.size() / ranks, net.size());
     const bool equal_blocks = sends.empty() && receives.empty();
     const int pieces = equal_blocks ? net.net().stage().pieces(bytes(in).size) : 1;
-    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
-      const partition cut_in = from.segment(k, pieces);
-      const partition cut_out = to.segment(k, pieces);
+    const auto piece = [&](host_channel lane, int k, const cuda::staged_call& call) -> task<> {
+      const partition cut_in = send_parts.segment(k, pieces);
+      const partition cut_out = recv_parts.segment(k, pieces);
       offsets packed_in = pack(cut_in);
       offsets packed_out = pack(cut_out);
-      const offsets places = packed_out;
-      const block slot_in(with.pool(), packed_in.back() * in.element_size());
-      const block slot_out(with.pool(), packed_out.back() * in.element_size());
+      const offsets starts = packed_out;
+      const block slot_in(call.pool(), packed_in.back() * in.element_size());
+      const block slot_out(call.pool(), packed_out.back() * in.element_size());
       const any_buffer all_in(slot_in.data(), packed_in.back(), in.element_size());
       const any_buffer all_out(slot_out.data(), packed_out.back(), in.element_size());
-      cuda::copies down(with.down());
-      cuda::copies up(with.up());
+      cuda::copy_batch down(call.down());
+      cuda::copy_batch up(call.up());
       copy_chunks(down, all_in, packed_in, in, cut_in, true);
       co_await down.reached();
-      co_await host::all_to_all(lane, algorithm, all_in, all_out, std::move(packed_in),
-                                std::move(packed_out));
-      copy_chunks(up, all_out, places, out, cut_out, false);
+      co_await host_body::all_to_all(lane, algorithm, all_in, all_out, std::move(packed_in),
+                                     std::move(packed_out));
+      copy_chunks(up, all_out, starts, out, cut_out, false);
       co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
@@ -348,66 +367,67 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     return table.empty() ? partition::blocks(block_size, ranks)
                          : partition::from_offsets(table.data(), ranks);
   }
-  /// Where the chunks begin in memory that holds one after the other.
+  /// The offsets of the chunks when they are packed one after the other.
   static offsets pack(const partition& cut) {
     offsets packed{0};
     for (int i = 0; i < cut.ranks(); ++i) packed.push_back(packed.back() + cut.count(i));
     return packed;
   }
-  static void copy_chunks(cuda::copies& by, const any_buffer& packed, const offsets& places,
+  static void copy_chunks(cuda::copy_batch& batch, const any_buffer& packed, const offsets& starts,
                           const any_buffer& data, const partition& cut, bool down) {
     for (int i = 0; i < cut.ranks(); ++i) {
-      const any_buffer there = data.subspan(cut.offset(i), cut.count(i));
-      const any_buffer here = packed.subspan(places[static_cast<std::size_t>(i)], cut.count(i));
-      by.copy(down ? here.data() : there.data(), down ? there.data() : here.data(),
-              bytes(here).size);
+      const any_buffer chunk = data.subspan(cut.offset(i), cut.count(i));
+      const any_buffer packed_chunk =
+          packed.subspan(starts[static_cast<std::size_t>(i)], cut.count(i));
+      batch.copy(down ? packed_chunk.data() : chunk.data(),
+                 down ? chunk.data() : packed_chunk.data(), bytes(packed_chunk).size);
     }
   }
 
-  /// `between(lane, own, all, where chunks begin)` of the host for each piece of an all_gather.
-  template <class Between>
+  /// Calls `run_on_host(lane, own, all, offsets of chunks)` for each piece of an all_gather.
+  template <class RunOnHost>
   static task<> gathered(channel net, any_buffer in, any_buffer out, offsets table,
-                         Between between) {
+                         RunOnHost run_on_host) {
     const partition parts = partition_of(table, in.size(), net.size());
     const int pieces = net.net().stage().pieces(bytes(out).size);
-    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
+    const auto piece = [&](host_channel lane, int k, const cuda::staged_call& call) -> task<> {
       const partition cut = parts.segment(k, pieces);
       offsets packed = pack(cut);
-      const offsets places = packed;
-      const block slot(with.pool(), packed.back() * in.element_size());
+      const offsets starts = packed;
+      const block slot(call.pool(), packed.back() * in.element_size());
       const any_buffer all(slot.data(), packed.back(), in.element_size());
       const auto rank = static_cast<std::size_t>(lane.rank());
       const any_buffer own = all.subspan(packed[rank], cut.count(lane.rank()));
-      const std::size_t at = cut.offset(lane.rank()) - parts.offset(lane.rank());
-      cuda::copies down(with.down());
-      cuda::copies up(with.up());
-      down.copy(own.data(), in.subspan(at, own.size()).data(), bytes(own).size);
+      const std::size_t offset = cut.offset(lane.rank()) - parts.offset(lane.rank());
+      cuda::copy_batch down(call.down());
+      cuda::copy_batch up(call.up());
+      down.copy(own.data(), in.subspan(offset, own.size()).data(), bytes(own).size);
       co_await down.reached();
-      co_await between(lane, own, all, std::move(packed));
-      copy_chunks(up, all, places, out, cut, false);
+      co_await run_on_host(lane, own, all, std::move(packed));
+      copy_chunks(up, all, starts, out, cut, false);
       co_await up.reached();
     };
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Pieces of `count` elements: down from `in`, `between(lane, piece)` of the host, up to `out`;
-  /// either may be nothing.
-  template <class Between>
+  /// Copies each piece of `count` elements down from `in`, calls `run_on_host(lane, piece)`, and
+  /// copies it up to `out`. Either buffer may be empty.
+  template <class RunOnHost>
   static task<> elementwise(channel net, any_buffer in, any_buffer out, std::size_t count,
-                            Between between, std::size_t element = 0) {
+                            RunOnHost run_on_host, std::size_t element = 0) {
     if (element == 0) element = in.element_size();
     const int pieces = net.net().stage().pieces(count * element);
     const partition parts(count, pieces);
-    const auto piece = [&](below lane, int k, const cuda::staged_call& with) -> task<> {
-      const block slot(with.pool(), parts.count(k) * element);
+    const auto piece = [&](host_channel lane, int k, const cuda::staged_call& call) -> task<> {
+      const block slot(call.pool(), parts.count(k) * element);
       const any_buffer part(slot.data(), parts.count(k), element);
-      cuda::copies down(with.down());
-      cuda::copies up(with.up());
+      cuda::copy_batch down(call.down());
+      cuda::copy_batch up(call.up());
       if (in.size() != 0) {
         down.copy(part.data(), in.subspan(parts.offset(k), 0).data(), bytes(part).size);
         co_await down.reached();
       }
-      co_await between(lane, part);
+      co_await run_on_host(lane, part);
       if (out.size() != 0) {
         up.copy(out.subspan(parts.offset(k), 0).data(), part.data(), bytes(part).size);
         co_await up.reached();
@@ -416,92 +436,92 @@ struct bodies<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// `piece(lane, k, call)` for k = 0 .. pieces-1, as many at a time as there are slots. Both
+  /// Runs `piece(lane, k, call)` for k = 0 .. pieces-1, as many at a time as there are slots. Both
   /// numbers are equal on all ranks.
   template <class Piece>
   static task<> pipelined(channel net, int pieces, const Piece& piece) {
-    const below whole = net;
+    const host_channel host = net;
     std::optional<cuda::staged_call> call;
     try {
       call.emplace(net.net().stage(), net.record().stream);
     } catch (const error& thrown) {
-      whole.revoke(thrown.record());
+      host.revoke(thrown.record());
       throw;
     }
     const int slots = net.net().stage().slots();
     const int width = pieces < slots ? pieces : slots;
-    const auto in_turn = [&](int slot) {
-      const below lane = whole.lane(slot * whole.lanes());
-      return each_in_turn(lane, slot, width, pieces, piece, *call);
+    const auto run_slot = [&](int slot) {
+      const host_channel lane = host.lane(slot * host.lanes());
+      return run_every(lane, slot, width, pieces, piece, *call);
     };
-    co_await each_of(0, width, in_turn);
+    co_await each_of(0, width, run_slot);
   }
   template <class Piece>
-  static task<> each_in_turn(below lane, int first, int step, int end, const Piece& piece,
-                             const cuda::staged_call& call) {
+  static task<> run_every(host_channel lane, int first, int step, int end, const Piece& piece,
+                          const cuda::staged_call& call) {
     try {
       for (int k = first; k < end; k += step) co_await piece(lane, k, call);
     } catch (const error& thrown) {
-      // First, so that the pieces beside this one end too, here and on the other ranks.
+      // Before throwing, so that concurrent pieces end too, here and on the other ranks.
       lane.revoke(thrown.record());
       throw;
     }
   }
 };
 
-/// Point to point: the whole message comes down before it is sent, and goes up when it has come.
+/// Point-to-point messages: copied down as a whole before they are sent, and up once received.
 template <class Host>
-struct messages<cuda::staged_transport<Host>> {
+struct point_to_point_body<cuda::staged_transport<Host>> {
   using staged = cuda::staged_transport<Host>;
-  using host = messages<Host>;
+  using host_body = point_to_point_body<Host>;
   using block = cuda::pinned_pool::block;
 
-  static task<> send(staged& net, call_base& made, message_key key, const_bytes from) {
-    const block copy(net.stage().pool(), from.size);
-    cuda::event called(net.device());
-    called.record(made.stream);
-    made.untouched = [](const call_base&) { return true; };
-    co_await copied(net, called, copy.data(), from.data, from.size);
-    co_await host::send(net.below(), made, key, {copy.data(), from.size});
+  static task<> send(staged& net, call_base& call, message_key key, const_bytes data) {
+    const block copy(net.stage().pool(), data.size);
+    cuda::event preceding(net.device());
+    preceding.record(call.stream);
+    call.can_withdraw = [](const call_base&) { return true; };
+    co_await copy_after(net, preceding, copy.data(), data.data, data.size);
+    co_await host_body::send(net.next_layer(), call, key, {copy.data(), data.size});
   }
 
-  static task<received> recv(staged& net, call_base& made, message_key key, mutable_bytes into,
+  static task<received> recv(staged& net, call_base& call, message_key key, mutable_bytes buffer,
                              std::size_t element) {
-    const block copy(net.stage().pool(), into.size);
-    cuda::event called(net.device());
-    called.record(made.stream);
-    const received got =
-        co_await host::recv(net.below(), made, key, {copy.data(), into.size}, element);
-    made.untouched = nullptr;
-    co_await copied(net, called, into.data, copy.data(), got.count * element);
-    co_return got;
+    const block copy(net.stage().pool(), buffer.size);
+    cuda::event preceding(net.device());
+    preceding.record(call.stream);
+    const received result =
+        co_await host_body::recv(net.next_layer(), call, key, {copy.data(), buffer.size}, element);
+    call.can_withdraw = nullptr;
+    co_await copy_after(net, preceding, buffer.data, copy.data(), result.count * element);
+    co_return result;
   }
 
-  static task<received> send_recv(staged& net, call_base& made, message_key to, const_bytes from,
-                                  message_key source, mutable_bytes into, std::size_t element) {
-    const block outgoing(net.stage().pool(), from.size);
-    const block incoming(net.stage().pool(), into.size);
-    cuda::event called(net.device());
-    called.record(made.stream);
-    made.untouched = [](const call_base&) { return true; };
-    co_await copied(net, called, outgoing.data(), from.data, from.size);
-    const received got =
-        co_await host::send_recv(net.below(), made, to, {outgoing.data(), from.size}, source,
-                                 {incoming.data(), into.size}, element);
-    made.untouched = nullptr;
-    co_await copied(net, called, into.data, incoming.data(), got.count * element);
-    co_return got;
+  static task<received> send_recv(staged& net, call_base& call, message_key dest, const_bytes data,
+                                  message_key source, mutable_bytes buffer, std::size_t element) {
+    const block outgoing(net.stage().pool(), data.size);
+    const block incoming(net.stage().pool(), buffer.size);
+    cuda::event preceding(net.device());
+    preceding.record(call.stream);
+    call.can_withdraw = [](const call_base&) { return true; };
+    co_await copy_after(net, preceding, outgoing.data(), data.data, data.size);
+    const received result =
+        co_await host_body::send_recv(net.next_layer(), call, dest, {outgoing.data(), data.size},
+                                      source, {incoming.data(), buffer.size}, element);
+    call.can_withdraw = nullptr;
+    co_await copy_after(net, preceding, buffer.data, incoming.data(), result.count * element);
+    co_return result;
   }
 
  private:
-  /// After what the caller's stream had when the message was called.
-  static task<> copied(staged& net, const cuda::event& called, std::byte* to, const std::byte* from,
-                       std::size_t size) {
-    const cuda::stream_pool::loan by(net.stage().streams());
-    by->follow(called);
-    cuda::copies work(*by);
-    work.copy(to, from, size);
-    co_await work.reached();
+  /// Copies after the work that the caller's stream had when the message was called.
+  static task<> copy_after(staged& net, const cuda::event& preceding, std::byte* dest,
+                           const std::byte* source, std::size_t size) {
+    const cuda::stream_pool::lease stream(net.stage().streams());
+    stream->follow(preceding);
+    cuda::copy_batch batch(*stream);
+    batch.copy(dest, source, size);
+    co_await batch.reached();
   }
 };
 
@@ -511,19 +531,19 @@ struct messages<cuda::staged_transport<Host>> {
 
 namespace colls::cuda {
 
-/// A model for `attach`: every transport of the host, through pinned memory. Reductions are made by
-/// the CPU. A call has how.slots pieces of how.segment bytes, rounded up to powers of two, in
-/// pinned memory.
+/// A model for `attach`: any transport of the host, through pinned memory. The CPU reduces. A call
+/// uses pinned memory for `slots` pieces of `segment` bytes, rounded up to a power of two.
 struct staged {
   using settings = staging;
 
   template <class Transport>
-  static auto attach(communicator<Transport>& comm, int device, const staging& how, options call) {
-    how.check();
+  static auto attach(communicator<Transport>& comm, int device, const staging& stage_opts,
+                     options opts) {
+    stage_opts.check();
     const auto make = [&](std::shared_ptr<Transport> host) {
-      return std::make_shared<staged_transport<Transport>>(std::move(host), device, how);
+      return std::make_shared<staged_transport<Transport>>(std::move(host), device, stage_opts);
     };
-    return comm.over(how.shape(), make, call);
+    return comm.attach(stage_opts.shape(), make, opts);
   }
 };
 

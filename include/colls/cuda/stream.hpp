@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Streams and events, and awaiting a stream: the GPU writes a number, the driver of the coroutine
-// reads it. No thread, no call of CUDA per look.
+// stream: streams and events, and awaiting a stream. The GPU writes a number and the driver of the
+// coroutine polls it: no thread takes part, and a poll makes no call of CUDA.
 
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
@@ -16,16 +16,17 @@
 
 namespace colls::cuda {
 
-/// What is captured into a graph is not done now: nobody may wait for it.
-inline void refuse_captured(stream_ref callers) {
+/// Throws if a stream is captured: work captured into a graph is not executed now, so a call could
+/// not wait for it.
+inline void refuse_captured(stream_ref stream) {
   bool is_captured = false;
-  check(api::is_captured(is_captured, callers), "cudaStreamIsCapturing");
+  check(api::is_captured(is_captured, stream), "cudaStreamIsCapturing");
   if (is_captured) {
     throw error(errc::invalid_argument, "calls cannot be captured into a CUDA graph");
   }
 }
 
-/// A point in the work of a device's stream, for other streams to wait for.
+/// A point in the work of a device's stream that other streams can wait for.
 class event {
  public:
   explicit event(int device) : device_(device) {
@@ -36,11 +37,11 @@ class event {
   ~event() { (void)api::destroy_event(event_); }
 
   api::event_ref ref() const { return event_; }
-  /// From now on this is what `of` has been given so far.
-  void record(stream_ref of) {
-    const on_device guard(device_);  // whose default stream is meant
-    refuse_captured(of);
-    check(api::record(event_, of), "cudaEventRecord");
+  /// Makes this the point after all work that has been given to `stream` so far.
+  void record(stream_ref stream) {
+    const on_device guard(device_);  // selects whose default stream is meant
+    refuse_captured(stream);
+    check(api::record(event_, stream), "cudaEventRecord");
   }
 
  private:
@@ -48,41 +49,42 @@ class event {
   api::event_ref event_;
 };
 
-/// How far a stream has come: a word of pinned memory that it writes, and the last number that was
-/// asked for.
-struct milestone {
+/// The progress of a stream (a timeline): the stream writes increasing values to a word of pinned
+/// memory.
+struct progress_counter {
   std::uint32_t* word = nullptr;
-  std::uint32_t last = 0;
-  bool is_left = false;  // whoever waited has given up: the stream may not get there for long
-  bool by_host = false;  // no stream writes there: a function of the host does
+  std::uint32_t issued = 0;      // the last value whose write was enqueued
+  bool is_abandoned = false;     // no operation waits for it any more, though it may take long
+  bool written_by_host = false;  // by a function of the host instead of the stream
 
-  // Numbers wrap around.
-  bool is_at(std::uint32_t number) const {
-    return static_cast<std::int32_t>(api::read(word) - number) >= 0;
+  // Values wrap around.
+  bool has_reached(std::uint32_t value) const {
+    return static_cast<std::int32_t>(api::read(word) - value) >= 0;
   }
 };
 
-/// A stream of a device, made here; its end waits for its work, but not for what it follows if who
-/// waited for that has given up. Work of other streams, the default
-/// stream's too, runs beside it. For one thread.
+/// Owns a stream of a device. Work of other streams, the default stream included, runs concurrently
+/// with its work. The destructor waits for its work, except for what it follows if the operation
+/// that awaited that was abandoned. For one thread.
 class stream {
  public:
-  /// `word`: where it tells how far it has come, for others to see; 0 as yet.
+  /// `word`: where the stream writes its progress, for peers to see, holding 0; `is_pinned`:
+  /// whether the stream can write there. By default a word of the stream's own.
   explicit stream(int device, std::uint32_t* word = nullptr, bool is_pinned = true)
-      : device_(device), marks_(device) {
+      : device_(device), event_(device) {
     const on_device guard(device);
     if (word == nullptr) {
-      line_ = pinned_buffer<std::uint32_t>(16);
-      *line_.data() = 0;
+      word_ = pinned_buffer<std::uint32_t>(16);
+      *word_.data() = 0;
     }
-    passed_.word = word != nullptr ? word : line_.data();
-    passed_.by_host = word != nullptr && !is_pinned;
+    progress_.word = word != nullptr ? word : word_.data();
+    progress_.written_by_host = word != nullptr && !is_pinned;
     check(api::make_stream(stream_), "cudaStreamCreate");
   }
   stream(const stream&) = delete;
   ~stream() {
-    if (passed_.is_left && api::query(stream_) == api::not_ready) {
-      line_.leave();  // still to be written
+    if (progress_.is_abandoned && api::query(stream_) == api::not_ready) {
+      word_.release();  // the stream still writes it
     } else {
       (void)api::synchronize(stream_);
     }
@@ -92,100 +94,103 @@ class stream {
   int device() const { return device_; }
   stream_ref ref() const { return stream_; }
 
-  /// What comes here after this waits for all that `other`, a stream of the same device, has now.
+  /// Work given to this stream after this waits for all that `other`, a stream of the same device,
+  /// has now.
   void follow(stream_ref other) {
-    marks_.record(other);
-    follow(marks_);
+    event_.record(other);
+    follow(event_);
   }
   void follow(const event& point) { check(api::wait(stream_, point.ref()), "cudaStreamWaitEvent"); }
 
-  void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes != 0) check(api::copy(to, from, bytes, stream_), "cudaMemcpyAsync");
+  void copy(void* dest, const void* source, std::size_t bytes) {
+    if (bytes != 0) check(api::copy(dest, source, bytes, stream_), "cudaMemcpyAsync");
   }
 
-  void clear(void* to, std::size_t bytes) {
-    check(api::clear(to, bytes, stream_), "cudaMemsetAsync");
+  void clear(void* dest, std::size_t bytes) {
+    check(api::clear(dest, bytes, stream_), "cudaMemsetAsync");
   }
 
-  /// An operation that ends when all that was given to the stream before it is done:
-  /// `co_await s.reached()`. Throws where the device failed. Dropping it waits for the stream,
-  /// since what the stream uses may go with it.
-  class landing;
+  /// `co_await s.reached()` ends when all work given to the stream before it is done. Throws if the
+  /// device failed. If the operation is dropped, it waits for the stream, since the buffers that
+  /// the stream uses may be destroyed next.
+  class wait_operation;
   struct request {
-    using operation = landing;
+    using operation = wait_operation;
     int device;
-    stream_ref on;
-    milestone* passed;  // of no other stream
-    const communicator_state* until = nullptr;
+    stream_ref queue;
+    progress_counter* progress;  // used by this stream only
+    const communicator_state* communicator = nullptr;
   };
-  request reached() { return {device_, stream_, &passed_}; }
-  /// The same of a stream of a pool that has nothing but what it follows, until the communicator
-  /// fails, if it does: nobody waits for that stream then, which lasts longer.
-  request followed(const communicator_state& with) { return {device_, stream_, &passed_, &with}; }
-  /// The number that the next `reached` waits for, and whether the stream has got to one.
-  std::uint32_t next() const { return passed_.last + 1; }
-  bool has_passed(std::uint32_t number) const { return passed_.is_at(number); }
-  /// For another call, once it has got through all that it had.
-  void renew() { passed_.is_left = false; }
+  request reached() { return {device_, stream_, &progress_}; }
+  /// As `reached`, for a stream of a pool that has no work of its own but only follows others. Ends
+  /// also when the communicator fails; the stream then outlives the operation.
+  request followed(const communicator_state& communicator) {
+    return {device_, stream_, &progress_, &communicator};
+  }
+  /// The progress value that the next `reached` waits for.
+  std::uint32_t next_value() const { return progress_.issued + 1; }
+  bool has_reached(std::uint32_t value) const { return progress_.has_reached(value); }
+  /// Prepares an idle stream for another call.
+  void reset() { progress_.is_abandoned = false; }
 
  private:
   int device_;
-  event marks_;
-  pinned_buffer<std::uint32_t> line_;  // the number that the stream has got to
-  milestone passed_;
+  event event_;
+  pinned_buffer<std::uint32_t> word_;  // the progress value
+  progress_counter progress_;
   stream_ref stream_;
 };
 
-/// One user's copies on a stream that others may use too, and the wait for them. Where an exception
-/// comes in between it waits for the stream on its way: what they use may go then.
-class copies {
+/// The copies of one user of a stream that has other users. If an exception leaves the scope before
+/// they are done, the destructor waits for them, since their buffers may be destroyed next.
+class copy_batch {
  public:
-  explicit copies(stream& on) : on_(on) {}
-  copies(const copies&) = delete;
-  ~copies() {
-    if (std::uncaught_exceptions() == 0 || !any_ || on_.has_passed(last_)) return;
-    (void)api::synchronize(on_.ref());
+  explicit copy_batch(stream& queue) : queue_(queue) {}
+  copy_batch(const copy_batch&) = delete;
+  ~copy_batch() {
+    if (std::uncaught_exceptions() == 0 || !has_copies_ || queue_.has_reached(end_value_)) return;
+    (void)api::synchronize(queue_.ref());
   }
 
-  void copy(void* to, const void* from, std::size_t bytes) {
-    on_.copy(to, from, bytes);
-    any_ = any_ || bytes != 0;
-    last_ = on_.next();
+  void copy(void* dest, const void* source, std::size_t bytes) {
+    queue_.copy(dest, source, bytes);
+    has_copies_ = has_copies_ || bytes != 0;
+    end_value_ = queue_.next_value();
   }
-  stream::request reached() { return on_.reached(); }
+  stream::request reached() { return queue_.reached(); }
 
  private:
-  stream& on_;
-  std::uint32_t last_ = 0;  // the number that comes after them
-  bool any_ = false;
+  stream& queue_;
+  std::uint32_t end_value_ = 0;  // the stream's progress after the copies
+  bool has_copies_ = false;
 };
 
-/// Streams of a device that are used again, one by each call: what a stream has waits for all that
-/// it was given before, and a call may not wait for what another one follows. For one thread.
+/// A pool of streams of a device. Each call uses streams of its own: work waits for all earlier
+/// work of its stream, and a call must not wait for what another call follows. For one thread.
 class stream_pool {
  public:
-  /// Makes the first one: where the device cannot be used, that is known at once.
-  explicit stream_pool(int device) : device_(device) { const loan first(*this); }
+  /// Makes a first stream, so that an unusable device is reported at once.
+  explicit stream_pool(int device) : device_(device) { const lease first(*this); }
   stream_pool(const stream_pool&) = delete;
   ~stream_pool() {
-    // What those follow that were given up mostly comes soon.
+    // What an abandoned stream follows usually completes soon.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    const auto wait_for = [limit](const std::unique_ptr<stream>& kept) {
+    const auto await_idle = [limit](const std::unique_ptr<stream>& kept) {
       while (api::query(kept->ref()) == api::not_ready) {
         if (std::chrono::steady_clock::now() > limit) break;
         std::this_thread::yield();
       }
     };
-    free_.each(wait_for);
+    free_.for_each(await_idle);
   }
   int device() const { return device_; }
 
-  /// A stream of a call's own as long as this lives.
-  class loan {
+  /// A stream of the pool that one call uses for the lifetime of this object.
+  class lease {
    public:
-    explicit loan(stream_pool& of) : pool_(of), stream_(of.take()) {}
-    loan(const loan&) = delete;
-    ~loan() { pool_.free_.give(std::move(stream_)); }
+    explicit lease(stream_pool& pool) : pool_(pool), stream_(pool.take()) {}
+    lease(const lease&) = delete;
+    ~lease() { pool_.free_.give(std::move(stream_)); }
     stream& operator*() const { return *stream_; }
     stream* operator->() const { return stream_.get(); }
 
@@ -196,66 +201,70 @@ class stream_pool {
 
  private:
   std::unique_ptr<stream> take() {
-    // A call that gave nothing to its stream did not wait for it.
+    // A stream that was given back may still follow something that no call waits for.
     const auto is_idle = [](const std::unique_ptr<stream>& kept) {
       return api::query(kept->ref()) == api::success;
     };
     const auto make = [this] { return std::make_unique<stream>(device_); };
-    std::unique_ptr<stream> found = free_.take(is_idle, is_idle, make);
-    found->renew();
-    return found;
+    std::unique_ptr<stream> taken = free_.take(is_idle, is_idle, make);
+    taken->reset();
+    return taken;
   }
 
   int device_;
-  spares<std::unique_ptr<stream>> free_;
+  free_list<std::unique_ptr<stream>> free_;
 };
 
-class stream::landing : watched {
+class stream::wait_operation : polled_condition {
  public:
-  explicit landing(const request& wanted)
-      : device_(wanted.device), on_(wanted.on), passed_(*wanted.passed), until_(wanted.until) {}
+  explicit wait_operation(const request& wanted)
+      : device_(wanted.device),
+        queue_(wanted.queue),
+        progress_(*wanted.progress),
+        communicator_(wanted.communicator) {}
 
   bool start(completion& done) {
-    number_ = ++passed_.last;
-    // By hand, not by `on_device`: what is started beside this must not see an exception.
+    target_ = ++progress_.issued;
+    // Not `on_device`, which throws: operations started together with this one must not see that.
     int before = device_;
     (void)api::current_device(before);
     (void)api::use_device(device_);
-    status_ = passed_.by_host ? api::not_supported : api::write(passed_.word, number_, on_);
+    status_ = progress_.written_by_host ? api::not_supported
+                                        : api::write(progress_.word, target_, queue_);
     if (status_ == api::not_supported) {
-      until_ = nullptr;  // what it calls is here
-      status_ = api::call(arrive, this, on_);
+      communicator_ = nullptr;  // the function writes through `this`, so it has to be awaited
+      status_ = api::call(write_target, this, queue_);
     }
-    if (before != device_) return_to(before);
-    if (status_ != api::success || has_landed()) return true;
+    if (before != device_) restore_device(before);
+    if (status_ != api::success || is_done()) return true;
     done_ = &done;
     done.queue()->watch(*this);
     return false;
   }
   void result() const {
-    if (is_given_up_) throw error(until_->why());
+    if (is_abandoned_) throw error(communicator_->reason());
     check(status_, "the work of a stream");
   }
-  /// Started and not ended.
+  /// Whether it was started and has not ended.
   bool is_awaited() const { return done_ != nullptr; }
 
-  ~landing() {
-    if (is_awaited() && until_ == nullptr) (void)api::synchronize(on_);
-    passed_.is_left |= until_ != nullptr && (is_awaited() || is_given_up_);
+  ~wait_operation() {
+    if (is_awaited() && communicator_ == nullptr) (void)api::synchronize(queue_);
+    progress_.is_abandoned |= communicator_ != nullptr && (is_awaited() || is_abandoned_);
   }
 
  private:
-  static void arrive(void* self) {
-    const auto& me = *static_cast<const landing*>(self);
-    __atomic_store_n(me.passed_.word, me.number_, __ATOMIC_RELEASE);
+  static void write_target(void* argument) {
+    const auto& operation = *static_cast<const wait_operation*>(argument);
+    __atomic_store_n(operation.progress_.word, operation.target_, __ATOMIC_RELEASE);
   }
-  bool has_landed() const { return passed_.is_at(number_); }
-  bool look() noexcept override {
-    is_given_up_ = until_ != nullptr && until_->failed();
-    if (!is_given_up_ && !has_landed()) {
-      // A stream that has failed writes nothing more.
-      if (++looks_ % 1024 != 0) return false;
-      const api::status state = api::query(on_);
+  bool is_done() const { return progress_.has_reached(target_); }
+  bool poll() noexcept override {
+    is_abandoned_ = communicator_ != nullptr && communicator_->failed();
+    if (!is_abandoned_ && !is_done()) {
+      // A stream that has failed writes nothing more: ask for its state now and then.
+      if (++polls_ % 1024 != 0) return false;
+      const api::status state = api::query(queue_);
       if (state == api::success || state == api::not_ready) return false;
       status_ = state;
     }
@@ -264,14 +273,14 @@ class stream::landing : watched {
   }
 
   int device_;
-  stream_ref on_;
-  milestone& passed_;
-  const communicator_state* until_;
-  bool is_given_up_ = false;
-  std::uint32_t number_ = 0;
-  unsigned looks_ = 0;
+  stream_ref queue_;
+  progress_counter& progress_;
+  const communicator_state* communicator_;
+  bool is_abandoned_ = false;
+  std::uint32_t target_ = 0;
+  unsigned polls_ = 0;
   api::status status_ = api::success;
-  completion* done_ = nullptr;  // while it is watched
+  completion* done_ = nullptr;  // set while it is polled
 };
 
 }  // namespace colls::cuda

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// bucket_plan: which parameter's gradient lies in which bucket, and where.
+// bucket_plan: assigns the gradient of each parameter to a bucket and an offset in it.
 
 #include <colls/base/error.hpp>
 
@@ -14,11 +14,12 @@
 
 namespace colls::ddp {
 
-/// Gradients in buckets, in the order in which they are expected to be ready: a bucket is full once
-/// it holds `first_cap` elements (the first one) or `cap`. Every parameter is in one bucket, whole.
+/// Fills buckets with gradients in the order in which these are expected to be ready. The first
+/// bucket is full once it holds `first_cap` elements, the others once they hold `cap`. A gradient
+/// is never divided between buckets.
 class bucket_plan {
  public:
-  struct place {
+  struct location {
     std::size_t bucket;
     std::size_t offset;  // in elements
   };
@@ -28,23 +29,24 @@ class bucket_plan {
   };
 
   bucket_plan() = default;
-  /// `counts` are the parameters' elements; `order` names every parameter once.
+  /// `counts` has the number of elements of each parameter. `order` is a permutation of the
+  /// parameters' indices. Throws `errc::invalid_argument` if it is not.
   bucket_plan(std::span<const std::size_t> counts, std::vector<std::size_t> order,
               std::size_t first_cap, std::size_t cap)
-      : order_(std::move(order)), places_(counts.size()) {
+      : order_(std::move(order)), locations_(counts.size()) {
     check_order(counts.size());
     bool full = true;
     for (const std::size_t parameter : order_) {
       if (full) buckets_.emplace_back();
       bucket& last = buckets_.back();
-      places_[parameter] = {buckets_.size() - 1, last.elements};
+      locations_[parameter] = {buckets_.size() - 1, last.elements};
       last.parameters.push_back(parameter);
       last.elements += counts[parameter];
       full = last.elements >= (buckets_.size() == 1 ? first_cap : cap);
     }
   }
 
-  /// The last parameter first: a guess that suits most networks.
+  /// The order from the last parameter to the first, a good guess for most networks.
   static std::vector<std::size_t> reverse_order(std::size_t parameters) {
     std::vector<std::size_t> order(parameters);
     std::iota(order.rbegin(), order.rend(), std::size_t{0});
@@ -53,7 +55,7 @@ class bucket_plan {
 
   const std::vector<std::size_t>& order() const { return order_; }
   const std::vector<bucket>& buckets() const { return buckets_; }
-  const place& operator[](std::size_t parameter) const { return places_[parameter]; }
+  const location& operator[](std::size_t parameter) const { return locations_[parameter]; }
 
  private:
   void check_order(std::size_t parameters) const {
@@ -70,7 +72,7 @@ class bucket_plan {
   }
 
   std::vector<std::size_t> order_;
-  std::vector<place> places_;
+  std::vector<location> locations_;
   std::vector<bucket> buckets_;
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Files that rank 0 writes as a whole or not at all, and that all ranks read.
+// checkpoint: files that rank 0 writes atomically and that all ranks read.
 
 #include <colls/call/communicator.hpp>
 #include <colls/os/descriptor.hpp>
@@ -21,19 +21,19 @@
 
 namespace colls::ddp {
 
-/// A file that takes its name only when it is complete and on disk: whenever this process is
-/// killed, and whatever fails, `path` holds all of what was there before or all of what is new.
-/// Until then it is `path` + ".partial", which a killed process leaves behind and the next one
-/// removes. Its functions throw `errc::file_failed`, which names the file.
+/// A file that is replaced atomically. It is written as `path` + ".partial" and renamed to `path`
+/// when it is complete and on disk. If the process is killed or a write fails, `path` still has its
+/// old contents. A killed process leaves the partial file behind, and the next one removes it. The
+/// member functions throw `errc::file_failed`, with the name of the file.
 class atomic_file {
  public:
   explicit atomic_file(std::string path);
   atomic_file(const atomic_file&) = delete;
   atomic_file& operator=(const atomic_file&) = delete;
-  /// Without a commit nothing was written.
+  /// Discards the file if it was not committed.
   ~atomic_file() {
     if (descriptor_ < 0) return;
-    (void)::unlink(partial_.c_str());  // what stays is written anew by the next process
+    (void)::unlink(partial_.c_str());  // if this fails, the next process removes the file
     ::close(descriptor_);
   }
 
@@ -41,12 +41,12 @@ class atomic_file {
   void commit();
 
  private:
-  // What has the name already may be a link or a pipe.
-  static constexpr int leftover = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  // The existing file of that name may be a link or a pipe.
+  static constexpr int leftover_flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
-  [[noreturn]] void fail(const char* what) const {
-    failure why(errc::file_failed);
-    throw error(why.say("cannot %s %s: %s", what, path_.c_str(), std::strerror(errno)));
+  [[noreturn]] void fail(const char* action) const {
+    failure reason(errc::file_failed);
+    throw error(reason.set_detail("cannot %s %s: %s", action, path_.c_str(), std::strerror(errno)));
   }
   void sync_folder() const;
 
@@ -57,21 +57,21 @@ class atomic_file {
 
 inline atomic_file::atomic_file(std::string path)
     : path_(std::move(path)), partial_(path_ + ".partial") {
-  const auto close_and_fail = [this](const char* what) {
-    const int kept = errno;
+  const auto close_and_fail = [this](const char* action) {
+    const int saved_errno = errno;
     ::close(std::exchange(descriptor_, -1));
-    errno = kept;
-    fail(what);
+    errno = saved_errno;
+    fail(action);
   };
   for (;;) {
-    constexpr int fresh = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    descriptor_ =
-        colls::detail::uninterrupted([&] { return ::open(partial_.c_str(), fresh, 0666); });
+    constexpr int new_file_flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    descriptor_ = colls::detail::uninterrupted(
+        [&] { return ::open(partial_.c_str(), new_file_flags, 0666); });
     const bool is_new = descriptor_ >= 0;
     if (!is_new && errno != EEXIST) fail("write");
     if (!is_new) {
       descriptor_ =
-          colls::detail::uninterrupted([&] { return ::open(partial_.c_str(), leftover); });
+          colls::detail::uninterrupted([&] { return ::open(partial_.c_str(), leftover_flags); });
     }
     if (descriptor_ < 0 && errno == ENOENT) continue;
     if (descriptor_ < 0) fail("write");
@@ -79,27 +79,27 @@ inline atomic_file::atomic_file(std::string path)
     if (colls::detail::uninterrupted(lock) != 0) {
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
-    // The previous holder of the lock may have given the file its name, or removed it.
-    struct stat mine{}, named{};
-    if (::fstat(descriptor_, &mine) != 0) close_and_fail("write");
-    const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
-                          mine.st_dev == named.st_dev;
+    // The previous holder of the lock may have renamed the file, or removed it.
+    struct stat own{}, named{};
+    if (::fstat(descriptor_, &own) != 0) close_and_fail("write");
+    const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && own.st_ino == named.st_ino &&
+                          own.st_dev == named.st_dev;
     if (is_new && has_name) return;
-    // A killed process has left it, or another user has made it and may have it open: not one byte
-    // is written into it.
+    // The file was left by a killed process, or made by another user, who may have it open. So it
+    // is removed, not overwritten.
     if (has_name && ::unlink(partial_.c_str()) != 0) close_and_fail("replace what was left of");
     ::close(std::exchange(descriptor_, -1));
   }
 }
 
 inline void atomic_file::write(const void* data, std::size_t size) {
-  const char* from = static_cast<const char*>(data);
+  const char* position = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t wrote =
-        colls::detail::uninterrupted([&] { return ::write(descriptor_, from, size); });
-    if (wrote < 0) fail("write");
-    from += wrote;
-    size -= static_cast<std::size_t>(wrote);
+    const ssize_t written =
+        colls::detail::uninterrupted([&] { return ::write(descriptor_, position, size); });
+    if (written < 0) fail("write");
+    position += written;
+    size -= static_cast<std::size_t>(written);
   }
 }
 
@@ -110,118 +110,120 @@ inline void atomic_file::commit() {
   sync_folder();
 }
 
-/// The new name is on disk too.
+/// Makes the new name durable.
 inline void atomic_file::sync_folder() const {
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
-  const int opened = colls::detail::uninterrupted(
+  const int fd = colls::detail::uninterrupted(
       [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  // A folder that may not be read, or a file system that cannot do this, is no failure.
-  if (opened < 0) return;
-  const bool good = colls::detail::uninterrupted([&] { return ::fsync(opened); }) == 0 ||
-                    errno == EINVAL || errno == ENOTSUP;
-  const int kept = errno;
-  ::close(opened);
-  errno = kept;
-  if (!good) fail("make the name durable of");
+  // It is no failure if the folder cannot be read or the file system does not support this.
+  if (fd < 0) return;
+  const bool is_synced = colls::detail::uninterrupted([&] { return ::fsync(fd); }) == 0 ||
+                         errno == EINVAL || errno == ENOTSUP;
+  const int saved_errno = errno;
+  ::close(fd);
+  errno = saved_errno;
+  if (!is_synced) fail("make the name durable of");
 }
 
-/// All that the file has in it. Throws `errc::file_failed`, which names the file.
+/// Returns the contents of a file. Throws `errc::file_failed`, with the name of the file.
 inline std::vector<char> read_whole_file(const std::string& path) {
   const auto fail = [&] {
-    failure why(errc::file_failed);
-    throw error(why.say("cannot read %s: %s", path.c_str(), std::strerror(errno)));
+    failure reason(errc::file_failed);
+    throw error(reason.set_detail("cannot read %s: %s", path.c_str(), std::strerror(errno)));
   };
-  const int opened =
+  const int fd =
       colls::detail::uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
-  if (opened < 0) fail();
+  if (fd < 0) fail();
   std::vector<char> bytes;
   std::size_t size = 0;
-  ssize_t got = 0;
+  ssize_t received = 0;
   do {
-    size += static_cast<std::size_t>(got);
+    size += static_cast<std::size_t>(received);
     if (bytes.size() - size < 64 * 1024) bytes.resize(2 * size + 1024 * 1024);
-    got = colls::detail::uninterrupted(
-        [&] { return ::read(opened, bytes.data() + size, bytes.size() - size); });
-  } while (got > 0);
-  const int kept = errno;
-  ::close(opened);
-  errno = kept;
-  if (got < 0) fail();
+    received = colls::detail::uninterrupted(
+        [&] { return ::read(fd, bytes.data() + size, bytes.size() - size); });
+  } while (received > 0);
+  const int saved_errno = errno;
+  ::close(fd);
+  errno = saved_errno;
+  if (received < 0) fail();
   bytes.resize(size);
   return bytes;
 }
 
 namespace detail {
 
-/// How it went on rank 0.
+/// The outcome of rank 0's work on the file, broadcast to all ranks.
 struct file_outcome {
   bool failed = false;
   std::uint64_t size = 0;
-  failure why;
+  failure reason;
 
   void raise() const {
-    if (failed) throw error(why);
+    if (failed) throw error(reason);
   }
 };
 
-/// Does rank 0's work and keeps its error for the others.
+/// Does rank 0's work, and records its error for the other ranks.
 template <class Work>
 file_outcome attempt(int world_rank, const std::string& path, Work work) {
-  file_outcome met;
+  file_outcome outcome;
   try {
-    met.size = work();
-    return met;
+    outcome.size = work();
+    return outcome;
   } catch (const error& thrown) {
-    met.why = thrown.record();
+    outcome.reason = thrown.record();
   } catch (const std::exception& thrown) {
-    met.why = failure(errc::file_failed);
-    met.why.say("%s: %s", path.c_str(), thrown.what());
+    outcome.reason = failure(errc::file_failed);
+    outcome.reason.set_detail("%s: %s", path.c_str(), thrown.what());
   }
-  met.failed = true;
-  met.why.observer = world_rank;
-  return met;
+  outcome.failed = true;
+  outcome.reason.observer = world_rank;
+  return outcome;
 }
 
 }  // namespace detail
 
-/// Rank 0 calls `write(atomic_file&)`. Afterwards the new file is on disk, and every rank knows; or
-/// the old one is as it was, and every rank throws rank 0's error. Either way the communicator
-/// stays good. Every rank calls it with the same path, which stays alive until it has ended.
+/// Writes a file on rank 0, which calls `write(atomic_file&)`. Afterwards the new file is on disk.
+/// If that fails, the old file is unchanged, every rank throws rank 0's error, and the communicator
+/// stays usable. Every rank calls it with the same path, which has to stay alive until it has
+/// ended.
 template <class Transport, class Write>
 task<> write_file(communicator<Transport>& comm, std::string_view path, Write write) {
   static_assert(std::is_trivially_destructible_v<Write>,
                 "colls: `write` may be a temporary of a co_await: let it capture by reference");
-  detail::file_outcome met[1];
+  detail::file_outcome outcome[1];
   if (comm.rank() == 0) {
     const std::string name(path);
-    met[0] = detail::attempt(comm.world_rank(0), name, [&] {
+    outcome[0] = detail::attempt(comm.world_rank(0), name, [&] {
       atomic_file file(name);
       write(file);
       file.commit();
       return 0u;
     });
   }
-  co_await comm.broadcast(met, 0);
-  met[0].raise();
+  co_await comm.broadcast(outcome, 0);
+  outcome[0].raise();
 }
 
-/// Every rank gets what the file holds on rank 0, which alone has to have it; or throws rank 0's
-/// error, and the communicator stays good. `path` stays alive until it has ended.
+/// Reads a file on rank 0. Afterwards every rank has its contents; only rank 0 needs the file. If
+/// that fails, every rank throws rank 0's error, and the communicator stays usable. `path` has to
+/// stay alive until it has ended.
 template <class Transport>
 task<std::vector<char>> read_file(communicator<Transport>& comm, std::string_view path) {
-  detail::file_outcome met[1];
+  detail::file_outcome outcome[1];
   std::vector<char> bytes;
   if (comm.rank() == 0) {
     const std::string name(path);
-    met[0] = detail::attempt(comm.world_rank(0), name, [&] {
+    outcome[0] = detail::attempt(comm.world_rank(0), name, [&] {
       bytes = read_whole_file(name);
       return bytes.size();
     });
   }
-  co_await comm.broadcast(met, 0);
-  met[0].raise();
-  bytes.resize(met[0].size);
+  co_await comm.broadcast(outcome, 0);
+  outcome[0].raise();
+  bytes.resize(outcome[0].size);
   co_await comm.broadcast(bytes, 0);
   co_return bytes;
 }

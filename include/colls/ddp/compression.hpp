@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Hooks: how the gradients of a bucket are summed over the ranks, as they are or compressed.
+// compression: the hooks that sum the gradients of a bucket over the ranks, compressed or not.
 
 #include <colls/call/communicator.hpp>
 #include <colls/ddp/options.hpp>
@@ -15,9 +15,9 @@
 
 namespace colls::ddp {
 
-/// Afterwards every rank's bucket holds the sum of all ranks' buckets, with the same bits. The
-/// calls that it makes on the communicator are the same on all ranks; buckets take turns, so there
-/// may be several.
+/// Sums a bucket. Afterwards every rank's bucket is the sum of all ranks' buckets, with the same
+/// bits. A hook may make several calls on the communicator, the same on all ranks. It runs for one
+/// bucket at a time.
 template <class T, class Communicator>
 using bucket_hook = std::function<task<>(Communicator&, std::span<T>)>;
 
@@ -25,14 +25,15 @@ namespace detail {
 
 namespace kernels = colls::detail;
 
-/// out[i] = in[i] rounded to type To, through float.
+/// Sets out[i] to in[i] rounded to type To, through float.
 template <class From, class To>
 void convert(To* out, const From* in, std::size_t count) {
   kernels::best_version<kernels::prepare_loop<From, float, To, kernels::conversion>>()(nullptr, out,
                                                                                        in, count);
 }
 
-/// data[i] *= factor, rounded once; a factor of 0 makes zeros of whatever was there.
+/// Multiplies data[i] by the factor, with one rounding. A factor of 0 gives zeros, also for
+/// infinities and NaNs.
 template <class T>
 void scale(std::span<T> data, double factor) {
   if (factor == 1) return;
@@ -41,12 +42,13 @@ void scale(std::span<T> data, double factor) {
     return;
   }
   using compute = kernels::wide<T>;
-  const pre_multiplied_sum<compute> by(static_cast<compute>(factor));
+  const pre_multiplied_sum<compute> op(static_cast<compute>(factor));
   kernels::best_version<kernels::prepare_loop<T, compute, T, pre_multiplied_sum<compute>>>()(
-      &by, data.data(), data.data(), data.size());
+      &op, data.data(), data.data(), data.size());
 }
 
-/// sum[i] = blocks[0][i] + blocks[1][i] + ..., in float, rounded once. `sum` is none of the blocks.
+/// Sets sum[i] to blocks[0][i] + blocks[1][i] + ..., summed in float and rounded once. `sum` is not
+/// one of the blocks.
 template <half_type Half>
 void sum_blocks(std::span<Half> sum, const Half* blocks, std::size_t count) {
   if (count == 1) {
@@ -63,47 +65,49 @@ task<> plain_sum(Communicator& comm, std::span<T> bucket) {
   co_await comm.all_reduce(bucket);
 }
 
-/// Each rank gets all ranks' part of one block, so that the sum needs no rounding on its way.
+/// Sums in 16 bits a number: all_to_all, a local sum, all_gather. Each rank sums one block of all
+/// ranks, so no partial sum is rounded on its way.
 template <half_type Half, class T, class Communicator>
 class compressed_sum {
  public:
   task<> operator()(Communicator& comm, std::span<T> bucket) const {
-    return run(*kept_, comm, bucket);
+    return run(*blocks_, comm, bucket);
   }
 
  private:
-  // Kept for the next bucket: fresh memory of this size costs more than what is done with it.
+  // Kept for the next bucket, because to allocate memory of this size costs more than to use it.
   struct blocks {
-    std::vector<Half> whole;
+    std::vector<Half> all;
     std::vector<Half> parts;
   };
 
-  static task<> run(blocks& with, Communicator& comm, std::span<T> bucket) {
+  static task<> run(blocks& memory, Communicator& comm, std::span<T> bucket) {
     const auto ranks = static_cast<std::size_t>(comm.size());
     const std::size_t block = (bucket.size() + ranks - 1) / ranks;
-    if (with.whole.size() < block * ranks) {
-      with.whole.resize(block * ranks);
-      with.parts.resize(block * ranks);
+    if (memory.all.size() < block * ranks) {
+      memory.all.resize(block * ranks);
+      memory.parts.resize(block * ranks);
     }
-    const std::span<Half> whole(with.whole.data(), block * ranks);
-    const std::span<Half> parts(with.parts.data(), block * ranks);
-    convert(whole.data(), bucket.data(), bucket.size());
-    co_await comm.all_to_all(whole, parts);
-    const std::span<Half> own = whole.subspan(static_cast<std::size_t>(comm.rank()) * block, block);
-    sum_blocks(own, parts.data(), ranks);
-    co_await comm.all_gather(own, whole);
-    convert(bucket.data(), whole.data(), bucket.size());
+    const std::span<Half> all(memory.all.data(), block * ranks);
+    const std::span<Half> parts(memory.parts.data(), block * ranks);
+    convert(all.data(), bucket.data(), bucket.size());
+    co_await comm.all_to_all(all, parts);
+    const std::span<Half> own_block =
+        all.subspan(static_cast<std::size_t>(comm.rank()) * block, block);
+    sum_blocks(own_block, parts.data(), ranks);
+    co_await comm.all_gather(own_block, all);
+    convert(bucket.data(), all.data(), bucket.size());
   }
 
-  std::shared_ptr<blocks> kept_ = std::make_shared<blocks>();
+  std::shared_ptr<blocks> blocks_ = std::make_shared<blocks>();
 };
 
 }  // namespace detail
 
-/// The hook that does what the option says.
+/// Returns the hook for a format.
 template <class T, class Communicator>
-bucket_hook<T, Communicator> hook_for(compression how) {
-  switch (how) {
+bucket_hook<T, Communicator> make_hook(compression format) {
+  switch (format) {
     case compression::bfloat16:
       return detail::compressed_sum<bfloat16, T, Communicator>();
     case compression::float16:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The two sides of a training step: the one that computes, and the one that turns the communicator.
+// driver: runs the communication of a training step beside the computation.
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/task.hpp>
@@ -24,45 +24,46 @@ namespace colls::ddp {
 
 namespace detail {
 
-/// A number that grows, and the one coroutine that waits for it.
-class gate {
+/// A counter that only grows, and one coroutine that waits until it reaches a value.
+class progress_counter {
  public:
-  class arrival {
+  class counter_wait {
    public:
-    arrival(gate& at, std::size_t wanted) : at_(at), wanted_(wanted) {}
+    counter_wait(progress_counter& counter, std::size_t target)
+        : counter_(counter), target_(target) {}
     bool start(completion& done) {
-      if (at_.value_ >= wanted_) return true;
-      at_.waiting_ = &done;
-      at_.wanted_ = wanted_;
+      if (counter_.value_ >= target_) return true;
+      counter_.waiter_ = &done;
+      counter_.target_ = target_;
       return false;
     }
     void result() const {}
     void forget(const completion& done) {
-      if (at_.waiting_ == &done) at_.waiting_ = nullptr;
+      if (counter_.waiter_ == &done) counter_.waiter_ = nullptr;
     }
 
    private:
-    gate& at_;
-    std::size_t wanted_;
+    progress_counter& counter_;
+    std::size_t target_;
   };
 
-  arrival reached(std::size_t wanted) { return {*this, wanted}; }
-  void raise(std::size_t to) {
-    value_ = std::max(value_, to);
-    if (waiting_ != nullptr && value_ >= wanted_) std::exchange(waiting_, nullptr)->post();
+  counter_wait wait_for(std::size_t target) { return {*this, target}; }
+  void advance(std::size_t value) {
+    value_ = std::max(value_, value);
+    if (waiter_ != nullptr && value_ >= target_) std::exchange(waiter_, nullptr)->post();
   }
   void reset() { value_ = 0; }
 
  private:
   std::size_t value_ = 0;
-  std::size_t wanted_ = 0;
-  completion* waiting_ = nullptr;
+  std::size_t target_ = 0;
+  completion* waiter_ = nullptr;
 };
 
 }  // namespace detail
 
-/// Runs one task at a time with a communicator of its own. The side that computes starts a task,
-/// tells it how far it has come, and waits for its end; the task alone touches the communicator.
+/// Runs one task at a time on a communicator of its own. The computing side starts a task, advances
+/// it as its results become ready, and waits for its end. Only the task uses the communicator.
 template <class Communicator>
 class driver {
  public:
@@ -70,13 +71,13 @@ class driver {
   driver& operator=(const driver&) = delete;
   virtual ~driver() = default;
 
-  /// Begins the task; the one before has ended.
+  /// Starts a task. The previous task has to have ended.
   virtual void start(task<> work) = 0;
-  /// Lets the task pass `reached(n)` for all n up to `to`.
-  virtual void raise(std::size_t to) = 0;
-  /// Revokes the communicator, so that the task fails with this reason here and on all ranks.
-  virtual void give_up(const std::string& reason) = 0;
-  /// Ends when the task has, with its error.
+  /// Lets the task pass `wait_for(n)` for all n up to `value`.
+  virtual void advance(std::size_t value) = 0;
+  /// Revokes the communicator. The task then fails with this reason on all ranks.
+  virtual void revoke(const std::string& reason) = 0;
+  /// Blocks until the task has ended. Throws its error.
   virtual void wait() = 0;
 
   int rank() const { return comm_.rank(); }
@@ -86,92 +87,95 @@ class driver {
   // ---- for the task
 
   Communicator& comm() { return comm_; }
-  detail::gate::arrival reached(std::size_t wanted) { return gate_.reached(wanted); }
+  detail::progress_counter::counter_wait wait_for(std::size_t target) {
+    return progress_.wait_for(target);
+  }
 
  protected:
-  static constexpr std::size_t everything = SIZE_MAX;
+  static constexpr std::size_t max_value = SIZE_MAX;
 
-  explicit driver(Communicator own) : comm_(std::move(own)) {}
+  explicit driver(Communicator comm) : comm_(std::move(comm)) {}
 
-  void revoke(const char* reason) {
+  void revoke_comm(const char* reason) {
     comm_.revoke(reason);
-    gate_.raise(everything);
+    progress_.advance(max_value);
   }
 
   Communicator comm_;
-  detail::gate gate_;
+  detail::progress_counter progress_;
   task<> work_;
 };
 
-/// No thread: a poll whenever the side that computes says something; the rest in `wait`.
+/// A driver without a thread. Polls once in each call of the computing side, and otherwise makes
+/// progress in `wait`.
 template <class Communicator>
 class hooks_driver final : public driver<Communicator> {
  public:
-  /// `own` is a communicator that nobody else uses.
-  explicit hooks_driver(Communicator own) : driver<Communicator>(std::move(own)) {
-    ended_.become([](completion& self) noexcept { static_cast<ending&>(self).happen(); },
-                  completion(nullptr, &this->comm_.queue()));
+  /// `comm` is not used for anything else.
+  explicit hooks_driver(Communicator comm) : driver<Communicator>(std::move(comm)) {
+    end_.bind([](completion& self) noexcept { static_cast<end_event&>(self).set(); },
+              completion(nullptr, &this->comm_.queue()));
   }
 
   void start(task<> work) override {
-    this->gate_.reset();
+    this->progress_.reset();
     this->work_ = std::move(work);
-    ended_.happened = this->work_.start(ended_);
+    end_.is_set = this->work_.start(end_);
     this->comm_.poll();
   }
-  void raise(std::size_t to) override {
-    this->gate_.raise(to);
+  void advance(std::size_t value) override {
+    this->progress_.advance(value);
     this->comm_.poll();
   }
-  void give_up(const std::string& reason) override { this->revoke(reason.c_str()); }
+  void revoke(const std::string& reason) override { this->revoke_comm(reason.c_str()); }
   void wait() override {
-    sync_wait(this->comm_, end{ended_});
+    sync_wait(this->comm_, end_wait{end_});
     this->work_.result();
   }
 
  private:
-  struct ending : completion {
-    bool happened = true;
-    completion* waiting = nullptr;
-    void happen() noexcept {
-      happened = true;
-      if (waiting != nullptr) std::exchange(waiting, nullptr)->post();
+  struct end_event : completion {
+    bool is_set = true;
+    completion* waiter = nullptr;
+    void set() noexcept {
+      is_set = true;
+      if (waiter != nullptr) std::exchange(waiter, nullptr)->post();
     }
   };
-  struct end {
-    ending& of;
+  struct end_wait {
+    end_event& event;
     bool start(completion& done) {
-      if (!of.happened) of.waiting = &done;
-      return of.happened;
+      if (!event.is_set) event.waiter = &done;
+      return event.is_set;
     }
     void result() const {}
   };
 
-  ending ended_;
+  end_event end_;
 };
 
 namespace detail {
 
-/// Outlives the communicator on it.
-struct own_context {
+/// A base class, so that the context outlives the communicator that runs on it.
+struct owned_context {
   boost::asio::io_context context{1};
 };
 
 }  // namespace detail
 
-/// One thread that runs the executor of a communicator made by `dup(executor)`.
+/// A driver with a thread, which runs the executor of a communicator made by `dup(executor)`.
 template <class Communicator>
-class thread_driver final : detail::own_context, public driver<Communicator> {
+class thread_driver final : detail::owned_context, public driver<Communicator> {
  public:
-  /// A collective call that blocks.
-  explicit thread_driver(Communicator& ranks)
-      : driver<Communicator>(sync_wait(ranks, ranks.dup(context.get_executor()))),
-        thread_([this] { sync_wait(this->comm_, serve()); }) {}
+  /// A collective call, which blocks.
+  explicit thread_driver(Communicator& comm)
+      : driver<Communicator>(sync_wait(comm, comm.dup(context.get_executor()))),
+        thread_([this] { sync_wait(this->comm_, run_jobs()); }) {}
   ~thread_driver() override {
     post([this] {
       leaving_ = true;
-      if (busy_) this->revoke("this rank left in the middle of a training step");
-      jobs_.raise(this->everything);
+      if (busy_) this->revoke_comm("this rank left in the middle of a training step");
+      jobs_.advance(this->max_value);
     });
     thread_.join();
   }
@@ -180,22 +184,22 @@ class thread_driver final : detail::own_context, public driver<Communicator> {
     this->work_ = std::move(work);
     {
       const std::lock_guard lock(guard_);
-      ended_ = false;
+      has_ended_ = false;
     }
     post([this, job = ++started_] {
-      this->gate_.reset();
-      jobs_.raise(job);
+      this->progress_.reset();
+      jobs_.advance(job);
     });
   }
-  void raise(std::size_t to) override {
-    post([this, to] { this->gate_.raise(to); });
+  void advance(std::size_t value) override {
+    post([this, value] { this->progress_.advance(value); });
   }
-  void give_up(const std::string& reason) override {
-    post([this, reason] { this->revoke(reason.c_str()); });
+  void revoke(const std::string& reason) override {
+    post([this, reason] { this->revoke_comm(reason.c_str()); });
   }
   void wait() override {
     std::unique_lock lock(guard_);
-    told_.wait(lock, [this] { return ended_; });
+    ended_changed_.wait(lock, [this] { return has_ended_; });
     if (failed_) std::rethrow_exception(failed_);
   }
 
@@ -205,9 +209,9 @@ class thread_driver final : detail::own_context, public driver<Communicator> {
     boost::asio::post(context, std::move(function));
   }
 
-  task<> serve() {
+  task<> run_jobs() {
     for (std::size_t job = 1;; ++job) {
-      co_await jobs_.reached(job);
+      co_await jobs_.wait_for(job);
       if (leaving_) break;
       busy_ = true;
       std::exception_ptr failed;
@@ -219,42 +223,43 @@ class thread_driver final : detail::own_context, public driver<Communicator> {
       busy_ = false;
       const std::lock_guard lock(guard_);
       failed_ = failed;
-      ended_ = true;
-      told_.notify_one();
+      has_ended_ = true;
+      ended_changed_.notify_one();
     }
     try {
-      // Such a world has no store: who has no link to us yet comes to learn what went wrong.
+      // This world has no store. A peer without a connection connects to this rank to learn the
+      // reason of the failure, so the rank stays reachable for a while.
       auto& net = this->comm_.net();
       if (this->comm_.failed() != nullptr) {
         co_await net.driver().sleep_until(net.now() + seconds / 2);
       }
-      // Peers may go on for long without a word; that is no reason to stay.
+      // Peers may compute for long before they close, so the wait for them is short.
       co_await this->comm_.close(std::chrono::seconds(1));
     } catch (const error&) {
     }
   }
 
-  detail::gate jobs_;
+  detail::progress_counter jobs_;
   bool leaving_ = false;
   bool busy_ = false;
   std::size_t started_ = 0;
 
   std::mutex guard_;  // for the next three
-  std::condition_variable told_;
-  bool ended_ = true;
+  std::condition_variable ended_changed_;
+  bool has_ended_ = true;
   std::exception_ptr failed_;
 
-  std::thread thread_;  // the last: it uses all of them
+  std::thread thread_;  // last, since it uses all members
 };
 
-/// A driver on a duplicate of `ranks`: a collective call that blocks.
+/// Makes a driver on a duplicate of `comm`. A collective call, which blocks.
 template <class Communicator>
-std::unique_ptr<driver<Communicator>> drive_by(Communicator& ranks, drive how) {
-  if (how == drive::hooks) {
-    return std::make_unique<hooks_driver<Communicator>>(sync_wait(ranks, ranks.dup()));
+std::unique_ptr<driver<Communicator>> make_driver(Communicator& comm, drive mode) {
+  if (mode == drive::hooks) {
+    return std::make_unique<hooks_driver<Communicator>>(sync_wait(comm, comm.dup()));
   }
-  if constexpr (requires { typename Communicator::transport_type::card; }) {
-    return std::make_unique<thread_driver<Communicator>>(ranks);
+  if constexpr (requires { typename Communicator::transport_type::rank_entry; }) {
+    return std::make_unique<thread_driver<Communicator>>(comm);
   } else {
     throw error(errc::invalid_argument,
                 "this communicator cannot be duplicated onto another executor, which drive::thread "

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// gradient_buckets: gradients that are averaged over the ranks while others are still computed.
+// gradient_buckets: averages gradients over the ranks while others are still computed.
 
 #include <colls/ddp/bucket_plan.hpp>
 #include <colls/ddp/compression.hpp>
@@ -14,19 +14,20 @@
 
 namespace colls::ddp {
 
-/// What is trained: a name for messages, and how many elements its gradient has.
+/// A trained parameter: its name, for messages, and the number of elements of its gradient.
 struct parameter {
   std::string name;
   std::size_t elements = 0;
 };
 
-/// What `no_sync` gives: gradients gather while it lives.
-class [[nodiscard("gradients are averaged again once it is gone: give it a name")]] quiet_scope {
+/// The result of `no_sync`. While it exists, gradients accumulate without being averaged.
+class [[nodiscard(
+    "gradients are averaged again once it is destroyed: give it a name")]] no_sync_guard {
  public:
-  explicit quiet_scope(int& depth) : depth_(&++depth) {}
-  quiet_scope(quiet_scope&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
-  quiet_scope& operator=(quiet_scope&&) = delete;
-  ~quiet_scope() {
+  explicit no_sync_guard(int& depth) : depth_(&++depth) {}
+  no_sync_guard(no_sync_guard&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
+  no_sync_guard& operator=(no_sync_guard&&) = delete;
+  ~no_sync_guard() {
     if (depth_ != nullptr) --*depth_;
   }
 
@@ -34,34 +35,34 @@ class [[nodiscard("gradients are averaged again once it is gone: give it a name"
   int* depth_;
 };
 
-/// The gradients of one model on one rank, in buckets that are summed over the ranks as soon as
-/// they are full. In each step every rank says `mark_ready(i)` once its gradient i lies in
-/// `gradient(i)`, in any order, and then `finish()`; afterwards `gradient(i)` is the average, the
-/// same bits on all ranks.
+/// The gradients of one model on one rank, in buckets. Each bucket is summed over the ranks as soon
+/// as all of its gradients are ready. In each step every rank calls `mark_ready(i)` when its
+/// gradient i is in `gradient(i)`, in any order, and then `finish()`. Afterwards `gradient(i)` is
+/// the average over the ranks, with the same bits on all ranks.
 ///
-/// All ranks have the same parameters and options (`check_agreement` finds out) and take the same
-/// steps. Buckets start in the same order on all ranks: the reverse of the parameters' order in the
-/// first step, then the order in which they became ready on rank 0. After an error nothing more can
-/// be done with it. Used by one thread at a time.
+/// All ranks have to have the same parameters and options (`check_agreement` compares them) and to
+/// take the same steps. Buckets start in the same order on all ranks. In the first step it is the
+/// reverse of the parameters' order, then the order in which the gradients became ready on rank 0.
+/// After an error the object cannot be used any more. Use it from one thread at a time.
 template <class T, class Communicator>
 class gradient_buckets {
  public:
   using hook = bucket_hook<T, Communicator>;
 
-  /// `by` turns a communicator of its own (`drive_by`).
-  gradient_buckets(std::unique_ptr<driver<Communicator>> by, std::vector<parameter> parameters,
-                   options how = {})
+  /// `driver` has a communicator of its own (see `make_driver`).
+  gradient_buckets(std::unique_ptr<driver<Communicator>> driver, std::vector<parameter> parameters,
+                   options opts = {})
       : parameters_(std::move(parameters)),
-        how_(how),
-        hook_(hook_for<T, Communicator>(how.compression)),
+        opts_(opts),
+        hook_(make_hook<T, Communicator>(opts.compression)),
         seen_(parameters_.size()),
         used_(parameters_.size()),
-        driver_(std::move(by)) {
+        driver_(std::move(driver)) {
     arrange(bucket_plan::reverse_order(parameters_.size()));
   }
-  /// Makes the driver that the options ask for: a collective call that blocks.
-  gradient_buckets(Communicator& ranks, std::vector<parameter> parameters, options how = {})
-      : gradient_buckets(drive_by(ranks, how.drive), std::move(parameters), how) {}
+  /// Makes the driver that the options select. A collective call, which blocks.
+  gradient_buckets(Communicator& comm, std::vector<parameter> parameters, options opts = {})
+      : gradient_buckets(make_driver(comm, opts.drive), std::move(parameters), opts) {}
   gradient_buckets(const gradient_buckets&) = delete;
   gradient_buckets& operator=(const gradient_buckets&) = delete;
 
@@ -70,77 +71,78 @@ class gradient_buckets {
   const std::vector<parameter>& parameters() const { return parameters_; }
   const bucket_plan& plan() const { return plan_; }
 
-  /// Where the gradient of parameter `i` is put, and where its average is found. It moves once, in
+  /// The memory of the gradient of parameter `i`, and afterwards of its average. It moves once, in
   /// the first `finish()`.
   std::span<T> gradient(std::size_t i) {
-    const bucket_plan::place& at = plan_[i];
-    return {memory_[at.bucket].get() + at.offset, parameters_[i].elements};
+    const bucket_plan::location& location = plan_[i];
+    return {memory_[location.bucket].get() + location.offset, parameters_[i].elements};
   }
-  /// The same for who needs it to outlive this.
+  /// The memory of the gradient of parameter `i`, which can outlive this object.
   std::shared_ptr<T> shared_gradient(std::size_t i) {
     return {memory_[plan_[i].bucket], gradient(i).data()};
   }
 
-  /// Sums buckets by `by` from the next step on.
-  void reduce_by(hook by) { hook_ = std::move(by); }
-  /// From the next step on, each step leaves rank 0's bytes in these on all ranks; their sizes are
-  /// the same everywhere.
+  /// Sets the hook that sums buckets from the next step on.
+  void reduce_by(hook sum_hook) { hook_ = std::move(sum_hook); }
+  /// From the next step on, each step copies rank 0's bytes of these buffers to all ranks. Their
+  /// sizes have to be equal on all ranks.
   void keep_equal(std::vector<std::span<std::byte>> buffers) {
     buffers_ = std::move(buffers);
     std::size_t total = 0;
-    for (const auto& each : buffers_) total += each.size();
+    for (const auto& buffer : buffers_) total += buffer.size();
     staging_.resize(total);
   }
 
-  /// The gradients of the coming step are means over `count` samples of this rank: the average is
-  /// sum(count_r * gradient_r) / sum(count_r). All ranks say so before a step, or none.
+  /// Says that the gradients of the next step are means over `count` samples of this rank. Their
+  /// average is then sum(count_r * gradient_r) / sum(count_r). Either all ranks call it before a
+  /// step or none does.
   void samples(std::int64_t count) {
     if (count < 0) throw error(errc::invalid_argument, "a number of samples is negative");
     samples_ = count;
   }
 
-  /// While the result lives, `mark_ready` does nothing: gradients gather where they are.
-  quiet_scope no_sync() { return quiet_scope(quiet_); }
-  bool is_quiet() const { return quiet_ > 0; }
+  /// While the result exists, `mark_ready` does nothing and gradients accumulate where they are.
+  no_sync_guard no_sync() { return no_sync_guard(no_sync_depth_); }
+  bool is_accumulating() const { return no_sync_depth_ > 0; }
 
-  /// Whether something of the step is ready and `finish` has not been called.
-  bool under_way() const { return under_way_; }
-  /// Whether gradient `i` is, in the step that is under way.
-  bool is_ready(std::size_t i) const { return under_way_ && seen_[i]; }
+  /// Returns whether a gradient of the step is ready and `finish` has not been called.
+  bool is_in_step() const { return is_in_step_; }
+  /// Returns whether gradient `i` is ready in the current step.
+  bool is_ready(std::size_t i) const { return is_in_step_ && seen_[i]; }
 
-  /// `gradient(i)` is complete and not written again before `finish` has returned. The last one of
-  /// a bucket, and of all buckets before it, starts the sum.
+  /// Says that `gradient(i)` is complete and is not written before `finish` has returned. A
+  /// bucket's sum starts when all gradients of this bucket and of those before it are ready.
   void mark_ready(std::size_t i) {
-    if (is_quiet()) return;
+    if (is_accumulating()) return;
     expect_gradient(i);
-    if (how_.trace != nullptr) how_.trace->ready[i] = driver_->now();
+    if (opts_.trace != nullptr) opts_.trace->ready[i] = driver_->now();
     used_[i] = 1;
-    arrived(i);
+    count_ready(i);
   }
-  /// The same for a gradient to which this step has added nothing: what lies in `gradient(i)`
-  /// counts, but nobody's use of the parameter.
+  /// Marks a gradient ready to which this step has added nothing. The contents of `gradient(i)` are
+  /// averaged, but the parameter does not count as used.
   void mark_untouched(std::size_t i) {
-    if (is_quiet()) return;
+    if (is_accumulating()) return;
     expect_gradient(i);
-    arrived(i);
+    count_ready(i);
   }
 
-  /// Waits until all averages are there. Throws what went wrong on any rank.
+  /// Blocks until all averages are in place. Throws the error of any rank.
   void finish() {
     continue_step();
     std::vector<std::size_t> unused;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (!seen_[i]) unused.push_back(i);
     }
-    if (!unused.empty() && !how_.allow_unused) {
-      give_up(named(unused) +
-              " got no gradient in this step; options.allow_unused makes that count as zero");
+    if (!unused.empty() && !opts_.allow_unused) {
+      revoke(named(unused) +
+             " got no gradient in this step; options.allow_unused makes that count as zero");
     }
     leave_out_rest();
     complete();
   }
 
-  /// A whole step of a rank that has no samples: contributes nothing and gets the averages.
+  /// Takes a step on a rank without samples, which contributes nothing and gets the averages.
   void take_part() {
     samples(0);
     continue_step();
@@ -148,53 +150,53 @@ class gradient_buckets {
     complete();
   }
 
-  /// Ends the training on all ranks, which learn this reason; to be called where no error can be
-  /// thrown.
+  /// Ends the training on all ranks with this reason. For places that cannot throw.
   void abandon(const std::string& reason) noexcept {
     try {
-      give_up(reason);
-    } catch (...) {  // kept for the next call
+      revoke(reason);
+    } catch (...) {  // the next call rethrows it
     }
   }
 
-  /// After a step: whether any rank had a gradient for parameter `i`. Without `allow_unused` every
-  /// parameter has one.
-  bool used(std::size_t i) const { return !how_.allow_unused || used_[i] != 0; }
+  /// After a step, returns whether any rank had a gradient for parameter `i`. Always true without
+  /// `allow_unused`.
+  bool used(std::size_t i) const { return !opts_.allow_unused || used_[i] != 0; }
 
  private:
-  static constexpr std::int64_t unsaid = -1;
+  static constexpr std::int64_t unset = -1;
 
-  /// Puts the gradients into new buckets, with what they held.
+  /// Moves the gradients into new buckets, with their contents.
   void arrange(std::vector<std::size_t> order) {
     const bucket_plan before = std::move(plan_);
     const auto old = std::move(memory_);
     std::vector<std::size_t> elements;
-    for (const parameter& each : parameters_) elements.push_back(each.elements);
-    plan_ = bucket_plan(elements, std::move(order), how_.first_bucket_bytes / sizeof(T),
-                        how_.bucket_bytes / sizeof(T));
+    for (const parameter& param : parameters_) elements.push_back(param.elements);
+    plan_ = bucket_plan(elements, std::move(order), opts_.first_bucket_bytes / sizeof(T),
+                        opts_.bucket_bytes / sizeof(T));
     memory_.clear();
     for (const auto& bucket : plan_.buckets()) {
       memory_.push_back(std::make_shared<T[]>(bucket.elements));
     }
     if (old.empty()) return;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const T* const from = old[before[i].bucket].get() + before[i].offset;
-      std::copy_n(from, parameters_[i].elements, gradient(i).data());
+      const T* const source = old[before[i].bucket].get() + before[i].offset;
+      std::copy_n(source, parameters_[i].elements, gradient(i).data());
     }
   }
 
   void continue_step() {
     if (failed_) std::rethrow_exception(failed_);
-    if (!under_way_) begin();
+    if (!is_in_step_) begin();
   }
 
   void expect_gradient(std::size_t i) {
     if (i >= parameters_.size()) {
-      failure why(errc::invalid_argument);
-      throw error(why.say("there is no parameter %zu: there are %zu", i, parameters_.size()));
+      failure reason(errc::invalid_argument);
+      throw error(
+          reason.set_detail("there is no parameter %zu: there are %zu", i, parameters_.size()));
     }
     continue_step();
-    if (seen_[i]) give_up("the gradient of " + named({i}) + " became ready twice in one step");
+    if (seen_[i]) revoke("the gradient of " + named({i}) + " became ready twice in one step");
   }
 
   void begin() {
@@ -204,34 +206,35 @@ class gradient_buckets {
     std::fill(seen_.begin(), seen_.end(), false);
     std::fill(used_.begin(), used_.end(), std::uint8_t{0});
     ready_order_.clear();
-    std::size_t at = 0;
-    for (const auto& each : buffers_) {
-      std::copy(each.begin(), each.end(), staging_.begin() + static_cast<std::ptrdiff_t>(at));
-      at += each.size();
+    std::size_t offset = 0;
+    for (const auto& buffer : buffers_) {
+      std::copy(buffer.begin(), buffer.end(),
+                staging_.begin() + static_cast<std::ptrdiff_t>(offset));
+      offset += buffer.size();
     }
-    if (timeline* const trace = how_.trace) {
+    if (timeline* const trace = opts_.trace) {
       trace->begin = driver_->now();
       trace->ready.assign(parameters_.size(), 0);
       trace->buckets.assign(plan_.buckets().size(), {});
     }
-    under_way_ = true;
-    driver_->start(step(std::exchange(samples_, unsaid)));
+    is_in_step_ = true;
+    driver_->start(step(std::exchange(samples_, unset)));
   }
 
-  void arrived(std::size_t i) {
+  void count_ready(std::size_t i) {
     seen_[i] = true;
     ready_order_.push_back(static_cast<std::uint32_t>(i));
     --missing_[plan_[i].bucket];
     const std::size_t before = complete_;
     while (complete_ < missing_.size() && missing_[complete_] == 0) ++complete_;
-    if (complete_ != before) driver_->raise(complete_);
+    if (complete_ != before) driver_->advance(complete_);
   }
   void leave_out_rest() {
     for (const std::size_t i : plan_.order()) {
       if (seen_[i]) continue;
       const std::span<T> none = gradient(i);
       std::fill(none.begin(), none.end(), T());
-      arrived(i);
+      count_ready(i);
     }
   }
 
@@ -246,82 +249,83 @@ class gradient_buckets {
 
   void complete() {
     wait();
-    under_way_ = false;
-    std::size_t at = 0;
-    for (const auto& each : buffers_) {
-      std::copy_n(staging_.data() + at, each.size(), each.data());
-      at += each.size();
+    is_in_step_ = false;
+    std::size_t offset = 0;
+    for (const auto& buffer : buffers_) {
+      std::copy_n(staging_.data() + offset, buffer.size(), buffer.data());
+      offset += buffer.size();
     }
     if (!std::exchange(ordered_, true)) {
       std::vector<std::size_t> order(ready_order_.begin(), ready_order_.end());
       if (order != plan_.order()) arrange(std::move(order));
     }
-    if (how_.trace != nullptr) how_.trace->end = driver_->now();
+    if (opts_.trace != nullptr) opts_.trace->end = driver_->now();
   }
 
   /// "parameters 'a', 'b', 'c' and 4 more"
-  std::string named(const std::vector<std::size_t>& which) const {
-    constexpr std::size_t most = 3;
-    std::string text = which.size() > 1 ? "parameters" : "parameter";
-    for (std::size_t k = 0; k < std::min(which.size(), most); ++k) {
-      text += (k > 0 ? ", '" : " '") + parameters_[which[k]].name + "'";
+  std::string named(const std::vector<std::size_t>& indices) const {
+    constexpr std::size_t max_names = 3;
+    std::string text = indices.size() > 1 ? "parameters" : "parameter";
+    for (std::size_t k = 0; k < std::min(indices.size(), max_names); ++k) {
+      text += (k > 0 ? ", '" : " '") + parameters_[indices[k]].name + "'";
     }
-    if (which.size() > most) text += " and " + std::to_string(which.size() - most) + " more";
+    if (indices.size() > max_names)
+      text += " and " + std::to_string(indices.size() - max_names) + " more";
     return text;
   }
 
-  [[noreturn]] void give_up(const std::string& reason) {
+  [[noreturn]] void revoke(const std::string& reason) {
     if (failed_) std::rethrow_exception(failed_);
-    driver_->give_up(reason);
-    wait();  // throws, unless the step's sums were all there
+    driver_->revoke(reason);
+    wait();  // throws, unless all sums of the step were complete
     failed_ = std::make_exception_ptr(error(errc::revoked, reason.c_str()));
     std::rethrow_exception(failed_);
   }
 
-  // The side that turns the communicator. It shares with the other one what lies in buckets that
-  // are complete, and nothing else that changes during a step.
+  // The communication of a step, run by the driver. Of all that changes during a step it shares
+  // only the contents of complete buckets with the computing side.
   task<> step(std::int64_t samples) {
     Communicator& comm = driver_->comm();
     std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));
-    const std::int64_t mine[1] = {samples};
-    co_await comm.all_gather(mine, all);
+    const std::int64_t own_samples[1] = {samples};
+    co_await comm.all_gather(own_samples, all);
     const double weight = weight_among(all, comm.rank());
     if (!staging_.empty()) co_await comm.broadcast(staging_, 0);
     for (std::size_t i = 0; i < memory_.size(); ++i) {
-      co_await driver_->reached(i + 1);
+      co_await driver_->wait_for(i + 1);
       const std::span<T> bucket(memory_[i].get(), plan_.buckets()[i].elements);
       detail::scale(bucket, weight);
-      if (how_.trace != nullptr) how_.trace->buckets[i] = {driver_->now(), 0, bucket.size()};
+      if (opts_.trace != nullptr) opts_.trace->buckets[i] = {driver_->now(), 0, bucket.size()};
       task<> sum = hook_(comm, bucket);
       co_await sum;
-      if (how_.trace != nullptr) how_.trace->buckets[i].end = driver_->now();
+      if (opts_.trace != nullptr) opts_.trace->buckets[i].end = driver_->now();
     }
-    if (how_.allow_unused) co_await comm.all_reduce(used_, maximum{});
+    if (opts_.allow_unused) co_await comm.all_reduce(used_, maximum{});
     if (!ordered_) co_await comm.broadcast(ready_order_, 0);
   }
 
   static double weight_among(const std::vector<std::int64_t>& samples, int rank) {
     double total = 0;
-    int silent = -1;
-    int said = -1;
+    int unweighted = -1;
+    int weighted = -1;
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      (samples[i] == unsaid ? silent : said) = static_cast<int>(i);
+      (samples[i] == unset ? unweighted : weighted) = static_cast<int>(i);
       total += static_cast<double>(samples[i]);
     }
-    if (said < 0) return 1 / static_cast<double>(samples.size());
-    if (silent >= 0) {
-      failure why(errc::mismatch);
-      why.culprit = silent;
+    if (weighted < 0) return 1 / static_cast<double>(samples.size());
+    if (unweighted >= 0) {
+      failure reason(errc::mismatch);
+      reason.culprit = unweighted;
       throw error(
-          why.say("rank %d said how many samples its gradient is a mean of, rank %d did "
-                  "not: all ranks say so before a step, or none",
-                  said, silent));
+          reason.set_detail("rank %d said how many samples its gradient is a mean of, rank %d did "
+                            "not: all ranks say so before a step, or none",
+                            weighted, unweighted));
     }
     return total == 0 ? 0 : static_cast<double>(samples[static_cast<std::size_t>(rank)]) / total;
   }
 
   std::vector<parameter> parameters_;
-  options how_;
+  options opts_;
   hook hook_;
   bucket_plan plan_;
   std::vector<std::shared_ptr<T[]>> memory_;  // by bucket
@@ -329,12 +333,12 @@ class gradient_buckets {
   std::vector<std::byte> staging_;
 
   std::exception_ptr failed_;  // what ended the training
-  int quiet_ = 0;
-  std::int64_t samples_ = unsaid;
+  int no_sync_depth_ = 0;
+  std::int64_t samples_ = unset;
   bool ordered_ = false;  // the buckets are in rank 0's order
 
-  // The step under way.
-  bool under_way_ = false;
+  // The current step.
+  bool is_in_step_ = false;
   std::vector<std::size_t> missing_;  // by bucket: gradients that are not ready
   std::size_t complete_ = 0;          // buckets from the front that miss none
   std::vector<bool> seen_;

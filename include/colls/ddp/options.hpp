@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What data-parallel training may be told, and what it tells of a step.
+// options: the options of data-parallel training, and the timeline that it can record.
 
 #include <colls/base/clock.hpp>
 
@@ -13,43 +13,45 @@
 
 namespace colls::ddp {
 
-/// Who turns the communicator on which gradients travel.
+/// How the communicator of the gradients makes progress.
 enum class drive : std::uint8_t {
-  thread,  // a thread of its own, with links of its own: communicators that can dup(executor)
-  hooks,   // nobody else: a little progress at each gradient, the rest when backward has ended
+  thread,  // on a second thread, with its own connections; needs dup(executor)
+  hooks,   // on the training thread: polls as buckets fill, does the rest after backward
 };
 
-/// What travels of a gradient. With one of the 16-bit formats each rank's gradient is rounded once,
-/// the ranks' gradients are summed in float, and the average is rounded once.
+/// The format in which gradients are sent. With a 16-bit format each rank's gradient is rounded
+/// once. The ranks' gradients are then summed in float, and the average is rounded once.
 enum class compression : std::uint8_t { none, bfloat16, float16 };
 
-/// One step, for who wants to draw it. Times are those of the communicator's clock.
+/// The times of one step, by the communicator's clock.
 struct timeline {
-  /// From the start of a bucket's operation to its end.
+  /// The operation of one bucket, from its start to its end.
   struct bucket {
     time_point begin = 0;
     time_point end = 0;
     std::size_t elements = 0;
   };
 
-  time_point begin = 0;           // the first gradient was ready
-  time_point end = 0;             // all averages were there
-  std::vector<time_point> ready;  // by parameter; 0: it got no gradient
+  time_point begin = 0;           // when the first gradient was ready
+  time_point end = 0;             // when all averages were in place
+  std::vector<time_point> ready;  // by parameter; 0 if it got no gradient
   std::vector<bucket> buckets;
 };
 
-/// Equal on all ranks, but for `trace`.
+/// The options of data-parallel training. All but `trace` have to be equal on all ranks.
 struct options {
+  /// What drives the communicator.
   ddp::drive drive = ddp::drive::thread;
-  /// A bucket is full once it holds so many bytes; the first one is small, so that it starts early.
+  /// A bucket is full once it holds this many bytes. A small first bucket starts early.
   std::size_t first_bucket_bytes = 1 << 20;
   std::size_t bucket_bytes = 25 << 20;
   ddp::compression compression = ddp::compression::none;
-  /// Parameters that got no gradient count as zero; otherwise they are an error that names them.
+  /// If true, a parameter that got no gradient counts as zero. Otherwise it is an error that names
+  /// the parameter.
   bool allow_unused = false;
-  /// After each step every rank holds rank 0's buffers (running means of batch norm, ...).
+  /// If true, each step copies rank 0's buffers (such as running means of batch norm) to all ranks.
   bool broadcast_buffers = true;
-  /// Filled anew in each step; it outlives the training. Null: nothing is measured.
+  /// If not null, each step records its times here. Has to outlive the training.
   ddp::timeline* trace = nullptr;
 };
 

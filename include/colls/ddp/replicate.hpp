@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Before the first step: the ranks find out whether they train the same thing, and take rank 0's
-// values.
+// replicate: checks before the first step that all ranks train the same model, and gives all ranks
+// rank 0's values.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/call/communicator.hpp>
@@ -16,7 +16,7 @@
 
 namespace colls::ddp {
 
-/// Something on which the ranks have to agree: {"parameter", "fc.weight", "float [10, 128]"}.
+/// A property that has to be equal on all ranks: {"parameter", "fc.weight", "float [10, 128]"}.
 struct fact {
   std::string kind;
   std::string name;
@@ -28,56 +28,58 @@ namespace detail {
 
 inline std::string text_of(const std::vector<fact>& facts) {
   std::string text;
-  for (const fact& each : facts) {
-    text.append(each.kind).push_back('\0');
-    text.append(each.name).push_back('\0');
-    text.append(each.value).push_back('\0');
+  for (const fact& item : facts) {
+    text.append(item.kind).push_back('\0');
+    text.append(item.name).push_back('\0');
+    text.append(item.value).push_back('\0');
   }
   return text;
 }
 
 inline std::vector<fact> facts_of(const std::string& text) {
   std::vector<fact> facts;
-  std::size_t at = 0;
-  const auto word = [&] {
-    const std::size_t begin = at;
-    at = std::min(text.find('\0', begin), text.size());
-    return text.substr(begin, at++ - begin);
+  std::size_t position = 0;
+  const auto next_field = [&] {
+    const std::size_t begin = position;
+    position = std::min(text.find('\0', begin), text.size());
+    return text.substr(begin, position++ - begin);
   };
-  while (at < text.size()) {
-    fact next{word(), word(), word()};
+  while (position < text.size()) {
+    fact next{next_field(), next_field(), next_field()};
     facts.push_back(std::move(next));
   }
   return facts;
 }
 
-/// The first thing in which rank `other` differs from rank 0.
+/// Describes the first difference of rank `other` from rank 0.
 inline failure difference(const std::vector<fact>& first, const std::vector<fact>& second,
                           int other) {
-  failure why(errc::mismatch);
-  why.culprit = other;
+  failure reason(errc::mismatch);
+  reason.culprit = other;
   std::size_t i = 0;
   while (i < first.size() && i < second.size() && first[i] == second[i]) ++i;
   if (i == second.size() || i == first.size()) {
     const bool missing = i == second.size();
     const fact& extra = missing ? first[i] : second[i];
-    return why.say("rank %d has a %s '%s' that rank %d has not", missing ? 0 : other,
-                   extra.kind.c_str(), extra.name.c_str(), missing ? other : 0);
+    return reason.set_detail("rank %d has a %s '%s' that rank %d has not", missing ? 0 : other,
+                             extra.kind.c_str(), extra.name.c_str(), missing ? other : 0);
   }
-  const fact& mine = first[i];
-  const fact& theirs = second[i];
-  if (mine.kind == theirs.kind && mine.name == theirs.name) {
-    return why.say("%s '%s' is %s on rank 0 and %s on rank %d", mine.kind.c_str(),
-                   mine.name.c_str(), mine.value.c_str(), theirs.value.c_str(), other);
+  const fact& expected = first[i];
+  const fact& actual = second[i];
+  if (expected.kind == actual.kind && expected.name == actual.name) {
+    return reason.set_detail("%s '%s' is %s on rank 0 and %s on rank %d", expected.kind.c_str(),
+                             expected.name.c_str(), expected.value.c_str(), actual.value.c_str(),
+                             other);
   }
-  return why.say("rank 0 has the %s '%s' where rank %d has the %s '%s'", mine.kind.c_str(),
-                 mine.name.c_str(), other, theirs.kind.c_str(), theirs.name.c_str());
+  return reason.set_detail("rank 0 has the %s '%s' where rank %d has the %s '%s'",
+                           expected.kind.c_str(), expected.name.c_str(), other, actual.kind.c_str(),
+                           actual.name.c_str());
 }
 
 }  // namespace detail
 
-/// Ends well if all ranks have the same facts in the same order; else with one `mismatch` on all of
-/// them, which names the first fact in which a rank differs from rank 0.
+/// Succeeds if all ranks have the same facts in the same order. Otherwise throws the same
+/// `errc::mismatch` on all ranks, which names the first fact in which a rank differs from rank 0.
 template <class Communicator>
 task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
   struct summary {
@@ -86,12 +88,12 @@ task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
     bool operator==(const summary&) const = default;
   };
   std::string text = detail::text_of(facts);
-  summary mine[1] = {{0, text.size()}};
+  summary expected[1] = {{0, text.size()}};
   for (const char letter : text) {
-    mine[0].hash = mix(mine[0].hash, static_cast<unsigned char>(letter));
+    expected[0].hash = mix(expected[0].hash, static_cast<unsigned char>(letter));
   }
   std::vector<summary> all(static_cast<std::size_t>(comm.size()));
-  co_await comm.all_gather(mine, all);
+  co_await comm.all_gather(expected, all);
   int other = 0;
   for (int rank = comm.size() - 1; rank > 0; --rank) {
     if (all[static_cast<std::size_t>(rank)] != all[0]) other = rank;
@@ -108,21 +110,21 @@ task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
   throw error(detail::difference(detail::facts_of(texts[0]), detail::facts_of(texts[1]), other));
 }
 
-/// Afterwards every rank's pieces hold rank 0's; their sizes are the same on all ranks. Small ones
-/// travel together.
+/// Afterwards every rank's pieces are equal to rank 0's. Their sizes have to be equal on all ranks.
+/// Small pieces are packed into one message.
 template <class Communicator>
-task<> take_from_first(Communicator& comm, std::vector<std::span<std::byte>> pieces) {
+task<> broadcast_pieces(Communicator& comm, std::vector<std::span<std::byte>> pieces) {
   constexpr std::size_t large = 64 * 1024;
   std::vector<std::byte> packed;
   for (const auto& piece : pieces) {
     if (piece.size() < large) packed.insert(packed.end(), piece.begin(), piece.end());
   }
   co_await comm.broadcast(packed, 0);
-  std::size_t at = 0;
+  std::size_t position = 0;
   for (const auto& piece : pieces) {
     if (piece.size() < large) {
-      std::copy_n(packed.data() + at, piece.size(), piece.data());
-      at += piece.size();
+      std::copy_n(packed.data() + position, piece.size(), piece.data());
+      position += piece.size();
     } else {
       co_await comm.broadcast(piece, 0);
     }

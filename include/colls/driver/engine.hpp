@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The engine turns everything of one executor: its sockets, its transports, its run queue.
+// The engine: the event loop behind one executor. It drives the sockets, transports and
+// completions.
 
 #if defined(__CUDACC__) && !defined(BOOST_ASIO_DISABLE_VARIABLE_TEMPLATES)
 #define BOOST_ASIO_DISABLE_VARIABLE_TEMPLATES 1  // nvcc with g++ cannot parse Asio's traits
@@ -37,42 +38,45 @@ namespace detail {
 boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor);
 }
 
-/// One per executor; every transport and store on that executor shares it, and nothing in it may
-/// be touched from another thread or strand. It is a driver: `sync_wait(engine, task)` turns it.
-/// A user's `io_context::run()` turns it too, by one standing wait on its epoll descriptor.
+/// The event loop of one executor. Every transport and store on that executor shares it. It may
+/// only be used from the thread or strand of the executor. It is a driver: `sync_wait(engine,
+/// task)` polls it. A user's `io_context::run()` drives it too, by a permanent wait on its epoll
+/// descriptor.
 class engine : public std::enable_shared_from_this<engine> {
  public:
-  /// Called when a watched descriptor is ready (EPOLL* bits).
+  /// The handler of a watched descriptor.
   class watcher {
    public:
+    /// Called when the descriptor is ready; `events` has EPOLL* bits.
     virtual void ready(std::uint32_t events) = 0;
 
    protected:
     ~watcher() = default;
   };
 
-  /// A transport: `poll` tries its system calls at once and says whether bytes moved; `sweep` looks
-  /// at deadlines, a few times a second while something is pending.
+  /// A source of progress, such as a transport.
   class source {
    public:
+    /// Makes progress without waiting. Returns whether any was made.
     virtual bool poll() = 0;
+    /// Checks deadlines. Called a few times a second.
     virtual void sweep(time_point now) = 0;
-    virtual bool pending() const = 0;
-    /// The thread is about to sleep: whatever no descriptor tells must wake it. False: poll again.
+    /// The thread is about to sleep: requests a wake-up for events that no descriptor reports.
+    /// Returns false if there is something to poll already.
     virtual bool arm() { return true; }
-    /// It is awake again.
+    /// The thread is awake again: cancels `arm`.
     virtual void disarm() {}
-    /// It turns to something else: peers that sleep must hear of what was written to them.
-    virtual void hand_over() {}
+    /// The thread stops polling for a while: wakes sleeping peers that have something to read.
+    virtual void wake_peers() {}
 
    protected:
     ~source() = default;
   };
 
-  /// Posts its completion once `due` is past.
+  /// An operation that ends once `due` has passed.
   class timer {
    public:
-    timer(engine& on, time_point due) : engine_(on), due_(due) {}
+    timer(engine& driver, time_point due) : engine_(driver), due_(due) {}
     timer(timer&& other) noexcept : engine_(other.engine_), due_(other.due_) {}
     ~timer() {
       if (std::erase(engine_.timers_, this) != 0) engine_.disarm_if_unused();
@@ -93,8 +97,9 @@ class engine : public std::enable_shared_from_this<engine> {
     completion* done_ = nullptr;
   };
 
-  /// The engine of an executor: made at the first call, shared until the last user lets go.
-  static std::shared_ptr<engine> of(const boost::asio::any_io_executor& executor);
+  /// Returns the engine of an executor. The first call creates it, and all users share it until the
+  /// last one releases it.
+  static std::shared_ptr<engine> get(const boost::asio::any_io_executor& executor);
 
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
@@ -109,107 +114,118 @@ class engine : public std::enable_shared_from_this<engine> {
   }
   timer sleep_until(time_point due) { return {*this, due}; }
 
-  /// `polled`: false for what only has deadlines, so that it costs a poll nothing.
+  /// Adds a source. With `polled` false only its `sweep` is called, so that it does not slow polls.
   void add(source& transport, bool polled = true);
   void remove(source& transport);
 
-  /// In a child of this process there is a dead socket in its place.
-  void watch(int descriptor, std::uint32_t events, watcher& who);
-  void rewatch(int descriptor, std::uint32_t events, watcher& who) {
-    control(EPOLL_CTL_MOD, descriptor, events, who);
+  /// Watches a descriptor for `events` and calls `handler` when it is ready. In a forked child a
+  /// dead socket replaces the descriptor. Throws `too_many_files` if epoll refuses it.
+  void watch(int descriptor, std::uint32_t events, watcher& handler);
+  /// Changes the events of a watched descriptor.
+  void rewatch(int descriptor, std::uint32_t events, watcher& handler) {
+    control(EPOLL_CTL_MOD, descriptor, events, handler);
   }
-  void unwatch(int descriptor, watcher& who);
+  /// Stops watching. `handler` is not called any more, not even for events already read from epoll.
+  void unwatch(int descriptor, watcher& handler);
 
-  /// Serves the descriptors that are ready.
+  /// Waits up to `timeout_ms` for watched descriptors and calls the handlers of those that are
+  /// ready. Returns whether there were any.
   bool dispatch(int timeout_ms = 0);
 
-  /// How many polls may find nothing before the thread gives its core away: 0 when ranks outnumber
-  /// cores. Then it lets others run between polls, for at most that time, and sleeps.
-  void spin(unsigned polls, time_point longest = 0) {
+  /// Sets how a wait uses its core: it spins for `polls` polls without progress (0 where ranks
+  /// outnumber cores), then yields between polls for at most `max_yield`, then sleeps.
+  void spin(unsigned polls, time_point max_yield = 0) {
     spin_ = polls;
-    yielding_ = yielding(longest);
+    idle_ = idle_policy(max_yield);
   }
 
-  /// As another engine does, perhaps without the spin.
-  void wait_as(const engine& other, bool spins) {
-    spin(spins ? other.spin_ : 0, other.yielding_.longest());
+  /// Waits as `other` does, without spinning if `may_spin` is false.
+  void copy_idle_policy(const engine& other, bool may_spin) {
+    spin(may_spin ? other.spin_ : 0, other.idle_.max_yield());
   }
 
+  /// Returns whether waits spin.
   bool spins() const { return spin_ > 0; }
-  /// And somebody turns it, who asks it to `arm` before he sleeps.
-  bool spins_now() const { return spins() && driven_ > 0; }
+  /// Returns whether waits spin and a `sync_wait` is driving the engine now. It arms the sources
+  /// before it sleeps.
+  bool spins_now() const { return spins() && drivers_ > 0; }
 
-  /// The driver's part. A completion may call `poll` too (`done()` does), a source or watcher not.
+  /// Polls all sources and runs the completions. Returns whether there was progress. Completions
+  /// may call it too (as `done()` does), sources and watchers may not.
   bool poll() {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
-    // Direct calls serve the sockets that somebody waits for; the others need epoll now and then.
+    // The sources poll the sockets of operations in flight. Other descriptors need epoll at times.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
-    // Who asks `done()` does not call `idle`, and may ask seldom.
-    if (unserved_ && polls_ % 8 == 0) moved |= serve();
-    unserved_ = !moved;
+    // A caller of `done()` never calls `idle`, and may poll rarely.
+    if (idle_skipped_ && polls_ % 8 == 0) moved |= serve();
+    idle_skipped_ = !moved;
     return moved;
   }
 
+  /// Spins, yields or sleeps after `idle_polls` polls in a row without progress.
   void idle(unsigned idle_polls) {
-    unserved_ = false;
-    if (idle_polls <= waited_) waited_ = 0;
-    idle_polls -= waited_;
-    // Nothing wakes who waits for a device, and a nap takes longer than many of its kernels.
+    idle_skipped_ = false;
+    if (idle_polls <= polls_before_sleep_) polls_before_sleep_ = 0;
+    idle_polls -= polls_before_sleep_;
+    // Nothing wakes a thread that waits for a device, and a sleep takes longer than many kernels.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
-      // It takes as long as a message: not while one may be on its way.
+      // The instruction takes as long as a short message, so the first polls do without it.
       if (idle_polls > 64) __builtin_ia32_pause();
 #endif
-      if (idle_polls % 512 == 0) run_others();
+      if (idle_polls % 512 == 0) run_other_handlers();
       return;
     }
     const time_point time = now();
-    if (yielding_.wanted(idle_polls == spin_ + 1, time)) {
-      // Who else comes to our sockets, and the program's own handlers, need not wait that long.
-      if (time - served_ >= milliseconds) {
-        served_ = time;
-        run_others();
+    if (idle_.should_yield(idle_polls == spin_ + 1, time)) {
+      // Other sockets and the program's own handlers are served every millisecond.
+      if (time - last_service_ >= milliseconds) {
+        last_service_ = time;
+        run_other_handlers();
         if (dispatch(0) || !queue_.empty()) return;
       }
       ::sched_yield();
-      yielding_.took(time, now());
+      idle_.record_yield(time, now());
       return;
     }
     if (dispatch(0) || !queue_.empty()) return;
     sweep();
     if (!queue_.empty()) return;
-    moved_asleep_ = false;
+    moved_while_asleep_ = false;
     if (arm_sources() && queue_.empty()) sleep();
     for (source* transport : polled_) transport->disarm();
-    // Who was woken by what it waited for waits for something else now, and spins first.
-    if (moved_asleep_) waited_ += idle_polls;
+    // The sleep ended by progress, so the next wait is a new one and spins first.
+    if (moved_while_asleep_) polls_before_sleep_ += idle_polls;
   }
 
-  /// Somebody outside of a poll may have posted completions: run them soon. Free while driven.
-  void kick() {
-    if (!queue_.empty() || queue_.is_watching()) turn_soon();
+  /// Arranges for a poll soon if completions were posted outside of a poll. Does nothing while a
+  /// `sync_wait` drives the engine.
+  void wake_driver() {
+    if (!queue_.empty() || queue_.is_watching()) post_poll();
   }
 
-  /// While entered, `sync_wait` turns the engine and `kick` has nothing to do.
-  void enter() { ++driven_; }
+  /// `sync_wait` drives the engine between `enter` and `leave`, which may be nested.
+  void enter() { ++drivers_; }
   void leave() {
-    if (--driven_ > 0) return;
-    for (source* transport : polled_) transport->hand_over();
-    if (!polled_.empty() || !queue_.empty() || queue_.is_watching()) turn_soon();
-    // A turn arms them when it has nothing left to do: whoever waits again soon need not.
-    if (!kicked_) arm_sources();
+    if (--drivers_ > 0) return;
+    for (source* transport : polled_) transport->wake_peers();
+    if (!polled_.empty() || !queue_.empty() || queue_.is_watching()) post_poll();
+    // A posted poll arms the sources when it finds nothing to do. A caller that waits again before
+    // that saves the cost.
+    if (!poll_posted_) arm_sources();
   }
 
  private:
   static constexpr int batch_size = 64;
   static constexpr time_point tick = 50 * milliseconds;
 
-  void turn_soon();
+  // Posts `poll_from_executor` to the executor, unless it is posted or the engine is driven.
+  void post_poll();
 
-  // What needs no haste, for a driver that may never be idle.
+  // Does the work of `idle` that must not be omitted, at most once a millisecond.
   bool serve();
 
   bool arm_sources() {
@@ -220,36 +236,37 @@ class engine : public std::enable_shared_from_this<engine> {
 
   explicit engine(const boost::asio::any_io_executor& executor);
 
-  bool control(int action, int descriptor, std::uint32_t events, watcher& who) {
+  bool control(int action, int descriptor, std::uint32_t events, watcher& handler) {
     epoll_event event{};
     event.events = events;
-    event.data.ptr = &who;
+    event.data.ptr = &handler;
     return ::epoll_ctl(epoll_.get(), action, descriptor, &event) == 0;
   }
 
-  // Deadlines, after what has come meanwhile was taken: the thread may have been elsewhere for long.
+  // Checks timers and deadlines. Call it after a poll: the thread may not have polled for long, and
+  // what arrived meanwhile must not time out.
   void sweep();
 
-  bool pending() const;
+  // Polls until nothing moves, on behalf of the executor's own driver.
+  void poll_from_executor();
 
-  // One turn on behalf of a foreign driver.
-  void turn();
+  // Runs the handlers of the program that are ready on the io_context.
+  void run_other_handlers();
 
-  void run_others();
-
+  // Sleeps until a descriptor is ready, a timer is due or a tick has passed.
   void sleep();
 
   bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }
 
-  // The standing wait: armed once, armed again only after it fired.
+  // Starts the permanent wait on the epoll descriptor and the tick, unless they are pending.
   void arm();
 
   void disarm_if_unused();
 
   boost::asio::any_io_executor executor_;
-  boost::asio::io_context* io_;  // null: the executor is of another execution context
+  boost::asio::io_context* io_;  // null if the executor belongs to another execution context
   detail::descriptor epoll_;
-  boost::asio::posix::stream_descriptor standing_;
+  boost::asio::posix::stream_descriptor epoll_stream_;
   boost::asio::steady_timer ticker_;
   run_queue queue_;
   std::vector<source*> sources_;
@@ -258,17 +275,18 @@ class engine : public std::enable_shared_from_this<engine> {
   epoll_event batch_[batch_size];
   int in_batch_ = 0;
   int watched_ = 0;
-  int driven_ = 0;
+  int drivers_ = 0;
   unsigned spin_ = 0;
-  unsigned waited_ = 0;  // idle polls of the wait before the last sleep
-  bool moved_asleep_ = false;
-  yielding yielding_;
-  time_point served_ = 0;
-  bool unserved_ = false;  // the last poll found nothing, and nobody was idle since
+  unsigned polls_before_sleep_ =
+      0;  // idle polls of this wait up to the last sleep that had progress
+  bool moved_while_asleep_ = false;
+  idle_policy idle_;
+  time_point last_service_ = 0;
+  bool idle_skipped_ = false;  // the last poll made no progress and `idle` was not called since
   unsigned polls_ = 0;
-  bool waiting_ = false;
-  bool ticking_ = false;
-  bool kicked_ = false;
+  bool wait_armed_ = false;
+  bool tick_armed_ = false;
+  bool poll_posted_ = false;
 };
 
 }  // namespace colls

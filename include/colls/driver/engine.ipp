@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What needs no haste: the second half of engine.hpp.
+// Implementation of engine.hpp, except for the hot path.
 
 #include <colls/base/compiler.hpp>
 #include <colls/driver/engine.hpp>
@@ -18,47 +18,48 @@ namespace colls {
 
 namespace detail {
 
-/// The io_context whose threads run what is posted there; null: another execution context's do.
+/// Returns the io_context of an executor, also behind strands. Returns null if the executor belongs
+/// to another execution context.
 COLLS_ONCE boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor) {
   using boost::asio::any_io_executor;
   using boost::asio::strand;
   using plain = boost::asio::io_context::executor_type;
   using tracked = decltype(boost::asio::require(std::declval<plain>(),
                                                 boost::asio::execution::outstanding_work.tracked));
-  const auto context_of = [](const auto& found) {
-    return &boost::asio::query(found, boost::asio::execution::context);
+  const auto context_of = [](const auto& target) {
+    return &boost::asio::query(target, boost::asio::execution::context);
   };
-  if (const auto* found = executor.target<plain>()) return context_of(*found);
-  if (const auto* found = executor.target<tracked>()) return context_of(*found);
-  if (const auto* found = executor.target<strand<plain>>()) {
-    return context_of(found->get_inner_executor());
+  if (const auto* target = executor.target<plain>()) return context_of(*target);
+  if (const auto* target = executor.target<tracked>()) return context_of(*target);
+  if (const auto* target = executor.target<strand<plain>>()) {
+    return context_of(target->get_inner_executor());
   }
-  if (const auto* found = executor.target<strand<any_io_executor>>()) {
-    return io_context_of(found->get_inner_executor());
+  if (const auto* target = executor.target<strand<any_io_executor>>()) {
+    return io_context_of(target->get_inner_executor());
   }
   return nullptr;
 }
 
 }  // namespace detail
 
-COLLS_ONCE std::shared_ptr<engine> engine::of(const boost::asio::any_io_executor& executor) {
+COLLS_ONCE std::shared_ptr<engine> engine::get(const boost::asio::any_io_executor& executor) {
   static std::mutex guard;
-  static std::vector<std::pair<boost::asio::any_io_executor, std::weak_ptr<engine>>> all;
+  static std::vector<std::pair<boost::asio::any_io_executor, std::weak_ptr<engine>>> engines;
   const std::lock_guard lock(guard);
-  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
-  for (const auto& [known, made] : all) {
-    if (known == executor) {
-      if (auto shared = made.lock()) return shared;
+  std::erase_if(engines, [](const auto& entry) { return entry.second.expired(); });
+  for (const auto& [known_executor, known_engine] : engines) {
+    if (known_executor == executor) {
+      if (auto shared = known_engine.lock()) return shared;
     }
   }
-  std::shared_ptr<engine> made(new engine(executor));
-  all.emplace_back(executor, made);
-  return made;
+  std::shared_ptr<engine> result(new engine(executor));
+  engines.emplace_back(executor, result);
+  return result;
 }
 
 COLLS_ONCE engine::~engine() {
-  if (standing_.is_open()) standing_.release();
-  detail::kept_from_children::remove(epoll_.get());
+  if (epoll_stream_.is_open()) epoll_stream_.release();
+  detail::fork_guard::remove(epoll_.get());
 }
 
 COLLS_ONCE void engine::add(source& transport, bool polled) {
@@ -78,26 +79,27 @@ COLLS_ONCE void engine::remove(source& transport) {
   disarm_if_unused();
 }
 
-COLLS_ONCE void engine::watch(int descriptor, std::uint32_t events, watcher& who) {
-  detail::kept_from_children::add(descriptor);
+COLLS_ONCE void engine::watch(int descriptor, std::uint32_t events, watcher& handler) {
+  detail::fork_guard::add(descriptor);
   ++watched_;
   try {
     arm();
-    if (!control(EPOLL_CTL_ADD, descriptor, events, who)) {
+    if (!control(EPOLL_CTL_ADD, descriptor, events, handler)) {
       throw error(errc::too_many_files, "epoll_ctl failed");
     }
   } catch (...) {
-    unwatch(descriptor, who);
+    unwatch(descriptor, handler);
     throw;
   }
 }
 
-COLLS_ONCE void engine::unwatch(int descriptor, watcher& who) {
-  detail::kept_from_children::remove(descriptor);
-  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);  // or it never was watched
+COLLS_ONCE void engine::unwatch(int descriptor, watcher& handler) {
+  detail::fork_guard::remove(descriptor);
+  // Fails if `watch` could not add it.
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   --watched_;
   for (int i = 0; i < in_batch_; ++i) {
-    if (batch_[i].data.ptr == &who) batch_[i].data.ptr = nullptr;
+    if (batch_[i].data.ptr == &handler) batch_[i].data.ptr = nullptr;
   }
   disarm_if_unused();
 }
@@ -105,7 +107,8 @@ COLLS_ONCE void engine::unwatch(int descriptor, watcher& who) {
 COLLS_ONCE bool engine::dispatch(int timeout_ms) {
   in_batch_ = ::epoll_wait(epoll_.get(), batch_, batch_size, timeout_ms);
   if (in_batch_ < 0 && (errno == EINVAL || errno == EBADF)) {
-    throw error(errc::closed, "this process was forked off a rank: the world is its parent's");
+    throw error(errc::closed,
+                "this process was forked from a rank: the world belongs to its parent");
   }
   for (int i = 0; i < in_batch_; ++i) {
     if (batch_[i].data.ptr != nullptr) {
@@ -115,25 +118,25 @@ COLLS_ONCE bool engine::dispatch(int timeout_ms) {
   return std::exchange(in_batch_, 0) > 0;
 }
 
-COLLS_ONCE void engine::turn_soon() {
-  if (driven_ > 0 || kicked_) return;
-  kicked_ = true;
+COLLS_ONCE void engine::post_poll() {
+  if (drivers_ > 0 || poll_posted_) return;
+  poll_posted_ = true;
   try {
     boost::asio::post(executor_, [self = weak_from_this()] {
       if (const auto me = self.lock()) {
-        me->kicked_ = false;
-        me->turn();
+        me->poll_posted_ = false;
+        me->poll_from_executor();
       }
     });
   } catch (const std::bad_alloc&) {
-    kicked_ = false;  // the next tick turns it
+    poll_posted_ = false;  // the next tick polls
   }
 }
 
 COLLS_ONCE bool engine::serve() {
   const time_point time = now();
-  if (time - served_ < milliseconds) return false;
-  served_ = time;
+  if (time - last_service_ < milliseconds) return false;
+  last_service_ = time;
   bool moved = dispatch(0);
   moved |= queue_.run();
   sweep();
@@ -144,10 +147,10 @@ COLLS_ONCE engine::engine(const boost::asio::any_io_executor& executor)
     : executor_(executor),
       io_(detail::io_context_of(executor)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      standing_(executor),
+      epoll_stream_(executor),
       ticker_(executor) {
   if (!epoll_) throw error(errc::too_many_files, "epoll_create1 failed");
-  detail::kept_from_children::add(epoll_.get());
+  detail::fork_guard::add(epoll_.get());
   queue_.executor = &executor_;
 }
 
@@ -166,24 +169,18 @@ COLLS_ONCE void engine::sweep() {
   disarm_if_unused();
 }
 
-COLLS_ONCE bool engine::pending() const {
-  bool any = !timers_.empty();
-  for (const source* transport : sources_) any |= transport->pending();
-  return any;
-}
-
-COLLS_ONCE void engine::turn() {
-  for (int round = 0; round < 64; ++round) {
+COLLS_ONCE void engine::poll_from_executor() {
+  for (int i = 0; i < 64; ++i) {
     bool moved = dispatch(0);
-    for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
+    for (std::size_t k = 0; k < polled_.size(); ++k) moved |= polled_[k]->poll();
     moved |= queue_.run();
-    moved_asleep_ |= moved;
-    if (!moved && arm_sources()) return kick();
+    moved_while_asleep_ |= moved;
+    if (!moved && arm_sources()) return wake_driver();
   }
-  turn_soon();
+  post_poll();
 }
 
-COLLS_ONCE void engine::run_others() {
+COLLS_ONCE void engine::run_other_handlers() {
   if (io_ == nullptr) return;
   if (io_->stopped()) io_->restart();
   io_->poll();
@@ -191,55 +188,55 @@ COLLS_ONCE void engine::run_others() {
 
 COLLS_ONCE void engine::sleep() {
   if (queue_.is_watching()) {
-    const timespec nap{0, watched_nap};
-    ::nanosleep(&nap, nullptr);
-    run_others();
+    const timespec duration{0, max_poll_sleep};
+    ::nanosleep(&duration, nullptr);
+    run_other_handlers();
     return;
   }
-  time_point nap = tick;
-  for (const timer* waiting : timers_) nap = std::min(nap, waiting->due_ - now());
-  if (nap <= 0) return;
+  time_point duration = tick;
+  for (const timer* pending : timers_) duration = std::min(duration, pending->due_ - now());
+  if (duration <= 0) return;
   if (io_ == nullptr) {
-    moved_asleep_ = dispatch(static_cast<int>((nap + milliseconds - 1) / milliseconds));
+    moved_while_asleep_ = dispatch(static_cast<int>((duration + milliseconds - 1) / milliseconds));
     return;
   }
   if (io_->stopped()) io_->restart();
-  io_->run_one_for(std::chrono::nanoseconds(nap));
+  io_->run_one_for(std::chrono::nanoseconds(duration));
 }
 
 COLLS_ONCE void engine::arm() {
-  if (!standing_.is_open()) standing_.assign(epoll_.get());
-  if (!waiting_) {
-    standing_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                         [self = weak_from_this()](boost::system::error_code ec) {
-                           const auto me = self.lock();
-                           if (!me) return;
-                           me->waiting_ = false;
-                           if (!ec) me->turn();
-                           if (me->used()) me->arm();
-                         });
-    waiting_ = true;
+  if (!epoll_stream_.is_open()) epoll_stream_.assign(epoll_.get());
+  if (!wait_armed_) {
+    epoll_stream_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                             [self = weak_from_this()](boost::system::error_code ec) {
+                               const auto me = self.lock();
+                               if (!me) return;
+                               me->wait_armed_ = false;
+                               if (!ec) me->poll_from_executor();
+                               if (me->used()) me->arm();
+                             });
+    wait_armed_ = true;
   }
-  if (!ticking_) {
+  if (!tick_armed_) {
     ticker_.expires_after(std::chrono::nanoseconds(tick));
     ticker_.async_wait([self = weak_from_this()](boost::system::error_code ec) {
       const auto me = self.lock();
       if (!me) return;
-      me->ticking_ = false;
-      if (!ec && me->driven_ == 0) {
-        me->turn();
+      me->tick_armed_ = false;
+      if (!ec && me->drivers_ == 0) {
+        me->poll_from_executor();
         me->sweep();
-        me->kick();
+        me->wake_driver();
       }
       if (me->used()) me->arm();
     });
-    ticking_ = true;
+    tick_armed_ = true;
   }
 }
 
 COLLS_ONCE void engine::disarm_if_unused() {
-  if (used() || !standing_.is_open()) return;
-  standing_.cancel();
+  if (used() || !epoll_stream_.is_open()) return;
+  epoll_stream_.cancel();
   ticker_.cancel();
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Sockets between processes of one user on one host: abstract names, so that nothing stays behind.
+// Local (AF_UNIX) sockets between processes of one host. They have abstract names, so a crash
+// leaves nothing behind.
 
 #include <colls/driver/socket.hpp>
 
@@ -12,7 +13,8 @@
 
 namespace colls::shm {
 
-/// The abstract name that belongs to a rank's TCP listener. Both are of one network namespace.
+/// The abstract name of the local listener that belongs to a rank's TCP listener. Both exist in the
+/// same network namespace.
 struct local_name {
   sockaddr_un address{};
   socklen_t size = 0;
@@ -32,20 +34,21 @@ inline detail::descriptor open_local_socket() {
   return detail::descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-/// Listens beside a TCP listener.
-inline std::error_code listen_beside(const endpoint& tcp, listener& local) {
-  const local_name name(tcp);  // first: it clears errno
-  detail::descriptor made = open_local_socket();
-  if (!made || ::bind(made.get(), name.get(), name.size) != 0 ||
-      ::listen(made.get(), SOMAXCONN) != 0) {
+/// Listens on the local name of a TCP listener.
+inline std::error_code listen_local(const endpoint& tcp, listener& local) {
+  const local_name name(tcp);  // before the system calls: it changes errno
+  detail::descriptor socket = open_local_socket();
+  if (!socket || ::bind(socket.get(), name.get(), name.size) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0) {
     return detail::last_error();
   }
-  local.adopt(std::move(made));
+  local.adopt(std::move(socket));
   return {};
 }
 
-inline std::error_code connect_beside(const endpoint& tcp, detail::descriptor& connected) {
-  const local_name name(tcp);  // first: it clears errno
+/// Connects to the local name of a TCP listener.
+inline std::error_code connect_local(const endpoint& tcp, detail::descriptor& connected) {
+  const local_name name(tcp);  // before the system calls: it changes errno
   connected = open_local_socket();
   const auto connect = [&] { return ::connect(connected.get(), name.get(), name.size); };
   if (!connected || detail::uninterrupted(connect) != 0) {
@@ -56,38 +59,40 @@ inline std::error_code connect_beside(const endpoint& tcp, detail::descriptor& c
   return {};
 }
 
+/// Returns whether `socket` is a local socket.
 inline bool is_local(int socket) {
   int family = 0;
   socklen_t size = sizeof family;
   return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family == AF_UNIX;
 }
 
-/// The process that has connected or listened at the other end; 0: none that this one can see.
-inline pid_t process_behind(int socket) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+/// Returns the id of the process that connected or listened at the other end, or 0 if it is not
+/// visible in this PID namespace.
+inline pid_t peer_process(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
-/// Sends one byte, and a descriptor with it if there is one.
-inline bool pass_descriptor(int socket, int passed) {
-  const char word = passed < 0 ? '-' : '+';
-  return detail::send_with_descriptor(socket, &word, 1, passed);
+/// Sends one byte, and with it the descriptor `fd` unless that is negative.
+inline bool send_descriptor(int socket, int fd) {
+  const char mark = fd < 0 ? '-' : '+';
+  return detail::send_bytes_with_descriptor(socket, &mark, 1, fd);
 }
 
-/// The byte and what came with it, if the other side had something to pass; `ec` says why that did
-/// not come. False: it is gone.
-inline bool take_descriptor(int socket, detail::descriptor& passed, std::error_code& ec) {
-  char word = 0;
-  if (detail::take_with_descriptor(socket, &word, 1, passed) != 1) return false;
-  if (word == '+' && !passed) ec = std::make_error_code(std::errc::too_many_files_open);
+/// Receives what `send_descriptor` sent. Sets `ec` if a descriptor was sent and could not be
+/// received. Returns false if the connection has ended.
+inline bool receive_descriptor(int socket, detail::descriptor& received, std::error_code& ec) {
+  char mark = 0;
+  if (detail::receive_bytes_with_descriptor(socket, &mark, 1, received) != 1) return false;
+  if (mark == '+' && !received) ec = std::make_error_code(std::errc::too_many_files_open);
   return true;
 }
 
-/// What is answered to a descriptor: whether memory is shared now.
+/// The answer to a descriptor: whether both processes share the memory now.
 enum class answer : char { yes = 'y', no = 'n' };
-inline bool give_answer(int socket, answer what) {
-  return detail::send_with_descriptor(socket, &what, sizeof what, -1);
+inline bool send_answer(int socket, answer value) {
+  return detail::send_bytes_with_descriptor(socket, &value, sizeof value, -1);
 }
 
 }  // namespace colls::shm

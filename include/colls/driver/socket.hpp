@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Sockets on an engine, as operations: what joining, the stores and the links' handshakes use.
+// TCP sockets on an engine. Bootstrap, the stores and the handshakes of connections use them.
 
 #include <colls/base/buffer.hpp>
 #include <colls/coroutine/task.hpp>
@@ -25,100 +25,104 @@ using endpoint = boost::asio::ip::tcp::endpoint;
 
 namespace detail {
 
-inline descriptor open_socket(const endpoint& where) {
-  return descriptor(
-      ::socket(where.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+inline descriptor open_socket(const endpoint& address) {
+  return descriptor(::socket(address.protocol().family(),
+                             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
 }
 
+/// Selects the TCP congestion control of a socket.
 std::error_code set_congestion(int socket, std::string_view name);
 
-/// Of one end of a socket. What stays inside this host is loopback.
-endpoint name_of(int fd, decltype(&::getsockname) ask);
+/// Returns the address of one end of a socket: `get_name` is getsockname or getpeername. Returns
+/// the loopback address for a local socket.
+endpoint socket_endpoint(int fd, decltype(&::getsockname) get_name);
 
-/// What the system says to a name of a congestion control, asked with a socket of its own. A system
-/// without such a socket says why when it is needed.
+/// Checks that the system has the congestion control `name`, with a temporary socket. Succeeds if
+/// no such socket can be opened: opening the real one reports that error later.
 std::error_code try_congestion(std::string_view name);
 
 }  // namespace detail
 
-/// A connected (or connecting) TCP stream. One read and one write may be under way at a time; each
-/// ends with an error_code: 0, `errc::timeout` once the stream's deadline is past, `errc::closed`
-/// at end of file, or the system's. Destroying it closes the descriptor.
+/// A connected or connecting TCP stream. One read and one write may be in flight at a time. Each
+/// ends with an error_code: success, `errc::timeout` after the stream's deadline, `errc::closed` at
+/// end of file, or the system's error. The destructor closes the descriptor.
 class stream final : engine::watcher, engine::source {
  public:
-  explicit stream(engine& on);
-  /// Throws where the engine cannot watch one more.
-  stream(engine& on, detail::descriptor connected);
+  explicit stream(engine& executor_engine);
+  /// Throws if the engine cannot watch another descriptor.
+  stream(engine& executor_engine, detail::descriptor connected);
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
   ~stream();
 
-  engine& on() { return engine_; }
+  engine& driver() { return engine_; }
   bool is_open() const { return static_cast<bool>(socket_); }
   int descriptor() const { return socket_.get(); }
-  endpoint remote() const { return detail::name_of(socket_.get(), &::getpeername); }
-  endpoint local() const { return detail::name_of(socket_.get(), &::getsockname); }
+  endpoint remote() const { return detail::socket_endpoint(socket_.get(), &::getpeername); }
+  endpoint local() const { return detail::socket_endpoint(socket_.get(), &::getsockname); }
 
-  /// When reads, writes and connects under way or to come give up.
-  void deadline(time_point when) { deadline_ = when; }
+  /// Sets the time at which current and later reads, writes and connects time out.
+  void set_deadline(time_point time) { deadline_ = time; }
 
-  /// Ends what is under way with `errc::cancelled` and closes.
+  /// Ends the operations in flight with `errc::cancelled` and closes the descriptor.
   void close();
 
-  /// Gives the descriptor away; nothing may be under way.
+  /// Releases the descriptor to the caller. No operation may be in flight.
   detail::descriptor release() {
     engine_.unwatch(socket_.get(), *this);
     return std::move(socket_);
   }
 
   struct transfer {
-    transfer(stream* of, mutable_bytes bytes) : owner(of), data(bytes.data), left(bytes.size) {}
+    transfer(stream* connection, mutable_bytes bytes)
+        : owner(connection), data(bytes.data), left(bytes.size) {}
 
     stream* owner;
     std::byte* data;
     std::size_t left;
     std::size_t moved = 0;
-    std::size_t* count = nullptr;  // set: end at the first bytes and say how many
-    bool peeking = false;          // they stay where they are
+    std::size_t* count = nullptr;  // if set, the transfer ends after the first bytes
+    bool peeking = false;          // leaves the bytes in the socket
     bool connecting = false;
     std::error_code ec;
     completion* done = nullptr;
   };
 
-  /// Fills `into` whole.
-  auto read(mutable_bytes into) { return operation<true>({this, into}); }
-  /// Reads at least one byte; `*count` says how many.
-  auto read_some(mutable_bytes into, std::size_t* count) {
-    transfer work(this, into);
+  /// Reads until `dest` is full.
+  auto read(mutable_bytes dest) { return operation<true>({this, dest}); }
+  /// Reads at least one byte. Sets `*count` to the number of bytes read.
+  auto read_some(mutable_bytes dest, std::size_t* count) {
+    transfer work(this, dest);
     work.count = count;
     return operation<true>(work);
   }
-  /// Whether there is something to read, or its end.
+  /// Returns whether a read would not wait: bytes or the end of the stream have arrived.
   bool has_input() const { return is_ready(POLLIN); }
-  /// Waits until there is something to read.
+  /// Waits until there is something to read, without reading it.
   auto readable() {
     transfer work(this, {&peeked_, 1});
     work.peeking = true;
     return operation<true>(work);
   }
-  /// Writes all of `from`.
-  auto write(const_bytes from) {
-    return operation<false>({this, {const_cast<std::byte*>(from.data), from.size}});
+  /// Writes all of `bytes`.
+  auto write(const_bytes bytes) {
+    return operation<false>({this, {const_cast<std::byte*>(bytes.data), bytes.size}});
   }
-  /// Connects. The local end is chosen by the system.
-  auto connect(const endpoint& where) {
+  /// Connects to `address`. The system chooses the local address.
+  auto connect(const endpoint& address) {
     transfer work(this, {});
     work.connecting = true;
-    detail::descriptor made = detail::open_socket(where);
-    if (!made) {
+    detail::descriptor socket = detail::open_socket(address);
+    if (!socket) {
       work.ec = detail::last_error();
     } else {
-      const int result = ::connect(made.get(), where.data(), static_cast<socklen_t>(where.size()));
-      // An interrupted connect goes on by itself.
+      const int result =
+          ::connect(socket.get(), address.data(), static_cast<socklen_t>(address.size()));
+      // An interrupted connect continues asynchronously.
       if (result != 0 && errno != EINPROGRESS && errno != EINTR) {
         work.ec = detail::last_error();
       } else {
-        adopt(std::move(made));
+        adopt(std::move(socket));
       }
     }
     return operation<false>(work);
@@ -129,7 +133,7 @@ class stream final : engine::watcher, engine::source {
   struct operation {
     transfer work;
 
-    explicit operation(const transfer& what) : work(what) {}
+    explicit operation(const transfer& initial) : work(initial) {}
     operation(operation&& other) noexcept : work(other.work) {}
     ~operation() {
       if (slot() == &work) slot() = nullptr;
@@ -142,11 +146,11 @@ class stream final : engine::watcher, engine::source {
         return true;
       }
       work.done = &done;
-      // Within one host a connection is made at once.
+      // A connection within one host is established immediately.
       const bool may_step = !work.connecting || work.owner->is_ready(POLLOUT);
       if (may_step && work.owner->template step<Reading>(work)) return true;
       slot() = &work;
-      work.owner->interest();
+      work.owner->update_events();
       return false;
     }
     std::error_code result() {
@@ -159,14 +163,15 @@ class stream final : engine::watcher, engine::source {
 
   bool is_ready(short events) const;
 
-  // True: ended, well or badly.
+  // Makes progress without waiting. Returns true if the transfer has ended, with or without an
+  // error.
   template <bool Reading>
   bool step(transfer& work) {
     if (work.connecting) {
-      int failed = 0;
-      socklen_t size = sizeof failed;
-      if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &failed, &size) != 0) failed = errno;
-      if (failed != 0) work.ec = {failed, std::generic_category()};
+      int code = 0;
+      socklen_t size = sizeof code;
+      if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &code, &size) != 0) code = errno;
+      if (code != 0) work.ec = {code, std::generic_category()};
       return true;
     }
     while (work.left > 0) {
@@ -199,13 +204,13 @@ class stream final : engine::watcher, engine::source {
     work.done->post();
   }
 
-  void interest();
+  // Watches the socket for the operations in flight.
+  void update_events();
 
   void ready(std::uint32_t) override;
 
   bool poll() override { return false; }
   void sweep(time_point now) override;
-  bool pending() const override { return reading_ != nullptr || writing_ != nullptr; }
 
   engine& engine_;
   detail::descriptor socket_;
@@ -216,41 +221,43 @@ class stream final : engine::watcher, engine::source {
   std::byte peeked_{};
 };
 
-/// A listening TCP socket. `accept` gives one connection at a time; it is polled, so that whoever
-/// owns it decides how many strangers it lets in.
+/// A listening TCP socket. Its owner polls it with `accept`, which returns one connection at a
+/// time, and so decides how many connections it admits.
 class listener {
  public:
-  /// Port 0 lets the system choose. The port is never released between the choice and its use.
-  std::error_code listen(const endpoint& where);
-  /// Takes over a socket that listens already (a launcher's).
-  void adopt(detail::descriptor listening) { socket_ = detail::kept_socket(std::move(listening)); }
+  /// Listens on `address`. With port 0 the system chooses a port, which then stays in use.
+  std::error_code listen(const endpoint& address);
+  /// Takes over a socket that already listens, such as one from the launcher.
+  void adopt(detail::descriptor listening) {
+    socket_ = detail::fork_guarded_socket(std::move(listening));
+  }
 
   int descriptor() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
-  endpoint local() const { return detail::name_of(socket_.get(), &::getsockname); }
+  endpoint local() const { return detail::socket_endpoint(socket_.get(), &::getsockname); }
   void close() { socket_ = {}; }
 
-  /// A connection that waits in the queue, or nothing.
+  /// Accepts a connection from the queue. Returns an empty descriptor if there is none.
   detail::descriptor accept();
 
  private:
-  detail::kept_socket socket_;
+  detail::fork_guarded_socket socket_;
 };
 
-/// A descriptor that is given up to turn connections away at the limit on open files: what cannot be
-/// accepted cannot be answered either.
+/// A reserved descriptor. At the limit on open files it is closed for a moment, so that a
+/// connection can be accepted and refused: a connection that is not accepted cannot be answered.
 class spare_descriptor {
  public:
-  /// Accepts some of the connections that wait, passes each to `tell` and closes it.
-  template <class Tell>
-  void refuse(listener& from, const Tell& tell) {
+  /// Accepts up to 64 waiting connections, passes each to `callback` and closes it.
+  template <class Callback>
+  void refuse(listener& queue, const Callback& callback) {
     for (int refused = 0; refused < 64; ++refused) {
-      kept_ = {};
-      const detail::descriptor socket = from.accept();
+      reserved_ = {};
+      const detail::descriptor socket = queue.accept();
       if (!socket) break;
-      tell(socket.get());
+      callback(socket.get());
     }
-    kept_ = open();
+    reserved_ = open();
   }
 
  private:
@@ -258,24 +265,25 @@ class spare_descriptor {
     return detail::descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   }
 
-  detail::descriptor kept_ = open();
+  detail::descriptor reserved_ = open();
 };
 
-/// Tasks that nobody awaits, owned by whoever started them: each lives until it has ended, the rest
-/// are withdrawn when the owner goes. An exception ends its task and nothing else.
+/// Owns tasks that are not awaited. Each task is destroyed when it ends, and the remaining ones
+/// when the group is destroyed. An exception ends only the task that throws it.
 class task_group {
  public:
-  explicit task_group(engine& on) : engine_(on) {}
+  explicit task_group(engine& driver) : engine_(driver) {}
   task_group(const task_group&) = delete;
   task_group& operator=(const task_group&) = delete;
   ~task_group();
 
   void start(task<> work);
+  /// Returns the number of tasks that have not ended.
   int running() const { return running_; }
 
  private:
   struct entry : completion, detail::recycled {
-    entry(task_group& group, task<> it)
+    entry(task_group& group, task<> started)
         : completion(
               [](completion& self) noexcept {
                 auto& ended = static_cast<entry&>(self);
@@ -283,7 +291,7 @@ class task_group {
               },
               &group.engine_.queue()),
           owner(group),
-          work(std::move(it)) {}
+          work(std::move(started)) {}
     task_group& owner;
     task<> work;
     entry* next = nullptr;

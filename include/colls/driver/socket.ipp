@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a socket does: the second half of socket.hpp.
+// Implementation of socket.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/driver/socket.hpp>
@@ -12,24 +12,25 @@
 namespace colls::detail {
 
 COLLS_ONCE std::error_code set_congestion(int socket, std::string_view name) {
-  const int failed = ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+  const int result = ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
                                   static_cast<socklen_t>(name.size()));
-  return failed != 0 ? last_error() : std::error_code();
+  return result != 0 ? last_error() : std::error_code();
 }
 
-COLLS_ONCE endpoint name_of(int fd, decltype(&::getsockname) ask) {
-  endpoint found;
-  auto size = static_cast<socklen_t>(found.capacity());
-  const bool known = ask(fd, found.data(), &size) == 0 && found.data()->sa_family != AF_UNIX;
-  if (!known) return endpoint(boost::asio::ip::address_v4::loopback(), 0);
-  found.resize(size);
-  return found;
+COLLS_ONCE endpoint socket_endpoint(int fd, decltype(&::getsockname) get_name) {
+  endpoint address;
+  auto size = static_cast<socklen_t>(address.capacity());
+  const bool is_ip =
+      get_name(fd, address.data(), &size) == 0 && address.data()->sa_family != AF_UNIX;
+  if (!is_ip) return endpoint(boost::asio::ip::address_v4::loopback(), 0);
+  address.resize(size);
+  return address;
 }
 
 COLLS_ONCE std::error_code try_congestion(std::string_view name) {
   for (const auto& family : {boost::asio::ip::tcp::v4(), boost::asio::ip::tcp::v6()}) {
-    const descriptor probe = open_socket({family, 0});
-    if (probe) return set_congestion(probe.get(), name);
+    const descriptor socket = open_socket({family, 0});
+    if (socket) return set_congestion(socket.get(), name);
   }
   return {};
 }
@@ -38,11 +39,12 @@ COLLS_ONCE std::error_code try_congestion(std::string_view name) {
 
 namespace colls {
 
-COLLS_ONCE stream::stream(engine& on) : engine_(on) {
+COLLS_ONCE stream::stream(engine& executor_engine) : engine_(executor_engine) {
   engine_.add(static_cast<engine::source&>(*this), false);
 }
 
-COLLS_ONCE stream::stream(engine& on, detail::descriptor connected) : stream(on) {
+COLLS_ONCE stream::stream(engine& executor_engine, detail::descriptor connected)
+    : stream(executor_engine) {
   adopt(std::move(connected));
 }
 
@@ -61,25 +63,25 @@ COLLS_ONCE void stream::close() {
 }
 
 COLLS_ONCE void stream::adopt(detail::descriptor socket) {
-  const int on = 1;
-  // A local socket has no such delay, and no such option.
-  (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int enabled = 1;
+  // Fails for a local socket, which has no such option and no such delay.
+  (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof enabled);
   events_ = 0;
   engine_.watch(socket.get(), 0, *this);
   socket_ = std::move(socket);
 }
 
 COLLS_ONCE bool stream::is_ready(short events) const {
-  pollfd now{socket_.get(), events, 0};
-  return ::poll(&now, 1, 0) == 1;
+  pollfd entry{socket_.get(), events, 0};
+  return ::poll(&entry, 1, 0) == 1;
 }
 
-COLLS_ONCE void stream::interest() {
-  const std::uint32_t wanted = (reading_ != nullptr ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
+COLLS_ONCE void stream::update_events() {
+  const std::uint32_t events = (reading_ != nullptr ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
                                (writing_ != nullptr ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
-  if (socket_ && wanted != events_) {
-    events_ = wanted;
-    engine_.rewatch(socket_.get(), wanted, *this);
+  if (socket_ && events != events_) {
+    events_ = events;
+    engine_.rewatch(socket_.get(), events, *this);
   }
 }
 
@@ -87,36 +89,37 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
   if (writing_ != nullptr && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
   if (reading_ == nullptr && writing_ == nullptr && events_ == 0 && socket_) {
-    // A hang-up that nobody waits for: epoll would report it without end.
+    // A hang-up without an operation in flight: epoll would report it again and again.
     engine_.unwatch(socket_.get(), *this);
     socket_ = {};
   }
-  interest();
+  update_events();
 }
 
 COLLS_ONCE void stream::sweep(time_point now) {
   if (now < deadline_) return;
-  // Who has not been here for long finds what came meanwhile.
+  // The thread may not have polled for long: take what arrived meanwhile before timing out.
   const bool may_write = writing_ != nullptr && (!writing_->connecting || is_ready(POLLOUT));
   if (may_write && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
   finish(reading_, make_error_code(errc::timeout));
   finish(writing_, make_error_code(errc::timeout));
-  interest();
+  update_events();
 }
 
-COLLS_ONCE std::error_code listener::listen(const endpoint& where) {
-  detail::descriptor made = detail::open_socket(where);
-  if (!made) return detail::last_error();
-  const int on = 1;
-  const bool six = where.address().is_v6();
-  if (::setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      (six && ::setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
-      ::bind(made.get(), where.data(), static_cast<socklen_t>(where.size())) != 0 ||
-      ::listen(made.get(), SOMAXCONN) != 0) {
+COLLS_ONCE std::error_code listener::listen(const endpoint& address) {
+  detail::descriptor socket = detail::open_socket(address);
+  if (!socket) return detail::last_error();
+  const int enabled = 1;
+  const bool is_v6 = address.address().is_v6();
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &enabled, sizeof enabled) != 0 ||
+      (is_v6 &&
+       ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &enabled, sizeof enabled) != 0) ||
+      ::bind(socket.get(), address.data(), static_cast<socklen_t>(address.size())) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0) {
     return detail::last_error();
   }
-  adopt(std::move(made));
+  adopt(std::move(socket));
   return {};
 }
 
@@ -130,12 +133,12 @@ COLLS_ONCE task_group::~task_group() {
 }
 
 COLLS_ONCE void task_group::start(task<> work) {
-  auto* const made = new entry(*this, std::move(work));
-  made->next = first_;
-  if (first_ != nullptr) first_->prev = made;
-  first_ = made;
+  auto* const started = new entry(*this, std::move(work));
+  started->next = first_;
+  if (first_ != nullptr) first_->prev = started;
+  first_ = started;
   ++running_;
-  if (made->work.start(*made)) remove(made);
+  if (started->work.start(*started)) remove(started);
 }
 
 COLLS_ONCE void task_group::remove(entry* ended) {

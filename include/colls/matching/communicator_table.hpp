@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// roster: the communicators of a rank by their ids: those it is in, those it has left, and ids that
-// are taken for others to come.
+// communicator_table: the communicators of a rank by id: those it belongs to, those it has left,
+// and ids that are reserved for communicators to come.
 
 #include <colls/matching/operation_record.hpp>
 
@@ -16,35 +16,35 @@
 
 namespace colls {
 
-/// An id is never used again, so that what comes late for one that was left can be answered.
-class roster {
+/// Ids are never reused, so a late message for a communicator that was left can be answered.
+class communicator_table {
  public:
-  /// What is remembered of one that this rank has left.
-  struct left {
+  /// The record of a communicator that this rank has left.
+  struct departed {
     std::uint32_t id;
     std::uint64_t next_sequence;
-    std::shared_ptr<const failure> why;  // if it had failed
+    std::shared_ptr<const failure> reason;  // null: it had not failed
   };
 
-  roster() = default;
-  roster(const roster&) = delete;
-  roster& operator=(const roster&) = delete;
+  communicator_table() = default;
+  communicator_table(const communicator_table&) = delete;
+  communicator_table& operator=(const communicator_table&) = delete;
 
   void add(communicator_state& communicator) {
-    // Who leaves may have none.
-    const std::size_t most = left_.size() + all_.size() + 1;
-    if (left_.capacity() < most) left_.reserve(2 * most);
+    // Reserved here because `remove` must not allocate.
+    const std::size_t needed = departed_.size() + all_.size() + 1;
+    if (departed_.capacity() < needed) departed_.reserve(2 * needed);
     all_.push_back(&communicator);
   }
   void remove(communicator_state& communicator) noexcept {
     if (std::erase(all_, &communicator) == 0) return;
-    const auto at = left_.insert(not_below(communicator.id()),
-                                 {communicator.id(), communicator.next_sequence(), nullptr});
+    const auto entry = departed_.insert(first_not_below(communicator.id()),
+                                        {communicator.id(), communicator.next_sequence(), nullptr});
     if (!communicator.failed()) return;
     try {
-      at->why = std::make_shared<const failure>(communicator.why());
+      entry->reason = std::make_shared<const failure>(communicator.reason());
     } catch (const std::bad_alloc&) {
-      // Who asks for it is told that it was closed.
+      // Without a reason, peers are told that the communicator was closed.
     }
   }
 
@@ -55,117 +55,126 @@ class roster {
     }
     return nullptr;
   }
-  /// Null: this rank has not left one of that id.
-  const left* find_left(std::uint32_t id) const {
-    const auto at = not_below(id);
-    return at != left_.end() && at->id == id ? &*at : nullptr;
+  /// Null if this rank has not left a communicator with that id.
+  const departed* find_departed(std::uint32_t id) const {
+    const auto entry = first_not_below(id);
+    return entry != departed_.end() && entry->id == id ? &*entry : nullptr;
   }
 
-  /// Holds `count` ids for a communicator that is being made; false if one was ever in use here.
+  /// Reserves `count` ids for a communicator that is being created. Returns false if one of them
+  /// was ever in use here.
   bool hold_ids(std::uint32_t first, std::uint32_t count) {
-    const auto among = [&](std::uint32_t id) { return id - first < count; };
+    const auto in_range = [&](std::uint32_t id) { return id - first < count; };
     for (const communicator_state* known : all_) {
-      if (among(known->id())) return false;
+      if (in_range(known->id())) return false;
     }
-    if (const auto gone = not_below(first); gone != left_.end() && among(gone->id)) return false;
-    for (const held& other : held_) {
-      if (among(other.first) || first - other.first < other.count) return false;
+    if (const auto entry = first_not_below(first);
+        entry != departed_.end() && in_range(entry->id)) {
+      return false;
+    }
+    for (const held_range& other : held_) {
+      if (in_range(other.first) || first - other.first < other.count) return false;
     }
     held_.push_back({first, count, nullptr});
     return true;
   }
   void free_ids(std::uint32_t first) {
-    for (const held& range : held_) {
-      if (range.first == first) forget_failures(range);
+    for (const held_range& range : held_) {
+      if (range.first == first) drop_early_failures(range);
     }
-    std::erase_if(held_, [&](const held& range) { return range.first == first; });
+    std::erase_if(held_, [&](const held_range& range) { return range.first == first; });
   }
-  /// No communicator is made of them here, for that reason; how many there are.
-  std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& why) {
-    for (held& range : held_) {
+  /// Records that no communicator is created here from these ids, and why. Returns how many ids
+  /// there are.
+  std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason) {
+    for (held_range& range : held_) {
       if (range.first != first) continue;
-      range.why = why;
-      forget_failures(range);
+      range.reason = reason;
+      drop_early_failures(range);
       return range.count;
     }
     return 0;
   }
-  /// Why one of that id was not made here, or null.
+  /// The reason why the communicator with that id was not created here, or null.
   const failure* find_abandoned(std::uint32_t id) const {
-    for (const held& range : held_) {
-      if (id - range.first < range.count) return range.why.get();
+    for (const held_range& range : held_) {
+      if (id - range.first < range.count) return range.reason.get();
     }
     return nullptr;
   }
 
-  /// A rank has died: it is in communicators that are still being made here, too.
-  void note_death(int rank, const failure& why) noexcept {
-    const auto is_it = [&](const death& known) { return known.rank == rank; };
-    if (std::any_of(deaths_.begin(), deaths_.end(), is_it)) return;
+  /// Records the death of a rank. It may belong to communicators that are still being created here.
+  void note_death(int rank, const failure& reason) noexcept {
+    const auto is_same = [&](const death& known) { return known.rank == rank; };
+    if (std::any_of(deaths_.begin(), deaths_.end(), is_same)) return;
     try {
-      deaths_.push_back({rank, why});
+      deaths_.push_back({rank, reason});
     } catch (const std::bad_alloc&) {
-      // Who needs it then is told that it has left.
+      // Operations that need the rank later report that it has left.
     }
   }
   /// How a rank of that communicator has died, or null.
   const failure* death_in(const communicator_state& communicator) const {
     for (const death& known : deaths_) {
-      if (communicator.rank_of(known.rank) >= 0) return &known.why;
+      if (communicator.rank_of(known.rank) >= 0) return &known.reason;
     }
     return nullptr;
   }
 
-  /// A peer says why a communicator has failed. Kept if that is still being made here: the store
-  /// tells of others, too. The first report counts.
-  void expect_failure(std::uint32_t id, const failure& why) {
-    const auto is_it = [&](const failure& known) { return known.communicator == id; };
-    if (!is_to_come(id) || std::any_of(expected_.begin(), expected_.end(), is_it)) return;
-    expected_.push_back(why);
-    expected_.back().communicator = id;
+  /// Stores a peer's report that a communicator has failed, if that communicator is still being
+  /// created here. The store reports others, too. The first report counts.
+  void store_early_failure(std::uint32_t id, const failure& reason) {
+    const auto is_same = [&](const failure& known) { return known.communicator == id; };
+    if (!is_to_come(id)) return;
+    if (std::any_of(early_failures_.begin(), early_failures_.end(), is_same)) return;
+    early_failures_.push_back(reason);
+    early_failures_.back().communicator = id;
   }
-  /// Why it has failed already, if it has.
-  std::optional<failure> take_failure(std::uint32_t id) {
-    std::optional<failure> found;
-    std::erase_if(expected_, [&](const failure& why) {
-      if (why.communicator != id) return false;
-      found = why;
+  /// The failure that was reported before the communicator was created, if any.
+  std::optional<failure> take_early_failure(std::uint32_t id) {
+    std::optional<failure> result;
+    std::erase_if(early_failures_, [&](const failure& known) {
+      if (known.communicator != id) return false;
+      result = known;
       return true;
     });
-    return found;
+    return result;
   }
 
  private:
-  struct held {
+  struct held_range {
     std::uint32_t first;
     std::uint32_t count;
-    std::shared_ptr<const failure> why;  // set: it is not made here
+    std::shared_ptr<const failure> reason;  // set: no communicator is created here
   };
   struct death {
     int rank;
-    failure why;
+    failure reason;
   };
 
   bool is_to_come(std::uint32_t id) const {
-    if (id == 0) return find_left(0) == nullptr;  // the world, whose links are there before it
-    return std::any_of(held_.begin(), held_.end(), [=](const held& range) {
-      return range.why == nullptr && id - range.first < range.count;
+    if (id == 0) return find_departed(0) == nullptr;  // the world: its connections precede it
+    return std::any_of(held_.begin(), held_.end(), [=](const held_range& range) {
+      return range.reason == nullptr && id - range.first < range.count;
     });
   }
-  void forget_failures(const held& range) {
-    std::erase_if(expected_,
-                  [&](const failure& why) { return why.communicator - range.first < range.count; });
+  void drop_early_failures(const held_range& range) {
+    std::erase_if(early_failures_, [&](const failure& known) {
+      return known.communicator - range.first < range.count;
+    });
   }
 
-  std::vector<left>::const_iterator not_below(std::uint32_t id) const {
-    const auto is_below = [](const left& gone, std::uint32_t wanted) { return gone.id < wanted; };
-    return std::lower_bound(left_.begin(), left_.end(), id, is_below);
+  std::vector<departed>::const_iterator first_not_below(std::uint32_t id) const {
+    const auto is_below = [](const departed& entry, std::uint32_t bound) {
+      return entry.id < bound;
+    };
+    return std::lower_bound(departed_.begin(), departed_.end(), id, is_below);
   }
 
   std::vector<communicator_state*> all_;
-  std::vector<left> left_;  // by id
-  std::vector<held> held_;
-  std::vector<failure> expected_;
+  std::vector<departed> departed_;  // sorted by id
+  std::vector<held_range> held_;
+  std::vector<failure> early_failures_;
   std::vector<death> deaths_;
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// under_way: the operations that have begun on a rank and not ended, and what time does to them.
+// in_flight: the operations of a rank that have begun and not ended, with their deadlines.
 
 #include <colls/matching/operation_record.hpp>
 
@@ -13,25 +13,26 @@
 
 namespace colls {
 
-/// In the order in which they began. Looked at a few times a second, never per message: an operation
-/// again when its time has come, so that a sweep takes no longer where many are under way.
-class under_way {
+/// Lists operations in the order in which they began, and calls for an action when one has waited
+/// too long. A sweep runs a few times a second, never per message. It checks only operations whose
+/// next check is due, so its cost does not grow with the number of operations in flight.
+class in_flight {
  public:
-  /// What an operation has waited long enough for.
-  enum class waited : std::uint8_t {
-    nothing,
-    in_all,      // `options.timeout`
-    idle,        // nothing has moved for the communicator's patience
-    unheard_of,  // those it waits for shall learn what it is in
-    late,        // for others, who may be told of in the log
+  /// What a check found to be due for an operation.
+  enum class due_action : std::uint8_t {
+    none,
+    total_timeout,       // `options.timeout` has expired
+    inactivity_timeout,  // nothing has moved for the communicator's inactivity timeout
+    announce,            // tell the ranks that it waits for which operation waits
+    report_late,         // write to the log which ranks are late
   };
 
-  under_way() = default;
-  under_way(const under_way&) = delete;
-  under_way& operator=(const under_way&) = delete;
+  in_flight() = default;
+  in_flight(const in_flight&) = delete;
+  in_flight& operator=(const in_flight&) = delete;
 
   bool empty() const { return first_ == nullptr; }
-  /// And by `next` the others.
+  /// The oldest operation; `next` links to the others.
   operation_record* first() const { return first_; }
 
   void add(operation_record& record) {
@@ -39,154 +40,156 @@ class under_way {
     record.prev = last_;
     (last_ != nullptr ? last_->next : first_) = &record;
     last_ = &record;
-    record.begun = ++begun_;
-    record.communicator->live_as(record).push_back(record);
+    record.start_order = ++start_count_;
+    record.communicator->live_list(record).push_back(record);
     if (unseen_ == nullptr) unseen_ = &record;
   }
   void remove(operation_record& record) {
     if (unseen_ == &record) unseen_ = record.next;
-    if (record.place != 0) leave_queue(record);
+    if (record.heap_index != 0) remove_from_heap(record);
     (record.prev != nullptr ? record.prev->next : first_) = record.next;
     (record.next != nullptr ? record.next->prev : last_) = record.prev;
     record.next = record.prev = nullptr;
-    record.communicator->live_as(record).remove(record);
+    record.communicator->live_list(record).remove(record);
   }
-  /// Its time counts anew: the next sweep looks at it.
-  void look_soon(operation_record& record) {
-    record.look_at = 0;
-    if (record.place != 0) rise(record);
-  }
-
-  /// It is looked at then, whatever time would do to it before.
-  void look_at(operation_record& record, time_point then) {
-    record.look_at = then;
-    if (record.place == 0) return;
-    rise(record);
-    sink(record);
+  /// Makes the next sweep check the operation.
+  void check_soon(operation_record& record) {
+    record.next_check = 0;
+    if (record.heap_index != 0) sift_up(record);
   }
 
-  /// Looks at those whose time may have come: notes which have moved, and calls
-  /// `act(record, waited)` for those that have waited long enough.
+  /// Sets the time of the next check, also if a deadline expires before it.
+  void check_at(operation_record& record, time_point time) {
+    record.next_check = time;
+    if (record.heap_index == 0) return;
+    sift_up(record);
+    sift_down(record);
+  }
+
+  /// Checks the operations that are due: notes which have made progress, and calls
+  /// `act(record, action)` for those that have waited long enough.
   template <class Act>
   void sweep(time_point now, Act act) {
     for (; unseen_ != nullptr && make_room(); unseen_ = unseen_->next) {
       if (unseen_->started == never) unseen_->started = now;
-      unseen_->look_at = now;
-      queue_.push_back(unseen_);
-      unseen_->place = queue_.size();
-      rise(*unseen_);
+      unseen_->next_check = now;
+      heap_.push_back(unseen_);
+      unseen_->heap_index = heap_.size();
+      sift_up(*unseen_);
     }
-    while (!queue_.empty() && queue_.front()->look_at <= now) {
-      operation_record& record = *queue_.front();
-      ++looks_;
+    while (!heap_.empty() && heap_.front()->next_check <= now) {
+      operation_record& record = *heap_.front();
+      ++check_count_;
       if (record.communicator->failed()) {
-        leave_queue(record);  // it ends
+        remove_from_heap(record);  // the failure ends it
         continue;
       }
-      const waited what = judge(record, now);
-      record.look_at = next_look(record, now);
-      sink(record);
-      if (what != waited::nothing) act(record, what);
+      const due_action action = judge(record, now);
+      record.next_check = next_check_time(record, now);
+      sift_down(record);
+      if (action != due_action::none) act(record, action);
     }
   }
 
-  /// When `sweep` next has something to do if nothing moves until then, or `never`. Of operations
-  /// that a sweep has seen.
-  time_point due() const { return queue_.empty() ? never : queue_.front()->look_at; }
+  /// The time at which `sweep` next has work if nothing moves until then, or `never`. Counts only
+  /// operations that a sweep has seen.
+  time_point due() const { return heap_.empty() ? never : heap_.front()->next_check; }
 
-  /// How many operations sweeps have looked at so far, one after the other.
-  std::uint64_t looks() const { return looks_; }
+  /// The number of checks that sweeps have made so far.
+  std::uint64_t check_count() const { return check_count_; }
 
  private:
   static constexpr time_point patience = 30 * seconds;
-  // That something has moved is noted at a look.
-  static constexpr time_point looks_in_patience = 8;
-  static constexpr time_point shortest = milliseconds;
+  // Progress is noted only at a check.
+  static constexpr time_point checks_per_timeout = 8;
+  static constexpr time_point min_check_interval = milliseconds;
 
-  static waited judge(operation_record& record, time_point now) {
-    if (record.bytes != record.bytes_seen || record.progressed == 0) {
+  static due_action judge(operation_record& record, time_point now) {
+    if (record.bytes != record.bytes_seen || record.last_progress == 0) {
       record.bytes_seen = record.bytes;
-      record.progressed = now;
+      record.last_progress = now;
     }
-    if (now >= record.deadline) return waited::in_all;
-    if (now - record.progressed >= record.communicator->inactivity) return waited::idle;
-    if (record.progressed == never) return waited::nothing;  // its turn has not come
+    if (now >= record.deadline) return due_action::total_timeout;
+    if (now - record.last_progress >= record.communicator->inactivity)
+      return due_action::inactivity_timeout;
+    if (record.last_progress == never) return due_action::none;  // queued behind other calls
     if (now - record.started >= record.announce_after) {
-      // Again and again: it may wait for others by then, and they may have called meanwhile.
+      // Repeated: by then it may wait for other ranks, and the late ranks may have called.
       const time_point age = now - record.started;
       record.announce_after = age + std::min(age, std::max(500 * milliseconds, age / 8));
-      return waited::unheard_of;
+      return due_action::announce;
     }
-    if (!record.late && now - record.started >= patience && now - record.progressed >= patience) {
-      record.late = true;
-      return waited::late;
+    if (!record.is_reported_late && now - record.started >= patience &&
+        now - record.last_progress >= patience) {
+      record.is_reported_late = true;
+      return due_action::report_late;
     }
-    return waited::nothing;
+    return due_action::none;
   }
-  static time_point next_look(const operation_record& record, time_point now) {
+  static time_point next_check_time(const operation_record& record, time_point now) {
     const time_point idle = record.communicator->inactivity;
     time_point first = record.deadline;
-    const auto note = [&](time_point from, time_point span) {
-      if (from < never - span) first = std::min(first, from + span);
+    const auto note = [&](time_point begin, time_point span) {
+      if (begin < never - span) first = std::min(first, begin + span);
     };
-    note(record.progressed, idle);
-    if (record.progressed != never) {
-      note(now, std::max(idle / looks_in_patience, shortest));
+    note(record.last_progress, idle);
+    if (record.last_progress != never) {
+      note(now, std::max(idle / checks_per_timeout, min_check_interval));
       note(record.started, record.announce_after);
-      if (!record.late) note(std::max(record.progressed, record.started), patience);
+      if (!record.is_reported_late) note(std::max(record.last_progress, record.started), patience);
     }
     return std::max(first, now + 1);
   }
 
-  // ---- a heap by `look_at`; each knows its place
+  // ---- a heap by `next_check`; each record knows its index
 
   bool make_room() {
     try {
-      // Most programs never have more under way, and the list grows no more.
-      constexpr std::size_t few = 64;
-      if (queue_.size() == queue_.capacity()) queue_.reserve(std::max(few, 2 * queue_.size()));
+      // Most programs never have more operations in flight, so the heap grows once.
+      constexpr std::size_t initial = 64;
+      if (heap_.size() == heap_.capacity()) heap_.reserve(std::max(initial, 2 * heap_.size()));
     } catch (const std::bad_alloc&) {
       return false;  // the next sweep tries again
     }
     return true;
   }
-  void put(operation_record* record, std::size_t place) {
-    queue_[place - 1] = record;
-    record->place = place;
+  void put(operation_record* record, std::size_t index) {
+    heap_[index - 1] = record;
+    record->heap_index = index;
   }
-  void rise(operation_record& record) {
-    std::size_t at = record.place;
-    for (; at > 1 && record.look_at < queue_[at / 2 - 1]->look_at; at /= 2) {
-      put(queue_[at / 2 - 1], at);
+  void sift_up(operation_record& record) {
+    std::size_t index = record.heap_index;
+    for (; index > 1 && record.next_check < heap_[index / 2 - 1]->next_check; index /= 2) {
+      put(heap_[index / 2 - 1], index);
     }
-    put(&record, at);
+    put(&record, index);
   }
-  void sink(operation_record& record) {
-    std::size_t at = record.place;
-    for (std::size_t below = 2 * at; below <= queue_.size(); below = 2 * at) {
-      if (below < queue_.size() && queue_[below]->look_at < queue_[below - 1]->look_at) ++below;
-      if (record.look_at <= queue_[below - 1]->look_at) break;
-      put(queue_[below - 1], at);
-      at = below;
+  void sift_down(operation_record& record) {
+    std::size_t index = record.heap_index;
+    for (std::size_t child = 2 * index; child <= heap_.size(); child = 2 * index) {
+      if (child < heap_.size() && heap_[child]->next_check < heap_[child - 1]->next_check) ++child;
+      if (record.next_check <= heap_[child - 1]->next_check) break;
+      put(heap_[child - 1], index);
+      index = child;
     }
-    put(&record, at);
+    put(&record, index);
   }
-  void leave_queue(operation_record& record) {
-    const std::size_t at = std::exchange(record.place, 0);
-    operation_record* const last = queue_.back();
-    queue_.pop_back();
+  void remove_from_heap(operation_record& record) {
+    const std::size_t index = std::exchange(record.heap_index, 0);
+    operation_record* const last = heap_.back();
+    heap_.pop_back();
     if (last == &record) return;
-    put(last, at);
-    sink(*last);
-    rise(*last);
+    put(last, index);
+    sift_down(*last);
+    sift_up(*last);
   }
 
   operation_record* first_ = nullptr;
   operation_record* last_ = nullptr;
-  operation_record* unseen_ = nullptr;  // by a sweep; nor were those after it
-  std::vector<operation_record*> queue_;
-  std::uint64_t looks_ = 0;
-  std::uint64_t begun_ = 0;
+  operation_record* unseen_ = nullptr;  // the first that no sweep has seen
+  std::vector<operation_record*> heap_;
+  std::uint64_t check_count_ = 0;
+  std::uint64_t start_count_ = 0;
 };
 
 }  // namespace colls

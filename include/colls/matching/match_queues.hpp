@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pairing: receives that wait for their messages, and messages that wait for their receives.
+// match_queues: the queues of posted receives and of unexpected messages.
 
 #include <colls/matching/posted_receive.hpp>
 
@@ -10,250 +10,262 @@
 
 namespace colls {
 
-/// First in, first out for each key. Receives of point to point that name no source are listed by
-/// their tag alone, and so are its messages, beside their own key. A node is listed once: a receive
-/// that `listed` says so of, a message that was kept and not taken.
-class pairing {
+/// Matches first in first out for each key. A point-to-point receive from any source is queued
+/// under its tag alone; a point-to-point message is queued under its key and under its tag. A
+/// receive is queued once at most, which `queued` says.
+class match_queues {
  public:
-  pairing() = default;
-  pairing(const pairing&) = delete;
-  pairing& operator=(const pairing&) = delete;
+  match_queues() = default;
+  match_queues(const match_queues&) = delete;
+  match_queues& operator=(const match_queues&) = delete;
 
   // ---- receives
 
-  /// A receive wants its message: the arrival that it pairs with (no longer listed), or null, and
-  /// then the receive is listed. The caller has checked that the communicator is good. Of an arrival
-  /// whose bytes are still to come the receive is listed, and asks for it, without memory: where
-  /// there is none the arrival stays for the next receive.
-  arrival* post(posted& receive) {
+  /// Posts a receive. Returns the unexpected message that it matches, which is removed from its
+  /// queue. If there is none, returns null and queues the receive. The caller has checked that the
+  /// communicator has not failed. If only the RTS of the message is here, the caller enqueues and
+  /// clears the receive next; the memory for that is reserved here. If there is none, the message
+  /// stays for the next receive.
+  unexpected_message* post(posted_receive& receive) {
     if (!receive.key.is_point_to_point()) {
       receives_.make_room();
-      arrival* const message = arrivals_.take(receive.key);
-      if (message == nullptr) list(receive);
+      unexpected_message* const message = unexpected_.take(receive.key);
+      if (message == nullptr) enqueue(receive);
       return message;
     }
-    direct_receives_.make_room();
-    arrival* const message = find_direct_arrival(receive);
+    p2p_receives_.make_room();
+    unexpected_message* const message = find_p2p_unexpected(receive);
     if (message == nullptr) {
-      list(receive);
+      enqueue(receive);
       return nullptr;
     }
-    if (!message->buffered) granted_receives_.make_room();
-    return taken(message);
+    if (!message->buffered) cleared_receives_.make_room();
+    return dequeue_and_return(message);
   }
-  void list(posted& receive) {
+  void enqueue(posted_receive& receive) {
     if (receive.key.is_point_to_point()) {
-      direct_receives_.push_back(receive);
-      receive.posted_at = ++posted_;
+      p2p_receives_.push_back(receive);
+      receive.post_order = ++post_count_;
       receive.record->receive = &receive;
     } else {
       receives_.push_back(receive);
     }
-    receive.listed = true;
+    receive.queued = true;
   }
-  void unlist(posted& receive) {
-    receive.listed = false;
+  void dequeue(posted_receive& receive) {
+    receive.queued = false;
     if (!receive.key.is_point_to_point()) return receives_.remove(receive);
-    (receive.granted ? granted_receives_ : direct_receives_).remove(receive);
+    (receive.cleared ? cleared_receives_ : p2p_receives_).remove(receive);
     if (receive.record->receive == &receive) receive.record->receive = nullptr;
   }
-  /// A listed receive of point to point has asked for a message of that source, and takes no other.
-  void grant(posted& receive, std::int32_t source) {
-    granted_receives_.make_room();
-    direct_receives_.remove(receive);
-    receive.takes_any = receive.key.peer == posted::any_source;
+  /// Marks a queued point-to-point receive as cleared: a CTS is sent to `source`, and the receive
+  /// matches no other message.
+  void set_cleared(posted_receive& receive, std::int32_t source) {
+    cleared_receives_.make_room();
+    p2p_receives_.remove(receive);
+    receive.was_any_source = receive.key.peer == posted_receive::any_source;
     receive.key.peer = source;
-    receive.granted = true;
-    granted_receives_.push_back(receive);
+    receive.cleared = true;
+    cleared_receives_.push_back(receive);
   }
-  /// That message does not come: the receive stands where it was posted.
-  void take_grant_back(posted& receive) {
-    direct_receives_.make_room();
-    granted_receives_.remove(receive);
-    receive.granted = false;
-    if (std::exchange(receive.takes_any, false)) receive.key.peer = posted::any_source;
-    direct_receives_.insert(
-        receive, [&](const posted& other) { return other.posted_at > receive.posted_at; });
+  /// The cleared message was cancelled: the receive returns to its place in the queue.
+  void unset_cleared(posted_receive& receive) {
+    p2p_receives_.make_room();
+    cleared_receives_.remove(receive);
+    receive.cleared = false;
+    if (std::exchange(receive.was_any_source, false)) receive.key.peer = posted_receive::any_source;
+    p2p_receives_.insert(receive, [&](const posted_receive& other) {
+      return other.post_order > receive.post_order;
+    });
   }
-  /// Withdraws a receive that has not ended: nothing touches its buffer afterwards.
-  void withdraw(posted& receive) {
-    if (receive.listed) unlist(receive);
-    if (receive.held_by != nullptr) std::exchange(receive.held_by, nullptr)->abandon(receive);
+  /// Withdraws a receive that has not ended. Nothing touches its buffer afterwards.
+  void withdraw(posted_receive& receive) {
+    if (receive.queued) dequeue(receive);
+    if (receive.writer != nullptr) std::exchange(receive.writer, nullptr)->abandon(receive);
   }
-  /// Ends with `ec` those of a communicator that are listed.
+  /// Ends the queued receives of a communicator with `ec`.
   void fail_receives(std::uint32_t communicator, std::error_code ec) {
-    for (key_table<posted>* const table : {&receives_, &direct_receives_, &granted_receives_}) {
-      table->each([&](posted& receive) {
+    for (key_table<posted_receive>* const table :
+         {&receives_, &p2p_receives_, &cleared_receives_}) {
+      table->for_each([&](posted_receive& receive) {
         if (receive.key.communicator != communicator) return;
-        unlist(receive);
+        dequeue(receive);
         receive.finish(ec);
       });
     }
   }
 
-  const key_table<posted>& receives() const { return receives_; }
-  /// How many wait for their messages.
-  std::size_t waiting() const {
-    return receives_.size() + direct_receives_.size() + granted_receives_.size();
+  const key_table<posted_receive>& receives() const { return receives_; }
+  /// The number of queued receives.
+  std::size_t posted_count() const {
+    return receives_.size() + p2p_receives_.size() + cleared_receives_.size();
   }
-  /// Calls `visit` for every receive that waits for its message.
-  template <class Visit>
-  void each_waiting(Visit visit) {
-    receives_.each(visit);
-    direct_receives_.each(visit);
-    granted_receives_.each(visit);
+  /// Calls `visitor` for every queued receive.
+  template <class Visitor>
+  void for_each_posted(Visitor visitor) {
+    receives_.for_each(visitor);
+    p2p_receives_.for_each(visitor);
+    cleared_receives_.for_each(visitor);
   }
-  /// Calls `visit` for those of one operation.
-  template <class Visit>
-  void each_waiting_of(const operation_record& record, Visit visit) {
-    if (record.receive != nullptr) visit(*record.receive);
+  /// Calls `visitor` for the queued receives of one operation.
+  template <class Visitor>
+  void for_each_posted_by(const operation_record& record, Visitor visitor) {
+    if (record.receive != nullptr) visitor(*record.receive);
     if (record.hash == 0) return;
-    receives_.each([&](posted& receive) {
-      if (receive.record == &record) visit(receive);
+    receives_.for_each([&](posted_receive& receive) {
+      if (receive.record == &record) visitor(receive);
     });
   }
-  /// Whether `test` is true of each of those; it asks no further once it is not.
-  template <class Test>
-  bool all_waiting(Test test) {
-    return receives_.all_of(test) && direct_receives_.all_of(test) &&
-           granted_receives_.all_of(test);
+  /// Whether `predicate` holds for every queued receive. Stops at the first for which it does not.
+  template <class Predicate>
+  bool all_posted(Predicate predicate) {
+    return receives_.all_of(predicate) && p2p_receives_.all_of(predicate) &&
+           cleared_receives_.all_of(predicate);
   }
-  /// A good communicator on which a receive waits for `peer`, or null.
-  communicator_state* waiting_for(int peer) {
-    communicator_state* found = nullptr;
-    all_waiting([&](const posted& receive) {
-      communicator_state* const of = receive.record->communicator;
-      if (receive.key.peer == peer && !of->failed()) found = of;
-      return found == nullptr;
+  /// A communicator that has not failed and on which a receive waits for `peer`, or null.
+  communicator_state* communicator_waiting_for(int peer) {
+    communicator_state* result = nullptr;
+    all_posted([&](const posted_receive& receive) {
+      communicator_state* const communicator = receive.record->communicator;
+      if (receive.key.peer == peer && !communicator->failed()) result = communicator;
+      return result == nullptr;
     });
-    return found;
+    return result;
   }
 
-  /// The receive that a message belongs to (no longer listed), or null. A point-to-point message
-  /// goes to the oldest receive that names its source or any, and has granted none.
-  posted* take(const message_key& key) {
-    if (key.is_point_to_point()) return taken(oldest_for(key));
-    posted* const receive = receives_.take(key);
-    if (receive != nullptr) receive->listed = false;
+  /// Takes the receive that a message matches off its queue; null if there is none. A
+  /// point-to-point message matches the oldest uncleared receive from its source or from any
+  /// source.
+  posted_receive* take(const message_key& key) {
+    if (key.is_point_to_point()) return dequeue_and_return(oldest_uncleared(key));
+    posted_receive* const receive = receives_.take(key);
+    if (receive != nullptr) receive->queued = false;
     return receive;
   }
-  /// The point-to-point receive that asked for this message, no longer listed.
-  posted* take_granted(const message_key& key) { return taken(granted_receives_.find(key)); }
-  /// The receive that a message which is only announced belongs to, still listed: the oldest that
-  /// has granted none yet.
-  posted* peek(const message_key& key) const {
-    if (key.is_point_to_point()) return oldest_for(key);
-    return receives_.find_if(key, [](const posted& receive) { return !receive.granted; });
+  /// Takes the point-to-point receive that was cleared for this message off its queue.
+  posted_receive* take_cleared(const message_key& key) {
+    return dequeue_and_return(cleared_receives_.find(key));
   }
-  /// The point-to-point receive that asked for the message of that number, still listed, or null.
-  posted* asker(const message_key& key, std::uint64_t number) const {
-    return granted_receives_.find_if(
-        key, [=](const posted& receive) { return receive.number == number; });
+  /// The receive that an RTS matches, the oldest uncleared one; it stays queued.
+  posted_receive* peek(const message_key& key) const {
+    if (key.is_point_to_point()) return oldest_uncleared(key);
+    return receives_.find_if(key, [](const posted_receive& receive) { return !receive.cleared; });
   }
-  /// The oldest receive of that key, granted or not, still listed.
-  posted* first(const message_key& key) const { return receives_.find(key); }
+  /// The point-to-point receive that was cleared for the message with that number, or null. It
+  /// stays queued.
+  posted_receive* find_cleared(const message_key& key, std::uint64_t number) const {
+    return cleared_receives_.find_if(
+        key, [=](const posted_receive& receive) { return receive.number == number; });
+  }
+  /// The oldest queued receive of a collective with that key, cleared or not.
+  posted_receive* first(const message_key& key) const { return receives_.find(key); }
 
   // ---- messages
 
-  /// A message that nobody has asked for yet.
-  void keep(arrival& message) {
-    if (!message.key.is_point_to_point()) return arrivals_.push_back(message);
-    direct_arrivals_.make_room();
-    message.by_tag.key = of_any_source(message.key);
-    message.by_tag.message = &message;
-    arrivals_by_tag_.push_back(message.by_tag);
-    direct_arrivals_.push_back(message);
+  /// Queues a message that no receive has matched.
+  void add_unexpected(unexpected_message& message) {
+    if (!message.key.is_point_to_point()) return unexpected_.push_back(message);
+    p2p_unexpected_.make_room();
+    message.any_source_node.key = any_source_key(message.key);
+    message.any_source_node.message = &message;
+    unexpected_by_tag_.push_back(message.any_source_node);
+    p2p_unexpected_.push_back(message);
   }
-  void forget(arrival& message) {
-    if (!message.key.is_point_to_point()) return arrivals_.remove(message);
-    direct_arrivals_.remove(message);
-    arrivals_by_tag_.remove(message.by_tag);
+  void remove_unexpected(unexpected_message& message) {
+    if (!message.key.is_point_to_point()) return unexpected_.remove(message);
+    p2p_unexpected_.remove(message);
+    unexpected_by_tag_.remove(message.any_source_node);
   }
-  /// The oldest message of point to point of that key that `which` picks, no longer listed, or null.
-  template <class Which>
-  arrival* take_arrival(const message_key& key, Which which) {
-    return taken(direct_arrivals_.find_if(key, which));
+  /// Takes the oldest point-to-point message with that key for which `predicate` holds off its
+  /// queue; null if there is none.
+  template <class Predicate>
+  unexpected_message* take_unexpected(const message_key& key, Predicate predicate) {
+    return dequeue_and_return(p2p_unexpected_.find_if(key, predicate));
   }
-  /// The message that a listed receive of point to point pairs with (no longer listed, nor is the
-  /// receive then), or null.
-  arrival* pair_again(posted& receive) {
-    arrival* const message = taken(find_direct_arrival(receive));
-    if (message != nullptr) unlist(receive);
+  /// Takes the message that a queued point-to-point receive matches, and the receive, off their
+  /// queues; null if there is none.
+  unexpected_message* rematch(posted_receive& receive) {
+    unexpected_message* const message = dequeue_and_return(find_p2p_unexpected(receive));
+    if (message != nullptr) dequeue(receive);
     return message;
   }
-  /// The message of a collective that came before its receive, or null.
-  arrival* arrived(const message_key& key) const { return arrivals_.find(key); }
-  /// Whether some message of a collective came before its receive.
-  bool has_arrivals() const { return !arrivals_.empty(); }
-  /// Messages that came before their receives.
-  std::size_t arrivals() const { return arrivals_.size() + direct_arrivals_.size(); }
-  /// Calls `visit` for each of those of collectives; it may forget the one it is given.
-  template <class Visit>
-  void each_arrival(Visit visit) {
-    arrivals_.each(visit);
+  /// The unexpected message of a collective with that key, or null.
+  unexpected_message* find_unexpected(const message_key& key) const {
+    return unexpected_.find(key);
   }
-  /// Drops the messages of `count` communicators, which get no others, in one pass, and calls
-  /// `tell(key)` for each: what that tells may withdraw others. Those point to point whose senders
-  /// have gone on go without a word.
-  template <class Tell>
-  void drop_arrivals_of(std::uint32_t first, std::uint32_t count, Tell tell) {
-    const auto is_of_it = [=](const arrival& message) {
+  /// Whether there is an unexpected message of a collective.
+  bool has_unexpected() const { return !unexpected_.empty(); }
+  /// The number of unexpected messages.
+  std::size_t unexpected_count() const { return unexpected_.size() + p2p_unexpected_.size(); }
+  /// Calls `visitor` for each unexpected message of a collective. The visitor may remove that
+  /// message.
+  template <class Visitor>
+  void for_each_unexpected(Visitor visitor) {
+    unexpected_.for_each(visitor);
+  }
+  /// Drops the unexpected messages of `count` communicators in one pass; these communicators get no
+  /// further messages. Calls `report(key)` for each message, which may withdraw other messages. A
+  /// point-to-point message whose send has ended is not reported.
+  template <class Report>
+  void drop_unexpected_of(std::uint32_t first, std::uint32_t count, Report report) {
+    const auto is_affected = [=](const unexpected_message& message) {
       return message.key.communicator - first < count;
     };
-    for (key_table<arrival>* const table : {&direct_arrivals_, &arrivals_}) {
-      std::size_t home = 0;
-      while (arrival* const message = table->find_from(home, is_of_it)) {
-        forget(*message);
+    for (key_table<unexpected_message>* const table : {&p2p_unexpected_, &unexpected_}) {
+      std::size_t bucket = 0;
+      while (unexpected_message* const message = table->find_next(bucket, is_affected)) {
+        remove_unexpected(*message);
         const message_key key = message->key;
-        const bool is_over = message->buffered && key.is_point_to_point();
+        const bool has_ended = message->buffered && key.is_point_to_point();
         message->drop();
-        if (!is_over) tell(key);
+        if (!has_ended) report(key);
       }
     }
   }
-  /// Drops them all without a word: also those of communicators that were never made here.
-  void drop_arrivals() {
-    for (key_table<arrival>* const table : {&direct_arrivals_, &arrivals_}) {
-      table->each([&](arrival& message) {
-        forget(message);
+  /// Drops all unexpected messages without a report, also those of communicators that were never
+  /// created here.
+  void drop_unexpected() {
+    for (key_table<unexpected_message>* const table : {&p2p_unexpected_, &unexpected_}) {
+      table->for_each([&](unexpected_message& message) {
+        remove_unexpected(message);
         message.drop();
       });
     }
   }
 
  private:
-  static message_key of_any_source(message_key key) {
-    key.peer = posted::any_source;
+  static message_key any_source_key(message_key key) {
+    key.peer = posted_receive::any_source;
     return key;
   }
-  // Of the receives that have granted nothing.
-  posted* oldest_for(const message_key& key) const {
-    posted* const named = direct_receives_.find(key);
-    posted* const any = direct_receives_.find(of_any_source(key));
+  // The oldest point-to-point receive that matches `key` and is not cleared, or null.
+  posted_receive* oldest_uncleared(const message_key& key) const {
+    posted_receive* const named = p2p_receives_.find(key);
+    posted_receive* const any = p2p_receives_.find(any_source_key(key));
     if (named == nullptr || any == nullptr) return named != nullptr ? named : any;
-    return named->posted_at < any->posted_at ? named : any;
+    return named->post_order < any->post_order ? named : any;
   }
-  posted* taken(posted* receive) {
-    if (receive != nullptr) unlist(*receive);
+  posted_receive* dequeue_and_return(posted_receive* receive) {
+    if (receive != nullptr) dequeue(*receive);
     return receive;
   }
-  arrival* taken(arrival* message) {
-    if (message != nullptr) forget(*message);
+  unexpected_message* dequeue_and_return(unexpected_message* message) {
+    if (message != nullptr) remove_unexpected(*message);
     return message;
   }
-  arrival* find_direct_arrival(const posted& receive) const {
-    if (receive.key.peer != posted::any_source) return direct_arrivals_.find(receive.key);
-    const arrival::of_any* const first = arrivals_by_tag_.find(receive.key);
+  unexpected_message* find_p2p_unexpected(const posted_receive& receive) const {
+    if (receive.key.peer != posted_receive::any_source) return p2p_unexpected_.find(receive.key);
+    const unexpected_message::tag_node* const first = unexpected_by_tag_.find(receive.key);
     return first != nullptr ? first->message : nullptr;
   }
 
-  key_table<posted> receives_;
-  key_table<arrival> arrivals_;
-  key_table<posted> direct_receives_;  // point to point
-  key_table<posted> granted_receives_;
-  key_table<arrival> direct_arrivals_;
-  key_table<arrival::of_any> arrivals_by_tag_;
-  std::uint64_t posted_ = 0;
+  key_table<posted_receive> receives_;  // of collectives
+  key_table<unexpected_message> unexpected_;
+  key_table<posted_receive> p2p_receives_;  // point to point, not cleared
+  key_table<posted_receive> cleared_receives_;
+  key_table<unexpected_message> p2p_unexpected_;
+  key_table<unexpected_message::tag_node> unexpected_by_tag_;
+  std::uint64_t post_count_ = 0;
 };
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// spare_memory: working memory of a rank, used again.
+// scratch_pool: a pool of scratch memory of one rank.
 
 #include <cstddef>
 #include <cstdlib>
@@ -11,59 +11,59 @@
 
 namespace colls {
 
-/// Keeps a few pieces that were given back, and gives one that is not much longer than asked for.
-class spare_memory {
+/// Keeps a few released blocks and reuses one that is not much longer than requested.
+class scratch_pool {
  public:
-  /// A piece; null when there is no memory.
+  /// A block; `memory` is null if memory has run out.
   struct block {
     void* memory = nullptr;
     std::size_t size = 0;
   };
 
-  spare_memory() = default;
-  spare_memory(const spare_memory&) = delete;
-  spare_memory& operator=(const spare_memory&) = delete;
-  ~spare_memory() {
-    for (const block& kept : spare_) std::free(kept.memory);
+  scratch_pool() = default;
+  scratch_pool(const scratch_pool&) = delete;
+  scratch_pool& operator=(const scratch_pool&) = delete;
+  ~scratch_pool() {
+    for (const block& spare : blocks_) std::free(spare.memory);
   }
 
-  /// At least `size` bytes.
-  block take(std::size_t size) {
-    for (std::size_t i = spare_.size(); i-- > 0;) {
-      if (spare_[i].size >= size && spare_[i].size / 4 <= size) {
-        const block found = spare_[i];
-        spare_[i] = spare_.back();
-        spare_.pop_back();
-        return found;
+  /// Returns a block of at least `size` bytes.
+  block acquire(std::size_t size) {
+    for (std::size_t i = blocks_.size(); i-- > 0;) {
+      if (blocks_[i].size >= size && blocks_[i].size / 4 <= size) {
+        const block reused = blocks_[i];
+        blocks_[i] = blocks_.back();
+        blocks_.pop_back();
+        return reused;
       }
     }
     return {std::malloc(size), size};
   }
-  void give(const block& used) noexcept {
-    if (spare_.size() == most) {
-      std::free(spare_.front().memory);
-      spare_.erase(spare_.begin());
+  void release(const block& used) noexcept {
+    if (blocks_.size() == max_blocks) {
+      std::free(blocks_.front().memory);
+      blocks_.erase(blocks_.begin());
     }
     if (has_room()) {
-      spare_.push_back(used);
+      blocks_.push_back(used);
     } else {
       std::free(used.memory);
     }
   }
 
  private:
-  static constexpr std::size_t most = 16;
+  static constexpr std::size_t max_blocks = 16;
 
   bool has_room() noexcept {
     try {
-      spare_.reserve(most);
+      blocks_.reserve(max_blocks);
     } catch (const std::bad_alloc&) {
       return false;
     }
     return true;
   }
 
-  std::vector<block> spare_;
+  std::vector<block> blocks_;
 };
 
 }  // namespace colls

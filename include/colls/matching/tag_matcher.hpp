@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// match: pairs messages with receives for one rank and executor, whatever transport moves them.
+// tag_matcher: matches messages with receives for one rank and executor, for all its transports.
 
 #include <colls/base/log.hpp>
 #include <colls/matching/communicator_table.hpp>
@@ -17,39 +17,42 @@
 
 namespace colls {
 
-/// What a match asks of the transports that share it.
-class mover {
+/// The interface through which a tag_matcher asks its transports to fail operations, and to
+/// exchange messages about failures and late ranks.
+class failure_hooks {
  public:
-  /// The communicator is revoked: end with `why` every send and half-filled receive of it, and tell
-  /// the peers on all live links, but `told_by`.
-  virtual void revoked(communicator_state& communicator, const failure& why, int told_by) = 0;
-  /// An operation has waited long for `peer`: tell it what we are in (opens the link if need be),
-  /// and what we know; it answers with what it knows.
-  virtual void announce(int peer, const operation_record& waiting, const state_report& known) = 0;
-  /// Tell `peer`, which is linked, what we know by now; nothing comes back.
+  /// The communicator is revoked. Ends its sends and partly filled receives with `reason`, and
+  /// tells the peers on all open connections except `reporter`.
+  virtual void revoked(communicator_state& communicator, const failure& reason, int reporter) = 0;
+  /// The operation `record` has waited long for `peer`. Tells the peer which operation waits and
+  /// what this rank knows; opens a connection if there is none. The peer answers with its report.
+  virtual void announce(int peer, const operation_record& record, const state_report& known) = 0;
+  /// Sends a report to `peer`, which is connected. The peer does not answer.
   virtual void report(int peer, std::uint32_t communicator, const state_report& known) = 0;
-  /// `peer` sent a message of another call than ours: give it our fingerprint to compare.
+  /// `peer` sent a message of a call that differs from the local one. Sends it the local
+  /// fingerprint to compare.
   virtual void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-                       const fingerprint& ours) = 0;
-  /// `peer` needs us in a communicator that we have left or that has failed here.
-  virtual void refuse(int peer, const failure& why) = 0;
-  /// The ranks that `waiting` waits for otherwise than by a receive, added to `to`.
-  virtual void add_awaited(const operation_record& waiting, std::vector<int>& to) {
-    (void)waiting, (void)to;
+                       const fingerprint& local_call) = 0;
+  /// `peer` waits for this rank in a communicator that this rank has left or that has failed here.
+  /// Sends it the reason.
+  virtual void refuse(int peer, const failure& reason) = 0;
+  /// Appends the ranks that the operation waits for other than in a receive.
+  virtual void add_awaited(const operation_record& record, std::vector<int>& ranks) {
+    (void)record, (void)ranks;
   }
-  /// The ranks whose messages a receive of `waiting` has begun to take, added to `to`.
-  virtual void add_senders(const operation_record& waiting, std::vector<int>& to) {
-    (void)waiting, (void)to;
+  /// Appends the ranks from which a receive of the operation has taken part of its message.
+  virtual void add_senders(const operation_record& record, std::vector<int>& ranks) {
+    (void)record, (void)ranks;
   }
-  /// Whether words reach `peer` without opening a link.
-  virtual bool is_linked(int peer) {
+  /// Returns whether a control message can reach `peer` without opening a connection.
+  virtual bool is_connected(int peer) {
     (void)peer;
     return true;
   }
-  /// Opens a link for words alone: if that cannot be, nothing fails.
-  virtual void open_link(int peer) { (void)peer; }
-  /// The newest collective of a communicator that a message of `peer` was of; 0: none is known.
-  virtual std::uint64_t heard_in(int peer, std::uint32_t communicator) {
+  /// Opens a connection for control messages. If that is not possible, nothing fails.
+  virtual void open_connection(int peer) { (void)peer; }
+  /// The newest collective of the communicator from which a message of `peer` came, or 0.
+  virtual std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) {
     (void)peer, (void)communicator;
     return 0;
   }
@@ -60,86 +63,91 @@ class mover {
   }
 
  protected:
-  ~mover() = default;
+  ~failure_hooks() = default;
 };
 
-/// The key by which an operation is announced to a rank that it waits for.
-inline message_key announcement(int from, const operation_record& waiting) {
-  return {from, waiting.communicator->id(), waiting.sequence,
-          waiting.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
+/// The key with which rank `source` announces a waiting operation to a rank that it waits for.
+inline message_key announcement(int source, const operation_record& record) {
+  return {source, record.communicator->id(), record.sequence,
+          record.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
 }
 
-/// Why operations end that wait for a rank which has closed its world.
-failure has_left(int peer);
+/// The failure of an operation that waits for a rank which has closed its world.
+failure peer_left_failure(int peer);
 
-/// Pairs, and sees to it that what is paired belongs together: messages to the same call, of the
-/// same length, on a communicator that is good. What ends one on this rank ends it everywhere.
-class match : public pairing {
+/// Matches messages with receives, and checks that both belong to the same call, have the same
+/// length, and that the communicator has not failed. A failure of a communicator on this rank
+/// revokes it on all ranks.
+class tag_matcher : public match_queues {
  public:
-  explicit match(int rank);
+  explicit tag_matcher(int rank);
 
   int rank() const { return rank_; }
-  void add(mover& transport);
-  void remove(mover& transport);
+  void add(failure_hooks& hooks);
+  void remove(failure_hooks& hooks);
 
   // ---- communicators
 
   void add(communicator_state& communicator);
   void remove(communicator_state& communicator);
   communicator_state* find(std::uint32_t id) const { return communicators_.find(id); }
-  /// See `roster`.
+  /// See `communicator_table`.
   bool hold_ids(std::uint32_t first, std::uint32_t count) {
     return communicators_.hold_ids(first, count);
   }
   void free_ids(std::uint32_t first) { communicators_.free_ids(first); }
-  void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& why);
+  void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason);
 
-  /// Ends everything on the communicator with `why`, here and, through the transports, on the
-  /// others. Only the first reason counts.
-  void revoke(communicator_state& communicator, failure why, int told_by = -1);
+  /// Ends all operations on the communicator with `reason`, here and, through the transports, on
+  /// the other ranks. Only the first reason counts.
+  void revoke(communicator_state& communicator, failure reason, int reporter = -1);
 
-  /// The same by id, as a peer says it; it may know a communicator that is still being made here.
-  void revoke(std::uint32_t id, const reported_failure& report, int told_by);
+  /// Revokes the communicator with that id, as a peer reports it. It may still be being created
+  /// here.
+  void revoke(std::uint32_t id, const reported_failure& report, int reporter);
 
-  /// Revokes every communicator that contains the dead rank, now or when it is made, and no other.
-  void died(int peer, const failure& why, int told_by = -1);
+  /// Revokes every communicator that contains the dead rank, now or when it is created, and no
+  /// other.
+  void peer_died(int peer, const failure& reason, int reporter = -1);
 
-  /// An operation needs a rank that has left: ends its communicator, and says how the operation
-  /// ends.
-  std::error_code left(int peer, const operation_record& record);
+  /// The operation needs a rank that has left. Revokes its communicator and returns the error with
+  /// which the operation ends.
+  std::error_code peer_left(int peer, const operation_record& record);
 
-  /// The communicators with `peer` that have failed: it hears of them as soon as it has a link.
-  template <class Visit>
-  void each_failed(int peer, Visit visit) const {
+  /// Visits the failed communicators that contain `peer`. It is told of them as soon as it
+  /// connects.
+  template <class Visitor>
+  void for_each_failed(int peer, Visitor visitor) const {
     for (const communicator_state* communicator : communicators_.all()) {
-      if (communicator->failed() && communicator->rank_of(peer) >= 0) visit(*communicator);
+      if (communicator->failed() && communicator->rank_of(peer) >= 0) visitor(*communicator);
     }
   }
 
   // ---- messages
 
-  /// Whether a message of `from` may go into a receive: a collective's must be of the same call and
-  /// length, else the communicator is revoked; a point-to-point message must not be longer.
-  std::error_code check(posted& receive, int from, std::size_t size, std::uint64_t hash) {
+  /// Checks that a message of rank `source` may go into a receive. A message of a collective must
+  /// be of the same call and length, else the communicator is revoked. A point-to-point message
+  /// must not be longer than the receive.
+  std::error_code check(posted_receive& receive, int source, std::size_t size, std::uint64_t hash) {
     if (receive.key.is_point_to_point()) {
       if (size <= receive.size) return {};
-      receive.source = from;
+      receive.source = source;
       receive.record->bytes_expected = size;
       return errc::truncated;
     }
     return check(receive.key, receive.size, *receive.record, size, hash);
   }
-  /// The same of a collective's message with that key, of an operation that expects so many bytes.
+  /// Checks a message of a collective for an operation that expects `expected` bytes.
   std::error_code check(const message_key& key, std::size_t expected,
                         const operation_record& record, std::size_t size, std::uint64_t hash) {
     if (hash == record.hash && size == expected) return {};
-    return unfit(key, expected, record, size, hash);
+    return reject(key, expected, record, size, hash);
   }
 
-  /// Compares what a message says with what was called here under that number, also when nobody
-  /// asked for it. False, and nobody will want it: it belongs to another call (the dispute has
-  /// begun), or to a communicator that has failed here or that this rank has left (its sender is
-  /// told, if it needs us).
+  /// Compares a message with the local call of that sequence number, also if no receive is posted.
+  /// Returns false if no receive will take it: it belongs to a different call (then the dispute has
+  /// begun), or its communicator has failed here or was left by this rank (then its sender is told
+  /// if it waits for this rank).
   bool inspect(const message_key& key, std::uint64_t hash) {
     const communicator_state* const communicator = find(key.communicator);
     const bool fits = communicator != nullptr && !communicator->failed() &&
@@ -147,162 +155,166 @@ class match : public pairing {
     return fits || is_wanted(key);
   }
 
-  /// `peer` runs another call under our number. It gets our fingerprint; whoever knows both sides
-  /// revokes with both named.
-  void disagree(communicator_state& communicator, std::uint64_t sequence, int peer);
+  /// `peer` runs a different call under the same sequence number. Sends it the local fingerprint.
+  /// The rank that knows both fingerprints revokes the communicator and names both calls.
+  void begin_dispute(communicator_state& communicator, std::uint64_t sequence, int peer);
 
-  /// The other side's fingerprint has come.
-  void compare(int peer, std::uint32_t id, std::uint64_t sequence, const fingerprint& theirs);
+  /// Handles the fingerprint of a peer in a dispute.
+  void compare(int peer, std::uint32_t id, std::uint64_t sequence, const fingerprint& peer_call);
 
   // ---- calls
 
-  /// A call begins: messages that came early for its number are compared now.
+  /// Begins a call. Compares the unexpected messages of its sequence number with it.
   [[gnu::always_inline]] void begin(operation_record& record) {
     calls_.add(record);
-    if (record.hash != 0 && has_arrivals()) compare_with_arrivals(record);
+    if (record.hash != 0 && has_unexpected()) check_unexpected(record);
   }
   void end(operation_record& record) {
     calls_.remove(record);
-    if (!inquiries_.empty()) tell_of_the_end(record);
+    if (!stragglers_.empty()) report_end(record);
   }
-  bool any_under_way() const { return !calls_.empty(); }
-  /// The calls under way, of all communicators, in the order in which they began: the first, and by
-  /// `next` the others.
-  operation_record* first_under_way() const { return calls_.first(); }
+  bool any_in_flight() const { return !calls_.empty(); }
+  /// The oldest call in flight of all communicators; `next` links to the others, in the order in
+  /// which they began.
+  operation_record* first_in_flight() const { return calls_.first(); }
 
-  /// Looks at operations under way: total and inactivity deadlines; one that has waited 100 ms
-  /// is announced to the ranks that it waits for and to some others.
+  /// Checks the deadlines of operations in flight. An operation that has waited 100 ms is announced
+  /// to the ranks that it waits for and to some others.
   void sweep(time_point now);
   time_point due() const;
-  /// A call that had to wait for others of its communicator may move now.
-  void turn_has_come(operation_record& record) { calls_.look_soon(record); }
-  /// How many operations `sweep` has looked at so far, one after the other.
-  std::uint64_t looks() const { return calls_.looks(); }
+  /// A call that was queued behind others of its communicator may move now.
+  void check_soon(operation_record& record) { calls_.check_soon(record); }
+  /// The number of checks that `sweep` has made so far.
+  std::uint64_t check_count() const { return calls_.check_count(); }
 
   // ---- late ranks
 
-  /// Where this rank is, for a peer that waits on that communicator, and what it knows of others.
-  state_report report_on(std::uint32_t communicator, time_point now);
-  /// What `peer` reports; false: no rank of colls would say so.
-  bool hear(int peer, std::uint32_t communicator, const state_report& said, time_point now);
-  /// A link to `peer` has opened: what waits is announced there as well.
-  void linked(int peer, time_point now);
+  /// The report of this rank to a peer that waits on that communicator: its own state and the
+  /// states of late ranks.
+  state_report make_report(std::uint32_t communicator, time_point now);
+  /// Handles a report of `peer`. Returns false if the report is malformed.
+  bool receive_report(int peer, std::uint32_t communicator, const state_report& report,
+                      time_point now);
+  /// A connection to `peer` has opened: announces waiting operations there, too.
+  void peer_connected(int peer, time_point now);
 
   // ---- working memory
 
-  using block = spare_memory::block;
-  block take_scratch(std::size_t size) { return spare_.take(size); }
-  void give_scratch(const block& used) noexcept { spare_.give(used); }
+  using block = scratch_pool::block;
+  block acquire_scratch(std::size_t size) { return scratch_pool_.acquire(size); }
+  void release_scratch(const block& used) noexcept { scratch_pool_.release(used); }
 
  private:
-  [[gnu::noinline]] void compare_with_arrivals(const operation_record& record) {
-    // One is enough: it ends the communicator, and with it the others.
+  [[gnu::noinline]] void check_unexpected(const operation_record& record) {
+    // One dispute is enough: it revokes the communicator.
     int peer = -1;
-    each_arrival([&](const arrival& message) {
+    for_each_unexpected([&](const unexpected_message& message) {
       if (message.key.communicator == record.communicator->id() &&
           message.key.sequence == record.sequence && message.hash != record.hash) {
         peer = message.key.peer;
       }
     });
-    if (peer >= 0) disagree(*record.communicator, record.sequence, peer);
+    if (peer >= 0) begin_dispute(*record.communicator, record.sequence, peer);
   }
-  [[gnu::noinline, gnu::cold]] std::error_code unfit(const message_key& key, std::size_t expected,
-                                                     const operation_record& record,
-                                                     std::size_t size, std::uint64_t hash) {
+  [[gnu::noinline, gnu::cold]] std::error_code reject(const message_key& key, std::size_t expected,
+                                                      const operation_record& record,
+                                                      std::size_t size, std::uint64_t hash) {
     if (hash != record.hash) {
-      disagree(*record.communicator, key.sequence, key.peer);
+      begin_dispute(*record.communicator, key.sequence, key.peer);
     } else {
-      failure why(errc::mismatch);
-      why.culprit = key.peer;
-      why.operation = record.what;
-      why.sequence = key.sequence;
-      why.communicator = key.communicator;
-      why.say("rank %d sent %zu bytes where rank %d expects %zu", key.peer, size, rank_, expected);
-      revoke(*record.communicator, why);
+      failure reason(errc::mismatch);
+      reason.culprit = key.peer;
+      reason.operation = record.operation;
+      reason.sequence = key.sequence;
+      reason.communicator = key.communicator;
+      reason.set_detail("rank %d sent %zu bytes where rank %d expects %zu", key.peer, size, rank_,
+                        expected);
+      revoke(*record.communicator, reason);
     }
     return errc::mismatch;
   }
-  // Of what does not belong to a good communicator and its call.
+  // Whether a message is still wanted that matches no local call on a communicator in use.
   [[gnu::noinline, gnu::cold]] bool is_wanted(const message_key& key) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
-      if (const failure* const unmade = communicators_.find_abandoned(key.communicator)) {
-        failure why = *unmade;
-        why.communicator = key.communicator;
-        tell(key.peer, why);
+      if (const failure* const abandoned = communicators_.find_abandoned(key.communicator)) {
+        failure reason = *abandoned;
+        reason.communicator = key.communicator;
+        refuse_peer(key.peer, reason);
         return false;
       }
-      const roster::left* const gone = communicators_.find_left(key.communicator);
-      if (gone == nullptr) return true;
-      if (gone->why != nullptr) {
-        tell(key.peer, *gone->why);
+      const communicator_table::departed* const departed_entry =
+          communicators_.find_departed(key.communicator);
+      if (departed_entry == nullptr) return true;
+      if (departed_entry->reason != nullptr) {
+        refuse_peer(key.peer, *departed_entry->reason);
         return false;
       }
-      if (!key.is_point_to_point() && key.sequence < gone->next_sequence) return false;
-      failure why(errc::closed);
-      why.culprit = why.observer = rank_;
-      why.communicator = key.communicator;
-      why.sequence = key.is_point_to_point() ? 0 : key.sequence;
-      why.say("rank %d has closed the communicator", rank_);
-      tell(key.peer, why);
+      if (!key.is_point_to_point() && key.sequence < departed_entry->next_sequence) return false;
+      failure reason(errc::closed);
+      reason.culprit = reason.observer = rank_;
+      reason.communicator = key.communicator;
+      reason.sequence = key.is_point_to_point() ? 0 : key.sequence;
+      reason.set_detail("rank %d has closed the communicator", rank_);
+      refuse_peer(key.peer, reason);
       return false;
     }
     if (communicator->failed()) {
-      // It may have no link to those who told us.
-      tell(key.peer, communicator->why());
+      // The sender may have no connection to the ranks that reported the failure.
+      refuse_peer(key.peer, communicator->reason());
       return false;
     }
-    disagree(*communicator, key.sequence, key.peer);
+    begin_dispute(*communicator, key.sequence, key.peer);
     return false;
   }
-  void tell(int peer, const failure& why);
+  void refuse_peer(int peer, const failure& reason);
 
-  // The ranks that an operation has receives posted for, each once.
-  std::vector<int> senders_to(const operation_record& record);
-  // The others that it waits for.
-  std::vector<int> takers_of(const operation_record& record) const;
-  // Both.
+  // The ranks that an operation has receives posted for, without duplicates.
+  std::vector<int> pending_senders(const operation_record& record);
+  // The other ranks that it waits for.
+  std::vector<int> pending_receivers(const operation_record& record) const;
+  // All ranks that it waits for.
   std::vector<int> peers_of(const operation_record& record);
-  inquiry* inquiry_on(std::uint32_t communicator);
+  stragglers* stragglers_on(std::uint32_t communicator);
   state_report own_state(std::uint32_t communicator) const;
-  inquiry& inquire(const operation_record& record, time_point now);
-  void refresh(inquiry& asks, time_point now);
+  stragglers& ensure_stragglers(const operation_record& record, time_point now);
+  void refresh(stragglers& table, time_point now);
 
   void announce(const operation_record& record, time_point now);
-  void spread_news(time_point now);
-  // To each rank that this one has asked itself and is linked to.
-  void report_to_asked(inquiry& asks, const state_report& known);
-  // Those that know that this rank waited: it may compute from now on, and not answer.
-  void tell_of_the_end(const operation_record& record);
+  void spread_reports(time_point now);
+  // Sends a report to each connected rank that this rank queries directly.
+  void report_to_queried(stragglers& table, const state_report& known);
+  // Tells the queried ranks that this rank no longer waits; it may compute now and not answer.
+  void report_end(const operation_record& record);
 
-  /// Which rank is late, or -1, and that in a sentence.
-  struct blame {
+  /// The rank that is late, or -1, and a sentence that says so.
+  struct late_rank_info {
     int culprit = -1;
     int waited_for = -1;
     detail::line sentence;
   };
-  // Of sends and receives that wait for one peer there may be very many.
-  bool was_just_announced(const operation_record& record, time_point now);
-  blame who_is_late(const operation_record& record, time_point now);
-  void blame_peer(blame& to, const operation_record& record, time_point now);
-  void blame_member(blame& to, const operation_record& record, time_point now);
+  // Limits announcements: very many sends and receives may wait for one peer.
+  bool is_recently_announced(const operation_record& record, time_point now);
+  late_rank_info find_late_rank(const operation_record& record, time_point now);
+  void describe_late_peer(late_rank_info& info, const operation_record& record, time_point now);
+  void describe_late_member(late_rank_info& info, const operation_record& record, time_point now);
 
-  // Ranks that may be elsewhere by now are asked before anything is said of them. True: the record
-  // is looked at again when they can have answered.
-  bool asks_again(operation_record& record, time_point now);
-  // A rank that lives but does not call is late, never dead.
-  void tell_of_late_ranks(operation_record& record, time_point now);
-  void note_logged(const communicator_state& of, int peer, time_point now);
+  // Queries ranks whose reports may be outdated before they are called late. Returns true if the
+  // record is checked again when they can have answered.
+  bool requery_stragglers(operation_record& record, time_point now);
+  // Writes the late ranks to the log. A rank that is alive and makes no call is late, never dead.
+  void log_late_ranks(operation_record& record, time_point now);
+  void note_logged(const communicator_state& comm, int peer, time_point now);
 
   void expire(operation_record& record, time_point now, bool total);
 
   int rank_;
-  std::vector<mover*> movers_;
-  roster communicators_;
-  under_way calls_;
-  std::vector<inquiry> inquiries_;  // of the communicators on which an operation has waited long
-  time_point news_spread_ = -seconds;
-  spare_memory spare_;
+  std::vector<failure_hooks*> hooks_;
+  communicator_table communicators_;
+  in_flight calls_;
+  std::vector<stragglers> stragglers_;  // for communicators on which an operation has waited long
+  time_point last_spread_ = -seconds;
+  scratch_pool scratch_pool_;
 };
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Which cores threads may run on: what a launcher, taskset or a container leaves them.
+// The CPU affinity of threads: the cores that a launcher, taskset or a container allows them.
 
 #include <sched.h>
 #include <unistd.h>
@@ -11,41 +11,44 @@
 
 namespace colls::detail {
 
-/// Cores that a thread may run on, or several together. Empty: the system does not say.
+/// The set of cores that one or several threads may run on. Empty if the system reports none.
 class core_set {
  public:
-  /// Longest text.
-  static constexpr int longest = 2 * sizeof(cpu_set_t);
+  /// Length of the longest text form.
+  static constexpr int max_digits = 2 * sizeof(cpu_set_t);
 
   core_set() { CPU_ZERO(&cores_); }
   static core_set of_this_thread() {
-    core_set mine;
-    if (::sched_getaffinity(0, sizeof mine.cores_, &mine.cores_) != 0) CPU_ZERO(&mine.cores_);
-    return mine;
+    core_set allowed;
+    if (::sched_getaffinity(0, sizeof allowed.cores_, &allowed.cores_) != 0) {
+      CPU_ZERO(&allowed.cores_);
+    }
+    return allowed;
   }
 
   int count() const { return CPU_COUNT(&cores_); }
   void add(const core_set& other) { CPU_OR(&cores_, &cores_, &other.cores_); }
 
-  /// Hexadecimal, core 0 in the first digit, ended by a zero; at least one digit.
-  void write(char (&into)[longest + 1]) const {
+  /// Writes the set as hexadecimal digits, with core 0 in the first digit, and a terminating zero.
+  /// Writes at least one digit.
+  void write(char (&text)[max_digits + 1]) const {
     int end = 1;
-    for (int digit = 0; digit < longest; ++digit) {
+    for (int digit = 0; digit < max_digits; ++digit) {
       int value = 0;
       for (int i = 0; i < 4; ++i) value |= CPU_ISSET(4 * digit + i, &cores_) ? 1 << i : 0;
-      into[digit] = digits[value];
+      text[digit] = digits[value];
       if (value != 0) end = digit + 1;
     }
-    into[end] = 0;
+    text[end] = 0;
   }
-  /// False: that is none.
-  static bool read(const char* text, core_set& into) {
-    into = {};
+  /// Parses the text form. Returns false if `text` is not a valid set.
+  static bool read(const char* text, core_set& result) {
+    result = {};
     for (int digit = 0; text[digit] != 0; ++digit) {
-      const char* const found = std::strchr(digits, text[digit]);
-      if (found == nullptr || digit == longest) return false;
+      const char* const match = std::strchr(digits, text[digit]);
+      if (match == nullptr || digit == max_digits) return false;
       for (int i = 0; i < 4; ++i) {
-        if (((found - digits) >> i & 1) != 0) CPU_SET(4 * digit + i, &into.cores_);
+        if (((match - digits) >> i & 1) != 0) CPU_SET(4 * digit + i, &result.cores_);
       }
     }
     return true;
@@ -57,10 +60,10 @@ class core_set {
   cpu_set_t cores_;
 };
 
-/// How many cores this thread may run on.
+/// Returns the number of cores that this thread may run on.
 inline int cores() {
-  const int mine = core_set::of_this_thread().count();
-  return mine > 0 ? mine : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const int allowed = core_set::of_this_thread().count();
+  return allowed > 0 ? allowed : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 }  // namespace colls::detail

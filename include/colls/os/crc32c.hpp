@@ -2,24 +2,25 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// CRC32C (Castagnoli's polynomial, as in iSCSI and ext4), by the processor's instruction where it
-// has one.
+// The CRC32C checksum (Castagnoli's polynomial, as in iSCSI and ext4). Uses the processor's CRC32C
+// instruction where it exists.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls::detail {
 
-/// The checksum of all bytes so far: of those that gave `sum` (0: none), and of these.
-std::uint32_t crc32c(std::uint32_t sum, const void* from, std::size_t size) noexcept;
+/// Continues a checksum: `sum` is the checksum of the preceding bytes, 0 if there are none. Returns
+/// the checksum of those bytes followed by `size` bytes at `data`.
+std::uint32_t crc32c(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
-/// The same by tables.
-std::uint32_t crc32c_by_table(std::uint32_t sum, const void* from, std::size_t size) noexcept;
+/// The portable implementation of `crc32c`, which uses lookup tables.
+std::uint32_t crc32c_by_table(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
-/// Whether this processor has an instruction for it. Only then `crc32c_by_instruction` may be
-/// called.
+/// Returns whether this processor has a CRC32C instruction. `crc32c_by_instruction` may be called
+/// only if it has.
 bool has_crc32c_instruction() noexcept;
-std::uint32_t crc32c_by_instruction(std::uint32_t sum, const void* from, std::size_t size) noexcept;
+std::uint32_t crc32c_by_instruction(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
 }  // namespace colls::detail
 

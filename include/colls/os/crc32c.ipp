@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How it is computed: the second half of crc32c.hpp.
+// Implementation of crc32c.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/os/crc32c.hpp>
@@ -19,19 +19,20 @@
 
 namespace colls::detail {
 
-/// Tables for it, over the inverted sum, whose lowest bit is the highest power of x.
+/// Lookup tables. They operate on the inverted checksum, whose lowest bit is the highest power of
+/// x.
 struct crc32c_tables {
   using table = std::array<std::uint32_t, 256>;
 
   static constexpr std::uint32_t polynomial = 0x82f63b78;
-  /// Bytes that are summed in each of three chains at once: one instruction does not wait for the
-  /// one before.
+  /// Bytes of each of the three chains that the instruction sums in parallel, so that an
+  /// instruction does not depend on the previous one.
   static constexpr std::size_t long_stride = 2048;
   static constexpr std::size_t short_stride = 256;
 
-  /// `after[k][b]`: the sum after byte b and k zeros.
+  /// `after[k][b]` is the checksum after byte b and k zeros.
   std::array<table, 8> after{};
-  /// What so many zeros make of each byte of a sum.
+  /// The effect of a stride of zeros on each byte of a checksum.
   std::array<table, 4> past_long_stride{};
   std::array<table, 4> past_short_stride{};
 
@@ -59,12 +60,14 @@ struct crc32c_tables {
   constexpr std::uint32_t past_zero(std::uint32_t sum) const {
     return (sum >> 8) ^ after[0][sum & 255];
   }
-  static constexpr std::uint32_t image(const linear_map& map, std::uint32_t of) {
+  static constexpr std::uint32_t image(const linear_map& map, std::uint32_t value) {
     std::uint32_t sum = 0;
-    for (std::size_t bit = 0; of != 0; ++bit, of >>= 1) sum ^= (of & 1) != 0 ? map[bit] : 0;
+    for (std::size_t bit = 0; value != 0; ++bit, value >>= 1) {
+      sum ^= (value & 1) != 0 ? map[bit] : 0;
+    }
     return sum;
   }
-  // `count`: a power of two.
+  // `count` is a power of two.
   constexpr std::array<table, 4> past_zeros(std::size_t count) const {
     linear_map map{};
     for (std::size_t bit = 0; bit < 32; ++bit) map[bit] = past_zero(std::uint32_t{1} << bit);
@@ -74,9 +77,9 @@ struct crc32c_tables {
       map = twice;
     }
     std::array<table, 4> zeros{};
-    for (std::size_t place = 0; place < 4; ++place) {
+    for (std::size_t i = 0; i < 4; ++i) {
       for (std::uint32_t byte = 0; byte < 256; ++byte) {
-        zeros[place][byte] = image(map, byte << (8 * place));
+        zeros[i][byte] = image(map, byte << (8 * i));
       }
     }
     return zeros;
@@ -85,25 +88,25 @@ struct crc32c_tables {
 inline constexpr crc32c_tables crc32c_table;
 
 template <class Number>
-Number loaded(const unsigned char* from) {
+Number load_unaligned(const unsigned char* data) {
   Number value;
-  std::memcpy(&value, from, sizeof value);
+  std::memcpy(&value, data, sizeof value);
   return value;
 }
 
-COLLS_ONCE std::uint32_t crc32c_by_table(std::uint32_t sum, const void* from,
+COLLS_ONCE std::uint32_t crc32c_by_table(std::uint32_t sum, const void* data,
                                          std::size_t size) noexcept {
   const auto& after = crc32c_table.after;
-  const auto* at = static_cast<const unsigned char*>(from);
+  const auto* bytes = static_cast<const unsigned char*>(data);
   sum = ~sum;
-  for (; size >= 8; size -= 8, at += 8) {
-    const auto low = loaded<std::uint32_t>(at) ^ sum;
-    const auto high = loaded<std::uint32_t>(at + 4);
+  for (; size >= 8; size -= 8, bytes += 8) {
+    const auto low = load_unaligned<std::uint32_t>(bytes) ^ sum;
+    const auto high = load_unaligned<std::uint32_t>(bytes + 4);
     sum = after[7][low & 255] ^ after[6][(low >> 8) & 255] ^ after[5][(low >> 16) & 255] ^
           after[4][low >> 24] ^ after[3][high & 255] ^ after[2][(high >> 8) & 255] ^
           after[1][(high >> 16) & 255] ^ after[0][high >> 24];
   }
-  for (; size > 0; --size, ++at) sum = (sum >> 8) ^ after[0][(sum ^ *at) & 255];
+  for (; size > 0; --size, ++bytes) sum = (sum >> 8) ^ after[0][(sum ^ *bytes) & 255];
   return ~sum;
 }
 
@@ -132,18 +135,18 @@ COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_step(std::uint32_t sum, unsigned
 #endif
 }
 
-/// As many blocks of three strides as there are.
+/// Sums all complete blocks of three strides and advances `bytes` and `size` past them.
 template <std::size_t Stride>
 COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_blocks(
-    std::uint32_t sum, const unsigned char*& at, std::size_t& size,
+    std::uint32_t sum, const unsigned char*& bytes, std::size_t& size,
     const std::array<crc32c_tables::table, 4>& zeros) {
-  for (; size >= 3 * Stride; size -= 3 * Stride, at += 3 * Stride) {
+  for (; size >= 3 * Stride; size -= 3 * Stride, bytes += 3 * Stride) {
     std::uint32_t second = 0;
     std::uint32_t third = 0;
     for (std::size_t i = 0; i < Stride; i += 8) {
-      sum = crc32c_step(sum, loaded<std::uint64_t>(at + i));
-      second = crc32c_step(second, loaded<std::uint64_t>(at + Stride + i));
-      third = crc32c_step(third, loaded<std::uint64_t>(at + 2 * Stride + i));
+      sum = crc32c_step(sum, load_unaligned<std::uint64_t>(bytes + i));
+      second = crc32c_step(second, load_unaligned<std::uint64_t>(bytes + Stride + i));
+      third = crc32c_step(third, load_unaligned<std::uint64_t>(bytes + 2 * Stride + i));
     }
     sum = crc32c_tables::past(zeros, sum) ^ second;
     sum = crc32c_tables::past(zeros, sum) ^ third;
@@ -152,14 +155,17 @@ COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_blocks(
 }
 
 COLLS_DETAIL_CRC32C COLLS_ONCE std::uint32_t crc32c_by_instruction(std::uint32_t sum,
-                                                                   const void* from,
+                                                                   const void* data,
                                                                    std::size_t size) noexcept {
-  const auto* at = static_cast<const unsigned char*>(from);
+  const auto* bytes = static_cast<const unsigned char*>(data);
   sum = ~sum;
-  sum = crc32c_blocks<crc32c_tables::long_stride>(sum, at, size, crc32c_table.past_long_stride);
-  sum = crc32c_blocks<crc32c_tables::short_stride>(sum, at, size, crc32c_table.past_short_stride);
-  for (; size >= 8; size -= 8, at += 8) sum = crc32c_step(sum, loaded<std::uint64_t>(at));
-  for (; size > 0; --size, ++at) sum = crc32c_step(sum, *at);
+  sum = crc32c_blocks<crc32c_tables::long_stride>(sum, bytes, size, crc32c_table.past_long_stride);
+  sum =
+      crc32c_blocks<crc32c_tables::short_stride>(sum, bytes, size, crc32c_table.past_short_stride);
+  for (; size >= 8; size -= 8, bytes += 8) {
+    sum = crc32c_step(sum, load_unaligned<std::uint64_t>(bytes));
+  }
+  for (; size > 0; --size, ++bytes) sum = crc32c_step(sum, *bytes);
   return ~sum;
 }
 
@@ -167,18 +173,18 @@ COLLS_DETAIL_CRC32C COLLS_ONCE std::uint32_t crc32c_by_instruction(std::uint32_t
 
 COLLS_ONCE bool has_crc32c_instruction() noexcept { return false; }
 
-COLLS_ONCE std::uint32_t crc32c_by_instruction(std::uint32_t sum, const void* from,
+COLLS_ONCE std::uint32_t crc32c_by_instruction(std::uint32_t sum, const void* data,
                                                std::size_t size) noexcept {
-  return crc32c_by_table(sum, from, size);
+  return crc32c_by_table(sum, data, size);
 }
 
 #endif
 #undef COLLS_DETAIL_CRC32C
 
-COLLS_ONCE std::uint32_t crc32c(std::uint32_t sum, const void* from, std::size_t size) noexcept {
+COLLS_ONCE std::uint32_t crc32c(std::uint32_t sum, const void* data, std::size_t size) noexcept {
   static const bool has_instruction = has_crc32c_instruction();
-  return has_instruction ? crc32c_by_instruction(sum, from, size)
-                         : crc32c_by_table(sum, from, size);
+  return has_instruction ? crc32c_by_instruction(sum, data, size)
+                         : crc32c_by_table(sum, data, size);
 }
 
 }  // namespace colls::detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// process: what lies in another process's own memory, as the kernel lets this one read it.
+// Cross-memory attach (CMA): reads of another process's private memory by process_vm_readv.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -23,50 +23,52 @@
 
 namespace colls::shm {
 
-/// Another process of this host, or this one, that has a number of its own in its memory: numbers
-/// of processes are given again.
-class process {
+/// Reads the memory of one process of this host. Process ids are reused, so each read also compares
+/// a nonce that the process keeps at a known address with the expected value.
+class cross_memory_attach {
  public:
-  process() = default;
-  process(pid_t id, std::uint64_t sign_at, std::uint64_t sign)
-      : id_(id), sign_at_(sign_at), sign_(sign) {}
+  cross_memory_attach() = default;
+  cross_memory_attach(pid_t id, std::uint64_t nonce_address, std::uint64_t nonce)
+      : id_(id), nonce_address_(nonce_address), nonce_(nonce) {}
   bool is_known() const { return id_ > 0; }
 
-  /// Its bytes from that address on: all of them, or an error.
-  std::error_code read(mutable_bytes into, std::uint64_t address) const {
+  /// Reads `dest.size` bytes at `address` of the process: all of them, or returns an error.
+  std::error_code read(mutable_bytes dest, std::uint64_t address) const {
     if (!is_known()) return std::make_error_code(std::errc::no_such_process);
-    std::uint64_t sign = 0;
-    const iovec here[] = {{&sign, sizeof sign}, {into.data, into.size}};
-    const iovec there[] = {{reinterpret_cast<void*>(sign_at_), sizeof sign},
-                           {reinterpret_cast<void*>(address), into.size}};
-    const ssize_t got = ::process_vm_readv(id_, here, 2, there, 2, 0);
-    if (got < 0) return {errno, std::system_category()};
-    if (sign != sign_) return std::make_error_code(std::errc::no_such_process);
-    return static_cast<std::size_t>(got) == sizeof sign + into.size
+    std::uint64_t nonce = 0;
+    const iovec local[] = {{&nonce, sizeof nonce}, {dest.data, dest.size}};
+    const iovec remote[] = {{reinterpret_cast<void*>(nonce_address_), sizeof nonce},
+                            {reinterpret_cast<void*>(address), dest.size}};
+    const ssize_t count = ::process_vm_readv(id_, local, 2, remote, 2, 0);
+    if (count < 0) return {errno, std::system_category()};
+    if (nonce != nonce_) return std::make_error_code(std::errc::no_such_process);
+    return static_cast<std::size_t>(count) == sizeof nonce + dest.size
                ? std::error_code()
                : std::make_error_code(std::errc::bad_address);
   }
 
-  /// How long it takes to read so much there, at best; `never`: it cannot be read.
+  /// Returns the shortest time that a read of `size` bytes at `address` takes, or `never` if the
+  /// memory cannot be read.
   template <class Clock>
   time_point time_to_read(std::uint64_t address, std::size_t size, const Clock& now) const {
-    std::vector<std::byte> into(size, std::byte{1});
+    std::vector<std::byte> dest(size, std::byte{1});
     time_point best = never;
     for (int times = 0; times < 5; ++times) {
-      const time_point began = now();
-      if (read({into.data(), size}, address)) return never;
-      best = std::min(best, now() - began);
+      const time_point start = now();
+      if (read({dest.data(), size}, address)) return never;
+      best = std::min(best, now() - start);
     }
     return best;
   }
 
  private:
-  pid_t id_ = 0;  // 0: not in sight
-  std::uint64_t sign_at_ = 0;
-  std::uint64_t sign_ = 0;
+  pid_t id_ = 0;  // 0: not visible in this PID namespace
+  std::uint64_t nonce_address_ = 0;
+  std::uint64_t nonce_ = 0;
 };
 
-/// Whether a process that is in sight is stopped, by a signal or a debugger.
+/// Returns whether a process is stopped by a signal or a debugger. False if the process is not
+/// visible to this one.
 inline bool is_stopped(pid_t id) {
   if (id <= 0) return false;
   char path[32];
@@ -76,10 +78,11 @@ inline bool is_stopped(pid_t id) {
   char text[512];
   const ssize_t size = ::read(file.get(), text, sizeof text);
   if (size <= 0) return false;
-  // The name, in brackets, may have brackets in it.
-  const std::string_view all(text, static_cast<std::size_t>(size));
-  const std::size_t end = all.rfind(')');
-  return end != all.npos && end + 2 < all.size() && (all[end + 2] == 'T' || all[end + 2] == 't');
+  // The process name is in parentheses and may itself contain some.
+  const std::string_view stat(text, static_cast<std::size_t>(size));
+  const std::size_t end = stat.rfind(')');
+  return end != stat.npos && end + 2 < stat.size() &&
+         (stat[end + 2] == 'T' || stat[end + 2] == 't');
 }
 
 }  // namespace colls::shm

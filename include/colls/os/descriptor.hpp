@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Descriptors, and how a process of this host gives one to another.
+// Owning file descriptors, and passing them between processes of one host.
 
 #include <colls/os/system_call.hpp>
 
@@ -19,7 +19,7 @@
 
 namespace colls::detail {
 
-/// Owns a descriptor.
+/// Owns a file descriptor.
 class descriptor {
  public:
   descriptor() = default;
@@ -40,19 +40,21 @@ class descriptor {
   int fd_ = -1;
 };
 
-/// The user that opened the other end of a local socket, by the kernel's word; -1: it does not say.
-inline std::int64_t user_behind(int socket) {
+/// Returns the user id of the peer of a local socket as the kernel reports it, or -1 if it does
+/// not.
+inline std::int64_t peer_user(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   const bool known = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
   return known ? std::int64_t{peer.uid} : -1;
 }
 
-/// What the kernel calls every user that has no number in this user namespace.
-inline constexpr uid_t nameless_user = 65534;
+/// The kernel's overflow user id: it stands for every user that is not mapped in this user
+/// namespace.
+inline constexpr uid_t overflow_user = 65534;
 
-/// Whether every user has a number in this user namespace.
-inline bool is_every_user_named() {
+/// Returns whether every user id is mapped in this user namespace.
+inline bool is_every_user_mapped() {
   const descriptor map(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
   char text[64] = {};
   const ssize_t size = map ? ::read(map.get(), text, sizeof text - 1) : -1;
@@ -63,53 +65,55 @@ inline bool is_every_user_named() {
          count == UINT32_MAX;
 }
 
-/// Whether the other end of a local socket was opened by this process's user, by the kernel's word.
+/// Returns whether the kernel reports this process's user as the peer of a local socket.
 inline bool is_own_user(int socket) {
-  const std::int64_t user = user_behind(socket);
-  return user == std::int64_t{::geteuid()} && (user != nameless_user || is_every_user_named());
+  const std::int64_t user = peer_user(socket);
+  return user == std::int64_t{::geteuid()} && (user != overflow_user || is_every_user_mapped());
 }
 
-/// Sends some bytes, and a descriptor with them if there is one. A fresh connection takes them at
-/// once.
-inline bool send_with_descriptor(int socket, const void* bytes, std::size_t size, int passed) {
+/// Sends `size` bytes without waiting, together with the descriptor `fd` unless that is negative.
+/// Returns false unless all bytes were sent; the buffer of a new connection holds a short message.
+inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_t size, int fd) {
   iovec part{const_cast<void*>(bytes), size};
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  if (passed >= 0) {
-    message.msg_control = room;
-    message.msg_controllen = sizeof room;
-    cmsghdr* const extra = CMSG_FIRSTHDR(&message);
-    extra->cmsg_level = SOL_SOCKET;
-    extra->cmsg_type = SCM_RIGHTS;
-    extra->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(extra), &passed, sizeof passed);
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
   const ssize_t sent =
       uninterrupted([&] { return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
   return sent == static_cast<ssize_t>(size);
 }
 
-/// Reads up to `size` bytes, and a descriptor if one came with them. As `recv`.
-inline ssize_t take_with_descriptor(int socket, void* bytes, std::size_t size, descriptor& passed) {
+/// Receives up to `size` bytes without waiting, and a descriptor if one came with them. Returns
+/// what `recv` returns.
+inline ssize_t receive_bytes_with_descriptor(int socket, void* bytes, std::size_t size,
+                                             descriptor& received) {
   iovec part{bytes, size};
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = room;
-  message.msg_controllen = CMSG_LEN(sizeof(int));  // in what pads it a second one would be taken
-  const ssize_t got =
+  message.msg_control = control;
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // the padding has room for a second descriptor
+  const ssize_t count =
       uninterrupted([&] { return ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
-  if (got < 0) return got;
-  const cmsghdr* const extra = CMSG_FIRSTHDR(&message);
-  if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
-    int found = -1;
-    std::memcpy(&found, CMSG_DATA(extra), sizeof found);
-    passed = descriptor(found);
+  if (count < 0) return count;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    received = descriptor(fd);
   }
-  return got;
+  return count;
 }
 
 }  // namespace colls::detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// forks: what a child of this process has no part in.
+// The fork guard: keeps sockets and shared memory of a rank out of forked children.
 
 #include <colls/base/error.hpp>
 #include <colls/os/descriptor.hpp>
@@ -23,46 +23,46 @@
 
 namespace colls::detail {
 
-/// Sockets of a rank, and memory that it shares with its peers. A child that is forked off and goes
-/// on without an exec has a dead socket and memory of its own in their places: nothing that it
-/// does, to let the world go above all, reaches its parent or a peer, and peers see the end of the
-/// parent though the child lives. The process keeps one dead socket for that from the first `add`
-/// on, so a fork at the limit on open files finds it.
-class kept_from_children {
+/// A registry of a rank's sockets and of the memory that it shares with peers. In a forked child
+/// that does not exec, a dead socket and private memory replace them. Nothing that the child does
+/// reaches its parent or a peer, not even when it destroys the world, and peers see the parent's
+/// end while the child lives. The process opens the dead socket at the first `add`, so that a fork
+/// at the limit on open files succeeds.
+class fork_guard {
  public:
-  /// A socket may be added several times. Throws `too_many_files` where there is no descriptor for
-  /// the dead socket.
+  /// Registers a socket. A socket may be registered several times. Throws `too_many_files` if the
+  /// dead socket cannot be opened.
   static void add(int socket) {
-    state& all = known();
-    const std::lock_guard lock(all.guard);
-    if (all.dead < 0) all.dead = make_dead_socket();
-    all.sockets.push_back(socket);
+    state& registry = instance();
+    const std::lock_guard lock(registry.guard);
+    if (registry.dead < 0) registry.dead = make_dead_socket();
+    registry.sockets.push_back(socket);
   }
-  /// A whole mapping, or several in a row. Children do not get its pages even before theirs lie
-  /// there.
+  /// Registers a complete mapping, or several adjacent ones. A child never sees its pages, not even
+  /// before private pages replace them.
   static std::error_code add(std::byte* memory, std::size_t size) {
-    state& all = known();
-    const std::lock_guard lock(all.guard);
+    state& registry = instance();
+    const std::lock_guard lock(registry.guard);
     if (::madvise(memory, size, MADV_DONTFORK) != 0) return {errno, std::generic_category()};
-    all.memory.emplace_back(memory, size);
+    registry.memory.emplace_back(memory, size);
     return {};
   }
-  /// Before it is closed.
+  /// Removes one registration of a socket. Call it before the socket is closed.
   static void remove(int socket) {
-    state& all = known();
-    const std::lock_guard lock(all.guard);
-    const auto found = std::find(all.sockets.begin(), all.sockets.end(), socket);
-    if (found != all.sockets.end()) all.sockets.erase(found);
+    state& registry = instance();
+    const std::lock_guard lock(registry.guard);
+    const auto entry = std::find(registry.sockets.begin(), registry.sockets.end(), socket);
+    if (entry != registry.sockets.end()) registry.sockets.erase(entry);
   }
-  /// Before it is unmapped.
+  /// Removes a mapping. Call it before the memory is unmapped.
   static void remove(const std::byte* memory) {
-    state& all = known();
-    const std::lock_guard lock(all.guard);
-    std::erase_if(all.memory, [=](const auto& each) { return each.first == memory; });
+    state& registry = instance();
+    const std::lock_guard lock(registry.guard);
+    std::erase_if(registry.memory, [=](const auto& entry) { return entry.first == memory; });
   }
-  /// How many forks without an exec lie between this process and the first: another number than
-  /// before means that it is a child.
-  static unsigned forks() { return known().forks; }
+  /// Returns the number of forks without an exec between this process and the first one. If it has
+  /// changed, this process is a child of the one that read it before.
+  static unsigned forks() { return instance().forks; }
 
  private:
   struct state {
@@ -74,24 +74,24 @@ class kept_from_children {
 
     state() {
       const auto child = [] {
-        known().replace();
-        known().guard.unlock();
+        instance().replace();
+        instance().guard.unlock();
       };
-      if (::pthread_atfork([] { known().guard.lock(); }, [] { known().guard.unlock(); }, child) !=
-          0) {
-        throw std::bad_alloc();
-      }
+      const int result = ::pthread_atfork([] { instance().guard.lock(); },
+                                          [] { instance().guard.unlock(); }, child);
+      if (result != 0) throw std::bad_alloc();
     }
-    // In the child, where another thread of the parent may have held any lock but ours.
+    // Runs in the child. Other threads of the parent may have held any lock except `guard`, so this
+    // must not allocate.
     void replace() {
       ++forks;
-      for (const int each : sockets) {
-        // Refused where the limit is below that number, which then nothing else is given.
-        if (::dup3(dead, each, O_CLOEXEC) < 0) ::close(each);
+      for (const int socket : sockets) {
+        // Fails if the limit on descriptors is below this number. Then no other file can get it.
+        if (::dup3(dead, socket, O_CLOEXEC) < 0) ::close(socket);
       }
-      for (const auto& [at, size] : memory) {
-        // Where this fails nothing is mapped, and the child alone is hurt if it goes there.
-        (void)::mmap(at, size, PROT_READ | PROT_WRITE,
+      for (const auto& [address, size] : memory) {
+        // If this fails the range stays unmapped, and only a child that accesses it crashes.
+        (void)::mmap(address, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
       }
     }
@@ -100,31 +100,33 @@ class kept_from_children {
   static int make_dead_socket() {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      throw error(errc::too_many_files, "no descriptor is left to keep sockets from children");
+      throw error(
+          errc::too_many_files,
+          "no descriptor is left for the socket that replaces a rank's sockets in forked children");
     }
     ::close(ends[1]);
     return ends[0];
   }
 
-  // Never destroyed: what is kept here may go after everything else.
-  static state& known() {
-    static state& all = *new state;
-    return all;
+  // Never destroyed: registered objects may be destroyed later than any static object.
+  static state& instance() {
+    static state& registry = *new state;
+    return registry;
   }
 };
 
-/// Owns a socket that children of this process have no part in.
-class kept_socket {
+/// Owns a socket that is registered with the fork guard.
+class fork_guarded_socket {
  public:
-  kept_socket() = default;
-  explicit kept_socket(descriptor socket) {
-    kept_from_children::add(socket.get());
+  fork_guarded_socket() = default;
+  explicit fork_guarded_socket(descriptor socket) {
+    fork_guard::add(socket.get());
     socket_ = std::move(socket);
   }
-  kept_socket(kept_socket&&) noexcept = default;
-  kept_socket& operator=(kept_socket&&) noexcept = default;  // exchanges them
-  ~kept_socket() {
-    if (socket_) kept_from_children::remove(socket_.get());
+  fork_guarded_socket(fork_guarded_socket&&) noexcept = default;
+  fork_guarded_socket& operator=(fork_guarded_socket&&) noexcept = default;  // swaps the sockets
+  ~fork_guarded_socket() {
+    if (socket_) fork_guard::remove(socket_.get());
   }
   int get() const { return socket_.get(); }
   explicit operator bool() const { return static_cast<bool>(socket_); }

@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// log_writer: takes the lines of the log to stderr or to COLLS_LOG_FILE.
+// The log writer: writes log lines to stderr or to COLLS_LOG_FILE.
 
 #include <colls/base/log.hpp>
 
 namespace colls::detail {
 
-/// Writes `pattern` with %h (host name), %r (rank), %p (process) and %% filled in.
-void expand_log_file(const char* pattern, const char* rank, char* into, std::size_t room);
+/// Writes `pattern` to `path`, a buffer of `capacity` bytes, with %h (host name), %r (rank), %p
+/// (process id) and %% expanded. Truncates a path that is too long.
+void expand_log_file(const char* pattern, const char* rank, char* path, std::size_t capacity);
 
-/// Opens the file at the first line.
+/// Writes `size` bytes of log lines. Opens the file at the first call.
 void write_to_log_file(const char* lines, std::size_t size) noexcept;
 
 inline const bool writes_to_log_file = [] {

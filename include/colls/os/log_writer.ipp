@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Where lines go: the second half of log_writer.hpp.
+// Implementation of log_writer.hpp.
 
 #include <colls/base/compiler.hpp>
 #include <colls/os/log_writer.hpp>
@@ -15,16 +15,16 @@
 
 namespace colls::detail {
 
-COLLS_ONCE void expand_log_file(const char* pattern, const char* rank, char* into,
-                                std::size_t room) {
-  std::size_t at = 0;
+COLLS_ONCE void expand_log_file(const char* pattern, const char* rank, char* path,
+                                std::size_t capacity) {
+  std::size_t length = 0;
   const auto add = [&](const char* text) {
-    for (; *text != 0 && at + 1 < room; ++text) into[at++] = *text;
+    for (; *text != 0 && length + 1 < capacity; ++text) path[length++] = *text;
   };
   for (; *pattern != 0; ++pattern) {
-    char one[2] = {*pattern, 0};
+    const char literal[2] = {*pattern, 0};
     if (*pattern != '%') {
-      add(one);
+      add(literal);
       continue;
     }
     char text[256] = {};
@@ -50,29 +50,29 @@ COLLS_ONCE void expand_log_file(const char* pattern, const char* rank, char* int
     }
     add(text);
   }
-  into[at] = 0;
+  path[length] = 0;
 }
 
-/// The descriptor of COLLS_LOG_FILE, or of stderr.
+/// Opens COLLS_LOG_FILE. Returns its descriptor, or that of stderr if there is no such file.
 COLLS_ONCE int open_log_file() noexcept {
   const char* const pattern = std::getenv("COLLS_LOG_FILE");
   if (pattern == nullptr || *pattern == 0) return STDERR_FILENO;
   char path[1024];
-  expand_log_file(pattern, launched_rank("unknown"), path, sizeof path);
+  expand_log_file(pattern, launcher_rank("unknown"), path, sizeof path);
   const int opened = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (opened >= 0) return opened;
   char text[1200];
-  const int size =
-      std::snprintf(text, sizeof text,
-                    "colls: [%s] warning: cannot open COLLS_LOG_FILE %.1000s, so stderr it is\n",
-                    launched_rank("-"), path);
+  const int size = std::snprintf(
+      text, sizeof text,
+      "colls: [%s] warning: cannot open COLLS_LOG_FILE %.1000s, using stderr instead\n",
+      launcher_rank("-"), path);
   write_to_stderr(text, static_cast<std::size_t>(size));
   return STDERR_FILENO;
 }
 
 COLLS_ONCE void write_to_log_file(const char* lines, std::size_t size) noexcept {
   static const int file = open_log_file();
-  // What cannot be logged is lost: the log has no log.
+  // A failed write cannot be reported: the log is the place for reports.
   (void)uninterrupted([&] { return ::write(file, lines, size); });
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Which process this is, as the kernel knows it.
+// Facts about processes and this machine, read from /proc and the file system.
 
 #include <colls/os/descriptor.hpp>
 
@@ -17,63 +17,67 @@
 
 namespace colls::detail {
 
-inline std::string read_small_file(const char* path, std::size_t most = 4096) {
-  std::string text(most, '\0');
+/// Returns the first `max_size` bytes of a file; empty if it cannot be read.
+inline std::string read_small_file(const char* path, std::size_t max_size = 4096) {
+  std::string text(max_size, '\0');
   std::size_t size = 0;
   const int file = uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); });
-  for (ssize_t got = 1; file >= 0 && got > 0 && size < most;
-       size += got > 0 ? static_cast<std::size_t>(got) : 0) {
-    got = uninterrupted([&] { return ::read(file, text.data() + size, most - size); });
+  for (ssize_t count = 1; file >= 0 && count > 0 && size < max_size;
+       size += count > 0 ? static_cast<std::size_t>(count) : 0) {
+    count = uninterrupted([&] { return ::read(file, text.data() + size, max_size - size); });
   }
   if (file >= 0) ::close(file);
   text.resize(size);
   return text;
 }
 
-/// Whether that is a directory, and no other user can reach what lies there.
+/// Returns whether `path` is a directory of this user that no other user can access.
 inline bool is_own_directory(const std::string& path) {
-  struct stat found{};
-  return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
-         found.st_uid == ::geteuid() && (found.st_mode & 077) == 0;
+  struct stat info{};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (info.st_mode & 077) == 0;
 }
 
-/// Equal for all processes that run on one booted machine.
+/// Returns an id of the running kernel: equal for all processes of one machine since it was booted.
 inline std::string boot_id() {
   std::string id = read_small_file("/proc/sys/kernel/random/boot_id");
   while (!id.empty() && id.back() == '\n') id.pop_back();
   return id.substr(0, 39);
 }
 
-/// Equal for threads of one machine that are in one network namespace; 0: the system does not say.
+/// Returns an id of this thread's network namespace, unique on this machine, or 0 if the system
+/// does not report it.
 inline std::uint64_t network_namespace() {
-  struct stat found{};
-  return ::stat("/proc/thread-self/ns/net", &found) == 0 ? found.st_ino : 0;
+  struct stat info{};
+  return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
 }
 
-/// Field `number` of /proc/PID/stat (4: parent, 22: start time in ticks); 0: no such process.
+/// Returns field `number` of /proc/PID/stat (4: parent, 22: start time in ticks), or 0 if there is
+/// no such process.
 inline std::uint64_t stat_field(long pid, int number) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%ld/stat", pid);
   const std::string stat = read_small_file(path);
-  std::size_t at = stat.rfind(')');  // the name before it may contain anything
-  for (int field = 2; field < number && at != std::string::npos; ++field) {
-    at = stat.find(' ', at + 1);
+  std::size_t offset = stat.rfind(')');  // the process name before it may contain any character
+  for (int field = 2; field < number && offset != std::string::npos; ++field) {
+    offset = stat.find(' ', offset + 1);
   }
-  return at == std::string::npos ? 0 : std::strtoull(stat.c_str() + at, nullptr, 10);
+  return offset == std::string::npos ? 0 : std::strtoull(stat.c_str() + offset, nullptr, 10);
 }
 
 inline std::uint64_t start_time_of(long pid) { return stat_field(pid, 22); }
 
-/// The launcher of a process, as "pid-start": its nearest ancestor that does not have `variable`
-/// itself, since shells and wrappers between the two inherit it.
+/// Returns the launcher of a process as "pid-start". The launcher is the nearest ancestor without
+/// `variable` in its environment: shells and wrappers below it inherit the variable.
 inline std::string launcher_of(long process, const char* variable) {
-  const std::string wanted = std::string("\0", 1) + variable + "=";
+  const std::string entry = std::string("\0", 1) + variable + "=";
   auto pid = static_cast<long>(stat_field(process, 4));
   for (int generation = 0; generation < 64 && pid > 1; ++generation) {
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%ld/environ", pid);
-    const std::string all = std::string("\0", 1) + read_small_file(path, std::size_t{1} << 20);
-    if (all.find(wanted) == std::string::npos) break;
+    const std::string environment =
+        std::string("\0", 1) + read_small_file(path, std::size_t{1} << 20);
+    if (environment.find(entry) == std::string::npos) break;
     pid = static_cast<long>(stat_field(pid, 4));
   }
   return std::to_string(pid) + "-" + std::to_string(start_time_of(pid));

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// rate_limited_log: warnings that come often, written seldom.
+// A log for warnings that may occur often: it limits how many are written.
 
 #include <colls/base/log.hpp>
 
@@ -12,7 +12,7 @@
 
 namespace colls {
 
-/// Warnings of one kind, at most one in `period_s` seconds; the next says how many were left out.
+/// Writes at most one warning in `period_s` seconds. The next one tells how many were suppressed.
 class rate_limited_log {
  public:
   explicit constexpr rate_limited_log(std::int64_t period_s = 10) : period_s_(period_s) {}
@@ -20,9 +20,9 @@ class rate_limited_log {
   [[gnu::format(printf, 2, 3)]] void warn(const char* pattern, ...) {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
-    ++seen_;
+    ++count_;
     if (last_s_ >= 0 && now.tv_sec - last_s_ < period_s_) {
-      ++left_out_;
+      ++suppressed_;
       return;
     }
     last_s_ = now.tv_sec;
@@ -31,22 +31,22 @@ class rate_limited_log {
     va_start(args, pattern);
     std::vsnprintf(text, sizeof text, pattern, args);
     va_end(args);
-    if (left_out_ == 0) {
+    if (suppressed_ == 0) {
       log_warn("%s", text);
     } else {
-      log_warn("%s (and %llu more like it)", text, static_cast<unsigned long long>(left_out_));
+      log_warn("%s (and %llu more like it)", text, static_cast<unsigned long long>(suppressed_));
     }
-    left_out_ = 0;
+    suppressed_ = 0;
   }
 
-  /// How many there were, written or not.
-  std::uint64_t seen() const { return seen_; }
+  /// Returns the number of warnings so far, written or suppressed.
+  std::uint64_t count() const { return count_; }
 
  private:
   std::int64_t period_s_;
   std::int64_t last_s_ = -1;
-  std::uint64_t seen_ = 0;
-  std::uint64_t left_out_ = 0;
+  std::uint64_t count_ = 0;
+  std::uint64_t suppressed_ = 0;
 };
 
 }  // namespace colls

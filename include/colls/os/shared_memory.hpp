@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// segment: memory that two processes of one host share. It has no name, so nothing stays behind.
+// Anonymous shared-memory segments (memfd) between processes of one host. A segment has no name, so
+// a crash leaves nothing behind.
 
 #include <colls/base/error.hpp>
 #include <colls/os/descriptor.hpp>
@@ -19,83 +20,84 @@
 
 namespace colls::shm {
 
-/// No kernel has longer pages (arm64 may have these): what is mapped by itself begins at a multiple
-/// of it.
-inline constexpr std::size_t longest_page = 64 * 1024;
-constexpr std::size_t whole_pages(std::size_t size) {
-  return (size + longest_page - 1) / longest_page * longest_page;
+/// The largest page size of any supported kernel (some arm64 kernels use it). Every mapping begins
+/// at a multiple of it within its segment.
+inline constexpr std::size_t max_page_size = 64 * 1024;
+constexpr std::size_t round_up_to_pages(std::size_t size) {
+  return (size + max_page_size - 1) / max_page_size * max_page_size;
 }
 
-/// A memfd of a fixed size: whoever maps it cannot be cut off from its pages by the other side.
+/// A memfd of fixed size. Its size is sealed, so that a peer cannot shrink it under a mapping.
 class segment {
  public:
   segment() = default;
 
-  /// `size` bytes of zeros, all of them there: what the system cannot give is missing now, not at
-  /// the first touch.
+  /// Creates a segment of `size` zero bytes with all of its pages allocated. A lack of memory is
+  /// reported here, not at the first access.
   std::error_code make(std::size_t size) {
-    if (const std::error_code ec = make_empty(size)) return ec;
+    if (const std::error_code ec = make_unbacked(size)) return ec;
     const std::error_code ec = fill(0, size);
     if (ec) fd_ = {};
     return ec;
   }
 
-  /// `size` bytes of which none is there yet.
-  std::error_code make_empty(std::size_t size) {
-    // A file that outgrows this limit ends the process.
-    rlimit longest{};
-    if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur < size) {
+  /// Creates a segment of `size` bytes without allocating its pages.
+  std::error_code make_unbacked(std::size_t size) {
+    // A file that exceeds this limit raises SIGXFSZ.
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
       return std::make_error_code(std::errc::file_too_large);
     }
     fd_ = detail::descriptor(::memfd_create("colls", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0 ||
-        ::fcntl(fd_.get(), F_ADD_SEALS, fixed) != 0) {
-      return failed();
+        ::fcntl(fd_.get(), F_ADD_SEALS, size_seals) != 0) {
+      return close_after_error();
     }
     size_ = size;
     return {};
   }
 
-  /// Pages for that part of it, if the system has them. Any signal may interrupt the search.
-  std::error_code fill(std::size_t at, std::size_t size) const {
-    while (::fallocate(fd_.get(), 0, static_cast<off_t>(at), static_cast<off_t>(size)) != 0) {
+  /// Allocates the pages of `size` bytes at `offset`.
+  std::error_code fill(std::size_t offset, std::size_t size) const {
+    while (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0) {
       if (errno != EINTR) return detail::last_error();
     }
     return {};
   }
 
-  /// Writes `longest_page` bytes there. False: there is no memory for them.
-  bool write(std::size_t at, const std::byte* data) const {
-    for (std::size_t done = 0; done < longest_page;) {
-      const ssize_t now =
-          ::pwrite(fd_.get(), data + done, longest_page - done, static_cast<off_t>(at + done));
-      if (now < 0 && errno == EINTR) continue;
-      if (now <= 0) return false;
-      done += static_cast<std::size_t>(now);
+  /// Writes `max_page_size` bytes at `offset`. Returns false if there is no memory for them.
+  bool write(std::size_t offset, const std::byte* data) const {
+    for (std::size_t done = 0; done < max_page_size;) {
+      const ssize_t count =
+          ::pwrite(fd_.get(), data + done, max_page_size - done, static_cast<off_t>(offset + done));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      done += static_cast<std::size_t>(count);
     }
     return true;
   }
 
-  /// Gives the system the pages of that part back; it reads as zeros then.
-  std::error_code release(std::size_t at, std::size_t size) const {
+  /// Returns the pages of `size` bytes at `offset` to the system. The range then reads as zeros.
+  std::error_code release(std::size_t offset, std::size_t size) const {
     while (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                       static_cast<off_t>(at), static_cast<off_t>(size)) != 0) {
+                       static_cast<off_t>(offset), static_cast<off_t>(size)) != 0) {
       if (errno != EINTR) return detail::last_error();
     }
     return {};
   }
 
-  /// Another process's, if its pages stay.
-  std::error_code adopt(detail::descriptor from) {
-    fd_ = std::move(from);
-    struct stat found{};
+  /// Takes over a segment that another process created. Returns `protocol_error` unless its size is
+  /// sealed.
+  std::error_code adopt(detail::descriptor fd) {
+    fd_ = std::move(fd);
+    struct stat info{};
     const int seals = ::fcntl(fd_.get(), F_GET_SEALS);
-    if (::fstat(fd_.get(), &found) != 0 || seals < 0) return failed();
-    if (found.st_size <= 0 || (seals & fixed) != fixed) {
+    if (::fstat(fd_.get(), &info) != 0 || seals < 0) return close_after_error();
+    if (info.st_size <= 0 || (seals & size_seals) != size_seals) {
       fd_ = {};
       return make_error_code(errc::protocol_error);
     }
-    size_ = static_cast<std::size_t>(found.st_size);
+    size_ = static_cast<std::size_t>(info.st_size);
     return {};
   }
 
@@ -103,9 +105,9 @@ class segment {
   std::size_t size() const { return size_; }
 
  private:
-  static constexpr int fixed = F_SEAL_SHRINK | F_SEAL_GROW;
+  static constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-  std::error_code failed() {
+  std::error_code close_after_error() {
     const std::error_code ec = detail::last_error();
     fd_ = {};
     return ec;
@@ -115,8 +117,7 @@ class segment {
   std::size_t size_ = 0;
 };
 
-/// Some pages of a segment in this process's memory. A ring is mapped twice in a row, so that
-/// whatever lies across its end is one piece.
+/// Pages of a segment mapped into this process. Unmaps them when it is destroyed.
 class mapping {
  public:
   mapping() = default;
@@ -131,58 +132,60 @@ class mapping {
     if (base_ != nullptr) ::munmap(base_, size_);
   }
 
-  std::error_code map(const segment& from, std::size_t offset, std::size_t size, int times = 1) {
-    const std::size_t whole = size * static_cast<std::size_t>(times);
-    void* const place =
-        ::mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (place == MAP_FAILED) return detail::last_error();
-    base_ = static_cast<std::byte*>(place);
-    size_ = whole;
-    for (std::byte* at = base_; at != base_ + whole; at += size) {
-      if (::mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-                 from.descriptor(), static_cast<off_t>(offset)) == MAP_FAILED) {
+  /// Maps `size` bytes at `offset` of `source`, `times` times at adjacent addresses. A ring buffer
+  /// that is mapped twice is contiguous across its end.
+  std::error_code map(const segment& source, std::size_t offset, std::size_t size, int times = 1) {
+    const std::size_t total = size * static_cast<std::size_t>(times);
+    void* const reserved =
+        ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return detail::last_error();
+    base_ = static_cast<std::byte*>(reserved);
+    size_ = total;
+    for (std::byte* copy = base_; copy != base_ + total; copy += size) {
+      if (::mmap(copy, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+                 source.descriptor(), static_cast<off_t>(offset)) == MAP_FAILED) {
         return detail::last_error();
       }
     }
     return {};
   }
 
-  /// `size` bytes from the beginning, of which pages come as they are touched. No core dump touches
-  /// them all.
-  std::error_code map_later(const segment& from, std::size_t size) {
-    void* const place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                               from.descriptor(), 0);
-    if (place == MAP_FAILED) return detail::last_error();
-    (void)::madvise(place, size, MADV_DONTDUMP);  // else a core dump takes longer
-    base_ = static_cast<std::byte*>(place);
+  /// Maps the first `size` bytes of `source` without touching their pages. Excludes them from core
+  /// dumps, which would otherwise touch them all.
+  std::error_code map_lazily(const segment& source, std::size_t size) {
+    void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                                 source.descriptor(), 0);
+    if (address == MAP_FAILED) return detail::last_error();
+    (void)::madvise(address, size, MADV_DONTDUMP);  // a failure only makes core dumps slower
+    base_ = static_cast<std::byte*>(address);
     size_ = size;
     return {};
   }
 
-  /// Moves its contents from one offset of its segment to another, at the same addresses, a piece at
-  /// a time: it needs memory for one piece, or none but what the old pages give back. False: nothing
-  /// has moved.
-  bool move(const segment& within, std::size_t from, std::size_t to) {
-    // A write beyond this limit would end the process.
-    rlimit longest{};
-    if (::getrlimit(RLIMIT_FSIZE, &longest) != 0 || longest.rlim_cur < to + size_) return false;
-    for (std::size_t done = 0; done < size_; done += longest_page) {
+  /// Moves the mapped contents from offset `source` of the segment `owner` to offset `dest`. Their
+  /// addresses stay the same. Works page by page: it needs the memory of one page, or none besides
+  /// the pages that it releases. Returns false if nothing was moved.
+  bool move(const segment& owner, std::size_t source, std::size_t dest) {
+    // A write beyond this limit would raise SIGXFSZ.
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < dest + size_) return false;
+    for (std::size_t done = 0; done < size_; done += max_page_size) {
       std::byte* const piece = base_ + done;
       bool may_stop = done == 0;
-      if (!within.write(to + done, piece)) {
-        std::byte copy[longest_page];
+      if (!owner.write(dest + done, piece)) {
+        std::byte copy[max_page_size];
         std::memcpy(copy, piece, sizeof copy);
-        if (within.release(from + done, sizeof copy) && may_stop) return false;
+        if (owner.release(source + done, sizeof copy) && may_stop) return false;
         may_stop = false;
-        while (!within.write(to + done, copy)) ::usleep(1000);
+        while (!owner.write(dest + done, copy)) ::usleep(1000);
       }
-      while (::mmap(piece, longest_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                    within.descriptor(), static_cast<off_t>(to + done)) == MAP_FAILED) {
+      while (::mmap(piece, max_page_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                    owner.descriptor(), static_cast<off_t>(dest + done)) == MAP_FAILED) {
         if (may_stop) return false;
         ::usleep(1000);
       }
-      // Pages that stay there are missed by later pieces at most.
-      (void)within.release(from + done, longest_page);
+      // If this fails, at most a later piece lacks the memory.
+      (void)owner.release(source + done, max_page_size);
     }
     return true;
   }

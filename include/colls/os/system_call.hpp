@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// system_call: what system calls say of their failures, and calls that signals interrupt.
+// Helpers for system calls: errors, and calls that signals interrupt.
 
 #include <colls/base/error.hpp>
 
@@ -10,7 +10,7 @@
 
 namespace colls::detail {
 
-/// The result of a system call, made again as long as signals interrupt it.
+/// Repeats a system call while signals interrupt it, and returns its result.
 template <class Call>
 auto uninterrupted(const Call& call) {
   auto result = call();
@@ -18,12 +18,13 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
-/// What the last system call of this thread failed with.
+/// Returns the error of this thread's last system call (errno).
 inline std::error_code last_error() { return {errno, std::generic_category()}; }
+/// Returns whether the last call failed only because it would block or was interrupted.
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-/// Whether a call failed for want of what this process or the system has only so much of.
-inline bool is_lack(int error) {
+/// Returns whether `error` means that a limit on descriptors or memory is reached.
+inline bool is_resource_exhausted(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 

@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The loops of reductions over host memory. Built-in operations on built-in types are compiled for
-// several instruction sets; which one runs is chosen when a reduction is made.
+// Loops of reductions over host memory. Built-in operations on built-in types are compiled for
+// several instruction sets; the version to run is selected when a reduction is created.
 
 #include <colls/reduction/simd.hpp>
 
 #include <initializer_list>
 
-// Functions that a compiler vectorises at every level of optimisation but -O0, and for x86-64 the
-// instruction sets above the program's own. No loop adds to a product, which only some of
-// them would round once, so all give the same bits (of a NaN: a NaN).
+// Attributes of functions that the compiler vectorises at every optimisation level except -O0, and,
+// for x86-64, of functions compiled for instruction sets beyond the program's own. No loop adds to
+// a product, which only some sets would round once, so all versions give the same bits (for a NaN:
+// a NaN).
 #if defined(__clang__)
 #define COLLS_DETAIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define COLLS_DETAIL_SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
@@ -29,7 +30,7 @@
 #define COLLS_DETAIL_DISPATCH 0
 #endif
 
-// Sanitizers and low levels of optimisation leave the loops as they are; that is no defect.
+// Sanitizers and low optimisation levels do not vectorise the loops; the warning is harmless.
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wpass-failed"
@@ -37,51 +38,52 @@
 
 namespace colls::detail {
 
-/// Elements at any byte: users pack them as they like.
+/// Access to elements at any byte offset, as in packed buffers.
 struct packed_elements {
   template <class T>
-  [[gnu::always_inline]] static inline T get(const void* from, std::size_t i) {
+  [[gnu::always_inline]] static inline T get(const void* data, std::size_t i) {
     if constexpr (std::is_same_v<T, bool>) {
-      return get<unsigned char>(from, i) != 0;
+      return get<unsigned char>(data, i) != 0;
     } else {
       union element {
         element() {}
         T value;
       } loaded;
       std::memcpy(static_cast<void*>(&loaded.value),
-                  static_cast<const std::byte*>(from) + i * sizeof(T), sizeof(T));
+                  static_cast<const std::byte*>(data) + i * sizeof(T), sizeof(T));
       return loaded.value;
     }
   }
   template <class T>
-  [[gnu::always_inline]] static inline void put(void* to, std::size_t i, const T& value) {
-    std::memcpy(static_cast<std::byte*>(to) + i * sizeof(T), static_cast<const void*>(&value),
+  [[gnu::always_inline]] static inline void put(void* data, std::size_t i, const T& value) {
+    std::memcpy(static_cast<std::byte*>(data) + i * sizeof(T), static_cast<const void*>(&value),
                 sizeof(T));
   }
 };
 
-/// Elements that are aligned. Compilers copy packed structs as integers, and what was stored by
-/// members and is read as a whole stalls the processor.
+/// Access to aligned elements. Compilers copy packed structs as integers, and such a load stalls if
+/// the struct was stored member by member (no store forwarding).
 struct aligned_elements {
   template <class T>
-  [[gnu::always_inline]] static inline const T& get(const void* from, std::size_t i) {
-    return static_cast<const T*>(from)[i];
+  [[gnu::always_inline]] static inline const T& get(const void* data, std::size_t i) {
+    return static_cast<const T*>(data)[i];
   }
   template <class T>
-  [[gnu::always_inline]] static inline void put(void* to, std::size_t i, const T& value) {
+  [[gnu::always_inline]] static inline void put(void* data, std::size_t i, const T& value) {
     if constexpr (std::is_copy_assignable_v<T>) {
-      static_cast<T*>(to)[i] = value;
+      static_cast<T*>(data)[i] = value;
     } else {
-      packed_elements::put(to, i, value);
+      packed_elements::put(data, i, value);
     }
   }
 };
 
-inline std::size_t misaligned(const void* at, std::size_t alignment) {
-  return reinterpret_cast<std::uintptr_t>(at) % alignment;
+inline std::size_t misaligned(const void* address, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(address) % alignment;
 }
 
-/// An operation without state is made where it is used, so that nothing points to it.
+/// Returns the operation behind `state`. A stateless operation is constructed here instead, so the
+/// code does not depend on the pointer.
 template <class Op>
 [[gnu::always_inline]] inline decltype(auto) operation_of(const void* state) {
   if constexpr (std::is_empty_v<Op> && std::is_default_constructible_v<Op>) {
@@ -91,7 +93,8 @@ template <class Op>
   }
 }
 
-/// The elements of a vector loop before `out` reaches a cache line; short loops gain nothing.
+/// Returns the number of elements before `out` reaches a cache line boundary; 0 for short loops,
+/// which do not gain from alignment.
 template <class T>
 [[gnu::always_inline]] inline std::size_t head(const void* out, std::size_t count) {
   constexpr std::size_t line = 64;
@@ -100,7 +103,7 @@ template <class T>
   return (line - past) / sizeof(T);
 }
 
-/// Iterations that touch nothing of each other's; the first `first` of them apart.
+/// Runs independent iterations; the first `first` of them form a loop of their own.
 template <class Body>
 [[gnu::always_inline]] inline void vector_loop(std::size_t first, std::size_t count,
                                                const Body& body) {
@@ -122,29 +125,29 @@ template <class Body>
   }
 }
 
-/// Whether a loop becomes vector code and is worth its versions.
+/// Whether a loop over these element types is vectorised and compiled for each instruction set.
 template <class... Element>
 inline constexpr bool vectorises =
     ((number<Element> && !std::is_same_v<Element, long double>) && ...);
 
-/// Sums of complex numbers are sums of twice as many real ones.
+/// Whether sums of complex numbers are computed as sums of twice as many real numbers.
 template <class T, class Compute, class Op>
 inline constexpr bool sums_parts = false;
 template <complex_number T, class Op>
   requires is_sum<Op>
 inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
 
-/// The widest instruction set that a loop has a version for.
+/// The widest instruction set for which a loop has a version.
 template <class T, class Compute, class Op>
 inline constexpr isa widest_set =
     is_arithmetic<Op> && std::same_as<Compute, float> ? widest_for<T> : isa::avx512;
 
-template <class T, class Compute, class Op, rounding Rounding = rounding::each>
+template <class T, class Compute, class Op, rounding Rounding = rounding::each_step>
 struct fold_loop;
 template <class Loop, isa Set>
 constexpr auto version();
 
-/// out = left (+) right, elements of type T combined in type Compute.
+/// out = left (+) right; elements of type T are combined in type Compute.
 template <class T, class Compute, class Op>
 struct combine_loop {
   static constexpr bool vector =
@@ -162,7 +165,7 @@ struct combine_loop {
       const auto combine = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
         const T& a = elements.template get<T>(left, i);
         const T& b = elements.template get<T>(right, i);
-        // Evaluated before it is stored: `out` may be an input.
+        // The result is evaluated before it is stored because `out` may be an input.
         const T combined =
             static_cast<T>(op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
         elements.put(out, i, combined);
@@ -186,14 +189,14 @@ struct combine_loop {
   }
 };
 
-/// The first `inputs` parts combined from the left in type Compute and stored as T, to `out` and,
-/// unless it is null, to `second`; both may be inputs. Rounded each time, the sum has the bits that
-/// combine_loop would leave part by part. For vector code alone: other loops wait for the
-/// processor, not for memory.
+/// Combines `inputs` parts from left to right in type Compute and stores the result as T to `out`
+/// and, unless it is null, to `second`; both may be inputs. With rounding::each_step the result has
+/// the same bits as combine_loop applied part by part. Used only for vectorised loops: other loops
+/// are bound by computation, not by memory bandwidth.
 template <class T, class Compute, class Op, rounding Rounding>
 struct fold_loop {
   static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
-  static constexpr isa widest = Rounding == rounding::once && std::same_as<T, float16>
+  static constexpr isa widest = Rounding == rounding::at_end && std::same_as<T, float16>
                                     ? isa::avx512
                                     : combine_loop<T, Compute, Op>::widest;
 
@@ -205,91 +208,95 @@ struct fold_loop {
       using part = decltype(T().real());
       fold_loop<part, part, plus>::template run<Set>(state, out, second, parts, inputs, 2 * count);
     } else if constexpr (fits_registers<T, Compute, Op, Set>()) {
-      using sum = register_sum<T, Op, Set>;
-      using wide = line_sum<sum>;
+      using registers = register_sum<T, Op, Set>;
+      using cache_line = line_sum<registers>;
       const std::size_t size = count * sizeof(T);
-      if (size >= wide::size) {
-        std::size_t at = head<T>(out, count) * sizeof(T);
-        if (at != 0) add_edge<wide, Op, Rounding>(out, second, parts, inputs, 0, 0, at);
-        at = add_in_registers<wide, Op, Rounding>(out, second, parts, inputs, at, size);
-        if (at == size) return;
-        const std::size_t last = size - wide::size;
-        return add_edge<wide, Op, Rounding>(out, second, parts, inputs, last, at, size);
+      if (size >= cache_line::size) {
+        std::size_t offset = head<T>(out, count) * sizeof(T);
+        if (offset != 0)
+          add_edge<cache_line, Op, Rounding>(out, second, parts, inputs, 0, 0, offset);
+        offset =
+            add_in_registers<cache_line, Op, Rounding>(out, second, parts, inputs, offset, size);
+        if (offset == size) return;
+        const std::size_t last = size - cache_line::size;
+        return add_edge<cache_line, Op, Rounding>(out, second, parts, inputs, last, offset, size);
       }
       decltype(auto) op = operation_of<Op>(state);
       if (count == 2) return pair(op, out, second, parts, inputs);
       std::size_t i =
-          add_in_registers<sum, Op, Rounding>(out, second, parts, inputs, 0, size) / sizeof(T);
+          add_in_registers<registers, Op, Rounding>(out, second, parts, inputs, 0, size) /
+          sizeof(T);
       COLLS_DETAIL_SHORT
       for (; i < count; ++i) {
-        Compute added = get(parts[0], i);
+        Compute sum = get(parts[0], i);
         COLLS_DETAIL_SHORT
-        for (std::size_t k = 1; k < inputs; ++k) added = kept(op(added, get(parts[k], i)));
-        packed_elements::put(out, i, static_cast<T>(added));
-        if (second != nullptr) packed_elements::put(second, i, static_cast<T>(added));
+        for (std::size_t k = 1; k < inputs; ++k) sum = rounded(op(sum, get(parts[k], i)));
+        packed_elements::put(out, i, static_cast<T>(sum));
+        if (second != nullptr) packed_elements::put(second, i, static_cast<T>(sum));
       }
     } else {
-      by_blocks(state, out, second, parts, inputs, count);
+      run_blocked(state, out, second, parts, inputs, count);
     }
   }
 
-  /// Two elements, stored as one: whoever copies what was stored by halves waits for it.
+  /// Combines two elements and stores them as one unit: a later load of both would stall after two
+  /// separate stores.
   [[gnu::always_inline]] static inline void pair(const Op& op, void* out, void* second,
                                                  const void* const* parts, std::size_t inputs) {
-    Compute added[] = {get(parts[0], 0), get(parts[0], 1)};
+    Compute sum[] = {get(parts[0], 0), get(parts[0], 1)};
     COLLS_DETAIL_SHORT
     for (std::size_t k = 1; k < inputs; ++k) {
-      added[0] = kept(op(added[0], get(parts[k], 0)));
-      added[1] = kept(op(added[1], get(parts[k], 1)));
+      sum[0] = rounded(op(sum[0], get(parts[k], 0)));
+      sum[1] = rounded(op(sum[1], get(parts[k], 1)));
     }
-    const T both[] = {static_cast<T>(added[0]), static_cast<T>(added[1])};
+    const T both[] = {static_cast<T>(sum[0]), static_cast<T>(sum[1])};
     std::memcpy(out, both, sizeof both);
     if (second != nullptr) std::memcpy(second, both, sizeof both);
   }
 
  private:
-  [[gnu::always_inline]] static inline Compute get(const void* from, std::size_t i) {
-    const T& element = packed_elements::get<T>(from, i);
+  [[gnu::always_inline]] static inline Compute get(const void* data, std::size_t i) {
+    const T& element = packed_elements::get<T>(data, i);
     return static_cast<const Compute&>(element);
   }
-  [[gnu::always_inline]] static inline Compute kept(const Compute& sum) {
-    if constexpr (Rounding == rounding::each) {
+  [[gnu::always_inline]] static inline Compute rounded(const Compute& sum) {
+    if constexpr (Rounding == rounding::each_step) {
       return static_cast<Compute>(static_cast<T>(sum));
     } else {
       return sum;
     }
   }
 
-  /// Sums stand in memory, in the nearest cache.
-  [[gnu::always_inline]] static inline void by_blocks(const void* state, void* out, void* second,
-                                                      const void* const* parts, std::size_t inputs,
-                                                      std::size_t count) {
+  /// Keeps the partial results of a block in memory that fits the L1 cache.
+  [[gnu::always_inline]] static inline void run_blocked(const void* state, void* out, void* second,
+                                                        const void* const* parts,
+                                                        std::size_t inputs, std::size_t count) {
     decltype(auto) op = operation_of<Op>(state);
     constexpr std::size_t block = 1024 / sizeof(Compute);
     Compute sums[block];
-    for (std::size_t at = 0; at < count; at += block) {
-      const std::size_t n = count - at < block ? count - at : block;
+    for (std::size_t offset = 0; offset < count; offset += block) {
+      const std::size_t n = count - offset < block ? count - offset : block;
       vector_loop(0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
-        sums[i] = get(parts[0], at + i);
+        sums[i] = get(parts[0], offset + i);
       });
       for (std::size_t k = 1; k < inputs; ++k) {
         const void* const part = parts[k];
         vector_loop(0, n, [&](auto, std::size_t i) __attribute__((always_inline)) {
-          sums[i] = kept(op(sums[i], get(part, at + i)));
+          sums[i] = rounded(op(sums[i], get(part, offset + i)));
         });
       }
-      for (void* const to : {out, second}) {
-        if (to == nullptr) continue;
+      for (void* const dest : {out, second}) {
+        if (dest == nullptr) continue;
         vector_loop(0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
-          elements.put(to, at + i, static_cast<T>(sums[i]));
+          elements.put(dest, offset + i, static_cast<T>(sums[i]));
         });
       }
     }
   }
 };
 
-/// Stands for an operation that neither prepares nor finishes: then conversion is all there is, and
-/// it is compiled once for all operations.
+/// Stands for every operation without prepare and finish: the elements are only converted, by code
+/// that is compiled once for all operations.
 struct conversion : builtin_op<0> {
   template <class T>
   COLLS_INLINE constexpr T prepare(const T& input) const {
@@ -301,66 +308,67 @@ struct conversion : builtin_op<0> {
   }
 };
 
-/// Whether the processor's own instructions convert float16 to float, or back, or both.
+/// Whether instructions of the processor convert float16 to float, back, or both.
 template <isa Set, class T, class Compute, class To>
 inline constexpr bool converts_binary16 =
     Set != isa::basic && std::same_as<Compute, float> &&
     ((std::same_as<T, float16> && (std::same_as<To, float> || std::same_as<To, float16>)) ||
      (std::same_as<T, float> && std::same_as<To, float16>));
 
-/// convert(values[i]) of floats in the nearest cache, from and to T and To, of which one is
-/// float16.
+/// out[i] = convert(in[i]) from T to To, at least one of which is float16. The values are processed
+/// as blocks of floats in the L1 cache.
 template <isa Set, class T, class To, class Convert>
 [[gnu::always_inline]] inline void convert_binary16(std::byte* out, const std::byte* in,
                                                     std::size_t count, const Convert& convert) {
   using halves = register_sum<float16, plus, Set>;
   constexpr std::size_t block = 256;
   std::byte values[block * sizeof(float)];
-  for (std::size_t at = 0; at < count; at += block) {
-    const std::size_t n = count - at < block ? count - at : block;
-    const std::byte* from = in + at * sizeof(T);
+  for (std::size_t offset = 0; offset < count; offset += block) {
+    const std::size_t n = count - offset < block ? count - offset : block;
+    const std::byte* source = in + offset * sizeof(T);
     if constexpr (std::same_as<T, float16>) {
-      widen<halves>(values, from, n);
-      from = values;
+      widen<halves>(values, source, n);
+      source = values;
     }
     constexpr bool narrows = std::same_as<To, float16>;
-    std::byte* const to = narrows ? values : out + at * sizeof(To);
+    std::byte* const dest = narrows ? values : out + offset * sizeof(To);
     vector_loop(0, n, [&](auto elements, std::size_t i) __attribute__((always_inline)) {
-      elements.put(to, i, convert(elements.template get<float>(from, i)));
+      elements.put(dest, i, convert(elements.template get<float>(source, i)));
     });
-    if constexpr (narrows) narrow<halves>(out + at * sizeof(To), values, n);
+    if constexpr (narrows) narrow<halves>(out + offset * sizeof(To), values, n);
   }
 }
 
-/// out[i] = convert(in[i]) from type T to type To by way of type Compute.
+/// out[i] = convert(in[i]) from type T to type To through type Compute.
 template <isa Set, bool Vector, class T, class Compute, class To, class Op, class Convert>
 [[gnu::always_inline]] inline void convert_loop(void* out, const void* in, std::size_t count,
                                                 const Convert& convert) {
   if constexpr (Vector && converts_binary16<Set, T, Compute, To>) {
-    auto* const to = static_cast<std::byte*>(out);
-    const auto* const from = static_cast<const std::byte*>(in);
+    auto* const dest = static_cast<std::byte*>(out);
+    const auto* const source = static_cast<const std::byte*>(in);
     if constexpr (!std::same_as<Op, conversion>) {
-      convert_binary16<Set, T, To>(to, from, count, convert);
+      convert_binary16<Set, T, To>(dest, source, count, convert);
     } else if constexpr (std::same_as<T, float16>) {
-      widen<register_sum<float16, plus, Set>>(to, from, count);
+      widen<register_sum<float16, plus, Set>>(dest, source, count);
     } else {
-      narrow<register_sum<float16, plus, Set>>(to, from, count);
+      narrow<register_sum<float16, plus, Set>>(dest, source, count);
     }
   } else {
-    const auto one = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
+    const auto convert_element = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
       const T& input = elements.template get<T>(in, i);
       const To converted = static_cast<To>(convert(static_cast<const Compute&>(input)));
       elements.put(out, i, converted);
     };
     if constexpr (Vector) {
-      vector_loop(head<To>(out, count), count, one);
+      vector_loop(head<To>(out, count), count, convert_element);
     } else {
-      plain_loop((misaligned(out, alignof(To)) | misaligned(in, alignof(T))) == 0, count, one);
+      plain_loop((misaligned(out, alignof(To)) | misaligned(in, alignof(T))) == 0, count,
+                 convert_element);
     }
   }
 }
 
-/// From T to To by way of type Compute, in which the operation prepares.
+/// Prepares each element: from T to To through type Compute, in which the operation works.
 template <class T, class Compute, class To, class Op>
 struct prepare_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
@@ -376,7 +384,7 @@ struct prepare_loop {
   }
 };
 
-/// From T to To by way of type Compute, in which the operation finishes.
+/// Finishes each element: from T to To through type Compute, in which the operation works.
 template <class T, class Compute, class To, class Op>
 struct finish_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
@@ -429,7 +437,7 @@ constexpr auto version() {
   if constexpr (Set == isa::basic) return &versions<Loop>::vector;
 }
 
-/// The version of a loop for the machine that runs the program.
+/// Returns the version of a loop for the processor that runs the program.
 template <class Loop>
 auto best_version() {
   if constexpr (!Loop::vector) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reduce_into: folds buffers into one, by the memory space of the result.
+// reduce_into: combines several buffers into one. The memory space of the result selects the
+// overload.
 
 #include <colls/base/buffer.hpp>
 #include <colls/reduction/erased_reduction.hpp>
@@ -11,8 +12,8 @@
 
 namespace colls {
 
-/// out[i] = left[i] (+) right[i]; `out` may be exactly `left` or `right`. Host memory only: for
-/// `device_span` include <colls/cuda/reduce.cuh> and compile with nvcc.
+/// Afterwards out[i] = left[i] (+) right[i]. `out` may be exactly `left` or `right`. Host memory
+/// only: for `device_span` include <colls/cuda/reduce.cuh> and compile with nvcc.
 template <buffer Data, class Op>
 void reduce_into(Data out, const void* left, const void* right, const Op& op) {
   static_assert(std::is_same_v<memory_space_t<Data>, host_memory>,
@@ -25,9 +26,9 @@ void reduce_into(Data out, const void* left, const void* right, const Op& op) {
   }
 }
 
-/// Whether many inputs are combined in one pass.
+/// Returns whether `op` combines many inputs in one pass over this kind of buffer.
 template <buffer Data, class Op>
-bool folds(const Op& op) {
+bool has_fold(const Op& op) {
   if constexpr (std::is_same_v<Op, any_op>) {
     return op.fold != nullptr;
   } else {
@@ -38,10 +39,10 @@ bool folds(const Op& op) {
 
 namespace detail {
 
-/// Part by part, where there is no pass over many.
-[[gnu::noinline]] inline void reduce_in_turn(void* out, std::size_t count, std::size_t element,
-                                             std::span<const void* const> parts, const any_op& op,
-                                             void* second) {
+/// Combines the parts one after another, for operations without a pass over many inputs.
+[[gnu::noinline]] inline void reduce_one_by_one(void* out, std::size_t count, std::size_t element,
+                                                std::span<const void* const> parts,
+                                                const any_op& op, void* second) {
   const void* sum = parts[0];
   for (const void* const part : parts.subspan(1)) {
     op(out, sum, part, count);
@@ -52,10 +53,11 @@ namespace detail {
 
 }  // namespace detail
 
-/// out[i] = parts[0][i] (+) parts[1][i] (+) ..., two parts or more, in that order; `second` gets
-/// the same unless it is null. Where `op` folds, both may be any of the parts; else `out` may be
-/// one of the first two. Sums of halves are made in float and rounded once, as on a device; an
-/// erased operation rounds them each time. Host memory only.
+/// Afterwards out[i] = parts[0][i] (+) parts[1][i] (+) ..., combined in that order. There are two
+/// or more parts. The result is also written to `second` unless that is null. If `has_fold(op)`,
+/// both may be any of the parts; otherwise `out` may be one of the first two. A typed operation
+/// computes sums of halves in float and rounds once, as on a device; an erased operation rounds
+/// them after each step. Host memory only.
 template <buffer Data, class Op>
 [[gnu::always_inline]] inline void reduce_into(const Data& out, std::span<const void* const> parts,
                                                const Op& op, void* second = nullptr) {
@@ -64,12 +66,12 @@ template <buffer Data, class Op>
   if constexpr (!std::is_same_v<Op, any_op>) {
     using T = element_t<Data>;
     using compute = default_accumulate_t<Op, T>;
-    const any_op erased = detail::erase_as<T, T, compute, detail::rounding::once>(op).op;
+    const any_op erased = detail::erase_as<T, T, compute, detail::rounding::at_end>(op).op;
     reduce_into(any_buffer(out.data(), out.size(), element_size(out)), parts, erased, second);
   } else if (op.fold != nullptr && (parts.size() > 2 || second != nullptr)) {
     op.fold(op.state, out.data(), second, parts.data(), parts.size(), out.size());
   } else {
-    detail::reduce_in_turn(out.data(), out.size(), element_size(out), parts, op, second);
+    detail::reduce_one_by_one(out.data(), out.size(), element_size(out), parts, op, second);
   }
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Reductions in vector registers: how some elements are loaded, combined and stored with each
-// instruction set. All sets give the same bits (of a NaN: a NaN).
+// Reductions in vector registers: loads, combines and stores elements with each instruction set.
+// All sets give the same bits (for a NaN: a NaN).
 
 #include <colls/base/op.hpp>
 
@@ -11,19 +11,19 @@
 
 namespace colls::detail {
 
-/// Instruction sets that loops are compiled for; `basic` is the program's own. The last two have
+/// Instruction sets for which loops are compiled; `basic` is the program's own. The last two have
 /// instructions for sums of bfloat16 and of float16.
 enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 
-/// clang takes operands of assembly only inside functions of their instruction set, so it has no
-/// use for the dot product.
+/// clang accepts assembly operands only inside functions of their instruction set, so it cannot use
+/// the dot product instruction.
 #if defined(__x86_64__) && !defined(__clang__)
 #define COLLS_DETAIL_DOT_PRODUCT 1
 #else
 #define COLLS_DETAIL_DOT_PRODUCT 0
 #endif
 
-/// The widest set that a loop which combines elements T in float has a version for.
+/// The widest set for which a loop that combines elements T in float has a version.
 template <class T>
 inline constexpr isa widest_for = isa::avx512;
 template <>
@@ -32,9 +32,9 @@ inline constexpr isa widest_for<bfloat16> =
 template <>
 inline constexpr isa widest_for<float16> = isa::avx512_fp16;
 
-/// Whether the sum of float that was combined is rounded to the element's type each time, as
-/// pairwise sums are, or in the end.
-enum class rounding : std::uint8_t { each, once };
+/// When a sum in float is rounded to the element type: after each step, as pairwise sums are, or at
+/// the end.
+enum class rounding : std::uint8_t { each_step, at_end };
 
 template <class Lane, std::size_t Size>
 struct vector_of {
@@ -73,27 +73,29 @@ template <class Op, class Numbers>
   }
 }
 
-// What follows begins with one input, adds others and is stored. Rounded in between, it is as if it
-// had been stored and loaded again.
+// Each of the following types begins with one input, adds others and stores the result. `round` has
+// the effect of storing the sum and loading it again.
 
-/// Numbers that are combined as they are; sums of integers in unsigned lanes, which wrap around.
+/// Numbers that are combined in their own type. Sums of integers use unsigned lanes, which wrap
+/// around.
 template <class Lane, std::size_t Size>
 struct plain_sum {
   static constexpr std::size_t size = Size;
   lanes<Lane, Size> sum;
 
-  [[gnu::always_inline]] void begin(const std::byte* from) { std::memcpy(&sum, from, Size); }
+  [[gnu::always_inline]] void begin(const std::byte* source) { std::memcpy(&sum, source, Size); }
   template <class Op>
-  [[gnu::always_inline]] void add(const std::byte* from) {
+  [[gnu::always_inline]] void add(const std::byte* source) {
     lanes<Lane, Size> more;
-    std::memcpy(&more, from, Size);
+    std::memcpy(&more, source, Size);
     combine<Op>(sum, more);
   }
   [[gnu::always_inline]] void round() {}
-  [[gnu::always_inline]] void store(std::byte* to) const { std::memcpy(to, &sum, Size); }
+  [[gnu::always_inline]] void store(std::byte* dest) const { std::memcpy(dest, &sum, Size); }
 };
 
-/// bfloat16, two in each word: the upper and the lower ones become floats where they lie.
+/// bfloat16, two in each 32-bit word: the upper and the lower halves are widened to floats in
+/// place.
 template <std::size_t Size, isa Set>
 struct brain16_sum {
   using words = lanes<std::uint32_t, Size>;
@@ -103,16 +105,16 @@ struct brain16_sum {
   floats upper;
   floats lower;
 
-  [[gnu::always_inline]] void begin(const std::byte* from) {
+  [[gnu::always_inline]] void begin(const std::byte* source) {
     words pairs;
-    std::memcpy(&pairs, from, Size);
+    std::memcpy(&pairs, source, Size);
     upper = reinterpret_cast<floats>(pairs & upper_half);
     lower = reinterpret_cast<floats>(pairs << 16);
   }
   template <class Op>
-  [[gnu::always_inline]] void add(const std::byte* from) {
+  [[gnu::always_inline]] void add(const std::byte* source) {
     brain16_sum more;
-    more.begin(from);
+    more.begin(source);
     combine<Op>(upper, more.upper);
     combine<Op>(lower, more.lower);
   }
@@ -124,22 +126,22 @@ struct brain16_sum {
     upper = reinterpret_cast<floats>(high & upper_half);
     lower = reinterpret_cast<floats>(low & upper_half);
   }
-  [[gnu::always_inline]] void store(std::byte* to) const {
+  [[gnu::always_inline]] void store(std::byte* dest) const {
     words high = reinterpret_cast<words>(upper);
     words low = reinterpret_cast<words>(lower);
     to_nearest(high);
     to_nearest(low);
     const words pairs = (high & upper_half) | (low >> 16);
-    std::memcpy(to, &pairs, Size);
+    std::memcpy(dest, &pairs, Size);
   }
 
  private:
-  /// Leaves the nearest in the upper half of each word. The lower half of a NaN is zero, as it is
-  /// in all inputs, so it is not rounded to infinity.
+  /// Rounds each float to the nearest bfloat16, which is then the upper half of the word. The lower
+  /// half of a NaN is zero, as in all inputs, so rounding does not turn it into infinity.
   [[gnu::always_inline]] static void to_nearest(words& bits) {
     if constexpr (Set == isa::avx512_vnni) {
 #if COLLS_DETAIL_DOT_PRODUCT
-      // Adds the products of both halves: 0x7fff and the bit above the lower half, each times one.
+      // Adds the products of both halves: 0x7fff and the lowest bit that stays, each times one.
       const words halves = (bits & 0x1'0000u) | 0x7fffu;
       words ones = {};
       ones += 0x1'0001u;
@@ -151,7 +153,7 @@ struct brain16_sum {
   }
 };
 
-/// float16 by the instructions that convert it. `Size` bytes of floats.
+/// float16 by conversion instructions, combined as `Size` bytes of floats.
 template <std::size_t Size>
 struct binary16_sum {
   using floats = lanes<float, Size>;
@@ -160,37 +162,37 @@ struct binary16_sum {
 
 #if defined(__clang__)
   using halves = lanes<_Float16, size>;
-  [[gnu::always_inline]] static void widen(floats& to, const halves& from) {
-    to = __builtin_convertvector(from, floats);
+  [[gnu::always_inline]] static void widen(floats& dest, const halves& source) {
+    dest = __builtin_convertvector(source, floats);
   }
-  [[gnu::always_inline]] static void narrow(halves& to, const floats& from) {
-    to = __builtin_convertvector(from, halves);
+  [[gnu::always_inline]] static void narrow(halves& dest, const floats& source) {
+    dest = __builtin_convertvector(source, halves);
   }
-  [[gnu::always_inline]] void begin(const std::byte* from) {
+  [[gnu::always_inline]] void begin(const std::byte* source) {
     halves loaded;
-    std::memcpy(&loaded, from, size);
+    std::memcpy(&loaded, source, size);
     widen(sum, loaded);
   }
 #else
   using halves = lanes<std::uint16_t, size>;
-  [[gnu::always_inline]] static void widen(floats& to, const halves& from) {
-    asm("vcvtph2ps {%1, %0|%0, %1}" : "=v"(to) : "v"(from));
+  [[gnu::always_inline]] static void widen(floats& dest, const halves& source) {
+    asm("vcvtph2ps {%1, %0|%0, %1}" : "=v"(dest) : "v"(source));
   }
-  [[gnu::always_inline]] static void narrow(halves& to, const floats& from) {
-    asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(to) : "v"(from));
+  [[gnu::always_inline]] static void narrow(halves& dest, const floats& source) {
+    asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(dest) : "v"(source));
   }
-  /// From memory it takes one operation of the processor less.
-  [[gnu::always_inline]] void begin(const std::byte* from) {
+  /// A memory operand saves one micro-operation.
+  [[gnu::always_inline]] void begin(const std::byte* source) {
     asm("vcvtph2ps {%1, %0|%0, %1}"
         : "=v"(sum)
-        : "m"(*reinterpret_cast<const std::byte(*)[size]>(from)));
+        : "m"(*reinterpret_cast<const std::byte(*)[size]>(source)));
   }
 #endif
 
   template <class Op>
-  [[gnu::always_inline]] void add(const std::byte* from) {
+  [[gnu::always_inline]] void add(const std::byte* source) {
     binary16_sum more;
-    more.begin(from);
+    more.begin(source);
     combine<Op>(sum, more.sum);
   }
   [[gnu::always_inline]] void round() {
@@ -198,15 +200,16 @@ struct binary16_sum {
     narrow(rounded, sum);
     widen(sum, rounded);
   }
-  [[gnu::always_inline]] void store(std::byte* to) const {
+  [[gnu::always_inline]] void store(std::byte* dest) const {
     halves rounded;
     narrow(rounded, sum);
-    std::memcpy(to, &rounded, size);
+    std::memcpy(dest, &rounded, size);
   }
 };
 
-/// float16 by the instructions that add and multiply it. They round once, and so do float sums and
-/// products that are rounded to float16 then: a float has twice its digits and two more.
+/// float16 by instructions that add and multiply it. They round once. A sum or product in float
+/// that is then rounded to float16 has the same bits, since a float has at least two more than
+/// twice the digits of a float16.
 template <std::size_t Size>
 struct native16_sum {
   static constexpr std::size_t size = Size;
@@ -217,15 +220,15 @@ struct native16_sum {
 #endif
   halves sum;
 
-  [[gnu::always_inline]] void begin(const std::byte* from) { std::memcpy(&sum, from, Size); }
+  [[gnu::always_inline]] void begin(const std::byte* source) { std::memcpy(&sum, source, Size); }
   template <class Op>
-  [[gnu::always_inline]] void add(const std::byte* from) {
+  [[gnu::always_inline]] void add(const std::byte* source) {
 #if defined(__clang__)
     halves more;
-    std::memcpy(&more, from, Size);
+    std::memcpy(&more, source, Size);
     combine<Op>(sum, more);
 #else
-    const auto& more = *reinterpret_cast<const std::byte(*)[Size]>(from);
+    const auto& more = *reinterpret_cast<const std::byte(*)[Size]>(source);
     if constexpr (std::same_as<Op, multiplies>) {
       asm("vmulph {%1, %0, %0|%0, %0, %1}" : "+v"(sum) : "m"(more));
     } else {
@@ -234,11 +237,11 @@ struct native16_sum {
 #endif
   }
   [[gnu::always_inline]] void round() {}
-  [[gnu::always_inline]] void store(std::byte* to) const { std::memcpy(to, &sum, Size); }
+  [[gnu::always_inline]] void store(std::byte* dest) const { std::memcpy(dest, &sum, Size); }
 };
 
-/// The minimum (Least) or maximum of numbers with a sign bit, as integers that order them (see
-/// order_key).
+/// The minimum (Least) or maximum of numbers with a sign bit, compared as integer keys (see
+/// `order_key`).
 template <class T, class Key, bool Least, std::size_t Size>
 struct extreme_key {
   using keys = lanes<Key, Size>;
@@ -249,89 +252,91 @@ struct extreme_key {
       __builtin_bit_cast(Key, std::numeric_limits<T>::infinity()) ^ (Least ? Key(0) : Key(-1)));
   keys best;
 
-  [[gnu::always_inline]] void begin(const std::byte* from) {
-    std::memcpy(&best, from, Size);
-    turn();
-    // Of the NaN at the other end a NaN is made at this one.
+  [[gnu::always_inline]] void begin(const std::byte* source) {
+    std::memcpy(&best, source, Size);
+    flip();
+    // A NaN at the losing end of the order becomes a NaN at the winning end.
     best ^= Least ? best > infinity : best < infinity;
   }
   template <class Op>
-  [[gnu::always_inline]] void add(const std::byte* from) {
+  [[gnu::always_inline]] void add(const std::byte* source) {
     extreme_key more;
-    more.begin(from);
+    more.begin(source);
     combine<Op>(best, more.best);
   }
   [[gnu::always_inline]] void round() {}
-  [[gnu::always_inline]] void store(std::byte* to) const {
-    extreme_key turned = *this;
-    turned.turn();
-    std::memcpy(to, &turned.best, Size);
+  [[gnu::always_inline]] void store(std::byte* dest) const {
+    extreme_key flipped = *this;
+    flipped.flip();
+    std::memcpy(dest, &flipped.best, Size);
   }
 
  private:
-  [[gnu::always_inline]] void turn() { best ^= (best >> sign) & all; }
+  [[gnu::always_inline]] void flip() { best ^= (best >> sign) & all; }
 };
 template <class T>
 using key_of = std::conditional_t<sizeof(T) == 2, std::int16_t,
                                   std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
 
-/// `count` numbers of type float16 become floats, and floats float16.
+/// Converts `count` numbers from float16 to float (`widen`) or from float to float16 (`narrow`).
 template <class Sum>
-[[gnu::always_inline]] inline void widen(std::byte* to, const std::byte* from, std::size_t count) {
+[[gnu::always_inline]] inline void widen(std::byte* dest, const std::byte* source,
+                                         std::size_t count) {
   constexpr std::size_t lanes = sizeof(typename Sum::floats) / sizeof(float);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     Sum some;
-    some.begin(from + i * sizeof(float16));
-    std::memcpy(to + i * sizeof(float), &some.sum, sizeof some.sum);
+    some.begin(source + i * sizeof(float16));
+    std::memcpy(dest + i * sizeof(float), &some.sum, sizeof some.sum);
   }
   for (; i < count; ++i) {
     std::uint16_t bits;
-    std::memcpy(&bits, from + i * sizeof bits, sizeof bits);
+    std::memcpy(&bits, source + i * sizeof bits, sizeof bits);
     const float value = float16::from_bits(bits);
-    std::memcpy(to + i * sizeof value, &value, sizeof value);
+    std::memcpy(dest + i * sizeof value, &value, sizeof value);
   }
 }
 template <class Sum>
-[[gnu::always_inline]] inline void narrow(std::byte* to, const std::byte* from, std::size_t count) {
+[[gnu::always_inline]] inline void narrow(std::byte* dest, const std::byte* source,
+                                          std::size_t count) {
   constexpr std::size_t lanes = sizeof(typename Sum::floats) / sizeof(float);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     Sum some;
-    std::memcpy(&some.sum, from + i * sizeof(float), sizeof some.sum);
-    some.store(to + i * sizeof(float16));
+    std::memcpy(&some.sum, source + i * sizeof(float), sizeof some.sum);
+    some.store(dest + i * sizeof(float16));
   }
   for (; i < count; ++i) {
     float value;
-    std::memcpy(&value, from + i * sizeof value, sizeof value);
+    std::memcpy(&value, source + i * sizeof value, sizeof value);
     const std::uint16_t bits = float16(value).bits();
-    std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
+    std::memcpy(dest + i * sizeof bits, &bits, sizeof bits);
   }
 }
 
-/// As many one after the other as make a cache line.
+/// As many consecutive registers as make a cache line.
 template <class Sum, std::size_t Size = 64>
 struct line_sum {
   static constexpr std::size_t size = Size;
   line_sum<Sum, Size / 2> first;
   line_sum<Sum, Size / 2> second;
 
-  [[gnu::always_inline]] void begin(const std::byte* from) {
-    first.begin(from);
-    second.begin(from + size / 2);
+  [[gnu::always_inline]] void begin(const std::byte* source) {
+    first.begin(source);
+    second.begin(source + size / 2);
   }
   template <class Op>
-  [[gnu::always_inline]] void add(const std::byte* from) {
-    first.template add<Op>(from);
-    second.template add<Op>(from + size / 2);
+  [[gnu::always_inline]] void add(const std::byte* source) {
+    first.template add<Op>(source);
+    second.template add<Op>(source + size / 2);
   }
   [[gnu::always_inline]] void round() {
     first.round();
     second.round();
   }
-  [[gnu::always_inline]] void store(std::byte* to) const {
-    first.store(to);
-    second.store(to + size / 2);
+  [[gnu::always_inline]] void store(std::byte* dest) const {
+    first.store(dest);
+    second.store(dest + size / 2);
   }
 };
 template <class Sum, std::size_t Size>
@@ -353,7 +358,8 @@ constexpr bool fits_registers() {
   }
 }
 
-/// What waits for memory is quicker in registers of 32 bytes than in those of 64.
+/// Returns the register type for elements T: 32-byte registers for loops bound by memory bandwidth,
+/// 64-byte registers for loops bound by computation, if the set has them.
 template <class T, class Op, isa Set>
 constexpr auto register_for() {
   constexpr std::size_t plain = Set == isa::basic ? 16 : 32;
@@ -377,50 +383,51 @@ constexpr auto register_for() {
 template <class T, class Op, isa Set>
 using register_sum = typename decltype(register_for<T, Op, Set>())::type;
 
-/// Combines what lies at byte `at` of all `count` parts.
+/// Combines the bytes at `offset` of all `count` parts.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_up(Sum& sum, const void* const* parts, std::size_t count,
-                                          std::size_t at) {
+                                          std::size_t offset) {
   const auto part = [&](std::size_t i) __attribute__((always_inline)) {
-    return static_cast<const std::byte*>(parts[i]) + at;
+    return static_cast<const std::byte*>(parts[i]) + offset;
   };
   sum.begin(part(0));
   if (count > 1) sum.template add<Op>(part(1));
   for (std::size_t i = 2; i < count; ++i) {
-    if constexpr (Rounding == rounding::each) sum.round();
+    if constexpr (Rounding == rounding::each_step) sum.round();
     sum.template add<Op>(part(i));
   }
 }
 
-/// Combines bytes `at` to `size` of all `count` parts into `out` and, unless it is null, `second`,
-/// both of which may be parts. Returns where it stopped, less than Sum::size before the end.
+/// Combines the bytes from `offset` to `size` of all `count` parts into `out` and, unless it is
+/// null, `second`, both of which may be parts. Returns the offset at which it stopped, less than
+/// Sum::size before the end.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline std::size_t add_in_registers(void* out, void* second,
                                                            const void* const* parts,
-                                                           std::size_t count, std::size_t at,
+                                                           std::size_t count, std::size_t offset,
                                                            std::size_t size) {
-  for (; size - at >= Sum::size; at += Sum::size) {
+  for (; size - offset >= Sum::size; offset += Sum::size) {
     Sum sum;
-    add_up<Sum, Op, Rounding>(sum, parts, count, at);
-    sum.store(static_cast<std::byte*>(out) + at);
-    if (second != nullptr) sum.store(static_cast<std::byte*>(second) + at);
+    add_up<Sum, Op, Rounding>(sum, parts, count, offset);
+    sum.store(static_cast<std::byte*>(out) + offset);
+    if (second != nullptr) sum.store(static_cast<std::byte*>(second) + offset);
   }
-  return at;
+  return offset;
 }
 
-/// The same for bytes `first` to `end` of what lies at `at`. The bytes around them, which may have
-/// been combined before, are read in vain.
+/// Combines one Sum at `offset` and stores only its bytes from `first` to `end`. The other bytes,
+/// which may have been combined before, are discarded.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_edge(void* out, void* second, const void* const* parts,
-                                            std::size_t count, std::size_t at, std::size_t first,
-                                            std::size_t end) {
+                                            std::size_t count, std::size_t offset,
+                                            std::size_t first, std::size_t end) {
   Sum sum;
-  add_up<Sum, Op, Rounding>(sum, parts, count, at);
+  add_up<Sum, Op, Rounding>(sum, parts, count, offset);
   std::byte line[Sum::size];
   sum.store(line);
-  std::memcpy(static_cast<std::byte*>(out) + first, line + (first - at), end - first);
+  std::memcpy(static_cast<std::byte*>(out) + first, line + (first - offset), end - first);
   if (second == nullptr) return;
-  std::memcpy(static_cast<std::byte*>(second) + first, line + (first - at), end - first);
+  std::memcpy(static_cast<std::byte*>(second) + first, line + (first - offset), end - first);
 }
 
 }  // namespace colls::detail

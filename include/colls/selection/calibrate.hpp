@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// probe: finds out what messages cost on a network, by sending some.
+// calibrate: measures the cost of messages on a network by sending some.
 
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
@@ -13,61 +13,65 @@
 
 namespace colls::detail {
 
-/// What two ranks found who sent each other messages at the same time.
+/// The times that two ranks measured while they sent to each other.
 struct sample {
-  picoseconds empty = 0;    // one message each way
-  picoseconds burst = 0;    // `more` further ones
-  picoseconds full = 0;     // one of `size` bytes
+  picoseconds empty = 0;    // one empty message each way
+  picoseconds burst = 0;    // `extra_messages` more of them
+  picoseconds full = 0;     // one message of `size` bytes each way
   picoseconds pair = 0;     // two of them at once
-  picoseconds reduced = 0;  // one, and summed up
+  picoseconds reduced = 0;  // one of them, reduced on arrival
 
-  static constexpr int more = 8;
+  static constexpr int extra_messages = 8;
   static constexpr std::size_t size = 256 * 1024;
 
-  static picoseconds beyond(picoseconds all, picoseconds part) {
-    return all > part ? all - part : 0;
+  /// Returns the difference, or 0 if noise has made it negative.
+  static picoseconds difference(picoseconds longer, picoseconds shorter) {
+    return longer > shorter ? longer - shorter : 0;
   }
-  picoseconds per_kib() const { return beyond(full, empty) / (size / 1024); }
-  /// Where others' messages keep a link busy, a latency passes meanwhile.
-  picoseconds per_kib_of_more() const { return beyond(pair, full) / (size / 1024); }
+  picoseconds per_kib() const { return difference(full, empty) / (size / 1024); }
+  /// Returns the cost per KiB of one more message. Its latency overlaps the message before it.
+  picoseconds per_kib_of_next() const { return difference(pair, full) / (size / 1024); }
   link_cost link() const {
-    const picoseconds overhead = beyond(burst, empty) / more;
-    return {beyond(empty, 2 * overhead), overhead, per_kib()};
+    const picoseconds overhead = difference(burst, empty) / extra_messages;
+    return {difference(empty, 2 * overhead), overhead, per_kib()};
   }
 };
 
-/// How long an exchange takes in a row of some, at best. (Of a row, since of two ranks that do not
-/// begin at once the later one finds its message waiting.)
+/// Returns the shortest time of an exchange, as the mean over several in a row. In a single
+/// exchange of two ranks that do not begin at once, the later rank finds its message waiting.
 template <channel Channel, class Exchange>
-task<picoseconds> time_of(Channel net, Exchange exchange) {
-  constexpr int row = 4;
+task<picoseconds> best_time(Channel net, Exchange exchange) {
+  constexpr int repetitions = 4;
   time_point best = never;
   for (int i = 0; i < 4; ++i) {
     const time_point start = net.net().now();
-    for (int k = 0; k < row; ++k) co_await exchange();
-    const time_point took = net.net().now() - start;
-    if (i > 0 && took < best) best = took;
+    for (int k = 0; k < repetitions; ++k) co_await exchange();
+    const time_point elapsed = net.net().now() - start;
+    if (i > 0 && elapsed < best) best = elapsed;
   }
-  co_return static_cast<picoseconds>(best) * 1000 / row;
+  co_return static_cast<picoseconds>(best) * 1000 / repetitions;
 }
 
+/// Measures exchanges with `peer`, after a barrier of all ranks. `alone`: this pair has the network
+/// to itself, and all times are measured; else only `full` and `pair`. A rank whose `peer` is -1
+/// takes part in the barrier only.
 template <channel Channel>
-task<sample> exchanges(Channel net, int peer, bool alone) {
+task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);
-  sample found;
-  if (peer < 0) co_return found;
+  sample result;
+  if (peer < 0) co_return result;
   const scratch memory = net.scratch_bytes(2 * sample::size);
   const mutable_bytes out{memory.data(), sample::size};
   const mutable_bytes in{memory.data() + sample::size, sample::size};
   for (std::size_t i = 0; i < 2 * sample::size; ++i) memory.data()[i] = std::byte{0};
   const any_buffer sum(in.data, in.size / sizeof(float), sizeof(float));
-  constexpr plus added;
-  const any_op add = erase<float>(added).op;
+  constexpr plus sum_op;
+  const any_op add = erase<float>(sum_op).op;
   const auto messages = [&](int count) {
     return [&, count] {
-      const auto give = [&](int) { return net.send(peer, mutable_bytes()); };
-      const auto take = [&](int) { return net.recv(peer, mutable_bytes()); };
-      return when_all(each_of(0, count, give), each_of(0, count, take));
+      const auto send = [&](int) { return net.send(peer, mutable_bytes()); };
+      const auto recv = [&](int) { return net.recv(peer, mutable_bytes()); };
+      return when_all(each_of(0, count, send), each_of(0, count, recv));
     };
   };
   const auto full = [&] { return when_all(net.send(peer, out), net.recv(peer, in)); };
@@ -75,55 +79,57 @@ task<sample> exchanges(Channel net, int peer, bool alone) {
     return when_all(net.send(peer, out), net.recv_reduce(peer, sum, sum, add, incoming::left));
   };
   const auto pair = [&] {
-    const auto give = [&](int) { return net.send(peer, out); };
-    const auto take = [&](int) { return net.recv(peer, in); };
-    return when_all(each_of(0, 2, give), each_of(0, 2, take));
+    const auto send = [&](int) { return net.send(peer, out); };
+    const auto recv = [&](int) { return net.recv(peer, in); };
+    return when_all(each_of(0, 2, send), each_of(0, 2, recv));
   };
-  found.full = co_await time_of(net, full);
+  result.full = co_await best_time(net, full);
   if (!alone) {
-    found.pair = co_await time_of(net, pair);
-    co_return found;
+    result.pair = co_await best_time(net, pair);
+    co_return result;
   }
-  found.empty = co_await time_of(net, messages(1));
-  found.burst = co_await time_of(net, messages(1 + sample::more));
-  found.reduced = co_await time_of(net, reduced);
-  co_return found;
+  result.empty = co_await best_time(net, messages(1));
+  result.burst = co_await best_time(net, messages(1 + sample::extra_messages));
+  result.reduced = co_await best_time(net, reduced);
+  co_return result;
 }
 
-/// Afterwards `costs` is what the slowest pairs of neighbours found, equal on all ranks: first
-/// those of one host, then one rank of each host, then all ranks of each host together.
+/// Afterwards `costs` is what the slowest pairs of ranks measured, equal on all ranks: first pairs
+/// on one host, then one rank of each host with one of another host, then all ranks of each host at
+/// once.
 template <channel Channel>
-task<> measure(Channel net, network_cost& costs) {
+task<> calibrate(Channel net, network_cost& costs) {
   const node_map& map = net.nodes();
-  const node_map::place at = map.of(net.rank());
-  const int near_peer = at.local ^ 1;
-  const int far_node = at.node ^ 1;
-  const bool has_near = near_peer < map.ranks_of(at.node);
-  const bool has_far = far_node < map.nodes() && at.local < map.smallest();
-  const int counterpart = has_far ? map.ranks_across(at.local)[far_node] : -1;
+  const node_map::position position = map.position_of(net.rank());
+  const int near_peer = position.local_rank ^ 1;
+  const int far_node = position.node ^ 1;
+  const bool has_near = near_peer < map.node_size(position.node);
+  const bool has_far = far_node < map.nodes() && position.local_rank < map.min_node_size();
+  const int counterpart = has_far ? map.ranks_with_local_rank(position.local_rank)[far_node] : -1;
 
-  const sample near =
-      co_await exchanges(net, has_near ? map.ranks_on(at.node)[near_peer] : -1, true);
-  const sample far = co_await exchanges(net, at.local == 0 ? counterpart : -1, true);
-  const sample crowd = co_await exchanges(net, counterpart, false);
+  const sample near = co_await measure_exchanges(
+      net, has_near ? map.node_ranks(position.node)[near_peer] : -1, true);
+  const sample far =
+      co_await measure_exchanges(net, position.local_rank == 0 ? counterpart : -1, true);
+  const sample crowd = co_await measure_exchanges(net, counterpart, false);
 
-  const link_cost one = near.link();
-  const link_cost other = far.link();
-  const picoseconds reducing = sample::beyond(near.reduced, near.full);
-  const picoseconds far_reducing = sample::beyond(far.reduced, far.full);
+  const link_cost near_link = near.link();
+  const link_cost far_link = far.link();
+  const picoseconds near_reducing = sample::difference(near.reduced, near.full);
+  const picoseconds far_reducing = sample::difference(far.reduced, far.full);
   std::array<picoseconds, 8> all{
-      one.latency,
-      one.overhead,
-      one.per_kib,
-      other.latency,
-      other.overhead,
-      other.per_kib,
-      crowd.per_kib_of_more() / static_cast<picoseconds>(map.smallest()),
-      (reducing > far_reducing ? reducing : far_reducing) / (sample::size / 1024)};
+      near_link.latency,
+      near_link.overhead,
+      near_link.per_kib,
+      far_link.latency,
+      far_link.overhead,
+      far_link.per_kib,
+      crowd.per_kib_of_next() / static_cast<picoseconds>(map.min_node_size()),
+      (near_reducing > far_reducing ? near_reducing : far_reducing) / (sample::size / 1024)};
   const any_buffer slowest(all.data(), all.size(), sizeof(picoseconds));
-  constexpr maximum greatest;
-  const any_op larger = erase<picoseconds>(greatest).op;
-  co_await recursive_doubling::all_reduce(net, slowest, larger);
+  constexpr maximum max_op;
+  const any_op max = erase<picoseconds>(max_op).op;
+  co_await recursive_doubling::all_reduce(net, slowest, max);
   costs.near = {all[0], all[1], all[2]};
   costs.far = {all[3], all[4], all[5]};
   costs.host_per_kib = all[6];

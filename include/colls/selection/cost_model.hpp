@@ -2,37 +2,87 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// costs: what a call costs by each algorithm, in closed form. Messages and bytes are those of all
-// ranks; the time is that of the longest chain. docs/algorithms.md has the same as a table.
+// cost_model: the cost of a call by each algorithm, in closed form. Messages and bytes are summed
+// over all ranks; the time is that of the critical path. docs/algorithms.md has the same as a
+// table.
 //
-// All of it is integer arithmetic, so that ranks that other compilers have built choose the same.
+// All arithmetic is on integers, so ranks that different compilers have built choose the same.
 
 #include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/base/loggp_trees.hpp>
 
 namespace colls {
 
-/// The costs of calls of one collective with `bytes` in the whole vector, of one rank for
-/// all_to_all, between `ranks` ranks, `on_host` of them side by side on each host but perhaps the
-/// last (all of them: one host). Chunks count as equally long.
-class costs : detail::cost_trees {
+/// The costs of a call of one collective on `bytes` in the whole vector (of one rank for
+/// all_to_all) between `ranks` ranks. `per_host` of them share each host, side by side; the last
+/// host may have fewer. Chunks are taken as equally long.
+class cost_model : detail::loggp_trees {
  public:
-  constexpr costs(const network_cost& net, collective what, std::uint64_t bytes, int ranks,
-                  int on_host)
-      : cost_trees(net, bytes, ranks, on_host), what_(what) {}
+  /// A collective and the function that computes its costs.
+  class pricing {
+   public:
+    template <collective Coll>
+    static constexpr pricing of() {
+      return {Coll, &cost_model::call_phase<Coll>};
+    }
+    /// Finds the function of a collective that is known at run time.
+    static constexpr pricing of(collective coll) {
+      switch (coll) {
+        case collective::barrier:
+          return of<collective::barrier>();
+        case collective::broadcast:
+          return of<collective::broadcast>();
+        case collective::all_reduce:
+          return of<collective::all_reduce>();
+        case collective::reduce:
+          return of<collective::reduce>();
+        case collective::reduce_scatter:
+          return of<collective::reduce_scatter>();
+        case collective::all_gather:
+          return of<collective::all_gather>();
+        case collective::gather:
+          return of<collective::gather>();
+        case collective::scatter:
+          return of<collective::scatter>();
+        case collective::all_to_all:
+          return of<collective::all_to_all>();
+        case collective::scan:
+          return of<collective::scan>();
+        case collective::exscan:
+          return of<collective::exscan>();
+        default:
+          return of<collective::send>();
+      }
+    }
 
-  constexpr cost of(const plan& by) const {
-    const part all = ranks_ > 1 ? parts(by) : part();
+   private:
+    friend cost_model;
+    using phase_function = phase (cost_model::*)(const algorithm_choice&) const;
+    constexpr pricing(collective coll, phase_function compute)
+        : operation(coll), compute_phase(compute) {}
+    collective operation;
+    phase_function compute_phase;
+  };
+
+  constexpr cost_model(const network_cost& net, const pricing& price, std::uint64_t bytes,
+                       int ranks, int per_host)
+      : loggp_trees(net, bytes, ranks, per_host), pricing_(price) {}
+
+  /// Returns the cost of the call by that choice.
+  constexpr cost predict(const algorithm_choice& choice) const {
+    const phase all = ranks_ > 1 ? call_phase(choice) : phase();
     const cost chain = finish(all);
     if (!shares_cores()) return chain;
-    const costs waiting(waits(), what_, n_, ranks_, on_host_);
-    const picoseconds waited = waiting.finish(waiting.parts(by)).time + all.turns * turn();
-    return {chain.messages, chain.bytes, larger(chain.time, waited + work(all))};
+    const cost_model waiting(waiting_network(), pricing_, n_, ranks_, per_host_);
+    const picoseconds waited =
+        waiting.finish(waiting.call_phase(choice)).time + all.time_slices * slice_wait();
+    return {chain.messages, chain.bytes, max(chain.time, waited + busy_time(all))};
   }
 
-  /// The bytes of the longest piece that a rank cuts into segments; 0: the algorithm cuts none.
-  constexpr std::uint64_t cut(algorithm how) const {
-    switch (how) {
+  /// Returns the bytes of the longest part that the algorithm cuts into segments, or 0 if it does
+  /// not use segments.
+  constexpr std::uint64_t segmented_bytes(algorithm algo) const {
+    switch (algo) {
       case algorithm::ring:
       case algorithm::scatter_all_gather:
         return chunk_;
@@ -41,304 +91,316 @@ class costs : detail::cost_trees {
       case algorithm::chain:
         return n_;
       case algorithm::circulant:
-        return what_ == collective::broadcast ? n_ : 0;
+        return pricing_.operation == collective::broadcast ? n_ : 0;
       default:
         return 0;
     }
   }
-  static constexpr bool has_radix(algorithm how) {
-    return how == algorithm::knomial_tree || how == algorithm::bruck ||
-           how == algorithm::dissemination;
+  static constexpr bool has_radix(algorithm algo) {
+    return algo == algorithm::knomial_tree || algo == algorithm::bruck ||
+           algo == algorithm::dissemination;
   }
 
  private:
-  constexpr bool goes_whole() const { return colls::goes_whole(what_, n_, ranks_); }
-
-  constexpr part parts(const plan& by) const {
-    switch (what_) {
-      case collective::barrier:
-        return barrier(by);
-      case collective::broadcast:
-        return broadcast(by);
-      case collective::all_reduce:
-        return all_reduce(by);
-      case collective::reduce:
-        return reduce(by);
-      case collective::reduce_scatter:
-        return reduce_scatter(by);
-      case collective::all_gather:
-        return all_gather(by);
-      case collective::gather:
-      case collective::scatter:
-        if (by.how == algorithm::direct) {
-          if (goes_whole()) {
-            return what_ == collective::gather ? at_once(star_in(chunk_), chunk_)
-                                               : at_once(star_out(chunk_), chunk_);
-          }
-          const part both = at_once(star_in(card_bytes) + part{p_ - 1, (p_ - 1) * card_bytes});
-          return both + (lends() ? worked(star_in(0), 2 * chunk_, p_ - 1) : star_in(chunk_));
-        }
-        if (by.how != algorithm::linear) {
-          return chunk_tree(what_ == collective::gather ? way::up : way::down);
-        }
-        return what_ == collective::gather ? star_in(chunk_) : star_out(chunk_);
-      case collective::all_to_all:
-        return all_to_all(by);
-      case collective::scan:
-      case collective::exscan:
-        return scan(by);
-      default:
-        return {};
-    }
+  constexpr bool is_short_vector() const {
+    return colls::is_short_vector(pricing_.operation, n_, ranks_);
   }
 
-  constexpr part barrier(const plan& by) const {
-    switch (by.how) {
+  // The costs of one collective: only those that a program calls are compiled.
+  template <collective Coll>
+  constexpr phase call_phase(const algorithm_choice& choice) const {
+    if constexpr (Coll == collective::barrier) return barrier(choice);
+    if constexpr (Coll == collective::broadcast) return broadcast(choice);
+    if constexpr (Coll == collective::all_reduce) return all_reduce(choice);
+    if constexpr (Coll == collective::reduce) return reduce(choice);
+    if constexpr (Coll == collective::reduce_scatter) return reduce_scatter(choice);
+    if constexpr (Coll == collective::all_gather) return all_gather(choice);
+    if constexpr (Coll == collective::gather) return gather(choice);
+    if constexpr (Coll == collective::scatter) return scatter(choice);
+    if constexpr (Coll == collective::all_to_all) return all_to_all(choice);
+    if constexpr (Coll == collective::scan || Coll == collective::exscan) return scan(choice);
+    return {};
+  }
+  constexpr phase call_phase(const algorithm_choice& choice) const {
+    return (this->*pricing_.compute_phase)(choice);
+  }
+
+  constexpr phase barrier(const algorithm_choice& choice) const {
+    switch (choice.id) {
       case algorithm::dissemination:
-        return digits(by.radix, [](int) { return std::uint64_t{0}; });
+        return dissemination_rounds(choice.radix, [](int) { return std::uint64_t{0}; });
       case algorithm::binomial_tree:
-        return tree(0, 2, way::up) + tree(0, 2, way::down);
+        return tree(0, 2, direction::up) + tree(0, 2, direction::down);
       case algorithm::direct:
-        return net_.one_thread ? met(0) : at_once(mesh(0), 0);
+        return net_.one_thread ? last_arriver(0) : batch(mesh(0), 0);
       default:
         return star_in(0) + star_out(0);
     }
   }
 
-  constexpr part broadcast(const plan& by) const {
-    switch (by.how) {
+  constexpr phase broadcast(const algorithm_choice& choice) const {
+    switch (choice.id) {
       case algorithm::binomial_tree:
-        return tree(n_, 2, way::down);
+        return tree(n_, 2, direction::down);
       case algorithm::knomial_tree:
-        return tree(n_, by.radix, way::down);
+        return tree(n_, choice.radix, direction::down);
       case algorithm::scatter_all_gather:
-        return chunk_tree(way::down) + ring(by, false);
+        return chunk_tree(direction::down) + ring(choice, false);
       case algorithm::chain:
-        return line(n_, p_ - 1, 1, by, false);
+        return pipeline(n_, p_ - 1, 1, choice, false);
       case algorithm::double_tree:
-        return two_trees(by, false);
+        return double_tree(choice, false);
       case algorithm::circulant: {
-        const std::uint64_t s = pieces(n_, by.segment);
+        const std::uint64_t s = pieces(n_, choice.segment);
         const std::uint64_t rounds = s - 1 + number(pattern::doubling_rounds(ranks_));
-        return {(p_ - 1) * s, (p_ - 1) * n_, rounds * around((n_ + s - 1) / s, on_host_)};
+        return {(p_ - 1) * s, (p_ - 1) * n_, rounds * shift_hop((n_ + s - 1) / s, per_host_)};
       }
       case algorithm::direct:
-        if (goes_whole()) return at_once(star_out(n_), n_);
-        return at_once(star_out(card_bytes)) +
-               (lends() ? worked(star_in(0), 2 * n_, p_ - 1) : star_out(n_));
+        if (is_short_vector()) return batch(star_out(n_), n_);
+        return batch(star_out(descriptor_bytes)) +
+               (has_windows() ? window_access(star_in(0), 2 * n_, p_ - 1) : star_out(n_));
       default:
         return star_out(n_);
     }
   }
 
-  constexpr part reduced(part moved, std::uint64_t bytes) const {
-    moved.touched += bytes;
+  constexpr phase gather(const algorithm_choice& choice) const {
+    if (choice.id == algorithm::direct) {
+      return is_short_vector() ? batch(star_in(chunk_), chunk_) : rooted_exchange();
+    }
+    return choice.id == algorithm::linear ? star_in(chunk_) : chunk_tree(direction::up);
+  }
+  constexpr phase scatter(const algorithm_choice& choice) const {
+    if (choice.id == algorithm::direct) {
+      return is_short_vector() ? batch(star_out(chunk_), chunk_) : rooted_exchange();
+    }
+    return choice.id == algorithm::linear ? star_out(chunk_) : chunk_tree(direction::down);
+  }
+  // A long gather or scatter by `direct`.
+  constexpr phase rooted_exchange() const {
+    const phase both =
+        batch(star_in(descriptor_bytes) + phase{p_ - 1, (p_ - 1) * descriptor_bytes});
+    return both + (has_windows() ? window_access(star_in(0), 2 * chunk_, p_ - 1) : star_in(chunk_));
+  }
+
+  /// Adds bytes that a rank on the critical path reduces.
+  constexpr phase reduced(phase moved, std::uint64_t bytes) const {
+    moved.path_bytes += bytes;
     return moved;
   }
-  constexpr part copied(part moved, std::uint64_t bytes) const {
-    moved.touched += bytes;
+  /// Adds bytes that every rank copies.
+  constexpr phase copied(phase moved, std::uint64_t bytes) const {
+    moved.path_bytes += bytes;
     moved.copied += p_ * bytes;
     return moved;
   }
 
-  constexpr part reduce(const plan& by) const {
-    switch (by.how) {
+  constexpr phase reduce(const algorithm_choice& choice) const {
+    switch (choice.id) {
       case algorithm::binomial_tree:
-        return tree(n_, 2, way::up);
+        return tree(n_, 2, direction::up);
       case algorithm::knomial_tree:
-        return tree(n_, by.radix, way::up);
+        return tree(n_, choice.radix, direction::up);
       case algorithm::reduce_scatter_gather:
-        return copied(reduced(circle(), n_ - chunk_), n_) + chunk_tree(way::up);
+        return copied(reduced(circulant_rounds(), n_ - chunk_), n_) + chunk_tree(direction::up);
       case algorithm::chain:
-        return line(n_, p_ - 1, 1, by, true);
+        return pipeline(n_, p_ - 1, 1, choice, true);
       case algorithm::double_tree:
-        return two_trees(by, true);
+        return double_tree(choice, true);
       case algorithm::direct: {
-        if (goes_whole()) return at_once(star_sum(n_), n_);
-        if (goes_to_root(n_, ranks_)) {
-          return at_once(star_in(card_bytes)) +
-                 (lends() ? worked(star_out(0), (p_ + 1) * n_, 1) : star_sum(n_));
+        if (is_short_vector()) return batch(star_sum(n_), n_);
+        if (is_reduced_at_root(n_, ranks_)) {
+          return batch(star_in(descriptor_bytes)) +
+                 (has_windows() ? window_access(star_out(0), (p_ + 1) * n_, 1) : star_sum(n_));
         }
-        if (lends()) return cards() + all_worked(n_ + chunk_);
-        if (ranks_ == 2) return cards() + star_sum(n_);
-        part last = star_in(chunk_);
-        last.messages *= pieces(chunk_, by.segment);
-        return cards() + reduced(chunks_apart(by), n_ - chunk_) + last;
+        if (has_windows()) return descriptor_exchange() + window_access_by_all(n_ + chunk_);
+        if (ranks_ == 2) return descriptor_exchange() + star_sum(n_);
+        phase last = star_in(chunk_);
+        last.messages *= pieces(chunk_, choice.segment);
+        return descriptor_exchange() + reduced(chunk_mesh(choice), n_ - chunk_) + last;
       }
       default:
         return star_sum(n_);
     }
   }
 
-  constexpr part all_reduce(const plan& by) const {
+  constexpr phase all_reduce(const algorithm_choice& choice) const {
     const std::uint64_t corners = std::uint64_t{1} << cube_rounds();
     const auto rounds = number(cube_rounds());
-    switch (by.how) {
+    switch (choice.id) {
       case algorithm::ring: {
-        const part there = ring(by, true);
-        const part back = ring(by, false);
-        return there + back;
+        const phase reduce_scatter_part = ring(choice, true);
+        const phase all_gather_part = ring(choice, false);
+        return reduce_scatter_part + all_gather_part;
       }
       case algorithm::recursive_doubling: {
-        const std::uint64_t messages = corners * rounds + 2 * left_over();
-        part sum{messages, messages * n_, 0, rounds * n_};
-        for (int bit = 0; bit < cube_rounds(); ++bit) sum.wire += across(n_, bit);
-        if (left_over() == 0) return sum;
-        // Nobody waits for both who gave first and who gets last, if few did.
-        const bool many = 2 * left_over() > corners;
-        sum.wire += fold(n_) + (many ? fold(n_) : gap(n_));
+        const std::uint64_t messages = corners * rounds + 2 * folded_ranks();
+        phase sum{messages, messages * n_, 0, rounds * n_};
+        for (int bit = 0; bit < cube_rounds(); ++bit) sum.critical_path += cube_hop(n_, bit);
+        if (folded_ranks() == 0) return sum;
+        // If few ranks fold, no chain of messages has a fold at both its start and its end.
+        const bool has_both = 2 * folded_ranks() > corners;
+        sum.critical_path += fold(n_) + (has_both ? fold(n_) : gap(n_));
         return reduced(sum, n_);
       }
       case algorithm::recursive_halving: {
-        part sum{2 * corners * rounds + 2 * left_over(), 2 * (corners - 1 + left_over()) * n_, 0,
-                 n_ - n_ / corners};
-        for (int bit = 0; bit < cube_rounds(); ++bit) sum.wire += 2 * across(n_ >> (bit + 1), bit);
-        return left_over() > 0 ? reduced(sum + part{0, 0, 2 * fold(n_)}, n_) : sum;
+        phase sum{2 * corners * rounds + 2 * folded_ranks(),
+                  2 * (corners - 1 + folded_ranks()) * n_, 0, n_ - n_ / corners};
+        for (int bit = 0; bit < cube_rounds(); ++bit)
+          sum.critical_path += 2 * cube_hop(n_ >> (bit + 1), bit);
+        return folded_ranks() > 0 ? reduced(sum + phase{0, 0, 2 * fold(n_)}, n_) : sum;
       }
       case algorithm::double_tree:
-        return two_trees_and_back(by);
+        return double_tree_round_trip(choice);
       case algorithm::circulant:
-        return copied(reduced(circle() + circle(), n_ - chunk_), 2 * n_);
+        return copied(reduced(circulant_rounds() + circulant_rounds(), n_ - chunk_), 2 * n_);
       case algorithm::hierarchical:
         return hierarchical();
       case algorithm::direct:
-        if (net_.one_thread) return met(2 * (p_ - 1) * n_);
-        if (goes_whole()) return reduced(at_once(mesh(n_), n_), (p_ - 1) * n_);
-        if (lends()) return cards() + all_worked(2 * n_);
-        return cards(by) + reduced(chunks_apart(by), n_ - chunk_) + chunks_apart(by);
+        if (net_.one_thread) return last_arriver(2 * (p_ - 1) * n_);
+        if (is_short_vector()) return reduced(batch(mesh(n_), n_), (p_ - 1) * n_);
+        if (has_windows()) return descriptor_exchange() + window_access_by_all(2 * n_);
+        return descriptor_exchange(choice) + reduced(chunk_mesh(choice), n_ - chunk_) +
+               chunk_mesh(choice);
       default:
         return star_sum(n_) + star_out(n_);
     }
   }
-  constexpr part hierarchical() const {
-    const int inside = one_host() ? ranks_ : on_host_;
-    const int across = static_cast<int>(hosts());
-    // The last host may have fewer ranks; so many share the data on each.
-    const int sharing = ranks_ - (across - 1) * inside;
+  constexpr phase hierarchical() const {
+    const int host_ranks = is_one_host() ? ranks_ : per_host_;
+    const int host_count = static_cast<int>(hosts());
+    // The ranks of the last host, which may have fewer; on each host that many share the data.
+    const int sharing = ranks_ - (host_count - 1) * host_ranks;
     const std::uint64_t share = (n_ + number(sharing) - 1) / number(sharing);
-    const std::uint64_t piece = (share + number(across) - 1) / number(across);
+    const std::uint64_t piece = (share + number(host_count) - 1) / number(host_count);
     const auto near = [&](std::uint64_t bytes, int, int) { return hop(bytes, 0); };
     const auto far = [&](std::uint64_t bytes, int, int) { return hop(bytes, sharing); };
-    const part within = circle(inside, share, sharing, near);
-    const part smallest = circle(sharing, share, sharing, near);
-    const part between = circle(across, piece, across, far);
-    part sum;
-    sum.messages = 2 * (number(across - 1) * within.messages + smallest.messages +
+    const phase within = circulant_rounds(host_ranks, share, sharing, near);
+    const phase smallest = circulant_rounds(sharing, share, sharing, near);
+    const phase between = circulant_rounds(host_count, piece, host_count, far);
+    phase sum;
+    sum.messages = 2 * (number(host_count - 1) * within.messages + smallest.messages +
                         number(sharing) * between.messages);
-    sum.bytes =
-        2 * (number(across - 1) * within.bytes + smallest.bytes + number(sharing) * between.bytes);
-    sum.wire = 2 * (within.wire + between.wire);
+    sum.bytes = 2 * (number(host_count - 1) * within.bytes + smallest.bytes +
+                     number(sharing) * between.bytes);
+    sum.critical_path = 2 * (within.critical_path + between.critical_path);
     return copied(reduced(sum, n_ + share), 2 * n_ + 2 * share);
   }
 
-  constexpr part reduce_scatter(const plan& by) const {
-    switch (by.how) {
+  constexpr phase reduce_scatter(const algorithm_choice& choice) const {
+    switch (choice.id) {
       case algorithm::ring:
-        return ring(by, true);
+        return ring(choice, true);
       case algorithm::recursive_halving:
-        return reduced(chunk_cube(over(n_, net_.reduce_per_kib)), n_ - chunk_);
+        return reduced(hypercube_chunks(duration(n_, net_.reduce_per_kib)), n_ - chunk_);
       case algorithm::circulant:
-        return copied(reduced(circle(), n_ - chunk_), n_);
+        return copied(reduced(circulant_rounds(), n_ - chunk_), n_);
       case algorithm::pairwise:
-        return reduced(rounds_of_one(chunk_), n_ - chunk_);
+        return reduced(pairwise_rounds(chunk_), n_ - chunk_);
       case algorithm::direct:
-        if (goes_whole()) return reduced(at_once(mesh(chunk_), chunk_), n_ - chunk_);
-        return cards() +
-               (lends() ? all_worked(n_ + chunk_) : reduced(chunks_apart(by), n_ - chunk_));
+        if (is_short_vector()) return reduced(batch(mesh(chunk_), chunk_), n_ - chunk_);
+        return descriptor_exchange() + (has_windows() ? window_access_by_all(n_ + chunk_)
+                                                      : reduced(chunk_mesh(choice), n_ - chunk_));
       default:
         return reduced(mesh(chunk_), n_ - chunk_);
     }
   }
 
-  constexpr part all_gather(const plan& by) const {
-    switch (by.how) {
+  constexpr phase all_gather(const algorithm_choice& choice) const {
+    switch (choice.id) {
       case algorithm::ring:
-        return ring(by, false);
+        return ring(choice, false);
       case algorithm::recursive_doubling:
-        return chunk_cube(0);
+        return hypercube_chunks(0);
       case algorithm::circulant:
-        return copied(circle(), n_);
+        return copied(circulant_rounds(), n_);
       case algorithm::bruck: {
         const auto known = [&](int step) {
           return number(step < ranks_ - step ? step : ranks_ - step);
         };
-        part sum = copied(digits(by.radix, known), n_);
+        phase sum = copied(dissemination_rounds(choice.radix, known), n_);
         sum.bytes = (p_ - 1) * n_;
         return sum;
       }
       case algorithm::neighbour_exchange:
         return neighbours();
       case algorithm::direct:
-        if (goes_whole()) return at_once(mesh(chunk_), chunk_);
-        return cards() + (lends() ? all_worked(2 * (n_ - chunk_)) : mesh(chunk_));
+        if (is_short_vector()) return batch(mesh(chunk_), chunk_);
+        return descriptor_exchange() +
+               (has_windows() ? window_access_by_all(2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
     }
   }
 
-  constexpr part all_to_all(const plan& by) const {
-    switch (by.how) {
+  constexpr phase all_to_all(const algorithm_choice& choice) const {
+    switch (choice.id) {
       case algorithm::pairwise:
-        return rounds_of_one(chunk_);
+        return pairwise_rounds(chunk_);
       case algorithm::bruck: {
-        // Blocks whose distances have the digit 1 there are the longest message.
+        // The longest message of a round has the blocks whose distances have the digit 1 at `step`.
         std::uint64_t packed = 0;
-        const auto travelling = [&](int step) {
-          const std::uint64_t at = number(step);
-          const std::uint64_t turn = at * number(by.radix);
-          const std::uint64_t rest = p_ % turn;
-          const std::uint64_t below = rest < at ? rest : at;
-          packed += p_ - (p_ / turn * at + below);
-          return p_ / turn * at + (rest - below < at ? rest - below : at);
+        const auto longest_message = [&](int step) {
+          const std::uint64_t unit = number(step);
+          const std::uint64_t period = unit * number(choice.radix);
+          const std::uint64_t rest = p_ % period;
+          const std::uint64_t below = rest < unit ? rest : unit;
+          packed += p_ - (p_ / period * unit + below);
+          return p_ / period * unit + (rest - below < unit ? rest - below : unit);
         };
-        part sum = digits(by.radix, travelling);
+        phase sum = dissemination_rounds(choice.radix, longest_message);
         sum.bytes = p_ * packed * chunk_;
         return copied(sum, 2 * packed * chunk_);
       }
       case algorithm::direct:
-        if (goes_whole()) return at_once(mesh(chunk_), chunk_);
-        return cards() + (lends() ? all_worked(2 * (n_ - chunk_)) : mesh(chunk_));
+        if (is_short_vector()) return batch(mesh(chunk_), chunk_);
+        return descriptor_exchange() +
+               (has_windows() ? window_access_by_all(2 * (n_ - chunk_)) : mesh(chunk_));
       default:
         return mesh(chunk_);
     }
   }
 
-  constexpr part scan(const plan& by) const {
-    switch (by.how) {
+  constexpr phase scan(const algorithm_choice& choice) const {
+    switch (choice.id) {
       case algorithm::recursive_doubling: {
-        part sum;
+        phase sum;
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
-          // The last round's first message is the second of a rank that takes in none.
-          sum.wire += 2 * far <= ranks_ ? around(n_, far, 2 * far >= on_host_) : gap(n_);
-          sum.touched += n_;
+          // The sender on the critical path of the last round has received nothing: this message
+          // follows its previous one after a gap.
+          sum.critical_path +=
+              2 * far <= ranks_ ? shift_hop(n_, far, 2 * far >= per_host_) : gap(n_);
+          sum.path_bytes += n_;
         }
         sum.bytes = sum.messages * n_;
         return sum;
       }
       case algorithm::chain:
-        return line(n_, p_ - 1, 1, by, true);
+        return pipeline(n_, p_ - 1, 1, choice, true);
       case algorithm::direct:
-        if (goes_whole()) {
-          part sum = reduced(at_once(mesh(n_), n_), (p_ - 1) * n_);
+        if (is_short_vector()) {
+          phase sum = reduced(batch(mesh(n_), n_), (p_ - 1) * n_);
           sum.messages /= 2;
-          sum.lines /= 2;
+          sum.batched /= 2;
           sum.bytes /= 2;
           return sum;
         }
-        if (lends()) {
-          part sum = cards() + all_worked(2 * n_);
-          sum.lent = sum.lent * p_ / 2;  // lines that all of them write come from others' caches
-          ++sum.turns;
+        if (has_windows()) {
+          phase sum = descriptor_exchange() + window_access_by_all(2 * n_);
+          // Every line is written by all ranks, so it comes from another core's cache.
+          sum.window_bytes = sum.window_bytes * p_ / 2;
+          ++sum.time_slices;
           return sum;
         }
-        return cards() + line(n_, p_ - 1, 1, {by.how, unlent_piece, 2}, true);
+        return descriptor_exchange() +
+               pipeline(n_, p_ - 1, 1, {choice.id, scan_chain_piece, 2}, true);
       default:
-        return line(n_, p_ - 1, 1, {}, true);
+        return pipeline(n_, p_ - 1, 1, {}, true);
     }
   }
 
-  collective what_;
+  pricing pricing_;
 };
 
 }  // namespace colls

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tuning: which algorithm, in which pieces: the least of the predicted times. It depends on what
-// all ranks know and nothing else: the call, the ranks, and costs that they have agreed on.
+// tuning: chooses the algorithm and its parameters with the least predicted time. A choice depends
+// only on values that all ranks know: the call, the ranks, and costs that they have agreed on.
 
 #include <colls/algorithm/selection_query.hpp>
 #include <colls/base/error.hpp>
@@ -14,36 +14,37 @@
 
 namespace colls {
 
-/// What one algorithm is predicted to take.
+/// The predicted cost of a call by one algorithm.
 struct prediction {
-  plan by;
-  cost takes;
+  algorithm_choice choice;
+  colls::cost cost;
 };
 
-/// The choice for a call, and what else was to choose from, the best first.
+/// The choice for a call, and the predictions for all algorithms that can do it, best first.
 struct explanation {
-  question call;
-  plan chosen;
-  std::vector<prediction> all;
+  selection_query query;
+  algorithm_choice chosen;
+  std::vector<prediction> predictions;
 };
 
-/// Some lines for people: the choice, and what each algorithm is predicted to take.
-inline std::string to_text(const explanation& told) {
+/// Returns lines of text: the choice, and the predicted time of each algorithm.
+inline std::string to_text(const explanation& choices) {
   detail::line first;
-  first.add("%s of %llu B over %d ranks: %s", name(told.call.what),
-            static_cast<unsigned long long>(told.call.bytes), told.call.ranks,
-            name(told.chosen.how));
-  std::string all = first.text();
-  for (const prediction& each : told.all) {
+  first.add("%s of %llu B over %d ranks: %s", name(choices.query.operation),
+            static_cast<unsigned long long>(choices.query.bytes), choices.query.ranks,
+            name(choices.chosen.id));
+  std::string text = first.text();
+  for (const prediction& candidate : choices.predictions) {
     detail::line next;
-    next.add("\n  %-22s %12.3f us", name(each.by.how), static_cast<double>(each.takes.time) * 1e-6);
-    if (each.by.segment != 0) {
-      next.add(", segments of %zu B in %d lanes", each.by.segment, each.by.lanes);
+    next.add("\n  %-22s %12.3f us", name(candidate.choice.id),
+             static_cast<double>(candidate.cost.time) * 1e-6);
+    if (candidate.choice.segment != 0) {
+      next.add(", segments of %zu B in %d lanes", candidate.choice.segment, candidate.choice.lanes);
     }
-    if (costs::has_radix(each.by.how)) next.add(", radix %d", each.by.radix);
-    all += next.text();
+    if (cost_model::has_radix(candidate.choice.id)) next.add(", radix %d", candidate.choice.radix);
+    text += next.text();
   }
-  return all;
+  return text;
 }
 
 /// The costs of a communicator's network, and the choices that follow from them.
@@ -51,105 +52,119 @@ class tuning {
  public:
   const network_cost& costs() const { return net_; }
   int ranks_on_host() const { return on_host_; }
-  /// Equal on all ranks, while no call is under way. `ranks_on_host`: of the ranks, side by side,
-  /// which share a host; 0: all.
+  /// Sets the costs. They must be equal on all ranks, and no call may be in flight. `ranks_on_host`
+  /// is the number of consecutive ranks that share a host; 0: all.
   void set(const network_cost& net, int ranks_on_host = 0) {
     net_ = net;
     on_host_ = ranks_on_host;
   }
 
-  /// That algorithm's best pieces, as far as `by` leaves them open (0), and their cost.
-  prediction predict(const question& call, plan by) const {
-    const colls::costs costs(net_, call.what, call.bytes, call.ranks,
-                             on_host_ > 0 ? on_host_ : call.ranks);
-    prediction best{by, {}};
+  /// Returns the best parameters of the algorithm `choice.id`, and their cost. Parameters of
+  /// `choice` that are not 0 are kept.
+  prediction predict(const selection_query& query, algorithm_choice choice,
+                     const cost_model::pricing& price) const {
+    const cost_model model(net_, price, query.bytes, query.ranks,
+                           on_host_ > 0 ? on_host_ : query.ranks);
+    prediction best{choice, {}};
     bool found = false;
-    const auto consider = [&](const plan& tried) {
-      const cost takes = costs.of(tried);
-      if (found && takes.time >= best.takes.time) return;
-      best = {tried, takes};
+    const auto consider = [&](const algorithm_choice& candidate) {
+      const cost predicted = model.predict(candidate);
+      if (found && predicted.time >= best.cost.time) return;
+      best = {candidate, predicted};
       found = true;
     };
-    if (by.radix != 0 || !costs.has_radix(by.how)) {
-      if (by.radix == 0) by.radix = 2;
-      in_pieces(costs, by, consider);
+    if (choice.radix != 0 || !model.has_radix(choice.id)) {
+      if (choice.radix == 0) choice.radix = 2;
+      for_each_segmentation(model, choice, consider);
       return best;
     }
-    if (by.lanes == 0) by.lanes = 1;  // it uses one, and is told so
-    for (int radix = 2; radix <= most_radix; radix = radix < 4 ? radix + 1 : 2 * radix) {
-      by.radix = radix;
-      consider(by);
-      if (radix >= call.ranks) break;
+    if (choice.lanes == 0) choice.lanes = 1;  // algorithms with a radix use one lane
+    for (int radix = 2; radix <= max_radix; radix = radix < 4 ? radix + 1 : 2 * radix) {
+      choice.radix = radix;
+      consider(choice);
+      if (radix >= query.ranks) break;
     }
     return best;
   }
 
-  /// The algorithm of the least predicted time among `legal` ones; of equal ones `direct`, whose
-  /// rounds need the fewest instructions. Parts of `wanted` that are not 0 are kept.
-  plan choose(const question& call, const plan& wanted, algorithm_set legal) const {
+  /// Returns the choice with the least predicted time among the `legal` algorithms. Of equal times
+  /// it prefers `direct`, whose rounds take the fewest instructions. Parameters of `wanted` that
+  /// are not 0 are kept. `price` is that of the query's collective.
+  algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
+                          algorithm_set legal, const cost_model::pricing& price) const {
     prediction best;
     bool found = false;
-    legal.each([&](algorithm how) {
-      plan by = wanted;
-      by.how = how;
-      const prediction tried = predict(call, by);
-      if (found && !is_before(tried, best)) return;
-      best = tried;
+    legal.for_each([&](algorithm algo) {
+      algorithm_choice choice = wanted;
+      choice.id = algo;
+      const prediction candidate = predict(query, choice, price);
+      if (found && !is_before(candidate, best)) return;
+      best = candidate;
       found = true;
     });
-    return best.by;
+    return best.choice;
   }
-  /// The same with all that was to choose from.
-  explanation explain(const question& call, const plan& wanted, algorithm_set legal) const {
-    explanation made{call, {}, {}};
-    legal.each([&](algorithm how) {
-      plan by = wanted;
-      by.how = how;
-      made.all.push_back(predict(call, by));
+  /// Does the same for a collective that is known only at run time.
+  algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
+                          algorithm_set legal) const {
+    return choose(query, wanted, legal, cost_model::pricing::of(query.operation));
+  }
+  /// Returns the same choice with the predictions for all `legal` algorithms.
+  explanation explain(const selection_query& query, const algorithm_choice& wanted,
+                      algorithm_set legal) const {
+    explanation result{query, {}, {}};
+    const auto price = cost_model::pricing::of(query.operation);
+    legal.for_each([&](algorithm algo) {
+      algorithm_choice choice = wanted;
+      choice.id = algo;
+      result.predictions.push_back(predict(query, choice, price));
     });
-    std::sort(made.all.begin(), made.all.end(), is_before);
-    if (!made.all.empty()) made.chosen = made.all.front().by;
-    return made;
+    std::sort(result.predictions.begin(), result.predictions.end(), is_before);
+    if (!result.predictions.empty()) result.chosen = result.predictions.front().choice;
+    return result;
   }
 
  private:
   static bool is_before(const prediction& a, const prediction& b) {
-    if (a.takes.time != b.takes.time) return a.takes.time < b.takes.time;
-    const auto place = [](algorithm how) {
-      return how == algorithm::direct ? 0 : static_cast<int>(how);
+    if (a.cost.time != b.cost.time) return a.cost.time < b.cost.time;
+    const auto priority = [](algorithm algo) {
+      return algo == algorithm::direct ? 0 : static_cast<int>(algo);
     };
-    return place(a.by.how) < place(b.by.how);
+    return priority(a.choice.id) < priority(b.choice.id);
   }
 
-  static constexpr int most_radix = 64;
-  static constexpr int most_lanes = 16;
-  static constexpr std::uint64_t longest_segment = 2 << 20;
+  static constexpr int max_radix = 64;
+  static constexpr int max_lanes = 16;
+  static constexpr std::uint64_t max_segment = 2 << 20;
 
-  /// Whole, and in segments of any power of two, in so many lanes that they fill the way.
+  /// Calls `consider` for the whole part and for segments of each power of two, each with 1, 2, 4,
+  /// ... lanes.
   template <class Consider>
-  void in_pieces(const colls::costs& costs, plan by, const Consider& consider) const {
-    const std::uint64_t longest = costs.cut(by.how);
-    const auto in_lanes = [&] {
-      const std::uint64_t all = by.segment == 0 ? 1 : (longest + by.segment - 1) / by.segment;
-      if (by.lanes != 0) return consider(by);
-      for (int lanes = 1; lanes <= most_lanes; lanes *= 2) {
-        plan tried = by;
-        tried.lanes = lanes;
-        consider(tried);
-        if (static_cast<std::uint64_t>(lanes) >= all) return;
+  void for_each_segmentation(const cost_model& model, algorithm_choice choice,
+                             const Consider& consider) const {
+    const std::uint64_t longest = model.segmented_bytes(choice.id);
+    const auto for_each_lane_count = [&] {
+      const std::uint64_t segments =
+          choice.segment == 0 ? 1 : (longest + choice.segment - 1) / choice.segment;
+      if (choice.lanes != 0) return consider(choice);
+      for (int lanes = 1; lanes <= max_lanes; lanes *= 2) {
+        algorithm_choice candidate = choice;
+        candidate.lanes = lanes;
+        consider(candidate);
+        if (static_cast<std::uint64_t>(lanes) >= segments) return;
       }
     };
-    const bool open = by.segment == 0;
-    in_lanes();
-    if (!open) return;
-    for (std::uint64_t segment = longest_segment; segment >= net_.least_segment; segment /= 2) {
+    const bool is_segment_free = choice.segment == 0;
+    for_each_lane_count();
+    if (!is_segment_free) return;
+    for (std::uint64_t segment = max_segment; segment >= net_.min_segment; segment /= 2) {
       if (segment >= longest) continue;
-      by.segment = segment;
-      in_lanes();
+      choice.segment = segment;
+      for_each_lane_count();
     }
   }
 
-  network_cost net_ = some_cost;
+  network_cost net_ = unknown_network_cost;
   int on_host_ = 0;
 };
 

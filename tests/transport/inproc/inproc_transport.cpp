@@ -14,13 +14,13 @@ namespace {
 
 using namespace colls;
 
-std::vector<int> numbers(int n, int from) {
+std::vector<int> numbers(int n, int first) {
   std::vector<int> all;
-  for (int i = 0; i < n; ++i) all.push_back(from + i);
+  for (int i = 0; i < n; ++i) all.push_back(first + i);
   return all;
 }
 
-TEST_CASE("a message arrives whole, whichever side asks first") {
+TEST_CASE("a message arrives completely, whichever side starts first") {
   for (const int n : {0, 1, 1000, 300'000}) {
     for (const bool sender_first : {true, false}) {
       ranks all(2);
@@ -68,15 +68,15 @@ TEST_CASE("messages of one key arrive in order, of many operations at once") {
   CHECK(got == sent);
 }
 
-/// Both ranks end with `code`, whatever their operations saw of it.
+/// Checks that the communicator has failed with `code` on both ranks.
 void check_both_failed(ranks& all, errc code) {
   for (const int rank : {0, 1}) {
     REQUIRE(all[rank].failed());
-    CHECK(all[rank].why().code == code);
+    CHECK(all[rank].reason().code == code);
   }
 }
 
-TEST_CASE("another call under the same number ends both sides, both named") {
+TEST_CASE("different calls with one sequence number fail on both sides, and both are named") {
   for (const bool sender_first : {true, false}) {
     CAPTURE(sender_first);
     ranks all(2);
@@ -107,16 +107,16 @@ TEST_CASE("another call under the same number ends both sides, both named") {
     }
     all.settle();
     check_both_failed(all, errc::mismatch);
-    const std::string sentence = all[0].why().detail;
-    CHECK(sentence.find("rank 0 called all_reduce of 4") != std::string::npos);
-    CHECK(sentence.find("rank 1 called all_reduce of 5") != std::string::npos);
+    const std::string message = all[0].reason().detail;
+    CHECK(message.find("rank 0 called all_reduce of 4") != std::string::npos);
+    CHECK(message.find("rank 1 called all_reduce of 5") != std::string::npos);
     CHECK((send->ended() && second_send->ended() && recv->ended()));
     CHECK(send->operation().result());
     CHECK(second_send->operation().result());
     CHECK(recv->operation().result() == errc::mismatch);
     CHECK(into == std::vector<int>(4));
 
-    // The others on the same links never notice.
+    // Other communicators are not affected.
     ranks others(all.world(), 2);
     call good_zero(others, 0);
     call good_one(others, 1);
@@ -126,7 +126,7 @@ TEST_CASE("another call under the same number ends both sides, both named") {
   }
 }
 
-TEST_CASE("another length ends both sides and leaves other messages alone") {
+TEST_CASE("different lengths fail on both sides and leave other messages alone") {
   for (const bool sender_first : {true, false}) {
     CAPTURE(sender_first);
     ranks all(2);
@@ -134,7 +134,7 @@ TEST_CASE("another length ends both sides and leaves other messages alone") {
     std::vector<int> from = numbers(4, 0);
     std::vector<int> into(5);
     std::vector<int> elsewhere(4);
-    // Messages that wait in the same table while the communicator ends.
+    // Messages of another communicator that wait in the same table while this communicator ends.
     call waiting_zero(others, 0);
     call waiting_one(others, 1);
     using one_send = decltype(waiting_zero.net().send(1, const_bytes{}))::operation;
@@ -153,7 +153,7 @@ TEST_CASE("another length ends both sides and leaves other messages alone") {
       CHECK_THROWS_AS(sync_wait(*all.world(), when_all(receiving(), sending())), error);
     }
     check_both_failed(all, errc::mismatch);
-    CHECK(std::string(all[0].why().detail) == "rank 0 sent 16 bytes where rank 1 expects 20");
+    CHECK(std::string(all[0].reason().detail) == "rank 0 sent 16 bytes where rank 1 expects 20");
     CHECK(into == std::vector<int>(5));
 
     for (int lane = 0; lane < 40; ++lane) {
@@ -165,7 +165,7 @@ TEST_CASE("another length ends both sides and leaves other messages alone") {
   }
 }
 
-TEST_CASE("revoking ends everything that runs beside it, here and on the others") {
+TEST_CASE("revoking ends all operations of a communicator on all ranks") {
   ranks all(3);
   call zero(all, 0);
   call one(all, 1);
@@ -186,10 +186,10 @@ TEST_CASE("revoking ends everything that runs beside it, here and on the others"
   CHECK_THROWS_AS(first.operation().result(), error);
   CHECK_THROWS_AS(second.operation().result(), error);
   for (int rank = 0; rank < 3; ++rank) {
-    CHECK(all[rank].why().code == errc::user_op_failed);
-    CHECK(all[rank].why().culprit == 1);
+    CHECK(all[rank].reason().code == errc::user_op_failed);
+    CHECK(all[rank].reason().culprit == 1);
   }
-  // What starts later ends at once.
+  // An operation that starts after the revocation ends at once.
   started late(all, zero.net().send(1, as_bytes(data)));
   CHECK(late.ended());
   CHECK(late.operation().result() == errc::user_op_failed);
@@ -210,7 +210,7 @@ TEST_CASE("an operation that is destroyed unfinished is withdrawn") {
     all.settle();
     CHECK_FALSE(dropped.ended());
   }
-  // Neither the message nor the receive of the dropped one is met any more.
+  // Neither the message nor the receive of the dropped operation matches any more.
   sync_wait(*all.world(),
             when_all(zero.net().send(1, as_bytes(from)), one.net().recv(0, as_bytes(into))));
   CHECK(into == from);
@@ -220,7 +220,7 @@ TEST_CASE("an operation that is destroyed unfinished is withdrawn") {
   CHECK(into == from);
 }
 
-TEST_CASE("point to point: a sender goes on up to the window, then waits") {
+TEST_CASE("point to point: sends are buffered up to the window, then wait") {
   ranks all(2);
   direct zero(all, 0);
   direct one(all, 1);
@@ -230,7 +230,7 @@ TEST_CASE("point to point: a sender goes on up to the window, then waits") {
   for (int i = 0; i < 4; ++i) {
     started sent(all, zero.send(1, 3, as_bytes(from)));
     CHECK(sent.ended());
-    from[0] = i + 1;  // the buffer is free again
+    from[0] = i + 1;  // the buffer may be reused
   }
   {
     started fifth(all, zero.send(1, 3, as_bytes(from)));
@@ -242,12 +242,12 @@ TEST_CASE("point to point: a sender goes on up to the window, then waits") {
     all.settle();
     CHECK(fifth.ended());
   }
-  // What nobody receives goes with the communicator.
+  // A buffered message that no receive matches is dropped when the communicator ends.
   started unread(all, zero.send(1, 3, as_bytes(from)));
   CHECK(unread.ended());
 }
 
-TEST_CASE("point to point: any source takes messages in the order in which they came") {
+TEST_CASE("point to point: any_source receives messages in the order of their arrival") {
   ranks all(4);
   direct root(all, 0);
   std::vector<int> got(8);
@@ -258,7 +258,7 @@ TEST_CASE("point to point: any source takes messages in the order in which they 
     sync_wait(*all.world(), senders.back()->send(0, 9, as_bytes(from)));
   }
   for (const int rank : {2, 3, 1}) {
-    started arrived(all, root.recv(posted::any_source, 9, as_bytes(got)));
+    started arrived(all, root.recv(posted_receive::any_source, 9, as_bytes(got)));
     REQUIRE(arrived.ended());
     CHECK_FALSE(arrived.operation().result());
     CHECK(arrived.operation().source_rank() == rank);
@@ -296,17 +296,17 @@ TEST_CASE("point to point: a message that is too long is truncated, and nothing 
   }
 }
 
-TEST_CASE("a message that never comes ends as a timeout that names who was waited for") {
+TEST_CASE("a message that never arrives is a timeout that names the awaited rank") {
   ranks all(2);
   call zero(all, 0);
   zero.record().deadline = zero.record().started + 20 * milliseconds;
   std::vector<int> into(4);
   CHECK_THROWS_AS(sync_wait(*all.world(), zero.net().recv(1, as_bytes(into))), error);
   check_both_failed(all, errc::timeout);
-  CHECK(all[1].why().waited_for == 1);
+  CHECK(all[1].reason().waited_for == 1);
 }
 
-TEST_CASE("who waits for a device stays awake") {
+TEST_CASE("a thread that waits for a device stays awake") {
   inproc_world world(2);
   CHECK(sleeps_in_a_long_wait(world) < 500);
 }

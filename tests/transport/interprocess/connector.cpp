@@ -17,7 +17,8 @@
 #include <string>
 #include <vector>
 
-// How a link opens where both ends want it, and what becomes of those who want one to a dead rank.
+// Tests how two ranks that dial each other open one connection, and how operations end that need a
+// connection to a dead rank.
 
 namespace {
 
@@ -25,12 +26,12 @@ using colls::task;
 
 enum class part { sends, receives, both };
 
-/// A rank of a world of two, on an engine that moves when the test says so.
+/// A rank of a world of two. Its engine runs only when the test polls it.
 class rank_of_two {
  public:
-  rank_of_two(int rank, const colls::membership& parent, colls::offshoot::card& mine)
-      : engine_(colls::engine::of(context_.get_executor())),
-        who_(colls::offshoot::prepare(parent, rank, 2, mine)),
+  rank_of_two(int rank, const colls::world_info& parent, colls::subworld::rank_entry& entry)
+      : engine_(colls::engine::get(context_.get_executor())),
+        info_(colls::subworld::prepare(parent, rank, 2, entry)),
         state_(1, rank, 2, nullptr) {}
   rank_of_two(const rank_of_two&) = delete;
   rank_of_two& operator=(const rank_of_two&) = delete;
@@ -39,67 +40,68 @@ class rank_of_two {
     if (net_) net_->matching().remove(state_);
   }
 
-  /// With a store: as in a world that is so large that only the store knows where ranks listen.
-  void open(const std::vector<colls::offshoot::card>& all,
-            const std::shared_ptr<colls::store>& knows) {
-    colls::offshoot::complete(*who_, all);
-    if (knows != nullptr) {
-      who_->book.clear();
-      who_->rendezvous = knows;
+  /// Completes the rank. With `kv_store` only the store knows where ranks listen, as in a large
+  /// world.
+  void open(const std::vector<colls::subworld::rank_entry>& all,
+            const std::shared_ptr<colls::store>& kv_store) {
+    colls::subworld::complete(*info_, all);
+    if (kv_store != nullptr) {
+      info_->address_book.clear();
+      info_->kv_store = kv_store;
     }
-    net_.emplace(engine_, who_);
+    net_.emplace(engine_, info_);
     net_->matching().add(state_);
     work_.emplace(*engine_);
   }
 
-  /// A word to the other rank, and the same from it, or a part of that.
-  void begin(part what = part::both, std::size_t size = sizeof(int)) {
+  /// Starts to send `size` bytes to the other rank and to receive as many, or one of both.
+  void begin(part action = part::both, std::size_t size = sizeof(int)) {
     record_.communicator = &state_;
     record_.sequence = state_.take_sequence({});
     record_.hash = colls::hash_of({});
     record_.started = net_->now();
     record_.deadline = record_.started + 20 * colls::seconds;
     net_->matching().begin(record_);
-    work_->start(exchange(what, size));
+    work_->start(exchange(action, size));
   }
-  /// Gives that up and leaves.
+  /// Abandons the exchange and leaves the world.
   void leave() {
     work_.emplace(*engine_);
     net_->matching().end(record_);
     work_->start(depart());
   }
-  void turn() {
+  void poll() {
     engine_->poll();
     engine_->dispatch();
     engine_->poll();
   }
   bool is_done() const { return done_; }
   bool has_failed() const { return state_.failed(); }
-  const colls::failure& why() const { return state_.why(); }
+  const colls::failure& reason() const { return state_.reason(); }
 
-  colls::engine& on() { return *engine_; }
-  const colls::membership& who() const { return *who_; }
-  void lose_secret() { who_->key = {}; }
+  colls::engine& driver() { return *engine_; }
+  const colls::world_info& info() const { return *info_; }
+  void lose_secret() { info_->key = {}; }
 
  private:
-  task<> exchange(part what, std::size_t size) {
+  task<> exchange(part action, std::size_t size) {
     const int other = 1 - state_.rank();
     std::vector<std::byte> mine(size, static_cast<std::byte>(10 + state_.rank()));
     std::vector<std::byte> theirs(size);
-    const colls::basic_channel<colls::tcp_transport> net(*net_, record_);
+    const colls::basic_channel<colls::interprocess_transport> net(*net_, record_);
     const colls::const_bytes out(mine.data(), size);
     const colls::mutable_bytes in(theirs.data(), size);
     try {
-      if (what == part::sends) {
+      if (action == part::sends) {
         co_await net.send(other, out);
-      } else if (what == part::receives) {
+      } else if (action == part::receives) {
         co_await net.recv(other, in);
       } else {
         co_await colls::when_all(net.send(other, out), net.recv(other, in));
         CHECK(theirs.back() == static_cast<std::byte>(10 + other));
       }
     } catch (const colls::error& thrown) {
-      CHECK(thrown.record().code == state_.why().code);
+      CHECK(thrown.record().code == state_.reason().code);
     }
     net_->matching().end(record_);
     done_ = true;
@@ -112,8 +114,8 @@ class rank_of_two {
 
   boost::asio::io_context context_{1};
   std::shared_ptr<colls::engine> engine_;
-  std::shared_ptr<colls::membership> who_;
-  std::optional<colls::tcp_transport> net_;
+  std::shared_ptr<colls::world_info> info_;
+  std::optional<colls::interprocess_transport> net_;
   colls::communicator_state state_;
   colls::operation_record record_;
   bool done_ = false;
@@ -121,16 +123,16 @@ class rank_of_two {
 };
 
 struct two {
-  explicit two(const char* transport, const std::shared_ptr<colls::store>& knows = nullptr) {
-    colls::membership parent;
+  explicit two(const char* transport, const std::shared_ptr<colls::store>& kv_store = nullptr) {
+    colls::world_info parent;
     parent.address = boost::asio::ip::address_v4::loopback();
     parent.cfg.transport = transport;
     parent.key = colls::secret("known to both");
-    std::vector<colls::offshoot::card> cards(2);
+    std::vector<colls::subworld::rank_entry> entries(2);
     for (std::size_t i = 0; i < 2; ++i) {
-      all[i] = std::make_unique<rank_of_two>(static_cast<int>(i), parent, cards[i]);
+      all[i] = std::make_unique<rank_of_two>(static_cast<int>(i), parent, entries[i]);
     }
-    for (const auto& each : all) each->open(cards, knows);
+    for (const auto& each : all) each->open(entries, kv_store);
   }
   rank_of_two& operator[](int rank) { return *all[static_cast<std::size_t>(rank)]; }
   bool over() const {
@@ -141,35 +143,35 @@ struct two {
 
 void check(two& ranks) {
   for (const auto& each : ranks.all) {
-    CAPTURE(each->why().detail);
+    CAPTURE(each->reason().detail);
     CHECK(each->is_done());
     CHECK(!each->has_failed());
   }
 }
 
-/// Turns both until their exchange is over.
+/// Polls both ranks until their exchange is over.
 void finish(two& ranks) {
-  const colls::time_point limit = ranks[0].on().now() + 10 * colls::seconds;
-  while (!ranks.over() && ranks[0].on().now() < limit) {
-    for (const auto& each : ranks.all) each->turn();
+  const colls::time_point limit = ranks[0].driver().now() + 10 * colls::seconds;
+  while (!ranks.over() && ranks[0].driver().now() < limit) {
+    for (const auto& each : ranks.all) each->poll();
   }
-  // A link that one side has given up would be seen to end.
+  // If one side has abandoned the connection, the other side now sees its end.
   for (int i = 0; i < 20; ++i) {
-    for (const auto& each : ranks.all) each->turn();
+    for (const auto& each : ranks.all) each->poll();
   }
   check(ranks);
 }
 
-task<> introduce(colls::stream& to, const colls::membership& as, bool* accepted) {
-  *accepted = co_await as.introduce(to, 0);
+task<> authenticate(colls::stream& socket, const colls::world_info& info, bool* accepted) {
+  *accepted = co_await info.authenticate(socket, 0);
 }
 
 }  // namespace
 
-TEST_CASE("two ranks that need each other get one link, wherever the other's dialling is") {
+TEST_CASE("two ranks that dial each other get one connection, however far each dial is") {
   for (const char* transport : {"tcp", "shm"}) {
     for (const int first : {0, 1}) {
-      for (const int pace : {0, 1, 3}) {  // turns of the second while the first has one
+      for (const int pace : {0, 1, 3}) {  // polls of the second rank for each poll of the first
         for (int head_start = 0; head_start < 16; ++head_start) {
           CAPTURE(transport);
           CAPTURE(first);
@@ -180,12 +182,12 @@ TEST_CASE("two ranks that need each other get one link, wherever the other's dia
           rank_of_two& late = ranks[1 - first];
           early.begin();
           for (int i = 0; i < head_start; ++i) {
-            early.turn();
-            for (int k = 0; k < pace; ++k) late.turn();
+            early.poll();
+            for (int k = 0; k < pace; ++k) late.poll();
           }
           late.begin();
-          // The first rests in the middle, or the second does.
-          for (int i = 0; i < head_start; ++i) (pace == 0 ? late : early).turn();
+          // The first rank pauses in the middle of its dial, or the second does.
+          for (int i = 0; i < head_start; ++i) (pace == 0 ? late : early).poll();
           finish(ranks);
         }
       }
@@ -193,7 +195,7 @@ TEST_CASE("two ranks that need each other get one link, wherever the other's dia
   }
 }
 
-TEST_CASE("who leaves while it dials says goodbye to whom it has reached") {
+TEST_CASE("a rank that leaves while it dials says goodbye to the peers it has reached") {
   for (int start = 0; start < 32; ++start) {
     const char* const transport = start % 2 == 0 ? "shm" : "tcp";
     const int head_start = start / 2;
@@ -202,66 +204,67 @@ TEST_CASE("who leaves while it dials says goodbye to whom it has reached") {
     two ranks(transport);
     ranks[0].begin();
     for (int i = 0; i < head_start; ++i) {
-      ranks[0].turn();
-      ranks[1].turn();
+      ranks[0].poll();
+      ranks[1].poll();
     }
-    ranks[0].turn();
+    ranks[0].poll();
     ranks[0].leave();
-    const colls::time_point limit = ranks[0].on().now() + 10 * colls::seconds;
-    while (!ranks[0].is_done() && ranks[0].on().now() < limit) {
-      for (int i = 0; i < 200; ++i) ranks[0].turn();
-      ranks[1].turn();
+    const colls::time_point limit = ranks[0].driver().now() + 10 * colls::seconds;
+    while (!ranks[0].is_done() && ranks[0].driver().now() < limit) {
+      for (int i = 0; i < 200; ++i) ranks[0].poll();
+      ranks[1].poll();
     }
     CHECK(ranks[0].is_done());
-    for (int i = 0; i < 20; ++i) ranks[1].turn();
+    for (int i = 0; i < 20; ++i) ranks[1].poll();
     ranks.all[0].reset();
-    for (int i = 0; i < 20; ++i) ranks[1].turn();
-    CAPTURE(ranks[1].why());
+    for (int i = 0; i < 20; ++i) ranks[1].poll();
+    CAPTURE(ranks[1].reason());
     CHECK(!ranks[1].has_failed());
   }
 }
 
-TEST_CASE("who has let a peer in does not dial it, unless the peer thinks better") {
+TEST_CASE(
+    "a rank that has accepted a peer does not dial it, unless the peer closes the connection") {
   two ranks("shm");
   rank_of_two& lower = ranks[0];
-  // Plays rank 1's dialling: it is let in, and is slow to send the memory.
+  // Stands for the dial of rank 1, which is accepted and is slow to send its shared memory.
   colls::detail::descriptor socket;
-  REQUIRE(!colls::shm::connect_beside(lower.who().link_listener.local(), socket));
-  std::optional<colls::stream> slow(std::in_place, lower.on(), std::move(socket));
+  REQUIRE(!colls::shm::connect_local(lower.info().peer_listener.local(), socket));
+  std::optional<colls::stream> slow(std::in_place, lower.driver(), std::move(socket));
   bool accepted = false;
   {
-    colls::task_group work(lower.on());
-    work.start(introduce(*slow, ranks[1].who(), &accepted));
-    for (int i = 0; i < 1000 && !accepted; ++i) lower.turn();
+    colls::task_group work(lower.driver());
+    work.start(authenticate(*slow, ranks[1].info(), &accepted));
+    for (int i = 0; i < 1000 && !accepted; ++i) lower.poll();
   }
   REQUIRE(accepted);
   lower.begin();
-  pollfd door{ranks[1].who().local_listener.descriptor(), POLLIN, 0};
-  for (int i = 0; i < 200; ++i) lower.turn();
-  CHECK(::poll(&door, 1, 0) == 0);
+  pollfd listener{ranks[1].info().local_listener.descriptor(), POLLIN, 0};
+  for (int i = 0; i < 200; ++i) lower.poll();
+  CHECK(::poll(&listener, 1, 0) == 0);
   slow.reset();
-  for (int i = 0; i < 200; ++i) lower.turn();
-  CHECK(::poll(&door, 1, 0) == 1);
+  for (int i = 0; i < 200; ++i) lower.poll();
+  CHECK(::poll(&listener, 1, 0) == 1);
   ranks[1].begin();
   finish(ranks);
 }
 
-TEST_CASE("whoever needs a link to a dead rank is told, at its first use too") {
+TEST_CASE("an operation that needs a connection to a dead rank fails, at its first use too") {
   for (const char* transport : {"tcp", "shm", "hybrid"}) {
-    for (const part what : {part::sends, part::receives, part::both}) {
+    for (const part action : {part::sends, part::receives, part::both}) {
       for (const std::size_t size : {sizeof(int), std::size_t{1} << 20}) {
         CAPTURE(transport);
-        CAPTURE(static_cast<int>(what));
+        CAPTURE(static_cast<int>(action));
         CAPTURE(size);
         two ranks(transport);
         ranks.all[1].reset();
         rank_of_two& left = ranks[0];
-        left.begin(what, size);
-        const colls::time_point limit = left.on().now() + 5 * colls::seconds;
-        while (!left.is_done() && left.on().now() < limit) left.turn();
+        left.begin(action, size);
+        const colls::time_point limit = left.driver().now() + 5 * colls::seconds;
+        while (!left.is_done() && left.driver().now() < limit) left.poll();
         CHECK(left.is_done());
-        CHECK(left.why().code == colls::errc::peer_failed);
-        CHECK(left.why().culprit == 1);
+        CHECK(left.reason().code == colls::errc::peer_failed);
+        CHECK(left.reason().culprit == 1);
       }
     }
   }
@@ -303,51 +306,51 @@ class lost_store final : public colls::store {
 
 }  // namespace
 
-TEST_CASE("what a rank cannot do to open a link is its own failure, not the peer's") {
+TEST_CASE("what a rank cannot do to open a connection is its own failure, not the peer's") {
   for (const char* transport : {"tcp", "hybrid"}) {
     CAPTURE(transport);
     two ranks(transport);
     ranks[0].lose_secret();
     ranks[0].begin(part::sends);
-    const colls::time_point limit = ranks[0].on().now() + 5 * colls::seconds;
-    while (!ranks[0].is_done() && ranks[0].on().now() < limit) {
-      for (const auto& each : ranks.all) each->turn();
+    const colls::time_point limit = ranks[0].driver().now() + 5 * colls::seconds;
+    while (!ranks[0].is_done() && ranks[0].driver().now() < limit) {
+      for (const auto& each : ranks.all) each->poll();
     }
     CHECK(ranks[0].is_done());
-    CHECK(ranks[0].why().code == colls::errc::insecure_bind);
-    CHECK(ranks[0].why().culprit == 0);
+    CHECK(ranks[0].reason().code == colls::errc::insecure_bind);
+    CHECK(ranks[0].reason().culprit == 0);
     CHECK_FALSE(ranks[1].has_failed());
   }
 }
 
-TEST_CASE("local sockets that strangers keep full keep no link from opening: it goes by tcp") {
+TEST_CASE("a connection to a rank whose local socket strangers keep full opens over tcp") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   constexpr rlim_t enough = 16'000;
   if (before.rlim_max < enough) {
-    MESSAGE("skipped: a local socket is filled by more open files than this process may have");
+    MESSAGE("skipped: to fill a local socket takes more open files than this process may have");
     return;
   }
   const rlimit many{std::max(before.rlim_cur, enough), before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &many) == 0);
   {
     two ranks("hybrid");
-    std::vector<colls::detail::descriptor> crowd;
+    std::vector<colls::detail::descriptor> sockets;
     const auto fill = [&] {
       for (const auto& each : ranks.all) {
         colls::detail::descriptor one;
-        while (!colls::shm::connect_beside(each->who().link_listener.local(), one)) {
-          crowd.push_back(std::move(one));
+        while (!colls::shm::connect_local(each->info().peer_listener.local(), one)) {
+          sockets.push_back(std::move(one));
           one = {};
         }
       }
     };
     fill();
     for (const auto& each : ranks.all) each->begin();
-    const colls::time_point limit = ranks[0].on().now() + 10 * colls::seconds;
-    while (!ranks.over() && ranks[0].on().now() < limit) {
+    const colls::time_point limit = ranks[0].driver().now() + 10 * colls::seconds;
+    while (!ranks.over() && ranks[0].driver().now() < limit) {
       for (const auto& each : ranks.all) {
-        each->turn();
+        each->poll();
         fill();
       }
     }
@@ -358,21 +361,22 @@ TEST_CASE("local sockets that strangers keep full keep no link from opening: it 
 
 TEST_CASE("a peer whose address only a lost store knows is not taken for dead") {
   for (const char* transport : {"tcp", "shm", "hybrid"}) {
-    for (const part what : {part::sends, part::receives, part::both}) {
+    for (const part action : {part::sends, part::receives, part::both}) {
       CAPTURE(transport);
-      CAPTURE(static_cast<int>(what));
+      CAPTURE(static_cast<int>(action));
       two ranks(transport, std::make_shared<lost_store>());
-      ranks[0].begin(what);
-      const colls::time_point limit = ranks[0].on().now() + 5 * colls::seconds;
-      while (!ranks[0].is_done() && ranks[0].on().now() < limit) {
-        for (const auto& each : ranks.all) each->turn();
+      ranks[0].begin(action);
+      const colls::time_point limit = ranks[0].driver().now() + 5 * colls::seconds;
+      while (!ranks[0].is_done() && ranks[0].driver().now() < limit) {
+        for (const auto& each : ranks.all) each->poll();
       }
       CHECK(ranks[0].is_done());
-      const colls::failure& why = ranks[0].why();
-      CHECK(why.code == colls::errc::unreachable);
-      CHECK(why.culprit == -1);
-      CHECK(std::string(why.detail) ==
-            "no link to rank 1: only the store knows where it listens, and the store is gone: its "
+      const colls::failure& reason = ranks[0].reason();
+      CHECK(reason.code == colls::errc::unreachable);
+      CHECK(reason.culprit == -1);
+      CHECK(std::string(reason.detail) ==
+            "no connection to rank 1: only the store knows where it listens, and the store is "
+            "gone: its "
             "server was killed");
       CHECK_FALSE(ranks[1].has_failed());
     }
@@ -381,64 +385,65 @@ TEST_CASE("a peer whose address only a lost store knows is not taken for dead") 
 
 namespace {
 
-/// Rank 0 of two, whose links nobody uses.
-struct asking final : colls::tcp::link_owner, colls::tcp::opener::host {
+/// Rank 0 of two ranks. It probes rank 1 and opens no connection.
+struct prober final : colls::interprocess::connection_owner, colls::interprocess::connector::owner {
   boost::asio::io_context context{1};
-  std::shared_ptr<colls::engine> on = colls::engine::of(context.get_executor());
-  colls::membership who;
-  colls::match all{0};
-  colls::tcp::links every{*on, *this};
-  std::optional<colls::tcp::opener> opens;
+  std::shared_ptr<colls::engine> driver = colls::engine::get(context.get_executor());
+  colls::world_info info;
+  colls::tag_matcher all{0};
+  colls::interprocess::connection_table connections{*driver, *this};
+  std::optional<colls::interprocess::connector> connector;
 
-  explicit asking(const colls::listener& door) {
-    who.size = 2;
-    who.book = {door.local(), door.local()};
-    opens.emplace(*on, who, every, *this);
+  explicit prober(const colls::listener& listener) {
+    info.size = 2;
+    info.address_book = {listener.local(), listener.local()};
+    connector.emplace(*driver, info, connections, *this);
   }
-  void received(colls::tcp::link&, const colls::tcp::header&, const std::byte*) override {}
-  bool take_next(colls::tcp::link&) override { return false; }
-  void lost(colls::tcp::link&, const colls::failure&) override {}
-  void lent(colls::tcp::link&, colls::detail::descriptor) override {}
-  colls::match& matching() override { return all; }
-  void opened(colls::tcp::link&) override {}
-  void unreachable(colls::tcp::link&, const colls::failure&) override {}
-  bool is_needed(colls::tcp::link&) override { return false; }
+  void received(colls::interprocess::connection&, const colls::interprocess::header&,
+                const std::byte*) override {}
+  bool take_next(colls::interprocess::connection&) override { return false; }
+  void lost(colls::interprocess::connection&, const colls::failure&) override {}
+  void heap_received(colls::interprocess::connection&, colls::detail::descriptor) override {}
+  colls::tag_matcher& matching() override { return all; }
+  void opened(colls::interprocess::connection&) override {}
+  void unreachable(colls::interprocess::connection&, const colls::failure&) override {}
+  bool is_needed(colls::interprocess::connection&) override { return false; }
 
-  /// As if its next time had come again and again.
+  /// Probes as often as if much time had passed.
   void probe_often() {
     for (int i = 0; i < 200; ++i) {
-      every.at(1).next_probe = 0;
-      opens->probe(every.at(1));
-      on->poll();
-      on->dispatch(1);
+      connections.get(1).next_probe = 0;
+      connector->probe(connections.get(1));
+      driver->poll();
+      driver->dispatch(1);
     }
   }
 };
 
 }  // namespace
 
-TEST_CASE("a peer that computes has one connection at its door that asks whether it lives") {
-  colls::listener door;
-  REQUIRE(!door.listen({boost::asio::ip::address_v4::loopback(), 0}));
-  asking rank(door);
-  for (int turn = 0; turn < 2; ++turn) {
-    CAPTURE(turn);
+TEST_CASE("a peer that computes has one probing connection in its backlog") {
+  colls::listener listener;
+  REQUIRE(!listener.listen({boost::asio::ip::address_v4::loopback(), 0}));
+  prober rank(listener);
+  for (int round = 0; round < 2; ++round) {
+    CAPTURE(round);
     rank.probe_often();
-    CHECK(rank.every.at(1).probed);
+    CHECK(rank.connections.get(1).is_probing);
     {
-      const colls::detail::descriptor came = door.accept();
-      CHECK(came);
-      CHECK_FALSE(door.accept());
-      char word = 0;
-      CHECK(::recv(came.get(), &word, 1, 0) == 0);  // as of one that thought better
+      const colls::detail::descriptor accepted = listener.accept();
+      CHECK(accepted);
+      CHECK_FALSE(listener.accept());
+      char byte = 0;
+      CHECK(::recv(accepted.get(), &byte, 1, 0) == 0);  // closed without a HELLO
     }
-    // It has looked at its door: the next question comes by another one.
+    // The peer has accepted the probing connection: the next probe opens another one.
     for (int i = 0; i < 20; ++i) {
-      rank.on->poll();
-      rank.on->dispatch(1);
+      rank.driver->poll();
+      rank.driver->dispatch(1);
     }
-    CHECK_FALSE(rank.every.at(1).probed);
-    // However often it has computed, it is missed as soon.
-    CHECK(rank.every.at(1).next_probe <= rank.on->now() + 5 * colls::seconds);
+    CHECK_FALSE(rank.connections.get(1).is_probing);
+    // However often the peer has computed, its death is noticed as soon.
+    CHECK(rank.connections.get(1).next_probe <= rank.driver->now() + 5 * colls::seconds);
   }
 }

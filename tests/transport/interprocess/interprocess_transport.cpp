@@ -20,7 +20,7 @@ namespace {
 using colls::errc;
 using colls::task;
 
-/// Awaits an operation that fails and gives its record.
+/// Awaits an operation and returns the record of its failure, or an empty one if it succeeds.
 template <class Operation>
 task<colls::failure> failure_of(Operation operation) {
   colls::failure seen;
@@ -32,35 +32,35 @@ task<colls::failure> failure_of(Operation operation) {
   co_return seen;
 }
 
-bool says(const colls::failure& why, const char* words) {
-  return std::strstr(why.detail, words) != nullptr;
+bool says(const colls::failure& reason, const char* text) {
+  return std::strstr(reason.detail, text) != nullptr;
 }
 
-/// Copies of the ranks' communicators, each on an executor of its own.
-struct copied {
+/// Duplicates of the ranks' communicators, each on its own executor.
+struct duplicates {
   std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
   std::vector<communicator> copies;
 };
 template <class World>
-copied on_executors_of_their_own(ranks<World>& of) {
-  copied made;
-  made.copies.resize(of.all.size());
-  for (std::size_t i = 0; i < of.all.size(); ++i) {
-    made.contexts.push_back(std::make_unique<boost::asio::io_context>(1));
+duplicates dup_on_own_executors(ranks<World>& world) {
+  duplicates result;
+  result.copies.resize(world.all.size());
+  for (std::size_t i = 0; i < world.all.size(); ++i) {
+    result.contexts.push_back(std::make_unique<boost::asio::io_context>(1));
   }
-  of.run([&](communicator& comm) -> task<> {
+  world.run([&](communicator& comm) -> task<> {
     const auto rank = static_cast<std::size_t>(comm.rank());
-    made.copies[rank] = co_await comm.dup(made.contexts[rank]->get_executor());
+    result.copies[rank] = co_await comm.dup(result.contexts[rank]->get_executor());
   });
-  return made;
+  return result;
 }
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("messages of every size arrive whole and in order, wanted early or late", World,
-                   tcp_world, shm_world) {
+TEST_CASE_TEMPLATE("messages of every size arrive complete and in order, received early or late",
+                   World, tcp_world, shm_world) {
   ranks<World> world(2);
-  bool is_asked_for = false;
+  bool is_receive_posted = false;
   world.run([&](communicator& comm) -> task<> {
     const auto until = [&](auto condition) -> task<> {
       while (!condition()) {
@@ -73,14 +73,15 @@ TEST_CASE_TEMPLATE("messages of every size arrive whole and in order, wanted ear
         std::vector<unsigned char> data(size);
         if (comm.rank() == 0) {
           for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<unsigned char>(i * 7 + size);
-          if (!sender_first) co_await until([&] { return is_asked_for; });
+          if (!sender_first) co_await until([&] { return is_receive_posted; });
           co_await comm.send(data, 1, 5);
         } else {
-          if (sender_first) co_await until([&] { return comm.net().matching().arrivals() > 0; });
+          if (sender_first)
+            co_await until([&] { return comm.net().matching().unexpected_count() > 0; });
           colls::operation<colls::received> taking = comm.recv(data, 0, 5);
-          is_asked_for = true;
+          is_receive_posted = true;
           const colls::received got = co_await taking;
-          is_asked_for = false;
+          is_receive_posted = false;
           CHECK(got.source == 0);
           CHECK(got.count == size);
           bool same = true;
@@ -95,8 +96,8 @@ TEST_CASE_TEMPLATE("messages of every size arrive whole and in order, wanted ear
   });
 }
 
-TEST_CASE_TEMPLATE("a window of unsolicited messages that nobody wants does not stop another tag",
-                   World, tcp_world, shm_world) {
+TEST_CASE_TEMPLATE("a window of eager messages without receives does not stop another tag", World,
+                   tcp_world, shm_world) {
   ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     std::vector<int> block(8000, comm.rank());
@@ -118,15 +119,15 @@ TEST_CASE_TEMPLATE("a window of unsolicited messages that nobody wants does not 
 
 namespace {
 
-/// Rank 1 of a world of two, by hand: it writes to rank 0 what no rank of colls would.
-class by_hand {
+/// Stands for rank 1 of a world of two. It writes frames to rank 0 that no rank of colls writes.
+class raw_peer {
  public:
-  by_hand() { colls::sync_wait(world_.world, dial()); }
-  by_hand(const by_hand&) = delete;
-  by_hand& operator=(const by_hand&) = delete;
+  raw_peer() { colls::sync_wait(world_.world, dial()); }
+  raw_peer(const raw_peer&) = delete;
+  raw_peer& operator=(const raw_peer&) = delete;
 
-  /// So many messages that nobody has asked for.
-  void say(std::size_t count, std::size_t size) {
+  /// Sends `count` eager messages without a receive.
+  void send_eager(std::size_t count, std::size_t size) {
     std::vector<std::byte> all;
     for (std::size_t i = 0; i < count; ++i) {
       add(all, {1, 0, tag, colls::message_key::point_to_point}, size, 0);
@@ -134,99 +135,101 @@ class by_hand {
     }
     colls::sync_wait(world_.world, write(all));
   }
-  /// That the communicator of both has failed.
-  void revoke(const colls::failure& why) {
-    colls::tcp::header frame;
-    frame.kind = colls::tcp::kind::revoke;
-    frame.length = sizeof why;
-    std::vector<std::byte> all(sizeof frame + sizeof why);
+  /// Sends that the communicator of both ranks has failed.
+  void revoke(const colls::failure& record) {
+    colls::interprocess::header frame;
+    frame.kind = colls::interprocess::kind::revoke;
+    frame.length = sizeof record;
+    std::vector<std::byte> all(sizeof frame + sizeof record);
     std::memcpy(all.data(), &frame, sizeof frame);
-    std::memcpy(all.data() + sizeof frame, &why, sizeof why);
+    std::memcpy(all.data() + sizeof frame, &record, sizeof record);
     colls::sync_wait(world_.world, write(all));
   }
-  /// Announces a message, and answers its grant with one of another length.
-  colls::failure answer_grant(std::size_t announced, std::uint64_t length) {
-    std::vector<unsigned char> into(announced);
-    colls::operation<colls::received> receiving = world_.all[0].recv(into, 1, tag);
+  /// Sends an RTS, answers its CTS with a message of another length, and returns the failure of the
+  /// receive.
+  colls::failure answer_cts(std::size_t announced, std::uint64_t length) {
+    std::vector<unsigned char> data(announced);
+    colls::operation<colls::received> receiving = world_.all[0].recv(data, 1, tag);
     const colls::message_key key{1, 0, tag, colls::message_key::point_to_point};
     std::vector<std::byte> all;
-    add(all, key, announced, colls::tcp::flag::header_alone);
+    add(all, key, announced, colls::interprocess::flag::rts);
     colls::sync_wait(world_.world, write(all));
-    colls::tcp::header frame;
-    turn_until([&] {
+    colls::interprocess::header frame;
+    poll_until([&] {
       return ::recv(connection_.descriptor(), &frame, sizeof frame, MSG_DONTWAIT) == sizeof frame;
     });
-    REQUIRE(frame.kind == colls::tcp::kind::grant);
+    REQUIRE(frame.kind == colls::interprocess::kind::cts);
     all.clear();
-    add(all, key, length, colls::tcp::flag::granted);
+    add(all, key, length, colls::interprocess::flag::cleared);
     all.resize(all.size() + 4096);
     colls::sync_wait(world_.world, write(all));
     return colls::sync_wait(world_.world, failure_of(std::move(receiving)));
   }
-  /// Whether rank 0 has taken all of that, and goes on.
-  bool is_heard() {
-    const colls::message_key last{1, unmade, ++words_, 0};
-    std::vector<std::byte> word;
-    add(word, last, 1, colls::tcp::flag::header_alone);
-    colls::sync_wait(world_.world, write(word));
-    const auto has_come = [&] { return world_.world[0].matching().arrived(last) != nullptr; };
-    turn_until([&] { return has_come() || why() != nullptr; });
-    return has_come();
+  /// Returns whether rank 0 has read all frames so far without failing.
+  bool is_accepted() {
+    const colls::message_key last{1, unknown_communicator, ++probes_, 0};
+    std::vector<std::byte> probe;
+    add(probe, last, 1, colls::interprocess::flag::rts);
+    colls::sync_wait(world_.world, write(probe));
+    const auto has_arrived = [&] {
+      return world_.world[0].matching().find_unexpected(last) != nullptr;
+    };
+    poll_until([&] { return has_arrived() || reason() != nullptr; });
+    return has_arrived();
   }
-  /// What rank 0 gives back when so many of them are received.
-  std::size_t given_back(std::size_t count, std::size_t size) {
-    std::vector<unsigned char> into(size);
+  /// Receives `count` eager messages and returns the credit that rank 0 returns for them.
+  std::size_t returned_credit(std::size_t count, std::size_t size) {
+    std::vector<unsigned char> data(size);
     for (std::size_t i = 0; i < count; ++i) {
-      colls::operation<colls::received> next = world_.all[0].recv(into, 1, tag);
+      colls::operation<colls::received> next = world_.all[0].recv(data, 1, tag);
       CHECK(colls::sync_wait(world_.world, next).count == size);
     }
     std::size_t back = 0;
-    turn_until([&] {
-      colls::tcp::header frame;
+    poll_until([&] {
+      colls::interprocess::header frame;
       while (::recv(connection_.descriptor(), &frame, sizeof frame, MSG_DONTWAIT) == sizeof frame) {
-        if (frame.kind == colls::tcp::kind::grant) back += frame.length;
+        if (frame.kind == colls::interprocess::kind::cts) back += frame.length;
       }
-      return back >= colls::tcp::window;
+      return back >= colls::interprocess::credit_window;
     });
     return back;
   }
-  const colls::failure* why() const { return world_.all[0].failed(); }
+  const colls::failure* reason() const { return world_.all[0].failed(); }
 
-  /// A word on where ranks are, as a frame of that kind.
-  void report(colls::tcp::kind kind, const colls::state_report& said) {
+  /// Sends a report on what ranks do, in a frame of kind `kind`.
+  void send_report(colls::interprocess::kind kind, const colls::state_report& report) {
     std::vector<std::byte> all;
-    add(all, {kind, 0, colls::message_key::point_to_point, 0, tag, sizeof said, 0});
-    all.resize(all.size() + sizeof said);
-    std::memcpy(all.data() + all.size() - sizeof said, &said, sizeof said);
+    add(all, {kind, 0, colls::message_key::point_to_point, 0, tag, sizeof report, 0});
+    all.resize(all.size() + sizeof report);
+    std::memcpy(all.data() + all.size() - sizeof report, &report, sizeof report);
     colls::sync_wait(world_.world, write(all));
   }
-  /// The answer to a message of that number that was taken back: nobody has asked for it.
-  void answer_taken_back(std::uint64_t number) {
-    tell_of_number(colls::tcp::kind::grant, 0, number);
+  /// Confirms the cancel of RTS `number`.
+  void confirm_cancel(std::uint64_t number) {
+    send_cancel_frame(colls::interprocess::kind::cts, 0, number);
   }
-  /// That the message of that number, which was announced, does not come.
-  void take_back(std::uint64_t number) {
-    tell_of_number(colls::tcp::kind::data, colls::tcp::flag::header_alone, number);
+  /// Cancels RTS `number`.
+  void send_cancel(std::uint64_t number) {
+    send_cancel_frame(colls::interprocess::kind::data, colls::interprocess::flag::rts, number);
   }
-  /// A message of rank 0 that goes only when it is asked for.
+  /// Starts to send a message of rank 0 that is longer than the eager limit.
   colls::operation<> send_long() { return world_.all[0].send(long_message_, 1, tag); }
-  colls::operation<> barrier(const colls::options& how) { return world_.all[0].barrier(how); }
-  /// Waits until rank 0 has written so many frames of that kind from now on.
-  void hear(colls::tcp::kind kind, std::size_t count = 1) {
+  colls::operation<> barrier(const colls::options& opts) { return world_.all[0].barrier(opts); }
+  /// Waits until `count` more frames of that kind have arrived from rank 0.
+  void await_frames(colls::interprocess::kind kind, std::size_t count = 1) {
     std::size_t seen = 0;
-    turn_until([&] { return (seen += heard(kind)) >= count; });
+    poll_until([&] { return (seen += count_frames(kind)) >= count; });
     REQUIRE(seen >= count);
   }
-  /// How many frames of that kind, without payload or of late ranks, have come by now; the others
-  /// are passed over.
-  std::size_t heard(colls::tcp::kind kind) {
+  /// Reads all frames that have arrived from rank 0 and returns how many are of that kind.
+  std::size_t count_frames(colls::interprocess::kind kind) {
     std::size_t count = 0;
-    colls::tcp::header frame;
+    colls::interprocess::header frame;
     while (::recv(connection_.descriptor(), &frame, sizeof frame, MSG_DONTWAIT) == sizeof frame) {
       count += frame.kind == kind;
-      std::vector<std::byte> payload(colls::tcp::control_size(frame));
+      std::vector<std::byte> payload(colls::interprocess::control_size(frame));
       if (payload.empty()) continue;
-      turn_until([&] {
+      poll_until([&] {
         return ::recv(connection_.descriptor(), payload.data(), payload.size(),
                       MSG_DONTWAIT | MSG_PEEK) == static_cast<ssize_t>(payload.size());
       });
@@ -234,114 +237,116 @@ class by_hand {
     }
     return count;
   }
-  void turn() { world_.world.poll(); }
+  void poll() { world_.world.poll(); }
   colls::failure failure_of_call(colls::operation<> call) {
     return colls::sync_wait(world_.world, failure_of(std::move(call)));
   }
 
  private:
   static constexpr std::uint64_t tag = 5;
-  static constexpr std::uint32_t unmade = 99;  // a communicator
+  static constexpr std::uint32_t unknown_communicator = 99;
 
-  static void add(std::vector<std::byte>& to, const colls::message_key& key, std::size_t size,
+  static void add(std::vector<std::byte>& out, const colls::message_key& key, std::size_t size,
                   std::uint8_t flags) {
-    add(to, colls::tcp::header_for(colls::tcp::kind::data, key, size, 0, flags));
+    add(out,
+        colls::interprocess::make_header(colls::interprocess::kind::data, key, size, 0, flags));
   }
-  static void add(std::vector<std::byte>& to, const colls::tcp::header& frame) {
-    to.resize(to.size() + sizeof frame);
-    std::memcpy(to.data() + to.size() - sizeof frame, &frame, sizeof frame);
+  static void add(std::vector<std::byte>& out, const colls::interprocess::header& frame) {
+    out.resize(out.size() + sizeof frame);
+    std::memcpy(out.data() + out.size() - sizeof frame, &frame, sizeof frame);
   }
-  void tell_of_number(colls::tcp::kind kind, unsigned flags, std::uint64_t number) {
+  void send_cancel_frame(colls::interprocess::kind kind, unsigned flags, std::uint64_t number) {
     std::vector<std::byte> all;
-    add(all, {kind, static_cast<std::uint8_t>(flags | colls::tcp::flag::taken_back),
+    add(all, {kind, static_cast<std::uint8_t>(flags | colls::interprocess::flag::cancel),
               colls::message_key::point_to_point, 0, tag, number, 0});
     colls::sync_wait(world_.world, write(all));
   }
   task<> dial() {
-    co_await connection_.connect(world_.world[0].members().link_listener.local());
-    const bool accepted = co_await world_.world[1].members().introduce(connection_, 0);
+    co_await connection_.connect(world_.world[0].info().peer_listener.local());
+    const bool accepted = co_await world_.world[1].info().authenticate(connection_, 0);
     REQUIRE(accepted);
   }
   task<> write(const std::vector<std::byte>& bytes) {
-    // Rank 0 may have hung up.
+    // Rank 0 may have closed the connection.
     (void)co_await colls::detail::attempt(connection_.write({bytes.data(), bytes.size()}));
   }
   template <class Done>
-  void turn_until(Done done) {
+  void poll_until(Done done) {
     const colls::time_point limit = world_.world.on().now() + 10 * colls::seconds;
     while (!done() && world_.world.on().now() < limit) world_.world.poll();
   }
 
   ranks<tcp_world> world_{2};
   colls::stream connection_{world_.world.on()};
-  std::uint64_t words_ = 0;
+  std::uint64_t probes_ = 0;
   std::vector<int> long_message_ = std::vector<int>(1 << 18);
 };
 
 }  // namespace
 
-TEST_CASE("the death of a rank that does not exist ends the communicator that it is told of") {
+TEST_CASE("a report that a rank died ends the communicator, even if there is no such rank") {
   for (const int culprit : {2, 1'000'000}) {
     CAPTURE(culprit);
-    by_hand peer;
-    colls::failure why(errc::peer_failed);
-    why.culprit = culprit;
-    peer.revoke(why);
-    (void)peer.is_heard();
-    REQUIRE(peer.why() != nullptr);
-    CHECK(peer.why()->code == errc::peer_failed);
+    raw_peer peer;
+    colls::failure reason(errc::peer_failed);
+    reason.culprit = culprit;
+    peer.revoke(reason);
+    (void)peer.is_accepted();
+    REQUIRE(peer.reason() != nullptr);
+    CHECK(peer.reason()->code == errc::peer_failed);
   }
 }
 
-TEST_CASE("a message longer than any memory ends its link, though it was granted") {
-  by_hand peer;
-  const colls::failure why = peer.answer_grant(300'000, std::uint64_t{1} << 63);
-  CHECK(why.code == errc::protocol_error);
-  CHECK(why.culprit == 1);
-  CHECK(says(why, "the link from rank 1 to rank 0"));
+TEST_CASE("a message longer than any memory ends its connection, although it was cleared to send") {
+  raw_peer peer;
+  const colls::failure reason = peer.answer_cts(300'000, std::uint64_t{1} << 63);
+  CHECK(reason.code == errc::protocol_error);
+  CHECK(reason.culprit == 1);
+  CHECK(says(reason, "the connection from rank 1 to rank 0"));
 }
 
-TEST_CASE("a peer may send its window unasked, and again what was given back, and no more") {
+TEST_CASE("a peer may send its credit eagerly, and again what was returned, and no more") {
   for (const std::size_t size : {colls::eager_limit - 64, std::size_t{960}, std::size_t{0}}) {
     CAPTURE(size);
-    const std::size_t count = colls::tcp::window / colls::tcp::weight(size);
-    REQUIRE(count * colls::tcp::weight(size) == colls::tcp::window);
+    const std::size_t count =
+        colls::interprocess::credit_window / colls::interprocess::credit_cost(size);
+    REQUIRE(count * colls::interprocess::credit_cost(size) == colls::interprocess::credit_window);
     for (const bool again : {false, true}) {
       CAPTURE(again);
-      by_hand peer;
-      peer.say(count, size);
-      CHECK(peer.is_heard());
+      raw_peer peer;
+      peer.send_eager(count, size);
+      CHECK(peer.is_accepted());
       if (again) {
-        CHECK(peer.given_back(count, size) == colls::tcp::window);
-        peer.say(count, size);
-        CHECK(peer.is_heard());
+        CHECK(peer.returned_credit(count, size) == colls::interprocess::credit_window);
+        peer.send_eager(count, size);
+        CHECK(peer.is_accepted());
       }
-      REQUIRE(peer.why() == nullptr);
-      peer.say(1, size);
-      CHECK(!peer.is_heard());
-      REQUIRE(peer.why() != nullptr);
-      CHECK(peer.why()->code == errc::protocol_error);
-      CHECK(peer.why()->culprit == 1);
-      CHECK(says(*peer.why(), "unasked"));
+      REQUIRE(peer.reason() == nullptr);
+      peer.send_eager(1, size);
+      CHECK(!peer.is_accepted());
+      REQUIRE(peer.reason() != nullptr);
+      CHECK(peer.reason()->code == errc::protocol_error);
+      CHECK(peer.reason()->culprit == 1);
+      CHECK(says(*peer.reason(), "no credit"));
     }
   }
 }
 
-TEST_CASE("a report that no rank would send ends its link, and names none of its ranks") {
-  using colls::tcp::kind;
+TEST_CASE("a report that no rank would send ends its connection, and names none of its ranks") {
+  using colls::interprocess::kind;
   colls::rank_state late;
   late.rank = 1;
-  const auto with = [](colls::state_report said, const colls::rank_state& other) {
-    said.others[said.count++] = other;
-    return said;
+  const auto with = [](colls::state_report report, const colls::rank_state& other) {
+    report.others[report.count++] = other;
+    return report;
   };
   struct {
-    const char* what;
-    colls::state_report said;
-    bool can_be;
+    const char* name;
+    colls::state_report report;
+    bool is_valid;
   } reports[] = {
       {"of its sender alone", {}, true},
-      {"of a rank that there is", with({}, late), true},
+      {"of an existing rank", with({}, late), true},
       {"of more ranks than fit", {}, false},
       {"of a rank above the last one", with({}, late), false},
       {"of a negative rank", with({}, late), false},
@@ -349,44 +354,45 @@ TEST_CASE("a report that no rank would send ends its link, and names none of its
       {"of an operation of its sender that does not exist", {}, false},
       {"of an operation of another rank that does not exist", with({}, late), false},
   };
-  reports[2].said.count = colls::state_report::most + 1;
-  reports[3].said.others[0].rank = 2;
-  reports[4].said.others[0].rank = -1;
-  reports[5].said.others[0].rank = 1'000'000;
-  reports[6].said.self.operation = static_cast<colls::collective>(200);
-  reports[7].said.others[0].operation = static_cast<colls::collective>(200);
-  for (const kind by : {kind::announce, kind::report}) {
+  reports[2].report.count = colls::state_report::max_others + 1;
+  reports[3].report.others[0].rank = 2;
+  reports[4].report.others[0].rank = -1;
+  reports[5].report.others[0].rank = 1'000'000;
+  reports[6].report.self.operation = static_cast<colls::collective>(200);
+  reports[7].report.others[0].operation = static_cast<colls::collective>(200);
+  for (const kind frame_kind : {kind::announce, kind::report}) {
     for (const auto& each : reports) {
-      CAPTURE(static_cast<int>(by));
-      CAPTURE(each.what);
-      by_hand peer;
+      CAPTURE(static_cast<int>(frame_kind));
+      CAPTURE(each.name);
+      raw_peer peer;
       colls::operation<> waiting = peer.barrier({.timeout = std::chrono::seconds(20)});
-      peer.hear(kind::announce);  // so rank 0 asks what others know
-      peer.report(by, each.said);
-      CHECK(peer.is_heard() == each.can_be);
-      if (each.can_be) {
-        CHECK(peer.why() == nullptr);
+      peer.await_frames(kind::announce);  // rank 0 asks for reports
+      peer.send_report(frame_kind, each.report);
+      CHECK(peer.is_accepted() == each.is_valid);
+      if (each.is_valid) {
+        CHECK(peer.reason() == nullptr);
         continue;
       }
-      const colls::failure why = peer.failure_of_call(std::move(waiting));
-      CHECK(why.code == errc::protocol_error);
-      CHECK(why.culprit == 1);
-      CHECK(says(why, "on the link from rank 1 to rank 0: a report on ranks that there cannot be"));
-      CHECK(peer.heard(kind::report) == 0);
+      const colls::failure reason = peer.failure_of_call(std::move(waiting));
+      CHECK(reason.code == errc::protocol_error);
+      CHECK(reason.culprit == 1);
+      CHECK(says(reason,
+                 "on the connection from rank 1 to rank 0: a report on ranks that do not exist"));
+      CHECK(peer.count_frames(kind::report) == 0);
     }
   }
 }
 
-TEST_CASE_TEMPLATE("of very many messages that were announced and withdrawn nothing stays", World,
+TEST_CASE_TEMPLATE("very many sends that were cancelled after their RTS leave nothing", World,
                    tcp_world, shm_world) {
   constexpr int count = 100'000;
   constexpr int at_once = 100;
-  for (const bool is_asked_for : {false, true}) {
-    CAPTURE(is_asked_for);
+  for (const bool is_receive_posted : {false, true}) {
+    CAPTURE(is_receive_posted);
     ranks<World> world(2);
     std::size_t blocks_before = 0;
-    std::size_t most_blocks = 0;
-    std::size_t most_arrivals = 0;
+    std::size_t max_blocks = 0;
+    std::size_t max_unexpected = 0;
     int announced = 0;
     world.run([&](communicator& comm) -> task<> {
       std::vector<int> words(1 << 18, 7);
@@ -395,49 +401,49 @@ TEST_CASE_TEMPLATE("of very many messages that were announced and withdrawn noth
       };
       co_await comm.barrier();
       if (comm.rank() == 1) {
-        // A receive that asks for each of them, and gets the message after them.
-        if (is_asked_for) {
+        // A receive that matches each of them in turn, and gets the message after them.
+        if (is_receive_posted) {
           const colls::received got = co_await comm.recv(words, 0, 3);
           CHECK(got.count == 1);
           CHECK(words[0] == 42);
         }
         co_await comm.barrier();
-        CHECK(comm.net().matching().arrivals() == 0);
+        CHECK(comm.net().matching().unexpected_count() == 0);
         co_return;
       }
-      const colls::match& other = world.world[1].matching();
+      const colls::tag_matcher& other = world.world[1].matching();
       blocks_before = blocks_in_use;
       for (int i = 0; i < count; ++i) {
         const bool pauses = i % at_once == 0;
         {
-          const colls::operation<> dropped = comm.send(words, 1, is_asked_for ? 3 : i);
-          if (pauses && !is_asked_for) {
+          const colls::operation<> dropped = comm.send(words, 1, is_receive_posted ? 3 : i);
+          if (pauses && !is_receive_posted) {
             co_await pause();
-            announced += other.arrivals() > 0 ? 1 : 0;
+            announced += other.unexpected_count() > 0 ? 1 : 0;
           }
         }
-        if (pauses && is_asked_for) {
+        if (pauses && is_receive_posted) {
           co_await pause();
           announced += 1;
         }
-        most_arrivals = std::max(most_arrivals, other.arrivals());
-        most_blocks = std::max<std::size_t>(most_blocks, blocks_in_use);
+        max_unexpected = std::max(max_unexpected, other.unexpected_count());
+        max_blocks = std::max<std::size_t>(max_blocks, blocks_in_use);
       }
-      if (is_asked_for) {
+      if (is_receive_posted) {
         const int last = 42;
         co_await comm.send(std::span(&last, 1), 1, 3);
       }
       co_await comm.barrier();
     });
     CHECK(announced == count / at_once);
-    CHECK(most_arrivals <= 2 * at_once);
-    CHECK(most_blocks < blocks_before + 10 * at_once);
+    CHECK(max_unexpected <= 2 * at_once);
+    CHECK(max_blocks < blocks_before + 10 * at_once);
   }
 }
 
-TEST_CASE("a peer that never answers for withdrawn messages of a tag does not make memory grow") {
-  by_hand peer;
-  REQUIRE(peer.is_heard());
+TEST_CASE("a peer that never answers RTS cancels does not make memory grow") {
+  raw_peer peer;
+  REQUIRE(peer.is_accepted());
   std::size_t before = 0;
   std::size_t headers = 0;
   longest_allocation = 0;
@@ -446,16 +452,16 @@ TEST_CASE("a peer that never answers for withdrawn messages of a tag does not ma
       const colls::operation<> dropped = peer.send_long();
     }
     if (i % 100 == 0) {
-      peer.turn();
-      headers += peer.heard(colls::tcp::kind::data);
+      peer.poll();
+      headers += peer.count_frames(colls::interprocess::kind::data);
     }
     if (i == 1000) before = blocks_in_use;
   }
-  CHECK(headers == 2 * colls::tcp::most_ahead);  // of each that it does not come
+  CHECK(headers == 2 * colls::interprocess::max_rts_ahead);  // an RTS and its cancel for each
   CHECK(blocks_in_use < before + 100);
   CHECK(longest_allocation < (1 << 20));
-  CHECK(peer.why() == nullptr);
-  CHECK(peer.is_heard());
+  CHECK(peer.reason() == nullptr);
+  CHECK(peer.is_accepted());
 }
 
 TEST_CASE_TEMPLATE("messages that are withdrawn while a peer computes cost little memory", World,
@@ -463,17 +469,17 @@ TEST_CASE_TEMPLATE("messages that are withdrawn while a peer computes cost littl
   constexpr int count = 100'000;
   constexpr int tags = 1000;
   ranks<World> world(2);
-  copied two = on_executors_of_their_own(world);
-  const auto meet = [&] {
+  duplicates two = dup_on_own_executors(world);
+  const auto run_barrier = [&] {
     colls::operation<> both[] = {two.copies[0].barrier(), two.copies[1].barrier()};
     for (bool ended = false; !ended;) {
       ended = both[0].done();
       ended &= both[1].done();
     }
   };
-  meet();
+  run_barrier();
   const std::vector<int> words(1 << 18, 7);
-  const colls::match& other = two.copies[1].net().matching();
+  const colls::tag_matcher& other = two.copies[1].net().matching();
   const std::size_t before = blocks_in_use;
   std::size_t most = 0;
   longest_allocation = 0;
@@ -486,9 +492,9 @@ TEST_CASE_TEMPLATE("messages that are withdrawn while a peer computes cost littl
   }
   CHECK(most < before + 2 * tags);
   CHECK(longest_allocation < (1 << 20));
-  CHECK(other.arrivals() == 0);  // it has not looked
-  for (int i = 0; i < 3; ++i) meet();
-  CHECK(other.arrivals() == 0);
+  CHECK(other.unexpected_count() == 0);  // rank 1 has not polled
+  for (int i = 0; i < 3; ++i) run_barrier();
+  CHECK(other.unexpected_count() == 0);
   CHECK(blocks_in_use < before + 100);
   for (const int tag : {0, tags - 1}) {
     const int last = 42;
@@ -501,56 +507,56 @@ TEST_CASE_TEMPLATE("messages that are withdrawn while a peer computes cost littl
   }
 }
 
-TEST_CASE("an answer about a message that was not taken back ends its link") {
-  using colls::tcp::kind;
-  const auto ends = [](by_hand& peer) {
-    CHECK(!peer.is_heard());
-    REQUIRE(peer.why() != nullptr);
-    CHECK(peer.why()->code == errc::protocol_error);
-    CHECK(peer.why()->culprit == 1);
-    CHECK(says(*peer.why(), "that was not taken back"));
+TEST_CASE("a confirmation of an RTS cancel that was not sent ends its connection") {
+  using colls::interprocess::kind;
+  const auto ends = [](raw_peer& peer) {
+    CHECK(!peer.is_accepted());
+    REQUIRE(peer.reason() != nullptr);
+    CHECK(peer.reason()->code == errc::protocol_error);
+    CHECK(peer.reason()->culprit == 1);
+    CHECK(says(*peer.reason(), "a confirmation of an RTS cancel that was not sent"));
   };
   for (const std::uint64_t wrong : {0u, 2u, 1u << 30}) {
     CAPTURE(wrong);
-    by_hand peer;
+    raw_peer peer;
     {
       const colls::operation<> dropped = peer.send_long();
     }
-    peer.hear(kind::data, 2);  // its header, and that it does not come
-    peer.answer_taken_back(wrong);
+    peer.await_frames(kind::data, 2);  // the RTS and its cancel
+    peer.confirm_cancel(wrong);
     ends(peer);
   }
   {
-    by_hand peer;  // the answer comes twice
+    raw_peer peer;  // confirms one cancel twice
     {
       const colls::operation<> dropped = peer.send_long();
     }
-    peer.hear(kind::data, 2);
-    peer.answer_taken_back(1);
-    CHECK(peer.is_heard());
-    peer.answer_taken_back(1);
+    peer.await_frames(kind::data, 2);
+    peer.confirm_cancel(1);
+    CHECK(peer.is_accepted());
+    peer.confirm_cancel(1);
     ends(peer);
   }
   {
-    by_hand peer;  // it was announced, and waits
+    raw_peer peer;  // confirms a cancel of a send that still waits after its RTS
     colls::operation<> waiting = peer.send_long();
-    peer.hear(kind::data);
-    peer.answer_taken_back(1);
+    peer.await_frames(kind::data);
+    peer.confirm_cancel(1);
     ends(peer);
     CHECK(peer.failure_of_call(std::move(waiting)).code == errc::protocol_error);
   }
 }
 
-TEST_CASE("a message that is taken back and was not announced ends its link") {
+TEST_CASE("a cancel of a message without RTS ends its connection") {
   for (const std::uint64_t wrong : {0u, 1u, 1u << 30}) {
     CAPTURE(wrong);
-    by_hand peer;
-    peer.take_back(wrong);
-    CHECK(!peer.is_heard());
-    REQUIRE(peer.why() != nullptr);
-    CHECK(peer.why()->code == errc::protocol_error);
-    CHECK(peer.why()->culprit == 1);
-    CHECK(says(*peer.why(), "not announced"));
+    raw_peer peer;
+    peer.send_cancel(wrong);
+    CHECK(!peer.is_accepted());
+    REQUIRE(peer.reason() != nullptr);
+    CHECK(peer.reason()->code == errc::protocol_error);
+    CHECK(peer.reason()->culprit == 1);
+    CHECK(says(*peer.reason(), "a cancel of a message without RTS"));
   }
 }
 
@@ -579,13 +585,13 @@ TEST_CASE_TEMPLATE("1000 operations in flight on 4 ranks, awaited in a random or
 }
 
 TEST_CASE_TEMPLATE(
-    "sends far ahead of their receives: few lie at the receiver, and time passes them", World,
+    "sends far ahead of their receives: the receiver buffers few, and deadlines cost little", World,
     tcp_world, shm_world) {
   constexpr std::size_t count = 20'000;
   ranks<World> world(2);
   std::vector<bool> withdrawn(count);
   world.run([&](communicator& comm) -> task<> {
-    colls::match& matching = comm.net().matching();
+    colls::tag_matcher& matching = comm.net().matching();
     std::vector<int> data(count);
     if (comm.rank() == 0) {
       std::vector<std::optional<colls::operation<>>> kept;
@@ -604,8 +610,9 @@ TEST_CASE_TEMPLATE(
       CHECK(std::count(withdrawn.begin(), withdrawn.end(), true) > 1000);
     } else {
       co_await comm.barrier();
-      constexpr std::size_t fit = colls::tcp::window / colls::tcp::weight(sizeof(int));
-      const std::size_t kept = matching.arrivals();
+      constexpr std::size_t fit =
+          colls::interprocess::credit_window / colls::interprocess::credit_cost(sizeof(int));
+      const std::size_t kept = matching.unexpected_count();
       CHECK(kept > fit / 2);
       CHECK(kept <= fit + 4);
       bool right = true;
@@ -618,35 +625,35 @@ TEST_CASE_TEMPLATE(
               next % 3 == 0 ? comm.recv(into, colls::any_source, tag) : comm.recv(into, 0, tag);
           co_await receiving;
           right &= got % 4 == tag && got >= next;
-          // Some had gone before they were withdrawn.
+          // Some had been sent before they were withdrawn.
           for (; next < got; next += 4) right &= withdrawn[static_cast<std::size_t>(next)];
         }
       }
       CHECK(right);
-      CHECK(matching.arrivals() == 0);
+      CHECK(matching.unexpected_count() == 0);
     }
-    // By the clock: 0.1, 0.2, 0.4, ... s after they began.
-    CHECK(matching.looks() < 20 * count);
+    // Operations are checked 0.1, 0.2, 0.4, ... s after they began.
+    CHECK(matching.check_count() < 20 * count);
   });
 }
 
-TEST_CASE_TEMPLATE("what came while the thread was elsewhere has come in time", World, tcp_world,
+TEST_CASE_TEMPLATE("what arrived while the thread was elsewhere is in time", World, tcp_world,
                    shm_world) {
   using std::chrono::milliseconds;
   ranks<World> world(2);
-  colls::engine& on = world.world.on();
+  colls::engine& driver = world.world.on();
   auto& io = static_cast<boost::asio::io_context&>(
-      boost::asio::query(on.executor(), boost::asio::execution::context));
+      boost::asio::query(driver.executor(), boost::asio::execution::context));
   world.run([](communicator& comm) -> task<> { co_await comm.barrier(); });
   const auto check = [&](auto& one, auto& other) {
-    std::string why;
+    std::string reason;
     try {
-      colls::sync_wait(on, one);
-      colls::sync_wait(on, other);
+      colls::sync_wait(driver, one);
+      colls::sync_wait(driver, other);
     } catch (const colls::error& thrown) {
-      why = thrown.what();
+      reason = thrown.what();
     }
-    REQUIRE(why == "");
+    REQUIRE(reason == "");
   };
   SUBCASE("a handler that takes long, before the engine's own") {
     for (int times = 0; times < 3; ++times) {
@@ -658,7 +665,7 @@ TEST_CASE_TEMPLATE("what came while the thread was elsewhere has come in time", 
         other = world.all[1].barrier();
         ::usleep(100'000);
       });
-      ::usleep(70'000);  // both are due
+      ::usleep(70'000);  // the handler and the engine's own are both due
       while (!other) io.run_one();
       io.run_for(milliseconds(5));
       check(one, *other);
@@ -670,12 +677,12 @@ TEST_CASE_TEMPLATE("what came while the thread was elsewhere has come in time", 
       auto other = world.all[1].barrier();
       ::usleep(1200);
       check(one, other);
-      for (int more = times % 3; more > 0; --more) on.poll();
+      for (int more = times % 3; more > 0; --more) driver.poll();
     }
   }
 }
 
-TEST_CASE_TEMPLATE("receives and collectives far ahead: time passes them", World, tcp_world,
+TEST_CASE_TEMPLATE("receives and collectives far ahead: deadlines cost little", World, tcp_world,
                    shm_world) {
   constexpr std::size_t count = 20'000;
   ranks<World> world(2);
@@ -706,15 +713,15 @@ TEST_CASE_TEMPLATE("receives and collectives far ahead: time passes them", World
     for (int& each : data) sums.push_back(comm.all_reduce(std::span(&each, 1)));
     for (auto& each : sums) co_await each;
     CHECK(data == std::vector<int>(count, 2));
-    CHECK(comm.net().matching().looks() < 20 * 2 * count);
+    CHECK(comm.net().matching().check_count() < 20 * 2 * count);
   });
 }
 
-TEST_CASE_TEMPLATE("a dead rank ends the operations of all others, named", World, tcp_world,
+TEST_CASE_TEMPLATE("a dead rank ends the operations of all others, and is named", World, tcp_world,
                    shm_world) {
   for (const std::size_t count : {std::size_t{1}, std::size_t{100'000}}) {
     ranks<World> world(4);
-    // Every rank has links to its partners before one of them dies.
+    // Every rank has connections to its partners before one of them dies.
     world.run([&](communicator& comm) -> task<> {
       std::vector<float> data(count, 1);
       co_await comm.all_reduce(data);
@@ -723,9 +730,9 @@ TEST_CASE_TEMPLATE("a dead rank ends the operations of all others, named", World
     const colls::time_point begin = world.world.on().now();
     world.run([&](communicator& comm) -> task<> {
       std::vector<float> data(count, 1);
-      const colls::failure why = co_await failure_of(comm.all_reduce(data));
-      CHECK(why.code == errc::peer_failed);
-      CHECK(why.culprit == 2);
+      const colls::failure reason = co_await failure_of(comm.all_reduce(data));
+      CHECK(reason.code == errc::peer_failed);
+      CHECK(reason.culprit == 2);
       const colls::failure again = co_await failure_of(comm.barrier());
       CHECK(again.culprit == 2);
     });
@@ -734,54 +741,54 @@ TEST_CASE_TEMPLATE("a dead rank ends the operations of all others, named", World
   }
 }
 
-TEST_CASE_TEMPLATE("a rank that died before any link to it existed is noticed too", World,
+TEST_CASE_TEMPLATE("a rank that died before any connection to it existed is noticed too", World,
                    tcp_world, shm_world) {
   ranks<World> world(3);
   world.kill(1);
   world.run([](communicator& comm) -> task<> {
     int token = 0;
-    const colls::failure why = co_await failure_of(comm.broadcast(std::span(&token, 1), 1));
-    CHECK(why.code == errc::peer_failed);
-    CHECK(why.culprit == 1);
+    const colls::failure reason = co_await failure_of(comm.broadcast(std::span(&token, 1), 1));
+    CHECK(reason.code == errc::peer_failed);
+    CHECK(reason.culprit == 1);
   });
 }
 
 TEST_CASE_TEMPLATE("a rank that dies while a communicator is made is named in it", World, tcp_world,
                    shm_world) {
   ranks<World> world(2);
-  auto [contexts, copies] = on_executors_of_their_own(world);
-  const auto turn = [&](std::size_t rank) {
+  auto [contexts, copies] = dup_on_own_executors(world);
+  const auto poll = [&](std::size_t rank) {
     while (contexts[rank]->poll() > 0) continue;
   };
   {
     int data[2] = {1, 2};
     colls::operation<> opening[] = {copies[0].all_reduce(std::span(data, 1)),
                                     copies[1].all_reduce(std::span(data + 1, 1))};
-    while (!opening[0].started().is_done() || !opening[1].started().is_done()) {
-      turn(0);
-      turn(1);
+    while (!opening[0].underlying_call().is_done() || !opening[1].underlying_call().is_done()) {
+      poll(0);
+      poll(1);
     }
   }
-  turn(0);
-  turn(1);
+  poll(0);
+  poll(1);
   colls::operation<communicator> split = copies[0].split(0);
-  turn(0);
+  poll(0);
   {
     colls::operation<communicator> other = copies[1].split(0);
     while (!other.done()) continue;
     CHECK(other.result().size() == 2);
   }
-  REQUIRE(!split.started().is_done());
-  copies[1] = communicator();  // and says no goodbye
-  // Rank 0 reads in one turn what makes its part and that the other is gone.
-  while (!split.started().is_done()) turn(0);
+  REQUIRE(!split.underlying_call().is_done());
+  copies[1] = communicator();  // without a goodbye
+  // One poll of rank 0 reads what completes its split and the end of the connection.
+  while (!split.underlying_call().is_done()) poll(0);
   communicator child = split.result();
   for (int i = 0; i < 2; ++i) {
     int token = 1;
-    const colls::failure why =
+    const colls::failure reason =
         colls::sync_wait(copies[0], failure_of(child.all_reduce(std::span(&token, 1))));
-    CHECK(why.code == errc::peer_failed);
-    CHECK(why.culprit == 1);
+    CHECK(reason.code == errc::peer_failed);
+    CHECK(reason.culprit == 1);
   }
 }
 
@@ -794,8 +801,8 @@ TEST_CASE_TEMPLATE("a dead rank leaves communicators without it alone", World, t
     if (comm.rank() == 3) co_return;
     if (comm.rank() == 2) {
       int token = 0;
-      const colls::failure why = co_await failure_of(half.recv(std::span(&token, 1), 1));
-      CHECK(why.code == errc::closed);
+      const colls::failure reason = co_await failure_of(half.recv(std::span(&token, 1), 1));
+      CHECK(reason.code == errc::closed);
       co_return;
     }
     std::vector<int> one(1, 1);
@@ -837,35 +844,36 @@ TEST_CASE_TEMPLATE("calls that differ end on every rank, with both sides named",
     ranks<World> world(3);
     world.run([&](communicator& comm) -> task<> {
       std::vector<int> data(1000, 1);
-      // A root may have gone on already: then its next call tells it.
-      colls::failure why = co_await failure_of(each.call(comm, data, comm.rank() == 1));
-      if (why.code == errc{}) why = co_await failure_of(comm.barrier());
-      CHECK(why.code == errc::mismatch);
-      CHECK(says(why, "rank 1 called"));
-      CHECK(says(why, each.differ));
+      // A root may have completed the call already: then its next call fails.
+      colls::failure reason = co_await failure_of(each.call(comm, data, comm.rank() == 1));
+      if (reason.code == errc{}) reason = co_await failure_of(comm.barrier());
+      CHECK(reason.code == errc::mismatch);
+      CHECK(says(reason, "rank 1 called"));
+      CHECK(says(reason, each.differ));
     });
   }
 }
 
-TEST_CASE_TEMPLATE("two ranks that both only receive find out", World, tcp_world, shm_world) {
+TEST_CASE_TEMPLATE("two ranks that both only receive end with a mismatch", World, tcp_world,
+                   shm_world) {
   ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     std::vector<int> data(10, 1);
-    const colls::failure why = co_await failure_of(comm.broadcast(data, 1 - comm.rank()));
-    CHECK(why.code == errc::mismatch);
-    CHECK(says(why, "root 0"));
-    CHECK(says(why, "root 1"));
+    const colls::failure reason = co_await failure_of(comm.broadcast(data, 1 - comm.rank()));
+    CHECK(reason.code == errc::mismatch);
+    CHECK(says(reason, "root 0"));
+    CHECK(says(reason, "root 1"));
   });
 }
 
 TEST_CASE_TEMPLATE("lengths that differ in all_to_all_v end both sides, also when they are long",
                    World, tcp_world, shm_world) {
-  for (const auto& [how, more] :
+  for (const auto& [algo, more] :
        std::vector<std::pair<colls::algorithm, std::size_t>>{{colls::algorithm::automatic, 1},
                                                              {colls::algorithm::automatic, 200'000},
                                                              {colls::algorithm::bruck, 1},
                                                              {colls::algorithm::bruck, 200'000}}) {
-    const colls::options pinned{.algorithm = how};
+    const colls::options pinned{.algorithm = algo};
     const std::size_t longer = more;
     ranks<World> world(2);
     world.run([&](communicator& comm) -> task<> {
@@ -874,14 +882,15 @@ TEST_CASE_TEMPLATE("lengths that differ in all_to_all_v end both sides, also whe
       std::vector<int> to(20);
       const std::vector<std::size_t> sends{out, out};
       const std::vector<std::size_t> receives(2, 10);
-      // Rank 0's own block is equal, what it sends to rank 1 is not.
+      // The length of rank 0's own block matches, that of its block for rank 1 does not.
       std::vector<std::size_t> mine = sends;
       mine[static_cast<std::size_t>(comm.rank())] = 10;
       from.resize(mine[0] + mine[1]);
-      // Rank 0 may have sent all and got all; then its next call tells it.
-      colls::failure why = co_await failure_of(comm.all_to_all_v(from, mine, to, receives, pinned));
-      if (why.code == errc{}) why = co_await failure_of(comm.barrier());
-      CHECK(why.code == errc::mismatch);
+      // Rank 0 may have sent and received everything; then its next call fails.
+      colls::failure reason =
+          co_await failure_of(comm.all_to_all_v(from, mine, to, receives, pinned));
+      if (reason.code == errc{}) reason = co_await failure_of(comm.barrier());
+      CHECK(reason.code == errc::mismatch);
     });
   }
 }
@@ -896,20 +905,20 @@ TEST_CASE_TEMPLATE("a dropped collective revokes its communicator on all ranks",
         {
           const colls::operation<> dropped = comm.all_reduce(data);
         }
-        std::fill(data.begin(), data.end(), 5.F);  // nothing writes here any more
+        std::fill(data.begin(), data.end(), 5.F);  // the operation no longer writes here
         co_await comm.net().driver().sleep_until(comm.net().now() + 20 * colls::milliseconds);
         CHECK(std::all_of(data.begin(), data.end(), [](float x) { return x == 5.F; }));
       }
       std::vector<float> other(count, 1);
-      const colls::failure why = co_await failure_of(comm.all_reduce(other));
-      CHECK(why.code == errc::cancelled);
-      CHECK(why.culprit == 1);
+      const colls::failure reason = co_await failure_of(comm.all_reduce(other));
+      CHECK(reason.code == errc::cancelled);
+      CHECK(reason.culprit == 1);
     });
   }
 }
 
-TEST_CASE_TEMPLATE("a receive that nothing met is withdrawn, and the communicator stays good",
-                   World, tcp_world, shm_world) {
+TEST_CASE_TEMPLATE("an unmatched receive is withdrawn, and the communicator stays usable", World,
+                   tcp_world, shm_world) {
   ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
     int token = comm.rank();
@@ -925,9 +934,9 @@ TEST_CASE_TEMPLATE("a receive that nothing met is withdrawn, and the communicato
   });
 }
 
-TEST_CASE_TEMPLATE("messages of one tag do not overtake each other, whatever goes ahead of them",
-                   World, tcp_world, shm_world) {
-  // In words: what may go unasked, what does not fit the window with it, and what may not go.
+TEST_CASE_TEMPLATE("messages of one tag do not overtake each other, whatever their lengths", World,
+                   tcp_world, shm_world) {
+  // Lengths in ints: eager messages, eager ones that exceed the credit together, and longer ones.
   constexpr std::size_t longest = colls::eager_limit / sizeof(int);
   const std::vector<std::vector<std::size_t>> rows = {{2, 1 << 18},
                                                       {longest, longest, longest, longest, longest},
@@ -965,12 +974,12 @@ TEST_CASE_TEMPLATE("messages of one tag do not overtake each other, whatever goe
   }
 }
 
-TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive gets the next one",
+TEST_CASE_TEMPLATE("an unmatched send is withdrawn, and the next receive gets the next message",
                    World, tcp_world, shm_world) {
   struct way {
-    std::size_t size;  // of the message that is withdrawn, in words
-    bool any;          // the receiver names no source
-    bool late;         // the receive has asked for it when it is withdrawn
+    std::size_t size;  // of the message that is withdrawn, in ints
+    bool any;          // the receive is from any source
+    bool late;         // the receive was posted when the send is withdrawn
     int between;       // messages like it, after it, that are received
   };
   for (const way each :
@@ -998,9 +1007,9 @@ TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive ge
           const colls::operation<> dropped = comm.send(all, 1, 3);
           std::fill(last.begin(), last.end(), 7);
           for (int i = 0; i < each.between; ++i) others.push_back(comm.send(last, 1, 3));
-          // Its header has come to the other side, or all of it.
+          // Its RTS has arrived, or all of it.
           if (!each.late) {
-            co_await until([&] { return world.world[1].matching().arrivals() > 0; });
+            co_await until([&] { return world.world[1].matching().unexpected_count() > 0; });
           }
         }
         withdrawn = true;
@@ -1008,13 +1017,13 @@ TEST_CASE_TEMPLATE("a send that nobody met is withdrawn, and the next receive ge
         const int next = 42;
         co_await comm.send(std::span(&next, 1), 1, 3);
       } else {
-        const colls::peer from = each.any ? colls::peer(colls::any_source) : colls::peer(0);
+        const colls::peer source = each.any ? colls::peer(colls::any_source) : colls::peer(0);
         if (!each.late) co_await until([&] { return withdrawn; });
         for (int i = 0; i < each.between; ++i) {
-          co_await comm.recv(all, from, 3);
+          co_await comm.recv(all, source, 3);
           CHECK(std::all_of(words.begin(), words.end(), [](int word) { return word == 7; }));
         }
-        const colls::received got = co_await comm.recv(all, from, 3);
+        const colls::received got = co_await comm.recv(all, source, 3);
         CHECK(got.count == 1);
         CHECK(words[0] == 42);
       }
@@ -1032,10 +1041,10 @@ TEST_CASE_TEMPLATE("a late rank is no failure; options.timeout ends the wait for
     if (comm.rank() == 1) co_await comm.net().driver().sleep_until(nap);
     co_await comm.barrier();
     if (comm.rank() == 1) co_await comm.net().driver().sleep_until(nap + 600 * colls::milliseconds);
-    const colls::failure why =
+    const colls::failure reason =
         co_await failure_of(comm.barrier({.timeout = std::chrono::milliseconds(300)}));
-    CHECK(why.code == errc::timeout);
-    CHECK(why.culprit == 1);
+    CHECK(reason.code == errc::timeout);
+    CHECK(reason.culprit == 1);
   });
 }
 
@@ -1047,27 +1056,27 @@ TEST_CASE_TEMPLATE("a rank that has left is named as having left", World, tcp_wo
       co_await comm.close();
       co_return;
     }
-    const colls::failure why = co_await failure_of(comm.barrier());
-    CHECK(why.code == errc::closed);
-    CHECK(why.culprit == 2);
+    const colls::failure reason = co_await failure_of(comm.barrier());
+    CHECK(reason.code == errc::closed);
+    CHECK(reason.culprit == 2);
   });
 }
 
-TEST_CASE_TEMPLATE("who opens a link to a rank that has given the communicator up learns why",
+TEST_CASE_TEMPLATE("a rank that connects to one that has revoked the communicator learns why",
                    World, tcp_world, shm_world) {
-  // A world on another executor has no store that would tell everybody.
+  // A world on another executor has no store that reports failures to all ranks.
   ranks<World> world(3);
   boost::asio::io_context context(1);
   std::vector<communicator> copies(3);
   world.run([&](communicator& comm) -> task<> {
     copies[static_cast<std::size_t>(comm.rank())] = co_await comm.dup(context.get_executor());
   });
-  copies[1].revoke("it was given up before anybody had called");
+  copies[1].revoke("it was revoked before any rank had called");
   const auto main = [](communicator& mine) -> task<> {
-    const colls::failure why = co_await failure_of(mine.barrier());
-    CHECK(why.code == errc::revoked);
-    CHECK(why.culprit == 1);
-    CHECK(std::string(why.detail) == "it was given up before anybody had called");
+    const colls::failure reason = co_await failure_of(mine.barrier());
+    CHECK(reason.code == errc::revoked);
+    CHECK(reason.culprit == 1);
+    CHECK(std::string(reason.detail) == "it was revoked before any rank had called");
   };
   const auto close = [](communicator& mine) -> task<> { co_await mine.close(); };
   std::vector<task<>> mains;
@@ -1078,77 +1087,78 @@ TEST_CASE_TEMPLATE("who opens a link to a rank that has given the communicator u
   colls::sync_wait(copies[0], colls::when_all(std::move(ends)));
 }
 
-TEST_CASE("who asks an operation whether it has ended wakes those it has written to") {
+TEST_CASE("a rank that asks whether an operation has ended wakes the peers it has written to") {
   ranks<shm_world> world(3);
-  auto [contexts, copies] = on_executors_of_their_own(world);
-  // Rank 0 sends to rank 1, and that to rank 2.
+  auto [contexts, copies] = dup_on_own_executors(world);
+  // Rank 0 sends to rank 1, and rank 1 to rank 2.
   int data[3] = {5, 0, 0};
   const auto begin = [&](std::size_t rank) {
     return copies[rank].broadcast(std::span(data + rank, 1), 0,
                                   {.algorithm = colls::algorithm::chain});
   };
-  const auto turn = [&](std::size_t rank) {
+  const auto poll = [&](std::size_t rank) {
     while (contexts[rank]->poll() > 0) continue;
   };
   {
-    colls::operation<> first[] = {begin(0), begin(1), begin(2)};  // opens links
-    while (!first[2].started().is_done()) {
-      for (std::size_t rank = 0; rank < 3; ++rank) turn(rank);
+    colls::operation<> first[] = {begin(0), begin(1), begin(2)};  // opens connections
+    while (!first[2].underlying_call().is_done()) {
+      for (std::size_t rank = 0; rank < 3; ++rank) poll(rank);
     }
   }
   data[0] = 7;
   colls::operation<> last = begin(2);
-  turn(2);  // sleeps now
+  poll(2);  // sleeps now
   colls::operation<> middle = begin(1);
   colls::operation<> root = begin(0);
   while (!middle.done()) continue;
-  turn(2);
-  CHECK(last.started().is_done());
+  poll(2);
+  CHECK(last.underlying_call().is_done());
   CHECK(data[2] == 7);
   CHECK(root.done());
 }
 
-TEST_CASE("who goes on after an operation and computes has woken those it has written to") {
+TEST_CASE("a rank that computes after an operation has woken the peers it has written to") {
   ranks<shm_world> world(3);
-  auto [contexts, copies] = on_executors_of_their_own(world);
+  auto [contexts, copies] = dup_on_own_executors(world);
   int data[3] = {5, 0, 0};
   const auto begin = [&](std::size_t rank) {
     return copies[rank].broadcast(std::span(data + rank, 1), 0,
                                   {.algorithm = colls::algorithm::chain});
   };
-  const auto turn = [&](std::size_t rank) {
+  const auto poll = [&](std::size_t rank) {
     while (contexts[rank]->poll() > 0) continue;
   };
   {
-    colls::operation<> first[] = {begin(0), begin(1), begin(2)};  // opens links
-    while (!first[2].started().is_done()) {
-      for (std::size_t rank = 0; rank < 3; ++rank) turn(rank);
+    colls::operation<> first[] = {begin(0), begin(1), begin(2)};  // opens connections
+    while (!first[2].underlying_call().is_done()) {
+      for (std::size_t rank = 0; rank < 3; ++rank) poll(rank);
     }
   }
   data[0] = 7;
   colls::operation<> last = begin(2);
-  turn(2);  // sleeps now
+  poll(2);  // sleeps now
   std::optional<colls::operation<>> root;
-  bool heard = false;
+  bool is_last_done = false;
   const auto middle = [&]() -> task<> {
     colls::operation<> mine = begin(1);
     root.emplace(begin(0));
     co_await mine;
-    turn(2);  // while this rank computes
-    heard = last.started().is_done();
+    poll(2);  // while this rank computes
+    is_last_done = last.underlying_call().is_done();
   };
   colls::sync_wait(copies[1], middle());
-  CHECK(heard);
+  CHECK(is_last_done);
   CHECK(data[2] == 7);
   while (!last.done() || !root->done()) continue;
 }
 
-TEST_CASE("who waits for one rank asks its socket each time, and those of others now and then") {
+TEST_CASE(
+    "a rank that waits for one peer polls its socket each time, and the others now and then") {
   ranks<tcp_world> world(3);
   using colls::algorithm;
   world.run(
       [](communicator& comm) -> task<> { co_await comm.barrier<algorithm::dissemination>(); });
-  colls::tcp_transport& net = world.world[1];
+  colls::interprocess_transport& net = world.world[1];
   bool waited = false;
   for (int i = 0; i < 8; ++i) {
     float wanted = 0;
@@ -1160,7 +1170,7 @@ TEST_CASE("who waits for one rank asks its socket each time, and those of others
     };
     colls::operation<> early = begin(2);
     int polls = 0;
-    while (!net.matching().has_arrivals() && polls < 100) {
+    while (!net.matching().has_unexpected() && polls < 100) {
       net.poll();
       ++polls;
     }
@@ -1180,11 +1190,12 @@ TEST_CASE("who waits for one rank asks its socket each time, and those of others
   CHECK(waited);
 }
 
-TEST_CASE("epoll is told of what comes where nobody looks all the time, and of nothing else") {
+TEST_CASE(
+    "epoll reports what arrives on sockets that are not polled all the time, and nothing else") {
   ranks<tcp_world> world(2);
-  auto [contexts, copies] = on_executors_of_their_own(world);
-  colls::engine& on = copies[1].net().driver();
-  on.spin(1000);
+  auto [contexts, copies] = dup_on_own_executors(world);
+  colls::engine& driver = copies[1].net().driver();
+  driver.spin(1000);
   int given = 0;
   int taken = 0;
   const auto begin = [&] { return copies[1].recv(std::span(&taken, 1), 0, 5); };
@@ -1199,38 +1210,38 @@ TEST_CASE("epoll is told of what comes where nobody looks all the time, and of n
     while (!waits.done()) continue;
   };
   for (int time = 0; time < 2; ++time) {
-    on.enter();
+    driver.enter();
     for (int i = 0; i < 10; ++i) exchange();
     {
       colls::operation<colls::received> waits = begin();
       send();
-      CHECK(!on.dispatch());
+      CHECK(!driver.dispatch());
       while (!waits.done()) continue;
     }
     {
       // Before it sleeps.
       colls::operation<colls::received> waits = begin();
       send();
-      on.idle(1'000'000);
-      CHECK(waits.started().is_done());
+      driver.idle(1'000'000);
+      CHECK(waits.underlying_call().is_done());
     }
     for (int i = 0; i < 10; ++i) exchange();
-    on.leave();
+    driver.leave();
     while (contexts[1]->poll() > 0) continue;
-    // Others turn it.
+    // The rest of the program runs the io_context.
     colls::operation<colls::received> waits = begin();
     while (contexts[1]->poll() > 0) continue;
     send();
     while (contexts[1]->poll() > 0) continue;
-    CHECK(waits.started().is_done());
+    CHECK(waits.underlying_call().is_done());
     CHECK(taken == given);
   }
 }
 
-TEST_CASE_TEMPLATE("a loop over done() opens links, closes them, sees deadlines and deaths", World,
-                   tcp_world, shm_world) {
+TEST_CASE_TEMPLATE("a loop over done() opens connections, closes them, sees deadlines and deaths",
+                   World, tcp_world, shm_world) {
   ranks<World> world(2);
-  // Some compute between two questions.
+  // Without and with work between two calls of done().
   for (const auto computing : {std::chrono::milliseconds(0), std::chrono::milliseconds(2)}) {
     CAPTURE(computing.count());
     const auto have_ended = [=](auto&... all) {
@@ -1243,11 +1254,11 @@ TEST_CASE_TEMPLATE("a loop over done() opens links, closes them, sees deadlines 
       return ended;
     };
     int sums[2] = {1, 2};
-    const auto begin = [&](copied& of, std::size_t rank, const colls::options& how = {}) {
-      return of.copies[rank].all_reduce(std::span(sums + rank, 1), how);
+    const auto begin = [&](duplicates& of, std::size_t rank, const colls::options& opts = {}) {
+      return of.copies[rank].all_reduce(std::span(sums + rank, 1), opts);
     };
     {
-      copied two = on_executors_of_their_own(world);
+      duplicates two = dup_on_own_executors(world);
       colls::operation<> sum[] = {begin(two, 0), begin(two, 1)};
       CHECK(have_ended(sum[0], sum[1]));
       CHECK((sums[0] == 3 && sums[1] == 3));
@@ -1255,36 +1266,36 @@ TEST_CASE_TEMPLATE("a loop over done() opens links, closes them, sees deadlines 
       CHECK(have_ended(closing[0], closing[1]));
     }
     {
-      copied two = on_executors_of_their_own(world);
+      duplicates two = dup_on_own_executors(world);
       colls::operation<> late = begin(two, 0, {.timeout = std::chrono::milliseconds(50)});
       CHECK(have_ended(late));
-      CHECK(late.why().code == errc::timeout);
+      CHECK(late.reason().code == errc::timeout);
     }
     {
-      copied two = on_executors_of_their_own(world);
+      duplicates two = dup_on_own_executors(world);
       colls::operation<> sum[] = {begin(two, 0), begin(two, 1)};
       CHECK(have_ended(sum[0], sum[1]));
       colls::operation<> alone = begin(two, 0);
       two.copies[1] = communicator();
       CHECK(have_ended(alone));
-      CHECK(alone.why().code == errc::peer_failed);
+      CHECK(alone.reason().code == errc::peer_failed);
     }
   }
 }
 
-TEST_CASE("on another executor a rank waits as on the first, and spins where it has two cores") {
+TEST_CASE("on another executor a rank waits as on the first, and spins if it has two cores") {
   for (const bool spins : {true, false}) {
     ranks<tcp_world> world(1);
     world.world.on().spin(spins ? 100 : 0, colls::milliseconds);
-    const copied one = on_executors_of_their_own(world);
+    const duplicates one = dup_on_own_executors(world);
     CHECK(one.copies[0].net().driver().spins() == (spins && colls::detail::cores() >= 2));
   }
 }
 
-TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its own can turn",
-                   World, tcp_world, shm_world) {
+TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that its own thread can drive", World,
+                   tcp_world, shm_world) {
   ranks<World> world(3);
-  auto [contexts, copies] = on_executors_of_their_own(world);
+  auto [contexts, copies] = dup_on_own_executors(world);
   std::vector<std::thread> threads;
   std::vector<int> sums(3);
   for (std::size_t rank = 0; rank < 3; ++rank) {
@@ -1313,15 +1324,15 @@ TEST_CASE_TEMPLATE("dup(executor) gives every rank a world that a thread of its 
   CHECK(sums == std::vector<int>{6, 6, 6});
 }
 
-/// An element of so many numbers.
+/// An element of `Numbers` ints.
 template <std::size_t Numbers>
 struct several {
   int value[Numbers];
 
-  static several of(std::size_t first) {
-    several made;
-    for (std::size_t i = 0; i < Numbers; ++i) made.value[i] = static_cast<int>(first + i);
-    return made;
+  static several from(std::size_t first) {
+    several result;
+    for (std::size_t i = 0; i < Numbers; ++i) result.value[i] = static_cast<int>(first + i);
+    return result;
   }
 };
 
@@ -1330,7 +1341,7 @@ task<> sum_of_several(communicator& comm, std::size_t count) {
   using element = several<Numbers>;
   std::vector<element> data(count);
   const auto rank = static_cast<std::size_t>(comm.rank());
-  for (std::size_t i = 0; i < count; ++i) data[i] = element::of(i * (rank + 1));
+  for (std::size_t i = 0; i < count; ++i) data[i] = element::from(i * (rank + 1));
   const auto sum = [](const element& a, const element& b) {
     element both;
     for (std::size_t i = 0; i < Numbers; ++i) both.value[i] = a.value[i] + b.value[i];
@@ -1346,7 +1357,7 @@ task<> sum_of_several(communicator& comm, std::size_t count) {
   CHECK(wrong == 0);
 }
 
-TEST_CASE_TEMPLATE("elements of any size are reduced whole, wherever a message is cut", World,
+TEST_CASE_TEMPLATE("elements of any size are reduced as a whole, wherever a message is cut", World,
                    tcp_world, shm_world) {
   ranks<World> world(2);
   world.run([](communicator& comm) -> task<> {
@@ -1371,9 +1382,9 @@ TEST_CASE("without memory to share, ranks of one host use a socket, unless shm w
   {
     ranks<shm_world> world(3);
     world.run([](communicator& comm) -> task<> {
-      const colls::failure why = co_await failure_of(comm.barrier());
-      CHECK(why.code == errc::peer_failed);
-      CHECK(says(why, "it cannot be reached by shared memory"));
+      const colls::failure reason = co_await failure_of(comm.barrier());
+      CHECK(reason.code == errc::peer_failed);
+      CHECK(says(reason, "it cannot be reached by shared memory"));
     });
   }
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
@@ -1381,8 +1392,8 @@ TEST_CASE("without memory to share, ranks of one host use a socket, unless shm w
 
 namespace {
 
-/// A congestion control that links do not have unless they are told to; empty: there is none.
-std::string another_congestion() {
+/// Returns a congestion control that connections use only on request. Empty: there is none.
+std::string other_congestion_control() {
   std::string usual;
   std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> usual;
   std::ifstream all("/proc/sys/net/ipv4/tcp_available_congestion_control");
@@ -1392,20 +1403,20 @@ std::string another_congestion() {
   return {};
 }
 
-/// That of each end of a link of this process.
-std::vector<std::string> congestion_of_links(tcp_world& world) {
+/// Returns the congestion control of each end of a connection in this process.
+std::vector<std::string> congestion_controls(tcp_world& world) {
   std::vector<std::string> found;
   for (int fd = 0; fd < 1024; ++fd) {
-    const int here = colls::detail::name_of(fd, &::getsockname).port();
-    const int there = colls::detail::name_of(fd, &::getpeername).port();
-    bool is_link = false;
+    const int here = colls::detail::socket_endpoint(fd, &::getsockname).port();
+    const int there = colls::detail::socket_endpoint(fd, &::getpeername).port();
+    bool is_connection = false;
     for (int rank = 0; rank < world.size() && there != 0; ++rank) {
-      const int door = world[rank].members().link_listener.local().port();
-      is_link |= here == door || there == door;
+      const int listener_port = world[rank].info().peer_listener.local().port();
+      is_connection |= here == listener_port || there == listener_port;
     }
     char name[16] = {};
     socklen_t size = sizeof name;
-    if (!is_link || ::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) continue;
+    if (!is_connection || ::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) continue;
     found.emplace_back(name);
   }
   return found;
@@ -1413,21 +1424,21 @@ std::vector<std::string> congestion_of_links(tcp_world& world) {
 
 }  // namespace
 
-TEST_CASE("both ends of a link have the congestion control that was asked for") {
-  const std::string wanted = another_congestion();
-  if (wanted.empty()) {
-    MESSAGE("skipped: this system has one congestion control, or lets this user have one");
+TEST_CASE("both ends of a connection use the requested congestion control") {
+  const std::string requested = other_congestion_control();
+  if (requested.empty()) {
+    MESSAGE("skipped: this system has only one congestion control, or allows this user only one");
     return;
   }
-  ranks<tcp_world> world(2, "tcp", "", wanted.c_str());
+  ranks<tcp_world> world(2, "tcp", "", requested.c_str());
   world.run([](communicator& comm) -> task<> { co_await comm.barrier(); });
-  CHECK(congestion_of_links(world.world) == std::vector<std::string>(2, wanted));
+  CHECK(congestion_controls(world.world) == std::vector<std::string>(2, requested));
 }
 
-TEST_CASE("a world that may not use shared memory has no local door") {
+TEST_CASE("a world that may not use shared memory has no local listener") {
   const auto listens = [](tcp_world& world) {
     colls::detail::descriptor found;
-    return !colls::shm::connect_beside(world[0].members().link_listener.local(), found);
+    return !colls::shm::connect_local(world[0].info().peer_listener.local(), found);
   };
   tcp_world tcp(2);
   shm_world shm(2);
@@ -1435,8 +1446,8 @@ TEST_CASE("a world that may not use shared memory has no local door") {
   CHECK(listens(shm));
 }
 
-TEST_CASE_TEMPLATE("a world that has ended leaves no descriptor open, however its links end", World,
-                   tcp_world, shm_world) {
+TEST_CASE_TEMPLATE("a world that has ended leaves no descriptor open, however its connections end",
+                   World, tcp_world, shm_world) {
   const auto count = [] {
     std::vector<int> all;
     for (int fd = 0; fd < 4096; ++fd) {
@@ -1444,10 +1455,10 @@ TEST_CASE_TEMPLATE("a world that has ended leaves no descriptor open, however it
     }
     return all;
   };
-  const auto live = [](bool dies) {
+  const auto run_world = [](bool dies) {
     ranks<World> world(3);
     world.run([](communicator& comm) -> task<> {
-      const colls::shared_buffer<int> lent = comm.allocate<int>(10);
+      const colls::shared_buffer<int> shared = comm.allocate<int>(10);
       std::vector<int> data(100'000, 1);
       co_await comm.all_reduce(data);
       co_await comm.barrier();
@@ -1455,15 +1466,15 @@ TEST_CASE_TEMPLATE("a world that has ended leaves no descriptor open, however it
     if (!dies) return;
     world.kill(1);
     world.run([](communicator& comm) -> task<> {
-      const colls::failure why = co_await failure_of(comm.barrier());
-      CHECK(why.code == errc::peer_failed);
+      const colls::failure reason = co_await failure_of(comm.barrier());
+      CHECK(reason.code == errc::peer_failed);
     });
   };
-  live(false);  // what a process opens once
+  run_world(false);  // opens the descriptors that a process opens once
   for (const bool dies : {false, true}) {
     CAPTURE(dies);
     const std::vector<int> before = count();
-    for (int times = 0; times < 3; ++times) live(dies);
+    for (int times = 0; times < 3; ++times) run_world(dies);
     CHECK(count() == before);
   }
 }

@@ -17,20 +17,20 @@ namespace {
 
 constexpr ticks us = 1'000'000;
 
-/// Latency 1 us, no overhead, 1 GB/s: a byte a nanosecond.
+/// Latency 1 us, no overhead, 1 GB/s, which is a byte per nanosecond.
 settings plain() {
-  settings how;
-  how.network.overhead_us = 0;
-  how.network.bandwidth = 1;
-  return how;
+  settings opts;
+  opts.network.overhead_us = 0;
+  opts.network.bandwidth = 1;
+  return opts;
 }
 
-/// The ranks of a world with one communicator, and one call on it, by hand.
-class team {
+/// The ranks of a simulated world, with one communicator and the records of one call on it.
+class test_world {
  public:
   using channel = basic_channel<simulated_transport>;
 
-  explicit team(int size, const settings& how = plain()) : world(size, how) {
+  explicit test_world(int size, const settings& opts = plain()) : world(size, opts) {
     for (int rank = 0; rank < size; ++rank) {
       states_.push_back(std::make_unique<communicator_state>(1, rank, size, nullptr));
       world[rank].matching().add(*states_.back());
@@ -38,7 +38,7 @@ class team {
       begin(rank, *calls_.back(), 0);
     }
   }
-  ~team() {
+  ~test_world() {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       const int rank = static_cast<int>(i);
       world[rank].matching().end(*calls_[i]);
@@ -50,13 +50,13 @@ class team {
   communicator_state& state(int rank) { return *states_[index(rank)]; }
   operation_record& record(int rank) { return *calls_[index(rank)]; }
 
-  /// Numbers a call whose fingerprint `count` makes.
+  /// Begins a call with its own sequence number. `count` is a part of its fingerprint.
   void begin(int rank, operation_record& record, std::uint64_t count) {
     fingerprint print;
-    print.what = collective::all_reduce;
+    print.operation = collective::all_reduce;
     print.count = count;
     record.communicator = states_[index(rank)].get();
-    record.what = print.what;
+    record.operation = print.operation;
     record.sequence = record.communicator->take_sequence(print);
     record.hash = hash_of(print);
     world[rank].matching().begin(record);
@@ -75,7 +75,7 @@ class team {
   std::vector<std::unique_ptr<operation_record>> calls_;
 };
 
-/// Starts an operation, or what it is made from, at once and remembers when it ended.
+/// Starts an operation, or the operation of a request, at once and records the time of its end.
 template <startable Operation>
 class started : completion {
  public:
@@ -89,20 +89,20 @@ class started : completion {
   }
 
   bool ended() const { return ended_; }
-  ticks when() const { return when_; }
+  ticks end_time() const { return end_time_; }
   Operation& operation() { return operation_; }
   std::error_code result() { return operation_.result(); }
 
  private:
   void end() {
     ended_ = true;
-    when_ = world_.time();
+    end_time_ = world_.time();
   }
 
   simulated_world& world_;
   Operation operation_;
   bool ended_ = false;
-  ticks when_ = -1;
+  ticks end_time_ = -1;
 };
 template <startable Operation>
 started(simulated_world&, int, Operation) -> started<Operation>;
@@ -122,8 +122,8 @@ void settle(simulated_world& world) {
 
 }  // namespace
 
-TEST_CASE("entries come by time, and in the order of their pushes where times are equal") {
-  simulated::clock_queue<int> queue;
+TEST_CASE("entries are popped by time, and in the order of their pushes where times are equal") {
+  simulated::event_queue<int> queue;
   std::vector<std::pair<ticks, int>> pushed;
   std::vector<std::pair<ticks, int>> popped;
   ticks now = 0;
@@ -134,7 +134,7 @@ TEST_CASE("entries come by time, and in the order of their pushes where times ar
     popped.emplace_back(entry.time, entry.item);
   };
   for (int i = 0; i < 20'000; ++i) {
-    // Mostly three delays of one length each, sometimes any.
+    // Mostly one of three delays, sometimes any delay.
     const std::uint64_t drawn = mix(7, static_cast<std::uint64_t>(i));
     const ticks delay = drawn % 5 == 0 ? static_cast<ticks>(drawn >> 32) % 50 : 10 * (drawn % 3);
     queue.push(now + delay, i);
@@ -146,8 +146,8 @@ TEST_CASE("entries come by time, and in the order of their pushes where times ar
   CHECK(popped == pushed);
 }
 
-TEST_CASE("what is put off keeps its order, and its place before later ones") {
-  simulated::clock_queue<int> queue;
+TEST_CASE("deferred entries keep their order and precede later ones") {
+  simulated::event_queue<int> queue;
   for (const int i : {9, 2, 1}) queue.push(i, i);
   queue.push(5, 5);
   for (const int i : {1, 2}) {
@@ -159,24 +159,24 @@ TEST_CASE("what is put off keeps its order, and its place before later ones") {
 }
 
 TEST_CASE("a message takes its overheads, its bytes and the latency") {
-  settings how = plain();
-  how.network.overhead_us = 0.25;
-  team all(2, how);
+  settings opts = plain();
+  opts.network.overhead_us = 0.25;
+  test_world all(2, opts);
   const bytes_of from(1000, 7);
   bytes_of into(1000);
   started recv(all.world, 1, all[1].recv(0, into));
   started send(all.world, 0, all[0].send(1, from));
   settle(all.world);
-  CHECK(send.when() == us / 4 + us);
-  CHECK(recv.when() == us / 4 + us + us + us / 4);
+  CHECK(send.end_time() == us / 4 + us);
+  CHECK(recv.end_time() == us / 4 + us + us + us / 4);
   CHECK(into == from);
   CHECK(all.world.messages() == 1);
   CHECK(all.world.bytes() == 1000);
   CHECK(all.world.in_flight() == 0);
 }
 
-TEST_CASE("messages leave one after another, and come in one after another") {
-  team all(3);
+TEST_CASE("messages leave and are accepted one after another") {
+  test_world all(3);
   const bytes_of from(1000);
   bytes_of into(1000);
   bytes_of other(1000);
@@ -186,14 +186,14 @@ TEST_CASE("messages leave one after another, and come in one after another") {
   started a(all.world, 2, all[2].recv(0, into));
   started b(all.world, 2, all[2].recv(1, other));
   settle(all.world);
-  CHECK(first.when() == us);
-  CHECK(second.when() == 2 * us);
-  CHECK(a.when() == 2 * us);  // both reach rank 2 at once, and one waits for its way in
-  CHECK(b.when() == 3 * us);
+  CHECK(first.end_time() == us);
+  CHECK(second.end_time() == 2 * us);
+  CHECK(a.end_time() == 2 * us);  // both reach rank 2 at the same time, and its port serves one
+  CHECK(b.end_time() == 3 * us);
 }
 
 TEST_CASE("the sender's bytes may change once its send has ended, and not before") {
-  team all(2);
+  test_world all(2);
   bytes_of from(1000, 1);
   bytes_of into(1000);
   started send(all.world, 0, all[0].send(1, from));
@@ -206,7 +206,7 @@ TEST_CASE("the sender's bytes may change once its send has ended, and not before
 
 TEST_CASE("a long message leaves when its receive is posted, a short one waits where it arrives") {
   for (const std::size_t size : {colls::eager_limit, colls::eager_limit + 1}) {
-    team all(2);
+    test_world all(2);
     const bool is_long = size > colls::eager_limit;
     const bytes_of from(size, 3);
     bytes_of into(size);
@@ -222,7 +222,7 @@ TEST_CASE("a long message leaves when its receive is posted, a short one waits w
 }
 
 TEST_CASE("a short message does not overtake a long one of its key") {
-  team all(2);
+  test_world all(2);
   const bytes_of first(100'000, 1);
   const bytes_of second(8, 2);
   bytes_of a(100'000);
@@ -237,13 +237,13 @@ TEST_CASE("a short message does not overtake a long one of its key") {
   CHECK(b == second);
 }
 
-TEST_CASE("what tells of a waiting message goes behind the messages before it") {
-  settings how = plain();
-  how.network.wiring = simulated::topology::parse("nodes:2");
-  how.network.bandwidth = 1e-3;
-  team all(4, how);
-  // The link between the nodes is taken for 0.5 s. The first message waits there; the second one
-  // waits to be asked for, and tells so after 0.1 s.
+TEST_CASE("a repeated RTS does not overtake the messages before it") {
+  settings opts = plain();
+  opts.network.wiring = simulated::topology::parse("nodes:2");
+  opts.network.bandwidth = 1e-3;
+  test_world all(4, opts);
+  // The link between the nodes is busy for 0.5 s. The first message waits for the link. The second
+  // one waits for its CTS and repeats its RTS after 0.1 s.
   const bytes_of other(500'000, 3);
   const bytes_of first(200'000, 1);
   const bytes_of second(150'000, 2);
@@ -255,10 +255,10 @@ TEST_CASE("what tells of a waiting message goes behind the messages before it") 
   started x(all.world, 2, all[2].recv(0, a));
   started one(all.world, 0, all[0].send(2, first));
   started two(all.world, 0, all[0].send(2, second));
-  all.world[0].kick();  // looks at what waits from time to time
+  all.world[0].wake_driver();  // starts the periodic sweep over waiting operations
   settle(all.world);
   CHECK(!all.state(2).failed());
-  CHECK(x.when() > z.when());
+  CHECK(x.end_time() > z.end_time());
   started y(all.world, 2, all[2].recv(0, b));
   settle(all.world);
   CHECK(!x.result());
@@ -267,25 +267,27 @@ TEST_CASE("what tells of a waiting message goes behind the messages before it") 
   CHECK(b == second);
 }
 
-TEST_CASE("point to point: any source, shorter and longer messages, long ones by their header") {
-  team all(3);
+TEST_CASE("point to point: any_source, shorter and longer messages, long ones by RTS and CTS") {
+  test_world all(3);
   operation_record records[3];
   for (int rank = 0; rank < 3; ++rank) records[rank].communicator = &all.state(rank);
   const bytes_of small(100, 1);
   const bytes_of large(200'000, 2);
   bytes_of into(300'000);
   bytes_of too_short(8);
-  const auto send = [&](int from, int to, const bytes_of& what) {
-    return started(all.world, from, all.world[from].send(all.direct(to, 5), what, records[from]));
+  const auto send = [&](int source, int dest, const bytes_of& data) {
+    return started(all.world, source,
+                   all.world[source].send(all.direct(dest, 5), data, records[source]));
   };
-  const auto recv = [&](int at, int from, bytes_of& where) {
-    return started(all.world, at, all.world[at].recv(all.direct(from, 5), where, records[at]));
+  const auto recv = [&](int dest, int source, bytes_of& data) {
+    return started(all.world, dest,
+                   all.world[dest].recv(all.direct(source, 5), data, records[dest]));
   };
   {
     const auto sent = send(2, 0, large);
     settle(all.world);
     CHECK(!sent.ended());
-    auto got = recv(0, posted::any_source, into);
+    auto got = recv(0, posted_receive::any_source, into);
     settle(all.world);
     CHECK(sent.ended());
     CHECK(got.operation().count() == large.size());
@@ -299,22 +301,22 @@ TEST_CASE("point to point: any source, shorter and longer messages, long ones by
     settle(all.world);
     CHECK(got.operation().count() == small.size());
   }
-  for (const bytes_of& each : {small, large}) {
+  for (const bytes_of& data : {small, large}) {
     auto got = recv(0, 1, too_short);
-    const auto sent = send(1, 0, each);
+    const auto sent = send(1, 0, data);
     settle(all.world);
     CHECK(got.result() == make_error_code(errc::truncated));
     CHECK(got.operation().source_rank() == 1);
     CHECK(sent.ended());
   }
   {
-    // Nobody has met it: it is withdrawn without a trace.
+    // A send that is destroyed before its receive is withdrawn completely.
     {
       const auto dropped = send(1, 0, large);
     }
     settle(all.world);
     const auto sent = send(1, 0, small);
-    auto got = recv(0, posted::any_source, into);
+    auto got = recv(0, posted_receive::any_source, into);
     settle(all.world);
     CHECK(got.operation().count() == small.size());
   }
@@ -322,7 +324,7 @@ TEST_CASE("point to point: any source, shorter and longer messages, long ones by
 }
 
 TEST_CASE("rounds are the longest chain of messages in a lane") {
-  team all(3);
+  test_world all(3);
   const bytes_of from(8);
   bytes_of into(8);
   started a(all.world, 0, all[0].send(1, from));
@@ -339,24 +341,24 @@ TEST_CASE("rounds are the longest chain of messages in a lane") {
   CHECK(all.world.rounds() == 3);
 }
 
-TEST_CASE("a communicator that is revoked ends on all ranks, and drops what was under way") {
-  team all(3);
+TEST_CASE("a revoked communicator ends on all ranks, and drops its messages in flight") {
+  test_world all(3);
   const bytes_of large(100'000);
   bytes_of into(100'000);
   started waiting(all.world, 0, all[0].send(1, large));
   started receiving(all.world, 2, all[2].recv(1, into));
-  failure why(errc::cancelled);
-  why.culprit = 1;
-  all.world[1].matching().revoke(all.state(1), why);
+  failure reason(errc::cancelled);
+  reason.culprit = 1;
+  all.world[1].matching().revoke(all.state(1), reason);
   settle(all.world);
   CHECK(waiting.result() == make_error_code(errc::cancelled));
   CHECK(receiving.result() == make_error_code(errc::cancelled));
-  CHECK(all.state(2).why().culprit == 1);
+  CHECK(all.state(2).reason().culprit == 1);
   CHECK(all.world.in_flight() == 0);
 }
 
 TEST_CASE("other lengths and other calls are a mismatch on both sides") {
-  team all(2);
+  test_world all(2);
   const bytes_of from(8);
   bytes_of into(16);
   started recv(all.world, 1, all[1].recv(0, into));
@@ -365,16 +367,18 @@ TEST_CASE("other lengths and other calls are a mismatch on both sides") {
   CHECK(recv.result() == make_error_code(errc::mismatch));
   CHECK(all.state(0).failed());
 
-  team others(2);
+  test_world others(2);
   operation_record next[2];
   for (const int rank : {0, 1}) others.begin(rank, next[rank], static_cast<std::uint64_t>(rank));
-  const auto on = [&](int rank) { return team::channel(others.world[rank], next[rank]); };
-  started a(others.world, 0, on(0).recv(1, into));
-  started b(others.world, 1, on(1).recv(0, into));
-  for (const int rank : {0, 1}) others.world[rank].kick();
+  const auto channel_of = [&](int rank) {
+    return test_world::channel(others.world[rank], next[rank]);
+  };
+  started a(others.world, 0, channel_of(0).recv(1, into));
+  started b(others.world, 1, channel_of(1).recv(0, into));
+  for (const int rank : {0, 1}) others.world[rank].wake_driver();
   CHECK(!others.world.poll());
   CHECK(!a.ended());
-  others.world.idle(1);  // 100 ms later both say for whom they wait
+  others.world.idle(1);  // after 100 ms each rank sends an announcement to its peer
   settle(others.world);
   CHECK(a.result() == make_error_code(errc::mismatch));
   CHECK(b.result() == make_error_code(errc::mismatch));
@@ -383,28 +387,30 @@ TEST_CASE("other lengths and other calls are a mismatch on both sides") {
   for (const int rank : {0, 1}) others.world[rank].matching().end(next[rank]);
 }
 
-TEST_CASE("silence is told from waiting") {
-  team all(2);
+TEST_CASE("a deadlock is detected") {
+  test_world all(2);
   bytes_of into(8);
   started recv(all.world, 1, all[1].recv(0, into));
   CHECK(!all.world.run_until([&] { return recv.ended(); }));
-  CHECK(all.world.is_silent());
-  CHECK(all.world.waiting() == "rank 1 waits in all_reduce #1 for rank 0\n");
+  CHECK(all.world.is_quiescent());
+  CHECK(all.world.waiting_report() == "rank 1 waits in all_reduce #1 for rank 0\n");
   CHECK_THROWS_AS(all.world.idle(1), std::logic_error);
 }
 
-TEST_CASE("ways through the networks") {
+TEST_CASE("routes through the topologies") {
   using simulated::topology;
-  simulated::network_settings how;
-  how.latency_us = 1;
-  how.bandwidth = 1;
+  simulated::network_settings opts;
+  opts.latency_us = 1;
+  opts.bandwidth = 1;
   const auto net = [&](const char* text, int ranks) {
-    how.wiring = topology::parse(text);
-    return simulated::network(how, ranks);
+    opts.wiring = topology::parse(text);
+    return simulated::network(opts, ranks);
   };
-  const auto way = [](const simulated::network& of, int from, int to) {
+  const auto route = [](const simulated::network& network, int source, int dest) {
     std::vector<std::size_t> all;
-    for (int i = 0; i < of.hops(from, to); ++i) all.push_back(of.link(from, to, i));
+    for (int i = 0; i < network.hops(source, dest); ++i) {
+      all.push_back(network.link(source, dest, i));
+    }
     return all;
   };
   using links = std::vector<std::size_t>;
@@ -418,24 +424,24 @@ TEST_CASE("ways through the networks") {
   CHECK(nodes.node_of(9) == 2);
   CHECK(nodes.latency(4, 7) == us / 4);
   CHECK(nodes.port_time(1000) == us / 4);
-  CHECK(way(nodes, 4, 7) == links{});
-  CHECK(way(nodes, 0, 9) == links{0, 5});
+  CHECK(route(nodes, 4, 7) == links{});
+  CHECK(route(nodes, 0, 9) == links{0, 5});
 
   const auto tree = net("fat_tree:4:2", 16);
   CHECK(tree.links() == 16);
-  CHECK(way(tree, 0, 3) == links{});
-  CHECK(way(tree, 1, 15) == links{2, 15});
-  CHECK(way(tree, 1, 14) == links{0, 13});
+  CHECK(route(tree, 0, 3) == links{});
+  CHECK(route(tree, 1, 15) == links{2, 15});
+  CHECK(route(tree, 1, 14) == links{0, 13});
 
   const auto torus = net("torus:4x3x2", 24);
   CHECK(torus.links() == 144);
-  CHECK(way(torus, 0, 1) == links{0});
-  CHECK(way(torus, 0, 3) == links{1});     // the shorter way around
-  CHECK(way(torus, 0, 2) == links{0, 6});  // both are as long: up
-  CHECK(way(torus, 1, 4) == links{6 * 1 + 1, 2});
-  CHECK(way(torus, 0, 23) == links{1, 6 * 3 + 3, 6 * 11 + 4});
-  for (int from = 0; from < 24; ++from) {
-    for (int to = 0; to < 24; ++to) CHECK(torus.hops(from, to) <= 2 + 1 + 1);
+  CHECK(route(torus, 0, 1) == links{0});
+  CHECK(route(torus, 0, 3) == links{1});     // the shorter direction
+  CHECK(route(torus, 0, 2) == links{0, 6});  // both directions are equally long: up
+  CHECK(route(torus, 1, 4) == links{6 * 1 + 1, 2});
+  CHECK(route(torus, 0, 23) == links{1, 6 * 3 + 3, 6 * 11 + 4});
+  for (int source = 0; source < 24; ++source) {
+    for (int dest = 0; dest < 24; ++dest) CHECK(torus.hops(source, dest) <= 2 + 1 + 1);
   }
 
   for (const char* bad : {"", "flat:2", "nodes", "nodes:0", "nodes:4x", "fat_tree:", "fat_tree:4:",
@@ -443,16 +449,16 @@ TEST_CASE("ways through the networks") {
     CHECK_THROWS_AS(topology::parse(bad), std::invalid_argument);
   }
   CHECK_THROWS_AS(net("torus:4x3x2", 23), std::invalid_argument);
-  how.bandwidth = 1e-6;
+  opts.bandwidth = 1e-6;
   CHECK(net("flat", 2).link_time(std::size_t{1} << 43) > 0);
-  how.bandwidth = 1e-300;
+  opts.bandwidth = 1e-300;
   CHECK_THROWS_AS(net("flat", 2), std::invalid_argument);
 }
 
-TEST_CASE("links inside of the network are shared") {
-  settings how = plain();
-  how.network.wiring = simulated::topology::parse("fat_tree:2:1");
-  team all(4, how);
+TEST_CASE("links inside the network are shared") {
+  settings opts = plain();
+  opts.network.wiring = simulated::topology::parse("fat_tree:2:1");
+  test_world all(4, opts);
   const bytes_of from(1000);
   bytes_of a(1000);
   bytes_of b(1000);
@@ -461,34 +467,34 @@ TEST_CASE("links inside of the network are shared") {
   started x(all.world, 0, all[0].send(2, from));
   started y(all.world, 1, all[1].send(3, from));
   settle(all.world);
-  // The second switch costs a tenth of the latency; the second message waits for the link up.
-  CHECK(one.when() == us + us / 10 + us);
-  CHECK(two.when() == 2 * us + us / 10 + us);
-  CHECK(y.when() == us);
+  // The second switch adds a tenth of the latency. The second message waits for the uplink.
+  CHECK(one.end_time() == us + us / 10 + us);
+  CHECK(two.end_time() == 2 * us + us / 10 + us);
+  CHECK(y.end_time() == us);
 }
 
-TEST_CASE("a plan is its text") {
-  using simulated::plan;
+TEST_CASE("a plan and its text form are equivalent") {
+  using simulated::fault_plan;
   const std::string text =
       "kill 2 @17; half_open 0 @1; isolate 1 @2; cut 2>3 @4; cut 2-3 @5; clog 0>1 @6 2s; "
       "freeze 3 @7 31ms; flip 2 @5; cancel 1 @8; destroy 1 @9; wrong_argument 2 root; delay "
       "5000ns; "
       "pieces; no_store; eager 0";
-  const plan read = plan::parse(text);
+  const fault_plan read = fault_plan::parse(text);
   CHECK(read.faults.size() == 11);
   CHECK(read.text() == text);
   CHECK(read.is_fatal());
-  CHECK(plan::parse("delay 5us\n\n# nothing\n pieces # bit by bit\nfreeze 0 @1 1s").text() ==
+  CHECK(fault_plan::parse("delay 5us\n\n# nothing\n pieces # bit by bit\nfreeze 0 @1 1s").text() ==
         "freeze 0 @1 1s; delay 5000ns; pieces");
-  CHECK(plan::parse("kill\t2  @3\r\n\r\npieces\r\n").text() == "kill 2 @3; pieces");
+  CHECK(fault_plan::parse("kill\t2  @3\r\n\r\npieces\r\n").text() == "kill 2 @3; pieces");
   try {
-    plan::parse(std::string(100, '\x1b') + std::string(1, '\0'));
+    fault_plan::parse(std::string(100, '\x1b') + std::string(1, '\0'));
     FAIL("read garbage");
   } catch (const std::invalid_argument& wrong) {
     CHECK(wrong.what() == "the plan's '" + std::string(60, '?') + "...': no such fault");
   }
-  CHECK(plan::parse("").empty());
-  CHECK(!plan::parse("freeze 0 @1 1s").is_fatal());
+  CHECK(fault_plan::parse("").empty());
+  CHECK(!fault_plan::parse("freeze 0 @1 1s").is_fatal());
 
   for (const char* bad : {"explode 2 @3",
                           "kill",
@@ -512,26 +518,26 @@ TEST_CASE("a plan is its text") {
                           "pieces 3",
                           "eager x",
                           "kill 2 @17 ; delay"}) {
-    CHECK_THROWS_AS(plan::parse(bad), std::invalid_argument);
+    CHECK_THROWS_AS(fault_plan::parse(bad), std::invalid_argument);
   }
-  settings how = plain();
-  how.plan = plan::parse("kill 2 @1");
-  CHECK_THROWS_AS(simulated_world(2, how), std::invalid_argument);
+  settings opts = plain();
+  opts.plan = fault_plan::parse("kill 2 @1");
+  CHECK_THROWS_AS(simulated_world(2, opts), std::invalid_argument);
 }
 
-TEST_CASE("delays never let messages of one link overtake each other") {
-  settings how = plain();
-  how.plan = simulated::plan::parse("delay 50us; pieces");
-  for (how.seed = 0; how.seed < 20; ++how.seed) {
-    team all(2, how);
+TEST_CASE("delays keep the order of the messages of one connection") {
+  settings opts = plain();
+  opts.plan = simulated::fault_plan::parse("delay 50us; pieces");
+  for (opts.seed = 0; opts.seed < 20; ++opts.seed) {
+    test_world all(2, opts);
     std::vector<bytes_of> sent;
     std::vector<bytes_of> got(10, bytes_of(9));
     for (int i = 0; i < 10; ++i) sent.emplace_back(9, i);
-    const auto send = [](team& team, const std::vector<bytes_of>& what) -> task<> {
-      for (const bytes_of& each : what) co_await team[0].send(1, each);
+    const auto send = [](test_world& ranks, const std::vector<bytes_of>& messages) -> task<> {
+      for (const bytes_of& data : messages) co_await ranks[0].send(1, data);
     };
-    const auto recv = [](team& team, std::vector<bytes_of>& where) -> task<> {
-      for (bytes_of& each : where) co_await team[1].recv(0, each);
+    const auto recv = [](test_world& ranks, std::vector<bytes_of>& messages) -> task<> {
+      for (bytes_of& data : messages) co_await ranks[1].recv(0, data);
     };
     started receiving(all.world, 1, recv(all, got));
     started sending(all.world, 0, send(all, sent));

@@ -21,22 +21,22 @@ namespace {
 using namespace colls;
 using threads::communicator;
 
-// What is wrong fails the test, and ends the rank and with it the others.
-void expect(bool good, const std::string& what) {
+// Fails the test if `good` is false, and ends the rank with an error, which ends the other ranks.
+void expect(bool good, const std::string& message) {
   if (good) return;
-  FAIL_CHECK(what);
-  throw std::logic_error(what);
+  FAIL_CHECK(message);
+  throw std::logic_error(message);
 }
 template <class T>
-void expect_equal(const std::vector<T>& got, const std::vector<T>& want, const std::string& what) {
-  expect(got.size() == want.size(), what + ": size");
+void expect_equal(const std::vector<T>& got, const std::vector<T>& want, const std::string& name) {
+  expect(got.size() == want.size(), name + ": size");
   for (std::size_t i = 0; i < got.size(); ++i) {
-    expect(got[i] == want[i], what + ": element " + std::to_string(i) + " is " +
+    expect(got[i] == want[i], name + ": element " + std::to_string(i) + " is " +
                                   std::to_string(got[i]) + ", not " + std::to_string(want[i]));
   }
 }
 
-// Element i of rank r: no other place holds the same.
+// Element i of a rank. All elements are different.
 std::int64_t value(int rank, std::size_t i) {
   return (rank + 1) * 1'000'003 + static_cast<std::int64_t>(i);
 }
@@ -58,26 +58,26 @@ task<> every_collective(communicator& comm, std::size_t n) {
   const int p = comm.size();
   const int me = comm.rank();
   const int root = p - 1;
-  const std::string at = "rank " + std::to_string(me) + " of " + std::to_string(p) + ", " +
-                         std::to_string(n) + " elements: ";
+  const std::string prefix = "rank " + std::to_string(me) + " of " + std::to_string(p) + ", " +
+                             std::to_string(n) + " elements: ";
   co_await comm.barrier();
 
   auto data = values(me, n);
   co_await comm.all_reduce(data);
-  expect_equal(data, sums(p, n), at + "all_reduce");
+  expect_equal(data, sums(p, n), prefix + "all_reduce");
 
   data = me == root ? values(root, n) : std::vector<std::int64_t>(n);
   co_await comm.broadcast(data, root);
-  expect_equal(data, values(root, n), at + "broadcast");
+  expect_equal(data, values(root, n), prefix + "broadcast");
 
   data = values(me, n);
   co_await comm.reduce(data, root);
-  if (me == root) expect_equal(data, sums(p, n), at + "reduce");
+  if (me == root) expect_equal(data, sums(p, n), prefix + "reduce");
 
   const auto whole = values(me, n * count(p));
   std::vector<std::int64_t> part(n);
   co_await comm.reduce_scatter(whole, part);
-  expect_equal(part, sums(p, n, n * count(me)), at + "reduce_scatter");
+  expect_equal(part, sums(p, n, n * count(me)), prefix + "reduce_scatter");
 
   std::vector<std::int64_t> gathered(n * count(p));
   const auto mine = values(me, n);
@@ -86,34 +86,34 @@ task<> every_collective(communicator& comm, std::size_t n) {
   for (int rank = 0; rank < p; ++rank) {
     for (const std::int64_t each : values(rank, n)) everything.push_back(each);
   }
-  expect_equal(gathered, everything, at + "all_gather");
+  expect_equal(gathered, everything, prefix + "all_gather");
 
   gathered.assign(gathered.size(), 0);
   co_await comm.gather(mine, gathered, root);
-  if (me == root) expect_equal(gathered, everything, at + "gather");
+  if (me == root) expect_equal(gathered, everything, prefix + "gather");
 
   co_await comm.scatter(everything, part, root);
-  expect_equal(part, values(me, n), at + "scatter");
+  expect_equal(part, values(me, n), prefix + "scatter");
 
   co_await comm.all_to_all(whole, gathered);
   std::vector<std::int64_t> exchanged;
   for (int rank = 0; rank < p; ++rank) {
     for (const std::int64_t each : values(rank, n, n * count(me))) exchanged.push_back(each);
   }
-  expect_equal(gathered, exchanged, at + "all_to_all");
+  expect_equal(gathered, exchanged, prefix + "all_to_all");
 
   data = values(me, n);
   co_await comm.scan(data);
-  expect_equal(data, sums(me + 1, n), at + "scan");
+  expect_equal(data, sums(me + 1, n), prefix + "scan");
 
   data = values(me, n);
   co_await comm.exscan(data);
-  if (me > 0) expect_equal(data, sums(me, n), at + "exscan");
+  if (me > 0) expect_equal(data, sums(me, n), prefix + "exscan");
 
   std::vector<std::int64_t> neighbours(n);
   const received got = co_await comm.send_recv(mine, (me + 1) % p, neighbours, (me + p - 1) % p, 3);
-  expect(got.count == n && got.source == (me + p - 1) % p, at + "what send_recv says");
-  expect_equal(neighbours, values((me + p - 1) % p, n), at + "send_recv");
+  expect(got.count == n && got.source == (me + p - 1) % p, prefix + "the result of send_recv");
+  expect_equal(neighbours, values((me + p - 1) % p, n), prefix + "send_recv");
 }
 
 TEST_CASE("every collective gives every rank its elements") {
@@ -125,47 +125,49 @@ TEST_CASE("every collective gives every rank its elements") {
   }
 }
 
-TEST_CASE("a thread that comes late is named by all others, whatever the algorithm") {
+TEST_CASE("a late thread is named by all others, whatever the algorithm") {
   for (const int p : {2, 3, 5, 8}) {
-    for (const algorithm how : {algorithm::ring, algorithm::linear, algorithm::double_tree,
-                                algorithm::recursive_doubling}) {
+    for (const algorithm algo : {algorithm::ring, algorithm::linear, algorithm::double_tree,
+                                 algorithm::recursive_doubling}) {
       const int late = p / 2;
       std::atomic<int> failed = 0;
       threads::run(p, [&](communicator& comm) -> task<> {
         communicator mine = co_await comm.dup();
         std::vector<double> data(1000);
-        co_await mine.all_reduce(data, {.algorithm = how});
+        co_await mine.all_reduce(data, {.algorithm = algo});
         if (comm.rank() == late) {
           while (failed < p - 1) std::this_thread::yield();
         }
         operation<> sum =
-            mine.all_reduce(data, {.algorithm = how, .timeout = std::chrono::milliseconds(400)});
-        failure why;
+            mine.all_reduce(data, {.algorithm = algo, .timeout = std::chrono::milliseconds(400)});
+        failure reason;
         try {
           co_await sum;
         } catch (const error& thrown) {
-          why = thrown.record();
+          reason = thrown.record();
         }
         ++failed;
-        if (comm.rank() == late && why.code == errc()) co_return;  // all it needed had come
-        expect(why.code == errc::timeout && why.culprit == late, to_text(why));
-        const std::string who = "rank " + std::to_string(late) + " has not entered #2 all_reduce";
-        expect(std::string(why.detail).find(who) != std::string::npos, to_text(why));
+        // All messages that the late rank needs may have arrived.
+        if (comm.rank() == late && reason.code == errc()) co_return;
+        expect(reason.code == errc::timeout && reason.culprit == late, to_text(reason));
+        const std::string expected =
+            "rank " + std::to_string(late) + " has not entered #2 all_reduce";
+        expect(std::string(reason.detail).find(expected) != std::string::npos, to_text(reason));
       });
       CHECK(failed == p);
     }
   }
 }
 
-// Passes a random short time, now and then none, with polls.
-void dawdle(communicator& comm, std::mt19937& random) {
+// Polls for a random short time, or not at all.
+void poll_randomly(communicator& comm, std::mt19937& random) {
   const auto polls = random() % 3 == 0 ? 0 : random() % 400;
   for (std::size_t i = 0; i < polls; ++i) comm.poll();
 }
 
-/// Runs `round(comm, i, random)` many times, on a communicator that the round may ruin.
+/// Runs `round(comm, i, random)` many times, each time on a new communicator that may fail.
 template <class Round>
-void ruin_many(int p, int rounds, Round round) {
+void repeat_on_duplicates(int p, int rounds, Round round) {
   threads::run(p, [&](communicator& comm) -> task<> {
     std::mt19937 random(static_cast<unsigned>(1000 * p + comm.rank()));
     for (int i = 0; i < rounds; ++i) {
@@ -200,19 +202,19 @@ TEST_CASE("an operation that is dropped at any moment ends on all ranks") {
   std::atomic<int> well = 0;
   std::atomic<int> cancelled = 0;
   for (const int p : {2, 3, 4}) {
-    ruin_many(p, rounds, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
+    repeat_on_duplicates(p, rounds, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
       const int culprit = i % comm.size();
       const std::size_t n = i % 2 == 0 ? 20 : 5'000;
       auto data = values(comm.rank(), n);
       if (comm.rank() == culprit) {
         operation<> dropped = comm.all_reduce(data);
         if (i % 10 == 9) co_await dropped;
-        dawdle(comm, random);
+        poll_randomly(comm, random);
         co_return;
       }
       try {
         co_await comm.all_reduce(data);
-        expect_equal(data, sums(comm.size(), n), "all_reduce beside a rank that drops it");
+        expect_equal(data, sums(comm.size(), n), "all_reduce with a rank that drops it");
         ++well;
       } catch (const error& thrown) {
         expect(thrown.record().code == errc::cancelled, thrown.what());
@@ -222,13 +224,13 @@ TEST_CASE("an operation that is dropped at any moment ends on all ranks") {
     });
   }
   CHECK(well > 0);
-  CHECK(cancelled > 0);  // who drops at once has not polled, so that nothing can have ended
+  CHECK(cancelled > 0);  // an operation that is dropped at once cannot have ended
 }
 
-TEST_CASE("a send that is dropped at any moment arrives whole, or not at all") {
+TEST_CASE("a send that is dropped at any moment arrives completely, or not at all") {
   std::atomic<int> arrived = 0;
   std::atomic<int> withdrawn = 0;
-  ruin_many(2, rounds, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
+  repeat_on_duplicates(2, rounds, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
     const std::size_t n = i % 2 == 0 ? 20'000 : 40'000;
     const std::int64_t last[1] = {7};
     if (comm.rank() == 0) {
@@ -236,7 +238,7 @@ TEST_CASE("a send that is dropped at any moment arrives whole, or not at all") {
         const auto data = values(0, n);
         operation<> dropped = comm.send(data, 1, 5);
         if (i % 10 == 9) co_await dropped;
-        if (i % 10 != 8) dawdle(comm, random);
+        if (i % 10 != 8) poll_randomly(comm, random);
       }
       try {
         co_await comm.send(last, 1, 5);
@@ -247,7 +249,7 @@ TEST_CASE("a send that is dropped at any moment arrives whole, or not at all") {
     }
     std::vector<std::int64_t> data(n);
     try {
-      dawdle(comm, random);
+      poll_randomly(comm, random);
       received got = co_await comm.recv(data, any_source, 5);
       if (got.count == n) {
         expect_equal(data, values(0, n), "a dropped send");
@@ -267,31 +269,34 @@ TEST_CASE("a send that is dropped at any moment arrives whole, or not at all") {
 
 TEST_CASE("revoking at any moment ends every operation of all ranks with that reason") {
   for (const int p : {2, 3, 5}) {
-    ruin_many(p, rounds / 2, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
-      const int culprit = i % comm.size();
-      std::vector<std::vector<std::int64_t>> data(4, values(comm.rank(), i % 3 == 0 ? 10 : 10'000));
-      std::vector<operation<>> kept;
-      for (auto& each : data) kept.push_back(comm.all_reduce(each));
-      if (comm.rank() == culprit) {
-        dawdle(comm, random);
-        comm.revoke("enough");
-      }
-      // The last one never ends well: rank `culprit` does not call it.
-      if (comm.rank() != culprit) kept.push_back(comm.barrier());
-      bool failed = false;
-      for (auto& each : kept) {
-        try {
-          co_await each;
-        } catch (const error& thrown) {
-          failed = true;
-          expect(thrown.record().code == errc::revoked, thrown.what());
-          expect(thrown.record().culprit == culprit, thrown.what());
-          expect(std::string(thrown.record().detail) == "enough", thrown.what());
-        }
-      }
-      expect(failed || comm.rank() == culprit, "an operation that nobody joins has ended");
-      expect(comm.failed() != nullptr, "the communicator is still good");
-    });
+    repeat_on_duplicates(
+        p, rounds / 2, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
+          const int culprit = i % comm.size();
+          std::vector<std::vector<std::int64_t>> data(
+              4, values(comm.rank(), i % 3 == 0 ? 10 : 10'000));
+          std::vector<operation<>> kept;
+          for (auto& each : data) kept.push_back(comm.all_reduce(each));
+          if (comm.rank() == culprit) {
+            poll_randomly(comm, random);
+            comm.revoke("enough");
+          }
+          // The last operation never succeeds, because rank `culprit` does not call it.
+          if (comm.rank() != culprit) kept.push_back(comm.barrier());
+          bool failed = false;
+          for (auto& each : kept) {
+            try {
+              co_await each;
+            } catch (const error& thrown) {
+              failed = true;
+              expect(thrown.record().code == errc::revoked, thrown.what());
+              expect(thrown.record().culprit == culprit, thrown.what());
+              expect(std::string(thrown.record().detail) == "enough", thrown.what());
+            }
+          }
+          expect(failed || comm.rank() == culprit,
+                 "an operation that no other rank joins has ended");
+          expect(comm.failed() != nullptr, "the communicator is still good");
+        });
   }
 }
 
@@ -299,7 +304,7 @@ TEST_CASE("a reduction that throws on every rank at once ends on all of them") {
   struct throws {
     int operator()(int, int) const { throw std::runtime_error("never"); }
   };
-  ruin_many(3, rounds / 4, [&](communicator& comm, int, std::mt19937&) -> task<> {
+  repeat_on_duplicates(3, rounds / 4, [&](communicator& comm, int, std::mt19937&) -> task<> {
     std::vector<int> data(5'000, comm.rank());
     const throws op;
     try {
@@ -311,7 +316,7 @@ TEST_CASE("a reduction that throws on every rank at once ends on all of them") {
   });
 }
 
-TEST_CASE("a rank that computes keeps the others waiting, and that is all") {
+TEST_CASE("a rank that computes only delays the others") {
   std::atomic<int> waiting = 0;
   threads::run(4, [&](communicator& comm) -> task<> {
     auto data = values(comm.rank(), 3000);
@@ -319,17 +324,17 @@ TEST_CASE("a rank that computes keeps the others waiting, and that is all") {
     auto sum = comm.all_reduce(data);
     ++waiting;
     co_await sum;
-    expect_equal(data, sums(4, 3000), "all_reduce beside a late rank");
+    expect_equal(data, sums(4, 3000), "all_reduce with a late rank");
   });
 }
 
-TEST_CASE("who needs a rank that has left is told so") {
+TEST_CASE("an operation that needs a rank that has left fails") {
   for (const std::size_t n : {std::size_t{1}, std::size_t{30'000}}) {
-    std::atomic<bool> told = false;
+    std::atomic<bool> notified = false;
     threads::run(3, [&](communicator& comm) -> task<> {
       co_await comm.barrier();
       if (comm.rank() == 0) co_return;
-      while (comm.rank() == 2 && !told) std::this_thread::yield();
+      while (comm.rank() == 2 && !notified) std::this_thread::yield();
       auto data = values(comm.rank(), n);
       try {
         co_await comm.all_reduce(data);
@@ -338,10 +343,10 @@ TEST_CASE("who needs a rank that has left is told so") {
         expect(thrown.record().code == errc::closed, thrown.what());
         expect(thrown.record().culprit == 0, thrown.what());
       }
-      told = true;
+      notified = true;
     });
   }
-  // The same where it has left only a part of the world.
+  // A rank leaves only a duplicate of the world: calls on the world still succeed.
   threads::run(3, [](communicator& comm) -> task<> {
     {
       communicator part = co_await comm.dup();
@@ -380,28 +385,28 @@ TEST_CASE("what was sent before a rank left still arrives") {
     }
     try {
       co_await comm.recv(data, 0, 20);
-      expect(false, "a message that nobody sent has come");
+      expect(false, "a message that was never sent has arrived");
     } catch (const error& thrown) {
       expect(thrown.record().code == errc::closed, thrown.what());
     }
   });
 }
 
-TEST_CASE("an inbox gives what was put in that order, and takes nothing once it is closed") {
+TEST_CASE("an inbox keeps the order of its entries, and takes none once it is closed") {
   threads::inbox box;
-  threads::item items[5];
-  const auto are = [&](const threads::item* first, std::size_t from, std::size_t to) {
-    for (; from < to; ++from, first = first->following) {
+  threads::inbox_entry items[5];
+  const auto holds = [&](const threads::inbox_entry* first, std::size_t from, std::size_t to) {
+    for (; from < to; ++from, first = first->next_entry) {
       if (first != &items[from]) return false;
     }
     return first == nullptr;
   };
   CHECK(box.take() == nullptr);
   for (int i = 0; i < 3; ++i) CHECK(box.put(items[i]));
-  CHECK(are(box.take(), 0, 3));
+  CHECK(holds(box.take(), 0, 3));
   CHECK(box.take() == nullptr);
   for (int i = 3; i < 5; ++i) CHECK(box.put(items[i]));
-  CHECK(are(box.close(), 3, 5));
+  CHECK(holds(box.close(), 3, 5));
   CHECK(!box.put(items[0]));
   CHECK(box.take() == nullptr);
 }
@@ -411,8 +416,8 @@ TEST_CASE("small messages run ahead of their receives as far as the window, larg
     constexpr std::size_t n = 4096;
     std::vector<std::vector<std::int64_t>> data;
     for (std::size_t i = 0; i < 20; ++i) data.push_back(values(0, n, i));
-    // What was received leaves its place in the window to others, and no more than that.
-    for (int turn = 0; turn < 3; ++turn) {
+    // Each received message frees its space in the window, and no more.
+    for (int repeat = 0; repeat < 3; ++repeat) {
       co_await comm.barrier();
       if (comm.rank() == 0) {
         std::vector<operation<>> kept;
@@ -436,7 +441,7 @@ TEST_CASE("small messages run ahead of their receives as far as the window, larg
   });
 }
 
-TEST_CASE("a message that is too long for its receive is an error there, and no other") {
+TEST_CASE("a message that is too long for its receive is an error of that receive only") {
   threads::run(2, [](communicator& comm) -> task<> {
     for (const std::size_t n : {std::size_t{10}, std::size_t{100'000}}) {
       const auto data = values(0, n);
@@ -447,7 +452,7 @@ TEST_CASE("a message that is too long for its receive is an error there, and no 
       std::vector<std::int64_t> into(n - 1);
       try {
         co_await comm.recv(into, 0);
-        expect(false, "it fitted");
+        expect(false, "the message was not too long");
       } catch (const error& thrown) {
         expect(thrown.record().code == errc::truncated, thrown.what());
         expect(thrown.record().culprit == 0, thrown.what());
@@ -457,25 +462,25 @@ TEST_CASE("a message that is too long for its receive is an error there, and no 
   });
 }
 
-TEST_CASE("another call under the same number ends on all ranks, with both sides named") {
-  ruin_many(3, 50, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
-    const int odd_one = i % 3;
-    std::vector<std::int64_t> data(comm.rank() == odd_one ? 9 : 10);
-    dawdle(comm, random);
+TEST_CASE("different calls with one sequence number fail on all ranks, and both are named") {
+  repeat_on_duplicates(3, 50, [&](communicator& comm, int i, std::mt19937& random) -> task<> {
+    const int other_rank = i % 3;
+    std::vector<std::int64_t> data(comm.rank() == other_rank ? 9 : 10);
+    poll_randomly(comm, random);
     try {
       co_await comm.all_reduce(data);
       expect(false, "sums of 9 and of 10 elements have ended");
     } catch (const error& thrown) {
       expect(thrown.record().code == errc::mismatch, thrown.what());
-      const std::string what = thrown.what();
-      expect(what.find("rank " + std::to_string(odd_one) + " called all_reduce of 9") !=
+      const std::string message = thrown.what();
+      expect(message.find("rank " + std::to_string(other_rank) + " called all_reduce of 9") !=
                  std::string::npos,
-             what);
+             message);
     }
   });
 }
 
-TEST_CASE("a message to oneself") {
+TEST_CASE("a rank sends a message to itself") {
   threads::run(2, [](communicator& comm) -> task<> {
     for (const std::size_t n : {std::size_t{10}, std::size_t{100'000}}) {
       const auto data = values(comm.rank(), n);
@@ -483,22 +488,22 @@ TEST_CASE("a message to oneself") {
       operation<> sending = comm.send(data, comm.rank());
       co_await comm.recv(into, comm.rank());
       co_await sending;
-      expect_equal(into, data, "a message to oneself");
+      expect_equal(into, data, "a message of a rank to itself");
     }
   });
 }
 
-TEST_CASE("run gives the error that came first, and nobody waits for that rank") {
+TEST_CASE("run throws the first error, and no rank waits for the rank that failed") {
   for (int round = 0; round < 50; ++round) {
     std::string seen;
-    std::atomic<int> told = 0;
+    std::atomic<int> notified = 0;
     try {
-      threads::run(4, [&told](communicator& comm) -> task<> {
+      threads::run(4, [&notified](communicator& comm) -> task<> {
         if (comm.rank() == 2) throw std::runtime_error("rank 2 is out of luck");
         try {
           co_await comm.barrier();
         } catch (const error& thrown) {
-          told += std::string(thrown.record().detail) == "rank 2 is out of luck" ? 1 : 0;
+          notified += std::string(thrown.record().detail) == "rank 2 is out of luck" ? 1 : 0;
           throw;
         }
       });
@@ -506,26 +511,27 @@ TEST_CASE("run gives the error that came first, and nobody waits for that rank")
       seen = thrown.what();
     }
     CHECK(seen == "rank 2 is out of luck");
-    CHECK(told == 3);
+    CHECK(notified == 3);
   }
-  std::string told;
-  const auto throws_a_number = [&told](communicator& comm) -> task<> {
+  std::string notified;
+  const auto throws_a_number = [&notified](communicator& comm) -> task<> {
     if (comm.rank() == 1) throw 7;
     try {
       co_await comm.barrier();
     } catch (const error& thrown) {
-      told = thrown.record().detail;
+      notified = thrown.record().detail;
     }
   };
   CHECK_THROWS_AS(threads::run(2, throws_a_number), int);
-  CHECK(told == "a rank's main threw something that is no std::exception");
+  CHECK(notified == "a rank's main threw something that is no std::exception");
 }
 
 TEST_CASE("in the steady state nothing is allocated") {
   threads::run(2, [](communicator& comm) -> task<> {
     std::vector<std::int64_t> data(16);
     const int peer = 1 - comm.rank();
-    // First all that can lie about at a time: receives and messages that wait, a late rank's words.
+    // First let every pool reach its maximum: waiting receives and messages, control messages about
+    // a late rank.
     for (const int late : {0, 1}) {
       const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
       while (comm.rank() == late && std::chrono::steady_clock::now() < until) comm.poll();
@@ -568,13 +574,13 @@ TEST_CASE("calls and waits of a second thread are refused while the rank's own w
     co_await comm.all_reduce(data);
     std::vector<failure> refused;
     std::thread([&] {
-      const auto tried = [&](const auto& started) { refused.push_back(started.why()); };
+      const auto record_refusal = [&](const auto& started) { refused.push_back(started.reason()); };
       std::vector<std::int64_t> other(100);
-      tried(comm.all_reduce(other));  // as it was called before
-      tried(comm.broadcast(other, 0));
-      tried(comm.send(other, 1 - comm.rank()));
-      tried(comm.recv(other, 1 - comm.rank()));
-      tried(comm.dup());
+      record_refusal(comm.all_reduce(other));  // the same call as before
+      record_refusal(comm.broadcast(other, 0));
+      record_refusal(comm.send(other, 1 - comm.rank()));
+      record_refusal(comm.recv(other, 1 - comm.rank()));
+      record_refusal(comm.dup());
       try {
         sync_wait(comm, comm.all_reduce(other));
       } catch (const error& thrown) {
@@ -582,10 +588,10 @@ TEST_CASE("calls and waits of a second thread are refused while the rank's own w
       }
     }).join();
     expect(refused.size() == 6, "the wait on a second thread was not refused");
-    for (const failure& why : refused) {
-      expect(why.code == errc::invalid_argument && why.observer == comm.rank() &&
-                 std::string(why.detail).starts_with("another thread is inside"),
-             to_text(why));
+    for (const failure& reason : refused) {
+      expect(reason.code == errc::invalid_argument && reason.observer == comm.rank() &&
+                 std::string(reason.detail).starts_with("another thread is inside"),
+             to_text(reason));
     }
     expect(comm.failed() == nullptr, "a refused call ended the communicator");
     data = values(comm.rank(), 100);
@@ -594,7 +600,7 @@ TEST_CASE("calls and waits of a second thread are refused while the rank's own w
   });
 }
 
-TEST_CASE("who waits for a device stays awake, unless ranks share its core") {
+TEST_CASE("a thread that waits for a device stays awake, unless ranks share its core") {
   thread_world world(1);
   CHECK(sleeps_in_a_long_wait(world[0]) < 500);
   world[0].spin(0);

@@ -2,208 +2,230 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// meeting: ranks of one thread wait for each other, and the last to come does the work of all.
+// A barrier between ranks of one thread whose last arriver does the work of all ranks, like the
+// completion step of std::barrier.
 
 #include <colls/matching/tag_matcher.hpp>
 
 namespace colls::inproc {
 
-class meetings;
+class completion_barriers;
 
-/// One rank's part in the meeting of all ranks of a communicator in one lane of one operation. For
-/// the last to come it ends at once, for the others when that one lets them go.
-class meet_operation {
+/// The arrival of one rank at the barrier of all ranks of a communicator, in one lane of one
+/// operation. For the last arriver the operation ends at once. For the others it ends when the last
+/// arriver releases them.
+class completion_barrier {
  public:
-  meet_operation(meetings& all, match& matching, std::uint16_t lane, void* mine,
-                 operation_record& record)
-      : all_(all),
-        matching_(matching),
+  /// The last arriver gets `data`.
+  completion_barrier(completion_barriers& barriers, tag_matcher& matcher, std::uint16_t lane,
+                     void* data, operation_record& record)
+      : barriers_(barriers),
+        matcher_(matcher),
         record_(record),
-        mine_(mine),
+        data_(data),
         sequence_(record.sequence),
         hash_(record.hash),
         communicator_(record.communicator->id()),
         rank_(record.communicator->rank()),
         lane_(lane) {}
-  meet_operation(const meet_operation&) = delete;
-  inline ~meet_operation();
+  completion_barrier(const completion_barrier&) = delete;
+  inline ~completion_barrier();
 
   inline bool start(completion& done);
   void result() const {
     if (ec_ != errc()) throw error(ec_);
   }
 
-  bool is_last() const { return here_ == record_.communicator->size(); }
-  /// Calls `use(rank, what it gave)` for each of the other ranks. Of the last to come.
-  template <class Use>
-  void each_other(const Use& use) const {
-    for (const meet_operation* one = before_; one != nullptr; one = one->before_) {
-      use(one->rank_, one->mine_);
+  /// Returns whether this rank is the last arriver.
+  bool is_last() const { return arrivals_ == record_.communicator->size(); }
+  /// Calls `callback(rank, data)` for each other rank. Only the last arriver may call it.
+  template <class Callback>
+  void for_each_other(const Callback& callback) const {
+    for (const completion_barrier* other = previous_; other != nullptr; other = other->previous_) {
+      callback(other->rank_, other->data_);
     }
   }
-  /// Of the last to come: lets the others go. Else they wait until the communicator is revoked.
+  /// Releases the other ranks, which otherwise wait until the communicator is revoked. Only the
+  /// last arriver may call it.
   inline void release();
 
  private:
-  friend meetings;
+  friend completion_barriers;
 
-  bool is_beside(const meet_operation& other) const {
+  bool is_same_barrier(const completion_barrier& other) const {
     return sequence_ == other.sequence_ && lane_ == other.lane_ &&
            communicator_ == other.communicator_;
   }
   int world_rank() const { return record_.communicator->world_rank(rank_); }
-  errc why_not() const {
-    const communicator_state& of = *record_.communicator;
-    return of.failed() ? of.why().code : errc::mismatch;
+  errc failure_code() const {
+    const communicator_state& comm = *record_.communicator;
+    return comm.failed() ? comm.reason().code : errc::mismatch;
   }
-  void end(errc ec) {
+  void finish(errc ec) {
     waiting_ = false;
     ec_ = ec;
     done_->post();
   }
 
-  meetings& all_;
-  match& matching_;
+  completion_barriers& barriers_;
+  tag_matcher& matcher_;
   operation_record& record_;
-  void* mine_;
-  // Of the record, at hand for whoever comes next.
+  void* data_;
+  // Copies from the record, which spare the next arrivers an access to it.
   std::uint64_t sequence_;
   std::uint64_t hash_;
   std::uint32_t communicator_;
   int rank_;
   completion* done_ = nullptr;
-  meet_operation* before_ = nullptr;  // who came before
-  int here_ = 1;                      // how many have come, up to this one
+  completion_barrier* previous_ = nullptr;  // the previous arriver
+  int arrivals_ = 1;                        // the number of arrivers up to this one
   errc ec_ = {};
   std::uint16_t lane_;
   bool waiting_ = false;
 };
 
-/// Those of a world for which some rank waits.
-class meetings {
+/// The barriers of a world at which some ranks wait.
+class completion_barriers {
  public:
-  void add_rank(match& matching) { ranks_.push_back(&matching); }
+  /// Adds the next rank of the world.
+  void add_rank(tag_matcher& matcher) { ranks_.push_back(&matcher); }
 
-  /// Ends with `ec` the part of that rank, whose communicator it is, in all of them.
-  void end(const communicator_state& of, errc ec) {
-    for (std::size_t i = newest_.size(); i-- > 0;) {
-      const auto is_of = [&](const meet_operation& one) { return one.record_.communicator == &of; };
-      meet_operation* const found = find(newest_[i], is_of);
-      if (found == nullptr) continue;
-      remove(*found);
-      found->end(ec);
+  /// Ends all waiting operations of `comm`, which is one rank's communicator, with `ec`.
+  void fail(const communicator_state& comm, errc ec) {
+    for (std::size_t i = last_arrivers_.size(); i-- > 0;) {
+      const auto is_of_comm = [&](const completion_barrier& arrival) {
+        return arrival.record_.communicator == &comm;
+      };
+      completion_barrier* const waiting = find(last_arrivers_[i], is_of_comm);
+      if (waiting == nullptr) continue;
+      remove(*waiting);
+      waiting->finish(ec);
     }
   }
-  /// A rank of the world that meets with others in another call of the same number, or -1.
-  int rank_in_another_call(const operation_record& call) const {
-    for (const meet_operation* const one : newest_) {
-      const operation_record& theirs = one->record_;
-      if (theirs.sequence == call.sequence && theirs.hash != call.hash &&
-          theirs.communicator->id() == call.communicator->id()) {
-        return one->world_rank();
+  /// Returns a rank of the world that waits at a barrier of a different call with the same sequence
+  /// number, or -1.
+  int find_mismatched_rank(const operation_record& call) const {
+    for (const completion_barrier* const arrival : last_arrivers_) {
+      const operation_record& other = arrival->record_;
+      if (other.sequence == call.sequence && other.hash != call.hash &&
+          other.communicator->id() == call.communicator->id()) {
+        return arrival->world_rank();
       }
     }
     return -1;
   }
-  /// The ranks of the world that have not come where an operation waits.
-  std::vector<int> missing(const operation_record& waiting) const {
-    const communicator_state& of = *waiting.communicator;
+  /// Returns the ranks of the world for which the operation `waiting` waits at barriers.
+  std::vector<int> missing_ranks(const operation_record& waiting) const {
+    const communicator_state& comm = *waiting.communicator;
     std::vector<int> ranks;
-    for (meet_operation* const newest : newest_) {
-      const auto waits = [&](const meet_operation& one) { return &one.record_ == &waiting; };
-      if (find(newest, waits) == nullptr) continue;
-      for (int rank = 0; rank < of.size(); ++rank) {
-        const auto is_it = [&](const meet_operation& one) { return one.rank_ == rank; };
-        if (find(newest, is_it) == nullptr) ranks.push_back(of.world_rank(rank));
+    for (completion_barrier* const last_arriver : last_arrivers_) {
+      const auto is_of_operation = [&](const completion_barrier& arrival) {
+        return &arrival.record_ == &waiting;
+      };
+      if (find(last_arriver, is_of_operation) == nullptr) continue;
+      for (int rank = 0; rank < comm.size(); ++rank) {
+        const auto is_of_rank = [&](const completion_barrier& arrival) {
+          return arrival.rank_ == rank;
+        };
+        if (find(last_arriver, is_of_rank) == nullptr) ranks.push_back(comm.world_rank(rank));
       }
     }
     return ranks;
   }
 
  private:
-  friend meet_operation;
+  friend completion_barrier;
 
-  /// True: it is the last, and the others stay listed, so that they end if the communicator does.
-  bool come(meet_operation& comes) {
-    const auto place = place_of(comes);
-    if (place != newest_.end()) {
-      const meet_operation& before = **place;
-      if (before.hash_ != comes.hash_) {
-        comes.matching_.disagree(*comes.record_.communicator, comes.sequence_, before.world_rank());
-        comes.ec_ = comes.why_not();
+  /// Adds an arriver. Returns true if its operation has ended: it is the last arriver, or it has
+  /// failed. The other arrivers of a last arriver stay listed, so that revoking ends them.
+  bool add(completion_barrier& arriver) {
+    const auto barrier = find_barrier(arriver);
+    if (barrier != last_arrivers_.end()) {
+      const completion_barrier& previous = **barrier;
+      if (previous.hash_ != arriver.hash_) {
+        arriver.matcher_.begin_dispute(*arriver.record_.communicator, arriver.sequence_,
+                                       previous.world_rank());
+        arriver.ec_ = arriver.failure_code();
         return true;
       }
-      comes.before_ = *place;
-      comes.here_ = before.here_ + 1;
+      arriver.previous_ = *barrier;
+      arriver.arrivals_ = previous.arrivals_ + 1;
     }
-    if (comes.is_last()) return true;
-    if (!may_meet_the_one_below(comes, comes.before_)) {
-      comes.ec_ = comes.why_not();
+    if (arriver.is_last()) return true;
+    if (!check_rank_below(arriver, arriver.previous_)) {
+      arriver.ec_ = arriver.failure_code();
       return true;
     }
-    if (place == newest_.end()) {
-      newest_.push_back(&comes);
+    if (barrier == last_arrivers_.end()) {
+      last_arrivers_.push_back(&arriver);
     } else {
-      *place = &comes;
+      *barrier = &arriver;
     }
-    comes.waiting_ = true;
+    arriver.waiting_ = true;
     return false;
   }
-  void remove(meet_operation& waits) {
-    const auto place = place_of(waits);
-    meet_operation** link = &*place;
-    for (; *link != &waits; link = &(*link)->before_) --(*link)->here_;
-    *link = waits.before_;
-    if (*place == nullptr) newest_.erase(place);
+  void remove(completion_barrier& arriver) {
+    const auto barrier = find_barrier(arriver);
+    completion_barrier** link = &*barrier;
+    for (; *link != &arriver; link = &(*link)->previous_) --(*link)->arrivals_;
+    *link = arriver.previous_;
+    if (*barrier == nullptr) last_arrivers_.erase(barrier);
   }
-  void release(const meet_operation& last) {
-    const auto place = place_of(last);
-    if (place == newest_.end()) return;
-    meet_operation* one = *place;
-    newest_.erase(place);
-    for (; one != nullptr; one = one->before_) one->end({});
-  }
-
-  /// False: the rank before this one has left, or is in another call of that number, and that has
-  /// revoked the communicator. So of those who do not come some are found, unless all stay away; if
-  /// it is too early for an answer, that rank looks here when it waits for a message. Ranks mostly
-  /// come in their order: then that one came last, and nothing is asked.
-  bool may_meet_the_one_below(const meet_operation& comes, const meet_operation* newest) const {
-    const communicator_state& of = *comes.record_.communicator;
-    const int below = (comes.rank_ != 0 ? comes.rank_ : of.size()) - 1;
-    if (newest != nullptr && newest->rank_ == below) return true;
-    match& theirs = *ranks_[static_cast<std::size_t>(of.world_rank(below))];
-    return theirs.inspect(
-        {comes.matching_.rank(), comes.communicator_, comes.sequence_, comes.lane_}, comes.hash_);
+  void release(const completion_barrier& last) {
+    const auto barrier = find_barrier(last);
+    if (barrier == last_arrivers_.end()) return;
+    completion_barrier* arriver = *barrier;
+    last_arrivers_.erase(barrier);
+    for (; arriver != nullptr; arriver = arriver->previous_) arriver->finish({});
   }
 
-  /// Where the list has those who wait for the same; its end: nobody does.
-  std::vector<meet_operation*>::iterator place_of(const meet_operation& one) {
-    auto place = newest_.begin();
-    while (place != newest_.end() && !(*place)->is_beside(one)) ++place;
-    return place;
-  }
-  template <class Is>
-  static meet_operation* find(meet_operation* newest, const Is& is) {
-    while (newest != nullptr && !is(*newest)) newest = newest->before_;
-    return newest;
+  /// Before it waits, a rank checks the previous rank's matcher for a mismatched call. Returns
+  /// false if that rank has left or is in a different call with the same sequence number; the
+  /// communicator is then revoked. This finds some absent rank unless all of them are absent. If
+  /// the previous rank has not called yet, it checks the barriers when it waits for a message. The
+  /// check is skipped if the previous rank is `last_arriver`, as is usual since ranks mostly arrive
+  /// in their order.
+  bool check_rank_below(const completion_barrier& arriver,
+                        const completion_barrier* last_arriver) const {
+    const communicator_state& comm = *arriver.record_.communicator;
+    const int below = (arriver.rank_ != 0 ? arriver.rank_ : comm.size()) - 1;
+    if (last_arriver != nullptr && last_arriver->rank_ == below) return true;
+    tag_matcher& peer = *ranks_[static_cast<std::size_t>(comm.world_rank(below))];
+    return peer.inspect(
+        {arriver.matcher_.rank(), arriver.communicator_, arriver.sequence_, arriver.lane_},
+        arriver.hash_);
   }
 
-  std::vector<match*> ranks_;            // of the world
-  std::vector<meet_operation*> newest_;  // of each meeting, who came last; the others hang on it
+  /// Returns the entry of the barrier at which `arriver` arrives; the end if no rank waits there.
+  std::vector<completion_barrier*>::iterator find_barrier(const completion_barrier& arriver) {
+    auto barrier = last_arrivers_.begin();
+    while (barrier != last_arrivers_.end() && !(*barrier)->is_same_barrier(arriver)) ++barrier;
+    return barrier;
+  }
+  template <class Predicate>
+  static completion_barrier* find(completion_barrier* last_arriver, const Predicate& matches) {
+    while (last_arriver != nullptr && !matches(*last_arriver)) {
+      last_arriver = last_arriver->previous_;
+    }
+    return last_arriver;
+  }
+
+  std::vector<tag_matcher*> ranks_;  // by rank of the world
+  // The last arriver of each barrier, which links to the previous ones.
+  std::vector<completion_barrier*> last_arrivers_;
 };
 
-inline meet_operation::~meet_operation() {
-  if (waiting_) all_.remove(*this);
+inline completion_barrier::~completion_barrier() {
+  if (waiting_) barriers_.remove(*this);
 }
-inline bool meet_operation::start(completion& done) {
+inline bool completion_barrier::start(completion& done) {
   if (record_.communicator->failed()) {
-    ec_ = record_.communicator->why().code;
+    ec_ = record_.communicator->reason().code;
     return true;
   }
   done_ = &done;
-  return all_.come(*this);
+  return barriers_.add(*this);
 }
-inline void meet_operation::release() { all_.release(*this); }
+inline void completion_barrier::release() { barriers_.release(*this); }
 
 }  // namespace colls::inproc

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// inproc: all ranks are coroutines on one thread. The embedded default; it needs nothing.
+// The inproc transport: all ranks are coroutines on one thread. It needs nothing of the system.
 
 #include <colls/channel/receive.hpp>
 #include <colls/channel/transport.hpp>
@@ -19,36 +19,36 @@ namespace colls {
 
 class inproc_world;
 
-/// One rank of an `inproc_world`. A message moves in one copy, or is reduced where the sender left
-/// it, as soon as both sides have asked; a point-to-point message of up to the eager limit is
-/// buffered, so that its sender need not wait.
-class inproc_transport final : mover {
+/// One rank of an `inproc_world`. As soon as a message has both its send and its receive, it is
+/// copied once, or reduced directly from the sender's buffer. A point-to-point message up to the
+/// eager limit is buffered, so that its sender does not wait.
+class inproc_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
   static constexpr network_cost costs() { return one_thread_cost; }
 
-  inproc_transport(inproc_world& ranks, int rank);
+  inproc_transport(inproc_world& world, int rank);
   inproc_transport(const inproc_transport&) = delete;
   inproc_transport& operator=(const inproc_transport&) = delete;
   ~inproc_transport();
 
-  int rank() const { return match_.rank(); }
+  int rank() const { return matcher_.rank(); }
   inline int size() const;
-  match& matching() { return match_; }
+  tag_matcher& matching() { return matcher_; }
   inline run_queue& queue();
   inline time_point now() const;
-  void kick() {}
+  void wake_driver() {}
   inproc_world& driver() { return world_; }
   int node_of(int) const { return 0; }
   task<> close(time_point) { co_return; }
 
-  class send_operation final : arrival {
+  class send_operation final : unexpected_message {
    public:
-    send_operation(inproc_transport& net, const message_key& to, const_bytes from,
+    send_operation(inproc_transport& net, const message_key& dest, const_bytes bytes,
                    operation_record& record)
-        : net_(net), record_(record), data_(from.data), to_(to.peer) {
-      key = to;
-      size = from.size;
+        : net_(net), record_(record), data_(bytes.data), dest_(dest.peer) {
+      key = dest;
+      size = bytes.size;
       hash = record.hash;
     }
     send_operation(send_operation&& other) noexcept
@@ -59,7 +59,7 @@ class inproc_transport final : mover {
 
     bool start(completion& done) {
       if (record_.communicator->failed()) {
-        ec_ = record_.communicator->why().code;
+        ec_ = record_.communicator->reason().code;
         return true;
       }
       done_ = &done;
@@ -73,14 +73,14 @@ class inproc_transport final : mover {
     friend inproc_transport;
 
     void drop() override {
-      net_.unhold(*this);
+      net_.remove_waiting(*this);
       net_.finish(*this, make_error_code(errc::closed));
     }
 
     inproc_transport& net_;
     operation_record& record_;
     const std::byte* data_;
-    std::int32_t to_;
+    std::int32_t dest_;
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
@@ -91,41 +91,43 @@ class inproc_transport final : mover {
   using recv_operation = receive_operation<inproc_transport>;
   friend recv_operation;
 
-  send_operation send(const message_key& to, const_bytes from, operation_record& record) {
-    return {*this, to, from, record};
+  send_operation send(const message_key& dest, const_bytes bytes, operation_record& record) {
+    return {*this, dest, bytes, record};
   }
-  recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
-    return {*this, from, into, record};
+  recv_operation recv(const message_key& source, mutable_bytes bytes, operation_record& record) {
+    return {*this, source, bytes, record};
   }
-  inline inproc::meet_operation meet(std::uint16_t lane, void* mine, operation_record& record);
+  /// Returns an operation that arrives at the barrier of all ranks in `lane` of the call.
+  inline inproc::completion_barrier arrive(std::uint16_t lane, void* data,
+                                           operation_record& record);
 
  private:
-  /// A point-to-point message whose sender has gone on.
-  struct buffered_send final : arrival, detail::recycled {
+  /// A buffered point-to-point message, whose send has ended.
+  struct buffered_send final : unexpected_message, detail::recycled {
     inproc_transport* sender = nullptr;
-    match::block copy;
+    tag_matcher::block copy;
     const std::byte* bytes() const { return static_cast<const std::byte*>(copy.memory); }
     ~buffered_send() {
       if (copy.memory == nullptr) return;
       sender->eager_ -= size;
-      sender->match_.give_scratch(copy);
+      sender->matcher_.release_scratch(copy);
     }
     void drop() override { delete this; }
   };
 
   inline bool start(send_operation& send);
-  inline bool start(posted& receive);
+  inline bool start(posted_receive& receive);
   inline void withdraw(send_operation& send);
-  inline void compare_with_meetings(const message_key& key, const operation_record& record);
+  inline void check_barriers(const message_key& key, const operation_record& record);
 
-  void hold(send_operation& send) {
+  void add_waiting(send_operation& send) {
     send.waiting_ = true;
     send.prev_sent_ = nullptr;
     send.next_sent_ = first_sent_;
     if (first_sent_ != nullptr) first_sent_->prev_sent_ = &send;
     first_sent_ = &send;
   }
-  void unhold(send_operation& send) {
+  void remove_waiting(send_operation& send) {
     send.waiting_ = false;
     (send.prev_sent_ != nullptr ? send.prev_sent_->next_sent_ : first_sent_) = send.next_sent_;
     if (send.next_sent_ != nullptr) send.next_sent_->prev_sent_ = send.prev_sent_;
@@ -136,23 +138,23 @@ class inproc_transport final : mover {
     send.done_->post();
   }
 
-  void revoked(communicator_state& communicator, const failure& why, int told_by) override;
-  void announce(int peer, const operation_record& waiting, const state_report& known) override;
-  void report(int peer, std::uint32_t communicator, const state_report& known) override;
+  void revoked(communicator_state& communicator, const failure& reason, int reporter) override;
+  void announce(int peer, const operation_record& waiting, const state_report& state) override;
+  void report(int peer, std::uint32_t communicator, const state_report& state) override;
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-               const fingerprint& ours) override;
-  void refuse(int peer, const failure& why) override;
-  void add_awaited(const operation_record& waiting, std::vector<int>& to) override;
+               const fingerprint& local) override;
+  void refuse(int peer, const failure& reason) override;
+  void add_awaited(const operation_record& waiting, std::vector<int>& ranks) override;
 
   inproc_world& world_;
-  match match_;
+  tag_matcher matcher_;
   send_operation* first_sent_ = nullptr;
-  std::size_t eager_ = 0;  // bytes of mine that wait in buffers
+  std::size_t eager_ = 0;  // bytes sent by this rank that wait in buffers
 };
 static_assert(consuming_transport<inproc_transport>);
-static_assert(meeting_transport<inproc_transport>);
+static_assert(completion_barrier_transport<inproc_transport>);
 
-/// `size` ranks on this thread, and the driver that turns them.
+/// `size` ranks on this thread, and their driver.
 class inproc_world {
  public:
   explicit inproc_world(int size);
@@ -174,12 +176,12 @@ class inproc_world {
     return queue_.run();
   }
   void idle(unsigned) {
-    // All ranks are here and none can go on: only a deadline or a device can change that.
+    // All ranks are on this thread and none can continue: only a deadline or a device changes that.
     sweep();
-    // Nothing wakes who waits for a device, and a nap takes longer than many of its kernels.
+    // Nothing wakes a thread that waits for a device, and a sleep takes longer than many kernels.
     if (!queue_.empty() || queue_.is_watching()) return;
-    const timespec nap{0, milliseconds};
-    ::nanosleep(&nap, nullptr);
+    const timespec duration{0, milliseconds};
+    ::nanosleep(&duration, nullptr);
   }
   void enter() {}
   void leave() {}
@@ -191,7 +193,7 @@ class inproc_world {
 
   run_queue queue_;
   std::vector<std::unique_ptr<inproc_transport>> ranks_;
-  inproc::meetings meetings_;
+  inproc::completion_barriers barriers_;
   unsigned polls_ = 0;
 };
 static_assert(driver<inproc_world>);
@@ -200,32 +202,32 @@ inline int inproc_transport::size() const { return world_.size(); }
 inline run_queue& inproc_transport::queue() { return world_.queue(); }
 inline time_point inproc_transport::now() const { return world_.now(); }
 
-inline inproc::meet_operation inproc_transport::meet(std::uint16_t lane, void* mine,
-                                                     operation_record& record) {
-  return {world_.meetings_, match_, lane, mine, record};
+inline inproc::completion_barrier inproc_transport::arrive(std::uint16_t lane, void* data,
+                                                           operation_record& record) {
+  return {world_.barriers_, matcher_, lane, data, record};
 }
 
 inline bool inproc_transport::start(send_operation& send) {
-  inproc_transport& peer = world_[send.to_];
-  if (posted* const receive = peer.match_.take(send.key)) {
-    const std::error_code ec = peer.match_.check(*receive, send.key.peer, send.size, send.hash);
+  inproc_transport& peer = world_[send.dest_];
+  if (posted_receive* const receive = peer.matcher_.take(send.key)) {
+    const std::error_code ec = peer.matcher_.check(*receive, send.key.peer, send.size, send.hash);
     if (!ec) receive->accept(send.data_, send.size, send.key.peer);
     receive->finish(ec);
     if (!send.key.is_point_to_point()) send.ec_ = ec;
     send.record_.bytes += send.size;
     return true;
   }
-  if (!peer.match_.inspect(send.key, send.hash)) {
-    // That has revoked the communicator, here too: it is all one thread.
-    send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->why().code
+  if (!peer.matcher_.inspect(send.key, send.hash)) {
+    // `inspect` has revoked the communicator, on this rank too.
+    send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->reason().code
                                                    : errc::mismatch;
     return true;
   }
   if (send.key.is_point_to_point() && send.size <= eager_limit &&
       eager_ + send.size <= eager_window) {
-    // One byte more: a block of none may be null.
+    // One extra byte: a block of 0 bytes may be null.
     auto message = std::make_unique<buffered_send>();
-    const match::block copy = match_.take_scratch(send.size + 1);
+    const tag_matcher::block copy = matcher_.acquire_scratch(send.size + 1);
     if (copy.memory == nullptr) {
       send.ec_ = errc::not_enough_memory;
       return true;
@@ -237,32 +239,33 @@ inline bool inproc_transport::start(send_operation& send) {
     message->copy = copy;
     if (send.size != 0) std::memcpy(copy.memory, send.data_, send.size);
     eager_ += send.size;
-    peer.match_.keep(*message);
+    peer.matcher_.add_unexpected(*message);
     (void)message.release();
     return true;
   }
-  peer.match_.keep(send);
-  hold(send);
-  compare_with_meetings(send.key, send.record_);
+  peer.matcher_.add_unexpected(send);
+  add_waiting(send);
+  check_barriers(send.key, send.record_);
   return false;
 }
 
-inline bool inproc_transport::start(posted& receive) {
-  arrival* const message = match_.post(receive);
+inline bool inproc_transport::start(posted_receive& receive) {
+  unexpected_message* const message = matcher_.post(receive);
   if (message == nullptr) {
-    compare_with_meetings(receive.key, *receive.record);
+    check_barriers(receive.key, *receive.record);
     return false;
   }
   if (message->buffered) {
-    receive.ec = match_.check(receive, message->key.peer, message->size, message->hash);
+    receive.ec = matcher_.check(receive, message->key.peer, message->size, message->hash);
     auto& copy = static_cast<buffered_send&>(*message);
     if (!receive.ec) receive.accept(copy.bytes(), copy.size, copy.key.peer);
     copy.drop();
   } else {
-    // Off its list first: the check and a reduction may revoke, which ends what is listed.
+    // Remove the send from its list first: the check or a reduction may revoke the communicator,
+    // which ends all listed sends.
     auto& send = static_cast<send_operation&>(*message);
-    send.net_.unhold(send);
-    receive.ec = match_.check(receive, send.key.peer, send.size, send.hash);
+    send.net_.remove_waiting(send);
+    receive.ec = matcher_.check(receive, send.key.peer, send.size, send.hash);
     if (!receive.ec) receive.accept(send.data_, send.size, send.key.peer);
     send.net_.finish(send, send.key.is_point_to_point() ? std::error_code() : receive.ec);
   }
@@ -270,17 +273,18 @@ inline bool inproc_transport::start(posted& receive) {
   return true;
 }
 
-// Who meets others sends nothing, so whoever waits for a message looks there.
-inline void inproc_transport::compare_with_meetings(const message_key& key,
-                                                    const operation_record& record) {
+// A rank that waits for a message also checks the barriers for a mismatched call: a rank that waits
+// at a barrier sends no message.
+inline void inproc_transport::check_barriers(const message_key& key,
+                                             const operation_record& record) {
   if (key.is_point_to_point()) return;
-  const int peer = world_.meetings_.rank_in_another_call(record);
-  if (peer >= 0) match_.disagree(*record.communicator, key.sequence, peer);
+  const int peer = world_.barriers_.find_mismatched_rank(record);
+  if (peer >= 0) matcher_.begin_dispute(*record.communicator, key.sequence, peer);
 }
 
 inline void inproc_transport::withdraw(send_operation& send) {
-  world_[send.to_].match_.forget(send);
-  unhold(send);
+  world_[send.dest_].matcher_.remove_unexpected(send);
+  remove_waiting(send);
 }
 
 }  // namespace colls

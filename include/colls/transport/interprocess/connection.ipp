@@ -2,173 +2,174 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How a link opens, wakes and ends: the second half of connection.hpp.
+// Member functions of connection that are not inlined: opening, waking and ending.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/connection.hpp>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-COLLS_ONCE void link::open(detail::descriptor socket, std::unique_ptr<shm::ring> shared,
-                           bool checks) {
-  if (checks && shared == nullptr) {
-    out_.add_checksums();
+COLLS_ONCE void connection::open(detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring,
+                                 bool checks) {
+  if (checks && ring == nullptr) {
+    send_queue_.add_checksums();
     in_.add_checksums();
   }
   events_ = EPOLLIN;
   engine_.watch(socket.get(), events_, *this);
   socket_ = std::move(socket);
-  ring_ = std::move(shared);
+  ring_ = std::move(ring);
   flush();
 }
 
-COLLS_ONCE bool link::peer_is_gone() const {
-  const int asked = socket_ ? socket_.get() : half_closed_.get();
-  if (asked < 0) return hung_up_;
-  pollfd now{asked, 0, 0};
-  return ::poll(&now, 1, 0) == 1 && (now.revents & POLLHUP) != 0;
+COLLS_ONCE bool connection::has_peer_exited() const {
+  const int socket = socket_ ? socket_.get() : half_closed_socket_.get();
+  if (socket < 0) return peer_closed_;
+  pollfd state{socket, 0, 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0;
 }
 
-COLLS_ONCE void link::break_off() {
+COLLS_ONCE void connection::abort() {
   ended_ = true;
   shut();
-  broken_.post();
+  abort_report_.post();
 }
 
-COLLS_ONCE void link::tell_if_broken() {
-  if (!broken_.posted()) return;
-  broken_.withdraw();
-  broken_.run();
+COLLS_ONCE void connection::report_if_aborted() {
+  if (!abort_report_.posted()) return;
+  abort_report_.withdraw();
+  abort_report_.run();
 }
 
-COLLS_ONCE bool link::is_silent(time_point now) {
-  constexpr time_point longest = 5 * seconds;
-  int under_way = 0;
-  tcp_info said{};
-  socklen_t size = sizeof said;
-  const bool waits = is_open() && !ring_ && ::ioctl(socket_.get(), SIOCOUTQ, &under_way) == 0 &&
-                     under_way > 0 &&
-                     ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &said, &size) == 0;
-  // What a peer that hears nothing sends again and again is no answer to what it did not hear.
-  const bool unanswered = waits && said.tcpi_unacked > 0 && said.tcpi_retransmits > 0;
+COLLS_ONCE bool connection::is_silent(time_point now) {
+  constexpr time_point limit = 5 * seconds;
+  int unsent = 0;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  const bool waits = is_open() && !ring_ && ::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 &&
+                     unsent > 0 &&
+                     ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  // A peer that receives nothing may still retransmit. Its retransmissions acknowledge none of what
+  // was sent to it, so the time of the last ACK alone is not enough.
+  const bool unanswered = waits && info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
   if (!unanswered) {
     unanswered_since_ = never;
   } else if (unanswered_since_ == never) {
     unanswered_since_ = now;
   }
-  return (waits && said.tcpi_last_ack_recv > longest / milliseconds) ||
-         (unanswered && now - unanswered_since_ >= longest);
+  return (waits && info.tcpi_last_ack_recv > limit / milliseconds) ||
+         (unanswered && now - unanswered_since_ >= limit);
 }
 
-COLLS_ONCE void link::shut() {
+COLLS_ONCE void connection::shut() {
   if (!socket_) return;
   engine_.unwatch(socket_.get(), *this);
-  // A socket that closes before all was read resets the connection, and what was written is lost.
-  if ((is_seen || refused_) && !hung_up_) {
-    (void)::shutdown(socket_.get(), SHUT_WR);  // or the peer is gone
-    half_closed_ = detail::kept_socket(std::move(socket_));
+  // Closing a socket with unread data resets the connection, and what was written would be lost.
+  if ((peer_maps_heap || refused_) && !peer_closed_) {
+    (void)::shutdown(socket_.get(), SHUT_WR);  // fails if the peer is gone
+    half_closed_socket_ = detail::fork_guarded_socket(std::move(socket_));
   }
   socket_ = {};
-  out_.end();
+  send_queue_.end();
 }
 
-COLLS_ONCE void link::fail(int system_error, const char* sentence) {
-  if (sentence != nullptr) return refuse(sentence);
+COLLS_ONCE void connection::fail(int system_error, const char* fault) {
+  if (fault != nullptr) return refuse(fault);
   ended_ = true;
-  hung_up_ = true;
+  peer_closed_ = true;
   shut();
-  tell_lost(errc::peer_failed, std::strerror(system_error));
+  report_lost(errc::peer_failed, std::strerror(system_error));
 }
 
-COLLS_ONCE void link::refuse(const char* sentence) {
-  // The link takes words to the peer as yet: those that say why communicators fail.
-  char where[120];
-  std::snprintf(where, sizeof where, "on the link from rank %d to rank %d: %s", peer_,
-                owner_.matching().rank(), sentence);
-  tell_lost(errc::protocol_error, where);
+COLLS_ONCE void connection::refuse(const char* fault) {
+  // The connection still takes frames to the peer: those that say why communicators fail.
+  char message[120];
+  std::snprintf(message, sizeof message, "on the connection from rank %d to rank %d: %s", peer_,
+                owner_.matching().rank(), fault);
+  report_lost(errc::protocol_error, message);
   ended_ = true;
   refused_ = true;
   flush();
   shut();
 }
 
-COLLS_ONCE void link::tell_lost(errc code, const char* sentence) {
-  failure why(code);
-  why.culprit = peer_;
-  std::snprintf(why.address, sizeof why.address, "%s", address_.c_str());
-  why.say("%s", sentence);
-  owner_.lost(*this, why);
+COLLS_ONCE void connection::report_lost(errc code, const char* message) {
+  failure reason(code);
+  reason.culprit = peer_;
+  std::snprintf(reason.address, sizeof reason.address, "%s", address_.c_str());
+  reason.set_detail("%s", message);
+  owner_.lost(*this, reason);
 }
 
-COLLS_ONCE void link::tell_broken() {
-  if (out_.is_too_much_unread()) {
-    return tell_lost(errc::peer_failed, "it does not read what it is told");
+COLLS_ONCE void connection::report_abort() {
+  if (send_queue_.is_too_much_unread()) {
+    return report_lost(errc::peer_failed, "it does not read what it is sent");
   }
-  failure why(errc::peer_failed);
-  why.culprit = owner_.matching().rank();
-  why.say("rank %d has no memory for messages to others and from them", why.culprit);
-  owner_.lost(*this, why);
+  failure reason(errc::peer_failed);
+  reason.culprit = owner_.matching().rank();
+  reason.set_detail("rank %d has no memory for messages to others and from them", reason.culprit);
+  owner_.lost(*this, reason);
 }
 
-COLLS_ONCE void link::ready(std::uint32_t events) {
-  if (ring_) return listen();
+COLLS_ONCE void connection::ready(std::uint32_t events) {
+  if (ring_) return read_wakeups();
   if ((events & static_cast<std::uint32_t>(EPOLLOUT)) != 0) flush();
   if (is_open()) pump();
   if (is_open()) flush();
 }
 
-COLLS_ONCE void link::listen() {
-  // A peer that writes on and on does not keep this thread: epoll tells again of what is left.
-  constexpr int most_reads = 16;
-  // What a peer that is gone has left is a ring of slots, and each round of a pump takes one.
-  constexpr int most_pumps = static_cast<int>(shm::slots) / 256;
-  char bells[256];
+COLLS_ONCE void connection::read_wakeups() {
+  // A peer that writes without pause does not keep this thread: epoll reports the rest again.
+  constexpr int max_reads = 16;
+  // A peer that is gone has left at most a ring buffer full of slots; a pump takes up to 256 slots.
+  constexpr int max_pumps = static_cast<int>(shm::slots) / 256;
+  char bytes[256];
   ssize_t got = 1;
-  int why = 0;
-  for (int reads = 0; got > 0 && reads < most_reads; ++reads) {
+  int system_error = 0;
+  for (int reads = 0; got > 0 && reads < max_reads; ++reads) {
     detail::descriptor passed;
-    got = detail::take_with_descriptor(socket_.get(), bells, sizeof bells, passed);
-    why = got < 0 ? errno : 0;
-    // A byte of its own comes with an arena, also where there is no descriptor left for it.
-    const bool has_come =
-        got > 0 && std::memchr(bells, '+', static_cast<std::size_t>(got)) != nullptr;
-    if (passed || has_come) take_arena(std::move(passed));
+    got = detail::receive_bytes_with_descriptor(socket_.get(), bytes, sizeof bytes, passed);
+    system_error = got < 0 ? errno : 0;
+    // A distinct byte announces a shared heap, even if this process has no descriptor left for it.
+    const bool is_announced =
+        got > 0 && std::memchr(bytes, '+', static_cast<std::size_t>(got)) != nullptr;
+    if (passed || is_announced) receive_peer_heap(std::move(passed));
   }
-  errno = why;
+  errno = system_error;
   const bool over = got == 0 || (got < 0 && !detail::would_block());
-  for (int pumps = over ? most_pumps : 1; pumps > 0 && is_open() && pump_ring();) --pumps;
+  for (int pumps = over ? max_pumps : 1; pumps > 0 && is_open() && pump_ring();) --pumps;
   if (!is_open() || !over) return;
   if (got == 0) {
-    end_of_file();
-  } else if (!is_explained_soon()) {
-    fail(why);
+    handle_end_of_file();
+  } else if (!awaits_explanation()) {
+    fail(system_error);
   }
 }
 
-COLLS_ONCE void link::take_arena(detail::descriptor passed) {
+COLLS_ONCE void connection::receive_peer_heap(detail::descriptor heap) {
   try {
-    owner_.lent(*this, std::move(passed));
+    owner_.heap_received(*this, std::move(heap));
   } catch (const std::bad_alloc&) {
   }
 }
 
-COLLS_ONCE bool link::is_explained_soon() {
-  constexpr time_point longest = 100 * milliseconds;
-  if (goodbye_received_ || !owner_.has_news()) return false;
-  if (end_met_ == never) end_met_ = engine_.now();
-  return engine_.now() - end_met_ < longest;
+COLLS_ONCE bool connection::awaits_explanation() {
+  constexpr time_point limit = 100 * milliseconds;
+  if (goodbye_received_ || !owner_.has_unread_failures()) return false;
+  if (end_seen_ == never) end_seen_ = engine_.now();
+  return engine_.now() - end_seen_ < limit;
 }
 
-COLLS_ONCE void link::end_of_file() {
+COLLS_ONCE void connection::handle_end_of_file() {
   if (!goodbye_received_) {
-    if (is_explained_soon()) return;
+    if (awaits_explanation()) return;
     fail(ECONNRESET);
     return;
   }
   ended_ = true;
-  hung_up_ = true;
+  peer_closed_ = true;
   shut();
   owner_.lost(*this, failure(errc::closed));
 }
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

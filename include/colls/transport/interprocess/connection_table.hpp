@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// links: the links of one rank, by peer, and the turn of each.
+// connection_table: the connections of one rank, by peer, and when each of them is polled.
 
 #include <colls/transport/interprocess/connection.hpp>
 
@@ -13,167 +13,178 @@
 #include <utility>
 #include <vector>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-/// A link stays where it is, whether it is open or not, until all of them go.
-class links {
+/// The connections of a rank, open or not. None is removed before the table is destroyed.
+class connection_table {
  public:
-  /// `checks`: frames through sockets have checksums.
-  links(engine& on, link_owner& owner, bool checks = false)
-      : engine_(on), owner_(owner), checks_(checks) {}
+  /// `checks`: frames on sockets carry checksums.
+  connection_table(engine& driver, connection_owner& owner, bool checks = false)
+      : engine_(driver), owner_(owner), checks_(checks) {}
 
-  /// Made, not opened, if it is not there yet.
-  link& at(int peer) {
+  /// Returns the connection to a peer. Creates it if necessary, and does not open it.
+  connection& get(int peer) {
     if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
     auto found = all_.find(peer);
     if (found == all_.end()) {
-      to_flush_.reserve(all_.size() + 1);  // who withdraws a message asks for no memory
-      found = all_.emplace(peer, std::make_unique<link>(engine_, owner_, peer)).first;
+      to_flush_.reserve(all_.size() + 1);  // so that flush_soon never allocates
+      found = all_.emplace(peer, std::make_unique<connection>(engine_, owner_, peer)).first;
     }
     last_used_ = found->second.get();
     return *last_used_;
   }
-  /// Null: there is none.
-  link* known(int peer) {
+  /// Returns the connection to a peer, or null.
+  connection* find(int peer) {
     if (last_used_ != nullptr && last_used_->peer() == peer) return last_used_;
     const auto found = all_.find(peer);
     return found == all_.end() ? nullptr : found->second.get();
   }
-  /// Opens the link from a rank to itself: `out` and another end.
-  void open_to_self(link& out, detail::descriptor first, detail::descriptor other);
+  /// Opens the connection of a rank to itself, given both ends of a socket pair: `out` sends,
+  /// another connection receives.
+  void open_to_self(connection& out, detail::descriptor out_end, detail::descriptor in_end);
+  /// Calls `visit(peer, connection)` for every connection.
   template <class Visit>
-  void each(Visit visit) {
-    for (auto& [peer, link] : all_) visit(peer, *link);
+  void for_each(Visit visit) {
+    for (auto& [peer, conn] : all_) visit(peer, *conn);
   }
-  /// Those through shared memory.
-  const std::vector<link*>& rings() const { return rings_; }
+  /// The connections through shared memory.
+  const std::vector<connection*>& shared_memory_connections() const { return shm_connections_; }
 
-  /// Without `ring` its bytes go through the socket.
-  void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring);
+  /// Opens a connection. Without `ring` its frames go through the socket.
+  void open(connection& conn, detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring);
 
-  /// Writes what has gathered for it when all links have had their turn.
-  void flush_soon(link& which) {
-    if (which.idle()) return;
-    if (std::find(to_flush_.begin(), to_flush_.end(), &which) == to_flush_.end()) {
-      to_flush_.push_back(&which);
+  /// Writes what is queued for a connection at the end of the current or the next poll.
+  void flush_soon(connection& conn) {
+    if (conn.is_idle()) return;
+    if (std::find(to_flush_.begin(), to_flush_.end(), &conn) == to_flush_.end()) {
+      to_flush_.push_back(&conn);
     }
   }
-  /// `waiting`: whom this rank wants messages of; `also(ask)` says `ask(link)` of others.
-  template <class Also>
-  bool poll(pairing& waiting, const Also& also) {
+  /// Reads and writes what it can; returns whether anything moved. `receives`: the posted receives
+  /// of this rank. `add_awaited(add)` calls `add(connection)` for each other connection that this
+  /// rank waits for.
+  template <class AddAwaited>
+  bool poll(match_queues& receives, const AddAwaited& add_awaited) {
     bool moved = false;
-    for (std::size_t i = 0; i < rings_.size(); ++i) moved |= rings_[i]->pump();
-    if (all_.size() > rings_.size()) moved |= poll_sockets(waiting, also);
-    for (link* each : to_flush_) moved |= each->flush();
+    for (std::size_t i = 0; i < shm_connections_.size(); ++i) moved |= shm_connections_[i]->pump();
+    if (all_.size() > shm_connections_.size()) moved |= poll_sockets(receives, add_awaited);
+    for (connection* conn : to_flush_) moved |= conn->flush();
     to_flush_.clear();
     return moved;
   }
 
   // ---- ends
 
-  /// Writes what it can. Whether something is left that a link may take later, or a link opens to
-  /// which the goodbye has to be said.
-  bool unwritten();
+  /// Writes what it can. Returns whether something is left that a connection may take later, or a
+  /// connection is opening to which a goodbye must be sent.
+  bool flush_all();
   void say_goodbye();
   void shut_writing();
   bool any_open() const {
     return std::any_of(all_.begin(), all_.end(),
-                       [](const auto& each) { return each.second->is_open(); });
+                       [](const auto& entry) { return entry.second->is_open(); });
   }
   void shut() {
-    for (auto& [peer, link] : all_) link->shut();
+    for (auto& [peer, conn] : all_) conn->shut();
   }
 
-  // ---- the turns of those through shared memory
+  // ---- sleeping, with shared memory
 
+  /// Wakes the peers that sleep and were written to.
   void wake_peers() {
-    for (link* each : rings_) each->wake_peer();
+    for (connection* conn : shm_connections_) conn->wake_peer();
   }
+  /// The thread is about to sleep. False: poll again.
   bool arm() {
     bool armed = true;
-    for (link* each : rings_) armed &= each->arm();
-    hear_all();
+    for (connection* conn : shm_connections_) armed &= conn->arm();
+    enable_read_events();
     return armed;
   }
   void disarm() {
-    for (link* each : rings_) each->disarm();
+    for (connection* conn : shm_connections_) conn->disarm();
   }
 
  private:
-  static constexpr int receives_from_self = -1;
-  static constexpr std::size_t most_looked_at = 8;
-  static constexpr int most_asked = 4;
-  static constexpr std::size_t most_receives = 15;
-  static constexpr std::size_t most_unheard = most_asked;
+  static constexpr int self_receiver = -1;  // key of the end that receives from this rank
+  static constexpr std::size_t max_selective = 8;
+  static constexpr int max_selected = 4;
+  static constexpr std::size_t max_receives = 15;
+  static constexpr std::size_t max_without_events = max_selected;
 
-  // Each socket that is asked in vain takes as long as the next rank on this core waits: where it
-  // is known whom this rank waits for, and these are few, it asks them, and all of them now and
+  // A system call on a socket without data delays the other ranks on this core. If the connections
+  // that this rank waits for are known and few, only these are polled, and all of them now and
   // then.
-  template <class Also>
-  bool poll_sockets(pairing& waiting, const Also& also) {
-    const bool many = sockets_.size() > most_looked_at;
-    if (++polls_ % 8 == 0 || many) return serve(many);
-    std::uint32_t asked = 0;
-    for (std::size_t i = 0; i < sockets_.size(); ++i) {
-      if (sockets_[i]->is_busy()) asked |= 1u << i;
+  template <class AddAwaited>
+  bool poll_sockets(match_queues& receives, const AddAwaited& add_awaited) {
+    const bool many = socket_connections_.size() > max_selective;
+    if (++polls_ % 8 == 0 || many) return poll_all(many);
+    std::uint32_t selected = 0;
+    for (std::size_t i = 0; i < socket_connections_.size(); ++i) {
+      if (socket_connections_[i]->is_busy()) selected |= 1u << i;
     }
-    const auto ask = [&](const link& which) {
-      const auto at = std::find(sockets_.begin(), sockets_.end(), &which);
-      if (at != sockets_.end()) asked |= 1u << (at - sockets_.begin());
+    const auto add = [&](const connection& conn) {
+      const auto it = std::find(socket_connections_.begin(), socket_connections_.end(), &conn);
+      if (it != socket_connections_.end()) selected |= 1u << (it - socket_connections_.begin());
     };
-    also(ask);
-    const bool known =
-        waiting.waiting() <= most_receives && waiting.all_waiting([&](const posted& receive) {
-          const auto from = std::find_if(sockets_.begin(), sockets_.end(), [&](const link* each) {
-            return each->peer() == receive.key.peer;
-          });
-          if (from == sockets_.end()) return false;
-          asked |= 1u << (from - sockets_.begin());
-          return true;
-        });
-    if (!known || asked == 0 || std::popcount(asked) > most_asked) return serve(true);
+    add_awaited(add);
+    const auto add_source = [&](const posted_receive& receive) {
+      const auto is_source = [&](const connection* conn) {
+        return conn->peer() == receive.key.peer;
+      };
+      const auto it =
+          std::find_if(socket_connections_.begin(), socket_connections_.end(), is_source);
+      if (it == socket_connections_.end()) return false;
+      selected |= 1u << (it - socket_connections_.begin());
+      return true;
+    };
+    const bool known = receives.posted_count() <= max_receives && receives.all_posted(add_source);
+    if (!known || selected == 0 || std::popcount(selected) > max_selected) return poll_all(true);
     bool moved = false;
-    for (; asked != 0; asked &= asked - 1) {
-      link& each = *sockets_[static_cast<std::size_t>(std::countr_zero(asked))];
-      if (each.is_open()) moved |= each.pump();
+    for (; selected != 0; selected &= selected - 1) {
+      const auto i = static_cast<std::size_t>(std::countr_zero(selected));
+      connection& conn = *socket_connections_[i];
+      if (conn.is_open()) moved |= conn.pump();
     }
-    // To tell epoll of each message takes its sender's time, and nobody asks epoll meanwhile.
-    if (moved && hear_ && engine_.spins_now() && sockets_.size() <= most_unheard) {
-      hear_ = false;
-      for (link* each : sockets_) each->hear(false);
+    // While this thread polls the sockets itself, epoll events are not needed, and raising them
+    // costs the sender of each message time.
+    if (moved && read_events_ && engine_.spins_now() &&
+        socket_connections_.size() <= max_without_events) {
+      read_events_ = false;
+      for (connection* conn : socket_connections_) conn->set_read_events(false);
     }
     return moved;
   }
-  // All of them; `others`: and whatever else epoll tells of.
-  bool serve(bool others) {
+  // Polls all sockets; with `dispatch` also everything else that epoll reports.
+  bool poll_all(bool dispatch) {
     bool moved = false;
-    if (!hear_) {
-      for (std::size_t i = 0; i < sockets_.size(); ++i) {
-        if (sockets_[i]->is_open()) moved |= sockets_[i]->pump();
-        others |= !sockets_[i]->idle();
+    if (!read_events_) {
+      for (std::size_t i = 0; i < socket_connections_.size(); ++i) {
+        if (socket_connections_[i]->is_open()) moved |= socket_connections_[i]->pump();
+        dispatch |= !socket_connections_[i]->is_idle();
       }
     }
-    return hear_ || others ? engine_.dispatch() || moved : moved;
+    return read_events_ || dispatch ? engine_.dispatch() || moved : moved;
   }
-  void hear_all() {
-    if (hear_) return;
-    hear_ = true;
-    for (link* each : sockets_) each->hear(true);
+  void enable_read_events() {
+    if (read_events_) return;
+    read_events_ = true;
+    for (connection* conn : socket_connections_) conn->set_read_events(true);
   }
 
   engine& engine_;
-  link_owner& owner_;
+  connection_owner& owner_;
   bool checks_;
-  std::unordered_map<int, std::unique_ptr<link>> all_;
-  link* last_used_ = nullptr;
-  std::vector<link*> rings_;
-  std::vector<link*> sockets_;  // but those of a rank to itself
+  std::unordered_map<int, std::unique_ptr<connection>> all_;
+  connection* last_used_ = nullptr;
+  std::vector<connection*> shm_connections_;
+  std::vector<connection*> socket_connections_;  // without those of the rank to itself
   unsigned polls_ = 0;
-  bool hear_ = true;  // epoll tells of what comes by them
-  std::vector<link*> to_flush_;
+  bool read_events_ = true;  // epoll reports what arrives on socket_connections_
+  std::vector<connection*> to_flush_;
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #include <colls/transport/interprocess/connection_table.ipp>

@@ -2,57 +2,58 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How all links end: the second half of connection_table.hpp.
+// Member functions of connection_table that are not inlined.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-COLLS_ONCE void links::open_to_self(link& out, detail::descriptor first, detail::descriptor other) {
-  auto made = std::make_unique<link>(engine_, owner_, out.peer());
-  link& in = *all_.insert_or_assign(receives_from_self, std::move(made)).first->second;
-  in.open(std::move(other), nullptr, checks_);
-  out.open(std::move(first), nullptr, checks_);
+COLLS_ONCE void connection_table::open_to_self(connection& out, detail::descriptor out_end,
+                                               detail::descriptor in_end) {
+  auto receiver = std::make_unique<connection>(engine_, owner_, out.peer());
+  connection& in = *all_.insert_or_assign(self_receiver, std::move(receiver)).first->second;
+  in.open(std::move(in_end), nullptr, checks_);
+  out.open(std::move(out_end), nullptr, checks_);
 }
 
-COLLS_ONCE void links::open(link& which, detail::descriptor socket,
-                            std::unique_ptr<shm::ring> ring) {
-  std::vector<link*>& those = ring != nullptr ? rings_ : sockets_;
-  those.push_back(&which);
-  hear_all();
+COLLS_ONCE void connection_table::open(connection& conn, detail::descriptor socket,
+                                       std::unique_ptr<shm::ring_buffer> ring) {
+  std::vector<connection*>& connections = ring != nullptr ? shm_connections_ : socket_connections_;
+  connections.push_back(&conn);
+  enable_read_events();
   try {
-    which.open(std::move(socket), std::move(ring), checks_);
+    conn.open(std::move(socket), std::move(ring), checks_);
   } catch (...) {
-    those.pop_back();
+    connections.pop_back();
     throw;
   }
 }
 
-COLLS_ONCE bool links::unwritten() {
+COLLS_ONCE bool connection_table::flush_all() {
   bool any = false;
-  for (auto& [peer, link] : all_) {
-    if (link->is_open()) link->flush();
-    const bool opens = link->is_open() || link->dialing || link->promised;
-    any |= link->half_open || (!link->idle() && !link->ended() && opens);
+  for (auto& [peer, conn] : all_) {
+    if (conn->is_open()) conn->flush();
+    const bool opens = conn->is_open() || conn->is_dialing || conn->is_accepted;
+    any |= conn->is_half_open || (!conn->is_idle() && !conn->has_ended() && opens);
   }
   return any;
 }
 
-COLLS_ONCE void links::say_goodbye() {
-  for (auto& [peer, link] : all_) {
-    if (!link->is_open()) continue;
+COLLS_ONCE void connection_table::say_goodbye() {
+  for (auto& [peer, conn] : all_) {
+    if (!conn->is_open()) continue;
     header frame;
     frame.kind = kind::goodbye;
-    link->control(frame);
-    link->flush();
+    conn->control(frame);
+    conn->flush();
   }
 }
 
-COLLS_ONCE void links::shut_writing() {
-  for (auto& [peer, link] : all_) {
-    if (link->is_open()) link->shut_writing();
+COLLS_ONCE void connection_table::shut_writing() {
+  for (auto& [peer, conn] : all_) {
+    if (conn->is_open()) conn->shut_writing();
   }
 }
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// opener: opens the links of a rank: dials peers at the first use, and lets in those who dial.
+// connector: opens the connections of a rank. It dials peers at the first use and accepts peers
+// that dial.
 
 #include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -14,129 +15,130 @@
 #include <utility>
 #include <vector>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-/// Between two ranks one link opens, whoever dials: the lower rank's, if both do. Inside a host it
-/// goes through shared memory where both sides can.
-class opener final : door::host {
+/// Opens one connection between two ranks. If both dial, that of the lower rank stays. Inside a
+/// host it goes through shared memory where both sides can.
+class connector final : authenticating_listener::handler {
  public:
-  class host {
+  class owner {
    public:
-    /// A link is there, and nothing was read from it yet.
-    virtual void opened(link& which) = 0;
-    /// No link to the peer opens: it has died (`errc::peer_failed`), or it has left
-    /// (`errc::closed`), or this rank cannot open one, which says nothing of the peer.
-    virtual void unreachable(link& which, const failure& why) = 0;
+    /// A connection has opened, and nothing was read from it yet.
+    virtual void opened(connection& conn) = 0;
+    /// No connection to the peer opens: it has died (`errc::peer_failed`), it has left
+    /// (`errc::closed`), or this rank cannot open one, which says nothing about the peer.
+    virtual void unreachable(connection& conn, const failure& reason) = 0;
     /// Whether an operation waits for the peer.
-    virtual bool is_needed(link& which) = 0;
+    virtual bool is_needed(connection& conn) = 0;
 
    protected:
-    ~host() = default;
+    ~owner() = default;
   };
 
-  opener(engine& on, membership& who, links& all, host& to);
-  opener(const opener&) = delete;
-  opener& operator=(const opener&) = delete;
+  connector(engine& driver, world_info& world, connection_table& connections, owner& transport);
+  connector(const connector&) = delete;
+  connector& operator=(const connector&) = delete;
 
-  /// The link to a peer; opens at its first use.
-  link& to(int peer);
+  /// Returns the connection to a peer. Starts to open it at its first use.
+  connection& connect(int peer);
 
-  /// The peer's system says nothing on the link: whether it is still there. It takes who dials, and
-  /// answers keep-alive, however long its process computes.
-  void probe(link& which);
+  /// Checks whether the peer's host is still there, when it acknowledges nothing on a connection.
+  /// The host accepts another connection and answers keep-alive even while the peer computes.
+  void probe(connection& conn);
 
-  /// False: it was said before. After it no link is dialled, those under way may open.
-  bool leave() { return !std::exchange(leaving_, true); }
-  /// No link opens any more.
+  /// Dials no more; dials in progress may still succeed. False: it was called before.
+  bool stop_dialing() { return !std::exchange(stopped_, true); }
+  /// From now on no connection opens.
   void close() { closing_ = true; }
   bool is_closing() const { return closing_; }
-  void close_doors();
+  void close_listeners();
 
  private:
-  /// In a task: lowers its flag.
-  class until_it_ends {
+  /// Resets a flag when a task ends.
+  class flag_guard {
    public:
-    explicit until_it_ends(bool& flag) : flag_(flag) {}
-    until_it_ends(const until_it_ends&) = delete;
-    ~until_it_ends() { flag_ = false; }
+    explicit flag_guard(bool& flag) : flag_(flag) {}
+    flag_guard(const flag_guard&) = delete;
+    ~flag_guard() { flag_ = false; }
 
    private:
     bool& flag_;
   };
 
-  // What a rank sends to itself takes the way of all messages, through two links on one socket
-  // pair.
-  void open_to_self(link& out);
+  // Messages of a rank to itself go through a socket pair, with a connection at each end.
+  void open_to_self(connection& out);
 
   // ---- dialling
 
-  // A link that is dropped before it is authenticated is dialled again while anyone needs it: a
-  // peer whose system takes connections lives, however long it computes. No attempt lasts longer
-  // than an operation may wait for a byte. When two ranks dial each other the lower rank's link
-  // stays.
-  task<> dial(link& which);
+  // Dials until the connection opens. A connection that is dropped before it is authenticated is
+  // dialled again while an operation needs it: a peer whose system accepts connections lives,
+  // however long it computes. No attempt lasts longer than an operation may wait for a byte.
+  task<> dial(connection& conn);
 
-  // A peer that computes has one of these at its door, however long it does: while it lets nobody
-  // in, keep-alive asks on the same connection. The peer finds it closed, and hangs up.
-  task<> ask_system_of(link& which);
-  // What keep-alive finds out.
-  static bool is_of_the_way(std::error_code ec);
-  // What this rank's own system has too little of says nothing of the peer.
-  static bool is_own_lack(std::error_code ec);
-  bool is_beside(int peer) const {
-    return who_.node_of[static_cast<std::size_t>(peer)] == who_.node;
+  // Connects to the peer's listener and waits for keep-alive to fail. A peer that computes leaves
+  // the connection in its backlog; when it accepts, it finds the connection closed and drops it.
+  task<> probe_host(connection& conn);
+  // Whether keep-alive reports that the host cannot be reached.
+  static bool is_network_error(std::error_code ec);
+  // Whether the local system lacks a resource, which says nothing about the peer.
+  static bool is_local_shortage(std::error_code ec);
+  bool is_on_this_host(int peer) const {
+    return world_.node_of[static_cast<std::size_t>(peer)] == world_.node;
   }
-  time_point patience() const { return who_.cfg.timeout.after(engine_.now()); }
+  time_point handshake_deadline() const { return world_.cfg.timeout.after(engine_.now()); }
 
-  // A rank of this host is reached through shared memory if both sides can, and its local socket is
-  // not crowded for long: another user may fill that. True: it was dialled.
-  // `*alive`: its system took the connection. `*why` it was not, although it is of this host.
-  task<bool> dial_beside(link& which, endpoint where, bool* alive, std::error_code* why);
+  // Dials a rank of this host through its local socket, to share memory, unless that socket is
+  // congested for long (another user may fill it). Returns whether it dialled. `*is_alive`: the
+  // peer's system took the connection. `*reason`: why a rank of this host was not dialled.
+  task<bool> dial_local(connection& conn, endpoint address, bool* is_alive,
+                        std::error_code* reason);
 
-  // The other side of it: the memory comes after the verdict, or the dialler has thought better.
-  task<> admit_beside(std::unique_ptr<stream> guest, int peer);
+  // Accepts such a dial. The descriptor of the memory follows the verdict, unless the peer has
+  // changed its mind.
+  task<> accept_local(std::unique_ptr<stream> socket, int peer);
 
-  // Whoever cannot be reached at all was not reached by tcp.
-  void tell_of_tcp(int peer, std::error_code why);
-  static void raise_for_memory(std::error_code ec);
-  void tell_of_memory(std::error_code ec);
-  // One side or the other has too many open files; it may close some.
-  void tell_of_lack(int peer, const char* what);
+  // Called once TCP has connected, since an unreachable peer is no fallback.
+  void log_tcp_fallback(int peer, std::error_code reason);
+  static void throw_no_shared_memory(std::error_code ec);
+  void log_no_shared_memory(std::error_code ec);
+  // For a shortage of resources on either side that may pass, such as too many open files.
+  void log_shortage(int peer, const char* reason);
 
-  void open(link& which, detail::descriptor socket, std::unique_ptr<shm::ring> ring = nullptr);
+  void open(connection& conn, detail::descriptor socket,
+            std::unique_ptr<shm::ring_buffer> ring = nullptr);
 
-  void adopt(link& which, detail::descriptor socket);
+  void adopt(connection& conn, detail::descriptor socket);
 
-  // ---- letting in
+  // ---- accepting
 
-  void enter(std::unique_ptr<stream> guest, const hello& who) override;
+  void handle_peer(std::unique_ptr<stream> socket, const hello& greeting) override;
 
-  task<> admit(std::unique_ptr<stream> guest, int peer, purpose what);
+  task<> accept(std::unique_ptr<stream> socket, int peer, connection_purpose purpose);
 
-  // It may live, and not know.
-  bool has_given_up(int peer);
-  bool is_welcome(int peer);
+  // Whether this rank has ended its connection to a peer that may be alive without knowing it.
+  bool has_abandoned(int peer);
+  bool may_accept(int peer);
 
-  static constexpr time_point longest_crowd = 100 * milliseconds;
-  static constexpr time_point silence_of_the_dead = 10 * seconds;
-  static constexpr time_point probe_pause = 5 * seconds;
+  static constexpr time_point max_congestion = 100 * milliseconds;
+  static constexpr time_point dead_peer_timeout = 10 * seconds;
+  static constexpr time_point probe_interval = 5 * seconds;
 
   engine& engine_;
-  membership& who_;
-  links& links_;
-  host& host_;
-  bool told_of_tcp_ = false;
-  bool told_of_memory_ = false;
-  bool told_of_lack_ = false;
-  bool told_of_congestion_ = false;
-  bool leaving_ = false;
+  world_info& world_;
+  connection_table& connections_;
+  owner& owner_;
+  bool logged_tcp_fallback_ = false;
+  bool logged_no_shared_memory_ = false;
+  bool logged_shortage_ = false;
+  bool logged_congestion_ = false;
+  bool stopped_ = false;
   bool closing_ = false;
-  std::optional<door> door_;
-  std::optional<door> local_door_;
+  std::optional<authenticating_listener> listener_;
+  std::optional<authenticating_listener> local_listener_;
   task_group tasks_;  // last: its tasks use all of the above
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #include <colls/transport/interprocess/connector.ipp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How links are opened: the second half of connector.hpp.
+// Member functions of connector that are not inlined: dialling and accepting.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_frame.hpp>
@@ -12,224 +12,232 @@
 #include <cerrno>
 #include <new>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-COLLS_ONCE opener::opener(engine& on, membership& who, links& all, host& to)
-    : engine_(on), who_(who), links_(all), host_(to), tasks_(on) {
-  const hello mine = who_.greeting(purpose::link);
-  const auto open_door = [&](std::optional<door>& made, listener& at) {
-    if (at.is_open()) made.emplace(engine_, at, mine, who_.key, static_cast<door::host&>(*this));
+COLLS_ONCE connector::connector(engine& driver, world_info& world, connection_table& connections,
+                                owner& transport)
+    : engine_(driver), world_(world), connections_(connections), owner_(transport), tasks_(driver) {
+  const hello greeting = world_.make_hello(connection_purpose::peer);
+  const auto start = [&](std::optional<authenticating_listener>& result, listener& from) {
+    if (!from.is_open()) return;
+    result.emplace(engine_, from, greeting, world_.key,
+                   static_cast<authenticating_listener::handler&>(*this));
   };
-  open_door(door_, who_.link_listener);
-  open_door(local_door_, who_.local_listener);
+  start(listener_, world_.peer_listener);
+  start(local_listener_, world_.local_listener);
 }
 
-COLLS_ONCE link& opener::to(int peer) {
-  link& which = links_.at(peer);
-  if (!which.is_open() && !which.dialing && !which.promised && !which.ended() && !leaving_) {
-    if (peer == who_.rank) {
-      open_to_self(which);
+COLLS_ONCE connection& connector::connect(int peer) {
+  connection& conn = connections_.get(peer);
+  if (!conn.is_open() && !conn.is_dialing && !conn.is_accepted && !conn.has_ended() && !stopped_) {
+    if (peer == world_.rank) {
+      open_to_self(conn);
     } else {
-      which.dialing = true;
+      conn.is_dialing = true;
       try {
-        tasks_.start(dial(which));
+        tasks_.start(dial(conn));
       } catch (const std::bad_alloc&) {
-        which.dialing = false;
+        conn.is_dialing = false;
         throw;
       }
     }
   }
-  return which;
+  return conn;
 }
 
-COLLS_ONCE void opener::probe(link& which) {
-  if (which.probed || engine_.now() < which.next_probe) return;
+COLLS_ONCE void connector::probe(connection& conn) {
+  if (conn.is_probing || engine_.now() < conn.next_probe) return;
   try {
-    tasks_.start(ask_system_of(which));
+    tasks_.start(probe_host(conn));
   } catch (const std::bad_alloc&) {
-    which.next_probe = engine_.now() + probe_pause;
+    conn.next_probe = engine_.now() + probe_interval;
   }
 }
 
-COLLS_ONCE void opener::close_doors() {
-  door_.reset();
-  local_door_.reset();
-  who_.link_listener.close();
-  who_.local_listener.close();
+COLLS_ONCE void connector::close_listeners() {
+  listener_.reset();
+  local_listener_.reset();
+  world_.peer_listener.close();
+  world_.local_listener.close();
 }
 
-COLLS_ONCE void opener::open_to_self(link& out) {
+COLLS_ONCE void connector::open_to_self(connection& out) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     throw error(errc::too_many_files, std::strerror(errno));
   }
-  links_.open_to_self(out, detail::descriptor(ends[0]), detail::descriptor(ends[1]));
+  connections_.open_to_self(out, detail::descriptor(ends[0]), detail::descriptor(ends[1]));
 }
 
-COLLS_ONCE task<> opener::dial(link& which) {
-  const until_it_ends dialling(which.dialing);
-  // Whoever wants the link is not listed yet with what it waits for, and on one host a connection
-  // can be refused at once: a death that is told here and now would find nothing to end.
-  co_await others_first();
-  failure why(errc::peer_failed);
-  why.culprit = which.peer();
+COLLS_ONCE task<> connector::dial(connection& conn) {
+  const flag_guard dialing(conn.is_dialing);
+  // The operation that needs the connection is not queued yet. On one host a connection can be
+  // refused at once, and a failure reported now would find no operation to end.
+  co_await yield();
+  failure reason(errc::peer_failed);
+  reason.culprit = conn.peer();
   time_point pause = 10 * milliseconds;
-  time_point heard = engine_.now();
+  time_point last_alive = engine_.now();
   bool hopeless = false;
   bool wanted = true;
-  while (wanted && !which.is_open() && !which.ended() && !closing_ && !hopeless) {
+  while (wanted && !conn.is_open() && !conn.has_ended() && !closing_ && !hopeless) {
     bool alive = false;
     bool has_address = false;
     bool dropped = false;
     try {
-      const until_it_ends opening(which.half_open);
-      const endpoint where = co_await who_.address_of(which.peer());
+      const flag_guard opening(conn.is_half_open);
+      const endpoint address = co_await world_.address_of(conn.peer());
       has_address = true;
-      which.address(detail::text_of(where));
-      std::snprintf(why.address, sizeof why.address, "%s", which.address().c_str());
-      std::error_code not_beside;
-      const bool dialled = co_await dial_beside(which, where, &alive, &not_beside);
-      if (!dialled) {
-        stream connection(engine_);
-        connection.deadline(engine_.now() + silence_of_the_dead);
-        const detail::outcome connected = co_await detail::attempt(connection.connect(where));
+      conn.set_address(detail::text_of(address));
+      std::snprintf(reason.address, sizeof reason.address, "%s", conn.address().c_str());
+      std::error_code local_error;
+      const bool is_dialed = co_await dial_local(conn, address, &alive, &local_error);
+      if (!is_dialed) {
+        stream socket(engine_);
+        socket.set_deadline(engine_.now() + dead_peer_timeout);
+        const detail::outcome connected = co_await detail::attempt(socket.connect(address));
         if (connected.ec) {
-          why.say("it cannot be reached: %s", connected.ec.message().c_str());
+          reason.set_detail("it cannot be reached: %s", connected.ec.message().c_str());
           hopeless = connected.ec == std::errc::connection_refused;
-          // On one host only a flood of strangers keeps the system from answering.
-          alive = is_beside(which.peer()) || is_own_lack(connected.ec);
-          if (is_own_lack(connected.ec)) tell_of_lack(which.peer(), connected.ec.message().c_str());
+          // Inside a host only a flood of foreign connections keeps the system from answering.
+          alive = is_on_this_host(conn.peer()) || is_local_shortage(connected.ec);
+          if (is_local_shortage(connected.ec)) {
+            log_shortage(conn.peer(), connected.ec.message().c_str());
+          }
         } else {
           alive = true;
-          connection.deadline(patience());
-          detail::keep_alive(connection.descriptor());
-          which.half_open = true;
-          const bool accepted = co_await who_.introduce(connection, which.peer());
-          if (accepted && !which.is_open() && !which.ended() && !closing_) {
-            tell_of_tcp(which.peer(), not_beside);
-            adopt(which, connection.release());
+          socket.set_deadline(handshake_deadline());
+          detail::enable_keep_alive(socket.descriptor());
+          conn.is_half_open = true;
+          const bool accepted = co_await world_.authenticate(socket, conn.peer());
+          if (accepted && !conn.is_open() && !conn.has_ended() && !closing_) {
+            log_tcp_fallback(conn.peer(), local_error);
+            adopt(conn, socket.release());
           }
         }
       }
     } catch (const error& thrown) {
-      const failure& what = thrown.record();
-      if (!has_address && what.code == errc::unreachable) {
-        // The peer may live: this rank cannot ask where it listens.
-        why = what;
-        why.culprit = -1;
-        why.address[0] = 0;
-        why.say("no link to rank %d: only the store knows where it listens, and %.200s",
-                which.peer(), what.detail);
+      const failure& cause = thrown.record();
+      if (!has_address && cause.code == errc::unreachable) {
+        // The peer may be alive: this rank cannot find out where it listens.
+        reason = cause;
+        reason.culprit = -1;
+        reason.address[0] = 0;
+        reason.set_detail(
+            "no connection to rank %d: only the store knows where it listens, and %.200s",
+            conn.peer(), cause.detail);
         hopeless = true;
         break;
       }
-      if (what.code == errc::crypto_failed || what.code == errc::insecure_bind) {
-        // What this rank cannot do says nothing of the peer.
-        why = what;
-        why.culprit = who_.rank;
+      if (cause.code == errc::crypto_failed || cause.code == errc::insecure_bind) {
+        // A failure of this rank says nothing about the peer.
+        reason = cause;
+        reason.culprit = world_.rank;
         hopeless = true;
         break;
       }
-      why.say("%.300s", what.detail);
-      dropped = what.code == errc::unreachable;
-      if (what.code == errc::timeout) {
+      reason.set_detail("%.300s", cause.detail);
+      dropped = cause.code == errc::unreachable;
+      if (cause.code == errc::timeout) {
         alive = true;
-        wanted = host_.is_needed(which);
+        wanted = owner_.is_needed(conn);
       }
-      if (what.code == errc::too_many_files) {
+      if (cause.code == errc::too_many_files) {
         alive = true;
-        tell_of_lack(which.peer(), what.detail);
+        log_shortage(conn.peer(), cause.detail);
       }
-      hopeless = what.code == errc::auth_failed || what.code == errc::protocol_error ||
-                 what.code == errc::peer_failed;
+      hopeless = cause.code == errc::auth_failed || cause.code == errc::protocol_error ||
+                 cause.code == errc::peer_failed;
     } catch (const std::bad_alloc&) {
-      alive = true;  // for all that is known
+      alive = true;  // nothing is known to the contrary
     }
-    if (which.is_open() || hopeless || !wanted) break;
-    if (alive) heard = engine_.now();
-    hopeless = engine_.now() - heard >= silence_of_the_dead;
+    if (conn.is_open() || hopeless || !wanted) break;
+    if (alive) last_alive = engine_.now();
+    hopeless = engine_.now() - last_alive >= dead_peer_timeout;
     co_await engine_.sleep_until(engine_.now() + pause);
-    // In a crowd of strangers a connection may be dropped again and again before it is served.
+    // Under a flood of foreign connections one may be dropped repeatedly before it is served.
     pause = std::min<time_point>(2 * pause, dropped ? 50 * milliseconds : seconds);
   }
-  const bool looks_dead = hopeless && why.code == errc::peer_failed;
-  if (looks_dead && !which.is_open() && !closing_ && who_.rendezvous != nullptr) {
+  const bool looks_dead = hopeless && reason.code == errc::peer_failed;
+  if (looks_dead && !conn.is_open() && !closing_ && world_.kv_store != nullptr) {
     try {
-      const std::vector<std::string> key{detail::left_key(which.peer())};
-      const std::string left = co_await who_.rendezvous->check(key, engine_.now() + seconds);
-      if (left == "1") why = has_left(which.peer());
+      const std::vector<std::string> key{detail::left_key(conn.peer())};
+      const std::string left = co_await world_.kv_store->check(key, engine_.now() + seconds);
+      if (left == "1") reason = peer_left_failure(conn.peer());
     } catch (const error&) {
-      // The store is gone too: what the dialling found stands.
+      // The store is gone too: the reason found by dialling stands.
     }
   }
-  if (!hopeless || which.is_open() || closing_) co_return;
-  // Dialled for words alone: whoever needs it dials again.
-  if (why.code != errc::closed && !host_.is_needed(which)) co_return;
-  host_.unreachable(which, why);
+  if (!hopeless || conn.is_open() || closing_) co_return;
+  // It was dialled for control messages alone. An operation that needs it dials again.
+  if (reason.code != errc::closed && !owner_.is_needed(conn)) co_return;
+  owner_.unreachable(conn, reason);
 }
 
-COLLS_ONCE task<> opener::ask_system_of(link& which) {
-  which.probed = true;
-  const until_it_ends asking(which.probed);
+COLLS_ONCE task<> connector::probe_host(connection& conn) {
+  conn.is_probing = true;
+  const flag_guard probing(conn.is_probing);
   bool answers = true;
   try {
-    const endpoint where = co_await who_.address_of(which.peer());
-    stream connection(engine_);
-    connection.deadline(engine_.now() + silence_of_the_dead);
-    const detail::outcome connected = co_await detail::attempt(connection.connect(where));
-    answers = connected || is_own_lack(connected.ec);
+    const endpoint address = co_await world_.address_of(conn.peer());
+    stream socket(engine_);
+    socket.set_deadline(engine_.now() + dead_peer_timeout);
+    const detail::outcome connected = co_await detail::attempt(socket.connect(address));
+    answers = connected || is_local_shortage(connected.ec);
     if (connected) {
-      detail::keep_alive(connection.descriptor());
-      (void)::shutdown(connection.descriptor(), SHUT_WR);  // what is wrong shows when it is read
-      connection.deadline(never);
-      const detail::outcome left = co_await detail::attempt(connection.readable());
-      answers = !is_of_the_way(left.ec);
+      detail::enable_keep_alive(socket.descriptor());
+      (void)::shutdown(socket.descriptor(), SHUT_WR);  // an error shows when reading
+      socket.set_deadline(never);
+      const detail::outcome left = co_await detail::attempt(socket.readable());
+      answers = !is_network_error(left.ec);
     }
   } catch (const error&) {
-    // Nobody here knows where it listens.
+    // The address of its listener is not known.
   } catch (const std::bad_alloc&) {
   }
-  which.next_probe = engine_.now() + probe_pause;
-  if (!answers && which.is_silent(engine_.now())) which.fail(ETIMEDOUT);
+  conn.next_probe = engine_.now() + probe_interval;
+  if (!answers && conn.is_silent(engine_.now())) conn.fail(ETIMEDOUT);
 }
 
-COLLS_ONCE bool opener::is_of_the_way(std::error_code ec) {
+COLLS_ONCE bool connector::is_network_error(std::error_code ec) {
   return ec == std::errc::timed_out || ec == std::errc::host_unreachable ||
          ec == std::errc::network_unreachable || ec == std::errc::network_down;
 }
 
-COLLS_ONCE bool opener::is_own_lack(std::error_code ec) {
+COLLS_ONCE bool connector::is_local_shortage(std::error_code ec) {
   return ec == std::errc::too_many_files_open || ec == std::errc::too_many_files_open_in_system ||
          ec == std::errc::no_buffer_space || ec == std::errc::not_enough_memory ||
          ec == std::errc::address_not_available;
 }
 
-COLLS_ONCE task<bool> opener::dial_beside(link& which, endpoint where, bool* alive,
-                                          std::error_code* why) {
-  const bool only = who_.cfg.transport == "shm";
-  if (!who_.local_listener.is_open() || !is_beside(which.peer())) {
+COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, bool* is_alive,
+                                            std::error_code* reason) {
+  const bool only = world_.cfg.transport == "shm";
+  if (!world_.local_listener.is_open() || !is_on_this_host(conn.peer())) {
     if (only) {
       detail::raise(errc::peer_failed, "shm was asked for, and %s",
-                    is_beside(which.peer())
+                    is_on_this_host(conn.peer())
                         ? "this rank has no local socket"
                         : "it runs on another host, or in another network namespace");
     }
     co_return false;
   }
-  detail::descriptor socket;
+  detail::descriptor fd;
   std::error_code ec = std::make_error_code(std::errc::connection_refused);
-  // It may take us for another user.
-  if (which.refused_beside < 3) ec = shm::connect_beside(where, socket);
-  const bool is_crowded = ec == std::errc::resource_unavailable_try_again;
-  *alive = !ec || is_crowded;
-  if (!is_crowded) {
-    which.crowded_since = never;
-  } else if (which.crowded_since == never) {
-    which.crowded_since = engine_.now();
+  // After repeated refusals the peer probably takes this process for another user.
+  if (conn.local_refusals < 3) ec = shm::connect_local(address, fd);
+  const bool is_congested = ec == std::errc::resource_unavailable_try_again;
+  *is_alive = !ec || is_congested;
+  if (!is_congested) {
+    conn.congested_since = never;
+  } else if (conn.congested_since == never) {
+    conn.congested_since = engine_.now();
   }
-  if (is_crowded && (only || engine_.now() - which.crowded_since < longest_crowd)) co_return true;
-  if (is_own_lack(ec)) detail::raise(errc::too_many_files, "%s", ec.message().c_str());
-  if (!ec && !detail::is_own_user(socket.get())) {
+  if (is_congested && (only || engine_.now() - conn.congested_since < max_congestion)) {
+    co_return true;
+  }
+  if (is_local_shortage(ec)) detail::raise(errc::too_many_files, "%s", ec.message().c_str());
+  if (!ec && !detail::is_own_user(fd.get())) {
     ec = std::make_error_code(std::errc::permission_denied);
   }
   if (ec) {
@@ -237,163 +245,167 @@ COLLS_ONCE task<bool> opener::dial_beside(link& which, endpoint where, bool* ali
       detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
                     ec.message().c_str());
     }
-    *why = ec;
+    *reason = ec;
     co_return false;
   }
   // A rank that computes answers late; one that dies ends the connection.
-  stream connection(engine_, std::move(socket));
-  connection.deadline(patience());
+  stream socket(engine_, std::move(fd));
+  socket.set_deadline(handshake_deadline());
   bool accepted = false;
   try {
-    accepted = co_await who_.introduce(connection, which.peer());
+    accepted = co_await world_.authenticate(socket, conn.peer());
   } catch (const error& thrown) {
-    if (thrown.record().code == errc::unreachable) ++which.refused_beside;
+    if (thrown.record().code == errc::unreachable) ++conn.local_refusals;
     throw;
   }
-  if (!accepted || which.is_open() || which.ended() || closing_) co_return true;
+  if (!accepted || conn.is_open() || conn.has_ended() || closing_) co_return true;
   shm::segment memory;
-  auto ring = std::make_unique<shm::ring>(who_.cfg.checksum);
-  ec = memory.make(shm::link_bytes(shm::ring_for(who_.local_size, who_.shares_cores())));
+  auto ring = std::make_unique<shm::ring_buffer>(world_.cfg.checksum);
+  const std::size_t ring_bytes = shm::ring_bytes_for(world_.local_size, world_.is_oversubscribed());
+  ec = memory.make(shm::connection_bytes(ring_bytes));
   if (!ec) ec = ring->map(memory, 0);
-  if (!ec && !shm::pass_descriptor(connection.descriptor(), memory.descriptor())) {
+  if (!ec && !shm::send_descriptor(socket.descriptor(), memory.descriptor())) {
     if (errno == EPIPE || errno == ECONNRESET) co_return true;
     ec = {errno, std::system_category()};
   }
-  if (ec && only) raise_for_memory(ec);
+  if (ec && only) throw_no_shared_memory(ec);
   if (ec) {
-    tell_of_memory(ec);
-    if (!shm::pass_descriptor(connection.descriptor(), -1)) co_return true;
+    log_no_shared_memory(ec);
+    if (!shm::send_descriptor(socket.descriptor(), -1)) co_return true;
   }
-  // The other end opens before it says so: this one has to stay until it has heard that.
-  connection.deadline(never);
+  // The peer opens its end before it answers, so this end stays until the answer has arrived.
+  socket.set_deadline(never);
   auto shared = shm::answer::no;
-  which.half_open = true;
-  const detail::outcome heard =
-      co_await detail::attempt(connection.read({reinterpret_cast<std::byte*>(&shared), 1}));
-  which.half_open = false;
-  if (!heard || which.is_open() || which.ended()) co_return true;
+  conn.is_half_open = true;
+  const detail::outcome answered =
+      co_await detail::attempt(socket.read({reinterpret_cast<std::byte*>(&shared), 1}));
+  conn.is_half_open = false;
+  if (!answered || conn.is_open() || conn.has_ended()) co_return true;
   if (shared != shm::answer::yes) {
     if (only) detail::raise(errc::peer_failed, "it cannot share memory with this rank");
     ring.reset();
   }
-  open(which, connection.release(), std::move(ring));
+  open(conn, socket.release(), std::move(ring));
   co_return true;
 }
 
-COLLS_ONCE task<> opener::admit_beside(std::unique_ptr<stream> guest, int peer) {
-  guest->deadline(patience());
-  co_await guest->readable();
+COLLS_ONCE task<> connector::accept_local(std::unique_ptr<stream> socket, int peer) {
+  socket->set_deadline(handshake_deadline());
+  co_await socket->readable();
   shm::segment memory;
-  std::unique_ptr<shm::ring> ring;
+  std::unique_ptr<shm::ring_buffer> ring;
   detail::descriptor passed;
   std::error_code ec;
-  if (!shm::take_descriptor(guest->descriptor(), passed, ec)) co_return;
+  if (!shm::receive_descriptor(socket->descriptor(), passed, ec)) co_return;
   if (passed) {
-    ring = std::make_unique<shm::ring>(who_.cfg.checksum);
+    ring = std::make_unique<shm::ring_buffer>(world_.cfg.checksum);
     ec = memory.adopt(std::move(passed));
     if (!ec) ec = ring->map(memory, 1);
   }
   if (ec) ring.reset();
-  link& which = links_.at(peer);
-  if (which.is_open() || which.ended() || closing_) co_return;
+  connection& conn = connections_.get(peer);
+  if (conn.is_open() || conn.has_ended() || closing_) co_return;
   const auto shared = ring != nullptr ? shm::answer::yes : shm::answer::no;
-  if (!shm::give_answer(guest->descriptor(), shared)) co_return;
-  if (ec && who_.cfg.transport == "shm") raise_for_memory(ec);
-  if (ec) tell_of_memory(ec);
-  which.address("a process of this host");
-  open(which, guest->release(), std::move(ring));
+  if (!shm::send_answer(socket->descriptor(), shared)) co_return;
+  if (ec && world_.cfg.transport == "shm") throw_no_shared_memory(ec);
+  if (ec) log_no_shared_memory(ec);
+  conn.set_address("a process of this host");
+  open(conn, socket->release(), std::move(ring));
 }
 
-COLLS_ONCE void opener::tell_of_tcp(int peer, std::error_code why) {
-  if (!why || std::exchange(told_of_tcp_, true)) return;
-  log_warn("rank %d reaches rank %d by tcp, not by shared memory: %s", who_.rank, peer,
-           why.message().c_str());
+COLLS_ONCE void connector::log_tcp_fallback(int peer, std::error_code reason) {
+  if (!reason || std::exchange(logged_tcp_fallback_, true)) return;
+  log_warn("rank %d reaches rank %d by tcp, not by shared memory: %s", world_.rank, peer,
+           reason.message().c_str());
 }
 
-COLLS_ONCE void opener::raise_for_memory(std::error_code ec) {
+COLLS_ONCE void connector::throw_no_shared_memory(std::error_code ec) {
   detail::raise(errc::peer_failed, "it cannot be reached by shared memory: %s",
                 ec.message().c_str());
 }
 
-COLLS_ONCE void opener::tell_of_memory(std::error_code ec) {
-  if (std::exchange(told_of_memory_, true)) return;
-  log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s", who_.rank,
+COLLS_ONCE void connector::log_no_shared_memory(std::error_code ec) {
+  if (std::exchange(logged_no_shared_memory_, true)) return;
+  log_warn("rank %d reaches others on this host by sockets, not by shared memory: %s", world_.rank,
            ec.message().c_str());
 }
 
-COLLS_ONCE void opener::tell_of_lack(int peer, const char* what) {
-  if (std::exchange(told_of_lack_, true)) return;
-  log_warn("rank %d cannot open a link to rank %d yet: %s", who_.rank, peer, what);
+COLLS_ONCE void connector::log_shortage(int peer, const char* reason) {
+  if (std::exchange(logged_shortage_, true)) return;
+  log_warn("rank %d cannot open a connection to rank %d yet: %s", world_.rank, peer, reason);
 }
 
-COLLS_ONCE void opener::open(link& which, detail::descriptor socket,
-                             std::unique_ptr<shm::ring> ring) {
-  if (!socket) return which.fail(ECONNRESET);  // the peer has closed its end meanwhile
+COLLS_ONCE void connector::open(connection& conn, detail::descriptor socket,
+                                std::unique_ptr<shm::ring_buffer> ring) {
+  if (!socket) return conn.fail(ECONNRESET);  // the peer has closed its end already
   try {
-    links_.open(which, std::move(socket), std::move(ring));
+    connections_.open(conn, std::move(socket), std::move(ring));
   } catch (const std::exception&) {
-    return which.break_off();  // the peer has opened its end, and sees this one close
+    return conn.abort();  // the peer has opened its end and sees this one close
   }
-  host_.opened(which);
+  owner_.opened(conn);
 }
 
-COLLS_ONCE void opener::adopt(link& which, detail::descriptor socket) {
-  detail::keep_alive(socket.get());
-  // Tried when the rank joined: it has lost a right since, or the system its module.
-  const auto& name = who_.cfg.congestion;
+COLLS_ONCE void connector::adopt(connection& conn, detail::descriptor socket) {
+  detail::enable_keep_alive(socket.get());
+  // It was tried when the rank joined; since then the process may have lost the right to use it, or
+  // the system the module.
+  const auto& name = world_.cfg.congestion;
   std::error_code ec;
   if (!name.empty()) ec = detail::set_congestion(socket.get(), name);
-  if (ec && !std::exchange(told_of_congestion_, true)) {
-    log_warn("rank %d has links without the congestion control '%s': %s", who_.rank, name.c_str(),
-             ec.message().c_str());
+  if (ec && !std::exchange(logged_congestion_, true)) {
+    log_warn("rank %d has connections without the congestion control '%s': %s", world_.rank,
+             name.c_str(), ec.message().c_str());
   }
-  open(which, std::move(socket));
+  open(conn, std::move(socket));
 }
 
-COLLS_ONCE void opener::enter(std::unique_ptr<stream> guest, const hello& who) {
-  tasks_.start(admit(std::move(guest), who.rank, who.what));
+COLLS_ONCE void connector::handle_peer(std::unique_ptr<stream> socket, const hello& greeting) {
+  tasks_.start(accept(std::move(socket), greeting.rank, greeting.purpose));
 }
 
-COLLS_ONCE task<> opener::admit(std::unique_ptr<stream> guest, int peer, purpose what) {
-  bool promised = false;
+COLLS_ONCE task<> connector::accept(std::unique_ptr<stream> socket, int peer,
+                                    connection_purpose purpose) {
+  bool is_accepted = false;
   try {
-    const bool local = shm::is_local(guest->descriptor());
-    const bool known = what == purpose::link && peer >= 0 && peer < who_.size && peer != who_.rank;
-    const verdict answer = !known || closing_   ? verdict::not_now
-                           : is_welcome(peer)   ? verdict::accepted
-                           : has_given_up(peer) ? verdict::given_up
-                                                : verdict::duplicate;
-    promised = answer == verdict::accepted;
-    if (promised) links_.at(peer).promised = true;
-    co_await give_verdict(*guest, answer);
-    if (!promised) co_return;
-    link& which = links_.at(peer);
+    const bool local = shm::is_local(socket->descriptor());
+    const bool known = purpose == connection_purpose::peer && peer >= 0 && peer < world_.size &&
+                       peer != world_.rank;
+    const verdict answer = !known || closing_    ? verdict::unavailable
+                           : may_accept(peer)    ? verdict::accepted
+                           : has_abandoned(peer) ? verdict::connection_failed
+                                                 : verdict::duplicate;
+    is_accepted = answer == verdict::accepted;
+    if (is_accepted) connections_.get(peer).is_accepted = true;
+    co_await give_verdict(*socket, answer);
+    if (!is_accepted) co_return;
+    connection& conn = connections_.get(peer);
     if (local) {
-      co_await admit_beside(std::move(guest), peer);
-    } else if (!which.is_open() && !which.ended()) {
-      which.address(detail::text_of(guest->remote()));
-      adopt(which, guest->release());
+      co_await accept_local(std::move(socket), peer);
+    } else if (!conn.is_open() && !conn.has_ended()) {
+      conn.set_address(detail::text_of(socket->remote()));
+      adopt(conn, socket->release());
     }
   } catch (const error& thrown) {
-    log_debug("rank %d went away while it was let in: %s", peer, thrown.record().detail);
+    log_debug("rank %d went away while it was accepted: %s", peer, thrown.record().detail);
   } catch (const std::bad_alloc&) {
-    log_debug("there was no memory to let rank %d in", peer);
+    log_debug("there was no memory to accept rank %d", peer);
   }
-  if (!promised) co_return;
-  link& which = links_.at(peer);
-  which.promised = false;
-  if (!which.is_open() && host_.is_needed(which)) to(peer);
+  if (!is_accepted) co_return;
+  connection& conn = connections_.get(peer);
+  conn.is_accepted = false;
+  if (!conn.is_open() && owner_.is_needed(conn)) connect(peer);
 }
 
-COLLS_ONCE bool opener::has_given_up(int peer) {
-  const link* const known = links_.known(peer);
-  return known != nullptr && known->ended() && !known->said_goodbye();
+COLLS_ONCE bool connector::has_abandoned(int peer) {
+  const connection* const known = connections_.find(peer);
+  return known != nullptr && known->has_ended() && !known->received_goodbye();
 }
 
-COLLS_ONCE bool opener::is_welcome(int peer) {
-  const link* const known = links_.known(peer);
+COLLS_ONCE bool connector::may_accept(int peer) {
+  const connection* const known = connections_.find(peer);
   return known == nullptr ||
-         (!known->is_open() && !known->ended() && !(known->dialing && who_.rank < peer));
+         (!known->is_open() && !known->has_ended() && !(known->is_dialing && world_.rank < peer));
 }
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// delivery: the messages of a rank: its sends onto links, what links bring into its receives, and
-// the grants between them.
+// eager_rendezvous: the protocol of messages. A short message is sent eagerly while there is
+// credit; any other one waits for a CTS of its receive.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>
@@ -11,243 +11,254 @@
 
 #include <new>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-/// A message goes unasked while it is short and the window lasts, else it waits for a grant: one of
-/// a collective for that of its receive, which knows the length and comes by itself; one that is
-/// point to point, or short, sends its header ahead, and the receive that fits grants it.
-class delivery {
+/// The sends and receives of a rank.
+///
+/// A message is sent eagerly if it is short and there is credit; otherwise it waits for a CTS. The
+/// receiver of a long message of a collective sends the CTS when it posts the receive, since it
+/// knows the length. Every other message that waits sends an RTS, which the matching receive
+/// answers.
+class eager_rendezvous {
  public:
-  class host {
+  class owner {
    public:
-    /// A message of that key is there, or asks for a grant: its receive has to be posted now.
-    virtual void comes(const message_key& key) = 0;
+    /// A message of that key, or its RTS, has arrived: its receive must be posted now.
+    virtual void post_receive_for(const message_key& key) = 0;
 
    protected:
-    ~host() = default;
+    ~owner() = default;
   };
 
-  delivery(match& of, links& all, opener& opens, host& to)
-      : match_(of), links_(all), opener_(opens), host_(to) {}
-  delivery(const delivery&) = delete;
-  delivery& operator=(const delivery&) = delete;
-  ~delivery() { match_.drop_arrivals(); }
+  eager_rendezvous(tag_matcher& matcher, connection_table& connections, connector& dialer,
+                   owner& transport)
+      : matcher_(matcher), connections_(connections), connector_(dialer), owner_(transport) {}
+  eager_rendezvous(const eager_rendezvous&) = delete;
+  eager_rendezvous& operator=(const eager_rendezvous&) = delete;
+  ~eager_rendezvous() { matcher_.drop_unexpected(); }
 
-  /// True: it has ended at once.
-  bool start(outgoing& send) {
-    link& to = opener_.to(send.key.peer);
-    if (to.ended() || to.said_goodbye()) {
-      send.ec = left(to, *send.record);
+  /// Starts a send. True: it has ended at once.
+  bool start(posted_send& send) {
+    connection& conn = connector_.connect(send.key.peer);
+    if (conn.has_ended() || conn.received_goodbye()) {
+      send.ec = departure_error(conn, *send.record);
       return true;
     }
-    const bool direct = send.key.is_point_to_point();
-    send.frame = header_for(kind::data, send.key, send.size, send.record->hash);
-    const bool in_turn = to.credit.is_next(send.key);
-    if (in_turn && to.credit.spend(send.size)) return to.enqueue(send);
-    if (in_turn && !direct && to.credit.take_grant(send.key)) {
-      send.frame.flags = flag::granted;
-      return to.enqueue(send);
+    const bool is_p2p = send.key.is_point_to_point();
+    send.frame = make_header(kind::data, send.key, send.size, send.record->hash);
+    const bool is_next = conn.flow.none_pending(send.key);
+    if (is_next && conn.flow.spend(send.size)) return conn.enqueue(send);
+    if (is_next && !is_p2p && conn.flow.take_cts(send.key)) {
+      send.frame.flags = flag::cleared;
+      return conn.enqueue(send);
     }
-    send.on = &to;
-    if (direct) {
-      to.credit.put_behind(send);
-      send.waits = true;
-      go_on(to, send.key);
-      to.flush();
+    send.conn = &conn;
+    if (is_p2p) {
+      conn.flow.block(send);
+      send.awaits_cts = true;
+      advance(conn, send.key);
+      conn.flush();
       return false;
     }
-    to.credit.waiting.push_back(send);
-    send.waits = true;
+    conn.flow.collective_sends.push_back(send);
+    send.awaits_cts = true;
     if (send.size <= eager_limit) {
-      tell_of(to, send);
-      to.flush();
+      send_rts(conn, send);
+      conn.flush();
     }
     return false;
   }
 
-  bool start(posted& receive) {
-    arrival* const message = match_.post(receive);
+  /// Posts a receive. True: it has ended at once.
+  bool start(posted_receive& receive) {
+    unexpected_message* const message = matcher_.post(receive);
     if (message == nullptr) {
       const int peer = receive.key.peer;
-      if (peer == posted::any_source) return false;
-      const bool large = !receive.key.is_point_to_point() && receive.size > eager_limit;
-      link* const known = links_.known(peer);
-      if (known != nullptr && (known->ended() || known->said_goodbye())) {
-        match_.unlist(receive);
-        receive.ec = left(*known, *receive.record);
+      if (peer == posted_receive::any_source) return false;
+      const bool is_long = !receive.key.is_point_to_point() && receive.size > eager_limit;
+      connection* const conn = connections_.find(peer);
+      if (conn != nullptr && (conn->has_ended() || conn->received_goodbye())) {
+        matcher_.dequeue(receive);
+        receive.ec = departure_error(*conn, *receive.record);
         return true;
       }
-      if (large) grant(opener_.to(peer), receive);
+      if (is_long) send_cts(connector_.connect(peer), receive);
       return false;
     }
-    return take(receive, static_cast<early&>(*message));
+    return take(receive, static_cast<unexpected_frame&>(*message));
   }
 
-  void withdraw(outgoing& send) {
-    link* const from = send.on;
-    const bool was_ahead = send.waits && !send.behind && send.key.is_point_to_point();
-    if (send.behind) {
-      from->credit.leave_behind(send);
-    } else if (send.waits && send.number != 0) {
-      take_back(send);
-    } else if (send.waits) {
-      from->credit.waiting_as(send.key).remove(send);
+  /// Cancels a send.
+  void withdraw(posted_send& send) {
+    connection* const conn = send.conn;
+    const bool was_announced = send.awaits_cts && !send.is_blocked && send.key.is_point_to_point();
+    if (send.is_blocked) {
+      conn->flow.unblock(send);
+    } else if (send.awaits_cts && send.number != 0) {
+      send_cancel(send);
+    } else if (send.awaits_cts) {
+      conn->flow.pending_sends(send.key).remove(send);
     }
-    if (send.queued) from->withdraw(send);
-    if (was_ahead) others_go_on(*from, send.key);
+    if (send.queued) conn->withdraw(send);
+    if (was_announced) resume_others(*conn, send.key);
   }
 
-  /// The message that came before its receive is not needed any more.
-  void drop(early& message) {
-    link& from = *message.from;
+  /// Frees an unexpected message that is not needed any more.
+  void drop(unexpected_frame& message) {
+    connection& conn = *message.conn;
     message.drop();
-    links_.flush_soon(from);
+    connections_.flush_soon(conn);
   }
 
-  /// Messages have ended that others waited for.
-  void held_go_on(link& to) noexcept;
+  /// Sends have ended: lets deferred ones take their places.
+  void resume_deferred(connection& conn) noexcept;
 
-  /// Long messages whose receivers expect short ones would wait without a word.
-  void remind(time_point now);
+  /// Sends a repeated RTS for long messages of collectives that have waited for a while. A receiver
+  /// that expects a short message sends no CTS; the RTS shows it the mismatch.
+  void repeat_rts(time_point now);
 
-  // ---- what links bring
+  // ---- frames that arrive
 
-  void message(link& from, const header& frame, const message_key& key) {
-    const bool unsolicited = (frame.flags & flag::granted) == 0;
+  /// A message with its payload.
+  void receive_data(connection& conn, const header& frame, const message_key& key) {
+    const bool is_eager = (frame.flags & flag::cleared) == 0;
     const auto size = static_cast<std::size_t>(frame.length);
-    if (unsolicited && !from.credit.expects(size)) {
-      from.fail(0, "a message that it may not send unasked");
+    if (is_eager && !conn.flow.is_within_window(size)) {
+      conn.fail(0, "an eager message for which it has no credit");
       return;
     }
-    host_.comes(key);
-    posted* const receive =
-        key.is_point_to_point() && !unsolicited ? match_.take_granted(key) : match_.take(key);
+    owner_.post_receive_for(key);
+    posted_receive* const receive =
+        key.is_point_to_point() && !is_eager ? matcher_.take_cleared(key) : matcher_.take(key);
     if (receive != nullptr) {
-      if (const std::error_code ec = match_.check(*receive, key.peer, size, frame.hash)) {
-        refuse_later(*receive, ec, nullptr);
+      if (const std::error_code ec = matcher_.check(*receive, key.peer, size, frame.hash)) {
+        reject_and_finish(*receive, ec, nullptr);
       } else {
         receive->received = size;
         receive->source = key.peer;
-        from.deliver_to(*receive);
+        conn.deliver_to(*receive);
       }
-      if (unsolicited) from.consumed(size);
+      if (is_eager) conn.consumed(size);
       return;
     }
-    const communicator_state* const known = match_.find(key.communicator);
-    if (!match_.inspect(key, frame.hash) || (known != nullptr && known->failed())) {
-      if (unsolicited) from.consumed(size);
+    const communicator_state* const comm = matcher_.find(key.communicator);
+    if (!matcher_.inspect(key, frame.hash) || (comm != nullptr && comm->failed())) {
+      if (is_eager) conn.consumed(size);
       return;
     }
-    if (!unsolicited) {
-      if (known != nullptr) from.fail(0, "a message that answers no grant of ours");
+    if (!is_eager) {
+      if (comm != nullptr) conn.fail(0, "a message that answers no CTS");
       return;
     }
-    early& kept = keep(from, frame, key, true);
-    from.credit.keep(size);
-    from.deliver_to(kept);
+    unexpected_frame& stored = add_unexpected(conn, frame, key, true);
+    conn.flow.add_buffered(size);
+    conn.deliver_to(stored);
   }
 
-  /// The header of a message that waits for a grant.
-  void announced(link& from, const header& frame, const message_key& key);
+  /// An RTS, a repeated RTS or an RTS cancel.
+  void receive_rts(connection& conn, const header& frame, const message_key& key);
 
-  /// A message of that key may come to the peer.
-  void granted(link& from, const header& frame, const message_key& key);
+  /// A CTS, or the confirmation of an RTS cancel.
+  void receive_cts(connection& conn, const header& frame, const message_key& key);
 
  private:
-  // Nothing goes to that peer or comes from it any more. That the link broke may not be told yet.
-  std::error_code left(link& gone, const operation_record& record) {
-    gone.tell_if_broken();
-    return match_.left(gone.peer(), record);
+  // The error of an operation with a peer whose connection has ended. The end may not be reported
+  // yet.
+  std::error_code departure_error(connection& conn, const operation_record& record) {
+    conn.report_if_aborted();
+    return matcher_.peer_left(conn.peer(), record);
   }
 
-  // A receive and a message that came before it. True: it has ended at once.
-  bool take(posted& receive, early& first) {
-    const std::error_code ec = match_.check(receive, first.key.peer, first.size, first.hash);
-    if (!first.buffered) {
-      link& from = *first.from;
-      const std::uint64_t number = first.number;
-      early::free(&first);
-      if (ec) return refused(receive, ec, &from);
-      match_.list(receive);
-      ask_for(from, receive, number);
+  // Pairs a receive with an unexpected message. True: the receive has ended at once.
+  bool take(posted_receive& receive, unexpected_frame& message) {
+    const std::error_code ec =
+        matcher_.check(receive, message.key.peer, message.size, message.hash);
+    if (!message.buffered) {
+      connection& conn = *message.conn;
+      const std::uint64_t number = message.number;
+      unexpected_frame::free(&message);
+      if (ec) return reject(receive, ec, &conn);
+      matcher_.enqueue(receive);
+      clear_to_send(conn, receive, number);
       return false;
     }
     if (ec) {
-      first.drop();
-      return refused(receive, ec, nullptr);
+      message.drop();
+      return reject(receive, ec, nullptr);
     }
-    if (first.filled < first.size) {
-      first.from->complete_later(first, receive);
+    if (message.filled < message.size) {
+      message.conn->complete_later(message, receive);
       return false;
     }
-    receive.accept(first.bytes(), first.size, first.key.peer);
-    receive.record->bytes += first.size;
-    drop(first);
+    receive.accept(message.bytes(), message.size, message.key.peer);
+    receive.record->bytes += message.size;
+    drop(message);
     return true;
   }
 
-  // Messages of that key that are behind others go as far as they may: unasked, or their headers.
-  // Then those of other keys do for which there was no room ahead.
-  void go_on(link& to, const message_key& key);
-  void those_of_key_go_on(link& to, const message_key& key);
-  // The same after one that was before them.
-  void others_go_on(link& to, const message_key& key) noexcept;
+  // Sends what may go of the blocked sends of that key, eagerly or as RTS, then the RTS of deferred
+  // keys.
+  void advance(connection& conn, const message_key& key);
+  void advance_key(connection& conn, const message_key& key);
+  // Does the same after a send was withdrawn. Aborts the connection if there is no memory.
+  void resume_others(connection& conn, const message_key& key) noexcept;
 
-  // A message that waits, and whose header has gone, or has begun to go.
-  void take_back(outgoing& send);
-  // Its sender does so: nobody gets it. If a receive has asked for it, that meets what comes after.
-  void taken_back(link& from, const message_key& key, std::uint64_t number);
-  void ask_for(link& from, posted& receive, std::uint64_t number) {
+  // Cancels a send whose RTS has been written, at least in part.
+  void send_cancel(posted_send& send);
+  // The sender cancels an RTS. A receive that has answered it with a CTS is matched again.
+  void receive_cancel(connection& conn, const message_key& key, std::uint64_t number);
+  void clear_to_send(connection& conn, posted_receive& receive, std::uint64_t number) {
     if (receive.key.is_point_to_point()) {
-      match_.grant(receive, from.peer());
+      matcher_.set_cleared(receive, conn.peer());
       receive.number = number;
     }
-    grant(from, receive);
+    send_cts(conn, receive);
   }
 
-  void tell_of(link& to, outgoing& send, std::uint8_t flags = 0) {
-    send.reminded = true;
-    flags |= flag::header_alone;
-    to.control(header_for(kind::data, send.key, send.size, send.record->hash, flags));
+  void send_rts(connection& conn, posted_send& send, std::uint8_t flags = 0) {
+    send.rts_sent = true;
+    flags |= flag::rts;
+    conn.control(make_header(kind::data, send.key, send.size, send.record->hash, flags));
   }
-  void grant(link& to, posted& receive, std::uint8_t flags = 0) {
-    receive.granted = true;
-    to.control(header_for(kind::grant, receive.key, receive.size, receive.record->hash, flags));
-    to.flush();
+  void send_cts(connection& conn, posted_receive& receive, std::uint8_t flags = 0) {
+    receive.cleared = true;
+    conn.control(make_header(kind::cts, receive.key, receive.size, receive.record->hash, flags));
+    conn.flush();
   }
-  // A message that no receive waits for. `buffered`: its bytes follow, and have to be kept as well.
-  early& keep(link& from, const header& frame, const message_key& key, bool buffered) {
+  // Stores a message, or its RTS, for which no receive is posted. `buffered`: the payload follows.
+  unexpected_frame& add_unexpected(connection& conn, const header& frame, const message_key& key,
+                                   bool buffered) {
     const auto size = static_cast<std::size_t>(frame.length);
-    early& kept = *early::make(buffered ? size : 0);
-    kept.key = key;
-    kept.size = size;
-    kept.hash = frame.hash;
-    kept.from = &from;
-    kept.buffered = buffered;
-    if (!buffered) ++from.credit.headers;
+    unexpected_frame& stored = *unexpected_frame::make(buffered ? size : 0);
+    stored.key = key;
+    stored.size = size;
+    stored.hash = frame.hash;
+    stored.conn = &conn;
+    stored.buffered = buffered;
+    if (!buffered) ++conn.flow.rts_waiting;
     try {
-      match_.keep(kept);
+      matcher_.add_unexpected(stored);
     } catch (const std::bad_alloc&) {
-      early::free(&kept);
+      unexpected_frame::free(&stored);
       throw;
     }
-    return kept;
+    return stored;
   }
 
-  // A message that may not go into its receive. With a dispute under way the receive waits for the
-  // verdict, which names both sides.
-  bool refused(posted& receive, std::error_code ec, link* announced);
-  void refuse_later(posted& receive, std::error_code ec, link* announced) {
-    if (refused(receive, ec, announced)) receive.finish(ec);
+  // Ends a receive whose message does not fit, `rts_source` being where its RTS came from, if any.
+  // False: the calls differ, and the receive waits for the failure that names both sides.
+  bool reject(posted_receive& receive, std::error_code ec, connection* rts_source);
+  void reject_and_finish(posted_receive& receive, std::error_code ec, connection* rts_source) {
+    if (reject(receive, ec, rts_source)) receive.finish(ec);
   }
 
-  match& match_;
-  links& links_;
-  opener& opener_;
-  host& host_;
+  tag_matcher& matcher_;
+  connection_table& connections_;
+  connector& connector_;
+  owner& owner_;
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #include <colls/transport/interprocess/eager_rendezvous.ipp>

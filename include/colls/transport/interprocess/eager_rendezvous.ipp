@@ -2,164 +2,170 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What is no plain message: the second half of eager_rendezvous.hpp.
+// Member functions of eager_rendezvous that are not inlined: RTS, CTS and cancels.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/eager_rendezvous.hpp>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-COLLS_ONCE void delivery::remind(time_point now) {
-  links_.each([&](int, link& to) {
-    to.credit.waiting.each([&](outgoing& send) {
-      if (send.reminded || now - send.record->started < 100 * milliseconds) return;
-      tell_of(to, send, flag::reminder);
-      links_.flush_soon(to);
+COLLS_ONCE void eager_rendezvous::repeat_rts(time_point now) {
+  connections_.for_each([&](int, connection& conn) {
+    conn.flow.collective_sends.for_each([&](posted_send& send) {
+      if (send.rts_sent || now - send.record->started < 100 * milliseconds) return;
+      send_rts(conn, send, flag::repeat);
+      connections_.flush_soon(conn);
     });
   });
 }
 
-COLLS_ONCE void delivery::announced(link& from, const header& frame, const message_key& key) {
-  if ((frame.flags & flag::taken_back) != 0) return taken_back(from, key, frame.length);
-  const std::uint64_t number = key.is_point_to_point() ? ++from.credit.heard_of : 0;
-  if (!match_.inspect(key, frame.hash)) return;
-  // Its sender had no credit left, and waits for a grant, which a receive gives.
-  host_.comes(key);
-  const communicator_state* const known = match_.find(key.communicator);
-  if (known != nullptr && known->failed()) return;
-  const bool reminder = (frame.flags & flag::reminder) != 0;
-  posted* const receive = reminder ? match_.first(key) : match_.peek(key);
+COLLS_ONCE void eager_rendezvous::receive_rts(connection& conn, const header& frame,
+                                              const message_key& key) {
+  if ((frame.flags & flag::cancel) != 0) return receive_cancel(conn, key, frame.length);
+  const std::uint64_t number = key.is_point_to_point() ? ++conn.flow.rts_received : 0;
+  if (!matcher_.inspect(key, frame.hash)) return;
+  owner_.post_receive_for(key);
+  const communicator_state* const comm = matcher_.find(key.communicator);
+  if (comm != nullptr && comm->failed()) return;
+  const bool is_repeat = (frame.flags & flag::repeat) != 0;
+  posted_receive* const receive = is_repeat ? matcher_.first(key) : matcher_.peek(key);
   if (receive != nullptr) {
     const auto size = static_cast<std::size_t>(frame.length);
-    if (const std::error_code ec = match_.check(*receive, key.peer, size, frame.hash)) {
-      if (!receive->listed) return;  // the check has revoked the communicator
-      match_.unlist(*receive);
-      refuse_later(*receive, ec, &from);
-    } else if (!receive->granted) {
-      ask_for(from, *receive, number);
+    if (const std::error_code ec = matcher_.check(*receive, key.peer, size, frame.hash)) {
+      if (!receive->queued) return;  // the check has revoked the communicator
+      matcher_.dequeue(*receive);
+      reject_and_finish(*receive, ec, &conn);
+    } else if (!receive->cleared) {
+      clear_to_send(conn, *receive, number);
     }
     return;
   }
-  if (reminder && key.is_point_to_point()) return;
-  keep(from, frame, key, false).number = number;
-  if (from.credit.headers > most_headers) from.fail(0, "more headers than a rank sends ahead");
+  if (is_repeat && key.is_point_to_point()) return;
+  add_unexpected(conn, frame, key, false).number = number;
+  if (conn.flow.rts_waiting > max_rts) conn.fail(0, "more RTS than a rank sends");
 }
 
-COLLS_ONCE void delivery::granted(link& from, const header& frame, const message_key& key) {
-  if ((frame.flags & flag::taken_back) != 0) {
-    const communicator_state* const known = match_.find(key.communicator);
-    if (!from.credit.forget(key, frame.length) && known != nullptr && !known->failed()) {
-      from.fail(0, "an answer about a message that was not taken back");
+COLLS_ONCE void eager_rendezvous::receive_cts(connection& conn, const header& frame,
+                                              const message_key& key) {
+  if ((frame.flags & flag::cancel) != 0) {
+    const communicator_state* const comm = matcher_.find(key.communicator);
+    if (!conn.flow.remove_tombstone(key, frame.length) && comm != nullptr && !comm->failed()) {
+      conn.fail(0, "a confirmation of an RTS cancel that was not sent");
       return;
     }
-    return go_on(from, key);
+    return advance(conn, key);
   }
-  if (!match_.inspect(key, frame.hash)) return;
-  outgoing* const send = from.credit.waiting_as(key).take(key);
+  if (!matcher_.inspect(key, frame.hash)) return;
+  posted_send* const send = conn.flow.pending_sends(key).take(key);
   if (send == nullptr) {
-    const communicator_state* const known = match_.find(key.communicator);
-    const bool is_early = !key.is_point_to_point() && (known == nullptr || !known->failed());
-    if (is_early && !from.credit.bank_grant(key)) from.fail(0, "more grants than a rank gives");
+    const communicator_state* const comm = matcher_.find(key.communicator);
+    const bool is_early = !key.is_point_to_point() && (comm == nullptr || !comm->failed());
+    if (is_early && !conn.flow.store_cts(key)) conn.fail(0, "more CTS than a rank sends");
     return;
   }
-  if (send->gone) {
+  if (send->is_tombstone) {
     delete send;
-    return go_on(from, key);
+    return advance(conn, key);
   }
   if (send->queued) {
-    from.credit.waiting_as(key).push_back(*send);
-    from.fail(0, "a grant of a message that was not announced");
+    conn.flow.pending_sends(key).push_back(*send);
+    conn.fail(0, "a CTS for a message without RTS");
     return;
   }
-  send->waits = false;
-  if ((frame.flags & flag::unwanted) != 0) {
+  send->awaits_cts = false;
+  if ((frame.flags & flag::truncated) != 0) {
     send->finish();
-    return go_on(from, key);
+    return advance(conn, key);
   }
-  send->frame.flags = flag::granted;
-  if (from.enqueue(*send)) send->done->post();  // its bytes are counted
-  go_on(from, key);
+  send->frame.flags = flag::cleared;
+  if (conn.enqueue(*send)) send->done->post();  // its bytes are counted
+  advance(conn, key);
 }
 
-COLLS_ONCE void delivery::go_on(link& to, const message_key& key) {
-  those_of_key_go_on(to, key);
-  to.credit.let_held_go([&](const message_key& held) { those_of_key_go_on(to, held); });
+COLLS_ONCE void eager_rendezvous::advance(connection& conn, const message_key& key) {
+  advance_key(conn, key);
+  conn.flow.resume_deferred([&](const message_key& deferred) { advance_key(conn, deferred); });
 }
 
-COLLS_ONCE void delivery::held_go_on(link& to) noexcept {
-  if (to.credit.holds_any()) others_go_on(to, message_key());
+COLLS_ONCE void eager_rendezvous::resume_deferred(connection& conn) noexcept {
+  if (conn.flow.any_deferred()) resume_others(conn, message_key());
 }
 
-COLLS_ONCE void delivery::those_of_key_go_on(link& to, const message_key& key) {
-  while (outgoing* const next = to.credit.next_behind(key)) {
-    if (to.credit.is_next(key) && to.credit.spend(next->size)) {
-      to.credit.leave_behind(*next);
-      next->waits = false;
-      to.queue(*next, false);
-    } else if (to.credit.may_announce(*next)) {
-      to.credit.ahead.make_room();
-      to.credit.leave_behind(*next);
-      to.credit.ahead.push_back(*next);
-      next->frame.flags = flag::header_alone;
-      next->reminded = true;
-      to.queue(*next, true);
+COLLS_ONCE void eager_rendezvous::advance_key(connection& conn, const message_key& key) {
+  while (posted_send* const next = conn.flow.next_blocked(key)) {
+    if (conn.flow.none_pending(key) && conn.flow.spend(next->size)) {
+      conn.flow.unblock(*next);
+      next->awaits_cts = false;
+      conn.queue(*next, false);
+    } else if (conn.flow.may_send_rts(*next)) {
+      conn.flow.announced_sends.make_room();
+      conn.flow.unblock(*next);
+      conn.flow.announced_sends.push_back(*next);
+      next->frame.flags = flag::rts;
+      next->rts_sent = true;
+      conn.queue(*next, true);
     } else {
-      if (to.credit.are_all_ahead()) to.credit.hold(*next);
+      if (conn.flow.is_rts_limit_reached()) conn.flow.defer(*next);
       return;
     }
   }
 }
 
-COLLS_ONCE void delivery::others_go_on(link& to, const message_key& key) noexcept {
+COLLS_ONCE void eager_rendezvous::resume_others(connection& conn, const message_key& key) noexcept {
   try {
-    go_on(to, key);
+    advance(conn, key);
   } catch (const std::bad_alloc&) {
-    to.break_off();
+    conn.abort();
   }
-  links_.flush_soon(to);
+  connections_.flush_soon(conn);
 }
 
-COLLS_ONCE void delivery::take_back(outgoing& send) {
-  link& to = *send.on;
-  to.control(header_for(kind::data, send.key, send.number, send.record->hash,
-                        flag::header_alone | flag::taken_back));
-  const bool stays = to.credit.bury(send);
-  send.waits = false;
-  if (!stays) to.credit.ahead.remove(send), to.break_off();
-  links_.flush_soon(to);
+COLLS_ONCE void eager_rendezvous::send_cancel(posted_send& send) {
+  connection& conn = *send.conn;
+  conn.control(
+      make_header(kind::data, send.key, send.number, send.record->hash, flag::rts | flag::cancel));
+  const bool has_tombstone = conn.flow.leave_tombstone(send);
+  send.awaits_cts = false;
+  if (!has_tombstone) conn.flow.announced_sends.remove(send), conn.abort();
+  connections_.flush_soon(conn);
 }
 
-COLLS_ONCE void delivery::taken_back(link& from, const message_key& key, std::uint64_t number) {
-  if (number == 0 || number > from.credit.heard_of) {
-    from.fail(0, "a message that it takes back was not announced");
+COLLS_ONCE void eager_rendezvous::receive_cancel(connection& conn, const message_key& key,
+                                                 std::uint64_t number) {
+  if (number == 0 || number > conn.flow.rts_received) {
+    conn.fail(0, "a cancel of a message without RTS");
     return;
   }
-  arrival* const kept = match_.take_arrival(key, [&](const arrival& message) {
-    return !message.buffered && static_cast<const early&>(message).number == number;
-  });
-  if (kept != nullptr) {
-    early::free(static_cast<early*>(kept));
-    from.control(header_for(kind::grant, key, number, 0, flag::taken_back));
+  const auto is_cancelled = [&](const unexpected_message& message) {
+    return !message.buffered && static_cast<const unexpected_frame&>(message).number == number;
+  };
+  unexpected_message* const stored = matcher_.take_unexpected(key, is_cancelled);
+  if (stored != nullptr) {
+    unexpected_frame::free(static_cast<unexpected_frame*>(stored));
+    conn.control(make_header(kind::cts, key, number, 0, flag::cancel));
     return;
   }
-  posted* const receive = match_.asker(key, number);
+  posted_receive* const receive = matcher_.find_cleared(key, number);
   if (receive == nullptr) return;
-  match_.take_grant_back(*receive);
-  arrival* const next = match_.pair_again(*receive);
-  if (next != nullptr && take(*receive, static_cast<early&>(*next))) receive->done->post();
+  matcher_.unset_cleared(*receive);
+  unexpected_message* const next = matcher_.rematch(*receive);
+  if (next != nullptr && take(*receive, static_cast<unexpected_frame&>(*next))) {
+    receive->done->post();
+  }
 }
 
-COLLS_ONCE bool delivery::refused(posted& receive, std::error_code ec, link* announced) {
-  if (ec == make_error_code(errc::truncated) && announced != nullptr) {
-    grant(*announced, receive, flag::unwanted);
-    receive.granted = false;
+COLLS_ONCE bool eager_rendezvous::reject(posted_receive& receive, std::error_code ec,
+                                         connection* rts_source) {
+  if (ec == make_error_code(errc::truncated) && rts_source != nullptr) {
+    send_cts(*rts_source, receive, flag::truncated);
+    receive.cleared = false;
   }
   if (ec == make_error_code(errc::mismatch) && !receive.record->communicator->failed()) {
-    match_.list(receive);
+    matcher_.enqueue(receive);
     return false;
   }
   receive.ec = ec;
   return true;
 }
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// credit: what may go to a peer that has not asked for it, and what the peer has asked for.
+// flow_control: the credit for eager messages, the CTS and RTS of one connection, and the sends
+// that wait for them.
 
 #include <colls/base/network_cost.hpp>
 #include <colls/transport/interprocess/send_queue.hpp>
@@ -12,220 +13,230 @@
 #include <new>
 #include <utility>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-/// Bytes that a rank may send on a link without having been asked, and that its peer may have to
-/// keep until somebody wants them.
-inline constexpr std::size_t window = eager_window;
-/// What a message takes of the window.
-constexpr std::size_t weight(std::size_t size) { return size + 64; }
+/// Bytes of eager messages that a rank may send on a connection before the peer returns credit. The
+/// peer may have to buffer them until receives are posted.
+inline constexpr std::size_t credit_window = eager_window;
+/// Credit that an eager message of `size` bytes takes.
+constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// Headers of long messages of point to point that may go ahead on a link, of all keys.
-inline constexpr std::size_t most_ahead = 64;
+/// Most RTS of long point-to-point messages that may be pending on a connection, of all keys.
+inline constexpr std::size_t max_rts_ahead = 64;
 
-/// Headers that may wait on a link for their receives, of all keys. A rank sends half of them ahead
-/// of messages of point to point, and some for the collectives that run.
-inline constexpr std::size_t most_headers = std::size_t{2} << 20;
+/// Most RTS that may wait on a connection for their receives, of all keys. A rank sends half of
+/// them for point-to-point messages, and some for the collectives in flight.
+inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
-/// Grants of a peer that may wait on a link for their messages, of all keys. A rank grants a message
-/// of a collective when it posts its receive, so they are as many as it has receives posted: a
-/// communicator runs 64 calls at a time, and so many grants are those of thousands of communicators.
-inline constexpr std::size_t most_grants = std::size_t{1} << 20;
+/// Most CTS of a peer that may wait on a connection for their sends, of all keys. A rank sends the
+/// CTS of a collective when it posts the receive. A communicator runs at most 64 calls at a time,
+/// so the limit is that of thousands of communicators.
+inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
-/// The window in both directions, grants that came before their messages, and messages that wait
-/// for theirs. The k-th grant of a key belongs to the k-th of its messages that waits.
-class credit {
+/// The flow control of one connection: the credit in both directions, CTS that arrived before their
+/// sends, and sends that wait for a CTS. The k-th CTS of a key belongs to the k-th waiting send of
+/// that key.
+class flow_control {
  public:
-  key_table<outgoing> waiting;  // of collectives
-  key_table<outgoing> ahead;    // of point to point: their headers go ahead of them
-  /// Messages of point to point that the peer has announced.
-  std::uint64_t heard_of = 0;
-  /// Headers of the peer's messages that wait here for their receives.
-  std::size_t headers = 0;
+  key_table<posted_send> collective_sends;  // wait for a CTS
+  key_table<posted_send> announced_sends;   // point to point: their RTS is sent or queued
+  /// RTS of point-to-point messages that the peer has sent.
+  std::uint64_t rts_received = 0;
+  /// RTS of the peer that wait here for their receives.
+  std::size_t rts_waiting = 0;
 
-  credit() = default;
-  credit(const credit&) = delete;
-  credit& operator=(const credit&) = delete;
-  ~credit() {
-    ahead.each([&](outgoing& send) {
-      if (send.gone) delete &send;
+  flow_control() = default;
+  flow_control(const flow_control&) = delete;
+  flow_control& operator=(const flow_control&) = delete;
+  ~flow_control() {
+    announced_sends.for_each([&](posted_send& send) {
+      if (send.is_tombstone) delete &send;
     });
-    grants_.each([](banked& entry) { delete &entry; });
-    while (spare_ != nullptr) delete std::exchange(spare_, static_cast<banked*>(spare_->next));
-  }
-
-  key_table<outgoing>& waiting_as(const message_key& key) {
-    return key.is_point_to_point() ? ahead : waiting;
-  }
-  bool any_waiting() const { return !waiting.empty() || !ahead.empty(); }
-
-  /// Whether the header of that message of point to point may go ahead of it: the peer keeps a few
-  /// in all, and one of each key, so that a receive of any key finds its message. Where there are
-  /// very many keys, some wait.
-  bool may_announce(const outgoing& send) const {
-    if (are_all_ahead()) return false;
-    return is_next(send.key) || (send.size > eager_limit && ahead.size() < most_ahead);
-  }
-  /// Whether so many headers have gone ahead that no other one may.
-  bool are_all_ahead() const { return ahead.size() >= most_headers / 2; }
-  /// No message of its key is ahead, whose grant would let it go on: it waits for any to leave.
-  void hold(outgoing& send) {
-    if (send.held || !is_next(send.key)) return;
-    held_.push_back(send.key);
-    send.held = true;
-  }
-  bool holds_any() const { return !held_.empty(); }
-  /// Calls `go_on(key)` for the keys that were held, in their order, as long as there is room ahead.
-  template <class GoOn>
-  void let_held_go(GoOn go_on) {
-    while (!held_.empty() && !are_all_ahead()) {
-      const message_key key = held_.front();
-      held_.pop_front();
-      if (outgoing* const next = next_behind(key)) next->held = false;
-      go_on(key);
+    stored_.for_each([](stored_cts& entry) { delete &entry; });
+    while (free_list_ != nullptr) {
+      delete std::exchange(free_list_, static_cast<stored_cts*>(free_list_->next));
     }
   }
-  /// Others of its key are to go first.
-  void put_behind(outgoing& send) {
-    behind_.push_back(send);
-    send.behind = true;
+
+  key_table<posted_send>& pending_sends(const message_key& key) {
+    return key.is_point_to_point() ? announced_sends : collective_sends;
   }
-  /// The next message of that key that is behind others, or null.
-  outgoing* next_behind(const message_key& key) const { return behind_.find(key); }
-  void leave_behind(outgoing& send) {
-    behind_.remove(send);
-    send.behind = false;
+  bool any_pending() const { return !collective_sends.empty() || !announced_sends.empty(); }
+
+  /// Whether the RTS of a point-to-point send may go now. The peer holds a limited number in all
+  /// and at least one of each key, so that a receive of any key finds its message. With very many
+  /// keys some RTS wait (see `defer`).
+  bool may_send_rts(const posted_send& send) const {
+    if (is_rts_limit_reached()) return false;
+    return none_pending(send.key) ||
+           (send.size > eager_limit && announced_sends.size() < max_rts_ahead);
+  }
+  /// Whether so many RTS are pending that no other one may be sent.
+  bool is_rts_limit_reached() const { return announced_sends.size() >= max_rts / 2; }
+  /// Lets the RTS of a blocked send wait until the number of pending RTS falls. Only for a key of
+  /// which no RTS is pending, whose CTS would resume it.
+  void defer(posted_send& send) {
+    if (send.is_deferred || !none_pending(send.key)) return;
+    deferred_keys_.push_back(send.key);
+    send.is_deferred = true;
+  }
+  bool any_deferred() const { return !deferred_keys_.empty(); }
+  /// Calls `advance(key)` for the deferred keys, in their order, while another RTS may be sent.
+  template <class Advance>
+  void resume_deferred(Advance advance) {
+    while (!deferred_keys_.empty() && !is_rts_limit_reached()) {
+      const message_key key = deferred_keys_.front();
+      deferred_keys_.pop_front();
+      if (posted_send* const next = next_blocked(key)) next->is_deferred = false;
+      advance(key);
+    }
+  }
+  /// Queues a point-to-point send behind others of its key.
+  void block(posted_send& send) {
+    blocked_.push_back(send);
+    send.is_blocked = true;
+  }
+  /// The first blocked send of that key, or null.
+  posted_send* next_blocked(const message_key& key) const { return blocked_.find(key); }
+  void unblock(posted_send& send) {
+    blocked_.remove(send);
+    send.is_blocked = false;
   }
   template <class Visit>
-  void each(Visit visit) {
-    waiting.each(visit);
-    ahead.each([&](outgoing& send) {
-      if (!send.gone) visit(send);
+  void for_each(Visit visit) {
+    collective_sends.for_each(visit);
+    announced_sends.for_each([&](posted_send& send) {
+      if (!send.is_tombstone) visit(send);
     });
-    behind_.each(visit);
+    blocked_.for_each(visit);
   }
 
-  /// Of a message that was announced and is withdrawn something stays in its place: the k-th grant
-  /// belongs to the k-th message. False: there is no memory for that.
-  [[nodiscard]] bool bury(outgoing& send) {
-    auto* const stays = new (std::nothrow) outgoing;
-    if (stays == nullptr) return false;
-    stays->key = send.key;
-    stays->number = send.number;
-    stays->gone = stays->reminded = true;
-    ahead.replace(send, *stays);
+  /// Replaces a cancelled send, whose RTS was sent, by a tombstone, which absorbs the CTS that may
+  /// be on its way. False: there is no memory for it.
+  [[nodiscard]] bool leave_tombstone(posted_send& send) {
+    auto* const tombstone = new (std::nothrow) posted_send;
+    if (tombstone == nullptr) return false;
+    tombstone->key = send.key;
+    tombstone->number = send.number;
+    tombstone->is_tombstone = tombstone->rts_sent = true;
+    announced_sends.replace(send, *tombstone);
     return true;
   }
-  /// The peer had not asked for it, and never will. False: no message of that number was buried.
-  bool forget(const message_key& key, std::uint64_t number) {
-    outgoing* const send = ahead.find_if(
-        key, [&](const outgoing& each) { return each.gone && each.number == number; });
+  /// Removes the tombstone of that RTS, for which the peer will send no CTS. False: there is no
+  /// such tombstone.
+  bool remove_tombstone(const message_key& key, std::uint64_t number) {
+    posted_send* const send = announced_sends.find_if(
+        key, [&](const posted_send& s) { return s.is_tombstone && s.number == number; });
     if (send == nullptr) return false;
-    ahead.remove(*send);
+    announced_sends.remove(*send);
     delete send;
     return true;
   }
 
-  /// Whether no message of that key waits.
-  bool is_next(const message_key& key) const {
-    const key_table<outgoing>& all = key.is_point_to_point() ? ahead : waiting;
-    return all.empty() || all.find(key) == nullptr;
+  /// Whether no send of that key waits for a CTS.
+  bool none_pending(const message_key& key) const {
+    const key_table<posted_send>& sends =
+        key.is_point_to_point() ? announced_sends : collective_sends;
+    return sends.empty() || sends.find(key) == nullptr;
   }
 
-  // ---- unsolicited bytes
+  // ---- credit
 
-  /// Takes a message of `size` bytes from the window. False: it may not go unasked.
+  /// Takes the credit for an eager message of `size` bytes. False: it may not be sent eagerly.
   bool spend(std::size_t size) {
-    if (size > eager_limit || weight(size) > allowance_) return false;
-    allowance_ -= weight(size);
+    if (size > eager_limit || credit_cost(size) > credit_) return false;
+    credit_ -= credit_cost(size);
     return true;
   }
-  /// The peer gives them back.
+  /// The peer has returned credit.
   void refill(std::uint64_t bytes) {
-    allowance_ += std::min<std::size_t>(bytes, window - allowance_);
+    credit_ += std::min<std::size_t>(bytes, credit_window - credit_);
   }
-  /// Whether a peer that keeps to its window can have sent a message of `size` bytes: what lies
-  /// here or was not given back yet, it has spent.
-  bool expects(std::size_t size) const {
-    return size <= eager_limit && kept_ + unreturned_ + weight(size) <= window;
+  /// Whether the peer had credit for an eager message of `size` bytes. The credit of messages that
+  /// are buffered here, or was not returned yet, is spent.
+  bool is_within_window(std::size_t size) const {
+    return size <= eager_limit && buffered_ + unreturned_ + credit_cost(size) <= credit_window;
   }
-  /// A message of the peer lies here before it is consumed.
-  void keep(std::size_t size) { kept_ += weight(size); }
-  /// It does so no more.
-  void let_go(std::size_t size) { kept_ -= weight(size); }
-  /// A message of the peer was used up here: how many bytes to give back to it now, or 0; not too
-  /// often.
+  /// An unexpected message of the peer is buffered here.
+  void add_buffered(std::size_t size) { buffered_ += credit_cost(size); }
+  /// It is buffered no more.
+  void remove_buffered(std::size_t size) { buffered_ -= credit_cost(size); }
+  /// An eager message of the peer was consumed. Returns how much credit to return to the peer now;
+  /// 0 until a quarter of the window has gathered.
   std::size_t consumed(std::size_t size) {
-    unreturned_ += weight(size);
-    return unreturned_ >= window / 4 ? std::exchange(unreturned_, 0) : 0;
+    unreturned_ += credit_cost(size);
+    return unreturned_ >= credit_window / 4 ? std::exchange(unreturned_, 0) : 0;
   }
 
-  // ---- grants
+  // ---- CTS that arrive before their sends
 
-  bool take_grant(const message_key& key) {
-    banked* const entry = grants_.find(key);
+  /// Takes a stored CTS. False: there is none.
+  bool take_cts(const message_key& key) {
+    stored_cts* const entry = stored_.find(key);
     if (entry == nullptr) return false;
-    --banked_;
+    --stored_count_;
     if (--entry->count == 0) forget(*entry);
     return true;
   }
-  /// False: no rank of colls grants so much.
-  [[nodiscard]] bool bank_grant(const message_key& key) {
-    if (banked_ == most_grants) return false;
-    if (banked* const known = grants_.find(key)) {
+  /// False: the peer sends more CTS than a rank of colls does.
+  [[nodiscard]] bool store_cts(const message_key& key) {
+    if (stored_count_ == max_stored_cts) return false;
+    if (stored_cts* const known = stored_.find(key)) {
       ++known->count;
     } else {
-      grants_.make_room();
-      banked& entry = spare_ != nullptr ? *std::exchange(spare_, static_cast<banked*>(spare_->next))
-                                        : *new banked;
+      stored_.make_room();
+      stored_cts& entry =
+          free_list_ != nullptr
+              ? *std::exchange(free_list_, static_cast<stored_cts*>(free_list_->next))
+              : *new stored_cts;
       entry.key = key;
       entry.count = 1;
-      grants_.push_back(entry);
+      stored_.push_back(entry);
     }
-    ++banked_;
+    ++stored_count_;
     return true;
   }
-  void drop_grants(std::uint32_t communicator) {
-    grants_.each([&](banked& entry) {
+  void drop_cts(std::uint32_t communicator) {
+    stored_.for_each([&](stored_cts& entry) {
       if (entry.key.communicator != communicator) return;
-      banked_ -= entry.count;
+      stored_count_ -= entry.count;
       forget(entry);
     });
   }
-  /// Ends the waiting messages that `which` picks.
-  template <class Which>
-  void fail(std::error_code ec, Which which) {
-    for (key_table<outgoing>* const table : {&waiting, &ahead, &behind_}) {
-      table->each([&](outgoing& send) {
-        if (!which(send)) return;
+  /// Ends the waiting sends for which `matches(send)`.
+  template <class Predicate>
+  void fail(std::error_code ec, Predicate matches) {
+    for (key_table<posted_send>* const table : {&collective_sends, &announced_sends, &blocked_}) {
+      table->for_each([&](posted_send& send) {
+        if (!matches(send)) return;
         table->remove(send);
-        if (send.gone) {
+        if (send.is_tombstone) {
           delete &send;
           return;
         }
-        send.waits = send.behind = false;
+        send.awaits_cts = send.is_blocked = false;
         send.finish(ec);
       });
     }
   }
 
  private:
-  struct banked : keyed {
+  struct stored_cts : key_table_node {
     std::size_t count = 0;
   };
-  void forget(banked& entry) {
-    grants_.remove(entry);
-    entry.next = std::exchange(spare_, &entry);
+  void forget(stored_cts& entry) {
+    stored_.remove(entry);
+    entry.next = std::exchange(free_list_, &entry);
   }
 
-  key_table<outgoing> behind_;
-  std::list<message_key> held_;  // of messages that are behind
-  std::size_t allowance_ = window;
-  std::size_t kept_ = 0;        // of the peer's window, by messages that lie here
-  std::size_t unreturned_ = 0;  // and by others, until it is given back
-  key_table<banked> grants_;
-  std::size_t banked_ = 0;   // of all keys
-  banked* spare_ = nullptr;  // used again, by `next`
+  key_table<posted_send> blocked_;
+  std::list<message_key> deferred_keys_;  // of blocked sends
+  std::size_t credit_ = credit_window;
+  std::size_t buffered_ = 0;    // credit of the peer spent on messages buffered here
+  std::size_t unreturned_ = 0;  // credit of consumed messages that was not returned yet
+  key_table<stored_cts> stored_;
+  std::size_t stored_count_ = 0;     // of all keys
+  stored_cts* free_list_ = nullptr;  // linked by `next`
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

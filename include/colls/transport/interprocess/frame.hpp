@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The frames of a link: 32 bytes of header, then the payload of those that have one. Where ranks
-// agreed on checksums, those of a frame on a socket follow its header.
+// The frames of a connection: a header of 32 bytes, then the payload, if there is one. With
+// checksums enabled, a frame on a socket carries its checksums right behind the header.
 
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -15,35 +15,37 @@
 #include <bit>
 #include <cstring>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
 static_assert(std::endian::native == std::endian::little, "frames are little-endian");
 
+/// What a frame is. Values are part of the wire format.
 enum class kind : std::uint8_t {
-  data = 1,     // a message; `header_alone`: its payload waits for a grant
-  grant,        // a receive is posted: one message of this key may come; `window`: bytes given back
-  announce,     // I have waited long in this operation; payload: what I know of late ranks
-  revoke,       // payload: a failure
-  goodbye,      // I leave; nothing follows
-  fingerprint,  // payload: what I called under this number
-  mapped,       // I see the memory that you have passed
-  report,       // where I am, and what I know of late ranks
+  data = 1,     // an eager message, the payload that answers a CTS, or, with `flag::rts`, an RTS
+  cts,          // clear to send: one message of this key may come; with `flag::credit`, only credit
+  announce,     // the sender has waited long in this operation; payload: state_report
+  revoke,       // payload: failure
+  goodbye,      // the sender leaves; nothing follows
+  fingerprint,  // payload: the fingerprint of the sender's call of this sequence
+  mapped,       // the sender has mapped the shared heap that it was passed
+  report,       // the sender's state and what it knows of late ranks; payload: state_report
 };
 
+/// Bits of `header::flags`. Values are part of the wire format.
 namespace flag {
-inline constexpr std::uint8_t header_alone = 1;  // data: announces a message
-inline constexpr std::uint8_t reminder = 2;      // with header_alone: asks for no grant
-inline constexpr std::uint8_t granted = 4;       // data: answers a grant
-inline constexpr std::uint8_t window = 8;        // grant: gives back unsolicited bytes
-inline constexpr std::uint8_t unwanted = 16;     // grant: the receive was too short, do not send
-inline constexpr std::uint8_t reads = 32;        // mapped: I read your own memory, too
-// data: the message that was announced as the `length`th of point to point will not come; grant: of
-// that one, that nobody has asked for it
-inline constexpr std::uint8_t taken_back = 64;
+inline constexpr std::uint8_t rts = 1;         // data: request to send; the payload waits for a CTS
+inline constexpr std::uint8_t repeat = 2;      // with rts: repeated RTS, which asks for no CTS
+inline constexpr std::uint8_t cleared = 4;     // data: this payload answers a CTS
+inline constexpr std::uint8_t credit = 8;      // cts: returns `length` bytes of credit
+inline constexpr std::uint8_t truncated = 16;  // cts: the receive is too short, do not send
+inline constexpr std::uint8_t cma = 32;        // mapped: the sender reads private memory, too
+// With rts: RTS cancel; the point-to-point message whose RTS was the `length`th of this connection
+// will not come. With cts: confirms the cancel of an RTS that no receive had answered.
+inline constexpr std::uint8_t cancel = 64;
 }  // namespace flag
 
 struct header {
-  tcp::kind kind{};
+  interprocess::kind kind{};
   std::uint8_t flags = 0;
   std::uint16_t lane = 0;
   std::uint32_t communicator = 0;
@@ -55,46 +57,46 @@ struct header {
 };
 static_assert(sizeof(header) == 32 && std::is_trivially_copyable_v<header>);
 
-/// A header and the checksums that follow it on a socket where ranks agreed on them. That of the
-/// header is compared before anything in it is believed.
+/// A header and the checksums that follow it on a socket, if checksums are enabled. The header's
+/// checksum is compared before any field is used.
 struct checked_header : header {
   std::uint32_t payload_sum = 0;
-  std::uint32_t header_sum = 0;  // of all before it
+  std::uint32_t header_sum = 0;  // of all members before it
 
   using header::operator=;
-  void seal(const std::byte* payload, std::size_t size) {
+  void set_checksums(const std::byte* payload, std::size_t size) {
     payload_sum = detail::crc32c(0, payload, size);
     header_sum = sum();
   }
-  bool holds() const { return header_sum == sum(); }
+  bool is_intact() const { return header_sum == sum(); }
 
  private:
   std::uint32_t sum() const { return detail::crc32c(0, this, sizeof(header) + sizeof payload_sum); }
 };
 static_assert(sizeof(checked_header) == 40 && std::is_trivially_copyable_v<checked_header>);
 
-/// What a link's failure says of a frame whose bytes are not those that its sender wrote.
-inline constexpr const char* damaged = "a frame came with a wrong checksum";
-/// And of one whose bytes make no sense.
-inline constexpr const char* senseless = "a frame that no rank of colls would send";
+/// Reason of a connection's failure: a frame arrived damaged.
+inline constexpr const char* bad_checksum = "a frame came with a wrong checksum";
+/// Reason of a connection's failure: a frame is malformed.
+inline constexpr const char* malformed = "a frame that no rank of colls would send";
 
-inline header header_for(tcp::kind what, const message_key& key, std::uint64_t length,
-                         std::uint64_t hash, std::uint8_t flags = 0) {
-  return {what, flags, key.lane, key.communicator, key.sequence, length, hash};
+inline header make_header(interprocess::kind kind, const message_key& key, std::uint64_t length,
+                          std::uint64_t hash, std::uint8_t flags = 0) {
+  return {kind, flags, key.lane, key.communicator, key.sequence, length, hash};
 }
 
-/// Longest payload of a frame that is not data.
-inline constexpr std::size_t longest_control = std::max(sizeof(failure), sizeof(state_report));
+/// Longest payload of a control frame, which is any frame but `kind::data`.
+inline constexpr std::size_t max_control_bytes = std::max(sizeof(failure), sizeof(state_report));
 
-/// No message is longer, since no process addresses so much.
-inline constexpr std::uint64_t longest_message = std::uint64_t{1} << 57;
+/// Longest message: no process can address more bytes.
+inline constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 57;
 
-/// Whether a header can be right at all; lengths are judged before anything is read or allocated.
-inline bool plausible(const header& frame) {
+/// Whether a header is possible at all. Lengths are checked before anything is read or allocated.
+inline bool is_plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:
-    case kind::grant:
-      return frame.length <= longest_message;
+    case kind::cts:
+      return frame.length <= max_message_bytes;
     case kind::announce:
     case kind::report:
       return frame.length == sizeof(state_report);
@@ -109,10 +111,10 @@ inline bool plausible(const header& frame) {
   return false;
 }
 
-/// The bytes of payload of a frame that is not data.
+/// The payload length of a control frame; 0 for `kind::data`.
 inline std::size_t control_size(const header& frame) {
-  const bool has_none = frame.kind == kind::data || frame.kind == kind::grant;
+  const bool has_none = frame.kind == kind::data || frame.kind == kind::cts;
   return has_none ? 0 : frame.length;
 }
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tcp: ranks in processes, over links that open on first use: TCP between hosts, inside a host
-// memory that both processes share.
+// interprocess_transport: ranks in processes, over connections that open at first use: TCP between
+// hosts, shared memory inside a host.
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -16,202 +16,204 @@
 
 namespace colls {
 
-/// One rank of a world whose ranks reach each other over TCP. All of its communicators share its
-/// links, its match and its executor; nothing in it may be used from another thread.
-class tcp_transport final : mover,
-                            engine::source,
-                            tcp::link_owner,
-                            tcp::opener::host,
-                            tcp::delivery::host,
-                            failure_listener {
+/// One rank of a world of processes. All of its communicators share its connections, its matcher
+/// and its executor. Not thread-safe: everything runs on that executor.
+class interprocess_transport final : failure_hooks,
+                                     engine::source,
+                                     interprocess::connection_owner,
+                                     interprocess::connector::owner,
+                                     interprocess::eager_rendezvous::owner,
+                                     failure_listener {
  public:
   static constexpr bool consumes = true;
 
-  tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who);
-  tcp_transport(const tcp_transport&) = delete;
-  tcp_transport& operator=(const tcp_transport&) = delete;
-  ~tcp_transport();
+  interprocess_transport(std::shared_ptr<engine> driver, std::shared_ptr<world_info> info);
+  interprocess_transport(const interprocess_transport&) = delete;
+  interprocess_transport& operator=(const interprocess_transport&) = delete;
+  ~interprocess_transport();
 
-  int rank() const { return who_->rank; }
-  int size() const { return who_->size; }
-  match& matching() override { return match_; }
+  int rank() const { return info_->rank; }
+  int size() const { return info_->size; }
+  tag_matcher& matching() override { return matcher_; }
   run_queue& queue() { return engine_->queue(); }
-  void kick() {
-    hand_over();
-    engine_->kick();
+  void wake_driver() {
+    wake_peers();
+    engine_->wake_driver();
   }
-  void hand_over() override { links_.wake_peers(); }
+  void wake_peers() override { connections_.wake_peers(); }
   time_point now() const { return engine_->now(); }
   network_cost costs() const;
   engine& driver() { return *engine_; }
-  int node_of(int rank) const { return who_->node_of[static_cast<std::size_t>(rank)]; }
+  int node_of(int rank) const { return info_->node_of[static_cast<std::size_t>(rank)]; }
   const std::shared_ptr<engine>& shared_engine() const { return engine_; }
-  const membership& members() const { return *who_; }
-  const std::shared_ptr<membership>& shared_members() const { return who_; }
+  const world_info& info() const { return *info_; }
+  const std::shared_ptr<world_info>& shared_info() const { return info_; }
 
-  /// What the ranks of a communicator tell each other to form a world of its own on another
-  /// executor.
-  using card = offshoot::card;
-  /// Opens this rank's listeners for such a world and says where they are.
-  std::shared_ptr<membership> prepare_world(int rank, int size, card& mine) const;
-  /// The transport of that world, once every rank's card is known. Nobody else may turn the
-  /// executor meanwhile.
-  std::shared_ptr<tcp_transport> open_world(const boost::asio::any_io_executor& executor,
-                                            std::shared_ptr<membership> who,
-                                            const std::vector<card>& cards) const;
+  /// What each rank of a communicator sends to the others to form a subworld on another executor.
+  using rank_entry = subworld::rank_entry;
+  /// Opens this rank's listeners for a subworld and writes their address to `local`.
+  std::shared_ptr<world_info> prepare_world(int rank, int size, rank_entry& local) const;
+  /// Returns the transport of the subworld, given the entries of all ranks. Nothing else may run
+  /// the executor meanwhile.
+  std::shared_ptr<interprocess_transport> open_world(const boost::asio::any_io_executor& executor,
+                                                     std::shared_ptr<world_info> info,
+                                                     const std::vector<rank_entry>& entries) const;
 
-  using send_operation = queued_send<tcp_transport, tcp::outgoing>;
+  using send_operation = queued_send<interprocess_transport, interprocess::posted_send>;
   friend send_operation;
-  using recv_operation = receive_operation<tcp_transport>;
+  using recv_operation = receive_operation<interprocess_transport>;
   friend recv_operation;
 
-  using round_operation = tcp::round_operation<tcp_transport>;
-  friend round_operation;
+  using multi_send_recv_operation = interprocess::multi_send_recv_operation<interprocess_transport>;
+  friend multi_send_recv_operation;
 
-  /// See `tcp::lender`.
-  std::shared_ptr<std::byte> allocate(std::size_t size) { return lender_.allocate(size); }
-  bool lends(const_bytes data) const { return lender_.has(data); }
-  struct desk : tcp::lender::desk {
-    explicit desk(tcp_transport& net) : tcp::lender::desk(net.lender_) {}
+  /// See `interprocess::window_manager`.
+  std::shared_ptr<std::byte> allocate(std::size_t size) { return windows_.allocate(size); }
+  bool can_expose(const_bytes data) const { return windows_.contains(data); }
+  struct bounce_buffer : interprocess::window_manager::bounce_buffer {
+    explicit bounce_buffer(interprocess_transport& net)
+        : interprocess::window_manager::bounce_buffer(net.windows_) {}
   };
-  struct loan : tcp::lender::loan {
-    loan(tcp_transport& net, communicator_state& on) : tcp::lender::loan(net.lender_, on) {}
+  struct exposure : interprocess::window_manager::exposure {
+    exposure(interprocess_transport& net, communicator_state& comm)
+        : interprocess::window_manager::exposure(net.windows_, comm) {}
   };
-  using view = shm::arena_view;
-  view* view_of(int peer) { return lender_.view_of(peer); }
+  using view = shm::shared_heap_view;
+  view* view_of(int peer) { return windows_.view_of(peer); }
 
-  send_operation send(const message_key& to, const_bytes from, operation_record& record) {
-    return {*this, to, from, record};
+  send_operation send(const message_key& key, const_bytes message, operation_record& record) {
+    return {*this, key, message, record};
   }
-  recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
-    return {*this, from, into, record};
+  recv_operation recv(const message_key& key, mutable_bytes message, operation_record& record) {
+    return {*this, key, message, record};
   }
 
   bool poll() override;
 
-  /// Ends no peer's operation: writes what is queued, says goodbye on every link, and reads each to
-  /// its end before it is closed, or until the deadline.
+  /// Leaves the world without failing a peer's operation: writes what is queued, sends a goodbye on
+  /// every connection, and reads each to its end before it is closed, or until the deadline.
   task<> close(time_point deadline);
 
  private:
   void sweep(time_point time) override;
-  bool pending() const override { return match_.any_under_way(); }
-  bool arm() override { return links_.arm(); }
-  void disarm() override { links_.disarm(); }
+  bool arm() override { return connections_.arm(); }
+  void disarm() override { connections_.disarm(); }
 
-  bool unwritten() { return links_.unwritten() || reports_ > 0; }
-  bool start(tcp::outgoing& send) { return delivery_.start(send); }
-  bool start(posted& receive) { return delivery_.start(receive); }
-  void withdraw(tcp::outgoing& send) { delivery_.withdraw(send); }
-  void comes(const message_key& key) override;
+  bool flush_all() { return connections_.flush_all() || reports_ > 0; }
+  bool start(interprocess::posted_send& send) { return protocol_.start(send); }
+  bool start(posted_receive& receive) { return protocol_.start(receive); }
+  void withdraw(interprocess::posted_send& send) { protocol_.withdraw(send); }
+  void post_receive_for(const message_key& key) override;
 
-  // ---- rounds
+  // ---- multi_send_recv
 
-  tcp::link* link_to(int peer) { return links_.known(peer); }
-  tcp::early* early_of(const message_key& key) {
-    return static_cast<tcp::early*>(match_.arrived(key));
+  interprocess::connection* find_connection(int peer) { return connections_.find(peer); }
+  interprocess::unexpected_frame* find_unexpected(const message_key& key) {
+    return static_cast<interprocess::unexpected_frame*>(matcher_.find_unexpected(key));
   }
-  void drop(tcp::early& message) {
-    match_.forget(message);
-    delivery_.drop(message);
+  void drop(interprocess::unexpected_frame& message) {
+    matcher_.remove_unexpected(message);
+    protocol_.drop(message);
   }
-  // Who never waits would never look at other links.
-  int looks_at_once() {
-    if (++rounds_in_all_ % 64 == 0) return 0;
+  // How often a new operation polls before it waits. Now and then 0: a rank that never waits would
+  // never poll its other connections.
+  int initial_polls() {
+    if (++multi_operation_count_ % 64 == 0) return 0;
     return engine_->spins() ? 100 : 1;
   }
-  void list(round_operation& waiting) {
-    waiting.listed_ = true;
-    rounds_.push_back(&waiting);
+  void enqueue(multi_send_recv_operation& operation) {
+    operation.queued_ = true;
+    multi_operations_.push_back(&operation);
   }
-  void unlist(round_operation& waiting) {
-    waiting.listed_ = false;
-    std::erase(rounds_, &waiting);
+  void dequeue(multi_send_recv_operation& operation) {
+    operation.queued_ = false;
+    std::erase(multi_operations_, &operation);
   }
-  bool take_rounds();
-  bool take_next(tcp::link& from) override;
-  // Those that `which` picks become other messages, which may end more of them.
-  template <class Which>
-  void settle_rounds(Which which) {
-    for (std::size_t i = 0; i < rounds_.size();) {
-      round_operation& each = *rounds_[i];
-      if (!which(each)) {
+  bool poll_multi_operations();
+  bool take_next(interprocess::connection& conn) override;
+  // Converts the operations for which `matches(operation)` into ordinary sends and receives, which
+  // may end more of them.
+  template <class Predicate>
+  void convert_multi_operations(Predicate matches) {
+    for (std::size_t i = 0; i < multi_operations_.size();) {
+      multi_send_recv_operation& operation = *multi_operations_[i];
+      if (!matches(operation)) {
         ++i;
         continue;
       }
-      unlist(each);
-      each.settle_later();
+      dequeue(operation);
+      operation.convert();
       i = 0;
     }
   }
 
-  // ---- what links say
+  // ---- connections
 
-  void received(tcp::link& from, const tcp::header& frame, const std::byte* payload) override;
-
-  // ---- links
-
-  void opened(tcp::link& which) override;
-  void unreachable(tcp::link& which, const failure& why) override;
-  bool is_needed(tcp::link& link) override;
-  void lent(tcp::link& from, detail::descriptor arena) override;
-  bool has_news() const override {
-    return who_->rendezvous != nullptr && who_->rendezvous->has_unread();
+  void received(interprocess::connection& conn, const interprocess::header& frame,
+                const std::byte* payload) override;
+  void opened(interprocess::connection& conn) override;
+  void unreachable(interprocess::connection& conn, const failure& reason) override;
+  bool is_needed(interprocess::connection& conn) override;
+  void heap_received(interprocess::connection& conn, detail::descriptor heap) override;
+  bool has_unread_failures() const override {
+    return info_->kv_store != nullptr && info_->kv_store->has_unread();
   }
 
-  // ---- ends
+  // ---- failures
 
-  // The launcher or the store says that a rank has died.
-  void rank_failed(int peer, const reported_failure& why) override;
+  // The launcher or the store reports a failure.
+  void rank_failed(int peer, const reported_failure& reason) override;
 
-  // Who has no link to us learns it by the failure channel.
-  task<> report(failure why);
+  // Reports a failure to ranks that have no connection to this one, through the store.
+  task<> report_to_store(failure reason);
 
-  void lost(tcp::link& which, const failure& why) override;
+  void lost(interprocess::connection& conn, const failure& reason) override;
 
-  // `peer` has left, or cannot be reached: what waits for a message from it, or for it to take one,
-  // ends.
-  void end_what_waits_for(int peer, const failure& why);
-  // A good communicator that waits for it, or null.
-  communicator_state* waiting_for(int peer);
+  // Fails the operations that wait for `peer`, which has left or cannot be reached.
+  void fail_waiting_for(int peer, const failure& reason);
+  // Returns a communicator that waits for `peer` and has not failed, or null.
+  communicator_state* communicator_waiting_for(int peer);
 
-  void revoked(communicator_state& communicator, const failure& why, int told_by) override;
-  static void tell_revoked(tcp::link& link, std::uint32_t communicator, const failure& why);
+  void revoked(communicator_state& communicator, const failure& reason, int reporter) override;
+  static void send_revoke(interprocess::connection& conn, std::uint32_t communicator,
+                          const failure& reason);
 
-  void announce(int peer, const operation_record& waiting, const state_report& known) override;
+  void announce(int peer, const operation_record& record, const state_report& known) override;
   void report(int peer, std::uint32_t communicator, const state_report& known) override;
 
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-               const fingerprint& ours) override;
+               const fingerprint& local_call) override;
 
-  void refuse(int peer, const failure& why) override;
+  void refuse(int peer, const failure& reason) override;
 
-  void add_awaited(const operation_record& sending, std::vector<int>& to) override;
-  void add_senders(const operation_record& receiving, std::vector<int>& to) override;
-  bool is_linked(int peer) override;
-  void open_link(int peer) override { opener_.to(peer); }
-  std::uint64_t heard_in(int peer, std::uint32_t communicator) override;
+  void add_awaited(const operation_record& record, std::vector<int>& ranks) override;
+  void add_senders(const operation_record& record, std::vector<int>& ranks) override;
+  bool is_connected(int peer) override;
+  void open_connection(int peer) override { connector_.connect(peer); }
+  std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
   bool is_stopped(int peer) override;
 
-  // False: no rank would say so, and the link has ended.
-  bool hear(tcp::link& from, const tcp::header& frame, const std::byte* payload);
+  // False: the report is invalid, and the connection has ended.
+  bool receive_report(interprocess::connection& conn, const interprocess::header& frame,
+                      const std::byte* payload);
 
   std::shared_ptr<engine> engine_;
-  std::shared_ptr<membership> who_;
-  match match_;
-  tcp::links links_;
-  tcp::lender lender_;
-  std::vector<round_operation*> rounds_;  // that wait, in the order of their calls
-  unsigned rounds_in_all_ = 0;
-  unsigned rounds_taken_ = 0;
+  std::shared_ptr<world_info> info_;
+  tag_matcher matcher_;
+  interprocess::connection_table connections_;
+  interprocess::window_manager windows_;
+  std::vector<multi_send_recv_operation*> multi_operations_;  // that wait, oldest first
+  unsigned multi_operation_count_ = 0;
+  unsigned multi_only_polls_ = 0;
   int reports_ = 0;
-  time_point looked_for_hosts_ = 0;
-  tcp::opener opener_;
-  tcp::delivery delivery_;
+  time_point last_silence_check_ = 0;
+  interprocess::connector connector_;
+  interprocess::eager_rendezvous protocol_;
   task_group tasks_;  // last: its tasks use all of the above
 };
-static_assert(consuming_transport<tcp_transport> && lending_transport<tcp_transport> &&
-              round_transport<tcp_transport>);
+static_assert(consuming_transport<interprocess_transport> &&
+              shared_window_transport<interprocess_transport> &&
+              multi_send_recv_transport<interprocess_transport>);
 
 }  // namespace colls
 

@@ -2,398 +2,417 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a rank does beside its messages: the second half of interprocess_transport.hpp.
+// Member functions of interprocess_transport that are not inlined: frames, failures and leaving.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 
 namespace colls {
 
-COLLS_ONCE tcp_transport::tcp_transport(std::shared_ptr<engine> on, std::shared_ptr<membership> who)
-    : engine_(std::move(on)),
-      who_(std::move(who)),
-      match_(who_->rank),
-      links_(*engine_, static_cast<tcp::link_owner&>(*this), who_->cfg.checksum),
-      lender_(*engine_, *who_, links_, match_),
-      opener_(*engine_, *who_, links_, static_cast<tcp::opener::host&>(*this)),
-      delivery_(match_, links_, opener_, static_cast<tcp::delivery::host&>(*this)),
+COLLS_ONCE interprocess_transport::interprocess_transport(std::shared_ptr<engine> driver,
+                                                          std::shared_ptr<world_info> info)
+    : engine_(std::move(driver)),
+      info_(std::move(info)),
+      matcher_(info_->rank),
+      connections_(*engine_, static_cast<interprocess::connection_owner&>(*this),
+                   info_->cfg.checksum),
+      windows_(*engine_, *info_, connections_, matcher_),
+      connector_(*engine_, *info_, connections_,
+                 static_cast<interprocess::connector::owner&>(*this)),
+      protocol_(matcher_, connections_, connector_,
+                static_cast<interprocess::eager_rendezvous::owner&>(*this)),
       tasks_(*engine_) {
-  match_.add(static_cast<mover&>(*this));
+  matcher_.add(static_cast<failure_hooks&>(*this));
   engine_->add(static_cast<engine::source&>(*this));
-  if (who_->rendezvous != nullptr) {
-    who_->rendezvous->listen_for_failures(static_cast<failure_listener*>(this));
+  if (info_->kv_store != nullptr) {
+    info_->kv_store->listen_for_failures(static_cast<failure_listener*>(this));
   }
 }
 
-COLLS_ONCE tcp_transport::~tcp_transport() {
-  if (who_->rendezvous != nullptr) who_->rendezvous->listen_for_failures(nullptr);
+COLLS_ONCE interprocess_transport::~interprocess_transport() {
+  if (info_->kv_store != nullptr) info_->kv_store->listen_for_failures(nullptr);
   engine_->remove(static_cast<engine::source&>(*this));
-  match_.remove(static_cast<mover&>(*this));
+  matcher_.remove(static_cast<failure_hooks&>(*this));
 }
 
-COLLS_ONCE network_cost tcp_transport::costs() const {
-  network_cost all = who_->shares_memory() ? hybrid_cost : tcp_cost;
-  all.cores = who_->fewest_cores();
+COLLS_ONCE network_cost interprocess_transport::costs() const {
+  network_cost all = info_->shares_memory() ? hybrid_cost : tcp_cost;
+  all.cores = info_->min_node_cores();
   return all;
 }
 
-COLLS_ONCE std::shared_ptr<membership> tcp_transport::prepare_world(int rank, int size,
-                                                                    card& mine) const {
-  return offshoot::prepare(*who_, rank, size, mine);
+COLLS_ONCE std::shared_ptr<world_info> interprocess_transport::prepare_world(
+    int rank, int size, rank_entry& local) const {
+  return subworld::prepare(*info_, rank, size, local);
 }
 
-COLLS_ONCE std::shared_ptr<tcp_transport> tcp_transport::open_world(
-    const boost::asio::any_io_executor& executor, std::shared_ptr<membership> who,
-    const std::vector<card>& cards) const {
-  offshoot::complete(*who, cards);
-  std::shared_ptr<engine> on = engine::of(executor);
-  if (on != engine_) {
-    // Each rank has two threads then, and the other may compute while this one waits.
-    on->wait_as(*engine_, 2 * who->beside <= who->cores());
+COLLS_ONCE std::shared_ptr<interprocess_transport> interprocess_transport::open_world(
+    const boost::asio::any_io_executor& executor, std::shared_ptr<world_info> info,
+    const std::vector<rank_entry>& entries) const {
+  subworld::complete(*info, entries);
+  std::shared_ptr<engine> driver = engine::get(executor);
+  if (driver != engine_) {
+    // Each rank has two threads then, and the other one may compute while this one waits.
+    driver->copy_idle_policy(*engine_, 2 * info->ranks_on_machine <= info->cores());
   }
-  return std::make_shared<tcp_transport>(std::move(on), std::move(who));
+  return std::make_shared<interprocess_transport>(std::move(driver), std::move(info));
 }
 
-COLLS_ONCE bool tcp_transport::poll() {
-  // Now and then other links have their turn, too.
-  if (!rounds_.empty() && take_rounds() && ++rounds_taken_ % 16 != 0) return true;
-  return links_.poll(match_, [this](const auto& ask) {
-    for (const round_operation* const each : rounds_) each->each_awaited(ask);
+COLLS_ONCE bool interprocess_transport::poll() {
+  // Now and then the other connections are polled, too.
+  if (!multi_operations_.empty() && poll_multi_operations() && ++multi_only_polls_ % 16 != 0) {
+    return true;
+  }
+  return connections_.poll(matcher_, [this](const auto& add) {
+    for (const auto* const operation : multi_operations_) operation->for_each_awaited(add);
   });
 }
 
-COLLS_ONCE task<> tcp_transport::close(time_point deadline) {
-  if (!opener_.leave()) co_return;
-  // A last word (why a communicator was revoked) may wait for a link that is still being dialled.
-  while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-  opener_.close();
-  links_.say_goodbye();
-  while (unwritten() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
-  links_.shut_writing();
-  while (links_.any_open() && now() < deadline) {
+COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
+  if (!connector_.stop_dialing()) co_return;
+  // A revoke may be queued for a connection that is still being dialled.
+  while (flush_all() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
+  connector_.close();
+  connections_.say_goodbye();
+  while (flush_all() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
+  connections_.shut_writing();
+  while (connections_.any_open() && now() < deadline) {
     co_await engine_->sleep_until(now() + milliseconds);
   }
-  links_.shut();
-  if (who_->rendezvous != nullptr) {
-    // Who dials us later is told that we have left, not that we died.
+  connections_.shut();
+  if (info_->kv_store != nullptr) {
+    // Ranks that dial this one later learn that it has left, not that it died.
     try {
-      co_await who_->rendezvous->set(detail::left_key(rank()), "1",
-                                     std::min(deadline, now() + seconds));
+      co_await info_->kv_store->set(detail::left_key(rank()), "1",
+                                    std::min(deadline, now() + seconds));
     } catch (const error& thrown) {
       log_debug("the store is gone already: %s", thrown.record().detail);
     }
   }
-  opener_.close_doors();
-  co_await colls::leave(*who_, deadline);
+  connector_.close_listeners();
+  co_await colls::leave(*info_, deadline);
 }
 
-COLLS_ONCE void tcp_transport::sweep(time_point time) {
-  settle_rounds([=](round_operation& each) { return each.is_old(time); });
-  match_.sweep(time);
-  delivery_.remind(time);
-  if (time - looked_for_hosts_ < 500 * milliseconds) return;
-  looked_for_hosts_ = time;
-  links_.each([&](int, tcp::link& link) {
-    if (link.is_silent(time)) opener_.probe(link);
+COLLS_ONCE void interprocess_transport::sweep(time_point time) {
+  convert_multi_operations(
+      [=](multi_send_recv_operation& operation) { return operation.is_due(time); });
+  matcher_.sweep(time);
+  protocol_.repeat_rts(time);
+  if (time - last_silence_check_ < 500 * milliseconds) return;
+  last_silence_check_ = time;
+  connections_.for_each([&](int, interprocess::connection& conn) {
+    if (conn.is_silent(time)) connector_.probe(conn);
   });
 }
 
-COLLS_ONCE void tcp_transport::comes(const message_key& key) {
-  settle_rounds([&](const round_operation& each) { return each.waits_for(key); });
+COLLS_ONCE void interprocess_transport::post_receive_for(const message_key& key) {
+  convert_multi_operations(
+      [&](const multi_send_recv_operation& operation) { return operation.awaits(key); });
 }
 
-COLLS_ONCE bool tcp_transport::take_rounds() {
+COLLS_ONCE bool interprocess_transport::poll_multi_operations() {
   bool any = false;
-  for (std::size_t i = 0; i < rounds_.size();) {
-    round_operation& each = *rounds_[i];
-    if (!each.take()) {
+  for (std::size_t i = 0; i < multi_operations_.size();) {
+    multi_send_recv_operation& operation = *multi_operations_[i];
+    if (!operation.take()) {
       ++i;
       continue;
     }
-    unlist(each);
-    each.end();
+    dequeue(operation);
+    operation.end();
     any = true;
   }
   return any;
 }
 
-COLLS_ONCE bool tcp_transport::take_next(tcp::link& from) {
-  for (round_operation* const each : rounds_) {
-    if (!each->take_from(from)) continue;
-    if (each->has_all()) {
-      unlist(*each);
-      each->end();
+COLLS_ONCE bool interprocess_transport::take_next(interprocess::connection& conn) {
+  for (multi_send_recv_operation* const operation : multi_operations_) {
+    if (!operation->receive_from(conn)) continue;
+    if (operation->is_complete()) {
+      dequeue(*operation);
+      operation->end();
     }
     return true;
   }
   return false;
 }
 
-COLLS_ONCE void tcp_transport::received(tcp::link& from, const tcp::header& frame,
-                                        const std::byte* payload) {
-  const message_key key = frame.key(from.peer());
+COLLS_ONCE void interprocess_transport::received(interprocess::connection& conn,
+                                                 const interprocess::header& frame,
+                                                 const std::byte* payload) {
+  const message_key key = frame.key(conn.peer());
   switch (frame.kind) {
-    case tcp::kind::data:
-      if ((frame.flags & tcp::flag::header_alone) != 0) {
-        delivery_.announced(from, frame, key);
+    case interprocess::kind::data:
+      if ((frame.flags & interprocess::flag::rts) != 0) {
+        protocol_.receive_rts(conn, frame, key);
       } else {
-        delivery_.message(from, frame, key);
+        protocol_.receive_data(conn, frame, key);
       }
       break;
-    case tcp::kind::grant:
-      if ((frame.flags & tcp::flag::window) != 0) {
-        from.credit.refill(frame.length);
+    case interprocess::kind::cts:
+      if ((frame.flags & interprocess::flag::credit) != 0) {
+        conn.flow.refill(frame.length);
       } else {
-        delivery_.granted(from, frame, key);
+        protocol_.receive_cts(conn, frame, key);
       }
       break;
-    case tcp::kind::announce:
-      match_.inspect(key, frame.hash);
-      if (!hear(from, frame, payload)) return;
-      report(from.peer(), frame.communicator, match_.report_on(frame.communicator, now()));
+    case interprocess::kind::announce:
+      matcher_.inspect(key, frame.hash);
+      if (!receive_report(conn, frame, payload)) return;
+      report(conn.peer(), frame.communicator, matcher_.make_report(frame.communicator, now()));
       break;
-    case tcp::kind::report:
-      if (!hear(from, frame, payload)) return;
+    case interprocess::kind::report:
+      if (!receive_report(conn, frame, payload)) return;
       break;
-    case tcp::kind::fingerprint: {
-      fingerprint theirs;
-      std::memcpy(static_cast<void*>(&theirs), payload, sizeof theirs);
-      match_.compare(from.peer(), frame.communicator, frame.sequence, theirs);
+    case interprocess::kind::fingerprint: {
+      fingerprint remote_call;
+      std::memcpy(static_cast<void*>(&remote_call), payload, sizeof remote_call);
+      matcher_.compare(conn.peer(), frame.communicator, frame.sequence, remote_call);
       break;
     }
-    case tcp::kind::revoke: {
+    case interprocess::kind::revoke: {
       const failure unexplained(errc::protocol_error, "a peer revoked it without a reason");
-      failure why = reported_failure::parse({payload, sizeof(failure)}, size())
-                        .value_or(reported_failure(unexplained));
-      if (why.code == errc::peer_failed && why.culprit == rank()) {
-        // A rank that hears nothing from this one is lost to it, and its own words may still come.
-        const failure said = why;
-        const bool names_itself = said.observer >= 0 && said.observer != rank();
-        why.culprit = names_itself ? said.observer : from.peer();
-        why.address[0] = 0;
-        why.say("it takes this rank for dead: %.250s", said.detail);
+      failure reason = reported_failure::parse({payload, sizeof(failure)}, size())
+                           .value_or(reported_failure(unexplained));
+      if (reason.code == errc::peer_failed && reason.culprit == rank()) {
+        // A rank that receives nothing from this one takes it for dead, although its own frames may
+        // still arrive. This rank takes that rank for the failed one.
+        const failure original = reason;
+        const bool names_observer = original.observer >= 0 && original.observer != rank();
+        reason.culprit = names_observer ? original.observer : conn.peer();
+        reason.address[0] = 0;
+        reason.set_detail("it takes this rank for dead: %.250s", original.detail);
       }
-      const bool is_of_another = why.culprit >= 0 && why.culprit != rank();
-      if (why.code == errc::peer_failed && is_of_another) {
-        match_.died(why.culprit, why, from.peer());
+      const bool is_of_another = reason.culprit >= 0 && reason.culprit != rank();
+      if (reason.code == errc::peer_failed && is_of_another) {
+        matcher_.peer_died(reason.culprit, reason, conn.peer());
       } else {
-        match_.revoke(frame.communicator, reported_failure(why), from.peer());
+        matcher_.revoke(frame.communicator, reported_failure(reason), conn.peer());
       }
       break;
     }
-    case tcp::kind::goodbye:
-      from.heard_goodbye();
-      end_what_waits_for(from.peer(), has_left(from.peer()));
+    case interprocess::kind::goodbye:
+      conn.note_goodbye();
+      fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
       break;
-    case tcp::kind::mapped:
-      from.is_seen = true;
-      from.is_read = (frame.flags & tcp::flag::reads) != 0;
+    case interprocess::kind::mapped:
+      conn.peer_maps_heap = true;
+      conn.peer_reads_memory = (frame.flags & interprocess::flag::cma) != 0;
       break;
   }
-  links_.flush_soon(from);
+  connections_.flush_soon(conn);
 }
 
-COLLS_ONCE void tcp_transport::opened(tcp::link& which) {
-  if (which.has_ring()) lender_.opened(which);
-  match_.each_failed(which.peer(), [&](const communicator_state& communicator) {
-    tell_revoked(which, communicator.id(), communicator.why());
+COLLS_ONCE void interprocess_transport::opened(interprocess::connection& conn) {
+  if (conn.uses_shared_memory()) windows_.opened(conn);
+  matcher_.for_each_failed(conn.peer(), [&](const communicator_state& communicator) {
+    send_revoke(conn, communicator.id(), communicator.reason());
   });
-  match_.linked(which.peer(), now());
+  matcher_.peer_connected(conn.peer(), now());
 }
 
-COLLS_ONCE void tcp_transport::unreachable(tcp::link& which, const failure& why) {
-  if (why.code == errc::closed) {
-    which.heard_goodbye();
-    end_what_waits_for(which.peer(), has_left(which.peer()));
-  } else if (why.code == errc::peer_failed) {
-    match_.died(which.peer(), why);
+COLLS_ONCE void interprocess_transport::unreachable(interprocess::connection& conn,
+                                                    const failure& reason) {
+  if (reason.code == errc::closed) {
+    conn.note_goodbye();
+    fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
+  } else if (reason.code == errc::peer_failed) {
+    matcher_.peer_died(conn.peer(), reason);
   } else {
-    end_what_waits_for(which.peer(), why);
+    fail_waiting_for(conn.peer(), reason);
   }
 }
 
-COLLS_ONCE bool tcp_transport::is_needed(tcp::link& link) {
-  bool any = match_.waiting_for(link.peer()) != nullptr;
-  link.each_send([&](const tcp::outgoing&) { any = true; });
+COLLS_ONCE bool interprocess_transport::is_needed(interprocess::connection& conn) {
+  bool any = matcher_.communicator_waiting_for(conn.peer()) != nullptr;
+  conn.each_send([&](const interprocess::posted_send&) { any = true; });
   return any;
 }
 
-COLLS_ONCE void tcp_transport::lent(tcp::link& from, detail::descriptor arena) {
-  lender_.see(from, std::move(arena));
+COLLS_ONCE void interprocess_transport::heap_received(interprocess::connection& conn,
+                                                      detail::descriptor heap) {
+  windows_.map_peer_heap(conn, std::move(heap));
 }
 
-COLLS_ONCE void tcp_transport::rank_failed(int peer, const reported_failure& report) {
-  const failure& why = report;
-  if (why.code != errc::peer_failed) {
-    match_.revoke(why.communicator, report, rank());
+COLLS_ONCE void interprocess_transport::rank_failed(int peer, const reported_failure& report) {
+  const failure& reason = report;
+  if (reason.code != errc::peer_failed) {
+    matcher_.revoke(reason.communicator, report, rank());
   } else if (peer >= 0 && peer != rank()) {
-    match_.died(peer, why, rank());
+    matcher_.peer_died(peer, reason, rank());
   }
 }
 
-COLLS_ONCE task<> tcp_transport::report(failure why) {
+COLLS_ONCE task<> interprocess_transport::report_to_store(failure reason) {
   ++reports_;
   try {
-    co_await who_->rendezvous->report_failure(why, now() + seconds);
+    co_await info_->kv_store->report_failure(reason, now() + seconds);
   } catch (const error& thrown) {
     log_debug("the store is gone: %s", thrown.record().detail);
   }
   --reports_;
 }
 
-COLLS_ONCE void tcp_transport::lost(tcp::link& which, const failure& why) {
-  if (which.said_goodbye()) {
-    end_what_waits_for(which.peer(), has_left(which.peer()));
-  } else if (!opener_.is_closing()) {
-    match_.died(why.culprit, why);  // the peer, or this rank
+COLLS_ONCE void interprocess_transport::lost(interprocess::connection& conn,
+                                             const failure& reason) {
+  if (conn.received_goodbye()) {
+    fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
+  } else if (!connector_.is_closing()) {
+    matcher_.peer_died(reason.culprit, reason);  // the peer, or this rank
   }
-  which.fail_sends(why.code, [](const tcp::outgoing&) { return true; });
-  which.fail_receive(why.code, [](const posted&) { return true; });
+  conn.fail_sends(reason.code, [](const interprocess::posted_send&) { return true; });
+  conn.fail_receive(reason.code, [](const posted_receive&) { return true; });
 }
 
-COLLS_ONCE void tcp_transport::end_what_waits_for(int peer, const failure& why) {
-  settle_rounds([](const round_operation&) { return true; });
-  while (communicator_state* const communicator = waiting_for(peer)) {
-    match_.revoke(*communicator, why);
+COLLS_ONCE void interprocess_transport::fail_waiting_for(int peer, const failure& reason) {
+  convert_multi_operations([](const multi_send_recv_operation&) { return true; });
+  while (communicator_state* const communicator = communicator_waiting_for(peer)) {
+    matcher_.revoke(*communicator, reason);
   }
 }
 
-COLLS_ONCE communicator_state* tcp_transport::waiting_for(int peer) {
-  communicator_state* found = match_.waiting_for(peer);
-  links_.at(peer).each_send([&](const tcp::outgoing& send) {
+COLLS_ONCE communicator_state* interprocess_transport::communicator_waiting_for(int peer) {
+  communicator_state* found = matcher_.communicator_waiting_for(peer);
+  connections_.get(peer).each_send([&](const interprocess::posted_send& send) {
     if (!send.record->communicator->failed()) found = send.record->communicator;
   });
   return found;
 }
 
-COLLS_ONCE void tcp_transport::revoked(communicator_state& communicator, const failure& why,
-                                       int told_by) {
-  if (told_by < 0 && who_->rendezvous != nullptr) {
+COLLS_ONCE void interprocess_transport::revoked(communicator_state& communicator,
+                                                const failure& reason, int reporter) {
+  if (reporter < 0 && info_->kv_store != nullptr) {
     try {
-      tasks_.start(report(why));
+      tasks_.start(report_to_store(reason));
     } catch (const std::bad_alloc&) {
       log_warn("rank %d has no memory to tell the store why a communicator has failed", rank());
     }
   }
-  for (std::size_t i = 0; i < rounds_.size();) {
-    round_operation& each = *rounds_[i];
-    if (!each.is_of(communicator)) {
+  for (std::size_t i = 0; i < multi_operations_.size();) {
+    multi_send_recv_operation& operation = *multi_operations_[i];
+    if (!operation.belongs_to(communicator)) {
       ++i;
       continue;
     }
-    unlist(each);
-    each.fail(why.code);
+    dequeue(operation);
+    operation.fail(reason.code);
   }
-  links_.each([&](int peer, tcp::link& link) {
-    link.fail_sends(why.code, [&](const tcp::outgoing& send) {
+  connections_.for_each([&](int peer, interprocess::connection& conn) {
+    conn.fail_sends(reason.code, [&](const interprocess::posted_send& send) {
       return send.key.communicator == communicator.id();
     });
-    link.fail_receive(why.code, [&](const posted& receive) {
+    conn.fail_receive(reason.code, [&](const posted_receive& receive) {
       return receive.key.communicator == communicator.id();
     });
-    link.credit.drop_grants(communicator.id());
-    delivery_.held_go_on(link);
-    if (peer == told_by || link.ended() || communicator.rank_of(peer) < 0) return;
-    tell_revoked(link, communicator.id(), why);
+    conn.flow.drop_cts(communicator.id());
+    protocol_.resume_deferred(conn);
+    if (peer == reporter || conn.has_ended() || communicator.rank_of(peer) < 0) return;
+    send_revoke(conn, communicator.id(), reason);
   });
 }
 
-COLLS_ONCE void tcp_transport::tell_revoked(tcp::link& link, std::uint32_t communicator,
-                                            const failure& why) {
-  tcp::header frame;
-  frame.kind = tcp::kind::revoke;
+COLLS_ONCE void interprocess_transport::send_revoke(interprocess::connection& conn,
+                                                    std::uint32_t communicator,
+                                                    const failure& reason) {
+  interprocess::header frame;
+  frame.kind = interprocess::kind::revoke;
   frame.communicator = communicator;
   frame.length = sizeof(failure);
-  link.control(frame, &why);
-  link.flush();
+  conn.control(frame, &reason);
+  conn.flush();
 }
 
-COLLS_ONCE void tcp_transport::announce(int peer, const operation_record& waiting,
-                                        const state_report& known) {
+COLLS_ONCE void interprocess_transport::announce(int peer, const operation_record& record,
+                                                 const state_report& known) {
   if (peer == rank()) return;
-  tcp::link& link = opener_.to(peer);
-  // Until it opens one is enough.
-  if (link.ended() || (!link.is_open() && link.has_control())) return;
-  link.control(
-      tcp::header_for(tcp::kind::announce, announcement(peer, waiting), sizeof known, waiting.hash),
-      &known);
-  link.flush();
+  interprocess::connection& conn = connector_.connect(peer);
+  // One announcement is enough until the connection opens.
+  if (conn.has_ended() || (!conn.is_open() && conn.has_control())) return;
+  conn.control(interprocess::make_header(interprocess::kind::announce, announcement(peer, record),
+                                         sizeof known, record.hash),
+               &known);
+  conn.flush();
 }
 
-COLLS_ONCE void tcp_transport::report(int peer, std::uint32_t communicator,
-                                      const state_report& known) {
-  tcp::link* const link = links_.known(peer);
-  if (link == nullptr || !link->is_open()) return;
-  tcp::header frame;
-  frame.kind = tcp::kind::report;
+COLLS_ONCE void interprocess_transport::report(int peer, std::uint32_t communicator,
+                                               const state_report& known) {
+  interprocess::connection* const conn = connections_.find(peer);
+  if (conn == nullptr || !conn->is_open()) return;
+  interprocess::header frame;
+  frame.kind = interprocess::kind::report;
   frame.communicator = communicator;
   frame.length = sizeof known;
-  link->control(frame, &known);
-  link->flush();
+  conn->control(frame, &known);
+  conn->flush();
 }
 
-COLLS_ONCE bool tcp_transport::hear(tcp::link& from, const tcp::header& frame,
-                                    const std::byte* payload) {
-  state_report said;
-  std::memcpy(static_cast<void*>(&said), payload, sizeof said);
-  if (match_.hear(from.peer(), frame.communicator, said, now())) return true;
-  from.fail(0, "a report on ranks that there cannot be");
+COLLS_ONCE bool interprocess_transport::receive_report(interprocess::connection& conn,
+                                                       const interprocess::header& frame,
+                                                       const std::byte* payload) {
+  state_report peer_report;
+  std::memcpy(static_cast<void*>(&peer_report), payload, sizeof peer_report);
+  if (matcher_.receive_report(conn.peer(), frame.communicator, peer_report, now())) return true;
+  conn.fail(0, "a report on ranks that do not exist");
   return false;
 }
 
-COLLS_ONCE void tcp_transport::dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-                                       const fingerprint& ours) {
-  tcp::header frame;
-  frame.kind = tcp::kind::fingerprint;
+COLLS_ONCE void interprocess_transport::dispute(int peer, std::uint32_t communicator,
+                                                std::uint64_t sequence,
+                                                const fingerprint& local_call) {
+  interprocess::header frame;
+  frame.kind = interprocess::kind::fingerprint;
   frame.communicator = communicator;
   frame.sequence = sequence;
-  frame.length = sizeof ours;
-  tcp::link& link = opener_.to(peer);
-  link.control(frame, &ours);
-  link.flush();
+  frame.length = sizeof local_call;
+  interprocess::connection& conn = connector_.connect(peer);
+  conn.control(frame, &local_call);
+  conn.flush();
 }
 
-COLLS_ONCE void tcp_transport::refuse(int peer, const failure& why) {
-  tcp::header frame;
-  frame.kind = tcp::kind::revoke;
-  frame.communicator = why.communicator;
-  frame.length = sizeof why;
-  tcp::link& link = opener_.to(peer);
-  link.control(frame, &why);
-  links_.flush_soon(link);
+COLLS_ONCE void interprocess_transport::refuse(int peer, const failure& reason) {
+  interprocess::header frame;
+  frame.kind = interprocess::kind::revoke;
+  frame.communicator = reason.communicator;
+  frame.length = sizeof reason;
+  interprocess::connection& conn = connector_.connect(peer);
+  conn.control(frame, &reason);
+  connections_.flush_soon(conn);
 }
 
-COLLS_ONCE void tcp_transport::add_awaited(const operation_record& sending, std::vector<int>& to) {
-  // Of an operation that receives, too, the send may have ended.
-  const bool sends_alone = sending.what != collective::send_recv;
-  if (sending.sends_to >= 0 && sends_alone) return to.push_back(sending.sends_to);
-  links_.each([&](int peer, tcp::link& link) {
+COLLS_ONCE void interprocess_transport::add_awaited(const operation_record& record,
+                                                    std::vector<int>& ranks) {
+  // The send of an operation that also receives may have ended already.
+  const bool only_sends = record.operation != collective::send_recv;
+  if (record.destination >= 0 && only_sends) return ranks.push_back(record.destination);
+  connections_.for_each([&](int peer, interprocess::connection& conn) {
     bool any = false;
-    link.each_send([&](const tcp::outgoing& send) { any |= send.record == &sending; });
-    if (any) to.push_back(peer);
+    conn.each_send([&](const interprocess::posted_send& send) { any |= send.record == &record; });
+    if (any) ranks.push_back(peer);
   });
 }
 
-COLLS_ONCE void tcp_transport::add_senders(const operation_record& receiving,
-                                           std::vector<int>& to) {
-  links_.each([&](int peer, const tcp::link& link) {
-    if (link.fills(receiving)) to.push_back(peer);
+COLLS_ONCE void interprocess_transport::add_senders(const operation_record& record,
+                                                    std::vector<int>& ranks) {
+  connections_.for_each([&](int peer, const interprocess::connection& conn) {
+    if (conn.is_receiving(record)) ranks.push_back(peer);
   });
 }
 
-COLLS_ONCE bool tcp_transport::is_linked(int peer) {
-  const tcp::link* const link = links_.known(peer);
-  return link != nullptr && link->is_open();
+COLLS_ONCE bool interprocess_transport::is_connected(int peer) {
+  const interprocess::connection* const conn = connections_.find(peer);
+  return conn != nullptr && conn->is_open();
 }
 
-COLLS_ONCE std::uint64_t tcp_transport::heard_in(int peer, std::uint32_t communicator) {
-  const tcp::link* const link = links_.known(peer);
-  return link != nullptr ? link->heard_in(communicator) : 0;
+COLLS_ONCE std::uint64_t interprocess_transport::newest_sequence_from(int peer,
+                                                                      std::uint32_t communicator) {
+  const interprocess::connection* const conn = connections_.find(peer);
+  return conn != nullptr ? conn->newest_sequence_in(communicator) : 0;
 }
 
-COLLS_ONCE bool tcp_transport::is_stopped(int peer) {
-  const tcp::link* const link = links_.known(peer);
-  return link != nullptr && link->is_open() && link->has_ring() && shm::is_stopped(link->process());
+COLLS_ONCE bool interprocess_transport::is_stopped(int peer) {
+  const interprocess::connection* const conn = connections_.find(peer);
+  return conn != nullptr && conn->is_open() && conn->uses_shared_memory() &&
+         shm::is_stopped(conn->peer_process());
 }
 
 }  // namespace colls

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// round: short messages of a rank to many others and from many others at once, written to the links
-// and taken from them without the lists of match.
+// multi_send_recv_operation: short messages to many ranks and from many ranks as one operation.
+// They are written to the connections and taken from them without the tag matcher.
 
 #include <colls/channel/multi_send_recv.hpp>
 #include <colls/transport/interprocess/connection.hpp>
@@ -14,154 +14,162 @@
 #include <utility>
 #include <vector>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-/// Sends what `give` has, and ends when `take` is filled. The frames are those of other messages.
-/// What a link cannot take at once, or has not brought after a while, goes their way: then match
-/// tells who is waited for, who has left, and who has called something else.
+/// Sends the messages of `sends` and ends when those of `receives` have arrived. The frames are
+/// ordinary messages. What a connection cannot take at once, or has not brought after a while, is
+/// converted into ordinary sends and receives, so that the matcher notices late ranks, ranks that
+/// have left and mismatched calls.
 template <class Transport>
-class round_operation {
+class multi_send_recv_operation {
  public:
-  [[gnu::always_inline]] round_operation(Transport& net, std::uint16_t lane,
-                                         const round_gives& give, const round_takes& take,
-                                         operation_record& of)
-      : net_(net), record_(of), give_(give), take_(take) {
-    const message_key key{0, of.communicator->id(), of.sequence, lane};
-    frame_ = header_for(kind::data, key, 0, of.hash);
+  [[gnu::always_inline]] multi_send_recv_operation(Transport& net, std::uint16_t lane,
+                                                   const multi_send_buffers& sends,
+                                                   const multi_recv_buffers& receives,
+                                                   operation_record& record)
+      : net_(net), record_(record), sends_(sends), receives_(receives) {
+    const message_key key{0, record.communicator->id(), record.sequence, lane};
+    frame_ = make_header(kind::data, key, 0, record.hash);
   }
-  round_operation(round_operation&& other) noexcept
-      : round_operation(other.net_, other.frame_.lane, other.give_, other.take_, other.record_) {}
-  ~round_operation() {
-    if (listed_) net_.unlist(*this);
+  multi_send_recv_operation(multi_send_recv_operation&& other) noexcept
+      : multi_send_recv_operation(other.net_, other.frame_.lane, other.sends_, other.receives_,
+                                  other.record_) {}
+  ~multi_send_recv_operation() {
+    if (queued_) net_.dequeue(*this);
   }
 
   bool start(completion& done) {
-    const communicator_state& of = *record_.communicator;
-    if (of.failed()) {
-      ec_ = of.why().code;
+    const communicator_state& comm = *record_.communicator;
+    if (comm.failed()) {
+      ec_ = comm.reason().code;
       return true;
     }
     done_ = &done;
-    if (of.size() > most) return settle([](int) { return true; }, [](int) { return true; });
+    if (comm.size() > max_ranks)
+      return start_converted([](int) { return true; }, [](int) { return true; });
     ranks unsent = 0;
-    give_.each(of.rank(), [&](int rank) {
-      const const_bytes message = give_.of(rank);
-      link* const to = net_.link_to(of.world_rank(rank));
+    sends_.for_each(comm.rank(), [&](int rank) {
+      const const_bytes message = sends_.buffer_for(rank);
+      connection* const conn = net_.find_connection(comm.world_rank(rank));
       frame_.length = message.size;
-      if (to != nullptr && to->write_whole(frame_, message)) {
+      if (conn != nullptr && conn->try_send(frame_, message)) {
         record_.bytes += message.size;
       } else {
         unsent |= bit(rank);
       }
     });
-    bool come_whole = unsent == 0;
-    bool any_by_ring = false;
-    take_.each(of.rank(), [&](int rank) {
-      link* const from = links_[rank] = net_.link_to(of.world_rank(rank));
+    bool may_try_receive = unsent == 0;
+    bool any_shared_memory = false;
+    receives_.for_each(comm.rank(), [&](int rank) {
+      connection* const conn = net_.find_connection(comm.world_rank(rank));
+      connections_[rank] = conn;
       missing_ |= bit(rank);
-      come_whole &= from != nullptr && from->brings_whole(take_.of(rank).size);
-      any_by_ring |= from != nullptr && from->has_ring();
+      may_try_receive &=
+          conn != nullptr && conn->supports_try_receive(receives_.buffer_for(rank).size);
+      any_shared_memory |= conn != nullptr && conn->uses_shared_memory();
     });
     if ((unsent | missing_) == 0) return true;
-    if (net_.matching().has_arrivals()) come_whole &= take_early();
-    if (!come_whole) return settle(unsent);
+    if (net_.matching().has_unexpected()) may_try_receive &= take_unexpected();
+    if (!may_try_receive) return start_converted(unsent);
     if (missing_ == 0) return true;
-    if (!any_by_ring) {
-      net_.list(*this);
+    if (!any_shared_memory) {
+      net_.enqueue(*this);
       return false;
     }
-    // Before this looks: who sleeps goes on meanwhile, and so does the fence that asks.
-    net_.hand_over();
-    // Where each rank has a core, the others' lines are often under way already.
-    for (int looks = net_.looks_at_once(); looks > 0; --looks) {
+    // Before the first poll: the woken peers run, and the fence of the check completes, meanwhile.
+    net_.wake_peers();
+    // If each rank has a core of its own, the cache lines of the peers' messages are often on their
+    // way already.
+    for (int polls = net_.initial_polls(); polls > 0; --polls) {
       if (take()) return true;
     }
-    net_.list(*this);
+    net_.enqueue(*this);
     return false;
   }
   std::error_code result() {
-    if (apart_ != nullptr) {
-      for (sending& each : apart_->sends) note(each.result());
-      for (receiving& each : apart_->receives) note(each.result());
+    if (converted_ != nullptr) {
+      for (send_operation& send : converted_->sends) note(send.result());
+      for (recv_operation& receive : converted_->receives) note(receive.result());
     }
     return ec_;
   }
 
-  // ---- for its transport
+  // ---- for the transport
 
-  bool is_of(const communicator_state& of) const { return record_.communicator == &of; }
-  /// Whether that message is of this round, and has not been taken.
-  bool waits_for(const message_key& key) const {
-    const bool is_of_it = key.communicator == frame_.communicator &&
-                          key.sequence == frame_.sequence && key.lane == frame_.lane;
-    if (!is_of_it) return false;
+  bool belongs_to(const communicator_state& comm) const { return record_.communicator == &comm; }
+  /// Whether that message is a part of this operation and has not been taken.
+  bool awaits(const message_key& key) const {
+    const bool is_part = key.communicator == frame_.communicator &&
+                         key.sequence == frame_.sequence && key.lane == frame_.lane;
+    if (!is_part) return false;
     const int rank = record_.communicator->rank_of(key.peer);
     return rank >= 0 && (missing_ & bit(rank)) != 0;
   }
-  /// Takes what has come. True: that was all.
+  /// Takes what has arrived. True: that was all.
   bool take() {
     for (ranks left = missing_; left != 0; left &= left - 1) take(std::countr_zero(left));
     return missing_ == 0;
   }
-  /// Whether the next frame of that link was wanted, and has been taken.
-  bool take_from(const link& from) {
+  /// Takes the next frame of that connection if it is a part of this operation. True: it has.
+  bool receive_from(const connection& source) {
     for (ranks left = missing_; left != 0; left &= left - 1) {
       const int rank = std::countr_zero(left);
-      if (links_[rank] == &from) return take(rank);
+      if (connections_[rank] == &source) return take(rank);
     }
     return false;
   }
-  bool has_all() const { return missing_ == 0; }
-  /// The links by which something is still to come.
+  bool is_complete() const { return missing_ == 0; }
+  /// Calls `visit` for the connections from which a message is still missing.
   template <class Visit>
-  void each_awaited(const Visit& visit) const {
+  void for_each_awaited(const Visit& visit) const {
     for (ranks left = missing_; left != 0; left &= left - 1) {
-      visit(*links_[std::countr_zero(left)]);
+      visit(*connections_[std::countr_zero(left)]);
     }
   }
   void end() { done_->post(); }
-  void fail(std::error_code why) {
-    ec_ = why;
+  void fail(std::error_code reason) {
+    ec_ = reason;
     end();
   }
-  /// Goes on the way of other messages.
-  void settle_later() {
+  /// Converts what is missing into ordinary receives.
+  void convert() {
     try {
-      if (settle(0)) end();
+      if (start_converted(0)) end();
     } catch (const std::bad_alloc&) {
-      apart_.reset();
+      converted_.reset();
       fail(make_error_code(errc::not_enough_memory));
     }
   }
-  bool is_old(time_point now) {
+  /// Whether it has waited long enough to be converted.
+  bool is_due(time_point now) {
     if (since_ == 0) since_ = now;
     return now - since_ >= milliseconds || now >= record_.deadline;
   }
 
  private:
   friend Transport;
-  using sending = typename Transport::send_operation;
-  using receiving = typename Transport::recv_operation;
+  using send_operation = typename Transport::send_operation;
+  using recv_operation = typename Transport::recv_operation;
   using ranks = std::uint32_t;
-  static constexpr int most = 16;
+  static constexpr int max_ranks = 16;
 
   struct wait : completion {
-    round_operation* whole = nullptr;
+    multi_send_recv_operation* parent = nullptr;
   };
-  /// What goes the way of other messages.
-  struct apart : detail::recycled {
-    detail::recycled_vector<sending> sends;
-    detail::recycled_vector<receiving> receives;
+  /// The messages that became ordinary sends and receives.
+  struct converted : detail::recycled {
+    detail::recycled_vector<send_operation> sends;
+    detail::recycled_vector<recv_operation> receives;
     detail::recycled_vector<wait> waits;
   };
 
   static constexpr ranks bit(int rank) { return ranks{1} << rank; }
   bool take(int rank) {
-    const mutable_bytes into = take_.of(rank);
-    frame_.length = into.size;
-    if (!links_[rank]->take_whole(frame_, into.data)) return false;
+    const mutable_bytes out = receives_.buffer_for(rank);
+    frame_.length = out.size;
+    if (!connections_[rank]->try_receive(frame_, out.data)) return false;
     missing_ ^= bit(rank);
-    record_.bytes += into.size;
+    record_.bytes += out.size;
     return true;
   }
   message_key key(int rank) const { return frame_.key(record_.communicator->world_rank(rank)); }
@@ -169,72 +177,75 @@ class round_operation {
     if (!ec_) ec_ = ec;
   }
 
-  // What came before this began lies in match. False: one is not whole, or not what is wanted.
-  bool take_early() {
+  // Takes messages that arrived before this operation began. False: one is incomplete or different.
+  bool take_unexpected() {
     for (ranks left = missing_; left != 0; left &= left - 1) {
       const int rank = std::countr_zero(left);
-      early* const message = net_.early_of(key(rank));
+      unexpected_frame* const message = net_.find_unexpected(key(rank));
       if (message == nullptr) continue;
-      const mutable_bytes into = take_.of(rank);
-      const bool whole = message->buffered && message->filled == message->size;
-      if (!whole || message->size != into.size || message->hash != record_.hash) return false;
-      if (into.size != 0) std::memcpy(into.data, message->bytes(), into.size);
+      const mutable_bytes out = receives_.buffer_for(rank);
+      const bool is_whole = message->buffered && message->filled == message->size;
+      if (!is_whole || message->size != out.size || message->hash != record_.hash) return false;
+      if (out.size != 0) std::memcpy(out.data, message->bytes(), out.size);
       net_.drop(*message);
       missing_ ^= bit(rank);
-      record_.bytes += into.size;
+      record_.bytes += out.size;
     }
     return true;
   }
-  bool settle(ranks unsent) {
+  bool start_converted(ranks unsent) {
     const ranks missing = std::exchange(missing_, 0);
-    return settle([=](int rank) { return (unsent & bit(rank)) != 0; },
-                  [=](int rank) { return (missing & bit(rank)) != 0; });
+    return start_converted([=](int rank) { return (unsent & bit(rank)) != 0; },
+                           [=](int rank) { return (missing & bit(rank)) != 0; });
   }
-  // True: all has ended.
+  // Starts ordinary sends and receives. True: all of them have ended.
   template <class Unsent, class Missing>
-  bool settle(Unsent unsent, Missing missing) {
-    const int mine = record_.communicator->rank();
-    apart_.reset(new apart);
-    apart_->sends.reserve(static_cast<std::size_t>(give_.most()));
-    apart_->receives.reserve(static_cast<std::size_t>(take_.most()));
-    give_.each(mine, [&](int rank) {
-      if (unsent(rank)) apart_->sends.emplace_back(net_, key(rank), give_.of(rank), record_);
+  bool start_converted(Unsent unsent, Missing missing) {
+    const int local = record_.communicator->rank();
+    converted_.reset(new converted);
+    converted_->sends.reserve(static_cast<std::size_t>(sends_.max_count()));
+    converted_->receives.reserve(static_cast<std::size_t>(receives_.max_count()));
+    sends_.for_each(local, [&](int rank) {
+      if (!unsent(rank)) return;
+      converted_->sends.emplace_back(net_, key(rank), sends_.buffer_for(rank), record_);
     });
-    take_.each(mine, [&](int rank) {
-      if (missing(rank)) apart_->receives.emplace_back(net_, key(rank), take_.of(rank), record_);
+    receives_.for_each(local, [&](int rank) {
+      if (!missing(rank)) return;
+      converted_->receives.emplace_back(net_, key(rank), receives_.buffer_for(rank), record_);
     });
-    apart_->waits = detail::recycled_vector<wait>(apart_->sends.size() + apart_->receives.size());
+    converted_->waits =
+        detail::recycled_vector<wait>(converted_->sends.size() + converted_->receives.size());
     std::size_t next = 0;
     const auto begin = [&](auto& operation) {
-      wait& each = apart_->waits[next++];
-      each.whole = this;
-      each.become(
+      wait& entry = converted_->waits[next++];
+      entry.parent = this;
+      entry.bind(
           [](completion& self) noexcept {
-            round_operation& whole = *static_cast<wait&>(self).whole;
-            if (--whole.pending_ == 0) whole.done_->run();
+            multi_send_recv_operation& parent = *static_cast<wait&>(self).parent;
+            if (--parent.pending_ == 0) parent.done_->run();
           },
           *done_);
-      if (!operation.start(each)) ++pending_;
+      if (!operation.start(entry)) ++pending_;
     };
     pending_ = 1;  // the start itself
-    for (sending& each : apart_->sends) begin(each);
-    for (receiving& each : apart_->receives) begin(each);
+    for (send_operation& send : converted_->sends) begin(send);
+    for (recv_operation& receive : converted_->receives) begin(receive);
     return --pending_ == 0;
   }
 
   Transport& net_;
   operation_record& record_;
-  round_gives give_;
-  round_takes take_;
-  header frame_;  // but for its length, that of all messages
+  multi_send_buffers sends_;
+  multi_recv_buffers receives_;
+  header frame_;  // of all messages, except for the length
   completion* done_ = nullptr;
   ranks missing_ = 0;
   int pending_ = 0;
-  bool listed_ = false;
+  bool queued_ = false;
   time_point since_ = 0;
   std::error_code ec_;
-  std::unique_ptr<apart> apart_;
-  link* links_[most];
+  std::unique_ptr<converted> converted_;
+  connection* connections_[max_ranks];
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

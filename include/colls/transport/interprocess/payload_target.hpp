@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// landing: where the payload of the frame that a link reads goes.
+// payload_target: where a connection puts the payload of the frame that it reads.
 
 #include <colls/coroutine/frame_cache.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -12,190 +12,192 @@
 #include <cstring>
 #include <utility>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-class link;
+class connection;
 
-/// A message that came before its receive, in memory of its own (at most `eager_limit`), or the
-/// header of one that waits for a grant.
-struct early final : arrival {
-  link* from = nullptr;
-  posted* wanted = nullptr;  // the receive that took it before all of it had come
+/// An unexpected message: an eager message with its payload (at most `eager_limit` bytes) behind
+/// this object, or the RTS of a message that waits for a CTS.
+struct unexpected_frame final : unexpected_message {
+  connection* conn = nullptr;
+  posted_receive* receive = nullptr;  // was posted before all of the payload had arrived
   std::size_t filled = 0;
-  std::uint64_t number = 0;  // point to point, not buffered: among those that its link announced
+  std::uint64_t number = 0;  // of a point-to-point RTS: counted per connection from 1
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
   void drop() override;
 
-  static early* make(std::size_t size) {
-    early* const made = new (detail::this_threads_frames().take(sizeof(early) + size)) early;
-    made->room_ = size;
-    return made;
+  static unexpected_frame* make(std::size_t size) {
+    void* const memory = detail::this_thread_frames().allocate(sizeof(unexpected_frame) + size);
+    auto* const result = new (memory) unexpected_frame;
+    result->room_ = size;
+    return result;
   }
-  static void free(early* message);
+  static void free(unexpected_frame* message);
 
  private:
   std::size_t room_ = 0;
 };
 
-/// A receive, its reduction, an early message, or nowhere. Whoever it goes to may leave at any
-/// time; the rest of the payload is then thrown away.
-class landing final : public filler {
+/// The destination of the current payload: a receive, the reduction of a receive, an unexpected
+/// message, or nothing. The destination may go away at any time; the rest of the payload is then
+/// discarded.
+class payload_target final : public payload_writer {
  public:
-  explicit landing(match& of) : match_(of) {}
-  landing(const landing&) = delete;
-  landing& operator=(const landing&) = delete;
-  ~landing() { give_gathered(); }
+  explicit payload_target(tag_matcher& matcher) : matcher_(matcher) {}
+  payload_target(const payload_target&) = delete;
+  payload_target& operator=(const payload_target&) = delete;
+  ~payload_target() { release_gathered(); }
 
-  /// A frame begins: so much payload comes, to nowhere unless `deliver_to` follows.
+  /// Begins a frame with `size` bytes of payload, which is discarded unless `deliver_to` follows.
   void begin(std::size_t size) {
     left_ = size;
-    taken_ = 0;
+    delivered_ = 0;
     checked_ = false;
-    into_ = nullptr;
-    target_ = nullptr;
-    early_ = nullptr;
+    next_ = nullptr;
+    receive_ = nullptr;
+    unexpected_ = nullptr;
   }
-  /// Its payload has to have this checksum, or it never ends.
+  /// Sets the checksum that the payload must have; with another one the payload never completes.
   void expect(std::uint32_t sum) {
     checked_ = true;
     expected_ = sum;
     sum_ = 0;
   }
-  /// All of the payload has come, and it is another.
-  bool is_damaged() const { return damaged_; }
-  /// `in_place`: a reduction gets the pieces as they come, else all at once.
-  void deliver_to(posted& receive, bool in_place) {
-    into_ = receive.data;
-    if (receive.fold != nullptr && (!in_place || receive.grain > longest_grain)) {
-      gathered_ = match_.take_scratch(receive.received);
-      if (gathered_.memory == nullptr) return refuse_for_memory(receive);
-      into_ = static_cast<std::byte*>(gathered_.memory);
+  /// Whether all of the payload has arrived with a wrong checksum.
+  bool is_damaged() const { return is_damaged_; }
+  /// `in_place`: a reduction gets the pieces as they arrive; otherwise all of the payload at once.
+  void deliver_to(posted_receive& receive, bool in_place) {
+    next_ = receive.data;
+    if (receive.fold != nullptr && (!in_place || receive.granularity > max_in_place_granularity)) {
+      gathered_ = matcher_.acquire_scratch(receive.received);
+      if (gathered_.memory == nullptr) return fail_for_memory(receive);
+      next_ = static_cast<std::byte*>(gathered_.memory);
     }
-    target_ = &receive;
-    receive.held_by = this;
+    receive_ = &receive;
+    receive.writer = this;
   }
-  void deliver_to(early& message) {
-    early_ = &message;
-    into_ = message.bytes();
+  void deliver_to(unexpected_frame& message) {
+    unexpected_ = &message;
+    next_ = message.bytes();
   }
-  /// A receive took an early message that has not come whole: it is finished when it has.
-  void complete_later(early& message, posted& receive) {
-    message.wanted = &receive;
-    receive.held_by = this;
+  /// Completes `receive`, paired with the incomplete `message`, when all of it has arrived.
+  void complete_later(unexpected_frame& message, posted_receive& receive) {
+    message.receive = &receive;
+    receive.writer = this;
   }
 
-  /// Payload that has not come.
+  /// Bytes of payload that have not arrived.
   std::size_t left() const { return left_; }
-  /// Where the next bytes may be put before `filled` tells of them; null: only `take` takes them.
-  std::byte* room() const { return into_; }
-  /// They lie there, or, if there was no room, at `from`.
-  void filled(const std::byte* from, std::size_t size) {
-    if (into_ != nullptr) into_ += size;
-    note(from, size);
+  /// Where the caller may put the next bytes before it calls `filled`; null: use `take`.
+  std::byte* room() const { return next_; }
+  /// `size` bytes were put into `room()`, or, if that is null, lie at `source` and are discarded.
+  void filled(const std::byte* source, std::size_t size) {
+    if (next_ != nullptr) next_ += size;
+    note(source, size);
   }
-  /// How many of the next `size` bytes it takes now: a reduction takes whole elements, the rest has
-  /// to wait until more has come.
-  std::size_t takes(std::size_t size) const {
+  /// How many of the next `size` bytes `take` accepts. A reduction in place takes whole elements,
+  /// and the rest waits until more has arrived.
+  std::size_t acceptable(std::size_t size) const {
     const std::size_t next = std::min(size, left_);
-    const bool in_place = into_ == nullptr && target_ != nullptr;
-    return in_place && next < left_ ? next - (taken_ + next) % target_->grain : next;
+    const bool in_place = next_ == nullptr && receive_ != nullptr;
+    return in_place && next < left_ ? next - (delivered_ + next) % receive_->granularity : next;
   }
-  void take(const std::byte* from, std::size_t size) {
-    if (into_ != nullptr) {
-      std::memcpy(into_, from, size);
-    } else if (target_ != nullptr) {
-      target_->fold(target_->folds, taken_, from, size);
+  void take(const std::byte* source, std::size_t size) {
+    if (next_ != nullptr) {
+      std::memcpy(next_, source, size);
+    } else if (receive_ != nullptr) {
+      receive_->fold(receive_->fold_context, delivered_, source, size);
     }
-    filled(from, size);
+    filled(source, size);
   }
-  /// All of the payload has come.
+  /// Completes the destination: all of the payload has arrived.
   void end() {
-    if (posted* const receive = std::exchange(target_, nullptr)) {
-      receive->held_by = nullptr;
+    if (posted_receive* const receive = std::exchange(receive_, nullptr)) {
+      receive->writer = nullptr;
       if (gathered_.memory != nullptr) {
-        receive->fold(receive->folds, 0, static_cast<std::byte*>(gathered_.memory),
+        receive->fold(receive->fold_context, 0, static_cast<std::byte*>(gathered_.memory),
                       receive->received);
-        give_gathered();
+        release_gathered();
       }
       receive->done->post();
     }
-    if (early* const message = std::exchange(early_, nullptr)) {
-      if (posted* const receive = message->wanted) {
+    if (unexpected_frame* const message = std::exchange(unexpected_, nullptr)) {
+      if (posted_receive* const receive = message->receive) {
         receive->accept(message->bytes(), message->size, message->key.peer);
         message->drop();
         receive->finish();
       }
     }
-    into_ = nullptr;
+    next_ = nullptr;
   }
 
-  void abandon(posted& receive) override {
-    if (target_ == &receive) {
-      target_ = nullptr;
-      into_ = nullptr;
-      give_gathered();
+  void abandon(posted_receive& receive) override {
+    if (receive_ == &receive) {
+      receive_ = nullptr;
+      next_ = nullptr;
+      release_gathered();
     }
-    // That message is in no list any more: nobody else would free it.
-    if (early_ != nullptr && early_->wanted == &receive) {
-      into_ = nullptr;
-      std::exchange(early_, nullptr)->drop();
+    // A paired message is in no list any more, so it is freed here.
+    if (unexpected_ != nullptr && unexpected_->receive == &receive) {
+      next_ = nullptr;
+      std::exchange(unexpected_, nullptr)->drop();
     }
   }
-  void forget(early& message) {
-    if (early_ == &message) early_ = nullptr, into_ = nullptr;
+  void forget(unexpected_frame& message) {
+    if (unexpected_ == &message) unexpected_ = nullptr, next_ = nullptr;
   }
   /// Whether the payload goes to a receive of that operation.
   bool is_for(const operation_record& record) const {
-    const posted* const receive = early_ != nullptr ? early_->wanted : target_;
+    const posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
     return receive != nullptr && receive->record == &record;
   }
-  /// Ends the half-filled receive if `which` picks it.
-  template <class Which>
-  void fail(std::error_code ec, Which which) {
-    posted* const receive = early_ != nullptr ? early_->wanted : target_;
-    if (receive == nullptr || !which(*receive)) return;
+  /// Fails the receive in progress if `matches(receive)`.
+  template <class Predicate>
+  void fail(std::error_code ec, Predicate matches) {
+    posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
+    if (receive == nullptr || !matches(*receive)) return;
     abandon(*receive);
     receive->finish(ec);
   }
 
  private:
-  // Elements longer than this are put together before they are reduced.
-  static constexpr std::size_t longest_grain = 4096;
+  // The payload of longer elements is gathered before it is reduced.
+  static constexpr std::size_t max_in_place_granularity = 4096;
 
   void note(const std::byte* bytes, std::size_t size) {
     if (size == 0) return;
     if (checked_) {
       sum_ = detail::crc32c(sum_, bytes, size);
-      damaged_ = size == left_ && sum_ != expected_;
-      if (damaged_) return;
+      is_damaged_ = size == left_ && sum_ != expected_;
+      if (is_damaged_) return;
     }
-    if (early_ != nullptr) early_->filled += size;
-    if (target_ != nullptr) target_->record->bytes += size;
-    taken_ += size;
+    if (unexpected_ != nullptr) unexpected_->filled += size;
+    if (receive_ != nullptr) receive_->record->bytes += size;
+    delivered_ += size;
     left_ -= size;
     if (left_ == 0) end();
   }
-  void give_gathered() {
-    if (gathered_.memory != nullptr) match_.give_scratch(std::exchange(gathered_, {}));
+  void release_gathered() {
+    if (gathered_.memory != nullptr) matcher_.release_scratch(std::exchange(gathered_, {}));
   }
-  void refuse_for_memory(posted& receive) {
-    match_.revoke(*receive.record->communicator, failure(errc::not_enough_memory));
-    into_ = nullptr;
+  void fail_for_memory(posted_receive& receive) {
+    matcher_.revoke(*receive.record->communicator, failure(errc::not_enough_memory));
+    next_ = nullptr;
     receive.received = 0;
     receive.finish(make_error_code(errc::not_enough_memory));
   }
 
-  match& match_;
+  tag_matcher& matcher_;
   std::size_t left_ = 0;
-  std::size_t taken_ = 0;
-  std::byte* into_ = nullptr;
-  match::block gathered_;  // for a payload that is reduced when it is whole
-  posted* target_ = nullptr;
-  early* early_ = nullptr;
+  std::size_t delivered_ = 0;
+  std::byte* next_ = nullptr;
+  tag_matcher::block gathered_;  // scratch for a payload that is reduced at its end
+  posted_receive* receive_ = nullptr;
+  unexpected_frame* unexpected_ = nullptr;
   bool checked_ = false;
-  bool damaged_ = false;
+  bool is_damaged_ = false;
   std::uint32_t expected_ = 0;
-  std::uint32_t sum_ = 0;  // of what has come
+  std::uint32_t sum_ = 0;  // of the bytes that have arrived
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

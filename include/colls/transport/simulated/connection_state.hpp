@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// links: which pairs of simulated ranks have spoken, and what passes between them under a plan.
+// The state of simulated ranks and of the connections between them in a run with a fault plan.
 
 #include <colls/transport/simulated/event_queue.hpp>
 
@@ -10,68 +10,73 @@
 
 namespace colls::simulated {
 
-/// How a rank takes part.
-enum class presence : std::uint8_t { alive, isolated, killed, vanished };
+/// `isolated`: the rank runs, but nothing passes to or from it. `killed`: its process has ended.
+/// `vanished`: its host is gone without closing connections.
+enum class rank_state : std::uint8_t { alive, isolated, killed, vanished };
 
-/// The state of pairs of ranks; kept only where a plan is, since it grows with the pairs that
-/// speak.
-class links {
+/// The states of all ranks, and of all pairs of ranks that have communicated. Exists only in a run
+/// with a fault plan, since it grows with the number of these pairs.
+class connection_states {
  public:
-  explicit links(int ranks) : ranks_(static_cast<std::size_t>(ranks), presence::alive) {}
+  explicit connection_states(int ranks)
+      : ranks_(static_cast<std::size_t>(ranks), rank_state::alive) {}
 
-  struct one_way {
-    bool open = false;  // a connection stands
+  /// One direction of the connection between two ranks.
+  struct connection_state {
+    bool open = false;  // the connection is established
     bool cut = false;
-    bool given_up = false;  // the sender knows, or will soon, that the peer cannot be reached
-    ticks clogged_until = 0;
+    bool failure_detected = false;  // the sender knows that the peer is unreachable, or will soon
+    ticks stalled_until = 0;
     ticks last_arrival = 0;
     std::uint64_t messages = 0;
-    std::uint32_t communicator = 0;  // of the last collective that a message of it was of
+    // The last collective for which a message has arrived.
+    std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
   };
-  one_way& between(int from, int to) {
-    return ways_[static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32 |
-                 static_cast<std::uint32_t>(to)];
+  connection_state& between(int source, int dest) {
+    return states_[static_cast<std::uint64_t>(static_cast<std::uint32_t>(source)) << 32 |
+                   static_cast<std::uint32_t>(dest)];
   }
-  bool is_open(int one, int other) { return between(one, other).open; }
+  bool is_open(int rank, int peer) { return between(rank, peer).open; }
 
-  presence& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  bool is_dead(int rank) { return of(rank) > presence::isolated; }
-  bool is_cut_off(int rank) { return of(rank) != presence::alive; }
+  rank_state& state_of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  bool is_dead(int rank) { return state_of(rank) > rank_state::isolated; }
+  bool is_unreachable(int rank) { return state_of(rank) != rank_state::alive; }
 
   enum class outcome : std::uint8_t {
     passes,
-    swallowed,    // the sender learns nothing, or knows already
-    refused,      // nobody listens there
+    dropped,      // the sender learns nothing, or has learned of the failure already
+    refused,      // the peer's host is up, but its process has ended
     unreachable,  // no answer
   };
-  /// `from` sends something to `to`: whether it gets there, and what the sender will learn; the
-  /// first message of two ranks opens their connection.
-  outcome use(int from, int to) {
-    one_way& there = between(from, to);
-    one_way& back = between(to, from);
-    const bool gone = is_cut_off(from) || is_cut_off(to) || there.cut || (!there.open && back.cut);
-    if (!gone) {
-      there.open = back.open = true;
+  /// Returns whether a message from `source` reaches `dest`, and if not, what the sender learns.
+  /// The first message between two ranks opens their connection.
+  outcome try_send(int source, int dest) {
+    connection_state& forward = between(source, dest);
+    connection_state& backward = between(dest, source);
+    const bool is_blocked = is_unreachable(source) || is_unreachable(dest) || forward.cut ||
+                            (!forward.open && backward.cut);
+    if (!is_blocked) {
+      forward.open = backward.open = true;
       return outcome::passes;
     }
-    if (there.given_up) return outcome::swallowed;
-    there.given_up = true;
-    return of(to) == presence::killed && !is_cut_off(from) ? outcome::refused
-                                                           : outcome::unreachable;
+    if (forward.failure_detected) return outcome::dropped;
+    forward.failure_detected = true;
+    return state_of(dest) == rank_state::killed && !is_unreachable(source) ? outcome::refused
+                                                                           : outcome::unreachable;
   }
 
-  /// True once for a connection of `rank` that has ended: it will find out.
-  bool gives_up(int rank, int peer) {
-    one_way& way = between(rank, peer);
-    if (!way.open || way.given_up) return false;
-    way.given_up = true;
+  /// Returns true once for an open connection of `rank` to `peer` that has failed.
+  bool detect_failure(int rank, int peer) {
+    connection_state& state = between(rank, peer);
+    if (!state.open || state.failure_detected) return false;
+    state.failure_detected = true;
     return true;
   }
 
  private:
-  std::vector<presence> ranks_;
-  std::unordered_map<std::uint64_t, one_way> ways_;
+  std::vector<rank_state> ranks_;
+  std::unordered_map<std::uint64_t, connection_state> states_;
 };
 
 }  // namespace colls::simulated

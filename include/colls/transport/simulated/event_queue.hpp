@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// clock_queue: what will happen in virtual time, and in which order.
+// The event queue of the discrete-event simulation.
 
 #include <colls/base/clock.hpp>
 
@@ -13,7 +13,7 @@
 
 namespace colls::simulated {
 
-/// Picoseconds of virtual time: a byte at 12.5 GB/s takes 80 of them.
+/// Virtual time in picoseconds: a byte at 12.5 GB/s takes 80 of them.
 using ticks = std::int64_t;
 inline constexpr ticks per_nanosecond = 1000;
 inline constexpr ticks no_time = INT64_MAX;
@@ -23,11 +23,11 @@ constexpr ticks to_ticks(time_point time) {
   return time > no_time / per_nanosecond ? no_time : time * per_nanosecond;
 }
 
-/// Entries by time, and those of one time in the order in which they were pushed. Most times only
-/// grow, message after message: an entry goes to the end of one of a few sorted runs, and to a heap
-/// only if it fits none of them.
+/// A priority queue of entries by time. Entries of equal times are popped in the order in which
+/// they were pushed. Most times only grow from message to message, so an entry is appended to one
+/// of a few sorted runs, and goes to a heap only if it fits none of them.
 template <class Item>
-class clock_queue {
+class event_queue {
  public:
   struct entry {
     ticks time;
@@ -38,8 +38,8 @@ class clock_queue {
   bool empty() const { return size_ == 0; }
 
   void push(ticks time, const Item& item) {
-    const entry made{time, ++pushed_, item};
-    int best = heap_place;
+    const entry added{time, ++pushed_, item};
+    int best = heap_index;
     ticks latest = -1;
     for (int i = 0; i < runs; ++i) {
       if (last_[i] <= time && last_[i] > latest) {
@@ -47,118 +47,119 @@ class clock_queue {
         best = i;
       }
     }
-    if (best == heap_place) {
-      into_heap(made);
+    if (best == heap_index) {
+      push_heap_entry(added);
       return;
     }
     ++size_;
     last_[best] = time;
-    run_[best].push_back(made);
-    if (run_[best].size() == 1) first_[best] = {time, made.order};
+    run_[best].push_back(added);
+    if (run_[best].size() == 1) first_[best] = {time, added.order};
   }
 
-  /// Something that was popped comes again later: after whatever was put off to that time before,
-  /// and before all that was pushed for it.
-  void defer(ticks until, const Item& item) { into_heap({until, ++deferred_, item}); }
+  /// Puts back an item that was popped. It comes after items that were deferred to the same time
+  /// before, and before all items that were pushed for that time.
+  void defer(ticks until, const Item& item) { push_heap_entry({until, ++deferred_, item}); }
 
-  /// When the first entry is due; only if there is one.
+  /// Returns the time of the first entry. The queue may not be empty.
   ticks next_time() const { return first_[next()].time; }
 
   entry pop() {
-    const int from = next();
+    const int index = next();
     --size_;
-    popped_ = from;
-    if (from == heap_place) {
+    popped_ = index;
+    if (index == heap_index) {
       std::pop_heap(heap_.begin(), heap_.end(), later);
-      const entry found = heap_.back();
+      const entry result = heap_.back();
       heap_.pop_back();
-      first_[from] = heap_.empty() ? nothing : place{heap_.front().time, heap_.front().order};
-      return found;
+      first_[index] =
+          heap_.empty() ? no_position : position{heap_.front().time, heap_.front().order};
+      return result;
     }
-    ring& run = run_[from];
-    const entry found = run.front();
+    ring_buffer& run = run_[index];
+    const entry result = run.front();
     run.pop_front();
     if (run.size() == 0) {
-      first_[from] = nothing;
-      last_[from] = 0;
+      first_[index] = no_position;
+      last_[index] = 0;
     } else {
-      first_[from] = {run.front().time, run.front().order};
+      first_[index] = {run.front().time, run.front().order};
     }
-    return found;
+    return result;
   }
 
-  /// What will probably be popped `ahead` pops from now, or null.
-  const Item* guess(std::size_t ahead) const {
-    if (popped_ == heap_place || ahead >= run_[popped_].size()) return nullptr;
+  /// Returns the item that will probably be popped `ahead` pops from now, or null.
+  const Item* peek(std::size_t ahead) const {
+    if (popped_ == heap_index || ahead >= run_[popped_].size()) return nullptr;
     return &run_[popped_][ahead].item;
   }
 
  private:
   static constexpr int runs = 4;
-  static constexpr int heap_place = runs;
+  static constexpr int heap_index = runs;
 
-  struct place {
+  struct position {
     ticks time;
     std::uint64_t order;
-    bool before(const place& other) const {
+    bool before(const position& other) const {
       return time != other.time ? time < other.time : order < other.order;
     }
   };
-  static constexpr place nothing{no_time, UINT64_MAX};
+  static constexpr position no_position{no_time, UINT64_MAX};
 
   int next() const {
     int best = 0;
     for (int i = 1; i <= runs; ++i) best = first_[i].before(first_[best]) ? i : best;
     return best;
   }
-  void into_heap(const entry& made) {
+  void push_heap_entry(const entry& added) {
     ++size_;
-    heap_.push_back(made);
+    heap_.push_back(added);
     std::push_heap(heap_.begin(), heap_.end(), later);
-    first_[heap_place] = {heap_.front().time, heap_.front().order};
+    first_[heap_index] = {heap_.front().time, heap_.front().order};
   }
   static bool later(const entry& a, const entry& b) {
     return a.time != b.time ? a.time > b.time : a.order > b.order;
   }
 
-  /// First in, first out, in memory that is used again.
-  class ring {
+  /// A FIFO in a growing circular buffer.
+  class ring_buffer {
    public:
     std::size_t size() const { return end_ - begin_; }
-    const entry& front() const { return at_[begin_ & mask_]; }
-    const entry& operator[](std::size_t i) const { return at_[(begin_ + i) & mask_]; }
-    void push_back(const entry& made) {
-      if (size() == at_.size()) grow();
-      at_[end_++ & mask_] = made;
+    const entry& front() const { return slots_[begin_ & mask_]; }
+    const entry& operator[](std::size_t i) const { return slots_[(begin_ + i) & mask_]; }
+    void push_back(const entry& added) {
+      if (size() == slots_.size()) grow();
+      slots_[end_++ & mask_] = added;
     }
     void pop_front() { ++begin_; }
 
    private:
     void grow() {
-      std::vector<entry> larger(std::max<std::size_t>(64, 2 * at_.size()));
-      const std::size_t kept = size();
-      for (std::size_t i = 0; i < kept; ++i) larger[i] = (*this)[i];
-      at_.swap(larger);
-      mask_ = at_.size() - 1;
+      std::vector<entry> larger(std::max<std::size_t>(64, 2 * slots_.size()));
+      const std::size_t count = size();
+      for (std::size_t i = 0; i < count; ++i) larger[i] = (*this)[i];
+      slots_.swap(larger);
+      mask_ = slots_.size() - 1;
       begin_ = 0;
-      end_ = kept;
+      end_ = count;
     }
 
-    std::vector<entry> at_;
+    std::vector<entry> slots_;
     std::size_t mask_ = 0;
     std::size_t begin_ = 0;
     std::size_t end_ = 0;
   };
 
-  place first_[runs + 1] = {nothing, nothing, nothing, nothing,
-                            nothing};  // of each run, of the heap
-  ticks last_[runs] = {};              // of each run; 0 of an empty one
-  ring run_[runs];
+  position first_[runs + 1] = {no_position, no_position, no_position, no_position,
+                               no_position};  // of each run, of the heap
+  ticks last_[runs] = {};                     // the last time of each run; 0 for an empty run
+  ring_buffer run_[runs];
   std::vector<entry> heap_;
   std::uint64_t pushed_ = std::uint64_t{1} << 63;
   std::uint64_t deferred_ = 0;
   std::size_t size_ = 0;
-  int popped_ = heap_place;
+  int popped_ = heap_index;
 };
 
 }  // namespace colls::simulated

@@ -2,184 +2,187 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What a plan does to simulated ranks, their links and messages.
+// Fault injection: the effects of a fault plan on simulated ranks, their connections and messages.
 
 #include <colls/transport/simulated/simulated_transport.hpp>
 
 namespace colls {
 
-// Under a plan a link keeps its order, whatever each message draws.
-inline simulated::ticks simulated_world::in_order(int from, int to, ticks when) {
-  if (!planned_) return when;
-  simulated::links::one_way& link = links_->between(from, to);
+// Delays the messages of a connection at random, but keeps their order.
+inline simulated::ticks simulated_world::enforce_order(int source, int dest, ticks time) {
+  if (!has_plan_) return time;
+  simulated::connection_states::connection_state& state = connections_->between(source, dest);
   const std::uint64_t pair =
-      static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
-  const std::uint64_t drawn = mix(mix(seed_, pair), ++link.messages);
-  when += static_cast<ticks>(drawn % static_cast<std::uint64_t>(plan_.delay + 1));
-  when = std::max({when, link.clogged_until, link.last_arrival});
-  link.last_arrival = when;
-  return when;
+      static_cast<std::uint64_t>(source) << 32 | static_cast<std::uint32_t>(dest);
+  const std::uint64_t random = mix(mix(seed_, pair), ++state.messages);
+  time += static_cast<ticks>(random % static_cast<std::uint64_t>(plan_.delay + 1));
+  time = std::max({time, state.stalled_until, state.last_arrival});
+  state.last_arrival = time;
+  return time;
 }
 
-inline bool simulated_world::passes(int from, int to) {
-  if (!planned_) return true;
-  switch (links_->use(from, to)) {
-    case simulated::links::outcome::passes:
+inline bool simulated_world::try_pass(int source, int dest) {
+  if (!has_plan_) return true;
+  switch (connections_->try_send(source, dest)) {
+    case simulated::connection_states::outcome::passes:
       return true;
-    case simulated::links::outcome::swallowed:
+    case simulated::connection_states::outcome::dropped:
       break;
-    case simulated::links::outcome::refused:
-      lose(from, to, now_ + 2 * network_.latency(from, to),
-           "its host refuses: the process is gone");
+    case simulated::connection_states::outcome::refused:
+      report_loss(source, dest, now_ + 2 * network_.latency(source, dest),
+                  "its host refuses connections: its process has ended");
       break;
-    case simulated::links::outcome::unreachable:
-      lose(from, to, now_ + give_up_dialling, "it does not answer");
+    case simulated::connection_states::outcome::unreachable:
+      report_loss(source, dest, now_ + dial_timeout, "it does not answer");
       break;
   }
   return false;
 }
 
-inline bool simulated_world::counts(simulated_transport& rank) {
+inline bool simulated_world::count_event(simulated_transport& rank) {
   ++rank.events_;
-  for (const fault& each : plan_.faults) {
-    if (each.event == rank.events_ && each.rank == rank.rank() && each.what != fault::kind::flip &&
-        !is_dead(rank.rank())) {
-      happen(each);
+  for (const fault& entry : plan_.faults) {
+    if (entry.event == rank.events_ && entry.rank == rank.rank() &&
+        entry.type != fault::kind::flip && !is_dead(rank.rank())) {
+      inject(entry);
     }
   }
   return !is_dead(rank.rank());
 }
 
-inline bool simulated_world::damages(simulated_transport& sender) {
+inline bool simulated_world::corrupts(simulated_transport& sender) {
   ++sender.sent_;
-  for (const fault& each : plan_.faults) {
-    if (each.what == fault::kind::flip && each.rank == sender.rank() &&
-        each.event == sender.sent_) {
-      happened_.push_back({each, now_});
+  for (const fault& entry : plan_.faults) {
+    if (entry.type == fault::kind::flip && entry.rank == sender.rank() &&
+        entry.event == sender.sent_) {
+      injected_faults_.push_back({entry, now_});
       return true;
     }
   }
   return false;
 }
 
-// What reaches a rank that is dead, or stands still.
-inline bool simulated_world::holds_up(const event& due, simulated_transport& rank) {
+// Handles an event of a rank that is dead or frozen. Returns false if the rank is neither.
+inline bool simulated_world::intercept(const event& due, simulated_transport& rank) {
   if (now_ < rank.frozen_until_) {
     event later = due;
-    if (due.what == event::kind::arrived) later.what = event::kind::taken;
+    if (due.type == event::kind::arrived) later.type = event::kind::accepted;
     events_.defer(rank.frozen_until_, later);
     return true;
   }
-  if (counts(rank)) return false;
-  if (due.what == event::kind::left) {
-    rank.never_sent(*static_cast<flight*>(due.subject));
+  if (count_event(rank)) return false;
+  if (due.type == event::kind::transmitted) {
+    rank.drop_unsent(*static_cast<message*>(due.subject));
   } else {
     discard(due);
   }
-  if (!strikes_.empty()) strike();
+  if (!pending_faults_.empty()) apply_pending_faults();
   return true;
 }
 
-inline void simulated_world::happen(const fault& what) {
-  simulated::links& all = *links_;
-  happened_.push_back({what, now_});
-  switch (what.what) {
+inline void simulated_world::inject(const fault& injected) {
+  simulated::connection_states& states = *connections_;
+  injected_faults_.push_back({injected, now_});
+  switch (injected.type) {
     case fault::kind::kill:
-      end_of(what.rank, simulated::presence::killed);
+      end_rank(injected.rank, simulated::rank_state::killed);
       break;
     case fault::kind::half_open:
-      end_of(what.rank, simulated::presence::vanished);
+      end_rank(injected.rank, simulated::rank_state::vanished);
       break;
     case fault::kind::isolate:
-      end_of(what.rank, simulated::presence::isolated);
+      end_rank(injected.rank, simulated::rank_state::isolated);
       break;
     case fault::kind::cut_both:
-      all.between(what.peer, what.rank).cut = true;
+      states.between(injected.peer, injected.rank).cut = true;
       [[fallthrough]];
     case fault::kind::cut:
-      all.between(what.rank, what.peer).cut = true;
-      notice(what.rank, what.peer);
-      notice(what.peer, what.rank);
+      states.between(injected.rank, injected.peer).cut = true;
+      detect_loss(injected.rank, injected.peer);
+      detect_loss(injected.peer, injected.rank);
       break;
     case fault::kind::clog:
-      all.between(what.rank, what.peer).clogged_until = now_ + what.duration;
+      states.between(injected.rank, injected.peer).stalled_until = now_ + injected.duration;
       break;
     case fault::kind::freeze:
-      ranks_[what.rank].frozen_until_ = now_ + what.duration;
+      ranks_[injected.rank].frozen_until_ = now_ + injected.duration;
       break;
     default:
       break;
   }
-  const bool runs_on = what.what != fault::kind::kill && what.what != fault::kind::half_open &&
-                       what.what != fault::kind::cancel && what.what != fault::kind::destroy;
-  if (!runs_on) strikes_.push_back(what);
+  const bool keeps_running =
+      injected.type != fault::kind::kill && injected.type != fault::kind::half_open &&
+      injected.type != fault::kind::cancel && injected.type != fault::kind::destroy;
+  if (!keeps_running) pending_faults_.push_back(injected);
 }
 
-inline void simulated_world::strike() {
-  for (const fault& what : std::exchange(strikes_, {})) {
-    if (director_ != nullptr) director_->strike(what);
-    simulated_transport& rank = ranks_[what.rank];
-    while (!rank.queue_.empty() && !is_dead(what.rank)) rank.queue_.run();
+inline void simulated_world::apply_pending_faults() {
+  for (const fault& injected : std::exchange(pending_faults_, {})) {
+    if (fault_handler_ != nullptr) fault_handler_->handle(injected);
+    simulated_transport& rank = ranks_[injected.rank];
+    while (!rank.queue_.empty() && !is_dead(injected.rank)) rank.queue_.run();
   }
 }
 
-// A rank does nothing more, or nothing that others would see.
-inline void simulated_world::end_of(int rank, simulated::presence how) {
-  links_->of(rank) = how;
-  if (how != simulated::presence::isolated) {
-    for (keyed* at = ranks_[rank].leaving_; at != nullptr; at = at->next) {
-      if (flight* const message = static_cast<simulated::outgoing&>(*at).message)
-        message->lost = true;
+// Ends a rank, or isolates it from the others.
+inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
+  connections_->state_of(rank) = state;
+  if (state != simulated::rank_state::isolated) {
+    for (key_table_node* node = ranks_[rank].transmitting_; node != nullptr; node = node->next) {
+      if (message* const msg = static_cast<simulated::outgoing&>(*node).msg) msg->is_lost = true;
     }
   }
   for (int other = 0; other < size_; ++other) {
     if (other == rank) continue;
-    if (how == simulated::presence::killed) {
-      if (!links_->gives_up(other, rank)) continue;
-      // The end of the file comes after all that was sent.
-      const ticks last = std::max(now_, links_->between(rank, other).last_arrival);
-      lose(other, rank, last + network_.latency(rank, other), "its process has ended");
+    if (state == simulated::rank_state::killed) {
+      if (!connections_->detect_failure(other, rank)) continue;
+      // The peer sees the end of the stream after all bytes that were sent.
+      const ticks last = std::max(now_, connections_->between(rank, other).last_arrival);
+      report_loss(other, rank, last + network_.latency(rank, other), "its process has ended");
     } else {
-      notice(other, rank);
-      if (how == simulated::presence::isolated) notice(rank, other);
+      detect_loss(other, rank);
+      if (state == simulated::rank_state::isolated) detect_loss(rank, other);
     }
   }
-  if (how == simulated::presence::killed && plan_.store) {
-    failure why(errc::peer_failed, "its process has ended, says who started it");
-    why.culprit = rank;
-    spread(rank, why, 0);
+  if (state == simulated::rank_state::killed && plan_.store) {
+    failure reason(errc::peer_failed, "its process has ended, as its launcher reports");
+    reason.culprit = rank;
+    broadcast_failure(rank, reason, 0);
   }
 }
 
-// A connection over which nothing passes any more is given up when its probes stay unanswered.
-inline void simulated_world::notice(int rank, int peer) {
-  if (links_->gives_up(rank, peer)) lose(rank, peer, now_ + give_up_idle, "it is cut off");
+// A rank finds out that a connection is dead when its keep-alive probes stay unanswered.
+inline void simulated_world::detect_loss(int rank, int peer) {
+  if (connections_->detect_failure(rank, peer))
+    report_loss(rank, peer, now_ + idle_timeout, "it is cut off");
 }
 
-// At that time `rank` finds that `peer` cannot be reached.
-inline void simulated_world::lose(int rank, int peer, ticks when, const char* how) {
-  word& found = words_.take();
-  found.what = word::kind::lost;
-  found.from = peer;
-  found.to = rank;
-  found.why = failure(errc::peer_failed, how);
-  found.why.culprit = peer;
-  push(when, event::kind::said, rank, &found);
+// Schedules the time at which `rank` finds out that `peer` is unreachable.
+inline void simulated_world::report_loss(int rank, int peer, ticks time, const char* detail) {
+  control_message& msg = control_pool_.take();
+  msg.type = control_message::kind::lost;
+  msg.source = peer;
+  msg.dest = rank;
+  msg.reason = failure(errc::peer_failed, detail);
+  msg.reason.culprit = peer;
+  push(time, event::kind::control_arrived, rank, &msg);
 }
 
-// The store tells everybody, if there is one; who is cut off from the others is cut off from it.
-inline void simulated_world::spread(int from, const failure& why, std::uint32_t communicator) {
-  if (!plan_.store || links_->of(from) == simulated::presence::isolated) return;
+// Broadcasts a failure by the store, if there is one. An isolated rank cannot reach the store
+// either.
+inline void simulated_world::broadcast_failure(int source, const failure& reason,
+                                               std::uint32_t communicator) {
+  if (!plan_.store || connections_->state_of(source) == simulated::rank_state::isolated) return;
   for (int rank = 0; rank < size_; ++rank) {
-    if (rank == from || links_->is_cut_off(rank)) continue;
-    word& news = words_.take();
-    news.what = word::kind::revoke;
-    news.from = from;
-    news.to = rank;
-    news.news = true;
-    news.key.communicator = communicator;
-    news.why = why;
-    push(now_ + news_time, event::kind::said, rank, &news);
+    if (rank == source || connections_->is_unreachable(rank)) continue;
+    control_message& msg = control_pool_.take();
+    msg.type = control_message::kind::revoke;
+    msg.source = source;
+    msg.dest = rank;
+    msg.from_store = true;
+    msg.key.communicator = communicator;
+    msg.reason = reason;
+    push(now_ + store_latency, event::kind::control_arrived, rank, &msg);
   }
 }
 

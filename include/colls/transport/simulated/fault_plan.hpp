@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// faults: what goes wrong in a simulated run, by hand or drawn from a seed, and its text form.
+// Fault plans: what goes wrong in a simulated run, and the text form of a plan.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/base/network_cost.hpp>
@@ -10,65 +10,66 @@
 
 namespace colls::simulated {
 
-/// One thing that happens to `rank` just before its `event`-th event: every send or receive that it
-/// starts and every message, word or end of a send that reaches it counts, from 1 on.
+/// A fault of `rank`, injected just before its `event`-th event. Each send or receive that it
+/// starts counts as an event, and each message, control message or end of a send that reaches it,
+/// from 1 on.
 struct fault {
   enum class kind : std::uint8_t {
-    kill,            // its process ends: those with a link to it see the end of the file
-    half_open,       // its host vanishes without a word
-    isolate,         // it lives, and nothing passes to or from it any more
-    cut,             // nothing passes from it to `peer` any more
-    cut_both,        // the same, both ways
-    clog,            // what it sends to `peer` stands still for `duration`
-    freeze,          // it stands still for `duration`
-    flip,            // a bit of its `event`-th message; the checksum tells
-    cancel,          // it drops the operation that is under way
+    kill,            // its process ends, and connected peers see the end of the stream
+    half_open,       // its host vanishes without closing connections
+    isolate,         // it keeps running, but nothing passes to or from it
+    cut,             // nothing passes from it to `peer`
+    cut_both,        // nothing passes between it and `peer`
+    clog,            // its messages to `peer` are stalled for `duration`
+    freeze,          // it makes no progress for `duration`
+    flip,            // flips a bit of its `event`-th message, which fails the checksum
+    cancel,          // it cancels the operation in flight
     destroy,         // it destroys its communicator
-    wrong_argument,  // from the beginning: it calls with another `argument` than the others
+    wrong_argument,  // from the start it passes another `argument` than the other ranks
   };
   enum class argument : std::uint8_t { count, root, op, type, order, algorithm };
 
-  kind what = kind::kill;
+  kind type = kind::kill;
   int rank = 0;
   int peer = -1;
   std::uint64_t event = 0;
   ticks duration = 0;
-  argument wrong = argument::count;
+  argument wrong_argument = argument::count;
 
   friend bool operator==(const fault&, const fault&) = default;
 };
 
-/// Everything that a run suffers.
+/// All faults of a run.
 ///
-/// As text, one sentence a line (or after a `;`, and `#` begins a remark):
+/// The text form has one statement a line, or several separated by `;`. A `#` begins a comment:
 /// ```
 /// kill 2 @17            half_open 2 @17      isolate 2 @17     cancel 2 @17     destroy 2 @17
 /// freeze 2 @17 3s       cut 2>3 @17          cut 2-3 @17       clog 2>3 @17 2s  flip 2 @5
 /// wrong_argument 2 count|root|op|type|order|algorithm
 /// delay 5us             # each message takes up to that much longer, at random
-/// pieces                # a message comes bit by bit
-/// eager 0               # bytes that may be sent before they are asked for
-/// no_store              # nobody but the links tells of a failure
+/// pieces                # a message arrives in pieces
+/// eager 0               # the eager limit in bytes
+/// no_store              # only connections report failures
 /// ```
-struct plan {
+struct fault_plan {
   std::vector<fault> faults;
   ticks delay = 0;
   bool pieces = false;
   bool store = true;
   std::size_t eager_limit = colls::eager_limit;
 
-  friend bool operator==(const plan&, const plan&) = default;
+  friend bool operator==(const fault_plan&, const fault_plan&) = default;
 
-  bool empty() const { return *this == plan(); }
-  /// Whether an operation may fail by it; what merely takes time or another order cannot.
+  bool empty() const { return *this == fault_plan(); }
+  /// Returns whether the plan may make an operation fail. Faults that only take time cannot.
   bool is_fatal() const {
-    for (const fault& each : faults) {
-      if (each.what != fault::kind::clog && each.what != fault::kind::freeze) return true;
+    for (const fault& entry : faults) {
+      if (entry.type != fault::kind::clog && entry.type != fault::kind::freeze) return true;
     }
     return false;
   }
 
-  static plan parse(std::string_view text);
+  static fault_plan parse(std::string_view text);
   std::string text() const;
 };
 
@@ -80,59 +81,60 @@ inline constexpr const char* fault_names[] = {"kill",   "half_open", "isolate", 
 inline constexpr const char* argument_names[] = {"count", "root",  "op",
                                                  "type",  "order", "algorithm"};
 
-/// The words of a sentence, one after another; whatever does not fit is the user's error.
-class sentence {
+/// Parses the tokens of one statement of a plan. Throws std::invalid_argument on errors.
+class statement {
  public:
-  explicit sentence(std::string_view text) : all_(text), rest_(text) {}
+  explicit statement(std::string_view text) : all_(text), rest_(text) {}
 
-  std::string_view word() {
-    if (is_over()) fail("it ends too early");
+  std::string_view next_token() {
+    if (is_at_end()) fail("it ends too early");
     rest_.remove_prefix(rest_.find_first_not_of(blank));
-    const std::string_view found = rest_.substr(0, rest_.find_first_of(blank));
-    rest_.remove_prefix(found.size());
-    return found;
+    const std::string_view token = rest_.substr(0, rest_.find_first_of(blank));
+    rest_.remove_prefix(token.size());
+    return token;
   }
-  bool is_over() const { return rest_.find_first_not_of(blank) == std::string_view::npos; }
+  bool is_at_end() const { return rest_.find_first_not_of(blank) == std::string_view::npos; }
   void end() {
-    if (!is_over()) fail("it goes on too long");
+    if (!is_at_end()) fail("it goes on too long");
   }
   template <class Number>
-  Number number(std::string_view digits, const char* of) {
-    Number found{};
-    if (!parse_number(digits, found) || found < 0) fail(of);
-    return found;
+  Number number(std::string_view digits, const char* message) {
+    Number value{};
+    if (!parse_number(digits, value) || value < 0) fail(message);
+    return value;
   }
   int rank(std::string_view digits) { return number<int>(digits, "a rank is a number from 0 on"); }
   std::uint64_t event() {
-    const std::string_view at = word();
-    if (at.size() < 2 || at.front() != '@') fail("an event is written @1, @2, ...");
-    const auto found = number<std::uint64_t>(at.substr(1), "an event is written @1, @2, ...");
-    if (found == 0) fail("events count from 1");
-    return found;
+    const std::string_view text = next_token();
+    if (text.size() < 2 || text.front() != '@') fail("an event is written @1, @2, ...");
+    const auto number_from_1 =
+        number<std::uint64_t>(text.substr(1), "an event is written @1, @2, ...");
+    if (number_from_1 == 0) fail("events count from 1");
+    return number_from_1;
   }
   ticks duration() {
-    const std::string_view text = word();
+    const std::string_view text = next_token();
     const std::size_t unit = text.find_first_not_of("0123456789");
-    constexpr const char* how = "a time is a whole number of ns, us, ms or s: 5us";
-    if (unit == std::string_view::npos || unit == 0) fail(how);
-    const auto count = number<std::int64_t>(text.substr(0, unit), how);
+    constexpr const char* usage = "a time is an integer number of ns, us, ms or s: 5us";
+    if (unit == std::string_view::npos || unit == 0) fail(usage);
+    const auto count = number<std::int64_t>(text.substr(0, unit), usage);
     ticks length = 0;
     if (text.substr(unit) == "ns") length = per_nanosecond;
     if (text.substr(unit) == "us") length = 1000 * per_nanosecond;
     if (text.substr(unit) == "ms") length = to_ticks(milliseconds);
     if (text.substr(unit) == "s") length = to_ticks(seconds);
-    if (length == 0 || count > to_ticks(100'000 * seconds) / length) fail(how);
+    if (length == 0 || count > to_ticks(100'000 * seconds) / length) fail(usage);
     return count * length;
   }
-  /// In one line that a terminal can show, whatever the plan is.
-  [[noreturn]] void fail(const char* why) const {
-    constexpr std::size_t most = 60;
-    std::string shown(all_.substr(0, most));
-    for (char& each : shown) {
-      if (each < ' ' || each > '~') each = '?';
+  /// Throws with a one-line message that is safe to print on a terminal.
+  [[noreturn]] void fail(const char* message) const {
+    constexpr std::size_t max_size = 60;
+    std::string shown(all_.substr(0, max_size));
+    for (char& character : shown) {
+      if (character < ' ' || character > '~') character = '?';
     }
-    throw std::invalid_argument("the plan's '" + shown + (all_.size() > most ? "..." : "") +
-                                "': " + why);
+    throw std::invalid_argument("the plan's '" + shown + (all_.size() > max_size ? "..." : "") +
+                                "': " + message);
   }
 
  private:
@@ -150,35 +152,35 @@ int name_index(const char* const (&names)[N], std::string_view name) {
   return -1;
 }
 
-inline fault parse_fault(sentence& text, std::string_view name) {
-  const int known = name_index(fault_names, name);
-  if (known < 0) text.fail("no such fault");
-  fault made;
-  made.what = static_cast<fault::kind>(known);
-  std::string_view who = text.word();
-  if (made.what == fault::kind::cut || made.what == fault::kind::clog) {
-    const std::size_t arrow = who.find_first_of(">-");
+inline fault parse_fault(statement& text, std::string_view name) {
+  const int index = name_index(fault_names, name);
+  if (index < 0) text.fail("no such fault");
+  fault result;
+  result.type = static_cast<fault::kind>(index);
+  std::string_view ranks = text.next_token();
+  if (result.type == fault::kind::cut || result.type == fault::kind::clog) {
+    const std::size_t arrow = ranks.find_first_of(">-");
     if (arrow == std::string_view::npos) text.fail("a link is written 2>3, or 2-3 for both ways");
-    if (who[arrow] == '-') {
-      if (made.what == fault::kind::clog) text.fail("a link is clogged one way: 2>3");
-      made.what = fault::kind::cut_both;
+    if (ranks[arrow] == '-') {
+      if (result.type == fault::kind::clog) text.fail("a link is clogged one way: 2>3");
+      result.type = fault::kind::cut_both;
     }
-    made.peer = text.rank(who.substr(arrow + 1));
-    who = who.substr(0, arrow);
+    result.peer = text.rank(ranks.substr(arrow + 1));
+    ranks = ranks.substr(0, arrow);
   }
-  made.rank = text.rank(who);
-  if (made.rank == made.peer) text.fail("a link is between two ranks");
-  if (made.what == fault::kind::wrong_argument) {
-    const int which = name_index(argument_names, text.word());
-    if (which < 0) text.fail("an argument is count, root, op, type, order or algorithm");
-    made.wrong = static_cast<fault::argument>(which);
-    return made;
+  result.rank = text.rank(ranks);
+  if (result.rank == result.peer) text.fail("a link is between two ranks");
+  if (result.type == fault::kind::wrong_argument) {
+    const int argument = name_index(argument_names, text.next_token());
+    if (argument < 0) text.fail("an argument is count, root, op, type, order or algorithm");
+    result.wrong_argument = static_cast<fault::argument>(argument);
+    return result;
   }
-  made.event = text.event();
-  if (made.what == fault::kind::clog || made.what == fault::kind::freeze) {
-    made.duration = text.duration();
+  result.event = text.event();
+  if (result.type == fault::kind::clog || result.type == fault::kind::freeze) {
+    result.duration = text.duration();
   }
-  return made;
+  return result;
 }
 
 inline std::string duration_text(ticks length) {
@@ -191,57 +193,58 @@ inline std::string duration_text(ticks length) {
 
 }  // namespace detail
 
-/// Throws std::invalid_argument that names the sentence it cannot read.
-inline plan plan::parse(std::string_view text) {
-  plan made;
+/// Parses the text form. Throws std::invalid_argument with the statement that is not valid.
+inline fault_plan fault_plan::parse(std::string_view text) {
+  fault_plan result;
   while (!text.empty()) {
     std::string_view line = detail::next_part(text, '\n');
     line = line.substr(0, line.find('#'));
     while (!line.empty()) {
       const std::string_view part = detail::next_part(line, ';');
-      detail::sentence sentence(part);
-      if (sentence.is_over()) continue;
-      const std::string_view name = sentence.word();
+      detail::statement parser(part);
+      if (parser.is_at_end()) continue;
+      const std::string_view name = parser.next_token();
       if (name == "delay") {
-        made.delay = sentence.duration();
+        result.delay = parser.duration();
       } else if (name == "pieces") {
-        made.pieces = true;
+        result.pieces = true;
       } else if (name == "no_store") {
-        made.store = false;
+        result.store = false;
       } else if (name == "eager") {
-        made.eager_limit = sentence.number<std::size_t>(sentence.word(), "bytes are a number");
+        result.eager_limit = parser.number<std::size_t>(parser.next_token(), "bytes are a number");
       } else {
-        made.faults.push_back(detail::parse_fault(sentence, name));
+        result.faults.push_back(detail::parse_fault(parser, name));
       }
-      sentence.end();
+      parser.end();
     }
   }
-  return made;
+  return result;
 }
 
-inline std::string plan::text() const {
-  std::string all;
-  const auto add = [&](const std::string& sentence) {
-    all += (all.empty() ? "" : "; ") + sentence;
+inline std::string fault_plan::text() const {
+  std::string statements;
+  const auto add = [&](const std::string& text) {
+    statements += (statements.empty() ? "" : "; ") + text;
   };
-  for (const fault& each : faults) {
-    std::string one = detail::fault_names[static_cast<std::size_t>(each.what)];
-    one += " " + std::to_string(each.rank);
-    if (each.peer >= 0)
-      one += (each.what == fault::kind::cut_both ? "-" : ">") + std::to_string(each.peer);
-    if (each.what == fault::kind::wrong_argument) {
-      one += std::string(" ") + detail::argument_names[static_cast<std::size_t>(each.wrong)];
+  for (const fault& entry : faults) {
+    std::string statement = detail::fault_names[static_cast<std::size_t>(entry.type)];
+    statement += " " + std::to_string(entry.rank);
+    if (entry.peer >= 0)
+      statement += (entry.type == fault::kind::cut_both ? "-" : ">") + std::to_string(entry.peer);
+    if (entry.type == fault::kind::wrong_argument) {
+      statement += " ";
+      statement += detail::argument_names[static_cast<std::size_t>(entry.wrong_argument)];
     } else {
-      one += " @" + std::to_string(each.event);
+      statement += " @" + std::to_string(entry.event);
     }
-    if (each.duration != 0) one += " " + detail::duration_text(each.duration);
-    add(one);
+    if (entry.duration != 0) statement += " " + detail::duration_text(entry.duration);
+    add(statement);
   }
   if (delay != 0) add("delay " + detail::duration_text(delay));
   if (pieces) add("pieces");
   if (!store) add("no_store");
   if (eager_limit != colls::eager_limit) add("eager " + std::to_string(eager_limit));
-  return all;
+  return statements;
 }
 
 }  // namespace colls::simulated

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// network: what a message costs between two simulated ranks, and which links it shares with others.
+// The network model: the cost of messages between simulated ranks, and the links that they share.
 
 #include <colls/transport/simulated/event_queue.hpp>
 
@@ -17,7 +17,7 @@ namespace colls::simulated {
 
 namespace detail {
 
-/// The number that `text` is, whole; false if it is none.
+/// Parses all of `text` as a number. Returns false if it is not one.
 template <class Number>
 bool parse_number(std::string_view text, Number& number) {
   const char* const end = text.data() + text.size();
@@ -25,7 +25,8 @@ bool parse_number(std::string_view text, Number& number) {
   return bad == std::errc() && stop == end;
 }
 
-/// What stands before the next `separator`, which is taken off `text`.
+/// Removes the part before the next `separator` from `text`, and the separator, and returns the
+/// part.
 inline std::string_view next_part(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);
@@ -35,59 +36,62 @@ inline std::string_view next_part(std::string_view& text, char separator) {
 
 }  // namespace detail
 
-/// How the ranks are wired. By text: `flat`; `nodes:8` (8 ranks share a host and its network card;
-/// inside a host messages are four times as quick); `fat_tree:16` or `fat_tree:16:4` (leaf switches
-/// of 16 ranks with 16, or 4, links up, one to each spine switch; a message goes by the spine that
-/// its receiver's number gives); `torus:8x8x4` (one rank at each point, dimension by dimension, the
-/// shorter way around).
+/// The network topology. Its text forms are:
+/// - `flat`: no links are shared.
+/// - `nodes:8`: 8 ranks share a host and its network card. Inside a host messages are four times as
+///   fast.
+/// - `fat_tree:16` or `fat_tree:16:4`: leaf switches of 16 ranks with 16 or 4 uplinks, one to each
+///   spine switch. The destination's rank selects the spine switch of a message.
+/// - `torus:8x8x4`: one rank at each point. Messages are routed dimension by dimension, the shorter
+///   way around.
 struct topology {
   enum class shape : std::uint8_t { flat, nodes, fat_tree, torus };
 
   shape kind = shape::flat;
-  int group = 1;  // ranks of a node, of a leaf switch
+  int group = 1;  // ranks of a node or of a leaf switch
   int uplinks = 1;
   int extent[3] = {1, 1, 1};
 
-  /// Throws std::invalid_argument with a sentence for the user.
+  /// Parses the text form. Throws std::invalid_argument with a message for the user.
   static topology parse(std::string_view text) {
-    const std::string all(text);
-    const auto wrong = [&] {
-      return std::invalid_argument("no topology is written '" + all +
+    const std::string input(text);
+    const auto parse_error = [&] {
+      return std::invalid_argument("no topology is written '" + input +
                                    "': flat, nodes:8, fat_tree:16, fat_tree:16:4, torus:8x8x4");
     };
     const auto number = [&](std::string_view digits) {
-      int found = 0;
-      if (!detail::parse_number(digits, found) || found < 1) throw wrong();
-      return found;
+      int value = 0;
+      if (!detail::parse_number(digits, value) || value < 1) throw parse_error();
+      return value;
     };
-    topology made;
+    topology result;
     const std::string_view name = detail::next_part(text, ':');
-    if (name == "flat" && all == "flat") return made;
+    if (name == "flat" && input == "flat") return result;
     if (name == "nodes") {
-      made.kind = shape::nodes;
-      made.group = number(text);
+      result.kind = shape::nodes;
+      result.group = number(text);
     } else if (name == "fat_tree") {
-      made.kind = shape::fat_tree;
-      made.group = made.uplinks = number(detail::next_part(text, ':'));
-      if (!text.empty() || all.back() == ':') made.uplinks = number(text);
+      result.kind = shape::fat_tree;
+      result.group = result.uplinks = number(detail::next_part(text, ':'));
+      if (!text.empty() || input.back() == ':') result.uplinks = number(text);
     } else if (name == "torus") {
-      made.kind = shape::torus;
-      for (int& points : made.extent) {
+      result.kind = shape::torus;
+      for (int& points : result.extent) {
         points = number(detail::next_part(text, 'x'));
         if (text.empty()) break;
       }
-      if (!text.empty() || all.back() == 'x') throw wrong();
+      if (!text.empty() || input.back() == 'x') throw parse_error();
     } else {
-      throw wrong();
+      throw parse_error();
     }
-    return made;
+    return result;
   }
 };
 
-/// LogGP: a rank's messages leave one after another, each `overhead` + bytes / `bandwidth`; then
-/// comes the latency; they are taken in one after another, each `overhead`. Links are full duplex;
-/// the bytes of a message follow each other through all links of its way, and wait at a link that
-/// is taken. A switch after the first, or a hop after the first, costs a tenth of the latency.
+/// The parameters of the LogGP model. A rank's messages leave one after another, each in `overhead`
+/// + bytes / `bandwidth`. After the latency the receiver accepts them one after another, each in
+/// `overhead`. Links are full duplex. The bytes of a message are pipelined through all links of its
+/// route, and wait at a busy link. Each switch or hop after the first adds a tenth of the latency.
 struct network_settings {
   double latency_us = 1;
   double overhead_us = 0.1;
@@ -95,20 +99,20 @@ struct network_settings {
   topology wiring;
 };
 
-/// Answers in O(1), of any number of ranks.
+/// Computes costs and routes without per-rank state.
 class network {
  public:
-  network(const network_settings& how, int ranks) : wiring_(how.wiring), ranks_(ranks) {
+  network(const network_settings& settings, int ranks) : wiring_(settings.wiring), ranks_(ranks) {
     const auto time = [](double us) {
       if (!(us >= 0) || us > 1e9) throw std::invalid_argument("a time is negative or too long");
       return static_cast<ticks>(std::llround(us * 1e6));
     };
-    if (!(how.bandwidth >= 1e-6)) {
+    if (!(settings.bandwidth >= 1e-6)) {
       throw std::invalid_argument("the bandwidth must be 0.000001 GB/s or more");
     }
-    latency_ = time(how.latency_us);
-    overhead_ = time(how.overhead_us);
-    per_byte_ = 1000 / how.bandwidth;
+    latency_ = time(settings.latency_us);
+    overhead_ = time(settings.overhead_us);
+    per_byte_ = 1000 / settings.bandwidth;
     hop_ = latency_ / 10;
     switch (wiring_.kind) {
       case topology::shape::flat:
@@ -128,87 +132,91 @@ class network {
     }
   }
 
-  /// The links inside of the network, besides each rank's way out and way in.
+  /// Returns the number of links inside the network. The ports of the ranks do not count.
   std::size_t links() const { return static_cast<std::size_t>(links_); }
   ticks overhead() const { return overhead_; }
   ticks hop() const { return hop_; }
-  /// Ranks of one node are near: they share a host.
+  /// Returns the host of a rank.
   int node_of(int rank) const {
     return wiring_.kind == topology::shape::nodes ? rank / wiring_.group : rank;
   }
-  ticks latency(int from, int to) const { return near(from, to) ? latency_ / 4 : latency_; }
-  /// How long `size` bytes take on a rank's own way out or in, and on a link inside.
+  ticks latency(int source, int dest) const { return near(source, dest) ? latency_ / 4 : latency_; }
+  /// Returns the transfer time of `size` bytes at a rank's port.
   ticks port_time(std::size_t size) const {
     return duration(wiring_.kind == topology::shape::nodes ? per_byte_ / 4 : per_byte_, size);
   }
+  /// Returns the transfer time of `size` bytes on a link inside the network.
   ticks link_time(std::size_t size) const { return duration(per_byte_, size); }
 
-  /// The links inside on the way from rank to rank, in order: `link(.., i)` for i < `hops(..)`.
-  int hops(int from, int to) const {
+  /// Returns the number of links inside the network on the route from `source` to `dest`.
+  int hops(int source, int dest) const {
     switch (wiring_.kind) {
       case topology::shape::flat:
         return 0;
       case topology::shape::nodes:
-        return near(from, to) ? 0 : 2;
+        return near(source, dest) ? 0 : 2;
       case topology::shape::fat_tree:
-        return group(from) == group(to) ? 0 : 2;
+        return group(source) == group(dest) ? 0 : 2;
       case topology::shape::torus: {
-        int all = 0;
-        for (int d = 0; d < 3; ++d) all += std::abs(distance(from, to, d));
-        return all;
+        int count = 0;
+        for (int d = 0; d < 3; ++d) count += std::abs(distance(source, dest, d));
+        return count;
       }
     }
     return 0;
   }
-  std::size_t link(int from, int to, int i) const {
+  /// Returns the index of the `i`-th link of the route, for i < `hops(source, dest)`.
+  std::size_t link(int source, int dest, int i) const {
     switch (wiring_.kind) {
       case topology::shape::nodes:
-        return index(2 * group(i == 0 ? from : to) + i);
+        return index(2 * group(i == 0 ? source : dest) + i);
       case topology::shape::fat_tree: {
-        const int spine = to % wiring_.uplinks;
-        return index(2 * (std::int64_t{group(i == 0 ? from : to)} * wiring_.uplinks + spine) + i);
+        const int spine = dest % wiring_.uplinks;
+        return index(2 * (std::int64_t{group(i == 0 ? source : dest)} * wiring_.uplinks + spine) +
+                     i);
       }
       default:
-        return torus_link(from, to, i);
+        return torus_link(source, dest, i);
     }
   }
 
  private:
-  static constexpr double longest =
-      1e16;  // beyond all deadlines, and many of them are a time still
+  // Longer than any deadline, and many of them can still be added up.
+  static constexpr double max_ticks = 1e16;
 
   static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   static ticks duration(double per_byte, std::size_t size) {
     const double time = per_byte * static_cast<double>(size) + 0.5;
-    return static_cast<ticks>(time < longest ? time : longest);
+    return static_cast<ticks>(time < max_ticks ? time : max_ticks);
   }
   std::int64_t groups() const { return (std::int64_t{ranks_} + wiring_.group - 1) / wiring_.group; }
   int group(int rank) const { return rank / wiring_.group; }
-  bool near(int from, int to) const {
-    return wiring_.kind == topology::shape::nodes && group(from) == group(to);
+  bool near(int source, int dest) const {
+    return wiring_.kind == topology::shape::nodes && group(source) == group(dest);
   }
 
   int stride(int d) const {
     return d == 0 ? 1 : d == 1 ? wiring_.extent[0] : wiring_.extent[0] * wiring_.extent[1];
   }
   int coordinate(int rank, int d) const { return rank / stride(d) % wiring_.extent[d]; }
-  // Steps along dimension d, the shorter way; up if both are equally long.
-  int distance(int from, int to, int d) const {
+  // Steps along dimension d, the shorter way around; upwards if both ways are equally long.
+  int distance(int source, int dest, int d) const {
     const int points = wiring_.extent[d];
-    const int up = (coordinate(to, d) - coordinate(from, d) + points) % points;
+    const int up = (coordinate(dest, d) - coordinate(source, d) + points) % points;
     return 2 * up <= points ? up : up - points;
   }
-  std::size_t torus_link(int from, int to, int i) const {
-    int at = from;
+  std::size_t torus_link(int source, int dest, int i) const {
+    int point = source;
     for (int d = 0;; ++d) {
-      const int steps = distance(from, to, d);
+      const int steps = distance(source, dest, d);
       const int direction = steps < 0 ? -1 : 1;
-      const int taken = i < std::abs(steps) ? i : std::abs(steps);
-      const int here = coordinate(at, d);
-      const int there = (here + direction * taken + wiring_.extent[d]) % wiring_.extent[d];
-      at += (there - here) * stride(d);
-      i -= taken;
-      if (taken < std::abs(steps)) return index(6 * std::int64_t{at} + 2 * d + (steps < 0 ? 1 : 0));
+      const int passed = i < std::abs(steps) ? i : std::abs(steps);
+      const int start = coordinate(point, d);
+      const int end = (start + direction * passed + wiring_.extent[d]) % wiring_.extent[d];
+      point += (end - start) * stride(d);
+      i -= passed;
+      if (passed < std::abs(steps))
+        return index(6 * std::int64_t{point} + 2 * d + (steps < 0 ? 1 : 0));
     }
   }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A simulated rank: what it sends, receives and tells others.
+// A simulated rank: sends, receives and control messages.
 
 #include <colls/transport/simulated/simulated_transport.hpp>
 
@@ -13,533 +13,542 @@ inline time_point simulated_transport::now() const { return world_.now(); }
 inline bool simulated_transport::is_phantom() const { return world_.phantom_; }
 inline int simulated_transport::node_of(int rank) const { return world_.network_.node_of(rank); }
 
-inline void simulated_transport::kick() {
-  match_.sweep(now());
+inline void simulated_transport::wake_driver() {
+  matcher_.sweep(now());
   world_.set_timer(*this);
-  if (!queue_.empty())
-    world_.push(world_.now_, simulated_world::event::kind::turn, rank(), nullptr);
+  if (!queue_.empty()) world_.push(world_.now_, simulated_world::event::kind::run, rank(), nullptr);
 }
 
-// ---- a rank sends
+// ---- sending
 
 inline bool simulated_transport::start(outgoing& send) {
-  if (world_.planned_ && !world_.counts(*this)) return false;
+  if (world_.has_plan_ && !world_.count_event(*this)) return false;
   ++world_.messages_;
   world_.bytes_ += send.size;
   send.round = chain_of(send.key) + 1;
   if (send.round > world_.rounds_) world_.rounds_ = send.round;
-  if (world_.traced_) send.trace = world_.note(rank(), send.key, send.round, send.size, send.data);
-  const bool direct = send.key.is_point_to_point();
-  const bool in_turn = waiting_.empty() || waiting_.find(send.key) == nullptr;
-  if (in_turn && send.size <= world_.plan_.eager_limit) {
-    if (!direct) return launch(send, true, false);
-    if (unsolicited_ + send.size <= eager_window) {
-      unsolicited_ += send.size;
-      return launch(send, true, false);
+  if (world_.traced_)
+    send.trace = world_.add_trace(rank(), send.key, send.round, send.size, send.data);
+  const bool is_direct = send.key.is_point_to_point();
+  const bool is_next = waiting_sends_.empty() || waiting_sends_.find(send.key) == nullptr;
+  if (is_next && send.size <= world_.plan_.eager_limit) {
+    if (!is_direct) return transmit(send, true, false);
+    if (eager_bytes_ + send.size <= eager_window) {
+      eager_bytes_ += send.size;
+      return transmit(send, true, false);
     }
   }
-  if (in_turn && !direct) {
-    message_key theirs = send.key;
-    theirs.peer = rank();
-    posted* const receive = world_[send.key.peer].match_.peek(theirs);
-    if (receive != nullptr && world_.passes(send.key.peer, rank())) {
-      receive->granted = true;
-      return launch(send, true, false);
+  if (is_next && !is_direct) {
+    message_key peer_key = send.key;
+    peer_key.peer = rank();
+    posted_receive* const receive = world_[send.key.peer].matcher_.peek(peer_key);
+    if (receive != nullptr && world_.try_pass(send.key.peer, rank())) {
+      receive->cleared = true;
+      return transmit(send, true, false);
     }
   }
-  send.at = outgoing::stage::waiting;
-  waiting_.push_back(send);
-  if (direct) {
-    flight& ahead = make(send);
-    ahead.header = true;
-    ahead.tail = world_.now_;
-    world_.travel(ahead);
+  send.progress = outgoing::stage::waiting;
+  waiting_sends_.push_back(send);
+  if (is_direct) {
+    message& msg = make_message(send);
+    msg.is_rts = true;
+    msg.tail = world_.now_;
+    world_.schedule_arrival(msg);
   }
   return false;
 }
 
-inline simulated::flight& simulated_transport::make(outgoing& send) {
-  flight& message = world_.flights_.take();
-  message.key = send.key;
-  message.key.peer = rank();  // as the receiver sees it
-  message.to = send.key.peer;
-  message.from = this;
-  message.send = &send;
-  message.size = send.size;
-  message.hash = send.record->hash;
-  message.data = send.data;
-  message.round = send.round;
-  message.trace = send.trace;
-  send.message = &message;
-  return message;
+inline simulated::message& simulated_transport::make_message(outgoing& send) {
+  message& msg = world_.message_pool_.take();
+  msg.key = send.key;
+  msg.key.peer = rank();  // as the receiver sees it
+  msg.dest = send.key.peer;
+  msg.sender = this;
+  msg.send = &send;
+  msg.size = send.size;
+  msg.hash = send.record->hash;
+  msg.data = send.data;
+  msg.round = send.round;
+  msg.trace = send.trace;
+  send.msg = &msg;
+  return msg;
 }
 
-// The message leaves when those before it have. True: at once, and its bytes may be used again.
-inline bool simulated_transport::launch(outgoing& send, bool may_end, bool asked) {
-  const simulated::network& wires = world_.network_;
-  flight& message = make(send);
-  message.asked = asked;
-  message.hops = wires.hops(rank(), message.to);
-  message.port = wires.port_time(message.size);
-  const ticks turn = std::max(world_.now_, sends_until_);
-  const ticks begin = turn + wires.overhead();
-  message.tail = sends_until_ = begin + message.port;
-  if (world_.traced_) world_.trace_[message.trace - 1].started = turn;
-  if (world_.planned_) message.damaged = world_.damages(*this);
-  if (message.hops > 0) {
-    world_.push(begin, simulated_world::event::kind::hop, message.to, &message);
+// Transmits a message after the rank's previous ones. Returns true if the send has ended already.
+inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_cleared) {
+  const simulated::network& network = world_.network_;
+  message& msg = make_message(send);
+  msg.is_cleared = is_cleared;
+  msg.hops = network.hops(rank(), msg.dest);
+  msg.port = network.port_time(msg.size);
+  const ticks start = std::max(world_.now_, egress_busy_until_);
+  const ticks begin = start + network.overhead();
+  msg.tail = egress_busy_until_ = begin + msg.port;
+  if (world_.traced_) world_.trace_[msg.trace - 1].started = start;
+  if (world_.has_plan_) msg.is_corrupted = world_.corrupts(*this);
+  if (msg.hops > 0) {
+    world_.push(begin, simulated_world::event::kind::hop, msg.dest, &msg);
   }
-  if (may_end && message.tail == world_.now_) {
-    load(message);
-    message.send = nullptr;
-    send.message = nullptr;
+  if (may_end && msg.tail == world_.now_) {
+    copy_payload(msg);
+    msg.send = nullptr;
+    send.msg = nullptr;
     send.record->bytes += send.size;
-    world_.left(message);
+    world_.finish_transmission(msg);
     return true;
   }
-  send.at = outgoing::stage::leaving;
+  send.progress = outgoing::stage::transmitting;
   send.prev = nullptr;
-  send.next = leaving_;
-  if (leaving_ != nullptr) leaving_->prev = &send;
-  leaving_ = &send;
-  message.leaving = true;
-  world_.push(message.tail, simulated_world::event::kind::left, rank(), &message);
+  send.next = transmitting_;
+  if (transmitting_ != nullptr) transmitting_->prev = &send;
+  transmitting_ = &send;
+  msg.is_transmitting = true;
+  world_.push(msg.tail, simulated_world::event::kind::transmitted, rank(), &msg);
   return false;
 }
 
-// From here on the sender's bytes are not looked at.
-inline void simulated_transport::load(flight& message) {
-  if (world_.phantom_ || message.size == 0 || message.over) return;
-  message.copy = match_.take_scratch(message.size);
-  if (message.copy.memory == nullptr) throw error(errc::not_enough_memory);
-  std::memcpy(message.copy.memory, message.data, message.size);
-  message.data = static_cast<const std::byte*>(message.copy.memory);
+// Copies the payload, so that the sender's buffer is not accessed any more.
+inline void simulated_transport::copy_payload(message& msg) {
+  if (world_.phantom_ || msg.size == 0 || msg.is_released) return;
+  msg.copy = matcher_.acquire_scratch(msg.size);
+  if (msg.copy.memory == nullptr) throw error(errc::not_enough_memory);
+  std::memcpy(msg.copy.memory, msg.data, msg.size);
+  msg.data = static_cast<const std::byte*>(msg.copy.memory);
 }
 
-// The last byte has left.
-inline void simulated_transport::sent(flight& message) {
-  if (outgoing* const send = message.send) {
-    unlink(*send);
-    load(message);
-    message.send = nullptr;
+// The last byte of a message has left: its send ends.
+inline void simulated_transport::handle_transmitted(message& msg) {
+  if (outgoing* const send = msg.send) {
+    remove_transmitting(*send);
+    copy_payload(msg);
+    msg.send = nullptr;
     send->finish({});
   }
-  world_.left(message);
+  world_.finish_transmission(msg);
 }
 
-// The rank has died meanwhile.
-inline void simulated_transport::never_sent(flight& message) {
-  if (outgoing* const send = std::exchange(message.send, nullptr)) {
-    send->message = nullptr;
+// The rank died before the message had left.
+inline void simulated_transport::drop_unsent(message& msg) {
+  if (outgoing* const send = std::exchange(msg.send, nullptr)) {
+    send->msg = nullptr;
   }
-  message.lost = true;
-  world_.left(message);
+  msg.is_lost = true;
+  world_.finish_transmission(msg);
 }
 
-inline void simulated_transport::unlink(outgoing& send) {
-  (send.prev != nullptr ? send.prev->next : leaving_) = send.next;
+inline void simulated_transport::remove_transmitting(outgoing& send) {
+  (send.prev != nullptr ? send.prev->next : transmitting_) = send.next;
   if (send.next != nullptr) send.next->prev = send.prev;
 }
 
-// Its operation ends before its time: what was on the way goes on from a copy.
+// Withdraws a send. A message that is being transmitted continues from a copy.
 inline void simulated_transport::withdraw(outgoing& send) {
-  flight* const message = std::exchange(send.message, nullptr);
-  if (send.at == outgoing::stage::leaving) {
-    unlink(send);
-    if (message != nullptr && world_.is_dead(rank())) {
-      message->lost = true;
-    } else if (message != nullptr) {
-      load(*message);
+  message* const msg = std::exchange(send.msg, nullptr);
+  if (send.progress == outgoing::stage::transmitting) {
+    remove_transmitting(send);
+    if (msg != nullptr && world_.is_dead(rank())) {
+      msg->is_lost = true;
+    } else if (msg != nullptr) {
+      copy_payload(*msg);
     }
   } else {
-    waiting_.remove(send);
-    if (message != nullptr && message->kept) {
-      world_[message->to].match_.forget(*message);
-      world_.release(*message);
-    } else if (message != nullptr) {
-      message->lost = true;
+    waiting_sends_.remove(send);
+    if (msg != nullptr && msg->is_queued) {
+      world_[msg->dest].matcher_.remove_unexpected(*msg);
+      world_.release(*msg);
+    } else if (msg != nullptr) {
+      msg->is_lost = true;
     }
   }
-  if (message != nullptr) message->send = nullptr;
-  send.at = outgoing::stage::idle;
+  if (msg != nullptr) msg->send = nullptr;
+  send.progress = outgoing::stage::idle;
 }
 
-// The receiver has asked for it; short ones behind it had to wait for nothing but their turn.
-inline void simulated_transport::go_ahead(outgoing& send) {
+// The receiver has cleared a send. Short messages behind it waited only to keep the order, and
+// follow.
+inline void simulated_transport::handle_cts(outgoing& send) {
   const message_key key = send.key;
-  const bool direct = key.is_point_to_point();
-  waiting_.remove(send);
-  launch(send, false, direct);
-  while (!direct) {
-    outgoing* const next = waiting_.find(key);
+  const bool is_direct = key.is_point_to_point();
+  waiting_sends_.remove(send);
+  transmit(send, false, is_direct);
+  while (!is_direct) {
+    outgoing* const next = waiting_sends_.find(key);
     if (next == nullptr || next->size > world_.plan_.eager_limit) return;
-    waiting_.remove(*next);
-    launch(*next, false, false);
+    waiting_sends_.remove(*next);
+    transmit(*next, false, false);
   }
 }
 
-// Its header, behind all that has left before: it tells the length and asks for nothing.
-inline void simulated_transport::remind(outgoing& send) {
-  send.reminded = true;
-  flight& message = make(send);
-  message.send = nullptr;
-  send.message = nullptr;
-  message.header = message.reminder = message.leaving = true;
-  message.hops = world_.network_.hops(rank(), message.to);
-  message.tail = std::max(world_.now_, sends_until_);
-  if (message.hops > 0) {
-    world_.push(message.tail, simulated_world::event::kind::hop, message.to, &message);
+// Repeats an RTS after all messages sent before. It only tells the receiver the length of the
+// message.
+inline void simulated_transport::repeat_rts(outgoing& send) {
+  send.rts_repeated = true;
+  message& msg = make_message(send);
+  msg.send = nullptr;
+  send.msg = nullptr;
+  msg.is_rts = msg.is_repeated_rts = msg.is_transmitting = true;
+  msg.hops = world_.network_.hops(rank(), msg.dest);
+  msg.tail = std::max(world_.now_, egress_busy_until_);
+  if (msg.hops > 0) {
+    world_.push(msg.tail, simulated_world::event::kind::hop, msg.dest, &msg);
   }
-  world_.push(message.tail, simulated_world::event::kind::left, rank(), &message);
+  world_.push(msg.tail, simulated_world::event::kind::transmitted, rank(), &msg);
 }
 
-// ---- a rank receives
+// ---- receiving
 
-inline bool simulated_transport::start(posted& receive) {
-  if (world_.planned_ && !world_.counts(*this)) return false;
-  arrival* const first = match_.post(receive);
-  if (first == nullptr) {
-    const bool large = receive.size > world_.plan_.eager_limit;
-    if (large && !receive.key.is_point_to_point()) ask(receive);
+inline bool simulated_transport::start(posted_receive& receive) {
+  if (world_.has_plan_ && !world_.count_event(*this)) return false;
+  unexpected_message* const arrived = matcher_.post(receive);
+  if (arrived == nullptr) {
+    const bool is_long = receive.size > world_.plan_.eager_limit;
+    if (is_long && !receive.key.is_point_to_point()) clear_waiting_send(receive);
     return false;
   }
-  auto& message = static_cast<flight&>(*first);
-  if (message.header) {
-    match_.list(receive);
-    message.kept = false;
-    return grant(receive, message);
+  auto& msg = static_cast<message&>(*arrived);
+  if (msg.is_rts) {
+    matcher_.enqueue(receive);
+    msg.is_queued = false;
+    return send_cts(receive, msg);
   }
-  if (!settle(receive, message)) return false;
+  if (!deliver(receive, msg)) return false;
   receive.record->bytes += receive.received;
   return true;
 }
 
-// A long message may be waiting for this receive.
-inline void simulated_transport::ask(posted& receive) {
+// Clears the long message that waits for this receive, if there is one.
+inline void simulated_transport::clear_waiting_send(posted_receive& receive) {
   simulated_transport& peer = world_[receive.key.peer];
-  message_key theirs = receive.key;
-  theirs.peer = rank();
-  outgoing* const send = peer.waiting_.find(theirs);
-  if (send == nullptr || !world_.passes(rank(), receive.key.peer)) return;
-  receive.granted = true;
-  peer.go_ahead(*send);
+  message_key peer_key = receive.key;
+  peer_key.peer = rank();
+  outgoing* const send = peer.waiting_sends_.find(peer_key);
+  if (send == nullptr || !world_.try_pass(rank(), receive.key.peer)) return;
+  receive.cleared = true;
+  peer.handle_cts(*send);
 }
 
-// A listed receive and the header of a long point-to-point message. True: the receive has ended,
-// and is off its list.
-inline bool simulated_transport::grant(posted& receive, flight& header) {
-  outgoing* const send = header.send;
-  simulated_transport& peer = *header.from;
-  receive.ec = match_.check(receive, header.key.peer, header.size, header.hash);
-  send->message = nullptr;
-  world_.release(header);
+// Answers the RTS of a long point-to-point message for a listed receive. Returns true if the
+// receive has ended with an error, and removes it from its list.
+inline bool simulated_transport::send_cts(posted_receive& receive, message& msg) {
+  outgoing* const send = msg.send;
+  simulated_transport& peer = *msg.sender;
+  receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
+  send->msg = nullptr;
+  world_.release(msg);
   if (!receive.ec) {
-    match_.grant(receive, peer.rank());
-    if (world_.passes(rank(), peer.rank())) peer.go_ahead(*send);
+    matcher_.set_cleared(receive, peer.rank());
+    if (world_.try_pass(rank(), peer.rank())) peer.handle_cts(*send);
     return false;
   }
-  match_.unlist(receive);
-  // Nobody wants the bytes; the sender has done its part.
-  peer.waiting_.remove(*send);
+  matcher_.dequeue(receive);
+  // The receive has failed, and the message is not needed. The send ends without an error.
+  peer.waiting_sends_.remove(*send);
   send->finish({});
-  world_.push(world_.now_, simulated_world::event::kind::turn, peer.rank(), nullptr);
+  world_.push(world_.now_, simulated_world::event::kind::run, peer.rank(), nullptr);
   return true;
 }
 
-inline void simulated_transport::taken(flight& message) {
-  note(message.key, message.hash);
-  if (message.header) {
-    message.reminder ? reminded(message) : header(message);
+inline void simulated_transport::handle_accepted(message& msg) {
+  record_collective(msg.key, msg.hash);
+  if (msg.is_rts) {
+    msg.is_repeated_rts ? handle_repeated_rts(msg) : handle_rts(msg);
     return;
   }
-  if (message.damaged) {
-    failure why(errc::protocol_error);
-    why.culprit = message.key.peer;
-    why.say("a message of rank %d has a wrong checksum", message.key.peer);
-    world_.release(message);
-    match_.died(why.culprit, why);
+  if (msg.is_corrupted) {
+    failure reason(errc::protocol_error);
+    reason.culprit = msg.key.peer;
+    reason.set_detail("a message of rank %d has a wrong checksum", msg.key.peer);
+    world_.release(msg);
+    matcher_.peer_died(reason.culprit, reason);
     return;
   }
-  posted* const receive =
-      message.asked ? match_.take_granted(message.key) : match_.take(message.key);
+  posted_receive* const receive =
+      msg.is_cleared ? matcher_.take_cleared(msg.key) : matcher_.take(msg.key);
   if (receive != nullptr) {
-    if (world_.plan_.pieces && message.size > 1) {
-      begin_to_fill(*receive, message);
-    } else if (settle(*receive, message)) {
+    if (world_.plan_.pieces && msg.size > 1) {
+      start_piecewise(*receive, msg);
+    } else if (deliver(*receive, msg)) {
       receive->finish(receive->ec);
     }
     return;
   }
-  const communicator_state* const known = match_.find(message.key.communicator);
-  const bool failed = known != nullptr && known->failed();
-  if (!match_.inspect(message.key, message.hash) || failed || message.asked) {
-    world_.release(message);
+  const communicator_state* const comm = matcher_.find(msg.key.communicator);
+  const bool failed = comm != nullptr && comm->failed();
+  if (!matcher_.inspect(msg.key, msg.hash) || failed || msg.is_cleared) {
+    world_.release(msg);
     return;
   }
-  message.buffered = true;
-  match_.keep(message);
+  msg.buffered = true;
+  matcher_.add_unexpected(msg);
 }
 
-// A receive that is off its list gets its message. False: they are of different calls, and the
-// receive waits for the verdict, which names both sides.
-inline bool simulated_transport::settle(posted& receive, flight& message) {
-  receive.ec = match_.check(receive, message.key.peer, message.size, message.hash);
+// Delivers a message to a receive that is not listed. Returns false if they belong to different
+// calls: the receive then waits for the failure, which names both calls.
+inline bool simulated_transport::deliver(posted_receive& receive, message& msg) {
+  receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
   if (!receive.ec) {
-    std::uint32_t& longest = chain_of(message.key);
-    longest = std::max(longest, message.round);
+    std::uint32_t& length = chain_of(msg.key);
+    length = std::max(length, msg.round);
     if (world_.traced_) {
-      simulated::message_trace& seen = world_.trace_[message.trace - 1];
-      seen.received = world_.now_;
-      seen.folded = receive.fold != nullptr;
+      simulated::message_trace& trace = world_.trace_[msg.trace - 1];
+      trace.received = world_.now_;
+      trace.folded = receive.fold != nullptr;
     }
     if (world_.phantom_) {
-      receive.received = message.size;
-      receive.source = message.key.peer;
+      receive.received = msg.size;
+      receive.source = msg.key.peer;
     } else {
-      receive.accept(message.data, message.size, message.key.peer);
+      receive.accept(msg.data, msg.size, msg.key.peer);
     }
   }
-  world_.release(message);
+  world_.release(msg);
   if (receive.ec != errc::mismatch || receive.record->communicator->failed()) return true;
-  match_.list(receive);
+  matcher_.enqueue(receive);
   return false;
 }
 
-// Under a plan with `pieces`: some of it now, the rest bit by bit, and what reduces it at the end.
-inline void simulated_transport::begin_to_fill(posted& receive, flight& message) {
-  if (match_.check(receive, message.key.peer, message.size, message.hash)) {
-    if (settle(receive, message)) receive.finish(receive.ec);
+// For plans with `pieces`: delivers a part now and the rest piece by piece. A reduction runs at the
+// end.
+inline void simulated_transport::start_piecewise(posted_receive& receive, message& msg) {
+  if (matcher_.check(receive, msg.key.peer, msg.size, msg.hash)) {
+    if (deliver(receive, msg)) receive.finish(receive.ec);
     return;
   }
-  message.receive = &receive;
-  receive.held_by = this;
-  filling_.push_back(&message);
-  filled(message);
+  msg.receive = &receive;
+  receive.writer = this;
+  piecewise_.push_back(&msg);
+  handle_piece(msg);
 }
 
-inline void simulated_transport::filled(flight& message) {
-  posted* const receive = message.receive;
+inline void simulated_transport::handle_piece(message& msg) {
+  posted_receive* const receive = msg.receive;
   if (receive == nullptr) {
-    std::erase(filling_, &message);
-    world_.release(message);
+    std::erase(piecewise_, &msg);
+    world_.release(msg);
     return;
   }
-  const std::size_t piece = (message.size - message.filled + 1) / 2;
-  if (message.filled + piece < message.size) {
+  const std::size_t piece = (msg.size - msg.filled + 1) / 2;
+  if (msg.filled + piece < msg.size) {
     if (receive->fold == nullptr && !world_.phantom_) {
-      std::memcpy(receive->data + message.filled, message.data + message.filled, piece);
+      std::memcpy(receive->data + msg.filled, msg.data + msg.filled, piece);
     }
-    message.filled += piece;
-    world_.push(world_.now_ + simulated::per_nanosecond, simulated_world::event::kind::filled,
-                rank(), &message);
+    msg.filled += piece;
+    world_.push(world_.now_ + simulated::per_nanosecond, simulated_world::event::kind::piece,
+                rank(), &msg);
     return;
   }
-  std::erase(filling_, &message);
-  receive->held_by = nullptr;
-  if (settle(*receive, message)) receive->finish(receive->ec);
+  std::erase(piecewise_, &msg);
+  receive->writer = nullptr;
+  if (deliver(*receive, msg)) receive->finish(receive->ec);
 }
 
-inline void simulated_transport::header(flight& message) {
-  const communicator_state* const known = match_.find(message.key.communicator);
-  if (message.lost || !match_.inspect(message.key, message.hash) ||
-      (known != nullptr && known->failed())) {
-    if (message.send != nullptr) message.send->message = nullptr;
-    world_.release(message);
+inline void simulated_transport::handle_rts(message& msg) {
+  const communicator_state* const comm = matcher_.find(msg.key.communicator);
+  if (msg.is_lost || !matcher_.inspect(msg.key, msg.hash) || (comm != nullptr && comm->failed())) {
+    if (msg.send != nullptr) msg.send->msg = nullptr;
+    world_.release(msg);
     return;
   }
-  posted* const receive = match_.peek(message.key);
+  posted_receive* const receive = matcher_.peek(msg.key);
   if (receive == nullptr) {
-    message.kept = true;
-    match_.keep(message);
-  } else if (grant(*receive, message)) {
+    msg.is_queued = true;
+    matcher_.add_unexpected(msg);
+  } else if (send_cts(*receive, msg)) {
     receive->finish(receive->ec);
   }
 }
 
-// Its receiver may expect another length, and then neither would end.
-inline void simulated_transport::reminded(flight& message) {
-  if (match_.inspect(message.key, message.hash)) {
-    posted* const receive = match_.first(message.key);
+// Compares the length of a waiting message with that of its receive, since otherwise a mismatch
+// would leave both waiting.
+inline void simulated_transport::handle_repeated_rts(message& msg) {
+  if (matcher_.inspect(msg.key, msg.hash)) {
+    posted_receive* const receive = matcher_.first(msg.key);
     if (receive != nullptr) {
-      match_.check(*receive, message.key.peer, message.size, message.hash);
+      matcher_.check(*receive, msg.key.peer, msg.size, msg.hash);
     }
   }
-  world_.release(message);
+  world_.release(msg);
 }
 
-// ---- what ranks tell each other
+// ---- control messages
 
-inline void simulated_transport::say(int peer, word&& said) {
-  if (!world_.passes(rank(), peer)) return;
-  said.from = rank();
-  said.to = peer;
-  said.key.peer = rank();
-  word& sent = world_.words_.take();
-  sent = said;
-  const ticks when = world_.now_ + world_.network_.latency(rank(), peer);
-  world_.push(world_.in_order(rank(), peer, when), simulated_world::event::kind::said, peer, &sent);
+inline void simulated_transport::send_control(int peer, control_message&& msg) {
+  if (!world_.try_pass(rank(), peer)) return;
+  msg.source = rank();
+  msg.dest = peer;
+  msg.key.peer = rank();
+  control_message& copy = world_.control_pool_.take();
+  copy = msg;
+  const ticks time = world_.now_ + world_.network_.latency(rank(), peer);
+  world_.push(world_.enforce_order(rank(), peer, time),
+              simulated_world::event::kind::control_arrived, peer, &copy);
 }
 
-inline void simulated_transport::heard(const word& said) {
-  const int teller = said.news ? rank() : said.from;
-  switch (said.what) {
-    case word::kind::dial:
-      say_of_link(said.from, word::kind::opened);
+inline void simulated_transport::handle_control(const control_message& msg) {
+  const int reporter = msg.from_store ? rank() : msg.source;
+  switch (msg.type) {
+    case control_message::kind::dial:
+      send_connection_control(msg.source, control_message::kind::opened);
       [[fallthrough]];
-    case word::kind::opened:
-      match_.linked(said.from, now());
+    case control_message::kind::opened:
+      matcher_.peer_connected(msg.source, now());
       world_.set_timer(*this);
       break;
-    case word::kind::announce:
-      match_.inspect(said.key, said.hash);
-      note(said.key, said.hash);
-      match_.hear(said.from, said.key.communicator, said.known, now());
-      report(said.from, said.key.communicator, match_.report_on(said.key.communicator, now()));
+    case control_message::kind::announce:
+      matcher_.inspect(msg.key, msg.hash);
+      record_collective(msg.key, msg.hash);
+      matcher_.receive_report(msg.source, msg.key.communicator, msg.state, now());
+      report(msg.source, msg.key.communicator, matcher_.make_report(msg.key.communicator, now()));
       world_.set_timer(*this);
       break;
-    case word::kind::report:
-      match_.hear(said.from, said.key.communicator, said.known, now());
+    case control_message::kind::report:
+      matcher_.receive_report(msg.source, msg.key.communicator, msg.state, now());
       world_.set_timer(*this);
       break;
-    case word::kind::dispute:
-      match_.compare(said.from, said.key.communicator, said.key.sequence, said.print);
+    case control_message::kind::dispute:
+      matcher_.compare(msg.source, msg.key.communicator, msg.key.sequence, msg.print);
       break;
-    case word::kind::revoke:
-      if (said.why.code == errc::peer_failed && said.why.culprit >= 0) {
-        if (said.why.culprit != rank()) match_.died(said.why.culprit, said.why, teller);
+    case control_message::kind::revoke:
+      if (msg.reason.code == errc::peer_failed && msg.reason.culprit >= 0) {
+        if (msg.reason.culprit != rank())
+          matcher_.peer_died(msg.reason.culprit, msg.reason, reporter);
       } else {
-        match_.revoke(said.key.communicator, reported_failure(said.why), teller);
+        matcher_.revoke(msg.key.communicator, reported_failure(msg.reason), reporter);
       }
       break;
-    case word::kind::lost:
-      match_.died(said.from, said.why);
+    case control_message::kind::lost:
+      matcher_.peer_died(msg.source, msg.reason);
       break;
   }
 }
 
-inline void simulated_transport::tell_why(int peer, std::uint32_t communicator,
-                                          const failure& why) {
-  word said;
-  said.what = word::kind::revoke;
-  said.key.communicator = communicator;
-  said.why = why;
-  say(peer, std::move(said));
+inline void simulated_transport::send_revoke(int peer, std::uint32_t communicator,
+                                             const failure& reason) {
+  control_message msg;
+  msg.type = control_message::kind::revoke;
+  msg.key.communicator = communicator;
+  msg.reason = reason;
+  send_control(peer, std::move(msg));
 }
 
-inline void simulated_transport::revoked(communicator_state& communicator, const failure& why,
-                                         int told_by) {
-  waiting_.each([&](outgoing& send) {
+inline void simulated_transport::revoked(communicator_state& communicator, const failure& reason,
+                                         int reporter) {
+  waiting_sends_.for_each([&](outgoing& send) {
     if (send.record->communicator != &communicator) return;
     withdraw(send);
-    send.finish(why.code);
+    send.finish(reason.code);
   });
-  for (keyed* at = leaving_; at != nullptr;) {
-    auto& send = static_cast<outgoing&>(*at);
-    at = at->next;
+  for (key_table_node* node = transmitting_; node != nullptr;) {
+    auto& send = static_cast<outgoing&>(*node);
+    node = node->next;
     if (send.record->communicator != &communicator) continue;
     withdraw(send);
-    send.finish(why.code);
+    send.finish(reason.code);
   }
-  for (flight* message : filling_) {
-    posted* const receive = message->receive;
+  for (message* msg : piecewise_) {
+    posted_receive* const receive = msg->receive;
     if (receive == nullptr || receive->key.communicator != communicator.id()) continue;
-    message->receive = nullptr;
-    receive->finish(why.code);
+    msg->receive = nullptr;
+    receive->finish(reason.code);
   }
   if (world_.is_dead(rank())) return;
-  if (told_by < 0 && world_.planned_) world_.spread(rank(), why, communicator.id());
-  // Without a plan words always arrive, so the first to know tells all; else each tells its peers.
-  if (told_by >= 0 && !world_.planned_) return;
+  if (reporter < 0 && world_.has_plan_) world_.broadcast_failure(rank(), reason, communicator.id());
+  // Without a plan control messages always arrive, so the rank that reports the failure sends it to
+  // all. With a plan every rank forwards it to its connected peers.
+  if (reporter >= 0 && !world_.has_plan_) return;
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
-    if (peer == rank() || peer == told_by) continue;
-    if (world_.planned_ && !world_.links_->is_open(rank(), peer)) continue;
-    tell_why(peer, communicator.id(), why);
+    if (peer == rank() || peer == reporter) continue;
+    if (world_.has_plan_ && !world_.connections_->is_open(rank(), peer)) continue;
+    send_revoke(peer, communicator.id(), reason);
   }
 }
 
 inline void simulated_transport::announce(int peer, const operation_record& waiting,
-                                          const state_report& known) {
-  word said;
-  said.what = word::kind::announce;
-  said.key = announcement(rank(), waiting);
-  said.hash = waiting.hash;
-  said.known = known;
-  say(peer, std::move(said));
+                                          const state_report& state) {
+  control_message msg;
+  msg.type = control_message::kind::announce;
+  msg.key = announcement(rank(), waiting);
+  msg.hash = waiting.hash;
+  msg.state = state;
+  send_control(peer, std::move(msg));
 }
 
 inline void simulated_transport::report(int peer, std::uint32_t communicator,
-                                        const state_report& known) {
-  word said;
-  said.what = word::kind::report;
-  said.key.communicator = communicator;
-  said.known = known;
-  say(peer, std::move(said));
+                                        const state_report& state) {
+  control_message msg;
+  msg.type = control_message::kind::report;
+  msg.key.communicator = communicator;
+  msg.state = state;
+  send_control(peer, std::move(msg));
 }
 
 inline void simulated_transport::add_awaited(const operation_record& waiting,
-                                             std::vector<int>& to) {
-  waiting_.each([&](outgoing& send) {
-    if (send.record == &waiting) to.push_back(send.key.peer);
+                                             std::vector<int>& ranks) {
+  waiting_sends_.for_each([&](outgoing& send) {
+    if (send.record == &waiting) ranks.push_back(send.key.peer);
   });
 }
 
 inline void simulated_transport::add_senders(const operation_record& waiting,
-                                             std::vector<int>& to) {
-  for (const flight* message : filling_) {
-    const posted* const receive = message->receive;
-    if (receive != nullptr && receive->record == &waiting) to.push_back(message->key.peer);
+                                             std::vector<int>& ranks) {
+  for (const message* msg : piecewise_) {
+    const posted_receive* const receive = msg->receive;
+    if (receive != nullptr && receive->record == &waiting) ranks.push_back(msg->key.peer);
   }
 }
 
-inline bool simulated_transport::is_linked(int peer) {
-  return !world_.planned_ || world_.links_->is_open(rank(), peer);
+inline bool simulated_transport::is_connected(int peer) {
+  return !world_.has_plan_ || world_.connections_->is_open(rank(), peer);
 }
 
-inline void simulated_transport::open_link(int peer) {
-  if (!is_linked(peer)) say_of_link(peer, word::kind::dial);
+inline void simulated_transport::open_connection(int peer) {
+  if (!is_connected(peer)) send_connection_control(peer, control_message::kind::dial);
 }
 
-inline void simulated_transport::say_of_link(int peer, word::kind what) {
-  word said;
-  said.what = what;
-  say(peer, std::move(said));
+inline void simulated_transport::send_connection_control(int peer, control_message::kind type) {
+  control_message msg;
+  msg.type = type;
+  send_control(peer, std::move(msg));
 }
 
-// Remembered where ranks may fall silent.
-inline void simulated_transport::note(const message_key& key, std::uint64_t hash) {
-  if (!world_.planned_ || hash == 0) return;
-  simulated::links::one_way& way = world_.links_->between(key.peer, rank());
-  way.communicator = key.communicator;
-  way.sequence = key.sequence;
+// Records the last collective of each peer, for reports on silent ranks in a run with a plan.
+inline void simulated_transport::record_collective(const message_key& key, std::uint64_t hash) {
+  if (!world_.has_plan_ || hash == 0) return;
+  simulated::connection_states::connection_state& state =
+      world_.connections_->between(key.peer, rank());
+  state.communicator = key.communicator;
+  state.sequence = key.sequence;
 }
 
-inline std::uint64_t simulated_transport::heard_in(int peer, std::uint32_t communicator) {
-  if (!world_.planned_) return 0;
-  const simulated::links::one_way& way = world_.links_->between(peer, rank());
-  return way.communicator == communicator ? way.sequence : 0;
+inline std::uint64_t simulated_transport::newest_sequence_from(int peer,
+                                                               std::uint32_t communicator) {
+  if (!world_.has_plan_) return 0;
+  const simulated::connection_states::connection_state& state =
+      world_.connections_->between(peer, rank());
+  return state.communicator == communicator ? state.sequence : 0;
 }
 
 inline void simulated_transport::dispute(int peer, std::uint32_t communicator,
-                                         std::uint64_t sequence, const fingerprint& ours) {
-  word said;
-  said.what = word::kind::dispute;
-  said.key.communicator = communicator;
-  said.key.sequence = sequence;
-  said.print = ours;
-  say(peer, std::move(said));
+                                         std::uint64_t sequence, const fingerprint& print) {
+  control_message msg;
+  msg.type = control_message::kind::dispute;
+  msg.key.communicator = communicator;
+  msg.key.sequence = sequence;
+  msg.print = print;
+  send_control(peer, std::move(msg));
 }
 
-// Deadlines; and who has long waited to send says so.
+// Checks deadlines, and repeats the RTS of sends that have waited long.
 inline void simulated_transport::sweep() {
-  match_.sweep(now());
-  waiting_.each([&](outgoing& send) {
-    const bool direct = send.key.is_point_to_point();
-    if (direct || send.reminded || now() - send.record->started < 100 * milliseconds) return;
-    remind(send);
+  matcher_.sweep(now());
+  waiting_sends_.for_each([&](outgoing& send) {
+    const bool is_direct = send.key.is_point_to_point();
+    if (is_direct || send.rts_repeated || now() - send.record->started < 100 * milliseconds) return;
+    repeat_rts(send);
   });
 }
 
-inline void simulated::flight::drop() { from->world_.release(*this); }
+inline void simulated::message::drop() { sender->world_.release(*this); }
 
 }  // namespace colls

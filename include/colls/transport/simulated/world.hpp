@@ -2,30 +2,30 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The simulated world: what happens next, and how messages travel.
+// The simulated world: the event loop and the routing of messages.
 
 #include <colls/transport/simulated/simulated_transport.hpp>
 
 namespace colls {
 
-inline simulated_world::simulated_world(int size, const settings& how)
+inline simulated_world::simulated_world(int size, const settings& config)
     : size_(size),
-      network_(how.network, size),
-      plan_(how.plan),
-      seed_(how.seed),
-      phantom_(how.phantom),
-      traced_(how.traced),
-      planned_(!how.plan.empty()),
-      patient_(how.plan.is_fatal()),
-      taken_until_(network_.links()) {
-  for (const fault& each : plan_.faults) {
-    if (each.rank >= size || each.peer >= size) {
+      network_(config.network, size),
+      plan_(config.plan),
+      seed_(config.seed),
+      phantom_(config.phantom),
+      traced_(config.traced),
+      has_plan_(!config.plan.empty()),
+      waits_for_deadlines_(config.plan.is_fatal()),
+      link_busy_until_(network_.links()) {
+  for (const fault& entry : plan_.faults) {
+    if (entry.rank >= size || entry.peer >= size) {
       throw std::invalid_argument("the plan names rank " +
-                                  std::to_string(std::max(each.rank, each.peer)) + " of " +
+                                  std::to_string(std::max(entry.rank, entry.peer)) + " of " +
                                   std::to_string(size));
     }
   }
-  if (planned_) links_ = std::make_unique<simulated::links>(size);
+  if (has_plan_) connections_ = std::make_unique<simulated::connection_states>(size);
   ranks_ = std::allocator<simulated_transport>().allocate(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) std::construct_at(ranks_ + rank, *this, rank);
 }
@@ -36,246 +36,251 @@ inline simulated_world::~simulated_world() {
   std::allocator<simulated_transport>().deallocate(ranks_, static_cast<std::size_t>(size_));
 }
 
-inline void simulated_world::forget_counts() {
+inline void simulated_world::reset_counters() {
   messages_ = bytes_ = overdue_ = 0;
   rounds_ = 0;
   trace_.clear();
 }
 
-inline std::uint32_t simulated_world::note(int from, const message_key& key, std::uint32_t round,
-                                           std::size_t size, const std::byte* data) {
-  simulated::message_trace& made = trace_.emplace_back();
-  made.from = from;
-  made.to = key.peer;
-  made.sequence = key.sequence;
-  made.lane = key.lane;
-  made.round = round;
-  made.size = size;
-  made.data = data;
+inline std::uint32_t simulated_world::add_trace(int source, const message_key& key,
+                                                std::uint32_t round, std::size_t size,
+                                                const std::byte* data) {
+  simulated::message_trace& trace = trace_.emplace_back();
+  trace.source = source;
+  trace.dest = key.peer;
+  trace.sequence = key.sequence;
+  trace.lane = key.lane;
+  trace.round = round;
+  trace.size = size;
+  trace.data = data;
   return static_cast<std::uint32_t>(trace_.size());
 }
 
 inline bool simulated_world::step() {
-  if (!strikes_.empty()) {
-    strike();
+  if (!pending_faults_.empty()) {
+    apply_pending_faults();
     return true;
   }
   if (events_.empty()) return false;
   if (!timers_.empty() && next_timer(events_.next_time())) return true;
   const auto next = events_.pop();
   now_ = next.time;
-  look_ahead();
+  prefetch();
   handle(next.item);
   return true;
 }
 
-// With thousands of ranks no cache holds them all: what will be touched soon is fetched in time.
-// Inlined, since a function that only prefetches is one without effect, and its calls are dropped.
-[[gnu::always_inline]] inline void simulated_world::look_ahead() const {
-  const auto fetch = [](const void* at, int before, int bytes) __attribute__((always_inline)) {
-    if (at == nullptr) return;
-    const char* const from = static_cast<const char*>(at) - before;
-    for (int i = 0; i < before + bytes; i += 64) __builtin_prefetch(from + i);
+// Prefetches the objects of upcoming events, since the state of thousands of ranks exceeds any
+// cache. Always inlined: a function that only prefetches has no effect, so the compiler would drop
+// its calls.
+[[gnu::always_inline]] inline void simulated_world::prefetch() const {
+  const auto prefetch_lines = [](const void* object, int before,
+                                 int bytes) __attribute__((always_inline)) {
+    if (object == nullptr) return;
+    const char* const start = static_cast<const char*>(object) - before;
+    for (int i = 0; i < before + bytes; i += 64) __builtin_prefetch(start + i);
   };
-  if (const event* const far = events_.guess(16)) {
-    fetch(ranks_ + far->rank, 0, sizeof(simulated_transport));
-    fetch(far->subject, 0, sizeof(flight));
+  if (const event* const far = events_.peek(16)) {
+    prefetch_lines(ranks_ + far->rank, 0, sizeof(simulated_transport));
+    prefetch_lines(far->subject, 0, sizeof(message));
   }
-  if (const event* const near = events_.guess(8)) {
-    const auto* const message = static_cast<const flight*>(near->subject);
-    if (near->what == event::kind::arrived) {
-      fetch(ranks_[near->rank].match_.receives().home(message->key), 0, 1);
-    } else if (near->what == event::kind::left) {
-      fetch(message->send, 0, sizeof(simulated::outgoing));
+  if (const event* const near = events_.peek(8)) {
+    const auto* const msg = static_cast<const message*>(near->subject);
+    if (near->type == event::kind::arrived) {
+      prefetch_lines(ranks_[near->rank].matcher_.receives().bucket_address(msg->key), 0, 1);
+    } else if (near->type == event::kind::transmitted) {
+      prefetch_lines(msg->send, 0, sizeof(simulated::outgoing));
     }
   }
-  const event* const nearest = events_.guess(4);
-  if (nearest == nullptr || nearest->what != event::kind::arrived) return;
-  const auto* const message = static_cast<const flight*>(nearest->subject);
-  // A receive lies in the middle of its coroutine.
-  fetch(ranks_[nearest->rank].match_.receives().first_at_home(message->key), 512, 512);
+  const event* const nearest = events_.peek(4);
+  if (nearest == nullptr || nearest->type != event::kind::arrived) return;
+  const auto* const msg = static_cast<const message*>(nearest->subject);
+  // A receive lies inside its coroutine frame.
+  prefetch_lines(ranks_[nearest->rank].matcher_.receives().bucket_head(msg->key), 512, 512);
 }
 
 inline void simulated_world::handle(const event& due) {
   simulated_transport& rank = ranks_[due.rank];
-  auto* const message = static_cast<flight*>(due.subject);
-  const event::kind what = due.what;
-  if (what == event::kind::hop) {
-    hop(*message);
+  auto* const msg = static_cast<message*>(due.subject);
+  const event::kind type = due.type;
+  if (type == event::kind::hop) {
+    handle_hop(*msg);
     return;
   }
-  if (what == event::kind::arrived && !arrive(*message)) return;
-  if (what == event::kind::said && now_ < rank.takes_until_) {
-    // It does not overtake messages that came before it.
-    push(rank.takes_until_, event::kind::heard, due.rank, due.subject);
+  if (type == event::kind::arrived && !handle_arrival(*msg)) return;
+  if (type == event::kind::control_arrived && now_ < rank.receiver_busy_until_) {
+    // A control message does not overtake messages that arrived before it.
+    push(rank.receiver_busy_until_, event::kind::control_accepted, due.rank, due.subject);
     return;
   }
-  if (planned_ && holds_up(due, rank)) return;
-  switch (what) {
-    case event::kind::left:
-      rank.sent(*message);
+  if (has_plan_ && intercept(due, rank)) return;
+  switch (type) {
+    case event::kind::transmitted:
+      rank.handle_transmitted(*msg);
       break;
     case event::kind::arrived:
-    case event::kind::taken:
-      rank.taken(*message);
+    case event::kind::accepted:
+      rank.handle_accepted(*msg);
       break;
-    case event::kind::filled:
-      rank.filled(*message);
+    case event::kind::piece:
+      rank.handle_piece(*msg);
       break;
-    case event::kind::said:
-    case event::kind::heard: {
-      auto& said = *static_cast<word*>(due.subject);
-      rank.heard(said);
-      words_.give(said);
+    case event::kind::control_arrived:
+    case event::kind::control_accepted: {
+      auto& control = *static_cast<control_message*>(due.subject);
+      rank.handle_control(control);
+      control_pool_.give(control);
       break;
     }
     default:
       break;
   }
-  turn(rank);
+  run_rank(rank);
 }
 
 inline void simulated_world::idle(unsigned) {
   if (!next_timer(simulated::no_time))
-    throw std::logic_error("nothing will ever happen:\n" + waiting());
+    throw std::logic_error("nothing will ever happen:\n" + waiting_report());
 }
 
-// The first timer that is still of use and comes no later than that.
-inline bool simulated_world::next_timer(ticks at_latest) {
-  while (!timers_.empty() && timers_.front().when <= at_latest) {
+// Runs the first valid timer that is due by `max_time`. Returns false if there is none.
+inline bool simulated_world::next_timer(ticks max_time) {
+  while (!timers_.empty() && timers_.front().time <= max_time) {
     const timer first = timers_.front();
     std::pop_heap(timers_.begin(), timers_.end());
     timers_.pop_back();
     simulated_transport& rank = ranks_[first.rank];
-    if (rank.timer_ != first.when) continue;  // another was set since
+    if (rank.timer_ != first.time) continue;  // replaced by an earlier timer
     rank.timer_ = simulated::no_time;
-    if (!rank.match_.any_under_way() || is_dead(first.rank)) continue;
-    now_ = std::max(now_, first.when);
+    if (!rank.matcher_.any_in_flight() || is_dead(first.rank)) continue;
+    now_ = std::max(now_, first.time);
     if (now_ < rank.frozen_until_) {
       set_timer(rank, rank.frozen_until_);
       continue;
     }
-    if (rank.match_.due() <= now()) ++overdue_;
+    if (rank.matcher_.due() <= now()) ++overdue_;
     rank.sweep();
     set_timer(rank);
-    turn(rank);
+    run_rank(rank);
     return true;
   }
   return false;
 }
 
 inline void simulated_world::set_timer(simulated_transport& rank) {
-  const time_point due = rank.match_.due();
+  const time_point due = rank.matcher_.due();
   if (due != never) set_timer(rank, simulated::to_ticks(due));
 }
-inline void simulated_world::set_timer(simulated_transport& rank, ticks when) {
-  if (when >= rank.timer_) return;
-  rank.timer_ = when;
-  timers_.push_back({when, ++timers_set_, rank.rank()});
+inline void simulated_world::set_timer(simulated_transport& rank, ticks time) {
+  if (time >= rank.timer_) return;
+  rank.timer_ = time;
+  timers_.push_back({time, ++timers_set_, rank.rank()});
   std::push_heap(timers_.begin(), timers_.end());
 }
 
-inline std::string simulated_world::waiting() {
-  std::string all;
-  int told = 0;
+inline std::string simulated_world::waiting_report() {
+  std::string report;
+  int count = 0;
   for (int rank = 0; rank < size_; ++rank) {
-    ranks_[rank].match_.each_waiting([&](const posted& receive) {
-      if (++told > 8) return;
-      all += "rank " + std::to_string(rank) + " waits in " + name(receive.record->what) + " #" +
-             std::to_string(receive.record->sequence) + " for rank " +
-             std::to_string(receive.key.peer) + "\n";
+    ranks_[rank].matcher_.for_each_posted([&](const posted_receive& receive) {
+      if (++count > 8) return;
+      report += "rank " + std::to_string(rank) + " waits in " + name(receive.record->operation) +
+                " #" + std::to_string(receive.record->sequence) + " for rank " +
+                std::to_string(receive.key.peer) + "\n";
     });
-    ranks_[rank].waiting_.each([&](simulated::outgoing& send) {
-      if (++told > 8) return;
-      all += "rank " + std::to_string(rank) + " waits in " + name(send.record->what) + " #" +
-             std::to_string(send.record->sequence) + " to send to rank " +
-             std::to_string(send.key.peer) + "\n";
+    ranks_[rank].waiting_sends_.for_each([&](simulated::outgoing& send) {
+      if (++count > 8) return;
+      report += "rank " + std::to_string(rank) + " waits in " + name(send.record->operation) +
+                " #" + std::to_string(send.record->sequence) + " to send to rank " +
+                std::to_string(send.key.peer) + "\n";
     });
   }
-  return all;
+  return report;
 }
 
-// ---- a message travels
+// ---- routing
 
-inline void simulated_world::left(flight& message) {
-  message.leaving = false;
-  if (message.over) {
-    release(message);
+inline void simulated_world::finish_transmission(message& msg) {
+  msg.is_transmitting = false;
+  if (msg.is_released) {
+    release(msg);
     return;
   }
-  if (traced_ && !message.reminder) trace_[message.trace - 1].left = now_;
-  if (message.hops == 0) travel(message);
+  if (traced_ && !msg.is_repeated_rts) trace_[msg.trace - 1].left = now_;
+  if (msg.hops == 0) schedule_arrival(msg);
 }
 
-// It has passed all links but the receiver's own.
-inline void simulated_world::travel(flight& message) {
-  const int from = message.from->rank();
-  message.lost = message.lost || !passes(from, message.to);
-  const ticks way = network_.latency(from, message.to) + network_.overhead();
-  const ticks when = std::max(now_, message.tail) + way;
-  push(in_order(from, message.to, when), event::kind::arrived, message.to, &message);
+// The message has passed all links except the receiver's port.
+inline void simulated_world::schedule_arrival(message& msg) {
+  const int source = msg.sender->rank();
+  msg.is_lost = msg.is_lost || !try_pass(source, msg.dest);
+  const ticks way = network_.latency(source, msg.dest) + network_.overhead();
+  const ticks time = std::max(now_, msg.tail) + way;
+  push(enforce_order(source, msg.dest, time), event::kind::arrived, msg.dest, &msg);
 }
 
-inline void simulated_world::hop(flight& message) {
-  ticks& taken_until = taken_until_[network_.link(message.from->rank(), message.to, message.hop)];
-  const ticks start = std::max(now_, taken_until);
-  taken_until = start + network_.link_time(message.size);
-  const ticks way = message.hop > 0 ? network_.hop() : 0;
-  message.tail = std::max(message.tail + way, taken_until);
-  if (++message.hop < message.hops) {
-    push(start + network_.hop(), event::kind::hop, message.to, &message);
+inline void simulated_world::handle_hop(message& msg) {
+  ticks& busy_until = link_busy_until_[network_.link(msg.sender->rank(), msg.dest, msg.hop)];
+  const ticks start = std::max(now_, busy_until);
+  busy_until = start + network_.link_time(msg.size);
+  const ticks way = msg.hop > 0 ? network_.hop() : 0;
+  msg.tail = std::max(msg.tail + way, busy_until);
+  if (++msg.hop < msg.hops) {
+    push(start + network_.hop(), event::kind::hop, msg.dest, &msg);
   } else {
-    travel(message);
+    schedule_arrival(msg);
   }
 }
 
-// Its last byte was here an overhead ago, if the way in was free. False: it has to wait for that,
-// or for the receiver, or never gets there.
-inline bool simulated_world::arrive(flight& message) {
-  simulated_transport& rank = ranks_[message.to];
-  if (message.header && !message.reminder) return true;
-  if (message.lost) {
-    release(message);
+// The last byte arrived one overhead ago, if the port was free. Returns true if the receiver
+// accepts the message now. Otherwise it waits for the port or the receiver, or is lost.
+inline bool simulated_world::handle_arrival(message& msg) {
+  simulated_transport& rank = ranks_[msg.dest];
+  if (msg.is_rts && !msg.is_repeated_rts) return true;
+  if (msg.is_lost) {
+    release(msg);
     return false;
   }
-  if (message.header) {
-    if (now_ >= rank.takes_until_) return true;
-    push(rank.takes_until_, event::kind::taken, message.to, &message);
+  if (msg.is_rts) {
+    if (now_ >= rank.receiver_busy_until_) return true;
+    push(rank.receiver_busy_until_, event::kind::accepted, msg.dest, &msg);
     return false;
   }
-  rank.bytes_until_ = std::max(now_ - network_.overhead(), rank.bytes_until_ + message.port);
-  rank.takes_until_ = std::max(rank.bytes_until_, rank.takes_until_) + network_.overhead();
-  if (traced_) trace_[message.trace - 1].arrived = rank.bytes_until_;
-  if (rank.takes_until_ == now_) return true;
-  push(rank.takes_until_, event::kind::taken, message.to, &message);
+  rank.ingress_busy_until_ =
+      std::max(now_ - network_.overhead(), rank.ingress_busy_until_ + msg.port);
+  rank.receiver_busy_until_ =
+      std::max(rank.ingress_busy_until_, rank.receiver_busy_until_) + network_.overhead();
+  if (traced_) trace_[msg.trace - 1].arrived = rank.ingress_busy_until_;
+  if (rank.receiver_busy_until_ == now_) return true;
+  push(rank.receiver_busy_until_, event::kind::accepted, msg.dest, &msg);
   return false;
 }
 
-inline void simulated_world::release(flight& message) {
-  if (message.leaving) {
-    message.over = true;
+inline void simulated_world::release(message& msg) {
+  if (msg.is_transmitting) {
+    msg.is_released = true;
     return;
   }
-  if (message.copy.memory != nullptr) message.from->match_.give_scratch(message.copy);
-  const bool unsolicited = message.key.is_point_to_point() && !message.asked && !message.header;
-  if (unsolicited) message.from->unsolicited_ -= message.size;
-  flights_.give(message);
+  if (msg.copy.memory != nullptr) msg.sender->matcher_.release_scratch(msg.copy);
+  const bool is_eager = msg.key.is_point_to_point() && !msg.is_cleared && !msg.is_rts;
+  if (is_eager) msg.sender->eager_bytes_ -= msg.size;
+  message_pool_.give(msg);
 }
 
 inline void simulated_world::discard(const event& due) {
-  if (due.what == event::kind::turn) return;
-  if (due.what == event::kind::said || due.what == event::kind::heard) {
-    words_.give(*static_cast<word*>(due.subject));
+  if (due.type == event::kind::run) return;
+  if (due.type == event::kind::control_arrived || due.type == event::kind::control_accepted) {
+    control_pool_.give(*static_cast<control_message*>(due.subject));
     return;
   }
-  auto& message = *static_cast<flight*>(due.subject);
-  // Of a message with a way of its own two events may be left.
-  if (due.what == event::kind::left && message.hops > 0 && !message.over) {
-    message.leaving = false;
-  } else if (due.what == event::kind::left) {
-    left(message);
+  auto& msg = *static_cast<message*>(due.subject);
+  // A message that passes links inside the network may have two events.
+  if (due.type == event::kind::transmitted && msg.hops > 0 && !msg.is_released) {
+    msg.is_transmitting = false;
+  } else if (due.type == event::kind::transmitted) {
+    finish_transmission(msg);
   } else {
-    release(message);
+    release(msg);
   }
 }
 

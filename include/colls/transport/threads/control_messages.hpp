@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// speech: what the ranks tell each other besides messages.
+// Control messages between rank threads: everything that ranks exchange besides user data.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/threads/message.hpp>
@@ -12,102 +12,105 @@
 
 namespace colls::threads {
 
-/// One word: an announcement, a report, a dispute or a revocation.
-struct word final : item {
-  inbox* home = nullptr;
-  message_key key;  // with the speaker as peer
+/// An announcement, a report, a dispute or a revocation.
+struct control_message final : inbox_entry {
+  inbox* return_inbox = nullptr;  // of the sender, which reuses the message
+  message_key key;                // with the sender as peer
   std::uint64_t hash = 0;
   fingerprint print;
-  state_report known;
-  failure why;
+  state_report state;
+  failure reason;
 };
 
-/// The last word of a rank to another.
-struct farewell final : item {
-  int from = -1;
-  bool is_broken = false;  // it has no memory to say what is to be said
+/// The last control message of a rank to a peer.
+struct goodbye_message final : inbox_entry {
+  int source = -1;
+  bool is_broken = false;  // the sender has failed for lack of memory
 };
 
-/// What one rank says. Its words come back when they were heard, and are used again. Those that tell
-/// of nothing that the peer could not ask for again are left out where there is no memory for them.
-class speech {
+/// Sends the control messages of one rank. A receiver gives each message back, and the sender
+/// reuses it. Announcements and reports are dropped if there is no memory for them, since they are
+/// repeated.
+class control_messages {
  public:
-  speech(inboxes& all, int rank)
-      : inboxes_(all), rank_(rank), farewells_(static_cast<std::size_t>(all.size())) {}
+  control_messages(inboxes& world_inboxes, int rank)
+      : inboxes_(world_inboxes),
+        rank_(rank),
+        goodbyes_(static_cast<std::size_t>(world_inboxes.size())) {}
 
-  void announce(int peer, const operation_record& waiting, const state_report& known) {
-    word* const said = say(item::kind::announce);
-    if (said == nullptr) return;
-    said->key = announcement(rank_, waiting);
-    said->hash = waiting.hash;
-    said->known = known;
-    tell(peer, *said);
+  void announce(int peer, const operation_record& waiting, const state_report& state) {
+    control_message* const msg = prepare(inbox_entry::kind::announce);
+    if (msg == nullptr) return;
+    msg->key = announcement(rank_, waiting);
+    msg->hash = waiting.hash;
+    msg->state = state;
+    post(peer, *msg);
   }
-  void report(int peer, std::uint32_t communicator, const state_report& known) {
-    word* const said = say(item::kind::report);
-    if (said == nullptr) return;
-    said->key.communicator = communicator;
-    said->known = known;
-    tell(peer, *said);
+  void report(int peer, std::uint32_t communicator, const state_report& state) {
+    control_message* const msg = prepare(inbox_entry::kind::report);
+    if (msg == nullptr) return;
+    msg->key.communicator = communicator;
+    msg->state = state;
+    post(peer, *msg);
   }
-  /// False: there is no memory for it.
+  /// Returns false if there is no memory for the message.
   [[nodiscard]] bool dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-                             const fingerprint& ours) {
-    word* const said = say(item::kind::dispute);
-    if (said == nullptr) return false;
-    said->key = {rank_, communicator, sequence, 0};
-    said->print = ours;
-    tell(peer, *said);
+                             const fingerprint& print) {
+    control_message* const msg = prepare(inbox_entry::kind::dispute);
+    if (msg == nullptr) return false;
+    msg->key = {rank_, communicator, sequence, 0};
+    msg->print = print;
+    post(peer, *msg);
     return true;
   }
-  /// False: there is no memory for it.
-  [[nodiscard]] bool revoke(int peer, std::uint32_t communicator, const failure& why) {
-    word* const said = say(item::kind::revoke);
-    if (said == nullptr) return false;
-    said->key.communicator = communicator;
-    said->why = why;
-    tell(peer, *said);
+  /// Returns false if there is no memory for the message.
+  [[nodiscard]] bool revoke(int peer, std::uint32_t communicator, const failure& reason) {
+    control_message* const msg = prepare(inbox_entry::kind::revoke);
+    if (msg == nullptr) return false;
+    msg->key.communicator = communicator;
+    msg->reason = reason;
+    post(peer, *msg);
     return true;
   }
-  /// Once to each, and without memory. `is_broken`: for want of it, and all that is left to say.
+  /// Sends the last message to `peer`. Needs no memory. May be called once for each peer.
   void goodbye(int peer, bool is_broken) noexcept {
-    farewell& last = farewells_[static_cast<std::size_t>(peer)];
-    last.what = item::kind::goodbye;
-    last.from = rank_;
+    goodbye_message& last = goodbyes_[static_cast<std::size_t>(peer)];
+    last.type = inbox_entry::kind::goodbye;
+    last.source = rank_;
     last.is_broken = is_broken;
-    inboxes_[peer].put(last);  // or the peer has left, too
+    inboxes_[peer].put(last);  // fails if the peer has left too
   }
 
-  /// One of its own has come back.
-  void reuse(word& own) noexcept { words_.give(own); }
-  /// One of another rank's goes back.
-  static void heard(word& theirs) noexcept {
-    theirs.what = item::kind::spent;
-    theirs.home->put(theirs);
+  /// Takes back a message of this rank for reuse.
+  void recycle(control_message& msg) noexcept { pool_.give(msg); }
+  /// Gives a received message back to its sender.
+  static void give_back(control_message& msg) noexcept {
+    msg.type = inbox_entry::kind::processed;
+    msg.return_inbox->put(msg);
   }
 
  private:
-  // Null: there is no memory for it.
-  word* say(item::kind what) noexcept {
+  // Returns null if there is no memory for the message.
+  control_message* prepare(inbox_entry::kind type) noexcept {
     try {
-      word& said = words_.take();
-      said.what = what;
-      said.home = &inboxes_[rank_];
-      said.key = {};
-      said.key.peer = rank_;
-      return &said;
+      control_message& msg = pool_.take();
+      msg.type = type;
+      msg.return_inbox = &inboxes_[rank_];
+      msg.key = {};
+      msg.key.peer = rank_;
+      return &msg;
     } catch (const std::bad_alloc&) {
       return nullptr;
     }
   }
-  void tell(int peer, word& said) {
-    if (!inboxes_[peer].put(said)) words_.give(said);
+  void post(int peer, control_message& msg) {
+    if (!inboxes_[peer].put(msg)) pool_.give(msg);
   }
 
   inboxes& inboxes_;
   int rank_;
-  stock<word> words_;
-  std::vector<farewell> farewells_;  // by rank
+  node_pool<control_message> pool_;
+  std::vector<goodbye_message> goodbyes_;  // by rank
 };
 
 }  // namespace colls::threads

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// inbox: what other threads leave for a rank, and where it sleeps until they do.
+// The inbox of a rank: a queue that other threads write to, and on which the rank sleeps.
 
 #include <colls/base/clock.hpp>
 
@@ -17,59 +17,62 @@
 
 namespace colls::threads {
 
-/// Something that travels from rank to rank; lies in one inbox at a time.
-struct item {
+/// An entry of an inbox. It is in at most one inbox at a time.
+struct inbox_entry {
   enum class kind : std::uint8_t {
-    message,     // on offer
-    taken_back,  // by its sender: forget it
-    returned,    // a message that its sender may use again
+    message,    // a message to receive
+    cancelled,  // a message was cancelled by its sender
+    returned,   // a message comes back to its sender for reuse
     announce,
     report,
     dispute,
     revoke,
-    spent,    // one of the four above, for its sender to use again
-    goodbye,  // the last of its sender
+    processed,  // one of the four above comes back to its sender for reuse
+    goodbye,    // the last entry of its sender
   };
 
-  kind what{};
-  item* following = nullptr;
+  kind type{};
+  inbox_entry* next_entry = nullptr;
 };
 
-/// Any thread puts, one thread takes; what one thread puts is taken in that order.
+/// A multi-producer, single-consumer queue. Entries of one producer are taken in the order in which
+/// they were put.
 class inbox {
  public:
   inbox() = default;
   inbox(const inbox&) = delete;
   inbox& operator=(const inbox&) = delete;
 
-  /// False: its owner has left, and the item stays the caller's.
-  bool put(item& sent) noexcept {
-    item* last = last_.load(std::memory_order_relaxed);
+  /// Puts an entry. Returns false if the inbox is closed; the caller then keeps the entry.
+  bool put(inbox_entry& entry) noexcept {
+    inbox_entry* last = last_.load(std::memory_order_relaxed);
     do {
       if (last == &closed_) return false;
-      sent.following = last;
-    } while (!last_.compare_exchange_weak(last, &sent, std::memory_order_seq_cst,
+      entry.next_entry = last;
+    } while (!last_.compare_exchange_weak(last, &entry, std::memory_order_seq_cst,
                                           std::memory_order_relaxed));
-    // Who finds others before it leaves the waking to the first of them.
+    // Only the first entry of a batch wakes the consumer.
     if (last == nullptr && asleep_.load(std::memory_order_seq_cst) != 0) wake();
     return true;
   }
 
-  /// All that was put, in order, linked by `following`.
-  item* take() noexcept {
-    item* const last = last_.load(std::memory_order_relaxed);
+  /// Takes all entries, oldest first, linked by `next_entry`.
+  inbox_entry* take() noexcept {
+    inbox_entry* const last = last_.load(std::memory_order_relaxed);
     if (last == nullptr || last == &closed_) return nullptr;
     return reversed(last_.exchange(nullptr, std::memory_order_acquire));
   }
-  /// The same, and nothing can be put any more.
-  item* close() noexcept { return reversed(last_.exchange(&closed_, std::memory_order_acq_rel)); }
+  /// Takes all entries and closes the inbox: later calls of `put` fail.
+  inbox_entry* close() noexcept {
+    return reversed(last_.exchange(&closed_, std::memory_order_acq_rel));
+  }
 
-  /// Until something is put, or for `at_most`.
-  void sleep(time_point at_most) noexcept {
+  /// Sleeps until an entry is put, at most for `max_duration`. May return early.
+  void sleep(time_point max_duration) noexcept {
     asleep_.store(1, std::memory_order_seq_cst);
     if (last_.load(std::memory_order_seq_cst) == nullptr) {
-      const timespec limit{at_most / seconds, at_most % seconds};
-      // Woken, too late or at the limit: the caller looks again.
+      const timespec limit{max_duration / seconds, max_duration % seconds};
+      // Errors and timeouts need no handling: the caller polls again.
       (void)::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
     }
     asleep_.store(0, std::memory_order_relaxed);
@@ -80,38 +83,38 @@ class inbox {
 
   void wake() noexcept {
     asleep_.store(0, std::memory_order_relaxed);
-    // Fails only for a wrong address.
+    // Fails only for an invalid address.
     (void)::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
-  static item* reversed(item* last) noexcept {
-    item* first = nullptr;
+  static inbox_entry* reversed(inbox_entry* last) noexcept {
+    inbox_entry* first = nullptr;
     while (last != nullptr) {
-      item* const before = last->following;
-      last->following = first;
+      inbox_entry* const previous = last->next_entry;
+      last->next_entry = first;
       first = last;
-      last = before;
+      last = previous;
     }
     return first;
   }
 
-  // A line of its own: other threads write here all the time.
-  alignas(64) std::atomic<item*> last_ = nullptr;
+  // Aligned to its own cache line, because other threads write it.
+  alignas(64) std::atomic<inbox_entry*> last_ = nullptr;
   std::atomic<std::uint32_t> asleep_ = 0;
-  item closed_;
+  inbox_entry closed_;
 };
 
-/// One for each rank of a world.
+/// The inboxes of all ranks of a world.
 class inboxes {
  public:
   explicit inboxes(int ranks)
-      : all_(std::make_unique<inbox[]>(static_cast<std::size_t>(ranks))), size_(ranks) {}
+      : inboxes_(std::make_unique<inbox[]>(static_cast<std::size_t>(ranks))), size_(ranks) {}
 
   int size() const { return size_; }
-  inbox& operator[](int rank) { return all_[static_cast<std::size_t>(rank)]; }
+  inbox& operator[](int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
 
  private:
-  std::unique_ptr<inbox[]> all_;
+  std::unique_ptr<inbox[]> inboxes_;
   int size_;
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// message: what a rank offers to another thread, and who may touch it when.
+// A message between rank threads, and the protocol that decides which thread may access it.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/threads/inbox.hpp>
@@ -13,85 +13,92 @@
 
 namespace colls::threads {
 
-/// A message on its way. Made by the sender, handed back to it by the receiver, used again. The
-/// receiver reads the sender's bytes only between a successful `claim` and `hand_back`, the sender
-/// destroys them only after a successful `take_back`, or outside of that time.
-struct message final : arrival, item {
-  enum class stage : std::uint8_t { offered, claimed, done, taken_back };
+/// A message in flight. The sender makes it, the receiver returns it, and the sender reuses it. The
+/// receiver reads the sender's bytes only between a successful `claim` and `return_to_sender`. The
+/// sender may release them outside of that time, or after a successful `try_cancel`.
+struct message final : unexpected_message, inbox_entry {
+  enum class stage : std::uint8_t { available, claimed, done, cancelled };
 
-  /// Travels by itself, since the message may lie in a list of the receiver.
-  struct notice : item {
-    message* of = nullptr;
+  /// Tells the receiver that the message was cancelled. It is a separate entry, because the
+  /// message may still be in the receiver's inbox.
+  struct cancel_notice : inbox_entry {
+    message* subject = nullptr;
   };
 
-  std::atomic<stage> at{stage::done};
-  inbox* home = nullptr;  // the sender's
-  void* owner = nullptr;  // the sender's operation, for the sender alone; null: it waits no more
+  std::atomic<stage> progress{stage::done};
+  inbox* return_inbox = nullptr;  // of the sender
+  // The send operation, which only the sender accesses. Null if no operation waits for the message.
+  void* owner = nullptr;
   const std::byte* data = nullptr;
-  match::block copy;         // of a message whose sender has gone on
-  match* kept_by = nullptr;  // where it waits for its receive
-  std::error_code verdict;   // the receiver's
-  notice taking_back;
+  tag_matcher::block copy;         // the bytes of a buffered message
+  tag_matcher* matcher = nullptr;  // the receiver's, while the message waits for its receive
+  std::error_code result;          // set by the receiver
+  cancel_notice cancellation;
 
   message() = default;
   message(const message&) = delete;
   message& operator=(const message&) = delete;
   ~message() { std::free(copy.memory); }
 
-  /// Receiver: false if the sender has taken it back; its notice will come.
-  bool claim() noexcept { return swap(stage::offered, stage::claimed); }
-  /// Sender: false if the receiver was faster; the message will come back.
-  bool take_back() noexcept { return swap(stage::offered, stage::taken_back); }
-  /// Sender: until nobody reads its bytes any more.
+  /// For the receiver. Returns false if the sender has cancelled the message; a `cancel_notice`
+  /// follows.
+  bool claim() noexcept { return swap(stage::available, stage::claimed); }
+  /// For the sender. Returns false if the receiver has claimed the message; it will be returned.
+  bool try_cancel() noexcept { return swap(stage::available, stage::cancelled); }
+  /// For the sender: waits until the receiver has stopped reading the bytes.
   void await_reader() const noexcept {
-    while (at.load(std::memory_order_acquire) == stage::claimed) ::sched_yield();
+    while (progress.load(std::memory_order_acquire) == stage::claimed) ::sched_yield();
   }
-  bool is_offered() const noexcept { return at.load(std::memory_order_relaxed) == stage::offered; }
+  bool is_unclaimed() const noexcept {
+    return progress.load(std::memory_order_relaxed) == stage::available;
+  }
 
-  /// Receiver: the last touch. A sender that has left gets nothing; its world frees it.
-  void hand_back(std::error_code result) noexcept {
-    verdict = result;
-    what = kind::returned;
-    at.store(stage::done, std::memory_order_release);
-    home->put(*this);
+  /// For the receiver, which may not access the message afterwards. If the sender has left, the
+  /// message stays where it is until the world is destroyed.
+  void return_to_sender(std::error_code ec) noexcept {
+    result = ec;
+    type = kind::returned;
+    progress.store(stage::done, std::memory_order_release);
+    return_inbox->put(*this);
   }
-  void reject(std::error_code result) noexcept {
-    if (claim()) hand_back(result);
+  /// For the receiver: returns the message with `ec` unless it was cancelled.
+  void reject(std::error_code ec) noexcept {
+    if (claim()) return_to_sender(ec);
   }
-  /// Its call is over here, or another one than the sender's.
+  /// The receiver's call has ended, or is a different call than the sender's.
   void drop() override {
-    const bool open = std::exchange(kept_by, nullptr)->find(key.communicator) != nullptr;
+    const bool open = std::exchange(matcher, nullptr)->find(key.communicator) != nullptr;
     reject(make_error_code(open ? errc::mismatch : errc::closed));
   }
 
  private:
   bool swap(stage before, stage after) noexcept {
-    return at.compare_exchange_strong(before, after, std::memory_order_acq_rel,
-                                      std::memory_order_relaxed);
+    return progress.compare_exchange_strong(before, after, std::memory_order_acq_rel,
+                                            std::memory_order_relaxed);
   }
 };
 
-/// Nodes of one kind that a rank has made, and those of them that it may use again.
+/// Owns the nodes of one kind that a rank has made, and reuses those that were given back.
 template <class Node>
-class stock {
+class node_pool {
  public:
   Node& take() {
-    if (spare_ == nullptr) {
-      all_.push_back(std::make_unique<Node>());
-      return *all_.back();
+    if (free_ == nullptr) {
+      nodes_.push_back(std::make_unique<Node>());
+      return *nodes_.back();
     }
-    Node& node = static_cast<Node&>(*spare_);
-    spare_ = spare_->following;
+    Node& node = static_cast<Node&>(*free_);
+    free_ = free_->next_entry;
     return node;
   }
   void give(Node& node) noexcept {
-    node.following = spare_;
-    spare_ = &node;
+    node.next_entry = free_;
+    free_ = &node;
   }
 
  private:
-  std::vector<std::unique_ptr<Node>> all_;
-  item* spare_ = nullptr;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  inbox_entry* free_ = nullptr;
 };
 
 }  // namespace colls::threads

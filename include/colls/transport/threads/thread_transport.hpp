@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// threads: every rank is a thread of this process, with its own match, run queue and driver.
+// The threads transport: every rank is a thread of this process with its own tag matcher, run queue
+// and driver.
 
 #include <colls/channel/receive.hpp>
 #include <colls/channel/transport.hpp>
@@ -16,46 +17,46 @@
 
 namespace colls {
 
-/// One rank of a `thread_world`, used by one thread. A receiver copies a message, or reduces it,
-/// from where the sender left it; a point-to-point message of up to the eager limit is buffered, so
-/// that its sender need not wait. Between the threads goes nothing but items of their inboxes.
-class thread_transport final : mover {
+/// One rank of a `thread_world`, used by one thread. A receiver copies or reduces a message
+/// directly from the sender's buffer. A point-to-point message up to the eager limit is buffered,
+/// so that its sender does not wait. The threads communicate only by entries in their inboxes.
+class thread_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
   static constexpr network_cost costs() { return threads_cost; }
 
-  thread_transport(threads::inboxes& all, int rank)
-      : inboxes_(all),
-        inbox_(all[rank]),
-        match_(rank),
-        gone_(index(all.size())),
-        heard_(index(all.size())),
-        speech_(all, rank),
-        broken_(*this) {
-    match_.add(*this);
+  thread_transport(threads::inboxes& inboxes, int rank)
+      : inboxes_(inboxes),
+        inbox_(inboxes[rank]),
+        matcher_(rank),
+        gone_(index(inboxes.size())),
+        last_collectives_(index(inboxes.size())),
+        control_(inboxes, rank),
+        failure_completion_(*this) {
+    matcher_.add(*this);
   }
   thread_transport(const thread_transport&) = delete;
   thread_transport& operator=(const thread_transport&) = delete;
-  ~thread_transport() { match_.remove(static_cast<mover&>(*this)); }
+  ~thread_transport() { matcher_.remove(static_cast<failure_hooks&>(*this)); }
 
-  int rank() const { return match_.rank(); }
+  int rank() const { return matcher_.rank(); }
   int size() const { return inboxes_.size(); }
-  match& matching() { return match_; }
+  tag_matcher& matching() { return matcher_; }
   run_queue& queue() { return queue_; }
   time_point now() const {
     timespec clock{};
     ::clock_gettime(CLOCK_MONOTONIC, &clock);
     return time_point{clock.tv_sec} * seconds + clock.tv_nsec;
   }
-  void kick() {}
+  void wake_driver() {}
   thread_transport& driver() { return *this; }
   int node_of(int) const { return 0; }
 
   class send_operation {
    public:
-    send_operation(thread_transport& net, const message_key& to, const_bytes from,
+    send_operation(thread_transport& net, const message_key& dest, const_bytes bytes,
                    operation_record& record)
-        : net_(net), record_(record), key_(to), data_(from.data), size_(from.size) {}
+        : net_(net), record_(record), key_(dest), data_(bytes.data), size_(bytes.size) {}
     send_operation(send_operation&& other) noexcept
         : send_operation(other.net_, other.key_, {other.data_, other.size_}, other.record_) {}
     ~send_operation() {
@@ -64,14 +65,14 @@ class thread_transport final : mover {
 
     bool start(completion& done) {
       if (record_.communicator->failed()) {
-        ec_ = record_.communicator->why().code;
+        ec_ = record_.communicator->reason().code;
         return true;
       }
       done_ = &done;
       return net_.start(*this);
     }
     std::error_code result() const { return ec_; }
-    bool untouched() const { return message_ != nullptr && message_->is_offered(); }
+    bool untouched() const { return message_ != nullptr && message_->is_unclaimed(); }
 
    private:
     friend thread_transport;
@@ -83,94 +84,95 @@ class thread_transport final : mover {
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
-    threads::message* message_ = nullptr;  // null while waiting: the verdict is still to come
-    send_operation* next_ = nullptr;       // among the sends that wait
+    // Null while the operation waits if the message was returned and the failure is still to come.
+    threads::message* message_ = nullptr;
+    send_operation* next_ = nullptr;  // in the list of waiting sends
     send_operation* prev_ = nullptr;
   };
 
   using recv_operation = receive_operation<thread_transport>;
   friend recv_operation;
 
-  send_operation send(const message_key& to, const_bytes from, operation_record& record) {
-    return {*this, to, from, record};
+  send_operation send(const message_key& dest, const_bytes bytes, operation_record& record) {
+    return {*this, dest, bytes, record};
   }
-  recv_operation recv(const message_key& from, mutable_bytes into, operation_record& record) {
-    return {*this, from, into, record};
+  recv_operation recv(const message_key& source, mutable_bytes bytes, operation_record& record) {
+    return {*this, source, bytes, record};
   }
 
   // ---- the driver of this rank's thread
 
   bool poll() {
-    const bool moved = take_in(inbox_.take());
-    if (++polls_ % 256 == 0) match_.sweep(now());
+    const bool moved = process(inbox_.take());
+    if (++polls_ % 256 == 0) matcher_.sweep(now());
     return queue_.run() || moved;
   }
   void idle(unsigned idle_polls) {
-    // Nothing wakes who waits for a device, and a nap takes longer than many of its kernels.
+    // Nothing wakes a thread that waits for a device, and a sleep takes longer than many kernels.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
       return;
     }
-    match_.sweep(now());
-    if (queue_.empty()) inbox_.sleep(queue_.is_watching() ? watched_nap : tick);
+    matcher_.sweep(now());
+    if (queue_.empty()) inbox_.sleep(queue_.is_watching() ? max_poll_sleep : tick);
   }
   void enter() {}
   void leave() {}
-  /// How many polls may find nothing before the thread sleeps.
+  /// Sets the number of polls without progress before the thread sleeps.
   void spin(unsigned polls) { spin_ = polls; }
 
-  /// Leaves the world: what the others still want of this rank ends with `closed`.
+  /// Leaves the world. Operations of other ranks that still need this rank end with `closed`.
   task<> close(time_point) {
     depart();
     co_return;
   }
-  /// The same from outside of a task; once only counts.
+  /// Does what `close` does, without a task. Later calls have no effect.
   void depart() {
     if (departed_) return;
-    take_in(inbox_.take());
-    if (match_.any_under_way()) match_.died(rank(), has_left(rank()));
+    process(inbox_.take());
+    if (matcher_.any_in_flight()) matcher_.peer_died(rank(), peer_left_failure(rank()));
     departed_ = true;
-    say_goodbye(false);
-    take_in(inbox_.close());
+    send_goodbyes(false);
+    process(inbox_.close());
   }
 
  private:
   using message = threads::message;
-  using word = threads::word;
-  using item = threads::item;
+  using control_message = threads::control_message;
+  using inbox_entry = threads::inbox_entry;
   static constexpr time_point tick = 50 * milliseconds;
-  /// What a buffered message takes of the window.
+  /// The part of the eager window that a buffered message occupies.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
-  // Tells later that this rank has ended: for want of memory it cannot say what is to be said, or
-  // keep what came. The peers are told at once.
-  struct broken : completion {
-    explicit broken(thread_transport& which)
+  // Fails this rank from its run queue. Without memory a rank can neither send its control messages
+  // nor keep the messages that arrive. The peers learn of it at once, by its goodbye.
+  struct failure_completion : completion {
+    explicit failure_completion(thread_transport& transport)
         : completion(
               [](completion& self) noexcept {
-                thread_transport& net = static_cast<broken&>(self).of;
-                net.match_.died(net.rank(), without_memory(net.rank()));
+                thread_transport& net = static_cast<failure_completion&>(self).owner;
+                net.matcher_.peer_died(net.rank(), without_memory(net.rank()));
               },
-              &which.queue_),
-          of(which) {}
-    thread_transport& of;
+              &transport.queue_),
+          owner(transport) {}
+    thread_transport& owner;
   };
   static failure without_memory(int rank) {
-    failure why(errc::peer_failed);
-    why.culprit = rank;
-    why.say("rank %d has no memory for messages to others and from them", rank);
-    return why;
+    failure reason(errc::peer_failed);
+    reason.culprit = rank;
+    reason.set_detail("rank %d has no memory for messages to others and from them", rank);
+    return reason;
   }
-  void break_off() noexcept {
-    say_goodbye(true);
-    broken_.post();
+  void fail_without_memory() noexcept {
+    send_goodbyes(true);
+    failure_completion_.post();
   }
-  void say_goodbye(bool is_broken) noexcept {
-    if (std::exchange(said_goodbye_, true)) return;
+  void send_goodbyes(bool is_broken) noexcept {
+    if (std::exchange(sent_goodbyes_, true)) return;
     for (int peer = 0; peer < size(); ++peer) {
-      if (peer != rank() && !is_gone(peer)) speech_.goodbye(peer, is_broken);
+      if (peer != rank() && !is_gone(peer)) control_.goodbye(peer, is_broken);
     }
   }
 
@@ -178,322 +180,325 @@ class thread_transport final : mover {
 
   bool start(send_operation& send) {
     const int peer = send.key_.peer;
-    message& offered = messages_.take();
-    offered.what = item::kind::message;
-    offered.key = send.key_;
-    offered.key.peer = rank();  // as the receiver sees it
-    offered.size = send.size_;
-    offered.hash = send.record_.hash;
-    offered.home = &inbox_;
-    offered.data = send.data_;
-    const std::size_t weighs = weight(send.size_);
+    message& msg = messages_.take();
+    msg.type = inbox_entry::kind::message;
+    msg.key = send.key_;
+    msg.key.peer = rank();  // as the receiver sees it
+    msg.size = send.size_;
+    msg.hash = send.record_.hash;
+    msg.return_inbox = &inbox_;
+    msg.data = send.data_;
+    const std::size_t occupied = weight(send.size_);
     const bool buffered = send.key_.is_point_to_point() && send.size_ <= eager_limit &&
-                          eager_ + weighs <= eager_window &&
-                          (offered.copy = match_.take_scratch(weighs)).memory != nullptr;
+                          eager_ + occupied <= eager_window &&
+                          (msg.copy = matcher_.acquire_scratch(occupied)).memory != nullptr;
     if (buffered) {
-      eager_ += weighs;
-      if (send.size_ != 0) std::memcpy(offered.copy.memory, send.data_, send.size_);
-      offered.data = static_cast<const std::byte*>(offered.copy.memory);
+      eager_ += occupied;
+      if (send.size_ != 0) std::memcpy(msg.copy.memory, send.data_, send.size_);
+      msg.data = static_cast<const std::byte*>(msg.copy.memory);
     } else {
-      offered.owner = &send;
-      send.message_ = &offered;
-      hold(send);
+      msg.owner = &send;
+      send.message_ = &msg;
+      add_waiting(send);
     }
-    offered.at.store(message::stage::offered, std::memory_order_relaxed);
-    if (departed_ || !inboxes_[peer].put(offered)) {
-      if (!buffered) unhold(send);
-      offered.owner = nullptr;
+    msg.progress.store(message::stage::available, std::memory_order_relaxed);
+    if (departed_ || !inboxes_[peer].put(msg)) {
+      if (!buffered) remove_waiting(send);
+      msg.owner = nullptr;
       send.message_ = nullptr;
-      offered.verdict = {};
-      returned(offered);
-      // What it said before it left explains more.
-      take_in(inbox_.take());
-      send.ec_ = match_.left(departed_ ? rank() : peer, send.record_);
+      msg.result = {};
+      handle_returned(msg);
+      // The peer's last control messages may give a better reason.
+      process(inbox_.take());
+      send.ec_ = matcher_.peer_left(departed_ ? rank() : peer, send.record_);
       return true;
     }
     if (buffered) send.record_.bytes += send.size_;
     return buffered;
   }
 
-  void hold(send_operation& send) {
+  void add_waiting(send_operation& send) {
     send.waiting_ = true;
     send.prev_ = nullptr;
     send.next_ = first_sent_;
     if (first_sent_ != nullptr) first_sent_->prev_ = &send;
     first_sent_ = &send;
   }
-  void unhold(send_operation& send) {
+  void remove_waiting(send_operation& send) {
     send.waiting_ = false;
     (send.prev_ != nullptr ? send.prev_->next_ : first_sent_) = send.next_;
     if (send.next_ != nullptr) send.next_->prev_ = send.prev_;
   }
   void finish(send_operation& send, std::error_code ec) {
-    unhold(send);
+    remove_waiting(send);
     send.ec_ = ec;
     if (!ec) send.record_.bytes += send.size_;
     send.done_->post();
   }
 
-  // False: its receiver has it; the message is on its way back.
-  bool take_back(send_operation& send) {
-    message& offered = *send.message_;
-    if (!offered.take_back()) return false;
+  // Returns false if the receiver has claimed the message; it will be returned.
+  bool try_cancel(send_operation& send) {
+    message& msg = *send.message_;
+    if (!msg.try_cancel()) return false;
     send.message_ = nullptr;
-    offered.owner = nullptr;
-    offered.taking_back.what = item::kind::taken_back;
-    offered.taking_back.of = &offered;
-    // A receiver that has left hands nothing back; the message is not used again.
-    inboxes_[send.key_.peer].put(offered.taking_back);
+    msg.owner = nullptr;
+    msg.cancellation.type = inbox_entry::kind::cancelled;
+    msg.cancellation.subject = &msg;
+    // A receiver that has left returns nothing, and the message is not reused.
+    inboxes_[send.key_.peer].put(msg.cancellation);
     return true;
   }
 
   void withdraw(send_operation& send) {
-    if (send.message_ != nullptr && !take_back(send)) {
+    if (send.message_ != nullptr && !try_cancel(send)) {
       send.message_->await_reader();
       send.message_->owner = nullptr;
     }
-    unhold(send);
+    remove_waiting(send);
   }
 
-  // The receiver has had it, or wants none of it.
-  void returned(message& mine) {
-    auto* const send = static_cast<send_operation*>(std::exchange(mine.owner, nullptr));
-    const std::error_code verdict = mine.verdict;
-    if (mine.copy.memory != nullptr) {
-      match_.give_scratch(std::exchange(mine.copy, {}));
-      eager_ -= weight(mine.size);
+  // A message of this rank has come back: received, or rejected.
+  void handle_returned(message& msg) {
+    auto* const send = static_cast<send_operation*>(std::exchange(msg.owner, nullptr));
+    const std::error_code result = msg.result;
+    if (msg.copy.memory != nullptr) {
+      matcher_.release_scratch(std::exchange(msg.copy, {}));
+      eager_ -= weight(msg.size);
     }
-    messages_.give(mine);
+    messages_.give(msg);
     if (send == nullptr) return;
     send->message_ = nullptr;
-    if (!verdict) {
+    if (!result) {
       finish(*send, {});
       return;
     }
-    // Of a mismatch the reason is still to come, unless it was here first.
+    // After a mismatch the operation waits for the failure, which names both calls, unless it is
+    // known already.
     communicator_state& communicator = *send->record_.communicator;
-    if (verdict == errc::closed) match_.left(send->key_.peer, send->record_);
-    if (send->waiting_ && communicator.failed()) finish(*send, communicator.why().code);
+    if (result == errc::closed) matcher_.peer_left(send->key_.peer, send->record_);
+    if (send->waiting_ && communicator.failed()) finish(*send, communicator.reason().code);
   }
 
   // ---- receiving
 
-  bool start(posted& receive) {
+  bool start(posted_receive& receive) {
     for (;;) {
-      arrival* const first = match_.post(receive);
-      if (first == nullptr) break;
-      auto& found = static_cast<message&>(*first);
-      found.kept_by = nullptr;
-      if (!found.claim()) continue;
-      if (!settle(receive, found)) return false;
+      unexpected_message* const arrived = matcher_.post(receive);
+      if (arrived == nullptr) break;
+      auto& msg = static_cast<message&>(*arrived);
+      msg.matcher = nullptr;
+      if (!msg.claim()) continue;
+      if (!deliver(receive, msg)) return false;
       receive.record->bytes += receive.received;
       return true;
     }
     if (!is_gone(receive.key.peer)) return false;
-    match_.unlist(receive);
-    receive.ec = match_.left(receive.key.peer, *receive.record);
+    matcher_.dequeue(receive);
+    receive.ec = matcher_.peer_left(receive.key.peer, *receive.record);
     return true;
   }
 
-  // A claimed message and a receive that is off its list. False: they are of different calls, and
-  // the receive waits for the verdict, which names both sides.
-  bool settle(posted& receive, message& taken) {
-    receive.ec = match_.check(receive, taken.key.peer, taken.size, taken.hash);
-    if (!receive.ec) receive.accept(taken.data, taken.size, taken.key.peer);
-    taken.hand_back(taken.key.is_point_to_point() ? std::error_code() : receive.ec);
+  // Delivers a claimed message to a receive that is not listed. Returns false if they belong to
+  // different calls: the receive then waits for the failure, which names both calls.
+  bool deliver(posted_receive& receive, message& msg) {
+    receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
+    if (!receive.ec) receive.accept(msg.data, msg.size, msg.key.peer);
+    msg.return_to_sender(msg.key.is_point_to_point() ? std::error_code() : receive.ec);
     if (receive.ec != errc::mismatch || receive.record->communicator->failed()) return true;
-    match_.list(receive);
+    matcher_.enqueue(receive);
     return false;
   }
 
-  // The last collective that something of each peer was of.
-  struct heard_of {
+  // The last collective for which a message of a peer has arrived.
+  struct last_collective {
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
   };
-  void note(const message_key& key, std::uint64_t hash) {
-    if (hash != 0) heard_[index(key.peer)] = {key.communicator, key.sequence};
+  void record_collective(const message_key& key, std::uint64_t hash) {
+    if (hash != 0) last_collectives_[index(key.peer)] = {key.communicator, key.sequence};
   }
 
-  void arrived(message& offered) {
-    note(offered.key, offered.hash);
-    if (posted* const receive = match_.peek(offered.key)) {
-      if (!offered.claim()) return;
-      match_.unlist(*receive);
-      if (settle(*receive, offered)) receive->finish(receive->ec);
+  void handle_message(message& msg) {
+    record_collective(msg.key, msg.hash);
+    if (posted_receive* const receive = matcher_.peek(msg.key)) {
+      if (!msg.claim()) return;
+      matcher_.dequeue(*receive);
+      if (deliver(*receive, msg)) receive->finish(receive->ec);
       return;
     }
-    const communicator_state* const known = match_.find(offered.key.communicator);
+    const communicator_state* const known = matcher_.find(msg.key.communicator);
     if (known != nullptr && known->failed()) {
-      refuse(offered.key.peer, known->why());
-      offered.reject(known->why().code);
-    } else if (!match_.inspect(offered.key, offered.hash)) {
-      offered.reject(make_error_code(errc::mismatch));
+      refuse(msg.key.peer, known->reason());
+      msg.reject(known->reason().code);
+    } else if (!matcher_.inspect(msg.key, msg.hash)) {
+      msg.reject(make_error_code(errc::mismatch));
     } else {
-      keep(offered);
+      keep(msg);
     }
   }
-  void keep(message& offered) noexcept {
+  void keep(message& msg) noexcept {
     try {
-      match_.keep(offered);
-      offered.kept_by = &match_;
+      matcher_.add_unexpected(msg);
+      msg.matcher = &matcher_;
     } catch (const std::bad_alloc&) {
-      offered.reject(make_error_code(errc::not_enough_memory));
-      break_off();
+      msg.reject(make_error_code(errc::not_enough_memory));
+      fail_without_memory();
     }
   }
-  void taken_back(message& theirs) {
-    if (match* const where = std::exchange(theirs.kept_by, nullptr)) where->forget(theirs);
-    theirs.hand_back({});
+  void handle_cancel(message& msg) {
+    if (tag_matcher* const matcher = std::exchange(msg.matcher, nullptr))
+      matcher->remove_unexpected(msg);
+    msg.return_to_sender({});
   }
 
-  bool take_in(item* list) {
+  bool process(inbox_entry* list) {
     const bool any = list != nullptr;
     while (list != nullptr) {
-      item& first = *std::exchange(list, list->following);
-      switch (first.what) {
-        case item::kind::message:
-          arrived(static_cast<message&>(first));
+      inbox_entry& first = *std::exchange(list, list->next_entry);
+      switch (first.type) {
+        case inbox_entry::kind::message:
+          handle_message(static_cast<message&>(first));
           break;
-        case item::kind::taken_back:
-          taken_back(*static_cast<message::notice&>(first).of);
+        case inbox_entry::kind::cancelled:
+          handle_cancel(*static_cast<message::cancel_notice&>(first).subject);
           break;
-        case item::kind::returned:
-          returned(static_cast<message&>(first));
+        case inbox_entry::kind::returned:
+          handle_returned(static_cast<message&>(first));
           break;
-        case item::kind::spent:
-          speech_.reuse(static_cast<word&>(first));
+        case inbox_entry::kind::processed:
+          control_.recycle(static_cast<control_message&>(first));
           break;
-        case item::kind::goodbye:
-          goodbye(static_cast<const threads::farewell&>(first));
+        case inbox_entry::kind::goodbye:
+          handle_goodbye(static_cast<const threads::goodbye_message&>(first));
           break;
         default:
-          heard(static_cast<word&>(first));
+          handle_control(static_cast<control_message&>(first));
       }
     }
     return any;
   }
 
-  // ---- what ranks tell each other
+  // ---- control messages
 
-  void heard(word& said) noexcept {
+  void handle_control(control_message& msg) noexcept {
     try {
-      act_on(said);
+      apply(msg);
     } catch (const std::bad_alloc&) {
-      break_off();
+      fail_without_memory();
     }
-    threads::speech::heard(said);
+    threads::control_messages::give_back(msg);
   }
-  void act_on(const word& said) {
-    const int peer = said.key.peer;
-    switch (said.what) {
-      case item::kind::announce:
-        match_.inspect(said.key, said.hash);
-        note(said.key, said.hash);
-        match_.hear(peer, said.key.communicator, said.known, now());
-        speech_.report(peer, said.key.communicator, match_.report_on(said.key.communicator, now()));
+  void apply(const control_message& msg) {
+    const int peer = msg.key.peer;
+    switch (msg.type) {
+      case inbox_entry::kind::announce:
+        matcher_.inspect(msg.key, msg.hash);
+        record_collective(msg.key, msg.hash);
+        matcher_.receive_report(peer, msg.key.communicator, msg.state, now());
+        control_.report(peer, msg.key.communicator,
+                        matcher_.make_report(msg.key.communicator, now()));
         break;
-      case item::kind::report:
-        match_.hear(peer, said.key.communicator, said.known, now());
+      case inbox_entry::kind::report:
+        matcher_.receive_report(peer, msg.key.communicator, msg.state, now());
         break;
-      case item::kind::dispute:
-        match_.compare(peer, said.key.communicator, said.key.sequence, said.print);
+      case inbox_entry::kind::dispute:
+        matcher_.compare(peer, msg.key.communicator, msg.key.sequence, msg.print);
         break;
       default:
-        match_.revoke(said.key.communicator, reported_failure(said.why), peer);
+        matcher_.revoke(msg.key.communicator, reported_failure(msg.reason), peer);
     }
   }
 
   bool is_gone(int peer) const { return peer >= 0 && gone_[index(peer)]; }
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // A peer has left: whatever still waits for it waits in vain.
-  void goodbye(const threads::farewell& last) {
-    const int peer = last.from;
+  // A peer has left: fails everything that still waits for it.
+  void handle_goodbye(const threads::goodbye_message& last) {
+    const int peer = last.source;
     gone_[index(peer)] = true;
-    if (last.is_broken) match_.died(peer, without_memory(peer));
-    while (communicator_state* const communicator = match_.waiting_for(peer)) {
-      match_.revoke(*communicator, has_left(peer));
+    if (last.is_broken) matcher_.peer_died(peer, without_memory(peer));
+    while (communicator_state* const communicator = matcher_.communicator_waiting_for(peer)) {
+      matcher_.revoke(*communicator, peer_left_failure(peer));
     }
     for (send_operation* send = first_sent_; send != nullptr;) {
       communicator_state& communicator = *send->record_.communicator;
       if (send->key_.peer != peer || communicator.failed()) {
         send = send->next_;
       } else {
-        match_.revoke(communicator, has_left(peer));
+        matcher_.revoke(communicator, peer_left_failure(peer));
         send = first_sent_;
       }
     }
   }
-  void revoked(communicator_state& communicator, const failure& why, int told_by) override {
+  void revoked(communicator_state& communicator, const failure& reason, int reporter) override {
     for (send_operation* send = first_sent_; send != nullptr;) {
-      send_operation* const following = send->next_;
-      // One that is being read ends when it comes back: the reader may be in a reduction that
-      // revokes and waits for its own sends.
+      send_operation* const next = send->next_;
+      // A send whose message is being read ends when the message is returned. Waiting for the
+      // reader could deadlock: its reduction may itself have revoked the communicator.
       if (send->record_.communicator == &communicator &&
-          (send->message_ == nullptr || take_back(*send))) {
-        finish(*send, why.code);
+          (send->message_ == nullptr || try_cancel(*send))) {
+        finish(*send, reason.code);
       }
-      send = following;
+      send = next;
     }
     for (int i = 0; i < communicator.size(); ++i) {
       const int peer = communicator.world_rank(i);
-      if (peer == rank() || peer == told_by || is_gone(peer)) continue;
-      if (!speech_.revoke(peer, communicator.id(), why)) return break_off();
+      if (peer == rank() || peer == reporter || is_gone(peer)) continue;
+      if (!control_.revoke(peer, communicator.id(), reason)) return fail_without_memory();
     }
   }
-  void announce(int peer, const operation_record& waiting, const state_report& known) override {
-    speech_.announce(peer, waiting, known);
+  void announce(int peer, const operation_record& waiting, const state_report& state) override {
+    control_.announce(peer, waiting, state);
   }
-  void report(int peer, std::uint32_t communicator, const state_report& known) override {
-    speech_.report(peer, communicator, known);
+  void report(int peer, std::uint32_t communicator, const state_report& state) override {
+    control_.report(peer, communicator, state);
   }
-  void add_awaited(const operation_record& waiting, std::vector<int>& to) override {
+  void add_awaited(const operation_record& waiting, std::vector<int>& ranks) override {
     for (const send_operation* send = first_sent_; send != nullptr; send = send->next_) {
-      if (&send->record_ == &waiting) to.push_back(send->key_.peer);
+      if (&send->record_ == &waiting) ranks.push_back(send->key_.peer);
     }
   }
-  std::uint64_t heard_in(int peer, std::uint32_t communicator) override {
-    const heard_of& last = heard_[index(peer)];
+  std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override {
+    const last_collective& last = last_collectives_[index(peer)];
     return last.communicator == communicator ? last.sequence : 0;
   }
   void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-               const fingerprint& ours) override {
-    if (!speech_.dispute(peer, communicator, sequence, ours)) break_off();
+               const fingerprint& print) override {
+    if (!control_.dispute(peer, communicator, sequence, print)) fail_without_memory();
   }
-  void refuse(int peer, const failure& why) override {
-    if (!speech_.revoke(peer, why.communicator, why)) break_off();
+  void refuse(int peer, const failure& reason) override {
+    if (!control_.revoke(peer, reason.communicator, reason)) fail_without_memory();
   }
 
   threads::inboxes& inboxes_;
   threads::inbox& inbox_;  // this rank's
-  match match_;
+  tag_matcher matcher_;
   run_queue queue_;
   unsigned polls_ = 0;
   unsigned spin_ = 0;
   bool departed_ = false;
-  bool said_goodbye_ = false;
-  std::vector<bool> gone_;                // by rank: it has said goodbye
-  std::vector<heard_of> heard_;           // by rank
-  send_operation* first_sent_ = nullptr;  // those that wait
-  std::size_t eager_ = 0;                 // weight of the messages whose copies are under way
-  threads::stock<message> messages_;
-  threads::speech speech_;
-  broken broken_;
+  bool sent_goodbyes_ = false;
+  std::vector<bool> gone_;                         // by rank: its goodbye has arrived
+  std::vector<last_collective> last_collectives_;  // by rank
+  send_operation* first_sent_ = nullptr;           // the waiting sends
+  std::size_t eager_ = 0;                          // weight of the buffered messages in flight
+  threads::node_pool<message> messages_;
+  threads::control_messages control_;
+  failure_completion failure_completion_;
 };
 static_assert(consuming_transport<thread_transport>);
 static_assert(driver<thread_transport>);
 
-/// What the threads share: make it before them, and let it outlive their communicators. The thread
-/// of rank r uses nothing but `world[r]`.
+/// The state that the rank threads share. Create it before the threads; it must outlive their
+/// communicators. The thread of rank r uses only `world[r]`.
 class thread_world {
  public:
   explicit thread_world(int size) : inboxes_(size) {
     const int cores = detail::cores();
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<thread_transport>(inboxes_, rank));
-      // With more ranks than cores, one that spins takes the core of one that could work; one that
-      // yields waits behind all other programs.
+      // With more ranks than cores a spinning rank takes the core of one that could work, and a
+      // yielding rank waits behind all other programs.
       ranks_.back()->spin(size <= cores ? 500 : 0);
     }
   }

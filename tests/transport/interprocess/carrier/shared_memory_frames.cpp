@@ -15,25 +15,25 @@
 namespace {
 
 using namespace colls;
-using namespace colls::tcp;
+using namespace colls::interprocess;
 
-/// A reader, and the slot that its peer writes.
+/// A reader and the slot that its peer writes.
 struct reader {
   shm::segment memory;
-  shm::ring peer;
-  shm::ring ring;
-  match all{0};
-  landing into{all};
+  shm::ring_buffer peer;
+  shm::ring_buffer ring;
+  tag_matcher all{0};
+  payload_target target{all};
   shm::slot slot{};
 
   reader() {
-    REQUIRE(!memory.make(shm::link_bytes(shm::shortest_ring)));
+    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_bytes)));
     REQUIRE(!peer.map(memory, 0));
     REQUIRE(!ring.map(memory, 1));
   }
   template <class Begin>
   [[gnu::noinline]] bool take(const Begin& begin) {
-    return take_slot(ring, slot, into, begin) == nullptr;
+    return take_slot(ring, slot, target, begin) == nullptr;
   }
 };
 
@@ -43,14 +43,14 @@ constexpr std::uint64_t huge = std::uint64_t{1} << 40;
 
 #if defined(__x86_64__)
 
-TEST_CASE("a slot is judged as it is used, whenever its writer changes it") {
-  const header short_one = header_for(kind::data, {0, 1, 5, 0}, 8, 7);
+TEST_CASE("a slot is checked as it is used, whenever its writer changes it") {
+  const header short_one = make_header(kind::data, {0, 1, 5, 0}, 8, 7);
   header of_no_kind = short_one;
-  of_no_kind.kind = static_cast<tcp::kind>(200);
+  of_no_kind.kind = static_cast<interprocess::kind>(200);
   header long_one = short_one;
   long_one.length = huge;
-  header word = short_one;
-  word.kind = kind::goodbye;
+  header goodbye_frame = short_one;
+  goodbye_frame.kind = kind::goodbye;
   struct state {
     header frame;
     std::uint32_t piece;
@@ -58,7 +58,7 @@ TEST_CASE("a slot is judged as it is used, whenever its writer changes it") {
   const std::pair<state, state> all[] = {
       {{short_one, 0}, {of_no_kind, 0}},
       {{short_one, 0}, {long_one, 0}},
-      {{short_one, 0}, {word, 0}},
+      {{short_one, 0}, {goodbye_frame, 0}},
       {{short_one, 0}, {short_one, 1U << 31}},
   };
   for (const auto& [first, second] : all) {
@@ -76,23 +76,23 @@ TEST_CASE("a slot is judged as it is used, whenever its writer changes it") {
     };
     it.slot.frame = first.frame;
     stepped::with_either(write, [&](auto steps_of) {
-      it.into.begin(0);
+      it.target.begin(0);
       int begun = 0;
       header frame;
-      bool right = false;
-      const auto begin = [&](const header& told, const std::byte*) {
+      bool is_valid = false;
+      const auto begin = [&](const header& next, const std::byte*) {
         ++begun;
-        frame = told;
-        it.into.begin(told.length);
+        frame = next;
+        it.target.begin(next.length);
         return true;
       };
-      const unsigned steps = steps_of([&] { right = it.take(begin); });
-      // Neither kind nor length is one that was not judged.
-      if (right) CHECK(begun == 1);
+      const unsigned steps = steps_of([&] { is_valid = it.take(begin); });
+      // Neither the kind nor the length is one that was not checked.
+      if (is_valid) CHECK(begun == 1);
       if (begun > 0) {
         CHECK(frame.kind == kind::data);
         CHECK((frame.length == 8 || frame.length == huge));
-        CHECK(it.into.left() == (frame.length == huge ? huge : 0));
+        CHECK(it.target.left() == (frame.length == huge ? huge : 0));
       }
       CHECK(it.ring.readable() == 0);
       frames += begun;
@@ -104,24 +104,24 @@ TEST_CASE("a slot is judged as it is used, whenever its writer changes it") {
 
 #endif
 
-TEST_CASE("what a word says is out of its sender's reach when it is told") {
+TEST_CASE("a control frame is passed on as a copy that its sender cannot change") {
   for (const std::size_t size : {sizeof(failure), sizeof(fingerprint)}) {
     CAPTURE(size);
     reader it;
-    const header frame = header_for(size == sizeof(failure) ? kind::revoke : kind::fingerprint,
-                                    {0, 1, 5, 0}, size, 7);
+    const header frame = make_header(size == sizeof(failure) ? kind::revoke : kind::fingerprint,
+                                     {0, 1, 5, 0}, size, 7);
     const std::vector<std::byte> sent(size, std::byte{5});
     it.peer.write(frame, sent.data(), size);
-    const std::byte* const lies = it.ring.data();
-    int told = 0;
+    const std::byte* const source = it.ring.data();
+    int frames = 0;
     const auto begin = [&](const header&, const std::byte* payload) {
-      ++told;
-      std::memset(const_cast<std::byte*>(lies), 6, size);
+      ++frames;
+      std::memset(const_cast<std::byte*>(source), 6, size);
       CHECK(std::vector<std::byte>(payload, payload + size) == sent);
       return true;
     };
-    CHECK(take_slot(it.ring, *it.ring.front(), it.into, begin) == nullptr);
-    CHECK(told == 1);
+    CHECK(take_slot(it.ring, *it.ring.front(), it.target, begin) == nullptr);
+    CHECK(frames == 1);
     CHECK(it.ring.readable() == 0);
   }
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/interprocess/window/shared_heap.hpp>
 
-#include "../../../support/meeting_point.hpp"
+#include "../../../support/paired_threads.hpp"
 
 #include <doctest/doctest.h>
 
@@ -14,9 +14,9 @@
 #include <fstream>
 #include <string>
 
-// Every fallocate and pwrite of the program comes through here.
+// These functions replace fallocate and pwrite in the whole program.
 static int interruptions = 0;
-static long pieces_left = -1;  // that the system has memory for; -1: as many as are asked for
+static long pieces_left = -1;  // pages that the system has memory for; -1: any number
 extern "C" ssize_t pwrite(int fd, const void* data, size_t size, off_t at) {
   if (pieces_left == 0) {
     errno = ENOSPC;
@@ -27,7 +27,7 @@ extern "C" ssize_t pwrite(int fd, const void* data, size_t size, off_t at) {
 }
 extern "C" int fallocate(int fd, int mode, off_t at, off_t size) {
   if (pieces_left >= 0 && (mode & FALLOC_FL_PUNCH_HOLE) != 0) {
-    pieces_left += static_cast<long>(static_cast<std::size_t>(size) / colls::shm::longest_page);
+    pieces_left += static_cast<long>(static_cast<std::size_t>(size) / colls::shm::max_page_size);
   }
   if (interruptions > 0) {
     --interruptions;
@@ -45,31 +45,31 @@ using namespace colls::shm;
 constexpr int ranks = 5;
 constexpr int peer = 3;
 
-/// A rank's arena and how a peer sees it.
+/// The shared heap of a rank, and a peer's view of it.
 struct ends {
-  arena own;
-  arena_view seen;
+  shared_heap heap;
+  shared_heap_view view;
 
   ends() {
-    REQUIRE(!own.make(ranks));
+    REQUIRE(!heap.make(ranks));
     segment same;
-    REQUIRE(!same.adopt(detail::descriptor(::dup(own.memory().descriptor()))));
-    REQUIRE(!seen.map(same, ranks, peer));
+    REQUIRE(!same.adopt(detail::descriptor(::dup(heap.memory().descriptor()))));
+    REQUIRE(!view.map(same, ranks, peer));
   }
 };
 
 }  // namespace
 
-TEST_CASE("what the owner writes the peer reads, and the other way") {
+TEST_CASE("the owner and a peer each read what the other writes") {
   ends both;
-  std::byte* const block = both.own.allocate(10'000);
+  std::byte* const block = both.heap.allocate(10'000);
   REQUIRE(block != nullptr);
-  const place at = both.own.locate({block + 100, 9900});
+  const heap_offset at = both.heap.locate({block + 100, 9900});
   REQUIRE(at != 0);
-  CHECK(both.own.locate({block + 101, longest_page - 100}) == 0);
-  CHECK(both.own.locate({block - 1, 1}) == 0);
-  CHECK(both.own.locate({block, 0}) == 0);
-  std::byte* const there = both.seen.at(at, 9900);
+  CHECK(both.heap.locate({block + 101, max_page_size - 100}) == 0);
+  CHECK(both.heap.locate({block - 1, 1}) == 0);
+  CHECK(both.heap.locate({block, 0}) == 0);
+  std::byte* const there = both.view.at(at, 9900);
   REQUIRE(there != nullptr);
   block[100] = std::byte{1};
   block[9999] = std::byte{2};
@@ -79,41 +79,41 @@ TEST_CASE("what the owner writes the peer reads, and the other way") {
   CHECK(block[105] == std::byte{3});
 }
 
-TEST_CASE("a place that no buffer can have is refused") {
+TEST_CASE("an offset that no buffer can have is refused") {
   ends both;
-  CHECK(both.seen.at(0, 1) == nullptr);
-  CHECK(both.seen.at(arena_head(ranks) - 1, 1) == nullptr);
-  CHECK(both.seen.at(arena_bytes, 1) == nullptr);
-  CHECK(both.seen.at(arena_bytes - 1, 2) == nullptr);
-  CHECK(both.seen.at(UINT64_MAX, SIZE_MAX) == nullptr);
-  CHECK(both.seen.at(arena_head(ranks), 1) != nullptr);
+  CHECK(both.view.at(0, 1) == nullptr);
+  CHECK(both.view.at(heap_header_bytes(ranks) - 1, 1) == nullptr);
+  CHECK(both.view.at(shared_heap_bytes, 1) == nullptr);
+  CHECK(both.view.at(shared_heap_bytes - 1, 2) == nullptr);
+  CHECK(both.view.at(UINT64_MAX, SIZE_MAX) == nullptr);
+  CHECK(both.view.at(heap_header_bytes(ranks), 1) != nullptr);
 }
 
-TEST_CASE("what is no arena is refused") {
+TEST_CASE("a segment that is no shared heap is refused") {
   segment other;
   REQUIRE(!other.make(65536));
-  arena_view seen;
-  CHECK(seen.map(other, ranks, peer) == errc::protocol_error);
+  shared_heap_view view;
+  CHECK(view.map(other, ranks, peer) == errc::protocol_error);
 }
 
-TEST_CASE("freed memory is used again, as zeros") {
+TEST_CASE("freed memory is reused and holds zeros") {
   ends both;
-  constexpr std::size_t unit = longest_page;
-  std::byte* const first = both.own.allocate(2 * unit);
-  std::byte* const second = both.own.allocate(2 * unit);
-  const place at = both.own.locate({first, 2 * unit});
-  CHECK(both.own.locate({second, 1}) == at + 2 * unit);
+  constexpr std::size_t unit = max_page_size;
+  std::byte* const first = both.heap.allocate(2 * unit);
+  std::byte* const second = both.heap.allocate(2 * unit);
+  const heap_offset at = both.heap.locate({first, 2 * unit});
+  CHECK(both.heap.locate({second, 1}) == at + 2 * unit);
   first[17] = std::byte{9};
-  both.own.free(first);
-  CHECK(both.own.locate({first, 1}) == 0);
-  std::byte* const third = both.own.allocate(unit);
-  CHECK(both.own.locate({third, 1}) == at);
+  both.heap.free(first);
+  CHECK(both.heap.locate({first, 1}) == 0);
+  std::byte* const third = both.heap.allocate(unit);
+  CHECK(both.heap.locate({third, 1}) == at);
   CHECK(third[17] == std::byte{0});
-  CHECK(both.own.locate({both.own.allocate(2 * unit), 1}) == at + 4 * unit);
-  CHECK(both.own.allocate(arena_bytes) == nullptr);
+  CHECK(both.heap.locate({both.heap.allocate(2 * unit), 1}) == at + 4 * unit);
+  CHECK(both.heap.allocate(shared_heap_bytes) == nullptr);
 }
 
-TEST_CASE("a signal costs no memory") {
+TEST_CASE("an allocation that a signal interrupts continues") {
   interruptions = 2;
   segment made;
   CHECK(!made.make(65536));
@@ -122,104 +122,103 @@ TEST_CASE("a signal costs no memory") {
   ends both;
   CHECK(interruptions == 0);
   interruptions = 3;
-  std::byte* const block = both.own.allocate(8192);
+  std::byte* const block = both.heap.allocate(8192);
   CHECK((block != nullptr && interruptions == 0));
 }
 
-TEST_CASE("whatever its length a block begins where pages of any length do") {
+TEST_CASE("blocks of any length begin at a multiple of every page size") {
   ends both;
-  static_assert(arena_head(1) % 65536 == 0 && arena_head(10'000) % 65536 == 0);
+  static_assert(heap_header_bytes(1) % 65536 == 0 && heap_header_bytes(10'000) % 65536 == 0);
   const std::size_t sizes[] = {1, 4096, 65'536, 65'537};
   for (const std::size_t size : sizes) {
-    std::byte* const block = both.own.allocate(size);
-    CHECK(both.own.locate({block, size}) % 65536 == 0);
-    REQUIRE(both.own.retire(block));
-    CHECK(both.own.locate({block, size}) % 65536 == 0);
+    std::byte* const block = both.heap.allocate(size);
+    CHECK(both.heap.locate({block, size}) % 65536 == 0);
+    REQUIRE(both.heap.relocate(block));
+    CHECK(both.heap.locate({block, size}) % 65536 == 0);
   }
 }
 
-TEST_CASE("a ticket that was taken back lets nobody in, and says who is inside") {
+TEST_CASE("a revoked key lets no peer in, and the heap knows which peers are inside") {
   ends both;
-  const ticket lent = both.own.open();
-  REQUIRE(lent != 0);
-  both.seen.raise();
-  CHECK(both.seen.is_open(lent));
-  CHECK(both.own.is_inside(peer));
-  CHECK(!both.own.is_inside(peer - 1));
-  both.own.revoke(lent);
-  CHECK(both.own.is_inside(peer));
-  both.seen.lower();
-  CHECK(!both.own.is_inside(peer));
-  both.seen.raise();
-  CHECK(!both.seen.is_open(lent));
-  both.seen.lower();
+  const remote_key key = both.heap.open_key();
+  REQUIRE(key != 0);
+  both.view.enter();
+  CHECK(both.view.is_open(key));
+  CHECK(both.heap.is_inside(peer));
+  CHECK(!both.heap.is_inside(peer - 1));
+  both.heap.revoke_key(key);
+  CHECK(both.heap.is_inside(peer));
+  both.view.leave();
+  CHECK(!both.heap.is_inside(peer));
+  both.view.enter();
+  CHECK(!both.view.is_open(key));
+  both.view.leave();
 }
 
-TEST_CASE(
-    "of a peer that enters and an owner that takes back at the same moment one sees the other") {
-  // Each stores and then loads what the other one stores: without a fence between them a processor
-  // may load first, on both sides.
+TEST_CASE("if a peer enters while the owner revokes, one of them sees the other") {
+  // Each side stores and then loads what the other side stores. Without a fence between the two,
+  // the processor may load first, on both sides.
   ends both;
-  ticket lent = both.own.open();
+  remote_key key = both.heap.open_key();
   bool is_seen = false;
   bool has_entered = false;
   std::uint64_t unseen = 0;
-  meeting_point().run(
+  paired_threads().run(
       100'000,
       [&](std::uint64_t) {
-        both.own.revoke(lent);
-        is_seen = both.own.is_inside(peer);
+        both.heap.revoke_key(key);
+        is_seen = both.heap.is_inside(peer);
       },
       [&](std::uint64_t) {
-        both.seen.raise();
+        both.view.enter();
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        has_entered = both.seen.is_open(lent);
+        has_entered = both.view.is_open(key);
       },
       [&](std::uint64_t) {
         unseen += has_entered && !is_seen;
-        both.seen.lower();
-        lent = both.own.open();
+        both.view.leave();
+        key = both.heap.open_key();
       });
   CHECK(unseen == 0);
 }
 
-TEST_CASE("no ticket is given twice, and there is an end of them") {
+TEST_CASE("no key is opened twice, and their number is limited") {
   ends both;
-  std::vector<ticket> all;
-  while (const ticket next = both.own.open()) all.push_back(next);
-  CHECK(all.size() == tickets);
-  both.own.close(all[7]);
-  const ticket again = both.own.open();
+  std::vector<remote_key> all;
+  while (const remote_key next = both.heap.open_key()) all.push_back(next);
+  CHECK(all.size() == max_remote_keys);
+  both.heap.close_key(all[7]);
+  const remote_key again = both.heap.open_key();
   CHECK(again != 0);
   CHECK(again != all[7]);
-  CHECK(!both.seen.is_open(all[7]));
-  CHECK(both.seen.is_open(again));
-  CHECK(both.seen.is_open(all[8]));
+  CHECK(!both.view.is_open(all[7]));
+  CHECK(both.view.is_open(again));
+  CHECK(both.view.is_open(all[8]));
 }
 
-TEST_CASE("who stays inside a block that was retired writes to pages that nobody has") {
+TEST_CASE("a peer that stays inside a relocated block writes to pages that are not reused") {
   ends both;
-  std::byte* const block = both.own.allocate(8192);
+  std::byte* const block = both.heap.allocate(8192);
   block[5000] = std::byte{4};
-  const place before = both.own.locate({block, 8192});
-  std::byte* const there = both.seen.at(before, 8192);
-  REQUIRE(both.own.retire(block + 10));
+  const heap_offset before = both.heap.locate({block, 8192});
+  std::byte* const there = both.view.at(before, 8192);
+  REQUIRE(both.heap.relocate(block + 10));
   CHECK(block[5000] == std::byte{4});
   there[5000] = std::byte{5};
   CHECK(block[5000] == std::byte{4});
-  const place now = both.own.locate({block, 8192});
+  const heap_offset now = both.heap.locate({block, 8192});
   CHECK(now != before);
-  CHECK(both.seen.at(now, 8192)[5000] == std::byte{4});
-  std::byte* const other = both.own.allocate(8192);
-  CHECK(both.own.locate({other, 1}) != before);
+  CHECK(both.view.at(now, 8192)[5000] == std::byte{4});
+  std::byte* const other = both.heap.allocate(8192);
+  CHECK(both.heap.locate({other, 1}) != before);
 }
 
-TEST_CASE("where the system does not let a block move it stays where it is") {
+TEST_CASE("a block that the system does not let move stays where it is") {
   ends both;
-  std::byte* const block = both.own.allocate(8192);
+  std::byte* const block = both.heap.allocate(8192);
   block[5000] = std::byte{4};
-  const place before = both.own.locate({block, 8192});
-  const int memory = both.own.memory().descriptor();
+  const heap_offset before = both.heap.locate({block, 8192});
+  const int memory = both.heap.memory().descriptor();
   struct stat first{};
   REQUIRE(::fstat(memory, &first) == 0);
   const detail::descriptor real(::dup(memory));
@@ -228,90 +227,91 @@ TEST_CASE("where the system does not let a block move it stays where it is") {
   const detail::descriptor no_place(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const detail::descriptor* const other : {&no_address, &no_place}) {
     REQUIRE(::dup2(other->get(), memory) == memory);
-    for (int times = 0; times < 3; ++times) CHECK(!both.own.retire(block));
+    for (int times = 0; times < 3; ++times) CHECK(!both.heap.relocate(block));
     REQUIRE(::dup2(real.get(), memory) == memory);
-    CHECK(both.own.locate({block, 8192}) == before);
+    CHECK(both.heap.locate({block, 8192}) == before);
     struct stat now{};
     CHECK(::fstat(memory, &now) == 0);
     CHECK(now.st_blocks == first.st_blocks);
   }
-  REQUIRE(both.own.retire(block));
-  CHECK(both.own.locate({block, 8192}) != before);
+  REQUIRE(both.heap.relocate(block));
+  CHECK(both.heap.locate({block, 8192}) != before);
   CHECK(block[5000] == std::byte{4});
 }
 
-TEST_CASE("a block moves also where the system has no memory but the block's own") {
+TEST_CASE("a block moves even if the system has no memory beyond the block's own") {
   for (const long left : {0L, 1L}) {
     CAPTURE(left);
     ends both;
-    constexpr std::size_t size = 20 * longest_page;
-    std::byte* const block = both.own.allocate(size);
+    constexpr std::size_t size = 20 * max_page_size;
+    std::byte* const block = both.heap.allocate(size);
     for (std::size_t i = 0; i < size; ++i) block[i] = static_cast<std::byte>(i * 7 / 5);
-    const place before = both.own.locate({block, size});
+    const heap_offset before = both.heap.locate({block, size});
     struct stat first{};
-    REQUIRE(::fstat(both.own.memory().descriptor(), &first) == 0);
+    REQUIRE(::fstat(both.heap.memory().descriptor(), &first) == 0);
     pieces_left = left;
-    const bool moved = both.own.retire(block);
+    const bool moved = both.heap.relocate(block);
     CHECK(pieces_left >= left);
     pieces_left = -1;
     REQUIRE(moved);
-    const place now = both.own.locate({block, size});
+    const heap_offset now = both.heap.locate({block, size});
     CHECK(now != before);
     bool same = true;
     for (std::size_t i = 0; i < size; ++i) same &= block[i] == static_cast<std::byte>(i * 7 / 5);
     CHECK(same);
     struct stat last{};
-    CHECK(::fstat(both.own.memory().descriptor(), &last) == 0);
+    CHECK(::fstat(both.heap.memory().descriptor(), &last) == 0);
     CHECK(last.st_blocks == first.st_blocks);
-    both.seen.at(before, size)[5] = std::byte{1};
+    both.view.at(before, size)[5] = std::byte{1};
     CHECK(block[5] == static_cast<std::byte>(7));
-    CHECK(both.seen.at(now, size)[5] == static_cast<std::byte>(7));
+    CHECK(both.view.at(now, size)[5] == static_cast<std::byte>(7));
   }
 }
 
-TEST_CASE("a signal while memory is freed leaves nothing of it to the next block") {
+TEST_CASE("freed memory holds zeros for the next block although a signal interrupts its release") {
   ends both;
-  std::byte* const first = both.own.allocate(8192);
+  std::byte* const first = both.heap.allocate(8192);
   first[17] = std::byte{9};
-  const place at = both.own.locate({first, 1});
+  const heap_offset at = both.heap.locate({first, 1});
   interruptions = 2;
-  both.own.free(first);
+  both.heap.free(first);
   CHECK(interruptions == 0);
-  std::byte* const second = both.own.allocate(8192);
-  CHECK(both.own.locate({second, 1}) == at);
+  std::byte* const second = both.heap.allocate(8192);
+  CHECK(both.heap.locate({second, 1}) == at);
   CHECK(second[17] == std::byte{0});
 }
 
-TEST_CASE("a process that was forked off leaves alone what its parent shares") {
+TEST_CASE("a forked child does not change the heap that its parent shares") {
   ends both;
-  std::byte* const block = both.own.allocate(8192);
+  std::byte* const block = both.heap.allocate(8192);
   block[5000] = std::byte{4};
-  const ticket lent = both.own.open();
-  CHECK(both.own.is_made_here());
+  const remote_key key = both.heap.open_key();
+  CHECK(both.heap.is_creator_process());
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool knows = !both.own.is_made_here() && both.own.allocate(8192) == nullptr;
-    both.own.free(block);
-    both.own.close(lent);
-    while (both.own.open() != 0) {
+    const bool is_forked = !both.heap.is_creator_process() && both.heap.allocate(8192) == nullptr;
+    both.heap.free(block);
+    both.heap.close_key(key);
+    while (both.heap.open_key() != 0) {
     }
-    both.seen.raise();
-    arena young;
-    const bool owns = !young.make(ranks) && young.is_made_here() && young.allocate(1) != nullptr;
-    ::_exit(knows && owns && !both.seen.is_open(lent) ? 0 : 1);
+    both.view.enter();
+    shared_heap child_heap;
+    const bool has_heap = !child_heap.make(ranks) && child_heap.is_creator_process() &&
+                          child_heap.allocate(1) != nullptr;
+    ::_exit(is_forked && has_heap && !both.view.is_open(key) ? 0 : 1);
   }
   int status = -1;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(block[5000] == std::byte{4});
-  CHECK(both.seen.is_open(lent));
-  CHECK(!both.own.is_inside(peer));
-  CHECK(both.own.open() != 0);
+  CHECK(both.view.is_open(key));
+  CHECK(!both.heap.is_inside(peer));
+  CHECK(both.heap.open_key() != 0);
 }
 
-TEST_CASE("a child for which there is no memory does not touch its parent's") {
+TEST_CASE("a forked child that has no memory for its own pages cannot touch its parent's heap") {
   ends both;
-  const ticket lent = both.own.open();
+  const remote_key key = both.heap.open_key();
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
   const rlimit none{4096, before.rlim_max};
@@ -319,8 +319,8 @@ TEST_CASE("a child for which there is no memory does not touch its parent's") {
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGSEGV, [](int) { ::_exit(7); });
-    both.seen.raise();
-    both.own.close(lent);
+    both.view.enter();
+    both.heap.close_key(key);
     ::_exit(0);
   }
   REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
@@ -328,31 +328,31 @@ TEST_CASE("a child for which there is no memory does not touch its parent's") {
   int status = -1;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(WEXITSTATUS(status) == 7);
-  CHECK(!both.own.is_inside(peer));
-  CHECK(both.seen.is_open(lent));
+  CHECK(!both.heap.is_inside(peer));
+  CHECK(both.view.is_open(key));
 }
 
-TEST_CASE("no core dump touches all the addresses of a peer's arena") {
+TEST_CASE("no core dump touches all the addresses of a peer's shared heap") {
   ends both;
-  const auto begin =
-      reinterpret_cast<std::uintptr_t>(both.seen.at(arena_head(ranks), 1)) - arena_head(ranks);
-  char wanted[32];
-  std::snprintf(wanted, sizeof wanted, "%zx-", static_cast<std::size_t>(begin));
+  const auto begin = reinterpret_cast<std::uintptr_t>(both.view.at(heap_header_bytes(ranks), 1)) -
+                     heap_header_bytes(ranks);
+  char prefix[32];
+  std::snprintf(prefix, sizeof prefix, "%zx-", static_cast<std::size_t>(begin));
   std::ifstream maps("/proc/self/smaps");
   std::string line;
-  while (std::getline(maps, line) && !line.starts_with(wanted)) {
+  while (std::getline(maps, line) && !line.starts_with(prefix)) {
   }
   while (std::getline(maps, line) && !line.starts_with("VmFlags:")) {
   }
   CHECK(line.find(" dd") != line.npos);
 }
 
-TEST_CASE("what an owner has in memory of its own is read, if it is the process that it says") {
+TEST_CASE("private memory of an owner is read, if it is the process that it claims to be") {
   ends both;
-  CHECK(!both.seen.reads_owner());
-  CHECK(both.seen.find_owner(0));
-  // Another process that has something else at the owner's addresses, as one that was given the
-  // number of an owner which is gone may.
+  CHECK(!both.view.can_read_owner());
+  CHECK(both.view.attach_owner(0));
+  // Another process with other memory at the owner's addresses, such as one that got the process id
+  // of an owner that has exited.
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
   const pid_t other = ::fork();
@@ -360,41 +360,41 @@ TEST_CASE("what an owner has in memory of its own is read, if it is the process 
     std::ifstream maps("/proc/self/maps");
     for (std::string each; std::getline(maps, each);) {
       if (each.find("memfd:colls") == each.npos) continue;
-      const std::uintptr_t from = std::stoul(each, nullptr, 16);
-      const std::uintptr_t to = std::stoul(each.substr(each.find('-') + 1), nullptr, 16);
-      (void)::mmap(reinterpret_cast<void*>(from), to - from, PROT_READ | PROT_WRITE,
+      const std::uintptr_t first = std::stoul(each, nullptr, 16);
+      const std::uintptr_t last = std::stoul(each.substr(each.find('-') + 1), nullptr, 16);
+      (void)::mmap(reinterpret_cast<void*>(first), last - first, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     }
     (void)!::write(ready[1], "!", 1);
     ::pause();
   }
-  char word = 0;
-  REQUIRE(::read(ready[0], &word, 1) == 1);
-  CHECK(both.seen.find_owner(other) == std::errc::no_such_process);
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  CHECK(both.view.attach_owner(other) == std::errc::no_such_process);
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   for (const int end : ready) ::close(end);
-  CHECK(both.seen.find_owner(other) == std::errc::no_such_process);
-  CHECK(!both.seen.reads_owner());
-  REQUIRE(!both.seen.find_owner(::getpid()));
-  CHECK(both.seen.reads_owner());
+  CHECK(both.view.attach_owner(other) == std::errc::no_such_process);
+  CHECK(!both.view.can_read_owner());
+  REQUIRE(!both.view.attach_owner(::getpid()));
+  CHECK(both.view.can_read_owner());
 
-  std::vector<std::byte> theirs(10'001, std::byte{7});
-  std::vector<std::byte> mine(theirs.size());
-  const place lent = own_memory | reinterpret_cast<std::uintptr_t>(theirs.data());
-  CHECK(arena_view::is_own(lent));
-  CHECK(!arena_view::is_own(arena_bytes));
-  CHECK(!both.seen.read({mine.data(), mine.size()}, lent));
-  CHECK(mine == theirs);
-  const time_point taken = both.seen.time_to_read([] { return time_point{0}; });
+  std::vector<std::byte> remote(10'001, std::byte{7});
+  std::vector<std::byte> local(remote.size());
+  const heap_offset address = private_memory | reinterpret_cast<std::uintptr_t>(remote.data());
+  CHECK(shared_heap_view::is_private(address));
+  CHECK(!shared_heap_view::is_private(shared_heap_bytes));
+  CHECK(!both.view.read({local.data(), local.size()}, address));
+  CHECK(local == remote);
+  const time_point taken = both.view.time_to_read([] { return time_point{0}; });
   CHECK(taken == 0);
 
-  // Half of it is not there: the whole is not read.
+  // One half is not mapped: reading both fails.
   auto* const pages = static_cast<std::byte*>(
       ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ::munmap(pages + 4096, 4096);
-  const place half = own_memory | reinterpret_cast<std::uintptr_t>(pages);
-  CHECK(!both.seen.read({mine.data(), 4096}, half));
-  CHECK(both.seen.read({mine.data(), 8192}, half) == std::errc::bad_address);
+  const heap_offset half = private_memory | reinterpret_cast<std::uintptr_t>(pages);
+  CHECK(!both.view.read({local.data(), 4096}, half));
+  CHECK(both.view.read({local.data(), 8192}, half) == std::errc::bad_address);
   ::munmap(pages, 4096);
 }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ring_frames: the frames of a link through shared memory: its outbox to the ring, and what lies
-// there to the landing.
+// The frames of a connection through shared memory: from its send queue to the ring buffer, and
+// from the ring buffer to the payload target.
 
 #include <colls/transport/interprocess/carrier/ring_buffer.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -12,69 +12,70 @@
 #include <algorithm>
 #include <cstring>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-static_assert(longest_control <= shm::longest_piece, "a control frame is written whole");
+static_assert(max_control_bytes <= shm::max_piece_bytes, "a control frame is one piece");
 
-/// Writes what there is room for. True: that was something.
-inline bool write_frames(shm::ring& ring, outbox& from) {
+/// Writes what there is room for. Returns whether anything was written.
+inline bool write_frames(shm::ring_buffer& ring, send_queue& queue) {
   bool moved = false;
-  while (!from.empty() && ring.has_slot()) {
-    const outbox::piece next = from.front();
+  while (!queue.empty() && ring.has_slot()) {
+    const send_queue::piece next = queue.front();
     const bool begins = next.frame.kind != kind{};
     std::size_t size = next.size;
     if (!begins || size > ring.inline_bytes()) {
-      size = std::min(size, shm::longest_piece);
+      size = std::min(size, shm::max_piece_bytes);
       if (ring.room(size) < size) break;
     }
     ring.write(next.frame, next.data, size);
-    from.advance_front(size);
+    queue.advance_front(size);
     moved = true;
   }
   return moved;
 }
 
-/// Takes payload that has come for the frame before.
-inline void take_payload(shm::ring& ring, landing& into) {
-  const std::size_t size = into.takes(ring.readable());
+/// Takes payload that has arrived for the current frame.
+inline void take_payload(shm::ring_buffer& ring, payload_target& target) {
+  const std::size_t size = target.acceptable(ring.readable());
   if (size == 0) return;
-  into.take(ring.data(), size);
+  target.take(ring.data(), size);
   ring.take(size);
 }
 
-/// Takes the slot `next` off the ring; `begin(frame, payload)` is told if a frame begins there, and
-/// gives false if the link has ended by it. Null, or what is wrong with the slot. A peer that
-/// changes it meanwhile changes nothing, but for a payload that is data.
+/// Takes the slot `next` off the ring. If a frame begins there, calls `begin(frame, payload)`,
+/// which returns false if the connection has ended. Returns null, or what is wrong with the slot. A
+/// peer that changes the slot meanwhile changes only payload of data.
 template <class Begin>
-const char* take_slot(shm::ring& ring, const shm::slot& next, landing& into, Begin begin) {
-  if (!ring.holds(next)) return damaged;
-  const header frame = shm::fetched(next.frame);
-  const std::size_t piece = shm::fetched(next.piece);
+const char* take_slot(shm::ring_buffer& ring, const shm::slot& next, payload_target& target,
+                      Begin begin) {
+  if (!ring.is_intact(next)) return bad_checksum;
+  const header frame = shm::load_once(next.frame);
+  const std::size_t piece = shm::load_once(next.piece);
   if (frame.kind == kind{}) {
-    if (into.left() == 0 || !ring.pop(piece)) return senseless;
-    take_payload(ring, into);
-    return ring.readable() <= into.left() ? nullptr : senseless;
+    if (target.left() == 0 || !ring.pop(piece)) return malformed;
+    take_payload(ring, target);
+    return ring.readable() <= target.left() ? nullptr : malformed;
   }
-  if (into.left() > 0 || !plausible(frame)) return senseless;
+  if (target.left() > 0 || !is_plausible(frame)) return malformed;
   const std::size_t control = control_size(frame);
   const bool is_short = piece == 0 && frame.length <= ring.inline_bytes();
-  if (piece > frame.length || (control > 0 && !is_short && piece != control)) return senseless;
-  if (!ring.pop(piece)) return senseless;
-  std::byte payload[longest_control];
+  if (piece > frame.length || (control > 0 && !is_short && piece != control)) return malformed;
+  if (!ring.pop(piece)) return malformed;
+  std::byte payload[max_control_bytes];
   if (is_short) {
-    shm::fetch(payload, next.data, sizeof next.data);
+    shm::copy_once(payload, next.data, sizeof next.data);
   } else if (control > 0) {
-    shm::fetch(payload, ring.data(), control);
+    shm::copy_once(payload, ring.data(), control);
     ring.take(control);
   }
-  const bool goes_on = begin(frame, payload);
-  if (into.left() == 0 || !goes_on) return nullptr;
+  const bool is_running = begin(frame, payload);
+  if (target.left() == 0 || !is_running) return nullptr;
   if (is_short) {
-    into.take(payload, into.left());
+    target.take(payload, target.left());
   } else {
-    take_payload(ring, into);
+    take_payload(ring, target);
   }
-  return ring.readable() <= into.left() ? nullptr : senseless;
+  return ring.readable() <= target.left() ? nullptr : malformed;
 }
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

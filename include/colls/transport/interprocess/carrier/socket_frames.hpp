@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// socket_frames: the frames of a link through a socket: its outbox to the system, and what comes to
-// the landing.
+// The frames of a connection through a socket: from its send queue to the system, and from the
+// system to the payload target.
 
 #include <colls/driver/socket.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -15,165 +15,168 @@
 #include <algorithm>
 #include <cstring>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-/// Reads and writes as much as the system takes at a time; a frame may be cut anywhere.
+/// Reads and writes as much as the system takes at a time. A frame may be split anywhere.
 class socket_frames {
  public:
   struct progress {
     bool moved = false;
-    bool is_full = false;  // the system takes more later
+    bool is_full = false;  // the system accepts no more now
   };
 
-  /// Each header is followed by its checksums from now on.
-  void add_checksums() { head_ = sizeof(checked_header); }
-  /// The bytes of a header, with its checksums.
-  std::size_t head() const { return head_; }
+  /// Enables checksums.
+  void add_checksums() { header_bytes_ = sizeof(checked_header); }
+  /// The length of a header, with its checksums.
+  std::size_t header_bytes() const { return header_bytes_; }
 
-  /// Writes what it can. An error is judged by the reader, who may find a last word of the peer.
-  static progress write(int socket, outbox& from) {
-    progress made;
-    while (!from.empty()) {
+  /// Writes what it can. Errors are left to the reader, which may still find a last frame of the
+  /// peer.
+  static progress write(int socket, send_queue& queue) {
+    progress result;
+    while (!queue.empty()) {
       iovec parts[16];
-      const int count = from.gather(parts);
+      const int count = queue.gather(parts);
       std::size_t wanted = 0;
       for (int i = 0; i < count; ++i) wanted += parts[i].iov_len;
       const ssize_t sent = send(socket, parts, count, wanted);
       if (sent <= 0) {
-        made.is_full = detail::would_block();
-        return made;
+        result.is_full = detail::would_block();
+        return result;
       }
-      made.moved = true;
-      from.advance(static_cast<std::size_t>(sent));
+      result.moved = true;
+      queue.advance(static_cast<std::size_t>(sent));
       if (static_cast<std::size_t>(sent) < wanted) {
-        made.is_full = true;
-        return made;
+        result.is_full = true;
+        return result;
       }
     }
-    return made;
+    return result;
   }
 
-  /// The longest payload that `take_whole` may find.
-  static constexpr std::size_t longest_whole = 4096;
+  /// The longest payload that `try_receive` can find.
+  static constexpr std::size_t max_try_receive = 4096;
 
-  /// Writes one frame before which nothing waits. How many bytes of it went, at least 0.
-  std::size_t write_whole(int socket, const header& frame, const_bytes message) const {
+  /// Writes one frame, when nothing is queued. Returns how many bytes of it were written.
+  std::size_t try_send(int socket, const header& frame, const_bytes message) const {
     checked_header checked;
     checked = frame;
-    if (has_checksums()) checked.seal(message.data, message.size);
-    iovec parts[2] = {{&checked, head_}, {const_cast<std::byte*>(message.data), message.size}};
-    const ssize_t sent = send(socket, parts, 2, head_ + message.size);
+    if (has_checksums()) checked.set_checksums(message.data, message.size);
+    iovec parts[2] = {{&checked, header_bytes_},
+                      {const_cast<std::byte*>(message.data), message.size}};
+    const ssize_t sent = send(socket, parts, 2, header_bytes_ + message.size);
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
   }
 
-  /// Payload first into its place, what follows it into the read-ahead buffer, in one call, which
-  /// this gives the result of.
-  ssize_t read(int socket, landing& into) {
+  /// Reads payload to its destination and what follows into the read-ahead buffer, by one system
+  /// call, whose result it returns.
+  ssize_t read(int socket, payload_target& target) {
     iovec parts[2];
     int count = 0;
     std::byte sink[4096];
-    std::byte* const room = into.room();
-    const std::size_t left = into.left();
+    std::byte* const room = target.room();
+    const std::size_t left = target.left();
     const std::size_t direct = room == nullptr ? std::min(left, sizeof sink) : left;
-    wanted_ = direct;
+    unfilled_ = direct;
     if (left > 0) parts[count++] = {room == nullptr ? sink : room, direct};
     if (direct == left) {
-      parts[count++] = {ahead_ + size_, sizeof ahead_ - size_};
-      wanted_ += sizeof ahead_ - size_;
+      parts[count++] = {read_ahead_ + size_, sizeof read_ahead_ - size_};
+      unfilled_ += sizeof read_ahead_ - size_;
     }
     const ssize_t got = receive(socket, parts, count);
     if (got <= 0) return got;
     const auto size = static_cast<std::size_t>(got);
     const std::size_t body = std::min(size, left);
-    wanted_ -= size;
+    unfilled_ -= size;
     size_ += size - body;
-    into.filled(room == nullptr ? sink : room, body);
+    target.filled(room == nullptr ? sink : room, body);
     return got;
   }
-  /// Whether the last call filled all that it was given.
-  bool may_have_more() const { return wanted_ == 0; }
+  /// Whether the last read filled all the space that it was given.
+  bool may_have_more() const { return unfilled_ == 0; }
 
-  /// Takes frames out of the read-ahead buffer; payload that lies there is copied to its place.
-  /// `is_taken()` may take the next one by `take_whole`; else `begin(frame, payload)` is told of
-  /// it, false ends it. Null, or what is wrong with a frame.
+  /// Takes frames out of the read-ahead buffer; payload that lies there is copied to its
+  /// destination. For each frame `is_taken()` may take it by `try_receive`. Otherwise `begin(frame,
+  /// payload)` is called; false ends the loop. Returns null, or what is wrong with a frame.
   template <class IsTaken, class Begin>
-  const char* take(landing& into, IsTaken is_taken, Begin begin) {
-    bool goes_on = true;
-    while (goes_on) {
-      if (into.is_damaged()) return damaged;
-      if (into.left() > 0) {
-        const std::size_t part = std::min(into.left(), size_ - at_);
+  const char* take(payload_target& target, IsTaken is_taken, Begin begin) {
+    bool is_running = true;
+    while (is_running) {
+      if (target.is_damaged()) return bad_checksum;
+      if (target.left() > 0) {
+        const std::size_t part = std::min(target.left(), size_ - begin_);
         if (part == 0) break;
-        into.take(ahead_ + at_, part);
-        at_ += part;
+        target.take(read_ahead_ + begin_, part);
+        begin_ += part;
         continue;
       }
-      if (size_ - at_ < head_) break;
+      if (size_ - begin_ < header_bytes_) break;
       if (is_taken()) continue;
       checked_header frame;
-      std::memcpy(&frame, ahead_ + at_, head_);
-      if (has_checksums() && !frame.holds()) return damaged;
-      if (!plausible(frame)) return senseless;
+      std::memcpy(&frame, read_ahead_ + begin_, header_bytes_);
+      if (has_checksums() && !frame.is_intact()) return bad_checksum;
+      if (!is_plausible(frame)) return malformed;
       const std::size_t body = control_size(frame);
-      if (size_ - at_ < head_ + body) break;
-      const std::byte* const payload = ahead_ + at_ + head_;
-      at_ += head_ + body;
-      if (has_checksums() && body != 0 && !is_sum_of(frame, payload, body)) return damaged;
-      goes_on = begin(frame, payload);
-      if (has_checksums()) into.expect(frame.payload_sum);
+      if (size_ - begin_ < header_bytes_ + body) break;
+      const std::byte* const payload = read_ahead_ + begin_ + header_bytes_;
+      begin_ += header_bytes_ + body;
+      if (has_checksums() && body != 0 && !is_sum_of(frame, payload, body)) return bad_checksum;
+      is_running = begin(frame, payload);
+      if (has_checksums()) target.expect(frame.payload_sum);
     }
-    size_ -= at_;
-    if (at_ > 0 && size_ > 0) std::memmove(ahead_, ahead_ + at_, size_);
-    at_ = 0;
+    size_ -= begin_;
+    if (begin_ > 0 && size_ > 0) std::memmove(read_ahead_, read_ahead_ + begin_, size_);
+    begin_ = 0;
     return nullptr;
   }
-  /// Takes that message if it is the next one and has come whole.
-  bool take_whole(const header& wanted, std::byte* into) {
-    const auto size = static_cast<std::size_t>(wanted.length);
-    if (size_ - at_ < head_ + size) return false;
-    if (std::memcmp(ahead_ + at_, &wanted, sizeof wanted) != 0) return false;
-    const std::byte* const payload = ahead_ + at_ + head_;
+  /// Receives the message `expected` if it is the next frame and has arrived completely.
+  bool try_receive(const header& expected, std::byte* out) {
+    const auto size = static_cast<std::size_t>(expected.length);
+    if (size_ - begin_ < header_bytes_ + size) return false;
+    if (std::memcmp(read_ahead_ + begin_, &expected, sizeof expected) != 0) return false;
+    const std::byte* const payload = read_ahead_ + begin_ + header_bytes_;
     if (has_checksums()) {
       checked_header frame;
-      std::memcpy(&frame, ahead_ + at_, sizeof frame);
-      if (!frame.holds() || !is_sum_of(frame, payload, size)) return false;
+      std::memcpy(&frame, read_ahead_ + begin_, sizeof frame);
+      if (!frame.is_intact() || !is_sum_of(frame, payload, size)) return false;
     }
-    if (size != 0) std::memcpy(into, payload, size);
-    at_ += head_ + size;
+    if (size != 0) std::memcpy(out, payload, size);
+    begin_ += header_bytes_ + size;
     return true;
   }
 
  private:
-  bool has_checksums() const { return head_ != sizeof(header); }
+  bool has_checksums() const { return header_bytes_ != sizeof(header); }
   static bool is_sum_of(const checked_header& frame, const std::byte* payload, std::size_t size) {
     return detail::crc32c(0, payload, size) == frame.payload_sum;
   }
-  // The kernel takes 0.3 us longer to look at a list of pieces than to copy it takes here.
+  // For short frames a copy is faster than passing the kernel a list of pieces.
   static ssize_t send(int socket, iovec* parts, int count, std::size_t size) {
-    std::byte whole[sizeof(checked_header) + longest_whole];
-    if (size > sizeof whole) {
+    std::byte frame_copy[sizeof(checked_header) + max_try_receive];
+    if (size > sizeof frame_copy) {
       msghdr message{};
       message.msg_iov = parts;
       message.msg_iovlen = static_cast<std::size_t>(count);
       return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
-    std::size_t at = 0;
+    std::size_t offset = 0;
     for (int i = 0; i < count; ++i) {
-      if (parts[i].iov_len != 0) std::memcpy(whole + at, parts[i].iov_base, parts[i].iov_len);
-      at += parts[i].iov_len;
+      if (parts[i].iov_len != 0)
+        std::memcpy(frame_copy + offset, parts[i].iov_base, parts[i].iov_len);
+      offset += parts[i].iov_len;
     }
-    return ::send(socket, whole, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return ::send(socket, frame_copy, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   static ssize_t receive(int socket, iovec* parts, int count) {
     if (count > 1) return ::readv(socket, parts, count);
     return ::recv(socket, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
   }
 
-  std::size_t wanted_ = 0;  // by the last call, and not got
-  std::size_t at_ = 0;      // in the read-ahead buffer, of what is not taken
+  std::size_t unfilled_ = 0;  // space that the last read left
+  std::size_t begin_ = 0;     // of what is not taken in the read-ahead buffer
   std::size_t size_ = 0;
-  std::size_t head_ = sizeof(header);
-  std::byte ahead_[sizeof(checked_header) + longest_whole];
+  std::size_t header_bytes_ = sizeof(header);
+  std::byte read_ahead_[sizeof(checked_header) + max_try_receive];
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// arena: memory of one rank in which its peers may read and write while an operation lasts.
+// shared_heap: memory of one rank that its peers may read and write while an operation lasts.
 //
-// An operation that lends its buffers opens a ticket in its own arena. A peer raises its own line
-// there before it touches anything, looks whether the ticket is still open, and lowers the line
-// after at most a few cells. Whoever takes a ticket back and then sees no line raised knows that
-// nobody touches the buffers any more.
+// An operation that exposes its buffers opens a remote key in its own heap. Before a peer accesses
+// anything it marks itself as inside, on its own line of that heap, and checks that the key is
+// still open; it leaves after a bounded amount of work. Once the owner has revoked a key and then
+// sees no peer inside, no peer accesses the buffers any more.
 
 #include <colls/os/cross_memory_attach.hpp>
 #include <colls/os/fork_guard.hpp>
@@ -24,277 +24,291 @@
 
 namespace colls::shm {
 
-/// Where something lies in an arena; 0: nowhere. With `own_memory`, the address of what lies in the
-/// owner's own memory instead, where peers may read it by the kernel.
-using place = std::uint64_t;
-inline constexpr place own_memory = place{1} << 63;
-/// An operation's permission to touch what it lends; 0: none.
-using ticket = std::uint64_t;
+/// An offset in a shared heap; 0: none. With the bit `private_memory` it is an address in memory of
+/// the owner outside of its heap, which peers may read through the kernel (CMA).
+using heap_offset = std::uint64_t;
+inline constexpr heap_offset private_memory = heap_offset{1} << 63;
+/// Permits peers to access what an operation exposes while it is open; 0: none.
+using remote_key = std::uint64_t;
 
-/// Addresses that an arena takes; memory it takes as it is asked for.
-inline constexpr std::size_t arena_bytes = std::size_t{1} << 36;
-inline constexpr std::size_t tickets = 256;
+/// Address space of a heap. Pages are allocated as needed.
+inline constexpr std::size_t shared_heap_bytes = std::size_t{1} << 36;
+inline constexpr std::size_t max_remote_keys = 256;
 
-struct alignas(64) arena_line {
+struct alignas(64) heap_line {
   std::atomic<std::uint64_t> word;
 };
 
-/// What an arena begins with: a line for each rank of the world, the tickets, the address at which
-/// its owner has all this, a number that no other arena has, and then a sample by which peers see
-/// how fast they read.
-constexpr std::size_t home_line(int ranks) { return static_cast<std::size_t>(ranks) + tickets; }
-constexpr std::size_t sample_at(int ranks) {
-  return whole_pages((home_line(ranks) + 2) * sizeof(arena_line));
+/// The header of a heap: one line for each rank of the world, the remote keys, the address at which
+/// the owner has mapped the heap, a nonce, and a sample by which peers measure how fast they read.
+constexpr std::size_t owner_line(int ranks) {
+  return static_cast<std::size_t>(ranks) + max_remote_keys;
+}
+constexpr std::size_t sample_offset(int ranks) {
+  return round_up_to_pages((owner_line(ranks) + 2) * sizeof(heap_line));
 }
 inline constexpr std::size_t sample_bytes = 64 * 1024;
-static_assert(sample_bytes % longest_page == 0 && arena_bytes % longest_page == 0);
-constexpr std::size_t arena_head(int ranks) { return sample_at(ranks) + sample_bytes; }
+static_assert(sample_bytes % max_page_size == 0 && shared_heap_bytes % max_page_size == 0);
+constexpr std::size_t heap_header_bytes(int ranks) { return sample_offset(ranks) + sample_bytes; }
 
-/// A rank's own arena.
-class arena {
+/// The heap of this rank.
+class shared_heap {
  public:
-  arena() = default;
-  arena(const arena&) = delete;
-  arena& operator=(const arena&) = delete;
-  ~arena() { detail::kept_from_children::remove(lines_.data()); }
+  shared_heap() = default;
+  shared_heap(const shared_heap&) = delete;
+  shared_heap& operator=(const shared_heap&) = delete;
+  ~shared_heap() { detail::fork_guard::remove(lines_.data()); }
 
+  /// Creates the heap for a world of `ranks` ranks.
   std::error_code make(int ranks) {
     ranks_ = ranks;
-    const std::size_t head = arena_head(ranks);
-    if (const std::error_code ec = memory_.make_empty(arena_bytes)) return ec;
+    const std::size_t head = heap_header_bytes(ranks);
+    if (const std::error_code ec = memory_.make_unbacked(shared_heap_bytes)) return ec;
     if (const std::error_code ec = memory_.fill(0, head)) return ec;
     if (const std::error_code ec = lines_.map(memory_, 0, head)) return ec;
-    if (const auto ec = detail::kept_from_children::add(lines_.data(), head)) return ec;
-    std::uint64_t sign = 0;
-    if (::getrandom(&sign, sizeof sign, 0) != sizeof sign) return detail::last_error();
-    line(home_line(ranks))
+    if (const auto ec = detail::fork_guard::add(lines_.data(), head)) return ec;
+    std::uint64_t nonce = 0;
+    if (::getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) return detail::last_error();
+    line(owner_line(ranks))
         .store(reinterpret_cast<std::uintptr_t>(lines_.data()), std::memory_order_relaxed);
-    line(home_line(ranks) + 1).store(sign, std::memory_order_relaxed);
+    line(owner_line(ranks) + 1).store(nonce, std::memory_order_relaxed);
     return {};
   }
   const segment& memory() const { return memory_; }
-  /// False in a process that was forked off: peers read in the one that made the arena, and only
-  /// that one may say what lies where.
-  bool is_made_here() const { return detail::kept_from_children::forks() == forks_; }
+  /// False in a forked child. Peers read the memory of the process that created the heap, and only
+  /// that process may expose memory.
+  bool is_creator_process() const { return detail::fork_guard::forks() == forks_; }
 
-  /// Zeros, on pages of their own; null: the system has none to give, for that reason, or not to
-  /// this process.
-  std::byte* allocate(std::size_t size, std::error_code* why = nullptr) {
-    if (!is_made_here()) return nullptr;
+  /// Allocates zeros on pages of their own. Null: the system has no memory, and `*reason` says why,
+  /// or this process is a forked child.
+  std::byte* allocate(std::size_t size, std::error_code* reason = nullptr) {
+    if (!is_creator_process()) return nullptr;
     std::error_code ec;
-    block made;
-    made.size = whole_pages(size);
-    made.place = take(made.size, ec);
-    const place at = made.place;
+    block result;
+    result.size = round_up_to_pages(size);
+    result.offset = allocate_pages(result.size, ec);
+    const heap_offset offset = result.offset;
     std::byte* data = nullptr;
     if (!ec) {
-      data = keep(std::move(made), ec);
-      if (ec) give_back(at);
+      data = map_block(std::move(result), ec);
+      if (ec) release(offset);
     }
-    if (ec && why != nullptr) *why = ec;
+    if (ec && reason != nullptr) *reason = ec;
     return data;
   }
-  /// Nobody has a ticket for it.
-  void free(std::byte* at) {
-    const auto found = blocks_.find(at);
-    give_back(found->second.place);
+  /// Frees a block, which no open key may expose.
+  void free(std::byte* data) {
+    const auto found = blocks_.find(data);
+    release(found->second.offset);
     blocks_.erase(found);
   }
 
-  /// Where that lies; 0 if not all of it is of one block.
-  place locate(const_bytes data) const {
+  /// Returns the offset of `data`, or 0 if it does not lie within one block.
+  heap_offset locate(const_bytes data) const {
     auto found = blocks_.upper_bound(data.data);
     if (found == blocks_.begin() || data.size == 0) return 0;
-    const auto& [at, lies] = *--found;
-    const auto offset = static_cast<std::size_t>(data.data - at);
-    return offset <= lies.size && data.size <= lies.size - offset ? lies.place + offset : 0;
+    const auto& [begin, found_block] = *--found;
+    const auto offset = static_cast<std::size_t>(data.data - begin);
+    const bool fits = offset <= found_block.size && data.size <= found_block.size - offset;
+    return fits ? found_block.offset + offset : 0;
   }
 
-  bool same_block(const std::byte* one, const std::byte* other) const {
+  /// Whether both lie in the same block.
+  bool is_same_block(const std::byte* one, const std::byte* other) const {
     const auto found = blocks_.upper_bound(one);
     return found != blocks_.begin() && found == blocks_.upper_bound(other);
   }
 
-  /// 0: none is free.
-  ticket open() {
-    for (std::size_t i = 0; i < tickets; ++i) {
-      const std::size_t slot = (next_ + i) % tickets;
+  /// Opens a remote key. 0: none is free.
+  remote_key open_key() {
+    for (std::size_t i = 0; i < max_remote_keys; ++i) {
+      const std::size_t slot = (next_ + i) % max_remote_keys;
       std::atomic<std::uint64_t>& word = line(static_cast<std::size_t>(ranks_) + slot);
       if (word.load(std::memory_order_relaxed) != 0) continue;
       next_ = slot + 1;
-      const ticket made = ++opened_ * tickets + slot;
-      word.store(made, std::memory_order_release);
-      return made;
+      const remote_key key = ++opened_ * max_remote_keys + slot;
+      word.store(key, std::memory_order_release);
+      return key;
     }
     return 0;
   }
-  /// Every peer has said that it is done.
-  void close(ticket open) {
-    line(static_cast<std::size_t>(ranks_) + open % tickets).store(0, std::memory_order_release);
+  /// Closes a key after every peer has reported that it is done.
+  void close_key(remote_key key) {
+    line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
+        .store(0, std::memory_order_release);
   }
-  /// The operation ends before its peers are done. After this, who is not inside stays outside.
-  void revoke(ticket open) {
-    close(open);
+  /// Closes a key before the peers are done. A peer that is not inside after this call stays
+  /// outside.
+  void revoke_key(remote_key key) {
+    close_key(key);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
+  /// Whether a peer is inside, with whatever key.
   bool is_inside(int rank) {
     return line(static_cast<std::size_t>(rank)).load(std::memory_order_acquire) != 0;
   }
 
-  /// Moves the block of `data` to another place, at the same address and with the same contents: a
-  /// peer that stays inside for ever writes to the old place, which is never given out again. False:
-  /// the arena has no other place for it, or the system does not let it move.
-  bool retire(const std::byte* data) {
+  /// Moves the block of `data` to another offset, at the same address and with the same contents. A
+  /// peer that stays inside for ever writes to the old pages, which are never reused. False: the
+  /// heap is full, or the system does not let the pages move.
+  bool relocate(const std::byte* data) {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
     block& old = (--found)->second;
-    const place fresh = reserve(old.size);
-    if (fresh == 0) return false;
-    if (!old.pages.move(memory_, old.place, fresh)) {
-      give_back(fresh);
+    const heap_offset target = reserve(old.size);
+    if (target == 0) return false;
+    if (!old.pages.move(memory_, old.offset, target)) {
+      release(target);
       return false;
     }
-    old.place = fresh;
+    old.offset = target;
     return true;
   }
 
  private:
   struct block {
-    shm::place place = 0;
+    heap_offset offset = 0;
     std::size_t size = 0;
     mapping pages;
   };
 
   std::atomic<std::uint64_t>& line(std::size_t i) {
-    return reinterpret_cast<arena_line*>(lines_.data())[i].word;
+    return reinterpret_cast<heap_line*>(lines_.data())[i].word;
   }
 
   // The first gap that is long enough.
-  place find(std::size_t size) const {
-    place at = arena_head(ranks_);
-    for (const auto& [begin, length] : taken_) {
-      if (begin - at >= size) return at;
-      at = begin + length;
+  heap_offset find_gap(std::size_t size) const {
+    heap_offset offset = heap_header_bytes(ranks_);
+    for (const auto& [begin, length] : used_) {
+      if (begin - offset >= size) return offset;
+      offset = begin + length;
     }
-    return size <= arena_bytes - at ? at : 0;
+    return size <= shared_heap_bytes - offset ? offset : 0;
   }
-  // A place of its own, without pages; 0: there is none.
-  place reserve(std::size_t size) {
-    const place at = find(size);
-    if (at == 0) return 0;
+  // Reserves address space without pages. 0: there is none.
+  heap_offset reserve(std::size_t size) {
+    const heap_offset offset = find_gap(size);
+    if (offset == 0) return 0;
     try {
-      taken_.emplace(at, size);
+      used_.emplace(offset, size);
     } catch (const std::bad_alloc&) {
       return 0;
     }
-    return at;
+    return offset;
   }
-  // The same with pages, unless there are none.
-  place take(std::size_t size, std::error_code& ec) {
-    const place at = reserve(size);
-    if (at == 0) {
+  // Reserves address space and fills it with pages.
+  heap_offset allocate_pages(std::size_t size, std::error_code& ec) {
+    const heap_offset offset = reserve(size);
+    if (offset == 0) {
       ec = std::make_error_code(std::errc::not_enough_memory);
       return 0;
     }
-    ec = memory_.fill(at, size);
-    if (ec) taken_.erase(at);
-    return at;
+    ec = memory_.fill(offset, size);
+    if (ec) used_.erase(offset);
+    return offset;
   }
-  // Unless it cannot be mapped, or not be written down.
-  std::byte* keep(block made, std::error_code& ec) {
-    ec = made.pages.map(memory_, made.place, made.size);
+  // Maps a block and records it.
+  std::byte* map_block(block added, std::error_code& ec) {
+    ec = added.pages.map(memory_, added.offset, added.size);
     if (ec) return nullptr;
-    std::byte* const at = made.pages.data();
+    std::byte* const data = added.pages.data();
     try {
-      blocks_.emplace(at, std::move(made));
+      blocks_.emplace(data, std::move(added));
     } catch (const std::bad_alloc&) {
       ec = std::make_error_code(std::errc::not_enough_memory);
       return nullptr;
     }
-    return at;
+    return data;
   }
-  void give_back(place at) {
-    const auto found = taken_.find(at);
-    // A place whose pages the system keeps has no zeros for the next block.
-    if (is_made_here() && memory_.release(at, found->second)) return;
-    taken_.erase(found);
+  void release(heap_offset offset) {
+    const auto found = used_.find(offset);
+    // If the system does not free the pages, the range is not reused: it no longer holds zeros.
+    if (is_creator_process() && memory_.release(offset, found->second)) return;
+    used_.erase(found);
   }
 
   segment memory_;
   mapping lines_;
   int ranks_ = 0;
-  unsigned forks_ = detail::kept_from_children::forks();
+  unsigned forks_ = detail::fork_guard::forks();
   std::map<const std::byte*, block> blocks_;
-  std::map<place, std::size_t> taken_;  // also what was retired
+  std::map<heap_offset, std::size_t> used_;  // includes the old ranges of relocated blocks
   std::uint64_t opened_ = 0;
   std::size_t next_ = 0;
 };
 
-/// A peer's arena, as this process sees it.
-class arena_view {
+/// The heap of a peer, mapped into this process.
+class shared_heap_view {
  public:
-  arena_view() = default;
-  arena_view(const arena_view&) = delete;
-  arena_view& operator=(const arena_view&) = delete;
-  ~arena_view() { detail::kept_from_children::remove(all_.data()); }
+  shared_heap_view() = default;
+  shared_heap_view(const shared_heap_view&) = delete;
+  shared_heap_view& operator=(const shared_heap_view&) = delete;
+  ~shared_heap_view() { detail::fork_guard::remove(pages_.data()); }
 
-  std::error_code map(const segment& theirs, int ranks, int rank) {
+  /// Maps the heap for rank `rank` of `ranks`.
+  std::error_code map(const segment& memory, int ranks, int rank) {
     ranks_ = ranks;
-    mine_ = static_cast<std::size_t>(rank);
-    if (theirs.size() != arena_bytes) return make_error_code(errc::protocol_error);
-    if (const std::error_code ec = all_.map_later(theirs, arena_bytes)) return ec;
-    return detail::kept_from_children::add(all_.data(), arena_bytes);
+    rank_line_ = static_cast<std::size_t>(rank);
+    if (memory.size() != shared_heap_bytes) return make_error_code(errc::protocol_error);
+    if (const std::error_code ec = pages_.map_lazily(memory, shared_heap_bytes)) return ec;
+    return detail::fork_guard::add(pages_.data(), shared_heap_bytes);
   }
 
-  /// Null: no operation's buffer can lie there.
-  std::byte* at(place where, std::size_t size) const {
-    if (where < arena_head(ranks_) || where > arena_bytes || size > arena_bytes - where) {
+  /// Returns the address of `size` bytes at `offset`, or null if no buffer can lie there.
+  std::byte* at(heap_offset offset, std::size_t size) const {
+    if (offset < heap_header_bytes(ranks_) || offset > shared_heap_bytes ||
+        size > shared_heap_bytes - offset) {
       return nullptr;
     }
-    return all_.data() + where;
+    return pages_.data() + offset;
   }
 
-  /// Before anything is touched; a fence comes between this and `is_open`.
-  void raise() { line(mine_).store(1, std::memory_order_relaxed); }
-  bool is_open(ticket lent) const {
-    return line(static_cast<std::size_t>(ranks_) + lent % tickets)
-               .load(std::memory_order_acquire) == lent;
+  /// Marks this rank as inside, before any access. A sequentially consistent fence must come
+  /// between this and `is_open`.
+  void enter() { line(rank_line_).store(1, std::memory_order_relaxed); }
+  /// Whether the key is open.
+  bool is_open(remote_key key) const {
+    return line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
+               .load(std::memory_order_acquire) == key;
   }
-  void lower() { line(mine_).store(0, std::memory_order_release); }
+  /// Ends the access.
+  void leave() { line(rank_line_).store(0, std::memory_order_release); }
 
-  /// From now on `read` reads what its owner lends of its own memory, if that is this process: who
-  /// has the same arena at the same address.
-  std::error_code find_owner(pid_t owner) {
-    const std::size_t sign = home_line(ranks_) + 1;
-    home_ = line(sign - 1).load(std::memory_order_relaxed);
-    const process found(owner, home_ + sign * sizeof(arena_line),
-                        line(sign).load(std::memory_order_relaxed));
-    std::byte any[8];
-    if (const std::error_code ec = found.read({any, sizeof any}, home_)) return ec;
-    owner_ = found;
+  /// Lets `read` read private memory of process `owner`, if that has this heap at the published
+  /// address.
+  std::error_code attach_owner(pid_t owner) {
+    const std::size_t nonce_line = owner_line(ranks_) + 1;
+    owner_address_ = line(nonce_line - 1).load(std::memory_order_relaxed);
+    const cross_memory_attach reader(owner, owner_address_ + nonce_line * sizeof(heap_line),
+                                     line(nonce_line).load(std::memory_order_relaxed));
+    std::byte sample[8];
+    if (const std::error_code ec = reader.read({sample, sizeof sample}, owner_address_)) return ec;
+    reader_ = reader;
     return {};
   }
-  static bool is_own(place lent) { return (lent & own_memory) != 0; }
-  bool reads_owner() const { return owner_.is_known(); }
-  std::error_code read(mutable_bytes into, place lent) const {
-    return owner_.read(into, lent & ~own_memory);
+  /// Whether an offset is of private memory.
+  static bool is_private(heap_offset offset) { return (offset & private_memory) != 0; }
+  bool can_read_owner() const { return reader_.is_known(); }
+  /// Reads private memory of the owner.
+  std::error_code read(mutable_bytes out, heap_offset offset) const {
+    return reader_.read(out, offset & ~private_memory);
   }
-  /// How long that takes for `sample_bytes`.
+  /// Returns how long it takes to read `sample_bytes`.
   template <class Clock>
   time_point time_to_read(const Clock& now) const {
-    return owner_.time_to_read(home_ + sample_at(ranks_), sample_bytes, now);
+    return reader_.time_to_read(owner_address_ + sample_offset(ranks_), sample_bytes, now);
   }
 
  private:
   std::atomic<std::uint64_t>& line(std::size_t i) const {
-    return reinterpret_cast<arena_line*>(all_.data())[i].word;
+    return reinterpret_cast<heap_line*>(pages_.data())[i].word;
   }
 
-  mapping all_;
+  mapping pages_;
   int ranks_ = 0;
-  std::size_t mine_ = 0;
-  std::uint64_t home_ = 0;  // where its owner has it, by that one's word
-  process owner_;
+  std::size_t rank_line_ = 0;
+  std::uint64_t owner_address_ = 0;  // where the owner has mapped the heap
+  cross_memory_attach reader_;
 };
 
 }  // namespace colls::shm

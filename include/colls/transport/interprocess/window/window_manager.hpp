@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// lender: memory of a rank in which its peers may work while an operation lasts.
+// window_manager: memory of a rank that its peers may access while an operation lasts.
 
 #include <colls/base/shared_buffer.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -16,175 +16,191 @@
 #include <utility>
 #include <vector>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-/// This rank's arena, what its operations lend of it, and the arenas that peers let it see. Once a
-/// loan is gone nobody writes to what it lent, and nobody uses what he still reads there.
-class lender {
+/// The shared heap of this rank, what its operations expose, and the heaps of its peers. After an
+/// exposure ends no peer writes to what it exposed, and whatever a peer still reads from it is
+/// discarded.
+class window_manager {
  public:
-  lender(engine& on, const membership& who, links& all, match& with)
-      : engine_(on), who_(who), links_(all), match_(with) {}
-  lender(const lender&) = delete;
-  lender& operator=(const lender&) = delete;
+  window_manager(engine& driver, const world_info& info, connection_table& connections,
+                 tag_matcher& matcher)
+      : engine_(driver), info_(info), connections_(connections), matcher_(matcher) {}
+  window_manager(const window_manager&) = delete;
+  window_manager& operator=(const window_manager&) = delete;
 
-  /// `size` bytes of zeros in which the ranks of this host may work while an operation on them
-  /// lasts; where there are none, or no memory can be shared, this process's own. Null: there is no
+  /// Allocates `size` bytes of zeros that an operation can expose to the ranks of this host. If
+  /// there are no such ranks, or no memory can be shared, it is private memory. Null: there is no
   /// memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
-  /// Whether peers may work there.
-  bool has(const_bytes data) const { return arena_ != nullptr && arena_->locate(data) != 0; }
+  /// Whether `data` lies in the shared heap.
+  bool contains(const_bytes data) const { return heap_ != nullptr && heap_->locate(data) != 0; }
 
-  /// Memory to work in that peers may see: up to `size` bytes, as long as it lives; null: there is
-  /// none, or others use all there may be. Destroyed after what was lent of it.
-  class desk {
+  /// Holds `size` bytes of the shared heap while it lives, for copies of buffers that lie outside
+  /// of it. `data()` is null if there is no memory, or all bounce buffers are in use. It outlives
+  /// the exposure of its memory.
+  class bounce_buffer {
    public:
     static constexpr std::size_t size = 2 * 1024 * 1024;
 
-    explicit desk(lender& of) : lender_(of) {
-      if (lender_.is_child()) return;
-      if (!lender_.desks_.empty()) {
-        memory_ = lender_.desks_.back();
-        lender_.desks_.pop_back();
-      } else if (lender_.desks_made_ < most_desks && !lender_.links_.rings().empty() &&
-                 lender_.has_arena()) {
-        lender_.desks_.reserve(most_desks);  // so that giving it back cannot fail
-        memory_ = lender_.arena_->allocate(size);
-        if (memory_ != nullptr) ++lender_.desks_made_;
+    explicit bounce_buffer(window_manager& manager) : manager_(manager) {
+      if (manager_.is_forked_child()) return;
+      if (!manager_.bounce_buffers_.empty()) {
+        memory_ = manager_.bounce_buffers_.back();
+        manager_.bounce_buffers_.pop_back();
+      } else if (manager_.bounce_buffer_count_ < max_bounce_buffers && manager_.has_peers() &&
+                 manager_.ensure_heap()) {
+        manager_.bounce_buffers_.reserve(max_bounce_buffers);  // so that the destructor cannot fail
+        memory_ = manager_.heap_->allocate(size);
+        if (memory_ != nullptr) ++manager_.bounce_buffer_count_;
       }
     }
-    desk(const desk&) = delete;
-    desk& operator=(const desk&) = delete;
-    ~desk() {
-      if (memory_ != nullptr) lender_.desks_.push_back(memory_);
+    bounce_buffer(const bounce_buffer&) = delete;
+    bounce_buffer& operator=(const bounce_buffer&) = delete;
+    ~bounce_buffer() {
+      if (memory_ != nullptr) manager_.bounce_buffers_.push_back(memory_);
     }
     std::byte* data() const { return memory_; }
 
    private:
-    lender& lender_;
+    window_manager& manager_;
     std::byte* memory_ = nullptr;
   };
 
-  /// What one operation lends.
-  class loan {
+  /// What one operation exposes.
+  class exposure {
    public:
-    loan(lender& of, communicator_state& on) : lender_(of), communicator_(on) {
-      lender_.loans_.push_back(this);
+    exposure(window_manager& manager, communicator_state& comm)
+        : manager_(manager), communicator_(comm) {
+      manager_.exposures_.push_back(this);
     }
-    loan(const loan&) = delete;
-    loan& operator=(const loan&) = delete;
-    ~loan() {
-      std::erase(lender_.loans_, this);
-      if (ticket_ == 0) return;
-      if (settled_) {
-        if (!spoiled_) lender_.arena_->close(ticket_);
+    exposure(const exposure&) = delete;
+    exposure& operator=(const exposure&) = delete;
+    ~exposure() {
+      std::erase(manager_.exposures_, this);
+      if (key_ == 0) return;
+      if (completed_) {
+        if (!key_revoked_) manager_.heap_->close_key(key_);
       } else {
-        lender_.take_back(*this);
+        manager_.end_exposure(*this);
       }
     }
 
-    shm::place place_for(int peer, const_bytes data) {
-      if (lender_.arena_ == nullptr || lender_.is_child()) return 0;
-      const link* const to = lender_.links_.known(peer);
-      if (to == nullptr || !to->is_seen || to->ended()) return 0;
-      const shm::place found = lender_.arena_->locate(data);
-      if (found != 0 && !has_lent(data.data)) lent_[lent_[0] != nullptr ? 1 : 0] = data.data;
-      return found;
+    /// Exposes `data` to a peer. Returns its offset in the shared heap, or 0 if it does not lie
+    /// there or the peer has not mapped the heap.
+    shm::heap_offset offset_for(int peer, const_bytes data) {
+      if (manager_.heap_ == nullptr || manager_.is_forked_child()) return 0;
+      const connection* const conn = manager_.connections_.find(peer);
+      if (conn == nullptr || !conn->peer_maps_heap || conn->has_ended()) return 0;
+      const shm::heap_offset offset = manager_.heap_->locate(data);
+      if (offset != 0 && !exposes_block_of(data.data)) {
+        exposed_[exposed_[0] != nullptr ? 1 : 0] = data.data;
+      }
+      return offset;
     }
-    /// What lies in memory of this rank's own, for a peer that reads it there. 0: that one cannot,
-    /// or a message is quicker.
-    shm::place address_for(int peer, const_bytes data, readers by) {
-      if (data.size == 0 || !lender_.is_worth_reading(data.size, by) ||
-          lender_.links_.rings().empty() || !lender_.has_arena())
+    /// Exposes private memory to a peer that reads it by CMA. 0: the peer cannot, or a message is
+    /// faster.
+    shm::heap_offset address_for(int peer, const_bytes data, readers pattern) {
+      if (data.size == 0 || !manager_.is_worth_reading(data.size, pattern) ||
+          !manager_.has_peers() || !manager_.ensure_heap()) {
         return 0;
-      const link* const to = lender_.links_.known(peer);
-      // Both or none: to read while the other one fills the ring takes longer than either.
-      if (to == nullptr || !to->is_read || !to->reads_peer || to->ended()) return 0;
-      if (lender_.is_child()) return 0;
-      return shm::own_memory | reinterpret_cast<std::uintptr_t>(data.data);
+      }
+      const connection* const conn = manager_.connections_.find(peer);
+      // Both sides read or neither does: if one reads while the other one fills the ring buffer, it
+      // takes longer than either way.
+      if (conn == nullptr || !conn->peer_reads_memory || !conn->reads_peer_memory ||
+          conn->has_ended()) {
+        return 0;
+      }
+      if (manager_.is_forked_child()) return 0;
+      return shm::private_memory | reinterpret_cast<std::uintptr_t>(data.data);
     }
-    /// The peer could not read something: it is lent nothing of that kind again.
-    void unread(int peer) { lender_.links_.at(peer).is_read = false; }
-    /// 0: too many operations lend.
-    shm::ticket ticket() {
-      if (ticket_ == 0) ticket_ = lender_.arena_->open();
-      return ticket_;
+    /// Exposes no more private memory to a peer, which failed to read some.
+    void disable_reads(int peer) { manager_.connections_.get(peer).peer_reads_memory = false; }
+    /// Returns the remote key; opens it at the first call. 0: too many keys are open.
+    shm::remote_key remote_key() {
+      if (key_ == 0) key_ = manager_.heap_->open_key();
+      return key_;
     }
-    void settle() {
-      if (spoiled_) {
+    /// All peers have reported that they are done. Throws if a peer was stopped in the memory.
+    void complete() {
+      if (key_revoked_) {
         throw error(errc::peer_failed, "a rank was stopped while it worked in this memory");
       }
-      settled_ = true;
+      completed_ = true;
     }
 
    private:
-    friend lender;
+    friend window_manager;
 
-    // Something of the same block.
-    bool has_lent(const std::byte* data) const {
-      for (const std::byte* const lent : lent_) {
-        if (lent != nullptr && lender_.arena_->same_block(lent, data)) return true;
+    // Whether something of the same block is exposed.
+    bool exposes_block_of(const std::byte* data) const {
+      for (const std::byte* const exposed : exposed_) {
+        if (exposed != nullptr && manager_.heap_->is_same_block(exposed, data)) return true;
       }
       return false;
     }
 
-    lender& lender_;
+    window_manager& manager_;
     communicator_state& communicator_;
-    bool spoiled_ = false;  // its ticket is closed
-    shm::ticket ticket_ = 0;
-    const std::byte* lent_[2] = {};  // of each block
-    bool settled_ = false;
+    bool key_revoked_ = false;
+    shm::remote_key key_ = 0;
+    const std::byte* exposed_[2] = {};  // an address in each block
+    bool completed_ = false;
   };
 
-  /// A link to a peer on this host has opened.
-  void opened(link& to);
+  /// A connection through shared memory has opened: passes the heap, if there is one.
+  void opened(connection& conn);
 
-  /// The peer lets this rank see its arena.
-  void see(link& from, detail::descriptor arena);
-  shm::arena_view* view_of(int peer) {
-    link* const from = links_.known(peer);
-    return from == nullptr ? nullptr : from->view.get();
+  /// Maps the heap that a peer has passed and confirms it.
+  void map_peer_heap(connection& conn, detail::descriptor heap);
+  /// Returns the heap of a peer, or null if it is not mapped.
+  shm::shared_heap_view* view_of(int peer) {
+    connection* const conn = connections_.find(peer);
+    return conn == nullptr ? nullptr : conn->peer_heap.get();
   }
 
  private:
-  static constexpr time_point patience = 200 * milliseconds;
-  // New pages cost more than a desk saves, and many operations may be under way.
-  static constexpr int most_desks = 8;
+  static constexpr time_point relocation_delay = 200 * milliseconds;
+  // Allocating pages costs more than a bounce buffer saves, and many operations may be in flight.
+  static constexpr int max_bounce_buffers = 8;
 
-  // Of the process whose arena this is: its parent lends there.
-  bool is_child() const { return arena_ != nullptr && !arena_->is_made_here(); }
+  // Whether this process is a forked child of the one that created the heap.
+  bool is_forked_child() const { return heap_ != nullptr && !heap_->is_creator_process(); }
 
-  // Made at the first use.
-  bool has_arena();
+  bool has_peers() const { return !connections_.shared_memory_connections().empty(); }
+  // Creates the heap at the first use. False: there is none.
+  bool ensure_heap();
 
-  // Whether this rank reads what the peer has in memory of its own.
-  bool may_read(link& from);
-  // Whether peers who may read so much here had better do so.
-  bool is_worth_reading(std::size_t size, readers by) const;
+  // Whether this rank reads private memory of the peer by CMA.
+  bool may_use_cma(connection& conn);
+  // Whether reading `size` bytes by CMA is faster than sending them.
+  bool is_worth_reading(std::size_t size, readers pattern) const;
 
-  // An operation has ended, and peers may be in its buffers. Returns once each has left them or has
-  // died, or once the buffers have been moved away from one that was stopped there.
-  void take_back(const loan& ended) noexcept;
+  // Ends the exposure of an operation whose peers may still be inside. Returns once each peer has
+  // left or died, or the blocks have been relocated because a peer was stopped inside.
+  void end_exposure(const exposure& ended) noexcept;
 
-  // Moves a block away from a peer that was stopped there. Other operations that lend it end: they
-  // have results in its old pages, and their readers would find those empty.
-  bool retire(const std::byte* block, int stopped);
+  // Relocates a block because a peer was stopped inside. Other operations that expose the block
+  // fail, since some of their results may lie in the old pages.
+  bool relocate(const std::byte* block, int stopped_peer);
 
   engine& engine_;
-  const membership& who_;
-  links& links_;
-  match& match_;
-  std::shared_ptr<shm::arena> arena_;
-  bool may_make_ = true;
-  std::vector<loan*> loans_;
-  std::vector<std::byte*> desks_;  // that nobody uses
-  int desks_made_ = 0;
-  bool told_of_own_ = false;      // why it is this rank's alone
-  bool told_of_passing_ = false;  // why others cannot have it
-  bool told_of_theirs_ = false;   // why it cannot be seen
+  const world_info& info_;
+  connection_table& connections_;
+  tag_matcher& matcher_;
+  std::shared_ptr<shm::shared_heap> heap_;
+  bool may_create_heap_ = true;
+  std::vector<exposure*> exposures_;
+  std::vector<std::byte*> bounce_buffers_;  // those that are free
+  int bounce_buffer_count_ = 0;
+  bool logged_private_ = false;     // why memory is private
+  bool logged_not_passed_ = false;  // why the heap cannot be passed
+  bool logged_not_mapped_ = false;  // why a peer's heap cannot be mapped
 };
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #include <colls/transport/interprocess/window/window_manager.ipp>

@@ -2,154 +2,159 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// How memory is lent and taken back: the second half of window_manager.hpp.
+// Member functions of window_manager that are not inlined.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/window/window_manager.hpp>
 
-namespace colls::tcp {
+namespace colls::interprocess {
 
-COLLS_ONCE std::shared_ptr<std::byte> lender::allocate(std::size_t size) {
-  std::error_code why;
-  if (size != 0 && has_arena()) {
-    if (std::byte* const at = arena_->allocate(size, &why)) {
-      return {at, [owner = arena_](std::byte* memory) { owner->free(memory); }};
+COLLS_ONCE std::shared_ptr<std::byte> window_manager::allocate(std::size_t size) {
+  std::error_code reason;
+  if (size != 0 && ensure_heap()) {
+    if (std::byte* const data = heap_->allocate(size, &reason)) {
+      return {data, [owner = heap_](std::byte* freed) { owner->free(freed); }};
     }
   }
-  std::shared_ptr<std::byte> own = detail::own_memory(size);
-  if (why && own != nullptr && !std::exchange(told_of_own_, true)) {
-    log_warn("rank %d allocates memory that its peers cannot work in: %s", who_.rank,
-             why.message().c_str());
+  std::shared_ptr<std::byte> memory = detail::allocate_private_memory(size);
+  if (reason && memory != nullptr && !std::exchange(logged_private_, true)) {
+    log_warn("rank %d allocates memory that its peers cannot work in: %s", info_.rank,
+             reason.message().c_str());
   }
-  return own;
+  return memory;
 }
 
-COLLS_ONCE void lender::see(link& from, detail::descriptor arena) {
-  if (from.view != nullptr) return;
-  shm::segment theirs;
-  auto mapped = std::make_unique<shm::arena_view>();
+COLLS_ONCE void window_manager::map_peer_heap(connection& conn, detail::descriptor heap) {
+  if (conn.peer_heap != nullptr) return;
+  shm::segment memory;
+  auto view = std::make_unique<shm::shared_heap_view>();
   auto ec = std::make_error_code(std::errc::too_many_files_open);
-  if (arena) ec = theirs.adopt(std::move(arena));
-  if (!ec) ec = mapped->map(theirs, who_.size, who_.rank);
+  if (heap) ec = memory.adopt(std::move(heap));
+  if (!ec) ec = view->map(memory, info_.size, info_.rank);
   if (ec) {
-    if (!std::exchange(told_of_theirs_, true)) {
-      log_warn("rank %d cannot see the memory that rank %d lends: %s", who_.rank, from.peer(),
+    if (!std::exchange(logged_not_mapped_, true)) {
+      log_warn("rank %d cannot map the memory that rank %d exposes: %s", info_.rank, conn.peer(),
                ec.message().c_str());
     }
     return;
   }
-  from.view = std::move(mapped);
+  conn.peer_heap = std::move(view);
   header frame;
   frame.kind = kind::mapped;
-  from.reads_peer = may_read(from);
-  if (from.reads_peer) frame.flags = flag::reads;
-  from.control(frame);
-  links_.flush_soon(from);
+  conn.reads_peer_memory = may_use_cma(conn);
+  if (conn.reads_peer_memory) frame.flags = flag::cma;
+  conn.control(frame);
+  connections_.flush_soon(conn);
 }
 
-COLLS_ONCE bool lender::has_arena() {
-  if (arena_ != nullptr || !may_make_) return arena_ != nullptr;
-  may_make_ = false;
-  if (!who_.local_listener.is_open()) return false;
-  auto made = std::make_shared<shm::arena>();
-  if (const std::error_code ec = made->make(who_.size)) {
-    log_warn("rank %d has no memory for its peers to work in: %s", who_.rank, ec.message().c_str());
+COLLS_ONCE bool window_manager::ensure_heap() {
+  if (heap_ != nullptr || !may_create_heap_) return heap_ != nullptr;
+  may_create_heap_ = false;
+  if (!info_.local_listener.is_open()) return false;
+  auto heap = std::make_shared<shm::shared_heap>();
+  if (const std::error_code ec = heap->make(info_.size)) {
+    log_warn("rank %d has no memory for its peers to work in: %s", info_.rank,
+             ec.message().c_str());
     return false;
   }
-  arena_ = std::move(made);
-  for (link* to : links_.rings()) {
-    if (to->is_open()) opened(*to);
+  heap_ = std::move(heap);
+  for (connection* conn : connections_.shared_memory_connections()) {
+    if (conn->is_open()) opened(*conn);
   }
   return true;
 }
 
-COLLS_ONCE void lender::opened(link& to) {
-  if (arena_ == nullptr) return;
-  const std::error_code ec = to.lend(*arena_);
-  // A link that breaks says so itself.
+COLLS_ONCE void window_manager::opened(connection& conn) {
+  if (heap_ == nullptr) return;
+  const std::error_code ec = conn.pass_heap(*heap_);
+  // A broken connection is reported elsewhere.
   if (!ec || ec == std::errc::broken_pipe || ec == std::errc::connection_reset) return;
-  if (std::exchange(told_of_passing_, true)) return;
-  log_warn("rank %d cannot pass the memory that it lends to rank %d: %s", who_.rank, to.peer(),
+  if (std::exchange(logged_not_passed_, true)) return;
+  log_warn("rank %d cannot pass the memory that it exposes to rank %d: %s", info_.rank, conn.peer(),
            ec.message().c_str());
 }
 
-COLLS_ONCE bool lender::may_read(link& from) {
-  // Two copies through the ring: by two cores both ways at once, or one after the other.
-  const double slowest = who_.shares_cores() ? 6 : 12;
-  if (who_.cfg.reads == "never") return false;
-  if (const std::error_code ec = from.view->find_owner(from.process())) {
+COLLS_ONCE bool window_manager::may_use_cma(connection& conn) {
+  // In GB/s: the speed of two copies through the ring buffer, overlapped on two cores or in turn on
+  // one.
+  const double min_speed = info_.is_oversubscribed() ? 6 : 12;
+  if (info_.cfg.reads == "never") return false;
+  if (const std::error_code ec = conn.peer_heap->attach_owner(conn.peer_process())) {
     log_info("rank %d cannot read the memory of rank %d, and is sent what lies there: %s",
-             who_.rank, from.peer(), ec.message().c_str());
+             info_.rank, conn.peer(), ec.message().c_str());
     return false;
   }
-  if (who_.cfg.reads == "always") return true;
-  const time_point taken = from.view->time_to_read([this] { return engine_.now(); });
-  const double speed = static_cast<double>(shm::sample_bytes) / static_cast<double>(taken);
-  if (speed >= slowest) return true;
+  if (info_.cfg.reads == "always") return true;
+  const time_point duration = conn.peer_heap->time_to_read([this] { return engine_.now(); });
+  const double speed = static_cast<double>(shm::sample_bytes) / static_cast<double>(duration);
+  if (speed >= min_speed) return true;
   log_info("rank %d is sent what lies in memory of rank %d: the kernel reads it at %.1f GB/s",
-           who_.rank, from.peer(), speed);
+           info_.rank, conn.peer(), speed);
   return false;
 }
 
-COLLS_ONCE bool lender::is_worth_reading(std::size_t size, readers by) const {
+COLLS_ONCE bool window_manager::is_worth_reading(std::size_t size, readers pattern) const {
   constexpr std::size_t kib = 1024;
-  if (who_.cfg.reads == "always") return true;
-  switch (by) {
-    // Longer ones two copy as quickly, one behind the other.
+  if (info_.cfg.reads == "always") return true;
+  switch (pattern) {
+    // Two ranks copy longer data through the ring buffer as fast, in a pipeline.
     case readers::one:
-      return !who_.shares_cores() && size <= 1024 * kib;
-    // Where ranks share cores, who waits for the ring leaves its core to another rank.
+      return !info_.is_oversubscribed() && size <= 1024 * kib;
+    // On shared cores a rank that waits for the ring buffer leaves its core to another rank.
     case readers::all:
-      return !who_.shares_cores() || size >= 32 * kib;
-    // Longer inputs have left the caches before they are read.
-    case readers::all_to_add:
-      return !who_.shares_cores() || (size >= 256 * kib && size <= 1024 * kib);
-    case readers::nobody:
+      return !info_.is_oversubscribed() || size >= 32 * kib;
+    // On shared cores longer inputs have left the caches before they are read.
+    case readers::all_to_reduce:
+      return !info_.is_oversubscribed() || (size >= 256 * kib && size <= 1024 * kib);
+    case readers::none:
       break;
   }
   return false;
 }
 
-COLLS_ONCE void lender::take_back(const loan& ended) noexcept {
-  if (is_child()) return;
-  if (!ended.spoiled_) arena_->revoke(ended.ticket_);
-  if (ended.lent_[0] == nullptr) return;  // who reads sees that it was too late
-  const std::byte* blocks[] = {ended.lent_[0], ended.lent_[1]};
-  time_point try_at = engine_.now() + patience;
-  bool retired = false;
-  bool tried = false;
-  links_.each([&](int peer, const link& to) {
-    while (to.is_seen && !retired && arena_->is_inside(peer) && !to.peer_is_gone()) {
-      tried ? ::usleep(1000) : ::sched_yield();
+COLLS_ONCE void window_manager::end_exposure(const exposure& ending) noexcept {
+  if (is_forked_child()) return;
+  if (!ending.key_revoked_) heap_->revoke_key(ending.key_);
+  if (ending.exposed_[0] == nullptr) return;  // peers only read, and check the key afterwards
+  const std::byte* blocks[] = {ending.exposed_[0], ending.exposed_[1]};
+  time_point try_at = engine_.now() + relocation_delay;
+  bool is_relocated = false;
+  bool is_logged = false;
+  connections_.for_each([&](int peer, const connection& conn) {
+    while (conn.peer_maps_heap && !is_relocated && heap_->is_inside(peer) &&
+           !conn.has_peer_exited()) {
+      is_logged ? ::usleep(1000) : ::sched_yield();
       if (engine_.now() < try_at) continue;
-      retired = true;
+      is_relocated = true;
       for (const std::byte*& block : blocks) {
-        if (block != nullptr && retire(block, peer)) block = nullptr;
-        retired &= block == nullptr;
+        if (block != nullptr && relocate(block, peer)) block = nullptr;
+        is_relocated &= block == nullptr;
       }
-      if (!retired && !std::exchange(tried, true)) {
+      if (!is_relocated && !std::exchange(is_logged, true)) {
         log_warn(
-            "rank %d waits until rank %d, which was stopped in memory lent to it, goes on or ends: "
-            "that memory can be moved nowhere else",
-            who_.rank, peer);
+            "rank %d waits until rank %d, which was stopped in memory exposed to it, goes on or "
+            "ends: that memory cannot be moved",
+            info_.rank, peer);
       }
-      try_at = engine_.now() + patience;
+      try_at = engine_.now() + relocation_delay;
     }
   });
 }
 
-COLLS_ONCE bool lender::retire(const std::byte* block, int stopped) {
-  for (std::size_t i = 0; i < loans_.size(); ++i) {
-    loan& other = *loans_[i];
-    if (other.settled_ || other.spoiled_ || other.ticket_ == 0 || !other.has_lent(block)) continue;
-    other.spoiled_ = true;
-    arena_->revoke(other.ticket_);
-    failure why(errc::peer_failed);
-    why.say("rank %d was stopped while it worked in memory that this operation lends as well",
-            stopped);
-    match_.revoke(other.communicator_, why);
+COLLS_ONCE bool window_manager::relocate(const std::byte* block, int stopped_peer) {
+  for (std::size_t i = 0; i < exposures_.size(); ++i) {
+    exposure& other = *exposures_[i];
+    if (other.completed_ || other.key_revoked_ || other.key_ == 0 || !other.exposes_block_of(block))
+      continue;
+    other.key_revoked_ = true;
+    heap_->revoke_key(other.key_);
+    failure reason(errc::peer_failed);
+    reason.set_detail(
+        "rank %d was stopped while it worked in memory that this operation exposes as well",
+        stopped_peer);
+    matcher_.revoke(other.communicator_, reason);
   }
-  return arena_->retire(block);
+  return heap_->relocate(block);
 }
 
-}  // namespace colls::tcp
+}  // namespace colls::interprocess

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// function_ref: refers to a callable without its type, so that a coroutine that calls it is
+// compiled once.
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace colls {
+
+template <class Signature>
+class function_ref;
+
+/// A reference to a callable with this signature, as std::function_ref of C++26 (P0792). The
+/// callable must outlive it. Trivially destructible, so it may stand in a `co_await` expression.
+template <class Result, class... Args>
+class function_ref<Result(Args...)> {
+ public:
+  template <class Function>
+    requires(!std::is_same_v<std::remove_cvref_t<Function>, function_ref> &&
+             std::is_invocable_r_v<Result, Function&, Args...>)
+  function_ref(Function&& function) noexcept
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
+        call_([](void* object, Args... args) -> Result {
+          using pointer = std::add_pointer_t<Function>;
+          return (*static_cast<pointer>(object))(std::forward<Args>(args)...);
+        }) {}
+
+  Result operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
+
+ private:
+  void* object_;
+  Result (*call_)(void*, Args...);
+};
+
+}  // namespace colls

@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// source/base: compiles errors, the log, the tag matcher and the reductions that programs use most.
+
+#include <colls/reduction/erased_reduction.hpp>
+
+#include <colls/base/error.ipp>
+#include <colls/base/fingerprint.ipp>
+#include <colls/base/log.ipp>
+#include <colls/matching/tag_matcher.ipp>
+#include <colls/os/crc32c.ipp>
+#include <colls/os/log_writer.ipp>
+
+COLLS_REDUCTIONS()

@@ -1,0 +1,10 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// source/interprocess: compiles the communicator of ranks that are processes.
+
+#include <colls/interprocess.hpp>
+#include <colls/world.hpp>
+
+COLLS_COMMUNICATOR(, colls::interprocess_transport)

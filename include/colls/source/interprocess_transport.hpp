@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// source/interprocess_transport: compiles the transport between processes.
+
+#include <colls/transport/interprocess/connection.ipp>
+#include <colls/transport/interprocess/connection_table.ipp>
+#include <colls/transport/interprocess/connector.ipp>
+#include <colls/transport/interprocess/eager_rendezvous.ipp>
+#include <colls/transport/interprocess/interprocess_transport.ipp>
+#include <colls/transport/interprocess/window/window_manager.ipp>

@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// source/joining: compiles how processes join a world and run in it.
+
+#include <colls/bootstrap/form_world_by_file.hpp>
+#include <colls/join.hpp>
+#include <colls/run.hpp>
+
+#include <colls/bootstrap/authenticating_listener.ipp>
+#include <colls/bootstrap/dial.ipp>
+#include <colls/bootstrap/file_store.ipp>
+#include <colls/bootstrap/form_world.ipp>
+#include <colls/bootstrap/handshake.ipp>
+#include <colls/bootstrap/known_variables.ipp>
+#include <colls/bootstrap/launcher_environment.ipp>
+#include <colls/bootstrap/local_secret.ipp>
+#include <colls/bootstrap/store_server.ipp>
+#include <colls/bootstrap/tcp_store.ipp>
+#include <colls/bootstrap/world_info.ipp>
+#include <colls/driver/engine.ipp>
+#include <colls/driver/socket.ipp>
+#include <colls/join.ipp>
+#include <colls/run.ipp>
